@@ -1,0 +1,173 @@
+"""Every setting, once. Environment variables (or `.env`) with the prefix `RECOLLECT_`.
+
+Built once, by `cli`; everything below `app` gets values, never this class's environment.
+"""
+
+import os
+from functools import cached_property
+from ipaddress import IPv4Network, IPv6Network
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import platformdirs
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from recollect.errors import SetupError
+from recollect.model import Plan
+
+
+def _default_data_dir() -> Path:
+    # PostgreSQL refuses to run as root and its own user cannot look into root's home folder.
+    if os.geteuid() == 0:
+        return Path("/var/lib/recollect")
+    return Path(platformdirs.user_data_dir("recollect", appauthor=False))
+
+
+def _split(value: object) -> object:
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value
+
+
+Networks = Annotated[list[IPv4Network | IPv6Network], NoDecode, BeforeValidator(_split)]
+
+
+class Config(BaseSettings):
+    """The defaults start a working system with no environment at all."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="RECOLLECT_", env_file=".env", extra="ignore", frozen=True
+    )
+
+    data_dir: Path = Field(
+        default_factory=_default_data_dir,
+        description="Folder of the embedded PostgreSQL, blobs, model cache and secrets.",
+    )
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: int = Field(default=6767, ge=1, le=65535, description="Port to listen on.")
+    public_url: str | None = Field(
+        default=None,
+        description="Address that others use; http://HOST:PORT if unset.",
+    )
+    database_url: SecretStr | None = Field(
+        default=None,
+        description="Any PostgreSQL 15 or later with pgvector 0.8; embedded PostgreSQL if unset.",
+    )
+    blob_url: str | None = Field(
+        default=None, description="Where files are kept: file:///folder or s3://bucket/prefix."
+    )
+    api_key: SecretStr | None = Field(
+        default=None,
+        description="Key of the default organisation, any string; made on first boot.",
+    )
+    url: str | None = Field(
+        default=None,
+        description="Where the command line finds the service; http://HOST:PORT if unset.",
+    )
+    secret_key: SecretStr | None = Field(
+        default=None,
+        description="Signs and seals; made on first boot in DATA_DIR. The same on all machines.",
+    )
+    plan: Plan = Field(default=Plan.ENTERPRISE, description="Plan of the default organisation.")
+    workers: int = Field(
+        default=max(1, (os.cpu_count() or 2) - 1),
+        ge=1,
+        le=256,
+        description="Documents processed at once.",
+    )
+    embedder: Literal["local", "openai", "none"] = Field(
+        default="local",
+        description="Embedding model: local, openai (any such endpoint), none (lexical).",
+    )
+    embedder_url: str | None = Field(
+        default=None, description="Base URL of the embedding endpoint, for example http://host/v1."
+    )
+    embedder_key: SecretStr | None = Field(
+        default=None, description="Key of the embedding endpoint."
+    )
+    embedder_model: str | None = Field(
+        default=None,
+        description="Model name at the endpoint; for local: a folder with the model's files.",
+    )
+    embedder_dimensions: int | None = Field(
+        default=None,
+        ge=1,
+        le=4000,
+        description="Dimensions of the vectors, if one may choose.",
+    )
+    embedder_threads: int = Field(
+        default=os.cpu_count() or 1,
+        ge=1,
+        le=256,
+        description="Threads of the local model.",
+    )
+    transcriber: Literal["auto", "whisper", "openai", "pocketsphinx", "none"] = Field(
+        default="auto",
+        description="Engine for speech without captions; auto: the endpoint if TRANSCRIBER_URL is"
+        " set, else whisper if TRANSCRIBER_MODEL is, else TRANSCRIBER_FALLBACK.",
+    )
+    transcriber_url: str | None = Field(
+        default=None, description="Base URL of the transcription endpoint, with its /v1."
+    )
+    transcriber_key: SecretStr | None = Field(
+        default=None, description="Key of the transcription endpoint."
+    )
+    transcriber_model: str | None = Field(
+        default=None,
+        description="Model name at the endpoint; for whisper: a folder, or a name that the hub's"
+        " cache has.",
+    )
+    transcriber_fallback: Literal["metadata", "pocketsphinx", "fail"] = Field(
+        default="metadata",
+        description="For want of an engine: metadata (keep what is known, with a warning),"
+        " pocketsphinx (poor text), fail.",
+    )
+    allow_networks: Networks = Field(
+        default_factory=list,
+        description="Networks (CIDR, …) that URLs may point into besides the public internet.",
+    )
+    status_words: Literal["spec", "sdk"] = Field(
+        default="spec",
+        description="Words of `status`: spec (queued, processing, done), sdk (finer).",
+    )
+    metadata_arrays: Literal["refuse", "allow"] = Field(
+        default="refuse", description="Whether metadata values may be arrays of strings."
+    )
+    rate_limit: int = Field(
+        default=0, ge=0, description="Requests per minute and key; 0 sets no limit."
+    )
+    max_attempts: int = Field(
+        default=5, ge=1, le=100, description="Attempts before a document fails."
+    )
+    lease_seconds: float = Field(
+        default=60, gt=0, le=3600, description="How long a silent worker keeps a document."
+    )
+    max_file_mb: int = Field(
+        default=50, ge=1, le=50, description="Largest upload in MB (1 MB = 1,048,576 bytes)."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least severe log line that is written."
+    )
+
+    @cached_property
+    def address(self) -> str:
+        """Where this machine reaches the service, without a trailing slash."""
+        host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104 # compared, not bound
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    @cached_property
+    def blobs(self) -> str:
+        return self.blob_url or (self.data_dir.absolute() / "blobs").as_uri()
+
+
+def load(**given: Any) -> Config:
+    """The settings, with what the command line gave on top; raises SetupError naming the fault."""
+    try:
+        return Config(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        faults = "; ".join(
+            f"RECOLLECT_{'.'.join(map(str, fault['loc'])).upper()}: {fault['msg']}"
+            for fault in error.errors()
+        )
+        raise SetupError(faults) from error

@@ -1,0 +1,134 @@
+"""Every way in which something can go wrong, grouped by what happens next.
+
+RecollectError
+├── RequestError                     the caller is at fault; carries `status`; the message is shown
+│   ├── BadRequestError        400   invalid or missing parameter, too large, blocked target
+│   ├── AuthenticationError    401   no key, unknown key
+│   ├── PermissionDeniedError  403   the plan or the key does not allow it
+│   ├── NotFoundError          404
+│   ├── ConflictError          409   passing conflict; clients try again by themselves
+│   └── RateLimitError         429   + Retry-After
+├── Transient                        try again; the document goes back to the queue
+│   └── Unavailable                  something all documents need is down; costs no attempt
+├── Permanent                        will never work: unreadable, encrypted, unsupported, blocked
+├── Reauthorize                      the user must authorize the connection again
+├── CursorExpired                    the provider forgot our cursor; list everything again
+├── LeaseLost                        not ours any more; drop the result without a word
+└── SetupError                       the machine or the settings are not right; says the mend
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+
+class RecollectError(Exception):
+    """Root of the tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """One fault of a request: where it is (`["metadata", "a"]`) and what is wrong."""
+
+    path: Sequence[str | int]
+    message: str
+
+
+class RequestError(RecollectError):
+    """The caller is at fault.
+
+    `message` is the short, stable sentence; `details` says what is wrong here, field first.
+    """
+
+    status = 400
+
+    def __init__(
+        self, message: str, details: str | None = None, issues: Sequence[Issue] = ()
+    ) -> None:
+        super().__init__(message if details is None else f"{message}: {details}")
+        self.message = message
+        self.details = details
+        self.issues = issues
+
+
+class BadRequestError(RequestError):
+    status = 400
+
+    def __init__(
+        self,
+        details: str,
+        issues: Sequence[Issue] = (),
+        message: str = "Invalid request parameters",
+    ) -> None:
+        super().__init__(message, details, issues)
+
+
+class AuthenticationError(RequestError):
+    status = 401
+
+    def __init__(self, details: str | None = None) -> None:
+        super().__init__("Unauthorized", details)
+
+
+class PermissionDeniedError(RequestError):
+    status = 403
+
+
+class NotFoundError(RequestError):
+    status = 404
+
+
+class ConflictError(RequestError):
+    status = 409
+
+
+class RateLimitError(RequestError):
+    status = 429
+
+    def __init__(self, message: str, retry_after: timedelta) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class Transient(RecollectError):
+    """Passing trouble; `after` is how long the other side asked us to wait, if it did."""
+
+    def __init__(
+        self, message: str, *, code: str = "temporary_error", after: timedelta | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.after = after
+
+
+class Unavailable(Transient):
+    """A dependency that every document needs is down: the queue pauses, nothing fails."""
+
+    def __init__(
+        self, message: str, *, code: str = "dependency_down", after: timedelta | None = None
+    ) -> None:
+        super().__init__(message, code=code, after=after)
+
+
+class Permanent(RecollectError):
+    """Trying again cannot help. `code` (`encrypted_file`) is for programs."""
+
+    def __init__(self, message: str, *, code: str = "unreadable_content") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Reauthorize(RecollectError):
+    """The user has to authorize the connection again."""
+
+
+class CursorExpired(RecollectError):
+    """The provider does not know our cursor any more."""
+
+
+class LeaseLost(RecollectError):
+    """Somebody else holds the document, or it was deleted."""
+
+
+class SetupError(RecollectError):
+    """The machine or the settings are not right; the message says how to mend it."""

@@ -1,0 +1,286 @@
+"""The nouns as frozen values. Times are aware and UTC; offsets count characters, not bytes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Generic, NewType, TypeVar
+
+OrgId = NewType("OrgId", str)
+KeyId = NewType("KeyId", str)
+DocumentId = NewType("DocumentId", str)
+ConnectionId = NewType("ConnectionId", str)
+
+MetadataValue = str | float | bool
+"""int counts as float, as in JSON."""
+Metadata = Mapping[str, MetadataValue]
+
+
+class Status(StrEnum):
+    """Life cycle of a document. `queued` and `processing` have a `due_at`, the others have none."""
+
+    QUEUED = "queued"
+    PROCESSING = "processing"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class Stage(StrEnum):
+    """Step within `processing`, in this order."""
+
+    EXTRACTING = "extracting"
+    CHUNKING = "chunking"
+    EMBEDDING = "embedding"
+    INDEXING = "indexing"
+
+
+class Scope(StrEnum):
+    """What a key may do; each includes the ones before."""
+
+    READ = "read"
+    WRITE = "write"
+    ADMIN = "admin"
+
+
+class Plan(StrEnum):
+    FREE = "free"
+    PRO = "pro"
+    SCALE = "scale"
+    ENTERPRISE = "enterprise"
+
+
+@dataclass(frozen=True, slots=True)
+class Org:
+    """A tenant: owner of keys, settings, documents."""
+
+    id: OrgId
+    name: str
+    plan: Plan
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Who asks: an organisation, and the only container tags its key may touch (None: all)."""
+
+    id: OrgId
+    tags: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An API key without its secret. `tags`: the only container tags it may touch; None: all."""
+
+    id: KeyId
+    org: Org
+    name: str
+    scope: Scope
+    tags: Sequence[str] | None
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Bytes with what their sender said of them. `mime` and `name` are claims, not facts."""
+
+    data: bytes
+    mime: str | None = None
+    name: str | None = None
+    url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlob:
+    """Bytes in the blob store: `key` finds them; one document owns them."""
+
+    key: str
+    name: str | None
+    mime: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a caller wants remembered: a text, a URL (as `text` and `url`), or stored bytes.
+
+    `hash` (SHA-256 of text or bytes) tells whether it is the same as before.
+    `forced` is the kind the caller insists on, against what the bytes say.
+    """
+
+    kind: str
+    hash: bytes
+    text: str | None = None
+    url: str | None = None
+    blob: StoredBlob | None = None
+    forced: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """From offset `start` of a text on, until the next place, it stands there in the original.
+
+    `at` names the spot in the original's own terms, counted from 1: `{"page": 3}` (slides, too),
+    `{"sheet": "Q1", "row": 17}`, `{"chapter": "The Orchard"}`, `{"member": "a/b.txt"}` of an
+    archive together with what its own kind says, `{"time": 83.5}` in seconds.
+    """
+
+    start: int
+    at: Mapping[str, str | int | float]
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """What extraction made of a blob: Markdown, and a title if the content names one.
+
+    `kind` is the document type in the contract's words (`text`, `pdf`, `webpage` …).
+    `warnings` are sentences for people about what may be missing or was hidden.
+    `places` are in order of their starts; text before the first stands nowhere in particular.
+    """
+
+    text: str
+    title: str | None = None
+    kind: str = "text"
+    warnings: Sequence[str] = ()
+    places: Sequence[Place] = ()
+    markdown: bool = True
+    """whether lines that begin with # are headings; in source code they are not"""
+    unheard: bool = False
+    """whether it has sound that nobody has written down yet"""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A searchable piece: `text == document_text[start:end]`; `hash` stands for the text.
+
+    `place` says where it stands in the original (see `place.py`).
+    """
+
+    position: int
+    start: int
+    end: int
+    text: str
+    hash: bytes
+    place: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the index holds for one chunk text: lexical terms with weights, and the vector."""
+
+    hash: bytes
+    text: str
+    terms: Mapping[int, float]
+    """term number (1 … 10^9) → BM25 weight of the document side"""
+    vector: Any | None
+    """float32 array of the embedder's dimensions, or None when there is no embedder"""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What the last finished revision did to the index, in chunks."""
+
+    chunks: int
+    reused: int
+    embedded: int
+    removed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why the last attempt did not succeed."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One piece of content with a life cycle."""
+
+    id: DocumentId
+    org_id: OrgId
+    custom_id: str | None
+    container_tags: Sequence[str]
+    kind: str
+    title: str | None
+    url: str | None
+    source: str
+    filepath: str | None
+    metadata: Metadata | None
+    status: Status
+    stage: Stage | None
+    failure: Failure | None
+    revision: int
+    """counter of accepted content changes, from 1"""
+    indexed_revision: int | None
+    """the revision that searchers see; None: none yet"""
+    attempts: int
+    due_at: datetime | None
+    changed: Changed | None
+    timings: Mapping[str, float]
+    """milliseconds per stage of the last finished attempt"""
+    warnings: Sequence[str]
+    document_date: datetime | None
+    task_type: str
+    created_at: datetime
+    updated_at: datetime
+    text: str | None = None
+    """only when asked for: stored text of the indexed revision, else the accepted content"""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A worker's hold on a document. `number` fences: it changes with each claim."""
+
+    document: Document
+    number: int
+    content: Content
+
+
+@dataclass(frozen=True, slots=True)
+class HitChunk:
+    """A chunk as a searcher sees it."""
+
+    position: int
+    start: int
+    end: int
+    text: str
+    score: float
+    is_relevant: bool
+    """False for a neighbour that was asked for along with the chunks that match"""
+    similarity: float | None
+    lexical: float
+    place: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A document that answers a query, best chunks first."""
+
+    document: Document
+    score: float
+    chunks: Sequence[HitChunk]
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """Container tag with the context that guides memory extraction."""
+
+    org_id: OrgId
+    name: str
+    entity_context: str | None
+    created_at: datetime
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """One page of a list; `number` counts from 1, `total` is over all pages."""
+
+    items: Sequence[T]
+    total: int
+    number: int
+    limit: int
