@@ -1,0 +1,254 @@
+"""PostgreSQL: a pool of connections, transactions, the wake-up call, and migrations."""
+
+import logging
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from datetime import timedelta
+from importlib import resources
+from types import TracebackType
+from typing import Any, Self, TypeAlias, cast
+
+import pgvector.psycopg
+import psycopg
+from psycopg.rows import DictRow, dict_row
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from recollect import log
+from recollect.errors import SetupError, Unavailable
+
+Tx: TypeAlias = psycopg.Connection[DictRow]
+"""A connection inside a transaction. Only `Database.begin` makes one; nobody else commits."""
+
+LOG = log.get("db")
+DUE = "recollect_due"
+"""The channel that a transaction notifies when it made something due."""
+MIGRATION_LOCK = 0x5EC0_11EC
+CONNECT_TIMEOUT = 10.0
+ASK_AGAIN = 1.0
+# What its pool has to say is said by whoever needed a connection.
+logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
+
+
+class Database:
+    """A pool of connections to one PostgreSQL.
+
+    Everything that goes wrong between us and the server comes out of `begin` as `Unavailable`:
+    the work in it was rolled back or, if the server died during the commit, its outcome is unknown.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        size: int = 10,
+        statement_timeout: timedelta = timedelta(seconds=60),
+        idle_timeout: timedelta = timedelta(seconds=10),
+    ) -> None:
+        self.url = url
+        self._pool: ConnectionPool[Tx] = ConnectionPool(
+            url,
+            connection_class=psycopg.Connection[DictRow],
+            min_size=1,
+            max_size=size,
+            open=False,
+            max_idle=120,
+            reconnect_timeout=0,
+            kwargs={
+                "autocommit": True,
+                "row_factory": dict_row,
+                # force_custom_plan: a generic plan cannot know how common a tag or a word is.
+                "prepare_threshold": None,
+                "connect_timeout": int(CONNECT_TIMEOUT),
+                "application_name": "recollect",
+                "options": (
+                    "-c plan_cache_mode=force_custom_plan -c timezone=UTC -c jit=off"
+                    " -c hnsw.ef_search=100 -c hnsw.iterative_scan=relaxed_order"
+                    f" -c idle_in_transaction_session_timeout={_ms(idle_timeout)}"
+                    f" -c statement_timeout={_ms(statement_timeout)}"
+                ),
+            },
+            configure=cast("Callable[[Tx], None]", _register_vector_types),
+        )
+        self._size = size
+        self._opened = False
+
+    def open(self) -> Self:
+        """Start the pool; raises Unavailable when no connection comes up in time."""
+        if not self._opened:
+            self._pool.open()
+            self._opened = True
+        return self
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def begin(self) -> Generator[Tx]:
+        """One transaction: commits at the end of the block, rolls back when it raises."""
+        tx = self._begun()
+        try:
+            try:
+                yield tx
+            except BaseException:
+                if not tx.closed:
+                    _quietly(tx, "rollback")
+                raise
+            tx.execute("commit")
+        except psycopg.OperationalError as error:
+            raise Unavailable(f"the database does not answer: {_first_line(error)}") from error
+        finally:
+            self._pool.putconn(tx)
+
+    def ping(self) -> None:
+        """Raises Unavailable unless the database answers."""
+        with self.begin() as tx:
+            tx.execute("select 1")
+
+    def listen(self) -> "Listener":
+        """A connection of its own that hears `notify`; the caller closes it."""
+        try:
+            connection = psycopg.connect(
+                self.url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT)
+            )
+            connection.execute("listen recollect_due")
+        except psycopg.OperationalError as error:
+            raise Unavailable(f"the database does not answer: {_first_line(error)}") from error
+        return Listener(connection)
+
+    def _begun(self) -> Tx:
+        # A server that restarted leaves dead connections in the pool: each is found by its
+        # first statement, thrown away, and the next one tried.
+        give_up = time.monotonic() + CONNECT_TIMEOUT
+        for _ in range(self._size + 1):
+            tx = self._connection(give_up)
+            try:
+                tx.execute("begin")
+            except psycopg.OperationalError:
+                self._pool.putconn(tx)
+            else:
+                return tx
+        raise Unavailable("the database does not answer")
+
+    def _connection(self, give_up: float) -> Tx:
+        # The pool tries to connect when it is asked, not while somebody waits: so ask again.
+        while True:
+            try:
+                return self._pool.getconn(ASK_AGAIN)
+            except PoolTimeout as error:
+                if time.monotonic() > give_up:
+                    raise Unavailable("the database does not answer") from error
+
+
+class Listener:
+    """Waits for `notify`; lost notices cost seconds, never work, since waiters look anyway."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def wait(self, timeout: timedelta) -> bool:
+        """Whether something became due within the time; raises Unavailable."""
+        try:
+            heard = False
+            for _ in self._connection.notifies(timeout=timeout.total_seconds(), stop_after=1):
+                heard = True
+        except psycopg.OperationalError as error:
+            raise Unavailable("the database does not answer") from error
+        return heard
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def notify(tx: Tx) -> None:
+    """Wake the workers once this transaction commits."""
+    tx.execute("notify recollect_due")
+
+
+def migrate(url: str) -> list[str]:
+    """Bring the schema up to date; returns the names of the migrations applied now.
+
+    Several processes may call it at once. Raises SetupError on a database that cannot serve.
+    """
+    applied: list[str] = []
+    try:
+        with psycopg.connect(url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT)) as session:
+            _check_server(session)
+            session.execute("select pg_advisory_lock(%s)", (MIGRATION_LOCK,))
+            session.execute(
+                "create table if not exists migrations"
+                " (name text primary key, applied_at timestamptz not null default now())"
+            )
+            done = {row[0] for row in session.execute("select name from migrations").fetchall()}
+            for name, script in scripts():
+                if name in done:
+                    continue
+                with session.transaction():
+                    session.execute(script)
+                    session.execute("insert into migrations (name) values (%s)", (name,))
+                applied.append(name)
+                LOG.info("migrated", migration=name)
+            unknown = done - {name for name, _ in scripts()}
+            if unknown:
+                raise SetupError(
+                    f"the database was written by a newer Recollect (it has {max(unknown)});"
+                    " install that version or restore a backup"
+                )
+    except psycopg.OperationalError as error:
+        raise Unavailable(f"the database does not answer: {_first_line(error)}") from error
+    return applied
+
+
+def scripts() -> list[tuple[str, bytes]]:
+    """All migrations in their order: name and SQL."""
+    folder = resources.files("recollect.db") / "migrations"
+    files = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
+    return [(file.name.removesuffix(".sql"), file.read_bytes()) for file in files]
+
+
+def _check_server(session: psycopg.Connection[Any]) -> None:
+    if session.info.server_version < 150000:
+        raise SetupError(
+            f"PostgreSQL {session.info.server_version // 10000} is too old; 15 or later is needed"
+        )
+    row = session.execute(
+        "select default_version, installed_version from pg_available_extensions"
+        " where name = 'vector'"
+    ).fetchone()
+    if row is None:
+        raise SetupError("the database server has no pgvector; install pgvector 0.8 or later")
+    version = tuple(int(part) for part in str(row[1] or row[0]).split(".")[:2])
+    if version < (0, 8):
+        raise SetupError(f"pgvector {row[1] or row[0]} is too old; 0.8 or later is needed")
+
+
+def _register_vector_types(connection: psycopg.Connection[Any]) -> None:
+    pgvector.psycopg.register_vector(connection)
+
+
+def _quietly(tx: Tx, statement: str) -> None:
+    try:
+        tx.execute(cast("Any", statement))
+    except psycopg.Error as error:
+        LOG.debug("rollback failed", error=_first_line(error))
+        tx.close()
+
+
+def _first_line(error: Exception) -> str:
+    """The server's words without the connection string that libpq may add below."""
+    return str(error).strip().split("\n", 1)[0]
+
+
+def _ms(duration: timedelta) -> int:
+    return int(duration.total_seconds() * 1000)

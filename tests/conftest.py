@@ -1,0 +1,247 @@
+"""What tests share: one real PostgreSQL, a database per worker, an organisation per test."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+import uvicorn
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from recollect import orgs
+from recollect.api import create_app
+from recollect.app import App, index_identity
+from recollect.blobs import open_blobs
+from recollect.config import Config
+from recollect.db import Database, migrate
+from recollect.db.embedded import Embedded
+from recollect.extract import Sandbox
+from recollect.fetch import Fetcher
+from recollect.model import Org, Plan, Scope, Tenant
+from recollect.search import adopt
+from recollect.transcribe import Listener
+from tests.fakes.embedder import WordEmbedder
+
+LOOPBACK = ip_network("127.0.0.0/8")
+_PAUSE = threading.Event()
+
+
+def eventually(holds: Callable[[], Any], timeout: float = 60.0) -> Any:
+    """Ask until it holds, and return what it answered; fails when it never does."""
+    for _ in range(int(timeout / 0.05)):
+        if found := holds():
+            return found
+        _PAUSE.wait(0.05)
+    raise AssertionError(f"did not come true within {timeout} s")
+
+
+@pytest.fixture(scope="session")
+def short_tmp() -> Generator[Path]:
+    """A folder that PostgreSQL's unprivileged user may pass through (pytest's own is closed)."""
+    memory = Path("/dev/shm")  # a disk's fsync is slow and proves nothing here
+    parent = memory if os.access(memory, os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="recollect-test-", dir=parent))
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres_url(short_tmp: Path) -> Generator[str]:
+    """A server of this test process; RECOLLECT_TEST_DATABASE_URL names another one instead."""
+    given = os.environ.get("RECOLLECT_TEST_DATABASE_URL")  # noqa: TID251 # the tests' own switch
+    if given:
+        yield given
+        return
+    server = Embedded(short_tmp / "shared")
+    url = server.ensure()
+    yield url
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def new_database(postgres_url: str) -> Generator[Callable[[], str]]:
+    """Makes empty, migrated databases; all are dropped at the end."""
+    made: list[str] = []
+
+    def make() -> str:
+        name = f"test_{uuid.uuid4().hex[:12]}"
+        with psycopg.connect(postgres_url, autocommit=True) as session:
+            session.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+        made.append(name)
+        url = make_conninfo(postgres_url, dbname=name)
+        migrate(url)
+        return url
+
+    yield make
+    with psycopg.connect(postgres_url, autocommit=True) as session:
+        for name in made:
+            session.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+@pytest.fixture(scope="session")
+def database_url(new_database: Callable[[], str]) -> str:
+    """The migrated database of this worker."""
+    return new_database()
+
+
+@pytest.fixture(scope="session")
+def db(database_url: str) -> Generator[Database]:
+    """Transactions on this worker's database."""
+    with Database(database_url, size=12) as database:
+        yield database
+
+
+@pytest.fixture(scope="session")
+def embedder() -> WordEmbedder:
+    return WordEmbedder()
+
+
+@pytest.fixture(scope="session")
+def app(db: Database, embedder: WordEmbedder, short_tmp: Path) -> Generator[App]:
+    """A process without its loops: `worker.drain(app)` works the queue inline."""
+    config = Config(data_dir=short_tmp / "app", workers=1, allow_networks=[LOOPBACK])
+    with db.begin() as tx:
+        adopt(tx, *index_identity(embedder))
+    with Sandbox(workers=1) as sandbox:
+        fetcher = Fetcher(user_agent="RecollectBot/test", allow_networks=[LOOPBACK])
+        yield App(
+            config=config,
+            db=db,
+            blobs=open_blobs(config.blobs),
+            embedder=embedder,
+            fetcher=fetcher,
+            sandbox=sandbox,
+            listener=Listener(None),
+        )
+        fetcher.close()
+
+
+@pytest.fixture
+def org(db: Database) -> Generator[Org]:
+    """A fresh organisation; with it goes all that a test left behind."""
+    with db.begin() as tx:
+        made = orgs.create(tx, f"org-{uuid.uuid4().hex[:12]}", Plan.ENTERPRISE)
+    yield made
+    with db.begin() as tx:
+        tx.execute("delete from orgs where id = %s", (made.id,))
+
+
+@pytest.fixture
+def tenant(org: Org) -> Tenant:
+    return Tenant(org.id)
+
+
+@pytest.fixture
+def key(db: Database, org: Org) -> str:
+    with db.begin() as tx:
+        return orgs.create_key(tx, org.id, scope=Scope.ADMIN)[1]
+
+
+@pytest.fixture(scope="session")
+def live_url(app: App) -> Generator[str]:
+    """The API on real HTTP, in a thread of this process."""
+    server = uvicorn.Server(
+        uvicorn.Config(create_app(app), port=0, log_config=None, access_log=False)
+    )
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    eventually(lambda: server.started)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join(10)
+
+
+@pytest.fixture
+def client(live_url: str, key: str) -> Generator[httpx.Client]:
+    """HTTP with the key of this test's organisation."""
+    headers = {"Authorization": f"Bearer {key}"}
+    with httpx.Client(base_url=live_url, headers=headers, timeout=60, trust_env=False) as http:
+        yield http
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """`recollect serve`, as a user starts it."""
+
+    url: str
+    key: str
+    data_dir: Path
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def client(self) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {self.key}"}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=60, trust_env=False)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def start_service(data_dir: Path, **settings: str) -> Service:
+    """Start `recollect serve` on a free port, and wait until it is ready."""
+    port = free_port()
+    data_dir.mkdir(parents=True, exist_ok=True)
+    log = data_dir / "serve.log"
+    environment = {
+        **os.environ,  # noqa: TID251 # the child needs PATH and the like
+        "RECOLLECT_DATA_DIR": str(data_dir),
+        "RECOLLECT_PORT": str(port),
+        "RECOLLECT_ALLOW_NETWORKS": "127.0.0.0/8",
+        **{f"RECOLLECT_{name.upper()}": value for name, value in settings.items()},
+    }
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "recollect", "serve"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    url = f"http://127.0.0.1:{port}"
+
+    def ready() -> bool:
+        assert process.poll() is None, log.read_text()
+        try:
+            return httpx.get(f"{url}/ready", timeout=5, trust_env=False).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    eventually(ready, timeout=120)
+    key = settings.get("api_key") or (data_dir / "api-key").read_text().strip()
+    return Service(url, key, data_dir, process, log)
+
+
+def stop_service(service: Service) -> None:
+    service.process.terminate()
+    service.process.wait(60)
+
+
+@pytest.fixture(scope="session")
+def service(short_tmp: Path) -> Generator[Service]:
+    """The whole service with its real embedding model: supervisor, database, API, worker."""
+    running = start_service(short_tmp / "service")
+    yield running
+    stop_service(running)
+
+
+def pretty(value: object) -> str:
+    return json.dumps(value, indent=2, default=str)
