@@ -1,0 +1,29 @@
+"""The one door to the network.
+
+`Fetcher` gets what strangers name: every address is judged before anything is dialled, on each
+redirect again, and size and time are bounded. `Endpoint` talks to destinations that the operator
+configured and therefore trusts. Nothing else in the package may connect to what a URL names.
+"""
+
+from recollect.fetch._address import JudgedAddress, Network, parse_url
+from recollect.fetch._backend import Dial, Resolver, system_dial, system_resolve
+from recollect.fetch._endpoint import Answer, Endpoint, Upload
+from recollect.fetch._fetcher import Fetched, Fetcher, FetchLimits, Verdict, self_test
+
+__all__ = [
+    "Answer",
+    "Dial",
+    "Endpoint",
+    "FetchLimits",
+    "Fetched",
+    "Fetcher",
+    "JudgedAddress",
+    "Network",
+    "Resolver",
+    "Upload",
+    "Verdict",
+    "parse_url",
+    "self_test",
+    "system_dial",
+    "system_resolve",
+]

@@ -1,0 +1,154 @@
+"""Reading HTTP answers: bounded bodies, and what a status means for what happens next."""
+
+import re
+import unicodedata
+import zlib
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from email.message import Message
+from email.utils import collapse_rfc2231_value, parsedate_to_datetime
+from typing import Any
+from urllib.parse import unquote
+
+from recollect.errors import Permanent, Transient
+
+PASSING = frozenset({408, 425, 429})
+"""client errors that are worth another try; so are all of 500 to 599"""
+LONGEST_WAIT = timedelta(hours=1)
+DISPOSITION = "content-disposition"
+STEP = 256 * 1024
+"""decoded bytes at a time"""
+
+
+def outcome(status: int, headers: Mapping[str, str], message: str) -> Transient | Permanent:
+    """What an answer that is no success means."""
+    if status in PASSING or status >= 500:
+        after = retry_after(headers.get("retry-after"), datetime.now(UTC))
+        return Transient(message, code=f"http_{status}", after=after)
+    return Permanent(message, code=f"http_{status}")
+
+
+def retry_after(value: str | None, now: datetime) -> timedelta | None:
+    """How long a Retry-After header asks us to wait (RFC 9110 10.2.3), at most an hour."""
+    if value is None:
+        return None
+    value = value.strip()
+    if re.fullmatch(r"[0-9]{1,9}", value):
+        wait = timedelta(seconds=int(value))
+    else:
+        try:
+            date = parsedate_to_datetime(value)
+        except ValueError:
+            return None
+        wait = (date if date.tzinfo else date.replace(tzinfo=UTC)) - now
+    return min(max(wait, timedelta()), LONGEST_WAIT)
+
+
+def read_body(parts: Iterable[bytes], headers: Mapping[str, str], max_bytes: int) -> bytes:
+    """The decoded body. `max_bytes` bounds it both on the wire and decoded.
+
+    Raises Permanent for `too_large` and `unsupported_encoding`, Transient for a garbled body.
+    """
+    length = headers.get("content-length", "")
+    if length.isdecimal() and (len(length) > 18 or int(length) > max_bytes):
+        raise too_large(max_bytes)
+    coding = headers.get("content-encoding", "identity").strip().lower()
+    bounded = _bounded(parts, max_bytes)
+    match coding:
+        case "" | "identity":
+            return _joined(bounded)
+        case "gzip" | "x-gzip":
+            return _joined(_bounded(_unzip(bounded), max_bytes))
+        case _:
+            # We asked for gzip alone; stacked codings exist only to blow up.
+            raise Permanent("the answer has an unknown encoding", code="unsupported_encoding")
+
+
+def too_large(max_bytes: int) -> Permanent:
+    return Permanent(f"the answer is larger than {max_bytes:,} bytes", code="too_large")
+
+
+def _bounded(parts: Iterable[bytes], max_bytes: int) -> Iterable[bytes]:
+    size = 0
+    for part in parts:
+        size += len(part)
+        if size > max_bytes:
+            raise too_large(max_bytes)
+        yield part
+
+
+def _joined(parts: Iterable[bytes]) -> bytes:
+    body = bytearray()  # not a list: a body may come in millions of tiny chunks
+    for part in parts:
+        body += part
+    return bytes(body)
+
+
+def _unzip(parts: Iterable[bytes]) -> Iterable[bytes]:
+    """Undo gzip in small steps; several members may follow each other (RFC 1952 2.2)."""
+    member = zlib.decompressobj(wbits=31)
+    empty = True
+    try:
+        for part in parts:
+            rest = part
+            empty = empty and not part
+            while rest:
+                if member.eof:
+                    rest = rest.lstrip(b"\0")
+                    if not rest.startswith(b"\x1f"):
+                        break  # padding, or rubbish that browsers ignore as well
+                    member = zlib.decompressobj(wbits=31)
+                yield member.decompress(rest, STEP)
+                rest = member.unused_data if member.eof else member.unconsumed_tail
+    except zlib.error as error:
+        raise Transient("the answer is garbled", code="bad_response") from error
+    if not member.eof and not empty:
+        raise Transient("the answer was cut off", code="bad_response")
+
+
+def join_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Names in lower case, repeated fields joined by commas (RFC 9110 5.3)."""
+    headers: dict[str, str] = {}
+    for name, value in raw:
+        key = name.decode("latin-1").lower()
+        text = as_text(value)
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return headers
+
+
+def as_text(value: bytes) -> str:
+    """Header bytes as what they were probably meant to be."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def mime_of(headers: Mapping[str, str]) -> str | None:
+    """`text/html` of `Text/HTML; charset=x`."""
+    essence = headers.get("content-type", "").partition(";")[0].strip().lower()
+    return essence if re.fullmatch(r"[!-.0-~]+/[!-.0-~]+", essence) else None
+
+
+def file_name(headers: Mapping[str, str], path: str) -> str | None:
+    """A harmless file name: what the server calls it, else the last part of the path."""
+    disposition = Message()
+    # Bounded because the parser of the standard library takes quadratic time.
+    disposition[DISPOSITION] = headers.get(DISPOSITION, "")[:2_000]
+    # The parser gives extended values as tuples; its types do not tell.
+    params: list[tuple[str, Any]] = disposition.get_params([], DISPOSITION)
+    told = [value for name, value in params if name == "filename"]
+    told.sort(key=lambda value: isinstance(value, str))  # RFC 6266 4.3: extended ones first
+    return _harmless(collapse_rfc2231_value(told[0]) if told else "") or _harmless(
+        unquote(path.rpartition("/")[2])
+    )
+
+
+def _harmless(name: str) -> str | None:
+    name = "".join(c for c in name if unicodedata.category(c)[0] != "C")
+    name = re.split(r"[/\\]", name)[-1].strip(" .")
+    if len(name) > 200:
+        stem, dot, suffix = name.rpartition(".")
+        suffix = dot + suffix if stem and len(suffix) <= 20 else ""
+        name = name[: 200 - len(suffix)] + suffix
+    return name or None

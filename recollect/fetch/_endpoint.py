@@ -1,0 +1,131 @@
+"""Talking to destinations that the operator configured: no judgement of addresses."""
+
+import json
+import ssl
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any
+
+import httpcore
+import httpx
+
+from recollect.errors import Permanent, SetupError, Transient
+from recollect.fetch._answer import join_headers, outcome, read_body
+
+LARGEST_ANSWER = 64_000_000
+EXCERPT = 300
+"""characters of a refusal that are passed on"""
+
+Upload = tuple[str, IO[bytes], str]
+"""file name, open file, media type"""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    """names in lower case"""
+    data: bytes
+
+
+class Endpoint:
+    """A trusted HTTP service; a path prefix in its base URL is kept. May be shared by threads."""
+
+    def __init__(
+        self, base_url: str, *, headers: Mapping[str, str] | None = None, timeout: float = 60.0
+    ) -> None:
+        """`timeout` is seconds without any progress. Raises SetupError for a bad base URL."""
+        headers = dict(headers or {})
+        if not all(value.isascii() and value.isprintable() for value in headers.values()):
+            raise SetupError("a header for an endpoint has characters that no header may have")
+        self._secrets = [word for value in headers.values() for word in value.split()]
+        try:
+            url = httpx.URL(base_url)
+        except httpx.InvalidURL as error:
+            raise SetupError("the address of an endpoint is not a valid URL") from error
+        if url.scheme not in ("http", "https") or not url.host:
+            raise SetupError("the address of an endpoint must be an http or https URL")
+        self._host = url.netloc.decode("ascii")
+        self._client = httpx.Client(
+            base_url=url,
+            headers={**headers, "Accept-Encoding": "gzip"},
+            timeout=timeout,
+            # Loading all authorities takes longer than a local request; without TLS, trust none.
+            verify=httpcore.default_ssl_context()
+            if url.scheme == "https"
+            else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+            trust_env=False,
+            follow_redirects=False,
+        )
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: object | None = None,
+        params: Mapping[str, str] | None = None,
+        data: Mapping[str, str] | None = None,
+        files: Mapping[str, Upload] | None = None,
+        content: bytes | Iterable[bytes] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """One request, whatever the status of its answer; redirects are not followed.
+
+        Files are read while they are sent. Raises Transient when there is no whole answer, and
+        Permanent for one of more than 64 MB.
+        """
+        if not path.startswith("/"):
+            raise ValueError("a path begins with a slash: headers must not go to another host")
+        with (
+            self._no_answer_is_transient(),
+            self._client.stream(
+                method,
+                path,
+                json=json,
+                params=params,
+                data=data,
+                files=files,
+                content=content,
+                headers=headers,
+            ) as response,
+        ):
+            told = join_headers(response.headers.raw)
+            body = read_body(response.iter_raw(), told, LARGEST_ANSWER)
+            return Answer(response.status_code, told, body)
+
+    def request_json(self, method: str, path: str, body: object | None = None) -> Any:
+        """Send JSON, get JSON. Raises Transient or Permanent (`http_<status>`) for other than 2xx,
+        with the beginning of the answer as its message."""
+        answer = self.request(method, path, json=body)
+        if not 200 <= answer.status < 300:
+            said = answer.data.decode(errors="replace")[: 10 * EXCERPT]
+            said = " ".join(self._without_secrets(said).split())[:EXCERPT]
+            message = f"{self._host} answered {answer.status}" + (f": {said}" if said else "")
+            raise outcome(answer.status, answer.headers, message)
+        try:
+            return json.loads(answer.data)
+        except (ValueError, RecursionError) as error:
+            raise Permanent(f"{self._host} did not answer with JSON", code="bad_answer") from error
+
+    def close(self) -> None:
+        self._client.close()
+
+    @contextmanager
+    def _no_answer_is_transient(self) -> Generator[None]:
+        # Text of the client's errors is left out: it may quote what was sent.
+        try:
+            yield
+        except httpx.TimeoutException as error:
+            raise Transient(f"{self._host} did not answer in time", code="timeout") from error
+        except httpx.ConnectError as error:
+            raise Transient(f"no connection to {self._host}", code="unreachable") from error
+        except (httpx.NetworkError, httpx.RemoteProtocolError) as error:
+            raise Transient(f"{self._host} gave a broken answer", code="bad_response") from error
+
+    def _without_secrets(self, text: str) -> str:
+        for secret in self._secrets:
+            if len(secret) >= 8:
+                text = text.replace(secret, "***")
+        return text

@@ -1,0 +1,283 @@
+"""Fetching what strangers name."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from types import MappingProxyType, TracebackType
+
+import httpcore
+
+from recollect.errors import BadRequestError, Permanent, SetupError, Transient
+from recollect.fetch._address import (
+    NOT_PUBLIC,
+    JudgedAddress,
+    Network,
+    Target,
+    judge,
+    literal_address,
+    read_url,
+    screen,
+)
+from recollect.fetch._answer import (
+    as_text,
+    file_name,
+    join_headers,
+    mime_of,
+    outcome,
+    read_body,
+)
+from recollect.fetch._backend import Dial, Guard, Resolver, system_dial, system_resolve
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+CONDITIONS = frozenset({"if-none-match", "if-modified-since"})
+SECRETS = frozenset({"authorization", "cookie", "proxy-authorization"})
+OURS = frozenset({"host", "user-agent", "accept-encoding", "connection", "transfer-encoding"})
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """Bounds of one fetch, all redirects included. Times are seconds."""
+
+    max_bytes: int = 10_000_000
+    """of a body, both on the wire and decoded"""
+    total: float = 30.0
+    dns: float = 5.0
+    """one look-up"""
+    read: float = 10.0
+    """one connect, TLS handshake, read or write"""
+    redirects: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """An answer with a body, or 304 when the request was conditional."""
+
+    url: str
+    """where it came from after all redirects, without fragment"""
+    status: int
+    mime: str | None
+    """without parameters, a claim"""
+    headers: Mapping[str, str]
+    """names in lower case"""
+    data: bytes
+    name: str | None
+    redirects: Sequence[str]
+    """the addresses that led to `url`, in order"""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a URL may be fetched, with everything that led to the decision: for the operator."""
+
+    url: str
+    href: str | None
+    scheme: str | None
+    host: str | None
+    port: int | None
+    addresses: Sequence[JudgedAddress]
+    allowed: bool
+    reason: str
+
+
+class Fetcher(AbstractContextManager["Fetcher"]):
+    """Gets public web addresses, and no others. May be shared by threads."""
+
+    def __init__(
+        self,
+        *,
+        user_agent: str,
+        allow_networks: Sequence[Network] = (),
+        limits: FetchLimits = FetchLimits(),
+        resolve: Resolver = system_resolve,
+        dial: Dial = system_dial,
+    ) -> None:
+        """`allow_networks` are inside networks that the operator opens; `dial` sees judged
+        addresses only."""
+        self._user_agent = user_agent
+        self._allow_networks = tuple(allow_networks)
+        self._limits = limits
+        self._guard = Guard(
+            allow_networks=self._allow_networks,
+            resolve=resolve,
+            dial=dial,
+            dns=limits.dns,
+            step=limits.read,
+        )
+        # httpcore itself rather than a client above it: no cookies, proxies, .netrc, decoding or
+        # second URL parser that would have to be switched off.
+        self._pool = httpcore.ConnectionPool(
+            ssl_context=httpcore.default_ssl_context(),
+            max_connections=None,
+            max_keepalive_connections=20,
+            keepalive_expiry=15.0,
+            network_backend=self._guard,
+        )
+
+    def get(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] = NOTHING,
+        admit: Callable[[str], None] | None = None,
+    ) -> Fetched:
+        """Fetch, following redirects; each hop passes the same checks as the first address.
+
+        `admit` is shown the target of each redirect before anything is looked up, and raises to
+        stop. Cookies and credentials among `headers` stay with the origin they were meant for.
+
+        Raises Permanent (`invalid_url`, `blocked_target`, `bad_redirect`, `too_large`,
+        `unsupported_encoding`, `http_<status>`) and Transient (`dns_failure`, `unreachable`,
+        `tls_failure`, `timeout`, `bad_response`, `http_<status>` with what Retry-After asks for).
+        """
+        sent = {name.lower(): value for name, value in headers.items()}
+        visited: list[str] = []
+        with self._guard.fetching.within(self._limits.total):
+            target = self._target(url)
+            while True:
+                answer = self._request(target, sent)
+                if isinstance(answer, Fetched):
+                    return replace(answer, redirects=tuple(visited))
+                visited.append(target.href)
+                if len(visited) > self._limits.redirects:
+                    raise Permanent(
+                        f"more than {self._limits.redirects} redirects", code="bad_redirect"
+                    )
+                before, target = target, self._redirected(answer, target)
+                if admit is not None:
+                    admit(target.href)
+                if target.origin != before.origin:
+                    sent = {name: value for name, value in sent.items() if name not in SECRETS}
+
+    def check(self, url: str) -> Verdict:
+        """Explain what `get` would do with this address; looks it up but connects to nothing."""
+        try:
+            parsed = read_url(url)
+        except ValueError:
+            return Verdict(url, None, None, None, None, (), False, "not a valid URL")
+        scheme, host = parsed.protocol.removesuffix(":"), parsed.hostname.strip("[]")
+        try:
+            target = screen(parsed, self._allow_networks)
+        except BadRequestError as error:
+            reason = error.details or error.message
+            judged = (judge(host, self._allow_networks),) if literal_address(host) else ()
+            return Verdict(url, parsed.href, scheme, host, None, judged, False, reason)
+        judged: Sequence[JudgedAddress] = ()
+        try:
+            with self._guard.fetching.within(self._limits.total):
+                judged, refusal = self._guard.judge(target.host, target.port)
+        except Transient as error:
+            refusal = str(error)
+        return Verdict(
+            url,
+            target.href,
+            target.scheme,
+            target.host,
+            target.port,
+            judged,
+            refusal is None,
+            refusal or "allowed",
+        )
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _target(self, url: str) -> Target:
+        try:
+            return screen(read_url(url), self._allow_networks)
+        except ValueError as error:
+            raise Permanent("not a valid URL", code="invalid_url") from error
+        except BadRequestError as error:
+            raise Permanent(error.details or NOT_PUBLIC, code="blocked_target") from error
+
+    def _redirected(self, location: str, base: Target) -> Target:
+        try:
+            joined = read_url(location, base.href).href
+        except ValueError as error:
+            raise Permanent("redirect to an invalid URL", code="bad_redirect") from error
+        return self._target(joined)
+
+    def _request(self, target: Target, headers: Mapping[str, str]) -> Fetched | str:
+        """One hop: what was fetched, or where it says to go."""
+        host = f"[{target.host}]" if ":" in target.host else target.host
+        while True:
+            dials = self._guard.fetching.dials
+            try:
+                return self._ask(target, headers)
+            except (httpcore.TimeoutException, TimeoutError) as error:
+                raise Transient(f"{host} did not answer in time", code="timeout") from error
+            except (httpcore.NetworkError, httpcore.RemoteProtocolError) as error:
+                # A server may close an idle connection just when we use it: that says nothing,
+                # and RFC 9110 9.2.2 lets us ask again. The connection is gone from the pool.
+                if self._guard.fetching.dials > dials:
+                    raise Transient(f"{host} gave a broken answer", code="bad_response") from error
+
+    def _ask(self, target: Target, headers: Mapping[str, str]) -> Fetched | str:
+        with self._pool.stream(
+            "GET",
+            httpcore.URL(
+                scheme=target.scheme, host=target.host, port=target.port, target=target.resource
+            ),
+            headers={
+                "Host": target.authority,
+                "User-Agent": self._user_agent,
+                "Accept-Encoding": "gzip",
+                "Accept": "*/*",
+                **{name: value for name, value in headers.items() if name not in OURS},
+            },
+            # A final dot belongs to DNS; certificates do not have it.
+            extensions={"sni_hostname": target.host.removesuffix(".")},
+        ) as response:
+            return self._read(target, response, conditional=not CONDITIONS.isdisjoint(headers))
+
+    def _read(
+        self, target: Target, response: httpcore.Response, *, conditional: bool
+    ) -> Fetched | str:
+        status = response.status
+        headers = join_headers(response.headers)
+        if status in REDIRECTS:
+            locations = {value for name, value in response.headers if name.lower() == b"location"}
+            if len(locations) != 1:
+                raise Permanent(f"redirect ({status}) to nowhere", code="bad_redirect")
+            return as_text(locations.pop())
+        unchanged = status == 304 and conditional
+        if not (200 <= status < 300 or unchanged):
+            raise outcome(status, headers, f"{target.host} answered {status}")
+        body = () if unchanged else response.iter_stream()
+        return Fetched(
+            url=target.href,
+            status=status,
+            mime=mime_of(headers),
+            headers=headers,
+            data=b"" if unchanged else read_body(body, headers, self._limits.max_bytes),
+            name=file_name(headers, target.resource.partition("?")[0]),
+            redirects=(),
+        )
+
+
+def self_test() -> None:
+    """Prove at start-up that the guard stands. Raises SetupError when loopback can be reached."""
+    with Fetcher(user_agent="self-test", resolve=lambda name, port: ["127.0.0.1"]) as fetcher:
+        for url in ("http://127.0.0.1/", "http://name-of-loopback.net/"):
+            try:
+                fetcher.get(url)
+            except Permanent as error:
+                if error.code == "blocked_target":
+                    continue
+                reached = error
+            except Transient as error:
+                reached = error
+            else:
+                reached = None
+            raise SetupError(
+                "the guard of the network does not hold: an inner address was dialled."
+                " Reinstall the packages recollect was released with."
+            ) from reached
