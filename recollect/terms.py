@@ -1,0 +1,389 @@
+"""Words → numbered, weighted terms: the lexical half of search, BM25 on stock pgvector.
+
+A document's word becomes exactly one term: its stem in the language of the chunk, marked with that
+language ("en:hous"). A query is too short to tell its language, so each of its words becomes a
+group with its stem in every language ("en:hous", "de:houses", …). Thereby a word always meets
+itself, whatever the chunk was taken for, inflections meet within each language, and stems of
+different languages never meet by chance. Only languages written in Latin letters need this; other
+scripts have one stemmer or none.
+
+Identifiers (`foo.bar_baz`, `v1.2.3`, `camelCase`) are indexed whole and in parts. Scripts without
+spaces (and Korean, whose particles stick to the words) are indexed as single characters and pairs:
+a query meets wherever all of its pairs do. Symbols and emoji are terms of their own.
+"""
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Protocol, cast
+from unicodedata import category, normalize
+
+import Stemmer
+
+K1 = 1.2
+B = 0.75
+AVERAGE = 920
+"""Mean length of a chunk of prose as `chunk.split` cuts it, in characters.
+
+BM25 divides by the mean over the collection. Chunks are bounded, so that a constant is nearly
+right and adding a document never changes the weights of others. Characters instead of terms,
+because that treats all scripts alike.
+"""
+MOST_TERMS = 4_000
+"""per chunk, the most frequent; sparsevec holds 16 000"""
+MOST_WORDS = 64
+"""per query"""
+LARGEST = 1_000_000_000
+"""sparsevec indices are 1 … 10^9"""
+LONGEST_WORD = 64
+"""characters; what is longer (base64, hashes) is indexed as it is, and not kept in caches"""
+MOST_PIECES = 4
+"""of a word of letters and digits; with more it is a random key, not a name"""
+
+# Frequent short words, for telling languages apart and for leaving them out of queries.
+STOP_WORDS = {
+    "en": (
+        "a about after all also an and any are as at be because been but by can could did do does "
+        "for from had has have he her his how i if in into is it its just me more my no not of on "
+        "or our out s she should so some t than that the their them then there these they this to "
+        "up was we were what when where which who why will with would you your"
+    ),
+    "de": (
+        "aber als am an auch auf aus bei bin bis das dass dem den der des die dies diese doch du "
+        "durch ein eine einem einen einer er es für gegen hat haben ich ihr im in ist ja kann kein "
+        "man mehr mit nach nicht noch nur oder ob sich sie sind so über um und uns unter vom von "
+        "vor war was wenn werden wie wir wird wo zu zum zur"
+    ),
+    "fr": (
+        "à au aux avec c ce ces cette comme d dans de des du elle en est et être eux il ils j je l "
+        "la le les leur lui m mais me même mes mon n ne nous on ont ou où par pas plus pour qu que "
+        "quel qui s sa se ses si son sont sur t te tu un une vous y"
+    ),
+    "es": (
+        "a al como con cuando de del desde donde el ella en entre era es esta está este esto ha "
+        "hay la las le lo los más me mi muy no nos o para pero por porque que qué se ser si sin "
+        "sobre son su sus también te un una uno y ya yo"
+    ),
+    "it": (
+        "a ai al alla anche c che chi ci come con d da dal dalla de degli dei del della delle di e "
+        "è gli ha hanno i il in io l la le lo ma mi nel nella non o per perché più quando questa "
+        "questo se si sono su sua suo sul tra un una uno"
+    ),
+    "pt": (
+        "a ao aos as até com como da das de do dos e é ela ele em entre era essa esse esta está "
+        "este eu foi há isso já mais mas me muito na não nas no nos o os ou para pela pelo por "
+        "quando que se sem ser seu sua são também tem um uma você"
+    ),
+    "nl": (
+        "aan al als bij dan dat de deze die dit door een en er geen had heb hebben heeft het hij "
+        "hoe ik in is je kan maar me meer met mijn naar niet nog nu of om onder ook op over te tot "
+        "u uit van voor waar was wat we werd wie worden wordt zal ze zich zij zijn zo"
+    ),
+    "sv": (
+        "alla att av blev bli de dem den denna det detta då där efter ej eller en ett från för ha "
+        "hade han har hon hur i inte jag kan man med men mot mycket ni nu när någon och om på "
+        "sedan sig sin ska som så till under upp ut var vad vi vid vill är över"
+    ),
+    "no": (
+        "alle at av ble bli de dem den denne der det dette du eller en er et etter for fra før ha "
+        "hadde han har hun hva hvis hvor ikke jeg kan man med men mot må når noe nå og også om opp "
+        "over på seg sin skal som så til under ut var ved vi vil å"
+    ),
+    "da": (
+        "af alle at blev blive da de dem den denne der det dette du efter eller en er et for fra "
+        "før ha havde han har hun hvad hvis hvor hvordan i ikke jeg kan man med men mod når noget "
+        "nu og også om op over på sig sin skal som så til under ud var ved vi vil"
+    ),
+    "fi": (
+        "ei että en hän he ihan ja jo joka jos jotka kanssa kuin kun me mikä minä mitä mutta myös "
+        "ne niin nyt oli olla olen on ovat se sekä sen sitä sinä tai tämä te tätä vain vielä voi"
+    ),
+    "pl": (
+        "ale bo być był była było by ci co czy dla do gdzie go i ich ja jak jako je jego jej jest "
+        "już która które który lub ma mnie na nad nie o od po pod przez przy są się tak tego ten "
+        "to tylko w we więc z za ze że"
+    ),
+    "cs": (
+        "a aby ale ani až bez by byl byla bylo být co do i ja jak jako je jeho její jen jsem jsou "
+        "k kde když která které který ma má mezi na nebo není o od po pod pro protože při s se si "
+        "také tak to tento u v ve z za ze že"
+    ),
+    "hu": (
+        "a az azt be csak de egy el ez ezt ha hogy hol is itt kell ki le lesz meg mert mi mint "
+        "most már még nagyon nem ő olyan ott s sem számára szerint és után vagy van vannak volt"
+    ),
+    "ro": (
+        "a acest această ai al ale am ar are au ca care că ce cel cu cum când da dacă de din doar "
+        "după e ea el este eu fi fost în la le lui mai mult ne nu o pe pentru pot prin sa sau se "
+        "și sunt să un una unde unei unui"
+    ),
+    "tr": (
+        "ama ancak bana bir biz bu çok da daha de değil diye en gibi hem her için ile ise kadar ki "
+        "mi mu mı nasıl ne neden o olan olarak onun oldu sen siz sonra şey şu var ve veya ya yok"  # noqa: RUF001 Turkish
+    ),
+}
+STEMMERS = {
+    "en": "english",
+    "de": "german",
+    "fr": "french",
+    "es": "spanish",
+    "it": "italian",
+    "pt": "portuguese",
+    "nl": "dutch",
+    "sv": "swedish",
+    "no": "norwegian",
+    "da": "danish",
+    "fi": "finnish",
+    "pl": "polish",
+    "cs": "czech",
+    "hu": "hungarian",
+    "ro": "romanian",
+    "tr": "turkish",
+    "ru": "russian",
+    "el": "greek",
+    "hy": "armenian",
+    "ar": "arabic",
+    "hi": "hindi",
+    "ta": "tamil",
+}
+LATIN = tuple(STOP_WORDS)
+"""the languages between which a chunk's stop words decide; the first when there are none"""
+SCRIPTS = (
+    (0x0041, 0x0250, "latin"),
+    (0x0370, 0x0400, "el"),
+    (0x0400, 0x0530, "ru"),
+    (0x0530, 0x0590, "hy"),
+    (0x0600, 0x0780, "ar"),
+    (0x0900, 0x0980, "hi"),
+    (0x0B80, 0x0C00, "ta"),
+    (0x1E00, 0x1F00, "latin"),
+    (0x1F00, 0x2000, "el"),
+)
+
+# Written without spaces: Thai, Lao, Tibetan, Myanmar, Khmer, Han, Kana, Hangul.
+UNSPACED = (
+    "\u0e00-\u0fff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3031-\u303c\u3040-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uaa60-\uaa7f\uac00-\ud7ff\uf900-\ufaff"
+    "\U0001b000-\U0001b16f\U00020000-\U0003ffff"
+)
+
+
+def _characters(*categories: str) -> str:
+    """Class of the characters above ASCII of these categories, for a regular expression."""
+    codes = [code for code in range(0x80, 0x20000) if category(chr(code)) in categories]
+    firsts = [code for code, before in zip(codes, [0, *codes], strict=False) if code != before + 1]
+    lasts = [code for code, after in zip(codes, [*codes[1:], 0], strict=True) if after != code + 1]
+    return "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(firsts, lasts, strict=True))
+
+
+_IDENTIFIER = r"{word}(?:\.{word})*+(?:\+\+|\#)?"
+TOKEN_OF_ASCII = re.compile(_IDENTIFIER.format(word=r"\w++"), re.ASCII)
+# Python's \w leaves out the marks that Indic and Thai words are made of.
+_MARKS = _characters("Mn", "Mc")
+TOKEN = re.compile(
+    _IDENTIFIER.format(word=rf"\w++(?:[{_MARKS}]++\w*+)*+")
+    + rf"|[{_MARKS}]+|[{_characters('So', 'Sm', 'Sc')}]"
+)
+SEPARATOR = re.compile(r"[._]+")
+PIECE = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+RUN = re.compile(f"[{UNSPACED}]+|[^{UNSPACED}]+")
+UNSPACED_START = re.compile(f"[{UNSPACED}]")
+INVISIBLE = re.compile("[\u00ad\u061c\u200c-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]")
+# Accents, Hebrew and Arabic points, tatweel: often left out in writing, so left out here. The
+# voiced marks of Kana and the vowel signs of Indic scripts are letters to their readers and stay.
+ACCENT = re.compile("[\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670]")
+WITHOUT_STROKE = str.maketrans(
+    {"ø": "o", "ł": "l", "đ": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe"}  # noqa: RUF001 dotless
+)
+
+Cut = Callable[[str], Iterable[str]]
+Word = tuple[str, str]
+"""A word in lower case, and what stems it: "latin", a language code, or "" for nothing."""
+
+SPEAKERS: dict[str, tuple[str, ...]] = {}
+for _code, _stops in STOP_WORDS.items():
+    for _stop in _stops.split():
+        SPEAKERS[_stop] = (*SPEAKERS.get(_stop, ()), _code)
+
+
+def stems(text: str) -> list[str]:
+    """The terms of a document's text, in its order, repeated as often as they occur."""
+    words = _words(text, _singles_and_pairs)
+    language = _languages(words)[0]
+    return [_term(word, language if by == "latin" else by) for word, by in words]
+
+
+def weigh(org: str, text: str) -> dict[int, float]:
+    """Term number → BM25 weight of the document side, without the IDF, of one chunk."""
+    counts: Counter[int] = Counter()
+    for stem, count in Counter(stems(text)).most_common(MOST_TERMS):
+        counts[number(org, stem)] += count
+    saturation = K1 * (1 - B + B * len(text) / AVERAGE)
+    return {term: count * (K1 + 1) / (count + saturation) for term, count in counts.items()}
+
+
+def query_terms(org: str, text: str) -> list[tuple[int, ...]]:
+    """One group of term numbers per distinct word of a query, at most `MOST_WORDS`.
+
+    The numbers of a group are alternatives: a chunk holds the word in one language, so the document
+    frequency of the word is the sum over its group, and all numbers of the group weigh the same.
+    Stop words of the language that the query seems to be in are left out unless there is nothing
+    else.
+    """
+    words = _words(text, _pairs)
+    spoken = frozenset(_languages(words))
+    telling = [word for word in words if spoken.isdisjoint(SPEAKERS.get(word[0], ()))]
+    groups = list(dict.fromkeys(_alternatives(*word) for word in telling or words))
+    return [tuple(number(org, term) for term in group) for group in groups[:MOST_WORDS]]
+
+
+def number(org: str, stem: str) -> int:
+    """The stem's term number, 1 … 10^9: the same on every machine, another in another org."""
+    if len(stem) > LONGEST_WORD:
+        return _hash("stem", org, stem)
+    return _number(org, stem)
+
+
+def tag_number(org: str, tag: str) -> int:
+    """Term number that stands for a container tag; apart from stems but for chance."""
+    return _hash("tag", org, tag)
+
+
+def org_number(org: str) -> int:
+    """Term number that every chunk of an organisation carries."""
+    return _hash("org", org, "")
+
+
+def _hash(space: str, org: str, name: str) -> int:
+    data = "\0".join((space, org, name)).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big") % LARGEST + 1
+
+
+@lru_cache(maxsize=1 << 16)
+def _number(org: str, stem: str) -> int:
+    return _hash("stem", org, stem)
+
+
+def _words(text: str, cut: Cut) -> list[Word]:
+    if text.isascii():
+        tokens = TOKEN_OF_ASCII.findall(text)
+    else:
+        tokens = TOKEN.findall(normalize("NFKC", INVISIBLE.sub("", text)))
+    words: list[Word] = []
+    for token in tokens:
+        words += _known(token, cut) if len(token) <= LONGEST_WORD else _parts(token, cut)
+    return words
+
+
+@lru_cache(maxsize=1 << 16)
+def _known(token: str, cut: Cut) -> tuple[Word, ...]:
+    return tuple(_parts(token, cut))
+
+
+def _parts(token: str, cut: Cut) -> Iterator[Word]:
+    """A token whole, if it is an identifier, and its words."""
+    bare = token.rstrip("+#")
+    if len(bare) == 1 and bare != token:  # C++, C#
+        yield _lower(token), ""
+    parts = [part for part in SEPARATOR.split(bare) if part]
+    if len(parts) > 1:
+        yield _lower(bare.strip("_")), ""
+        if all(len(part) == 1 for part in parts):  # U.S.A.
+            yield _word("".join(parts))
+    for part in parts:
+        for run in RUN.findall(part):
+            if UNSPACED_START.match(run):
+                for gram in cut(_lower(run)):
+                    yield gram, ""
+                continue
+            yield _word(run)
+            pieces = PIECE.findall(run) if run.isascii() else []
+            if 1 < len(pieces) <= MOST_PIECES:
+                yield from map(_word, pieces)
+
+
+def _singles_and_pairs(run: str) -> Iterator[str]:
+    for index, character in enumerate(run):
+        yield character
+        if index + 1 < len(run):
+            yield run[index : index + 2]
+
+
+def _pairs(run: str) -> Iterator[str]:
+    if len(run) == 1:
+        yield run
+    for index in range(len(run) - 1):
+        yield run[index : index + 2]
+
+
+def _lower(word: str) -> str:
+    return word.lower() if word.isascii() else normalize("NFKC", word.casefold())
+
+
+def _word(text: str) -> Word:
+    word = _lower(text)
+    code = ord(word[0])
+    if len(word) > LONGEST_WORD:
+        return word, ""
+    return word, next((by for first, end, by in SCRIPTS if first <= code < end), "")
+
+
+def _languages(words: Sequence[Word]) -> list[str]:
+    """The languages that the stop words speak for most; a word of several counts less for each."""
+    hits: Counter[str] = Counter()
+    for speakers in filter(None, (SPEAKERS.get(word) for word, _ in words)):
+        for code in speakers:
+            hits[code] += 720 // len(speakers)
+    most = max(hits.values(), default=0)
+    return [code for code in LATIN if hits[code] == most] if most else [LATIN[0]]
+
+
+def _alternatives(word: str, by: str) -> tuple[str, ...]:
+    """The terms under which documents may hold the word, also with its accents left out."""
+    languages = LATIN if by == "latin" else (by,)
+    return tuple(
+        dict.fromkeys(
+            _term(form, language) for form in (word, _fold(word)) for language in languages
+        )
+    )
+
+
+def _term(word: str, language: str) -> str:
+    return _stemmed(word, language) if language else _fold(word)
+
+
+@lru_cache(maxsize=1 << 16)
+def _stemmed(word: str, language: str) -> str:
+    # English has no accents: "résumé" has to meet "resume", which is stemmed further. Elsewhere the
+    # stemmer needs them to recognise endings.
+    plain = _fold(word) if language == "en" else word
+    return f"{language}:{_fold(_stemmer(language).stemWord(plain) or word)}"
+
+
+def _fold(word: str) -> str:
+    return word if word.isascii() else _without_accents(word)
+
+
+@lru_cache(maxsize=1 << 16)
+def _without_accents(word: str) -> str:
+    bare = ACCENT.sub("", normalize("NFD", word)).translate(WITHOUT_STROKE)
+    return normalize("NFC", bare) or word
+
+
+class _Stemmer(Protocol):
+    def stemWord(self, word: str) -> str: ...
+
+
+_threads = threading.local()
+
+
+def _stemmer(language: str) -> _Stemmer:
+    """This thread's stemmer: the C objects must not be shared between threads."""
+    mine = cast("dict[str, _Stemmer]", _threads.__dict__)
+    if language not in mine:
+        make = cast("Callable[[str, int], _Stemmer]", Stemmer.Stemmer)
+        mine[language] = make(STEMMERS[language], 0)
+    return mine[language]

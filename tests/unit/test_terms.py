@@ -1,0 +1,248 @@
+"""Terms: every word can be found again, and its inflections where a stemmer knows them."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect import terms
+
+ENGLISH = "We were told that the {} of the city is what they had been looking for in this year."
+GERMAN = "Wir haben gehört, dass {} in der Stadt nicht mehr zu sehen ist und auch nicht war."
+FRENCH = "Nous avons dit que {} dans la ville ne sont pas pour les autres et que c'est une fin."
+RUSSIAN = "Мы сказали, что {} в этом городе больше не будет."
+PORTUGUESE = "O cão da casa não está no jardim porque {} já é muito tarde para ele."
+SENTENCES = (ENGLISH, GERMAN, FRENCH, RUSSIAN, "日本語の文章です。 {} これは試験。", "{}")
+
+LETTERS = st.characters(categories=("Lu", "Ll", "Lt", "Lm", "Lo"))
+CJK = st.text(alphabet="日本語文章東京検索がぎぐげアイウ한국어검색ไทยภาษา", min_size=2, max_size=20)
+
+
+def matches(query: str, text: str, org: str = "org") -> bool:
+    """Whether every word of the query is in the text."""
+    known = terms.weigh(org, text)
+    groups = terms.query_terms(org, query)
+    return bool(groups) and all(any(number in known for number in group) for group in groups)
+
+
+@settings(deadline=None)
+@given(st.text(LETTERS, min_size=1, max_size=80), st.sampled_from(SENTENCES))
+def test_a_word_of_any_script_finds_itself_in_any_language(word: str, sentence: str):
+    assert matches(word, sentence.format(word))
+
+
+@settings(deadline=None)
+@given(st.text(LETTERS, min_size=1, max_size=20), st.sampled_from(SENTENCES))
+def test_upper_and_lower_case_are_one(word: str, sentence: str):
+    assert matches(word.casefold(), sentence.format(word))
+
+
+@settings(deadline=None)
+@given(st.text(LETTERS, min_size=1, max_size=3))
+def test_no_term_is_empty(word: str):
+    assert all(stem.split(":")[-1] for stem in terms.stems(f"{word} \u0640 \u0301"))
+
+
+@settings(deadline=None)
+@given(st.text(min_size=1, max_size=200))
+def test_any_text_finds_itself(text: str):
+    assert not terms.stems(text) or matches(text, text)
+
+
+@settings(deadline=None)
+@given(CJK, st.data())
+def test_any_part_of_unspaced_text_is_found(text: str, data: st.DataObject):
+    start = data.draw(st.integers(0, len(text) - 2))
+    end = data.draw(st.integers(start + 2, len(text)))
+
+    assert matches(text[start:end], f"前{text}後。")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "query", "word"),
+    [
+        (ENGLISH, "house", "houses"),
+        (ENGLISH, "deployment", "deployments"),
+        (ENGLISH, "running", "runs"),
+        (ENGLISH, "company", "companies"),
+        (GERMAN, "Haus", "Häuser"),
+        (GERMAN, "Katze", "Katzen"),
+        (GERMAN, "München", "MÜNCHEN"),
+        (GERMAN, "strasse", "Straße"),
+        (FRENCH, "cheval", "chevaux"),
+        (FRENCH, "nationale", "nationaux"),
+        (FRENCH, "continuer", "continuation"),
+        (RUSSIAN, "книга", "книги"),
+        (RUSSIAN, "дома", "домов"),
+        (ENGLISH, "cafe", "café"),
+        (ENGLISH, "café", "cafe"),
+        (ENGLISH, "resume", "résumé"),
+        (ENGLISH, "résumé", "resume"),
+        (PORTUGUESE, "informações", "informacoes"),
+        (ENGLISH, "Lodz", "Łódź"),
+        (ENGLISH, "parser", "parseJSONParser"),
+        (ENGLISH, "camel", "camelCase"),
+        (ENGLISH, "camelcase", "camelCase"),
+        (ENGLISH, "baz", "foo.bar_baz"),
+        (ENGLISH, "foo.bar_baz", "`foo.bar_baz`"),
+        (ENGLISH, "v1.2.3", "(v1.2.3),"),
+        (ENGLISH, "err_foo", "ERR_FOO:"),
+        (ENGLISH, "sha 256", "sha256"),
+        (ENGLISH, "c++", "C++"),
+        (ENGLISH, "USA", "U.S.A."),
+        (ENGLISH, "file", "\ufb01le"),  # the ligature fi
+        (ENGLISH, "homme", "l'homme"),
+        (ENGLISH, "cooperate", "co\u00adoperate"),
+        (ENGLISH, "123", "１２３"),
+        (ENGLISH, "京", "東京都"),
+        (ENGLISH, "Tシャツ", "白いTシャツ"),
+        (ENGLISH, "ガス", "ｶﾞｽ"),
+        (ENGLISH, "كتاب", "الكِتَاب"),
+        (ENGLISH, "שלום", "שָׁלוֹם"),
+        (ENGLISH, "हिन्दी", "हिन्दी"),
+        (ENGLISH, "ภาษา", "ภาษาไทย"),
+        (ENGLISH, "καλημέρα", "ΚΑΛΗΜΕΡΑ"),
+        (ENGLISH, "🚀", "🚀🎉"),
+        (ENGLISH, "👍", "👍🏽"),
+        (ENGLISH, "€", "100€"),
+    ],
+)
+def test_what_people_mean_is_found(sentence: str, query: str, word: str):
+    assert matches(query, sentence.format(word))
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("university", ENGLISH.format("house")),
+        ("カス", "ガス"),
+        ("京東", "東京"),
+        ("c++", ENGLISH.format("C#")),
+        ("1.2", ENGLISH.format("1.3")),
+        ("data", "Dat is niet wat ik van je had verwacht, maar dat kan nog komen."),
+    ],
+)
+def test_what_differs_is_not_found(query: str, text: str):
+    assert not matches(query, text)
+
+
+def test_order_and_repetition_are_kept():
+    assert terms.stems("The cats and the cat") == ["en:the", "en:cat", "en:and", "en:the", "en:cat"]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (ENGLISH.format("x"), "en"),
+        (GERMAN.format("x"), "de"),
+        (FRENCH.format("x"), "fr"),
+        ("El perro de la casa no está en el jardín porque ya es muy tarde para él.", "es"),
+        ("Il cane della casa non è nel giardino perché è tardi per gli altri.", "it"),
+        (PORTUGUESE.format("x"), "pt"),
+        ("De hond van het huis is niet in de tuin, want het is al laat voor hem.", "nl"),
+        ("Hunden är inte i trädgården, för det är sent och han vill sova.", "sv"),
+        ("Koira ei ole puutarhassa, koska se on jo myöhässä ja hän on väsynyt.", "fi"),
+        ("Pies nie jest w ogrodzie, bo jest już późno i się zmęczył.", "pl"),
+        ("kubernetes", "en"),
+    ],
+)
+def test_the_language_is_told_by_its_small_words(text: str, code: str):
+    assert {stem.split(":")[0] for stem in terms.stems(text) if ":" in stem} == {code}
+
+
+def test_an_identifier_is_found_whole_however_it_is_written():
+    known = terms.weigh("org", "camelcase, max.len and plain words")
+
+    for query in ("camelCase", "CamelCase", "MAX.LEN"):
+        whole = terms.query_terms("org", query)[0]
+        assert not known.keys().isdisjoint(whole)
+
+
+def test_stop_words_are_left_out_of_queries_unless_there_is_nothing_else():
+    assert terms.query_terms("org", "what is the house") == terms.query_terms("org", "house")
+    assert terms.query_terms("org", "wo ist das Haus") == terms.query_terms("org", "Haus")
+    assert len(terms.query_terms("org", "to be or not to be")) == 4
+    assert len(terms.query_terms("org", "die")) == 1
+
+
+def test_a_query_has_each_word_once_and_not_too_many():
+    assert len(terms.query_terms("org", "house house House")) == 1
+    assert len(terms.query_terms("org", " ".join(f"w{n}x" for n in range(1000)))) == 64
+    assert terms.query_terms("org", " …!? ") == []
+
+
+def test_weights_grow_with_frequency_and_shrink_with_length():
+    cat = terms.number("org", "en:cat")
+    once, often, long = (
+        terms.weigh("org", text)[cat]
+        for text in (
+            "the cat " + "x" * 912,
+            "the cat cat cat cat" + "x" * 901,
+            "cat " + "a b " * 400,
+        )
+    )
+
+    assert once == pytest.approx(1.0)
+    assert once < often < 1 + terms.K1
+    assert long < once
+
+
+def test_a_chunk_has_a_bounded_number_of_terms():
+    text = "".join(map(chr, range(0x4E00, 0x4E00 + 6_000)))
+
+    assert len(terms.weigh("org", text)) <= terms.MOST_TERMS
+
+
+@settings(deadline=None)
+@given(st.text(), st.text())
+def test_numbers_are_what_sparsevec_takes(org: str, name: str):
+    for number in (terms.number(org, name), terms.tag_number(org, name), terms.org_number(org)):
+        assert 1 <= number <= 1_000_000_000
+
+
+def test_organisations_and_kinds_are_kept_apart():
+    numbers = {
+        terms.number("a", "x"),
+        terms.number("b", "x"),
+        terms.tag_number("a", "x"),
+        terms.tag_number("b", "x"),
+        terms.org_number("a"),
+        terms.org_number("b"),
+        terms.number("a", ""),
+        terms.tag_number("a", ""),
+    }
+
+    assert len(numbers) == 8
+    assert not matches("house", "house", "a") or not set(terms.weigh("a", "house")) & set(
+        terms.weigh("b", "house")
+    )
+
+
+@pytest.mark.parametrize("seed", ["1", "2"])
+def test_numbers_are_the_same_in_every_process(seed: str):
+    text = "Häuser, houses & 東京 🚀"
+    program = f"from recollect import terms; print(terms.weigh('org', {text!r}))"
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path), "PYTHONUTF8": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert ran.stdout.strip() == str(terms.weigh("org", text))
+
+
+def test_threads_stem_alike():
+    texts = [
+        sentence.format(f"houses{n} Häuser{n} chevaux{n}")
+        for n in range(200)
+        for sentence in SENTENCES
+    ]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(terms.stems, texts))
+
+    assert found == [terms.stems(text) for text in texts]
