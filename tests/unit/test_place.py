@@ -1,0 +1,87 @@
+"""A chunk says where it stands, in the reader's terms."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.chunk import split
+from recollect.model import Chunk, Extracted, Place
+from recollect.place import locate
+
+
+def chunk(start: int, end: int) -> Chunk:
+    return Chunk(0, start, end, "x" * (end - start), b"")
+
+
+def place_of(extracted: Extracted, start: int, end: int) -> dict[str, object]:
+    return dict(locate(extracted, [chunk(start, end)])[0].place)
+
+
+def test_a_chunk_within_a_page_names_that_page():
+    pages = Extracted("x" * 300, places=[Place(0, {"page": 1}), Place(100, {"page": 2})])
+
+    assert place_of(pages, 0, 100) == {"page": 1}
+    assert place_of(pages, 100, 300) == {"page": 2}
+
+
+def test_a_chunk_over_several_pages_names_the_first_and_the_last():
+    pages = Extracted("x" * 300, places=[Place(n * 100, {"page": n + 1}) for n in range(3)])
+
+    assert place_of(pages, 50, 250) == {"page": 1, "pageEnd": 3}
+
+
+def test_rows_go_with_their_sheet():
+    rows = Extracted(
+        "x" * 30,
+        places=[
+            Place(0, {"sheet": "Q1", "row": 2}),
+            Place(10, {"sheet": "Q1", "row": 3}),
+            Place(20, {"sheet": "Q2", "row": 2}),
+        ],
+    )
+
+    assert place_of(rows, 0, 20) == {"sheet": "Q1", "row": 2, "rowEnd": 3}
+
+
+def test_text_before_the_first_place_takes_the_first_one_it_reaches():
+    pages = Extracted("x" * 300, places=[Place(100, {"page": 1})])
+
+    assert place_of(pages, 0, 50) == {}
+    assert place_of(pages, 0, 150) == {"page": 1}
+
+
+def test_the_path_of_headings_is_the_one_that_is_open():
+    text = "# A\n\nintro\n\n## B\n\none\n\n### C\n\ntwo\n\n## D\n\nthree"
+    extracted = Extracted(text)
+
+    assert place_of(extracted, text.index("two"), text.index("two") + 3) == {
+        "heading": ["A", "B", "C"]
+    }
+    assert place_of(extracted, text.index("three"), len(text)) == {"heading": ["A", "D"]}
+    assert place_of(extracted, text.index("## D"), len(text)) == {"heading": ["A", "D"]}
+
+
+def test_comments_in_code_are_no_headings():
+    text = "# A\n\n```sh\n# not a heading\n```\n\nafter"
+
+    assert place_of(Extracted(text), text.index("after"), len(text)) == {"heading": ["A"]}
+    assert place_of(Extracted("# comment\nx = 1", markdown=False), 0, 15) == {}
+
+
+def test_messages_of_a_conversation_are_counted():
+    text = "user: hi\nassistant: hello\nmore of it\nuser: bye"
+
+    assert place_of(Extracted(text), text.index("more"), text.index("more") + 4) == {"message": 2}
+    assert place_of(Extracted(text), 0, len(text)) == {"message": 1, "messageEnd": 3}
+
+
+def test_one_line_that_looks_like_a_message_makes_no_conversation():
+    assert place_of(Extracted("user: hi, this is a letter"), 0, 10) == {}
+
+
+@given(st.text(alphabet="# abc\n`:user", max_size=400))
+def test_locating_never_fails_and_leaves_the_chunks_as_they_are(text: str):
+    chunks = split(text)
+
+    located = locate(Extracted(text), chunks)
+
+    assert [(c.start, c.end, c.hash) for c in located] == [(c.start, c.end, c.hash) for c in chunks]
