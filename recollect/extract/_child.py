@@ -1,0 +1,158 @@
+"""The child process of the sandbox: confines itself, then reads blobs one after another.
+
+Its parsers are loaded after confinement, when the first blob of their kind comes. An exception
+that an extractor did not foresee ends the process; its parent reports that and starts another.
+"""
+
+import math
+import os
+import resource
+import select
+import signal
+import sys
+
+import msgspec
+
+from recollect.errors import Permanent
+from recollect.extract._confine import confine
+from recollect.extract._places import Places
+from recollect.extract._registry import PACKAGE, Kind, NeedsHeavy, scan
+from recollect.extract._text import clean_line, clean_placed, count_smuggled
+from recollect.extract._wire import LENGTH, UNAVAILABLE, Job, Listening, Ready, Reply, Setup, pack
+from recollect.model import Blob, Extracted
+from recollect.speech import Heard
+
+_STATUS = "/proc/self/status"
+
+
+def serve() -> None:
+    """Serve jobs from standard input until it closes or stays silent. Never returns."""
+    reader, writer = os.dup(0), os.dup(1)
+    # A library that prints must not write into the answers.
+    os.dup2(2, 1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    setup = msgspec.msgpack.decode(_read_message(reader), type=Setup)
+    kinds = scan(PACKAGE, *setup.packages)
+    os.nice(setup.niceness)
+    layers = confine(
+        packages=setup.packages,
+        readable=setup.readable,
+        memory_bytes=setup.memory_bytes,
+        file_bytes=setup.file_bytes,
+        descriptors=setup.descriptors,
+    )
+    _write(writer, pack(Ready(layers)))
+    poll = select.poll()
+    poll.register(reader, select.POLLIN)
+    while poll.poll(setup.idle_seconds * 1000):
+        job = msgspec.msgpack.decode(_read_message(reader), type=Job)
+        data = _read(reader, job.size)
+        _limit_time(job)
+        reply = _run(job, data, kinds[job.extractor], setup.text_bytes)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if _peak() > setup.worn_bytes:
+            reply = msgspec.structs.replace(reply, worn=True)
+        _write(writer, pack(reply))
+    _leave()
+
+
+def _leave() -> None:
+    # Not sys.exit: xberg's threads abort the interpreter while it finalizes.
+    os._exit(0)
+
+
+def _read_message(reader: int) -> bytes:
+    return _read(reader, LENGTH.unpack(_read(reader, LENGTH.size))[0])
+
+
+def _read(reader: int, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        piece = os.read(reader, min(size - len(data), 1 << 20))
+        if not piece:
+            _leave()
+        data += piece
+    return bytes(data)
+
+
+def _write(writer: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(writer, view) :]
+
+
+def _limit_time(job: Job) -> None:
+    """The kernel ends this process when the job takes too long, even if the parent is gone."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    used = math.ceil(usage.ru_utime + usage.ru_stime)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    soft = used + job.cpu_seconds
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard)
+    )
+    signal.setitimer(signal.ITIMER_REAL, job.wall_seconds + 5)
+
+
+def _run(job: Job, data: bytes, kind: Kind, text_bytes: int) -> Reply:
+    blob = Blob(data, mime=job.mime, name=job.name, url=job.url)
+    try:
+        if job.listening is not None:
+            return Reply(heard=_hear(kind, blob, job.listening))
+        if job.heavy and kind.extract_heavy is not None:
+            return _reply(kind.extract_heavy(blob), text_bytes)
+        return _reply(kind.extractor.extract(blob), text_bytes)
+    except NeedsHeavy:
+        return Reply(needs_heavy=True)
+    except Permanent as error:
+        return Reply(code=error.code, message=clean_line(str(error)))
+    except ImportError as error:
+        # A parser that is not installed, or not where it may be read, is no fault of the file.
+        return Reply(code=UNAVAILABLE, message=clean_line(str(error)), worn=True)
+    except MemoryError:
+        return Reply(code="extraction_memory", worn=True)
+    except RecursionError:
+        return Reply(code="unreadable_content", message="it is nested too deeply")
+
+
+def _hear(kind: Kind, blob: Blob, listening: Listening) -> Heard:
+    if kind.hear is None:
+        raise Permanent("it is no recording", code="unsupported_kind")
+    return kind.hear(blob, listening.start, listening.seconds, listening.engine)
+
+
+def _reply(extracted: Extracted, text_bytes: int) -> Reply:
+    places = Places.of(extracted.places)
+    text, starts = clean_placed(extracted.text, places.starts())
+    warnings = [clean_line(warning) for warning in extracted.warnings]
+    if smuggled := count_smuggled(extracted.text):
+        warnings.append(f"Text in invisible characters was left out ({smuggled:,} characters).")
+    encoded = text.encode()
+    if len(encoded) > text_bytes:
+        text = encoded[:text_bytes].decode("utf-8", "ignore")
+        warnings.append(f"Only the first {text_bytes:,} bytes of its text were kept.")
+    if not text.strip():
+        text = ""
+        warnings.append("No text was found in it.")
+    title = clean_line(extracted.title) if extracted.title else None
+    stretches = places.moved(starts, len(text)).pack()
+    return Reply(
+        text=text,
+        title=title or None,
+        warnings=tuple(warnings),
+        places=stretches,
+        markdown=extracted.markdown,
+        unheard=extracted.unheard,
+    )
+
+
+def _peak() -> int:
+    """Most bytes of memory that this process has held."""
+    try:
+        with open(_STATUS) as status:
+            return next(int(line.split()[1]) * 1024 for line in status if line[:6] == "VmHWM:")
+    except (OSError, StopIteration):
+        # On Linux this begins with what the parent held when it started the child.
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak * (1 if sys.platform == "darwin" else 1024)

@@ -1,0 +1,233 @@
+"""Confinement of the current process, for good: rlimits, Landlock, seccomp, no capabilities.
+
+What remains is to compute, to start threads, to use descriptors that are open, and to read
+Python's own files. Each layer holds where the kernel has it; `confine` says which ones do.
+
+Sources: landlock(7), seccomp(2), capabilities(7), the kernel's unistd headers.
+"""
+
+import contextlib
+import ctypes
+import errno
+import importlib
+import os
+import platform
+import resource
+import struct
+import sys
+import sysconfig
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+_READ_FILE, _READ_DIR = 1 << 2, 1 << 3
+_FILE_RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16, 6: 16}
+"""How many rights on files each version of Landlock knows."""
+
+_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
+_CAP_DAC_READ_SEARCH = 1 << 2
+
+_X86, _ARM = "x86_64", "aarch64"
+_ARCHITECTURES = {_X86: (0, 0xC000003E), _ARM: (1, 0xC00000B7)}
+"""Column of the table below, and AUDIT_ARCH."""
+_DENIED = {
+    # network: socketpair stays, asyncio needs it
+    "socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201),
+    "accept": (43, 202), "accept4": (288, 242), "io_uring_setup": (425, 425),
+    # other processes
+    "execve": (59, 221), "execveat": (322, 281), "fork": (57, None), "vfork": (58, None),
+    "tkill": (200, 130), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
+    "pidfd_send_signal": (424, 424), "pidfd_open": (434, 434), "pidfd_getfd": (438, 438),
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440), "kcmp": (312, 272), "setpriority": (141, 140),
+    # files: Landlock does not know modes, owners, times and attributes
+    "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
+    "chown": (92, None), "fchown": (93, 55), "lchown": (94, None), "fchownat": (260, 54),
+    "utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88),
+    "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "removexattr": (197, 14),
+    "lremovexattr": (198, 15), "fremovexattr": (199, 16), "truncate": (76, 45), "creat": (85, None),
+    "mknod": (133, None), "mknodat": (259, 33), "mkdir": (83, None), "mkdirat": (258, 34),
+    "rmdir": (84, None), "unlink": (87, None), "unlinkat": (263, 35), "rename": (82, None),
+    "renameat": (264, 38), "renameat2": (316, 276), "link": (86, None), "linkat": (265, 37),
+    "symlink": (88, None), "symlinkat": (266, 36), "open_by_handle_at": (304, 265),
+    # memory outside of RLIMIT_AS
+    "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194),
+    "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180),
+    # the kernel
+    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51),
+    "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
+    "mount_setattr": (442, 442), "unshare": (272, 97), "setns": (308, 268), "bpf": (321, 280),
+    "perf_event_open": (298, 241), "userfaultfd": (323, 282), "add_key": (248, 217),
+    "request_key": (249, 218), "keyctl": (250, 219), "init_module": (175, 105),
+    "finit_module": (313, 273), "delete_module": (176, 106), "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294), "reboot": (169, 142), "swapon": (167, 224),
+    "swapoff": (168, 225), "personality": (135, 92), "setuid": (105, 146), "setgid": (106, 144),
+}  # fmt: skip
+"""Calls that fail with EPERM: number on x86_64, on aarch64 (None: it has no such call)."""
+_ABSENT = {"clone3": (435, 435), "openat2": (437, 437)}
+"""Their arguments lie in memory, out of a filter's sight: ENOSYS makes libc take the older call."""
+_CLONE, _KILL, _TGKILL = (56, 220), (62, 129), (234, 131)
+_PRLIMIT, _OPEN, _OPENAT = (302, 261), (2, None), (257, 56)
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER_AT, _ARCH_AT, _ARGUMENTS_AT = 0, 4, 16
+_ALLOW, _ERRNO, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
+_CLONE_THREAD = 0x10000
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+
+_SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")
+_SYSTEM_FILES = (
+    "/etc/ld.so.cache", "/dev/null", "/dev/urandom", "/usr/share/zoneinfo", "/proc/self/status"
+)  # fmt: skip
+
+
+def confine(
+    *,
+    packages: Sequence[str],
+    memory_bytes: int,
+    file_bytes: int,
+    descriptors: int,
+    readable: Sequence[str] = (),
+) -> tuple[str, ...]:
+    """Give up rights for good; the layers that hold. The process must have one thread only.
+
+    `readable` are further folders.
+    """
+    paths = [*_python_paths(packages), *readable]
+    _set_limits(memory_bytes, file_bytes, descriptors)
+    layers = ["rlimits"]
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        if _prctl(libc, _PR_SET_NO_NEW_PRIVS, 1):
+            if version := _apply_landlock(libc, paths):
+                layers.append(f"landlock{version}")
+            _drop_capabilities(libc)
+            if _apply_seccomp(libc):
+                layers.append("seccomp")
+    return tuple(layers)
+
+
+def _set_limits(memory_bytes: int, file_bytes: int, descriptors: int) -> None:
+    for limit, value in (
+        (resource.RLIMIT_AS, memory_bytes),
+        (resource.RLIMIT_FSIZE, file_bytes),
+        (resource.RLIMIT_NOFILE, descriptors),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _, hard = resource.getrlimit(limit)
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        # macOS knows RLIMIT_AS and refuses it.
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(limit, (value, value))
+
+
+def _python_paths(packages: Iterable[str]) -> list[str]:
+    """Where Python and the libraries of its extensions are: not the folder of a checkout."""
+    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    paths |= {path for path in sys.path if path.endswith(("site-packages", "dist-packages"))}
+    paths.add(os.path.join(sys.base_prefix, "lib"))
+    # Where a dependency is, the others are: also with `pip install --target`.
+    paths.add(os.path.dirname(os.path.dirname(msgspec.__file__)))
+    for name in ("recollect", *packages):
+        paths |= set(importlib.import_module(name).__path__)
+    return [*paths, *_SYSTEM_LIBRARIES, *_SYSTEM_FILES]
+
+
+def _apply_landlock(libc: ctypes.CDLL, readable: Iterable[str]) -> int:
+    """Only read, and only these paths; no TCP, no signals outwards. The version used, 0 if none."""
+    create, add, restrict = 444, 445, 446
+    version = min(libc.syscall(create, None, ctypes.c_size_t(0), 1), 6)
+    if version < 1:
+        return 0
+    rights = (1 << _FILE_RIGHTS_BY_ABI[version]) - 1
+    attributes = struct.pack("=QQQ", rights, 0b11, 0b11)[
+        : 8 if version < 4 else 16 if version < 6 else 24
+    ]
+    ruleset = libc.syscall(create, attributes, ctypes.c_size_t(len(attributes)), 0)
+    if ruleset < 0:
+        return 0
+    for path in readable:
+        try:
+            opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        allowed = _READ_FILE | (_READ_DIR if os.path.isdir(path) else 0)
+        libc.syscall(add, ruleset, 1, struct.pack("=Qi", allowed, opened), 0)
+        os.close(opened)
+    restricted = libc.syscall(restrict, ruleset, 0) == 0
+    os.close(ruleset)
+    return version if restricted else 0
+
+
+def _drop_capabilities(libc: ctypes.CDLL) -> None:
+    """Root without its powers, so that the limits hold for root as well.
+
+    The right to read stays, if it was there: Python may be installed where only its owner may
+    look, and Landlock says what is read.
+    """
+    header = ctypes.create_string_buffer(struct.pack("=Ii", 0x20080522, 0))
+    data = ctypes.create_string_buffer(24)
+    if libc.capget(header, data) == 0:
+        permitted = struct.unpack("=6I", data.raw)[1] & _CAP_DAC_READ_SEARCH
+        data = ctypes.create_string_buffer(struct.pack("=6I", permitted, permitted, 0, 0, 0, 0))
+        libc.capset(header, data)
+
+
+def _apply_seccomp(libc: ctypes.CDLL) -> bool:
+    machine = platform.machine()
+    if machine not in _ARCHITECTURES:
+        return False
+    program = b"".join(_filter(*_ARCHITECTURES[machine]))
+    buffer = ctypes.create_string_buffer(program, len(program))
+    pointer = struct.pack("=HxxxxxxQ", len(program) // 8, ctypes.addressof(buffer))
+    return _prctl(libc, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, pointer)
+
+
+def _prctl(libc: ctypes.CDLL, operation: int, value: int, pointer: bytes | None = None) -> bool:
+    none = ctypes.c_ulong(0)
+    return libc.prctl(operation, ctypes.c_ulong(value), pointer, none, none) == 0
+
+
+def _filter(column: int, architecture: int) -> Iterable[bytes]:
+    """The program in classic BPF. Jumps count instructions to skip: if true, if false."""
+    refuse = _step(_RETURN, _ERRNO | errno.EPERM)
+    yield _step(_LOAD, _ARCH_AT)
+    yield _step(_EQUAL, architecture, 1, 0)
+    yield _step(_RETURN, _KILL_PROCESS)
+    yield _step(_LOAD, _NUMBER_AT)
+    # The x32 calls of x86_64 have the same numbers plus this bit.
+    yield _step(_AT_LEAST, 0x40000000, 0, 1)
+    yield refuse
+    for number in (call[column] for call in _DENIED.values()):
+        if number is not None:
+            yield _step(_EQUAL, number, 0, 1)
+            yield refuse
+    for call in _ABSENT.values():
+        yield _step(_EQUAL, call[column], 0, 1)
+        yield _step(_RETURN, _ERRNO | errno.ENOSYS)
+    # Threads, but no processes; signals and limits for itself only; no file opened for writing.
+    yield from _judge(_CLONE[column], 0, _ANY_BIT, _CLONE_THREAD, allow=True)
+    yield from _judge(_KILL[column], 0, _EQUAL, os.getpid(), allow=True)
+    yield from _judge(_TGKILL[column], 0, _EQUAL, os.getpid(), allow=True)
+    yield from _judge(_PRLIMIT[column], 0, _EQUAL, 0, allow=True)
+    yield from _judge(_OPEN[column], 1, _ANY_BIT, _WRITING, allow=False)
+    yield from _judge(_OPENAT[column], 2, _ANY_BIT, _WRITING, allow=False)
+    yield _step(_RETURN, _ALLOW)
+
+
+def _judge(
+    number: int | None, argument: int, test: int, value: int, *, allow: bool
+) -> Iterable[bytes]:
+    """One call, decided by the low half of one argument: `allow` is the verdict if `test` holds."""
+    if number is None:
+        return
+    verdicts = (_ALLOW, _ERRNO | errno.EPERM)
+    yield _step(_EQUAL, number, 0, 4)
+    yield _step(_LOAD, _ARGUMENTS_AT + 8 * argument)
+    yield _step(test, value, 0, 1)
+    yield _step(_RETURN, verdicts[0 if allow else 1])
+    yield _step(_RETURN, verdicts[1 if allow else 0])
+
+
+def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, if_true, if_false, value)

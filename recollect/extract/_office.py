@@ -1,0 +1,17 @@
+"""What the text kinds that xberg reads share: titles, and traces of the formats in its Markdown."""
+
+import re
+
+from recollect.extract import _xberg
+from recollect.extract._text import clean_line
+from recollect.model import Extracted
+
+_HEADING = re.compile(r"^# (.+)$", re.M)
+
+
+def read(data: bytes, mime: str) -> Extracted:
+    """Raises Permanent: encrypted_file, too_large, unreadable_content."""
+    converted = _xberg.convert(data, mime)
+    heading = _HEADING.search(converted.text)
+    title = clean_line(converted.title or (heading[1] if heading else ""))
+    return Extracted(converted.text, title=title or None)

@@ -1,0 +1,282 @@
+"""The one seam to pypdfium2: what is drawn on a page, its plain text, and its picture."""
+
+import ctypes
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import pypdfium2
+import pypdfium2.raw
+
+from recollect.errors import Permanent
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+# Its functions are made at run time and have no types.
+pdfium = cast(Any, pypdfium2.raw)
+
+_MAX_OBJECTS = 20_000
+"""Of a page. What comes after them is not looked at."""
+_MAX_DEPTH = 4
+_TINY = 1.5
+"""Points. Print of this height nobody reads."""
+_WHITE = 250
+_FINEST = 20.0
+"""Pixels per point at most: a page of a few points is not blown up to `long_side`."""
+
+
+class Box(NamedTuple):
+    """In points, y pointing up."""
+
+    left: float
+    bottom: float
+    right: float
+    top: float
+
+    @property
+    def area(self) -> float:
+        return max(0.0, self.right - self.left) * max(0.0, self.top - self.bottom)
+
+    def common(self, other: "Box") -> "Box":
+        return Box(
+            max(self.left, other.left),
+            max(self.bottom, other.bottom),
+            min(self.right, other.right),
+            min(self.top, other.top),
+        )
+
+    def holds_middle_of(self, other: "Box") -> bool:
+        x, y = (other.left + other.right) / 2, (other.bottom + other.top) / 2
+        return self.left <= x <= self.right and self.bottom <= y <= self.top
+
+
+class _Matrix(NamedTuple):
+    a: float = 1
+    b: float = 0
+    c: float = 0
+    d: float = 1
+    e: float = 0
+    f: float = 0
+
+    def then(self, other: "_Matrix") -> "_Matrix":
+        return _Matrix(
+            self.a * other.a + self.b * other.c,
+            self.a * other.b + self.b * other.d,
+            self.c * other.a + self.d * other.c,
+            self.c * other.b + self.d * other.d,
+            self.e * other.a + self.f * other.c + other.e,
+            self.e * other.b + self.f * other.d + other.f,
+        )
+
+    def move(self, box: Box) -> Box:
+        corners = [(x, y) for x in (box.left, box.right) for y in (box.bottom, box.top)]
+        xs = [self.a * x + self.c * y + self.e for x, y in corners]
+        ys = [self.b * x + self.d * y + self.f for x, y in corners]
+        return Box(min(xs), min(ys), max(xs), max(ys))
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What a page draws: the part of it under pictures, the number of paths, hidden characters.
+
+    `hidden` counts them by the way in which they are hidden.
+    """
+
+    pictures: float = 0.0
+    paths: int = 0
+    hidden: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+@contextmanager
+def opened(data: bytes) -> Generator[Any]:
+    """A document, for the functions below. Raises Permanent: encrypted_file, unreadable_content."""
+    try:
+        document = pypdfium2.PdfDocument(data)
+    except pypdfium2.PdfiumError as error:
+        if getattr(error, "err_code", None) == pdfium.FPDF_ERR_PASSWORD:
+            raise Permanent("it is protected by a password", code="encrypted_file") from error
+        raise Permanent(f"it is damaged or not a PDF ({error})") from error
+    try:
+        yield document
+    finally:
+        document.close()
+
+
+@contextmanager
+def _page(document: Any, index: int) -> Generator[Any]:
+    """Else every page of the document stays in memory."""
+    page = document[index]
+    try:
+        yield page
+    finally:
+        page.close()
+
+
+def read_plainly(data: bytes) -> list[tuple[str, Drawn]]:
+    """The text of each page as it comes, without headings and tables, and what the page draws.
+
+    Raises Permanent: encrypted_file, unreadable_content.
+    """
+    pages: list[tuple[str, Drawn]] = []
+    with opened(data) as document:
+        for index in range(len(document)):
+            try:
+                with _page(document, index) as page:
+                    content = page.get_textpage()
+                    pages.append((content.get_text_range(), _look(page)))
+                    content.close()
+            except pypdfium2.PdfiumError:
+                pages.append(("", Drawn()))
+    return pages
+
+
+def look(data: bytes, count: int) -> list[Drawn]:
+    """What each page draws; nothing, for one that pypdfium2 cannot read although others can."""
+    drawn = [Drawn()] * count
+    with suppress(Permanent), opened(data) as document:
+        for index in range(min(count, len(document))):
+            with suppress(pypdfium2.PdfiumError), _page(document, index) as page:
+                drawn[index] = _look(page)
+    return drawn
+
+
+def render(document: Any, index: int, long_side: int) -> "Image.Image":
+    """A page as a reader sees it, turned as the file says, its longer side so many pixels.
+
+    Raises Permanent if it cannot be drawn.
+    """
+    try:
+        with _page(document, index) as page:
+            scale = long_side / max(1.0, *page.get_size())
+            bitmap = page.render(scale=min(scale, _FINEST))
+            image = bitmap.to_pil().convert("RGB")
+            bitmap.close()
+            return image
+    except pypdfium2.PdfiumError as error:
+        raise Permanent(f"its page {index + 1} cannot be drawn ({error})") from error
+
+
+def _look(page: Any) -> Drawn:
+    bounds = Box(*page.get_bbox())
+    paths = 0
+    pictures: list[Box] = []
+    grounds: list[Box] = []
+    unseen: list[tuple[str, Any, Box]] = []
+    for kind, raw, box, outer in islice(_objects(page), _MAX_OBJECTS):
+        if kind == pdfium.FPDF_PAGEOBJ_TEXT:
+            if how := _how_hidden(raw, box, outer, bounds, grounds):
+                unseen.append((how, raw, box))
+        elif kind == pdfium.FPDF_PAGEOBJ_PATH:
+            paths += 1
+            if _is_dark(raw):
+                grounds.append(box)
+        else:
+            grounds.append(box)
+            if kind == pdfium.FPDF_PAGEOBJ_IMAGE:
+                pictures.append(box)
+    covered = sum(picture.common(bounds).area for picture in pictures)
+    hidden = [
+        (how, raw)
+        for how, raw, box in unseen
+        # Invisible writing on a picture is what a scanner's own OCR leaves: it says what is seen.
+        if how != "invisible" or not any(picture.holds_middle_of(box) for picture in pictures)
+    ]
+    return Drawn(
+        pictures=min(1.0, covered / bounds.area) if bounds.area else 0.0,
+        paths=paths,
+        hidden=_count(page, hidden) if hidden else {},
+    )
+
+
+def _count(page: Any, unseen: Sequence[tuple[str, Any]]) -> dict[str, int]:
+    """Characters by the way in which they are hidden, spaces left out."""
+    content = page.get_textpage()
+    counts: Counter[str] = Counter()
+    for how, raw in unseen:
+        size = pdfium.FPDFTextObj_GetText(raw, content, None, 0)
+        # In bytes, with a closing zero.
+        buffer = (ctypes.c_ushort * (size // 2))()
+        pdfium.FPDFTextObj_GetText(raw, content, buffer, size)
+        text = bytes(buffer).decode("utf-16-le", "replace").rstrip("\0")
+        counts[how] += len("".join(text.split()))
+    content.close()
+    return {how: count for how, count in counts.items() if count}
+
+
+def _objects(page: Any) -> Iterator[tuple[int, Any, Box, _Matrix]]:
+    """In the order in which they are drawn, those of forms included, in the page's coordinates."""
+    for number in range(pdfium.FPDFPage_CountObjects(page)):
+        yield from _unfold(pdfium.FPDFPage_GetObject(page, number), _Matrix(), 0)
+
+
+def _unfold(raw: Any, outer: _Matrix, depth: int) -> Iterator[tuple[int, Any, Box, _Matrix]]:
+    kind = pdfium.FPDFPageObj_GetType(raw)
+    if kind == pdfium.FPDF_PAGEOBJ_FORM:
+        if depth < _MAX_DEPTH:
+            inner = _matrix(raw).then(outer)
+            for number in range(pdfium.FPDFFormObj_CountObjects(raw)):
+                yield from _unfold(pdfium.FPDFFormObj_GetObject(raw, number), inner, depth + 1)
+        return
+    left, bottom, right, top = (ctypes.c_float() for _ in range(4))
+    if pdfium.FPDFPageObj_GetBounds(raw, left, bottom, right, top):
+        box = Box(left.value, bottom.value, right.value, top.value)
+        yield kind, raw, outer.move(box) if depth else box, outer
+
+
+def _matrix(raw: Any) -> _Matrix:
+    matrix = pdfium.FS_MATRIX()
+    if not pdfium.FPDFPageObj_GetMatrix(raw, matrix):
+        return _Matrix()
+    return _Matrix(matrix.a, matrix.b, matrix.c, matrix.d, matrix.e, matrix.f)
+
+
+def _how_hidden(raw: Any, box: Box, outer: _Matrix, bounds: Box, grounds: list[Box]) -> str | None:
+    """Why a reader does not see this writing; None if he does, as far as this can tell."""
+    if box.area == 0:
+        return None
+    if pdfium.FPDFTextObj_GetTextRenderMode(raw) in (
+        pdfium.FPDF_TEXTRENDERMODE_INVISIBLE,
+        pdfium.FPDF_TEXTRENDERMODE_CLIP,
+    ):
+        return "invisible"
+    if box.common(bounds).area == 0:
+        return "off the page"
+    if _size(raw, outer) < _TINY:
+        return "tiny"
+    red, green, blue, alpha = _color(raw)
+    if alpha == 0:
+        return "transparent"
+    if min(red, green, blue) >= _WHITE and not any(
+        ground.holds_middle_of(box) for ground in grounds
+    ):
+        return "white on white"
+    return None
+
+
+def _size(raw: Any, outer: _Matrix) -> float:
+    """Font size in points on the page."""
+    size = ctypes.c_float()
+    if not pdfium.FPDFTextObj_GetFontSize(raw, size):
+        return _TINY
+    matrix = _matrix(raw).then(outer)
+    return abs(size.value) * (matrix.c**2 + matrix.d**2) ** 0.5
+
+
+def _color(raw: Any) -> tuple[int, int, int, int]:
+    red, green, blue, alpha = (ctypes.c_uint() for _ in range(4))
+    if not pdfium.FPDFPageObj_GetFillColor(raw, red, green, blue, alpha):
+        return 0, 0, 0, 255
+    return red.value, green.value, blue.value, alpha.value
+
+
+def _is_dark(raw: Any) -> bool:
+    """Whether a path fills its ground with a colour on which white is seen."""
+    mode, stroke = ctypes.c_int(), ctypes.c_int()
+    if not pdfium.FPDFPath_GetDrawMode(raw, mode, stroke) or mode.value == 0:
+        return False
+    red, green, blue, alpha = _color(raw)
+    return alpha > 0 and min(red, green, blue) < _WHITE

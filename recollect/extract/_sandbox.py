@@ -1,0 +1,510 @@
+"""Extraction in confined child processes.
+
+Own processes over own pipes rather than a pool library: a pool reads what its workers pickled, so
+a worker that a file took over could run code in the service, and its workers share one pipe, so
+it could read other tenants' files from it.
+"""
+
+import fcntl
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+import msgspec
+
+from recollect.errors import Permanent, Transient, Unavailable
+from recollect.extract._places import Places
+from recollect.extract._registry import HEAD, PACKAGE, Format, detect, scan, supported
+from recollect.extract._text import TEXT_BYTES
+from recollect.extract._wire import LENGTH, UNAVAILABLE, Job, Listening, Ready, Reply, Setup, pack
+from recollect.model import Blob, Extracted
+from recollect.speech import Heard, LocalEngine
+
+_START_SECONDS = 60
+_LAST_BREATH_SECONDS = 2
+_LOCK_SECONDS = 0.2
+_HEAVY_NICENESS = 10
+_PROGRAM = "from recollect.extract._child import serve; serve()"
+_OUT_OF_MEMORY = ("memory allocation of", "MemoryError", "bad_alloc", "out of memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one blob may take. Processor time grows with its size, wall time with that."""
+
+    memory_bytes: int = 1_500_000_000
+    """address space of the child"""
+    cpu_seconds: int = 30
+    cpu_seconds_per_mb: int = 1
+    cpu_seconds_cap: int = 300
+    wall_factor: float = 2.0
+    """wall seconds per second of processor time"""
+    input_bytes: int = 52_428_800
+    text_bytes: int = TEXT_BYTES
+    file_bytes: int = 64_000_000
+    descriptors: int = 64
+    jobs_per_child: int = 200
+    idle_seconds: int = 60
+    """after which a child without work ends"""
+    heavy_memory_bytes: int = 4_000_000_000
+    heavy_cpu_seconds: int = 600
+    """for pictures to be read; those of a document for which this does not suffice are left out"""
+    heavy_idle_seconds: int = 10
+    """models hold half a gigabyte"""
+
+    def cpu(self, size: int) -> int:
+        grown = self.cpu_seconds + self.cpu_seconds_per_mb * (size // 1_000_000)
+        return max(self.cpu_seconds, min(grown, self.cpu_seconds_cap))
+
+    def wall(self, size: int) -> float:
+        return self.cpu(size) * self.wall_factor
+
+    @property
+    def heavy_wall(self) -> float:
+        return self.heavy_cpu_seconds * self.wall_factor
+
+
+@dataclass(slots=True, eq=False)
+class _Child:
+    process: subprocess.Popen[bytes]
+    errors: IO[bytes]
+    """what it writes to standard error, for the post-mortem"""
+    heavy: bool
+    jobs: int = 0
+    rested: bool = False
+    """whether it ever waited for work, and so may have ended for want of it"""
+
+
+class _Gone(Exception):
+    """The child closed its pipe."""
+
+
+class _Late(Exception):
+    """The child did not answer in time."""
+
+
+class Sandbox:
+    """Extracts in up to `workers` children at once; more callers wait their turn.
+
+    Threads may share it. Children start when there is work and end by themselves when there is
+    none. `packages` are further packages of extractors, `readable` folders that engines read.
+
+    What takes models goes on to one more child, one blob at a time; with `heavy_lock`, a file,
+    also over all processes of this machine that are given the same.
+    """
+
+    def __init__(
+        self,
+        *,
+        workers: int,
+        limits: Limits | None = None,
+        packages: Sequence[str] = (),
+        readable: Sequence[str] = (),
+        heavy_lock: Path | None = None,
+    ) -> None:
+        self._limits = limits or Limits()
+        self._packages = tuple(packages)
+        self._readable = tuple(readable)
+        self._kinds = scan(PACKAGE, *packages)
+        self._turns = threading.Semaphore(workers)
+        self._heavy_turn = threading.Semaphore(1)
+        self._heavy_lock = heavy_lock
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._idle: list[_Child] = []
+        self._busy: set[_Child] = set()
+        self._layers: tuple[str, ...] | None = None
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def extract(self, blob: Blob, *, forced: str | None = None) -> Extracted:
+        """Text of a blob; empty, with a warning, if it holds none.
+
+        Raises Permanent with a code: `unsupported_kind`, `too_large`, `encrypted_file`,
+        `unreadable_content`, `extraction_timeout`, `extraction_memory`, `extraction_crashed`.
+        Raises Unavailable if a child or an extractor does not start, Transient if the sandbox is
+        closed.
+        """
+        format, reply = self._read(blob, forced, None)
+        return Extracted(
+            text=reply.text,
+            title=reply.title,
+            kind=format.kind,
+            warnings=reply.warnings,
+            places=Places.unpack(reply.places),
+            markdown=reply.markdown,
+            unheard=reply.unheard,
+        )
+
+    def hear(
+        self,
+        blob: Blob,
+        start: float,
+        seconds: float,
+        engine: LocalEngine | None,
+        *,
+        forced: str | None = None,
+    ) -> Heard:
+        """A stretch of a recording: its samples or, with an engine, what is said in it.
+
+        Raises what `extract` raises, and Permanent `transcriber_failed` for an engine that does
+        not load.
+        """
+        _, reply = self._read(blob, forced, Listening(start, seconds, engine))
+        if reply.heard is None:
+            raise Permanent(f"{_called(blob)} cannot be heard", code="extraction_crashed")
+        return reply.heard
+
+    def _read(
+        self, blob: Blob, forced: str | None, listening: Listening | None
+    ) -> tuple[Format, Reply]:
+        size = len(blob.data)
+        format = detect(
+            blob.data[:HEAD],
+            name=blob.name,
+            mime=blob.mime,
+            forced=forced,
+            packages=self._packages,
+        )
+        if format is None:
+            raise Permanent(
+                f"{_called(blob)} is of a type that cannot be read. {supported()}",
+                code="unsupported_kind",
+            )
+        if size > self._limits.input_bytes:
+            raise Permanent(
+                f"{_called(blob)} has {size:,} bytes; {self._limits.input_bytes:,} are accepted",
+                code="too_large",
+            )
+        job = Job(
+            extractor=format.extractor,
+            mime=blob.mime,
+            name=blob.name,
+            url=blob.url,
+            size=size,
+            cpu_seconds=self._limits.cpu(size),
+            wall_seconds=self._limits.wall(size),
+            listening=listening,
+        )
+        if listening is not None and listening.engine is not None:
+            reply = Reply(needs_heavy=True)
+        else:
+            with self._turns:
+                reply = self._ask(job, blob)
+        if reply.needs_heavy:
+            job = msgspec.structs.replace(
+                job,
+                heavy=True,
+                cpu_seconds=self._limits.heavy_cpu_seconds,
+                wall_seconds=self._limits.heavy_wall,
+            )
+            with self._heavy_turn, self._turn_of_machine():
+                reply = self._ask(job, blob)
+        if reply.needs_heavy:
+            raise _crash(blob, job)
+        if reply.code == UNAVAILABLE:
+            raise Unavailable(f"the {job.extractor} extractor does not load: {reply.message}")
+        if reply.code:
+            reason = reply.message or "its extraction needs more memory than is allowed"
+            raise Permanent(f"{_called(blob)} cannot be read: {reason}", code=reply.code)
+        return format, reply
+
+    def describe(self) -> str:
+        """The layers that confine children here, as a child reports them: starts one if need be."""
+        if self._layers is None:
+            with self._turns:
+                self._release(self._take(heavy=False), worn=False)
+        return "+".join(self._layers or ())
+
+    def close(self) -> None:
+        """End all children, also those at work: their callers get Transient."""
+        self._stop.set()
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            for child in (*idle, *self._busy):
+                child.process.kill()
+        for child in idle:
+            _bury(child)
+
+    @contextmanager
+    def _turn_of_machine(self) -> Generator[None]:
+        if self._heavy_lock is None:
+            yield
+            return
+        try:
+            descriptor = os.open(
+                self._heavy_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+            )
+        except OSError as error:
+            raise Unavailable(f"the lock for heavy work cannot be opened: {error}") from error
+        try:
+            # Not a blocking call: closing must end those who wait.
+            while not _locked(descriptor):
+                if self._stop.wait(_LOCK_SECONDS):
+                    raise Transient("extraction was stopped")
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _ask(self, job: Job, blob: Blob) -> Reply:
+        child = self._take(heavy=job.heavy)
+        child.jobs += 1
+        deadline = time.monotonic() + job.wall_seconds
+        try:
+            _send(child, [pack(job), blob.data], deadline)
+            # The text, and its places: twelve bytes each, and none is for less than a line.
+            answer = _receive(child, 8 * self._limits.text_bytes + 1_000_000, deadline)
+            reply = msgspec.msgpack.decode(answer, type=Reply)
+        except _Gone as gone:
+            if self._closed:
+                self._discard(child)
+                raise Transient("extraction was stopped") from gone
+            # It may have ended for want of work just when this came; only a new one cannot.
+            status = _exit_status(child)
+            if child.rested and status == 0:
+                self._discard(child)
+                return self._ask(job, blob)
+            raise self._post_mortem(child, status, job, blob) from gone
+        except _Late as late:
+            child.process.kill()
+            self._discard(child)
+            raise _timeout(blob, f"{job.wall_seconds:.0f} s") from late
+        except (msgspec.DecodeError, ValueError) as error:
+            child.process.kill()
+            self._discard(child)
+            raise _crash(blob, job) from error
+        except BaseException:  # an interrupt: this child's answer would go to the next caller
+            child.process.kill()
+            self._discard(child)
+            raise
+        self._release(child, worn=reply.worn)
+        return reply
+
+    def _take(self, *, heavy: bool) -> _Child:
+        with self._lock:
+            if self._closed:
+                raise Transient("extraction was stopped")
+            ended = [child for child in self._idle if child.process.poll() is not None]
+            self._idle = [child for child in self._idle if child not in ended]
+            # The last one used, so that the others fall idle and end.
+            child = next((one for one in reversed(self._idle) if one.heavy == heavy), None)
+            if child:
+                self._idle.remove(child)
+                self._busy.add(child)
+        for one in ended:
+            _bury(one)
+        return child or self._start(heavy=heavy)
+
+    def _start(self, *, heavy: bool) -> _Child:
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-s", "-P", "-B", "-X", "utf8", "-c", _PROGRAM],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd="/",
+                # Nothing of this process's environment: it holds keys and passwords.
+                env=_environment(),
+                # A Ctrl-C is for the service, which lets documents at work come to their end.
+                start_new_session=True,
+                bufsize=0,
+            )
+        except OSError as error:
+            errors.close()
+            raise Unavailable(f"the extraction process cannot be started: {error}") from error
+        child = _Child(process, errors, heavy)
+        with self._lock:
+            self._busy.add(child)
+            if self._closed:  # since `_take` looked: nobody else would end this one
+                process.kill()
+        deadline = time.monotonic() + _START_SECONDS
+        limits = self._limits
+        memory = limits.heavy_memory_bytes if heavy else limits.memory_bytes
+        setup = Setup(
+            packages=self._packages,
+            readable=self._readable,
+            memory_bytes=memory,
+            file_bytes=self._limits.file_bytes,
+            descriptors=self._limits.descriptors,
+            text_bytes=self._limits.text_bytes,
+            idle_seconds=limits.heavy_idle_seconds if heavy else limits.idle_seconds,
+            worn_bytes=memory // 3,
+            niceness=_HEAVY_NICENESS if heavy else 0,
+        )
+        try:
+            for pipe in (process.stdin, process.stdout):
+                os.set_blocking(_descriptor(pipe), False)
+            _send(child, [pack(setup)], deadline)
+            ready = msgspec.msgpack.decode(_receive(child, 65_536, deadline), type=Ready)
+        except (_Gone, _Late, msgspec.DecodeError) as error:
+            process.kill()
+            tail = _last_words(child)
+            self._discard(child)
+            if self._closed:
+                raise Transient("extraction was stopped") from error
+            raise Unavailable(f"the extraction process does not start: {tail[-500:]}") from error
+        if self._layers is None:
+            self._layers = ready.layers
+        return child
+
+    def _release(self, child: _Child, *, worn: bool) -> None:
+        with self._lock:
+            keep = not (worn or self._closed or child.jobs >= self._limits.jobs_per_child)
+            if keep:
+                child.rested = True
+                self._busy.discard(child)
+                self._idle.append(child)
+        if not keep:
+            child.process.kill()
+            self._discard(child)
+
+    def _discard(self, child: _Child) -> None:
+        _bury(child)
+        with self._lock:
+            self._busy.discard(child)
+
+    def _post_mortem(self, child: _Child, status: int, job: Job, blob: Blob) -> Permanent:
+        """What a child died of that closed its pipe."""
+        words = _last_words(child)
+        self._discard(child)
+        if status in (-signal.SIGXCPU, -signal.SIGALRM):
+            return _timeout(blob, f"{job.cpu_seconds} s of processor time")
+        if status == -signal.SIGKILL or any(sign in words for sign in _OUT_OF_MEMORY):
+            error = Permanent(
+                f"{_called(blob)} cannot be read: it needs more memory than is allowed",
+                code="extraction_memory",
+            )
+        else:
+            error = _crash(blob, job)
+        error.add_note(words)
+        return error
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _environment() -> dict[str, str]:
+    return {
+        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+        # Threads of libraries reserve address space each, on a large machine more than allowed.
+        "MALLOC_ARENA_MAX": "2",
+        "OMP_NUM_THREADS": "1",
+        "RAYON_NUM_THREADS": "1",
+        "TOKIO_WORKER_THREADS": "1",
+    }
+
+
+def _called(blob: Blob) -> str:
+    return f'"{blob.name}"' if blob.name else "the content"
+
+
+def _timeout(blob: Blob, limit: str) -> Permanent:
+    return Permanent(
+        f"{_called(blob)} cannot be read: it takes more than {limit}", code="extraction_timeout"
+    )
+
+
+def _crash(blob: Blob, job: Job) -> Permanent:
+    return Permanent(
+        f"{_called(blob)} cannot be read: the {job.extractor} extractor crashed on it",
+        code="extraction_crashed",
+    )
+
+
+def _descriptor(pipe: IO[bytes] | None) -> int:
+    if pipe is None:
+        raise ValueError("the child has no such pipe")
+    return pipe.fileno()
+
+
+def _send(child: _Child, pieces: Sequence[bytes], deadline: float) -> None:
+    descriptor = _descriptor(child.process.stdin)
+    for piece in pieces:
+        view = memoryview(piece)
+        while view:
+            _wait(descriptor, select.POLLOUT, deadline)
+            try:
+                view = view[os.write(descriptor, view) :]
+            except BlockingIOError:
+                continue
+            except BrokenPipeError as error:
+                raise _Gone from error
+
+
+def _receive(child: _Child, most: int, deadline: float) -> bytes:
+    """One message; ValueError if it claims to be longer than `most` bytes."""
+    size = LENGTH.unpack(_receive_bytes(child, LENGTH.size, deadline))[0]
+    if size > most:
+        raise ValueError(f"an answer of {size} bytes")
+    return _receive_bytes(child, size, deadline)
+
+
+def _receive_bytes(child: _Child, size: int, deadline: float) -> bytes:
+    descriptor = _descriptor(child.process.stdout)
+    data = bytearray()
+    while len(data) < size:
+        _wait(descriptor, select.POLLIN, deadline)
+        piece = os.read(descriptor, min(size - len(data), 1 << 20))
+        if not piece:
+            raise _Gone
+        data += piece
+    return bytes(data)
+
+
+def _wait(descriptor: int, event: int, deadline: float) -> None:
+    poll = select.poll()
+    poll.register(descriptor, event)
+    if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        raise _Late
+
+
+def _exit_status(child: _Child) -> int:
+    """How a child ended that closed its pipe; one that lives on regardless is killed."""
+    try:
+        return child.process.wait(_LAST_BREATH_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.process.kill()
+        child.process.wait()
+        return 1
+
+
+def _last_words(child: _Child) -> str:
+    size = child.errors.seek(0, os.SEEK_END)
+    child.errors.seek(max(0, size - 4_000))
+    return child.errors.read().decode("utf-8", "replace").strip()
+
+
+def _bury(child: _Child) -> None:
+    """Free what is left of a child that ended or was killed."""
+    child.process.wait()
+    for pipe in (child.process.stdin, child.process.stdout, child.errors):
+        if pipe:
+            pipe.close()

@@ -1,0 +1,233 @@
+"""What all kinds of text share: is it text, in which encoding, and how it is cleaned."""
+
+import codecs
+import contextlib
+import re
+import unicodedata
+from array import array
+from collections.abc import Sequence
+
+TEXT_BYTES = 20_000_000
+"""Most UTF-8 bytes of text that one document may give."""
+
+_BOMS = (
+    # UTF-32 first: its little-endian mark begins with that of UTF-16.
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_SAMPLE = 65_536
+_NOT_OF_TEXT = bytes(set(range(32)) - set(b"\t\n\v\f\r\b\x1a\x1b")) + b"\x7f"
+_HIGH = bytes(range(128, 256))
+_FOREIGN = (b"{\\rtf", b"%!PS", b"%PDF-", b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+
+_NOT_IN_TEXT = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f\ufffe\uffff]")
+_ASCII = re.compile("[\t\n\r -~]")
+_SURE = 0.2
+_WIDE = frozenset({"euc_kr", "cp949", "johab", "euc_jp", "iso2022_jp", "big5", "big5hkscs"})
+"""Encodings of several bytes a character that chardet tells apart even in a few words."""
+# Kana, kanji of level 1, punctuation and full width (JIS X 0208 rows 1 to 5 and 16 to 47).
+_DAILY_JAPANESE = re.compile(
+    rb"(?:[\x81\x88-\x97][\x40-\x7e\x80-\xfc]|\x82[\x4f-\xf1]|\x83[\x40-\x96])+"
+)
+# Hanzi of level 1, punctuation and full width (GB 2312 rows 1 to 3 and 16 to 55).
+_DAILY_CHINESE = re.compile(rb"[\xa1-\xa3\xb0-\xd7][\xa1-\xfe]")
+_LATIN_LETTER = re.compile(rb"[A-Za-z\xc0-\xd6\xd8-\xf6\xf8-\xff]")
+_DAILY_LATIN = re.compile(
+    rb"[\x80\x82\x84\x85\x8a\x8c\x8e\x91-\x97\x99\x9a\x9c\x9e\xa0\xa3\xa7\xa9\xab\xae\xb0\xb2\xb3"
+    rb"\xb4\xb5\xb7\xbb\xbc-\xbf\xc0-\xd6\xd8-\xf6\xf8-\xff]"
+)
+
+_LINE_ENDS = re.compile("\r\n?|[\v\f\x85]")
+_CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f]")
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_TRAILING = re.compile(r"(?<![ \t])[ \t]++(?=\n|\Z)")
+_BLANK_LINES = re.compile(r"\n{5,}")
+# Invisible characters that can carry a text: twins of ASCII (only flags, U+1F3F4 …, may have them);
+# two or more joiners or selectors in a row, where writing never needs more than one.
+_TAGS = "(?<![\U0001f3f4\U000e0000-\U000e007f])[\U000e0000-\U000e007f]++"
+_JOINED = "[\u200b-\u200d\u2060-\u2064\ufeff]"
+_SELECTED = "[\ufe00-\ufe0f\U000e0100-\U000e01ef]"
+_SMUGGLED = re.compile(f"{_TAGS}|{_JOINED}{{2,}}+|{_SELECTED}{{2,}}+")
+_INVISIBLE = re.compile(f"{_SMUGGLED.pattern}|[\u200b\u2060\ufeff]")
+_PASSES = (
+    (_LINE_ENDS, "\n"),
+    (_CONTROLS, ""),
+    (_SURROGATES, "\ufffd"),
+    (_INVISIBLE, ""),
+    (_TRAILING, ""),
+    (_BLANK_LINES, "\n\n\n\n"),
+)
+_BEYOND_ASCII = (_SURROGATES, _INVISIBLE)
+_BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_NAME_BYTES = 255
+_ENDING = 10
+
+
+def looks_like_text(head: bytes) -> bool:
+    """Whether these first bytes are text in some encoding. UTF-32 needs its mark."""
+    if any(head.startswith(bom) for bom, _ in _BOMS):
+        return True
+    if head.lstrip()[:5].startswith(_FOREIGN):
+        return False
+    if b"\0" in head:
+        return _unmarked_utf16(head) is not None
+    odd = len(head) - len(head.translate(None, _NOT_OF_TEXT))
+    return odd * 50 <= len(head)
+
+
+def decode(data: bytes) -> str:
+    """Text of bytes: by byte order mark, else UTF-8, else by what they look like. Never fails."""
+    for bom, encoding in _BOMS:
+        if data.startswith(bom):
+            return data.decode(encoding, "replace")
+    if encoding := _unmarked_utf16(data[:_SAMPLE]):
+        return data.decode(encoding, "replace")
+    text, cut = codecs.utf_8_decode(data, "replace", False)
+    # A slightly damaged file is still UTF-8: other encodings hardly ever make a valid sequence.
+    # What stands undecoded at the end is a character that was cut in two.
+    high_bytes = cut - len(data[:cut].translate(None, _HIGH))
+    if "\ufffd" not in text or text.count("\ufffd") * 20 < high_bytes:
+        return text
+    return data.decode(guess_encoding(data), "replace")
+
+
+def guess_encoding(data: bytes) -> str:
+    """The encoding of bytes that do not tell it: UTF-8 if possible, at worst windows-1252."""
+    if encoding := _unmarked_utf16(data[:_SAMPLE]):
+        return encoding
+    with contextlib.suppress(UnicodeDecodeError):
+        codecs.utf_8_decode(data, "strict", False)
+        return "utf-8"
+    import chardet  # noqa: PLC0415 - 8 MB of models that only the child needs
+
+    sample = data[:_SAMPLE]
+    guess = chardet.detect(sample)
+    try:
+        encoding = codecs.lookup(guess["encoding"] or "cp1252").name
+    except LookupError:
+        encoding = "cp1252"
+    if guess["confidence"] >= _SURE or encoding in _WIDE:
+        return encoding
+    # Of a few words its statistics know little; what the common encodings look like helps then.
+    return _plain_guess(sample) or encoding
+
+
+def _unmarked_utf16(head: bytes) -> str | None:
+    """Which UTF-16 it is that has no mark; None if none. Every such text has an ASCII character."""
+    if b"\0" not in head or len(head) < 2 or _is_stray(head):
+        return None
+    found: list[tuple[int, str]] = []
+    for encoding, decoder in (
+        ("utf-16-le", codecs.utf_16_le_decode),
+        ("utf-16-be", codecs.utf_16_be_decode),
+    ):
+        with contextlib.suppress(UnicodeDecodeError):
+            text = decoder(head, "strict", False)[0]
+            if not _NOT_IN_TEXT.search(text) and not any(
+                unicodedata.category(character) in ("Cn", "Co") for character in set(text)
+            ):
+                found.append((len(_ASCII.findall(text)), encoding))
+    # In the wrong order its spaces, line ends and ASCII letters become rare characters.
+    (plain, encoding), (other, _) = sorted([*found, (0, ""), (0, "")], reverse=True)[:2]
+    return encoding if plain > other else None
+
+
+def _is_stray(head: bytes) -> bool:
+    """Whether the zero bytes are few, and those around them UTF-8 in its own right."""
+    rest = head.replace(b"\0", b"")
+    if (len(head) - len(rest)) * 4 >= len(head):
+        return False
+    if (len(rest) - len(rest.translate(None, _NOT_OF_TEXT))) * 50 > len(rest):
+        return False
+    try:
+        codecs.utf_8_decode(rest, "strict", False)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _plain_guess(sample: bytes) -> str | None:
+    """Shift-JIS, GB18030 or windows-1252 if nearly all of it is what these have in daily use."""
+    high = len(sample) - len(sample.translate(None, _HIGH))
+    if sum(map(len, _DAILY_JAPANESE.findall(sample))) >= high:
+        return "cp932"
+    if 2 * len(_DAILY_CHINESE.findall(sample)) >= 0.95 * high:
+        return "gb18030"
+    letters = len(_LATIN_LETTER.findall(sample))
+    daily = len(_DAILY_LATIN.findall(sample))
+    return "cp1252" if daily >= 0.95 * high and high * 2 < letters else None
+
+
+def clean(text: str) -> str:
+    """The one form in which text leaves extraction.
+
+    `\\n` line ends, no control or invisible characters, no lone surrogates, no trailing spaces, at
+    most three blank lines in a row. Otherwise as it was: no Unicode normalisation.
+    """
+    return clean_placed(text, ())[0]
+
+
+def clean_placed(text: str, starts: Sequence[int]) -> tuple[str, Sequence[int]]:
+    """The clean text, and where in it that begins what began at `starts` (in order)."""
+    ascii = text.isascii()
+    for pattern, new in _PASSES:
+        if not (ascii and pattern in _BEYOND_ASCII):
+            if starts:
+                starts = _after(text, starts, pattern, len(new))
+            text = pattern.sub(new, text)
+    stripped = text.lstrip("\n")
+    ahead = len(text) - len(stripped)
+    cleaned = stripped.rstrip("\n")
+    if starts and (ahead or starts[-1] > len(cleaned)):
+        starts = [min(max(0, start - ahead), len(cleaned)) for start in starts]
+    return cleaned, starts
+
+
+def _after(text: str, starts: Sequence[int], pattern: re.Pattern[str], size: int) -> Sequence[int]:
+    """Where `starts` are once each match is replaced by `size` characters."""
+    moved = array("I")
+    gone = index = 0
+    for match in pattern.finditer(text):
+        start, end = match.span()
+        while index < len(starts) and starts[index] <= start:
+            moved.append(starts[index] - gone)
+            index += 1
+        gone += end - start - size
+        while index < len(starts) and starts[index] < end:
+            moved.append(end - gone)
+            index += 1
+    if not gone and not index:
+        return starts
+    moved.extend(start - gone for start in starts[index:])
+    return moved
+
+
+def count_smuggled(text: str) -> int:
+    """Characters of text that no reader sees, such as a message in tag characters."""
+    if text.isascii():
+        return 0
+    return sum(len(match[0]) for match in _SMUGGLED.finditer(text))
+
+
+def clean_line(text: str) -> str:
+    """The same for what must be one line, such as a title; at most 500 characters."""
+    return " ".join(clean(text).split())[:500]
+
+
+def safe_name(name: str | None) -> str | None:
+    """A file name as its sender may have it: shown and matched, never used as a path.
+
+    The last component only, NFC, without control and bidirectional characters, at most 255 bytes;
+    None if nothing is left.
+    """
+    last = re.split(r"[/\\]", unicodedata.normalize("NFC", name or ""))[-1]
+    shown = clean_line(_BIDI.sub("", last)).strip()
+    if len(shown.encode()) > _NAME_BYTES:
+        stem, dot, ending = shown.rpartition(".")
+        kept = f"{dot}{ending}" if stem and len(ending) <= _ENDING else ""
+        stem = (stem if kept else shown).encode()[: _NAME_BYTES - len(kept.encode())]
+        shown = stem.decode("utf-8", "ignore") + kept
+    return shown if shown.strip(".") else None

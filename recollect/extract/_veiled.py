@@ -1,0 +1,221 @@
+"""DOCX without the runs that Word does not show: hidden ones, and white ones on white."""
+
+import io
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from xml.parsers import expat
+
+from recollect.errors import Permanent
+from recollect.extract import _ooxml, _xml
+from recollect.extract._zip import Package
+
+_PARTS = ("footnotes", "endnotes", "comments")
+_WHITE = ("FFFFFF", "FEFEFE", "FDFDFD")
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff", b"<\0", b"\0<")
+
+
+def unveil(package: Package, data: bytes) -> tuple[bytes, int]:
+    """The file without them, and how many characters they have; itself if there are none."""
+    main = _ooxml.main_part(package)
+    related = [_ooxml.related(package, main, kind) for kind in _PARTS]
+    styles = _read_styles(package, _ooxml.related(package, main, "styles"))
+    changed: dict[str, bytes] = {}
+    hidden = 0
+    for part in (main, *related):
+        if part in package.names:
+            source = _as_utf8(package.read(part))
+            found = _Runs(source, styles)
+            if found.cuts:
+                hidden += found.characters
+                changed[part] = _without(source, found.cuts)
+    if not hidden:
+        return data, 0
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name in package.names:
+            archive.writestr(name, changed[name] if name in changed else package.read(name))
+    return out.getvalue(), hidden
+
+
+@dataclass(frozen=True, slots=True)
+class _Styles:
+    """Ids of the styles that hide what they apply to, and of those that colour its ground."""
+
+    vanish: frozenset[str]
+    shaded: frozenset[str]
+
+
+def _read_styles(package: Package, part: str | None) -> _Styles:
+    vanish: dict[str, bool] = {}
+    shaded: set[str] = set()
+    based_on: dict[str, str] = {}
+    style = ""
+
+    def start(tag: str, attributes: Mapping[str, str]) -> None:
+        nonlocal style
+        if tag == "style":
+            style = attributes.get("styleId", "")
+        elif tag == "basedOn":
+            based_on[style] = attributes.get("val", "")
+        elif tag == "vanish":
+            vanish[style] = _is_on(attributes)
+        elif tag == "shd" and _is_dark(attributes):
+            shaded.add(style)
+
+    if part:
+        _xml.parse(package.pieces(part), start, _ignore, _ignore)
+
+    def hides(style: str) -> bool:
+        seen: set[str] = set()
+        while style not in vanish and style in based_on and style not in seen:
+            seen.add(style)
+            style = based_on[style]
+        return vanish.get(style, False)
+
+    known = {*vanish, *based_on}
+    return _Styles(frozenset(filter(hides, known)), frozenset(shaded))
+
+
+@dataclass(slots=True)
+class _Run:
+    start: int
+    vanish: bool | None = None
+    """as it says itself"""
+    styled: bool = False
+    """whether its style hides it"""
+    white: bool = False
+    shaded: bool = False
+    characters: int = 0
+
+
+class _Runs:
+    """Finds the byte ranges of hidden runs (ECMA-376 part 1, 17.3.2.41 and 17.3.2.6)."""
+
+    def __init__(self, source: bytes, styles: _Styles) -> None:
+        self.cuts: list[tuple[int, int]] = []
+        self.characters = 0
+        self._source, self._styles = source, styles
+        self._path: list[str] = []
+        self._runs: list[_Run] = []
+        self._grounds: list[bool] = []
+        """for each paragraph, cell, table and box around: whether its ground has a colour"""
+        self._veiled: list[bool] = []
+        """for each paragraph around: whether its style hides it"""
+        self._parser = expat.ParserCreate()
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._text
+        self._parser.EntityDeclHandler = _refuse
+        try:
+            self._parser.Parse(source, True)
+        except expat.ExpatError as error:
+            raise Permanent(f"it is damaged: its XML is not well-formed ({error})") from error
+
+    def _start(self, name: str, attributes: Mapping[str, str]) -> None:
+        tag = name[name.find(":") + 1 :]
+        values = {key[key.find(":") + 1 :]: value for key, value in attributes.items()}
+        self._path.append(tag)
+        parent = self._path[-2] if len(self._path) > 1 else ""
+        match tag:
+            case "r":
+                self._runs.append(_Run(self._parser.CurrentByteIndex))
+            case "p":
+                self._grounds.append(False)
+                self._veiled.append(False)
+            case "tbl" | "tc":
+                self._grounds.append(False)
+            case "txbxContent":
+                # Boxes have fills of many makes.
+                self._grounds.append(True)
+            case "pStyle" if self._veiled:
+                self._veiled[-1] = values.get("val") in self._styles.vanish
+                self._grounds[-1] |= values.get("val") in self._styles.shaded
+            case "tblStyle" if self._grounds:
+                self._grounds[-1] |= values.get("val") in self._styles.shaded
+            case "shd" if self._grounds and parent in ("pPr", "tcPr", "tblPr"):
+                self._grounds[-1] |= _is_dark(values)
+            case _ if parent == "rPr" and self._runs and self._path[-3:-2] == ["r"]:
+                self._format(tag, values)
+            case _:
+                pass
+
+    def _format(self, tag: str, values: Mapping[str, str]) -> None:
+        run = self._runs[-1]
+        match tag:
+            case "vanish":
+                run.vanish = _is_on(values)
+            case "rStyle":
+                run.styled = values.get("val") in self._styles.vanish
+                run.shaded |= values.get("val") in self._styles.shaded
+            case "color":
+                run.white = values.get("val", "").upper() in _WHITE and "themeColor" not in values
+            case "shd":
+                run.shaded |= _is_dark(values)
+            case "highlight":
+                run.shaded |= values.get("val") not in ("none", "white")
+            case _:
+                pass
+
+    def _end(self, name: str) -> None:
+        tag = self._path.pop()
+        if tag == "r":
+            self._end_run(self._runs.pop())
+        elif tag in ("p", "tbl", "tc", "txbxContent"):
+            self._grounds.pop()
+            if tag == "p":
+                self._veiled.pop()
+
+    def _end_run(self, run: _Run) -> None:
+        styled = run.styled or bool(self._veiled and self._veiled[-1])
+        hidden = styled if run.vanish is None else run.vanish
+        hidden = hidden or (run.white and not run.shaded and not any(self._grounds))
+        if hidden and run.characters:
+            end = self._source.find(b">", self._parser.CurrentByteIndex) + 1
+            # An outer one comes after those within it.
+            self.cuts = [cut for cut in self.cuts if cut[0] < run.start]
+            self.cuts.append((run.start, end))
+            self.characters += run.characters
+
+    def _text(self, text: str) -> None:
+        if self._runs and self._path[-1] == "t":
+            self._runs[-1].characters += len("".join(text.split()))
+
+
+def _without(source: bytes, cuts: Sequence[tuple[int, int]]) -> bytes:
+    kept: list[bytes] = []
+    at = 0
+    for start, end in cuts:
+        kept.append(source[at:start])
+        at = end
+    return b"".join([*kept, source[at:]])
+
+
+def _as_utf8(source: bytes) -> bytes:
+    if not source.startswith(_UTF_16):
+        return source
+    text = source.decode("utf-16" if source[:1] in b"\xff\xfe" else _order(source), "replace")
+    return re.sub(r"""(<\?xml[^>]*?)\s+encoding\s*=\s*["'][^"']*["']""", r"\1", text).encode()
+
+
+def _order(source: bytes) -> str:
+    return "utf-16-be" if source.startswith(b"\0") else "utf-16-le"
+
+
+def _is_on(values: Mapping[str, str]) -> bool:
+    return values.get("val", "1") not in ("0", "false", "off")
+
+
+def _is_dark(values: Mapping[str, str]) -> bool:
+    """Whether a shading makes the ground another than white."""
+    fill = values.get("fill", "auto").upper()
+    return fill not in ("AUTO", *_WHITE) or "themeFill" in values
+
+
+def _refuse(*declaration: object) -> None:
+    raise Permanent("its XML declares entities, which no such document needs")
+
+
+def _ignore(_: str) -> None:
+    pass

@@ -1,0 +1,97 @@
+"""What the sandbox and its child say to each other: MessagePack behind a length, never pickle.
+
+The child may be taken over by the file it reads, so its answers are decoded into these types and
+nothing else.
+"""
+
+import struct
+
+import msgspec
+
+from recollect.speech import Heard, LocalEngine
+
+LENGTH = struct.Struct(">I")
+UNAVAILABLE = "extraction_unavailable"
+"""The code of a reply that blames the installation."""
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """First message to a child: what it may use."""
+
+    packages: tuple[str, ...]
+    readable: tuple[str, ...]
+    """folders of models"""
+    memory_bytes: int
+    file_bytes: int
+    descriptors: int
+    text_bytes: int
+    idle_seconds: int
+    worn_bytes: int
+    """peak memory after which the child is not used again"""
+    niceness: int
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """The child is confined, by these layers."""
+
+    layers: tuple[str, ...]
+
+
+class Listening(msgspec.Struct, frozen=True):
+    """Which stretch of a recording is wanted, and who writes it down; None: as samples."""
+
+    start: float
+    seconds: float
+    engine: LocalEngine | None
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One blob to read; its `size` bytes follow the message."""
+
+    extractor: str
+    mime: str | None
+    name: str | None
+    url: str | None
+    size: int
+    cpu_seconds: int
+    wall_seconds: float
+    heavy: bool = False
+    listening: Listening | None = None
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """Places in a row that differ only in one number: `starts` and `numbers` of equal length.
+
+    The bytes are those of arrays of this machine: of C's unsigned int, and of long long, or double
+    if not `whole`.
+    """
+
+    at: dict[str, str | int | float]
+    counter: str | None
+    whole: bool
+    starts: bytes
+    numbers: bytes
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """The outcome: a text, or a code and a message.
+
+    `needs_heavy`: neither; the job is one for a heavy child. `worn`: do not use this child again.
+    """
+
+    text: str = ""
+    title: str | None = None
+    warnings: tuple[str, ...] = ()
+    places: tuple[Stretch, ...] = ()
+    markdown: bool = True
+    unheard: bool = False
+    heard: Heard | None = None
+    code: str | None = None
+    message: str = ""
+    needs_heavy: bool = False
+    worn: bool = False
+
+
+def pack(message: msgspec.Struct) -> bytes:
+    body = msgspec.msgpack.encode(message)
+    return LENGTH.pack(len(body)) + body

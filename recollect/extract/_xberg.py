@@ -1,0 +1,78 @@
+"""The one seam to xberg: PDF and office files become Markdown. OCR is off, so is the network."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import xberg
+
+from recollect.errors import Permanent
+
+MAX_PAGES = 5_000
+MAX_RATIO = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """Markdown, by page where the format has pages, and the title that the file's author gave."""
+
+    text: str
+    pages: Sequence[str]
+    title: str | None
+
+
+def convert(data: bytes, mime: str) -> Converted:
+    """Raises Permanent: encrypted_file, too_large, unreadable_content."""
+    config = xberg.ExtractionConfig(
+        disable_ocr=True,
+        use_cache=False,
+        enable_quality_processing=False,
+        escape_markdown=False,
+        output_format="markdown",
+        pages=xberg.PageConfig(extract_pages=True),
+        pdf_options=xberg.PdfConfig(extract_images=False, extract_annotations=False),
+        security_limits=xberg.SecurityLimits(
+            max_pages=MAX_PAGES, max_compression_ratio=MAX_RATIO, max_table_cells=1_000_000
+        ),
+        concurrency=xberg.ConcurrencyConfig(max_threads=1),
+        # Rules of the sandbox hold, not a second clock.
+        extraction_timeout_secs=None,
+    )
+    source = xberg.ExtractInput(kind="bytes", bytes=data, mime_type=mime)
+    try:
+        result = asyncio.run(_extract(source, config))
+    except (RuntimeError, xberg.XbergError) as error:
+        raise _permanent(str(error)) from error
+    if not result.results:
+        raise _permanent("; ".join(item.message for item in result.errors))
+    document = result.results[0]
+    return Converted(
+        text=document.content,
+        pages=[page.content for page in document.pages or ()],
+        title=document.metadata.title,
+    )
+
+
+def count_pages(data: bytes) -> int:
+    """Pages of a PDF, without reading them. Raises Permanent if it is none."""
+    try:
+        return xberg.pdf_page_count(data)
+    except (RuntimeError, xberg.XbergError) as error:
+        raise _permanent(str(error)) from error
+
+
+async def _extract(
+    source: xberg.ExtractInput, config: xberg.ExtractionConfig
+) -> xberg.ExtractionResult:
+    return await xberg.extract(source, config)
+
+
+def _permanent(reason: str) -> Permanent:
+    lowered = reason.lower()
+    if "encrypted" in lowered or "password" in lowered:
+        return Permanent("it is protected by a password", code="encrypted_file")
+    if "security violation" in lowered:
+        return Permanent(
+            f"it is larger inside than is accepted ({reason.partition(': ')[2]})", code="too_large"
+        )
+    return Permanent(f"it is damaged or not what it says ({reason})")

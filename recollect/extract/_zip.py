@@ -1,0 +1,128 @@
+"""ZIP containers of documents: what their first bytes tell, and their parts within limits."""
+
+import functools
+import io
+import lzma
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from recollect.errors import Permanent
+
+MAX_ENTRIES = 10_000
+MAX_UNPACKED = 1_000_000_000
+MAX_RATIO = 200
+_SMALL = 10_000_000
+_PIECE = 65_536
+_ENTRY = b"PK\x03\x04"
+_NAME_AT = 30
+
+DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
+ODT = "application/vnd.oasis.opendocument.text"
+ODS = "application/vnd.oasis.opendocument.spreadsheet"
+EPUB = "application/epub+zip"
+ANY = "application/zip"
+
+_FOLDERS = {"word": DOCX, "xl": XLSX, "ppt": PPTX}
+_PACKAGE_PARTS = ("[Content_Types].xml", "_rels", "docProps", "customXml", "META-INF")
+
+
+def is_zip(head: bytes) -> bool:
+    return head.startswith((_ENTRY, b"PK\x05\x06"))
+
+
+@functools.lru_cache(1)
+def contained(head: bytes) -> str | None:
+    """The media type of the document that a ZIP is, `ANY` for none, None if its head cannot tell.
+
+    OOXML is known by a folder, OpenDocument and EPUB by the part "mimetype", which comes first
+    and unpacked (OpenDocument 1.3 part 2, 3.3; EPUB OCF 3.3, 4.3).
+    """
+    names = list(_names(head))
+    if names and names[0] == "mimetype":
+        if head[8:10] != b"\0\0":
+            return None  # packed by a tool for other archives; the name may tell
+        skipped = int.from_bytes(head[28:30], "little")
+        declared = head[_NAME_AT + len("mimetype") + skipped :][:100]
+        for mime in (ODT, ODS, EPUB):
+            if declared.startswith(mime.encode()) and not declared.startswith(
+                f"{mime}-template".encode()
+            ):
+                return mime
+        return ANY
+    for name in names:
+        if (folder := name.split("/")[0]) in _FOLDERS and "/" in name:
+            return _FOLDERS[folder]
+    return None if any(name.split("/")[0] in _PACKAGE_PARTS for name in names) else ANY
+
+
+def _names(head: bytes) -> Iterator[str]:
+    at = head.find(_ENTRY)
+    while at >= 0 and at + _NAME_AT <= len(head):
+        length = int.from_bytes(head[at + 26 : at + 28], "little")
+        yield head[at + _NAME_AT : at + _NAME_AT + length].decode("utf-8", "replace")
+        at = head.find(_ENTRY, at + _NAME_AT)
+
+
+def sniff(head: bytes, mime: str) -> bool | None:
+    """Whether a ZIP is a document of this type."""
+    if not is_zip(head):
+        return False
+    found = contained(head)
+    return None if found is None else found == mime
+
+
+class Package:
+    """The parts of a document in a ZIP. Raises Permanent for all that is wrong with it."""
+
+    def __init__(self, data: bytes, *, entries: int = MAX_ENTRIES) -> None:
+        try:
+            self._archive = zipfile.ZipFile(io.BytesIO(data))
+            parts = self._archive.infolist()
+        except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
+            raise Permanent(f"it is damaged or not what it says ({error})") from error
+        unpacked = sum(part.file_size for part in parts)
+        if any(part.flag_bits & 1 for part in parts):
+            raise Permanent("it is protected by a password", code="encrypted_file")
+        if any(_leads_out(part.filename) for part in parts):
+            raise Permanent("a part of it has a path that leads out of the document")
+        if (
+            len(parts) > entries
+            or unpacked > MAX_UNPACKED
+            or (unpacked > _SMALL and unpacked > MAX_RATIO * len(data))
+        ):
+            raise Permanent(
+                f"it would unpack to {unpacked:,} bytes in {len(parts):,} parts", code="too_large"
+            )
+        self.names = {part.filename: part.file_size for part in parts if not part.is_dir()}
+        """size of each part by its name, in the order of the container"""
+
+    def read(self, name: str) -> bytes:
+        return b"".join(self.pieces(name))
+
+    def pieces(self, name: str) -> Iterator[bytes]:
+        """A part as it is unpacked; no more of it than it says."""
+        try:
+            with self._archive.open(name) as part:
+                while piece := part.read(_PIECE):
+                    yield piece
+        except KeyError as error:
+            raise Permanent(f"it is damaged: its part {name} is missing") from error
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            lzma.LZMAError,
+            EOFError,
+            OSError,
+            NotImplementedError,
+            ValueError,
+        ) as error:
+            raise Permanent(f"it is damaged: its part {name} cannot be unpacked") from error
+
+
+def _leads_out(name: str) -> bool:
+    path = PurePosixPath(name.replace("\\", "/"))
+    return path.is_absolute() or ".." in path.parts

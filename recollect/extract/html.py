@@ -1,0 +1,25 @@
+"""HTML: the main content of a page as Markdown; all of it where a page has no main content."""
+
+import re
+
+from recollect.extract._text import looks_like_text
+from recollect.model import Blob, Extracted
+
+TYPES = frozenset({"text/html", "application/xhtml+xml", ".html", ".htm", ".xhtml"})
+
+_PAGE = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*(?:<!doctype\s+html|<html[\s>])",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def sniff(head: bytes) -> bool | None:
+    if _PAGE.match(head):
+        return True
+    return None if looks_like_text(head) else False
+
+
+def extract(blob: Blob) -> Extracted:
+    from recollect.extract import _page  # noqa: PLC0415 - parsers that only the child may load
+
+    return _page.read(blob)

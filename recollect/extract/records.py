@@ -1,0 +1,205 @@
+"""JSON and JSON Lines: a line "path: value" for each value, a blank line between records.
+
+The outermost arrays are walked as they are scanned, so that a long one never is in memory as a
+whole: only its elements are.
+"""
+
+import re
+from collections.abc import Generator, Iterator
+from json import JSONDecodeError, JSONDecoder
+from typing import cast
+
+from recollect.extract._text import TEXT_BYTES, decode, looks_like_text
+from recollect.model import Blob, Extracted
+
+TYPES = frozenset(
+    {
+        "application/json",
+        "application/jsonl",
+        "application/x-ndjson",
+        ".json",
+        ".jsonl",
+        ".ndjson",
+    }
+)
+
+_LINED = (".jsonl", ".ndjson", "application/jsonl", "application/x-ndjson")
+_BLANK = re.compile(r"[ \t\r\n]*")
+_SCALARS_A_LINE = 100
+# Numbers stay as they are written; Python would refuse those of more than 4,300 digits.
+_DECODER = JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
+
+
+def sniff(head: bytes) -> bool | None:
+    return None if looks_like_text(head) else False
+
+
+def extract(blob: Blob) -> Extracted:
+    text = decode(blob.data).removeprefix("\ufeff")
+    claims = ((blob.name or "").lower(), (blob.mime or "").partition(";")[0].strip().lower())
+    if any(claim.endswith(_LINED) for claim in claims):
+        return _read_lines(text)
+    try:
+        return Extracted(_joined(_records(text)), markdown=False)
+    except JSONDecodeError as error:
+        if error.msg == "Extra data":
+            return _read_lines(text)
+        warning = f"It is not valid JSON (line {error.lineno}: {error.msg}); it was read as text."
+        return Extracted(text, warnings=[warning], markdown=False)
+
+
+def _read_lines(text: str) -> Extracted:
+    broken = 0
+
+    def records() -> Iterator[str]:
+        nonlocal broken
+        for line in _lines(text):
+            try:
+                yield "\n".join(_paths("", _DECODER.decode(line)))
+            except JSONDecodeError:
+                broken += 1
+                yield line
+
+    joined = _joined(records())
+    warnings = [f"{broken:,} lines of it are not valid JSON; they were kept as they are."]
+    return Extracted(joined, warnings=warnings if broken else [], markdown=False)
+
+
+def _lines(text: str) -> Iterator[str]:
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        if line := text[start:end].strip():
+            yield line
+        start = end + 1
+
+
+def _joined(records: Iterator[str]) -> str:
+    """No more than the sandbox hands on anyway."""
+    written: list[str] = []
+    size = 0
+    for record in records:
+        if record:
+            written.append(record)
+            size += len(record) + 2
+            if size > TEXT_BYTES:
+                break
+    return "\n\n".join(written)
+
+
+def _records(text: str) -> Iterator[str]:
+    """The elements of an array, or the members of an object with the arrays in it taken apart."""
+    at = _skip(text, 0)
+    if text[at : at + 1] == "[":
+        at = yield from _elements(text, at, "")
+    elif text[at : at + 1] == "{":
+        at = yield from _members(text, at)
+    else:
+        value, at = _value(text, at)
+        yield "\n".join(_paths("", value))
+    if (at := _skip(text, at)) < len(text):
+        raise JSONDecodeError("Extra data", text, at)
+
+
+def _members(text: str, at: int) -> Generator[str, None, int]:
+    """What comes before, between and after the arrays of an object is a record each."""
+    plain: list[str] = []
+    at = _skip(text, at + 1)
+    while text[at : at + 1] != "}":
+        if text[at : at + 1] != '"':
+            raise JSONDecodeError("Expecting property name enclosed in double quotes", text, at)
+        key, at = _value(text, at)
+        at = _skip(text, _expect(text, _skip(text, at), ":"))
+        name = str(key)
+        if text[at : at + 1] == "[":
+            if plain:
+                yield "\n".join(plain)
+                plain.clear()
+            at = yield from _elements(text, at, name)
+        else:
+            value, at = _value(text, at)
+            plain += _paths(name, value)
+        at = _next(text, at, "}")
+    if plain:
+        yield "\n".join(plain)
+    return at + 1
+
+
+def _elements(text: str, at: int, path: str) -> Generator[str, None, int]:
+    """A record for each element of an array; values without parts share lines."""
+    scalars: list[object] = []
+    number = 0
+    at = _skip(text, at + 1)
+    while text[at : at + 1] != "]":
+        value, at = _value(text, at)
+        if isinstance(value, dict | list):
+            yield "\n".join(_paths(path, scalars))
+            scalars = []
+            yield "\n".join(_paths(f"{path}[{number}]" if path else "", cast(object, value)))
+        else:
+            scalars.append(value)
+            if len(scalars) == _SCALARS_A_LINE:
+                yield "\n".join(_paths(path, scalars))
+                scalars = []
+        number += 1
+        at = _next(text, at, "]")
+    yield "\n".join(_paths(path, scalars))
+    return at + 1
+
+
+def _value(text: str, at: int) -> tuple[object, int]:
+    try:
+        return _DECODER.raw_decode(text, at)
+    except StopIteration as stop:
+        raise JSONDecodeError("Expecting value", text, at) from stop
+
+
+def _skip(text: str, at: int) -> int:
+    blank = _BLANK.match(text, at)
+    return blank.end() if blank else at
+
+
+def _expect(text: str, at: int, sign: str) -> int:
+    if text[at : at + 1] != sign:
+        raise JSONDecodeError(f"Expecting '{sign}' delimiter", text, at)
+    return at + 1
+
+
+def _next(text: str, at: int, closing: str) -> int:
+    """Where the next element is, or the end of them all."""
+    at = _skip(text, at)
+    if text[at : at + 1] == closing:
+        return at
+    at = _skip(text, _expect(text, at, ","))
+    if text[at : at + 1] == closing:
+        raise JSONDecodeError("Illegal trailing comma", text, at)
+    return at
+
+
+def _paths(path: str, value: object) -> Iterator[str]:
+    match value:
+        case dict():
+            for key, part in cast(dict[str, object], value).items():
+                yield from _paths(f"{path}.{key}" if path else key, part)
+        case list():
+            parts = cast(list[object], value)
+            if any(isinstance(part, dict | list) for part in parts):
+                for number, part in enumerate(parts):
+                    yield from _paths(f"{path}[{number}]", part)
+            elif said := ", ".join(text for part in parts if (text := _scalar(part))):
+                yield f"{path}: {said}" if path else said
+        case _:
+            if text := _scalar(value):
+                yield f"{path}: {text}" if path else text
+
+
+def _scalar(value: object) -> str:
+    """Nothing for nothing; strings as they are, lines and all."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case _:
+            return str(value).strip()

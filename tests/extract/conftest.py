@@ -1,0 +1,54 @@
+"""One sandbox for all tests of this folder; each test finds it working."""
+
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from recollect.extract import Limits, Sandbox
+from recollect.model import Blob, Extracted
+
+ROGUES = "tests.extract.rogues"
+
+Read = Callable[..., Extracted]
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox(workers=2, packages=[ROGUES]) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="session")
+def strict() -> Iterator[Sandbox]:
+    """A sandbox whose limits are soon reached, but for the clock: the machine may be busy."""
+    limits = Limits(memory_bytes=400_000_000, cpu_seconds=1, wall_factor=60, text_bytes=1000)
+    with Sandbox(workers=2, packages=[ROGUES], limits=limits) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="session")
+def read(sandbox: Sandbox) -> Read:
+    """Extract some bytes: `read(data, "a.csv")`."""
+
+    def read(
+        data: bytes | str,
+        name: str | None = None,
+        *,
+        mime: str | None = None,
+        url: str | None = None,
+        forced: str | None = None,
+    ) -> Extracted:
+        data = data.encode() if isinstance(data, str) else data
+        return sandbox.extract(Blob(data, mime=mime, name=name, url=url), forced=forced)
+
+    return read
+
+
+def deed(sandbox: Sandbox, words: str) -> str:
+    return sandbox.extract(Blob(words.encode(), mime="application/x-rogue", name="x.rogue")).text
+
+
+needs_linux = pytest.mark.skipif(
+    sys.platform != "linux", reason="Landlock and seccomp are Linux's own"
+)

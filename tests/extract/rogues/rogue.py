@@ -1,0 +1,341 @@
+"""An extractor that does what its file says: what a parser does that a file took over.
+
+The first word of the blob names the deed, the rest is its argument; "heavy" before them asks for
+the heavy child. A deed that the system refuses
+answers "denied", one that works "done".
+"""
+
+import ctypes
+import importlib
+import mmap
+import os
+import resource
+import socket
+import struct
+import threading
+import time
+
+from recollect.errors import Permanent
+from recollect.extract._registry import NeedsHeavy
+from recollect.model import Blob, Extracted
+
+TYPES = frozenset({"application/x-rogue", ".rogue"})
+
+
+def extract(blob: Blob) -> Extracted:
+    if blob.data.startswith(b"heavy "):
+        raise NeedsHeavy
+    return _do(blob.data.decode())
+
+
+def extract_heavy(blob: Blob) -> Extracted:
+    words = blob.data.decode().removeprefix("heavy ")
+    if words == "again":
+        raise NeedsHeavy
+    return _do(words)
+
+
+def _do(words: str) -> Extracted:
+    deed, _, argument = words.partition(" ")
+    try:
+        answer = DEEDS[deed](argument)
+    except (OSError, MemoryError) as error:
+        return Extracted(f"denied {type(error).__name__}")
+    return Extracted(f"done {answer}")
+
+
+def _echo(words: str) -> str:
+    return words
+
+
+def _tcp(port: str) -> None:
+    socket.create_connection(("127.0.0.1", int(port)), timeout=5).close()
+
+
+def _udp(port: str) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
+        channel.sendto(b"x", ("127.0.0.1", int(port)))
+
+
+def _unix(path: str) -> None:
+    with socket.socket(socket.AF_UNIX) as channel:
+        channel.connect(path)
+
+
+def _pair(_: str) -> None:
+    for end in socket.socketpair():
+        end.close()
+
+
+def _read(path: str) -> str:
+    with open(path, "rb") as file:
+        return str(len(file.read(100)))
+
+
+def _read_parent_environment(_: str) -> str:
+    return _read(f"/proc/{os.getppid()}/environ")
+
+
+def _write(path: str) -> None:
+    with open(path, "w") as file:
+        file.write("x")
+
+
+def _truncate(path: str) -> None:
+    os.truncate(path, 0)
+
+
+def _unlink(path: str) -> None:
+    os.unlink(path)
+
+
+def _chmod(path: str) -> None:
+    os.chmod(path, 0o777)
+
+
+def _fill(descriptor: str) -> None:
+    for _ in range(200):
+        os.write(int(descriptor), b"x" * 1_000_000)
+
+
+def _exec(_: str) -> None:
+    os.execv("/bin/true", ["true"])
+
+
+def _fork(_: str) -> None:
+    if os.fork() == 0:
+        os._exit(0)
+    os.wait()
+
+
+def _thread(_: str) -> str:
+    heard: list[str] = []
+    thread = threading.Thread(target=heard.append, args=("heard",))
+    thread.start()
+    thread.join()
+    return heard[0]
+
+
+def _memory(size: str) -> None:
+    mmap.mmap(-1, int(size)).close()
+
+
+def _raise_limit(_: str) -> None:
+    size = resource.getrlimit(resource.RLIMIT_AS)[1]
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (size * 2, size * 2))
+    except ValueError as error:  # Python's word for EPERM here
+        raise PermissionError from error
+
+
+def _anonymous_file(_: str) -> None:
+    os.close(os.memfd_create("x"))
+
+
+def _call(numbers: str) -> str:
+    """What the system answers to these calls, all arguments nothing."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    answers: set[int] = set()
+    for number in numbers.split():
+        libc.syscall(int(number), 0, 0, 0, 0, 0, 0)
+        answers.add(ctypes.get_errno())
+    return " ".join(map(str, sorted(answers)))
+
+
+def _capabilities(_: str) -> str:
+    header = ctypes.create_string_buffer(struct.pack("=Ii", 0x20080522, 0))
+    data = ctypes.create_string_buffer(24)
+    ctypes.CDLL(None).capget(header, data)
+    words = struct.unpack("=6I", data.raw)
+    return f"{words[0] | words[1] | words[2]:x} {words[3] | words[4] | words[5]:x}"
+
+
+def _signal(_: str) -> None:
+    os.kill(os.getppid(), 0)
+
+
+def _ptrace(_: str) -> None:
+    attach, detach = 16, 17
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.ptrace(attach, os.getppid(), None, None) != 0:
+        raise OSError(ctypes.get_errno(), "ptrace")
+    libc.ptrace(detach, os.getppid(), None, None)
+
+
+def _environment(name: str) -> str:
+    return str(name in os.environ)  # noqa: TID251 - what it finds there is the test
+
+
+def _descriptors(_: str) -> str:
+    found: list[str] = []
+    for number in range(64):
+        try:
+            os.fstat(number)
+        except OSError:
+            continue
+        found.append(str(number))
+    return " ".join(found)
+
+
+def _segfault(_: str) -> None:
+    ctypes.string_at(0)
+
+
+def _abort(_: str) -> None:
+    os.abort()
+
+
+def _spin(_: str) -> None:
+    while True:
+        pass
+
+
+def _burn(seconds: str) -> None:
+    end = time.process_time() + float(seconds)
+    while time.process_time() < end:
+        pass
+
+
+def _hang(_: str) -> None:
+    threading.Event().wait()
+
+
+def _eat(_: str) -> None:
+    pieces: list[bytes] = []
+    while True:
+        pieces.append(bytes(10_000_000))
+
+
+def _eat_unnoticed(_: str) -> None:
+    try:
+        _eat("")
+    except MemoryError as error:
+        # As in a library that dies of it instead of reporting it.
+        os.write(2, b"memory allocation of 10000000 bytes failed\n")
+        os.abort()
+        raise AssertionError from error
+
+
+def _bug(_: str) -> None:
+    raise ValueError("a case that nobody thought of")
+
+
+def _refuse(reason: str) -> None:
+    raise Permanent(reason, code="encrypted_file")
+
+
+def _import(name: str) -> None:
+    importlib.import_module(name)
+
+
+def _recurse(_: str) -> None:
+    _recurse(_)
+
+
+def _exit(status: str) -> None:
+    os._exit(int(status))
+
+
+_jobs = 0
+
+
+def _leave_unless_first(_: str) -> str:
+    global _jobs
+    _jobs += 1
+    if _jobs > 1:
+        os._exit(0)
+    return "stayed"
+
+
+def _pid(_: str) -> str:
+    return str(os.getpid())
+
+
+def _niceness(_: str) -> str:
+    return str(os.getpriority(os.PRIO_PROCESS, 0))
+
+
+def _babble(_: str) -> None:
+    """Answers in the extractor's stead, with bytes that are no answer."""
+    for descriptor in range(3, 64):
+        try:
+            os.write(descriptor, b"\x00\x00\x00\x04junk")
+        except OSError:
+            continue
+
+
+def _boast(_: str) -> None:
+    """Announces an answer of 4 GB."""
+    for descriptor in range(3, 64):
+        try:
+            os.write(descriptor, b"\xff\xff\xff\xff" + bytes(1000))
+        except OSError:
+            continue
+
+
+def _hang_up(_: str) -> None:
+    """Closes the pipe and lives on."""
+    os.closerange(3, 64)
+    threading.Event().wait()
+
+
+def _print(words: str) -> str:
+    print(words, flush=True)  # noqa: T201 - some libraries do
+    return words
+
+
+def _long(size: str) -> str:
+    return "ä" * int(size)
+
+
+def _dirty(_: str) -> str:
+    return "a\x00b\ud800c\r\nd   \n\n\n\n\n\n\ne"
+
+
+DEEDS = {
+    "echo": _echo,
+    "tcp": _tcp,
+    "udp": _udp,
+    "unix": _unix,
+    "pair": _pair,
+    "read": _read,
+    "read-parent-environment": _read_parent_environment,
+    "write": _write,
+    "truncate": _truncate,
+    "unlink": _unlink,
+    "chmod": _chmod,
+    "fill": _fill,
+    "exec": _exec,
+    "fork": _fork,
+    "thread": _thread,
+    "memory": _memory,
+    "raise-limit": _raise_limit,
+    "anonymous-file": _anonymous_file,
+    "call": _call,
+    "capabilities": _capabilities,
+    "signal": _signal,
+    "ptrace": _ptrace,
+    "environment": _environment,
+    "descriptors": _descriptors,
+    "segfault": _segfault,
+    "abort": _abort,
+    "spin": _spin,
+    "burn": _burn,
+    "hang": _hang,
+    "eat": _eat,
+    "eat-unnoticed": _eat_unnoticed,
+    "bug": _bug,
+    "refuse": _refuse,
+    "import": _import,
+    "recurse": _recurse,
+    "exit": _exit,
+    "leave-unless-first": _leave_unless_first,
+    "pid": _pid,
+    "niceness": _niceness,
+    "babble": _babble,
+    "boast": _boast,
+    "hang-up": _hang_up,
+    "print": _print,
+    "long": _long,
+    "dirty": _dirty,
+}

@@ -1,0 +1,199 @@
+"""What bytes are: by themselves first, then by name, then by declared type."""
+
+import subprocess
+import sys
+
+import pytest
+
+from recollect.extract import detect, supported
+from tests.extract import office, samples
+
+PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01"
+OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(504)
+SLIDES_OF_OLD = office.ole({"PowerPoint Document": b"x" * 5000})[:8192]
+DOCX_MIME = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+
+
+def _detect(head, name=None, mime=None, forced=None):
+    found = detect(head, name=name, mime=mime, forced=forced)
+    return found and (found.extractor, found.kind)
+
+
+@pytest.mark.parametrize(
+    ("head", "name", "mime", "expected"),
+    [
+        (b"just words", None, None, ("text", "text")),
+        (b"just words", "upload", "application/octet-stream", ("text", "text")),
+        (b"# Title\n", "notes.md", None, ("text", "text")),
+        ("größe".encode("cp1252"), "a.txt", None, ("text", "text")),
+        ("こんにちは".encode("shift-jis"), None, None, ("text", "text")),
+        ("grün".encode("utf-16"), None, None, ("text", "text")),
+        ("grün".encode("utf-8-sig"), None, None, ("text", "text")),
+        (b"a,b\n1,2\n", "t.csv", None, ("sheet", "text")),
+        (b"a,b\n1,2\n", "T.CSV", "text/plain", ("sheet", "text")),
+        (b"a,b\n1,2\n", None, "text/csv; charset=utf-8", ("sheet", "text")),
+        (b"a\tb\n", "t.tsv", None, ("sheet", "text")),
+        (b"<p>hello", "a.html", None, ("html", "text")),
+        (b"<p>hello", None, "text/html", ("html", "text")),
+        (b"<p>hello", None, None, ("text", "text")),
+        (b"\n<!-- x -->\n<!DOCTYPE HTML>", None, None, ("html", "text")),
+        (b'<?xml version="1.0"?>\n<html xmlns="x">', None, "text/plain", ("html", "text")),
+        (b"%PDF-1.7\n", None, None, ("pdf", "pdf")),
+        (b"\r\njunk\n%PDF-1.7\n", "upload", "application/octet-stream", ("pdf", "pdf")),
+        (b"", "empty.pdf", None, ("pdf", "pdf")),
+        (b"", None, None, ("text", "text")),
+    ],
+)
+def test_bytes_then_name_then_type_tell_the_format(head, name, mime, expected):
+    assert _detect(head, name, mime) == expected
+
+
+@pytest.mark.parametrize(
+    ("head", "name", "mime", "expected"),
+    [
+        (b"%PDF-1.7\n\x00\x01", "report.txt", "text/plain", ("pdf", "pdf")),
+        (b"<!doctype html><p>x", "report.pdf", "application/pdf", ("html", "text")),
+        (b"plain words", "report.pdf", "application/pdf", ("text", "text")),
+        (b"plain words", "report.docx", DOCX_MIME, ("text", "text")),
+        (PNG, "photo.txt", "text/plain", ("image", "image")),
+        (b"MZ\x90\x00\x03\x00", "notes.txt", "text/plain", None),
+        (bytes(range(1, 256)), "notes.txt", "text/plain", None),
+    ],
+)
+def test_a_name_or_type_that_the_bytes_contradict_does_not_count(head, name, mime, expected):
+    assert _detect(head, name, mime) == expected
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        SLIDES_OF_OLD,
+        b"7z\xbc\xaf\x27\x1c\x00\x04",
+        b"\x7fELF\x02\x01\x01\x00",
+        b"MZ\x90\x00\x03\x00",
+        b"SQLite format 3\x00\x10\x00",
+    ],
+)
+@pytest.mark.parametrize("name", [None, "a.txt", "a.doc", "a.png"])
+def test_a_kind_that_nobody_reads_is_none(head, name):
+    assert _detect(head, name) is None
+
+
+def test_a_word_document_is_known_by_its_parts():
+    data = samples.word(lambda document: document.add_paragraph("x"))
+
+    assert _detect(data[:8192]) == ("word", "text")
+    assert _detect(data[:8192], "upload.bin", "application/zip") == ("word", "text")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["mimetype"], ["a.txt", "b.txt"], ["words/a.xml"], ["xls/a.xml"]],
+)
+def test_another_zip_is_not_a_word_document_even_if_called_so(names):
+    assert _detect(samples.zipped(names), "a.docx", DOCX_MIME) is None
+
+
+ORCHARD = {"S": [["Fruit", "Price"], ["Pear", 2]]}
+
+
+@pytest.mark.parametrize(
+    ("data", "extractor"),
+    [
+        (office.xlsx(ORCHARD), "xlsx"),
+        (office.xls(ORCHARD), "xls"),
+        (office.ods(ORCHARD), "ods"),
+        (office.odt("x"), "odt"),
+        (office.doc("x"), "doc"),
+        (office.rtf("x"), "rtf"),
+        (office.pptx([("x", [])]), "pptx"),
+        (office.epub({"a.xhtml": "x"}), "epub"),
+        (office.eml(lambda message: message.set_content("x")), "mail"),
+        (samples.zipped(["[Content_Types].xml", "_rels/.rels", "xl/workbook.xml"]), "xlsx"),
+    ],
+)
+@pytest.mark.parametrize("name", [None, "upload", "wrong.pdf", "wrong.docx", "wrong.xls", "a.txt"])
+def test_office_files_are_known_by_their_bytes(data, extractor, name):
+    assert _detect(data[:8192], name, "application/octet-stream") == (extractor, "text")
+
+
+@pytest.mark.parametrize(
+    ("name", "extractor"),
+    [
+        ("a.docx", "word"),
+        ("a.xlsx", "xlsx"),
+        ("a.pptx", "pptx"),
+        ("a.doc", "doc"),
+        ("a.xls", "xls"),
+    ],
+)
+def test_where_the_head_does_not_tell_the_name_does(name, extractor):
+    head = OLE if extractor in ("doc", "xls") else samples.zipped(["_rels/.rels"])
+
+    assert _detect(head, name) == (extractor, "text")
+
+
+@pytest.mark.parametrize(
+    ("head", "name", "mime", "extractor"),
+    [
+        (b'{"a": 1}', "a.json", None, "records"),
+        (b'{"a": 1}', None, "application/json; charset=utf-8", "records"),
+        (b'{"a": 1}', "a.jsonl", "application/octet-stream", "records"),
+        (b'{"a": 1}', "a.txt", None, "text"),
+        (b"def f(): pass", "a.py", "text/x-python", "code"),
+        ("größe".encode("utf-16-le"), None, None, "text"),
+        ("größe;maß\n".encode("utf-16-be"), "a.csv", None, "sheet"),
+    ],
+)
+def test_text_kinds_are_known_by_name_or_type(head, name, mime, extractor):
+    assert _detect(head, name, mime) == (extractor, "text")
+
+
+def test_an_encrypted_word_document_is_left_to_the_extractor_to_explain():
+    assert _detect(OLE, "a.docx") == ("word", "text")
+
+
+@pytest.mark.parametrize(
+    ("head", "name", "forced", "expected"),
+    [
+        (b"words", None, "pdf", ("pdf", "pdf")),
+        (b"words", "a.pdf", "webpage", ("html", "webpage")),
+        (b"a,b\n", "a.csv", "text", ("sheet", "text")),
+        (b"%PDF-1.7\n", None, "text", None),
+        (b"words", None, "image", ("image", "image")),
+        (PNG, None, "video", ("video", "video")),
+        (b"%PDF-1.7\n", None, "onedrive", ("pdf", "onedrive")),
+        (b"<html><p>x", None, "google_doc", ("html", "google_doc")),
+    ],
+)
+def test_a_forced_type_settles_the_format_or_names_the_origin(head, name, forced, expected):
+    assert _detect(head, name, forced=forced) == expected
+
+
+def test_the_media_type_is_the_declared_one_where_it_fits():
+    markdown = detect(b"# x", name=None, mime="Text/Markdown; charset=utf-8")
+    pdf = detect(b"%PDF-1.7", name=None, mime="text/plain")
+
+    assert markdown
+    assert markdown.mime == "text/markdown"
+    assert pdf
+    assert pdf.mime == "application/pdf"
+
+
+def test_the_sentence_for_people_names_every_ending():
+    sentence = supported()
+
+    assert all(ending in sentence for ending in (".csv", ".docx", ".html", ".md", ".pdf", ".txt"))
+
+
+def test_the_registry_loads_no_parser():
+    program = (
+        "import sys, recollect.extract as e; e.supported();"
+        "print(*{'xberg', 'selectolax', 'html_to_markdown', 'pypdfium2', 'trafilatura', 'lxml',"
+        " 'chardet', 'w3lib', 'ctypes', 'asyncio'} & set(sys.modules))"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert out.stdout.strip() == ""

@@ -1,0 +1,28 @@
+"""docs/file-kinds.md says what the registry knows, no more and no less."""
+
+import re
+from pathlib import Path
+
+from recollect.extract._registry import PACKAGE, scan
+
+PAGE = Path(__file__).parents[2] / "docs" / "file-kinds.md"
+
+
+def _rows() -> list[list[str]]:
+    table = PAGE.read_text().partition("| Kind |")[2].partition("\n\n")[0]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
+
+
+def test_every_type_of_the_registry_is_documented_once():
+    documented = [word for row in _rows() for word in re.findall(r"`([^`]+)`", row[1] + row[2])]
+    known = {type for kind in scan(PACKAGE).values() for type in kind.types}
+
+    assert sorted(documented) == sorted(known)
+
+
+def test_each_kind_is_documented_with_its_document_type():
+    for row in _rows():
+        endings = set(re.findall(r"`([^`]+)`", row[1]))
+        (kind,) = [kind for kind in scan(PACKAGE).values() if endings <= kind.types]
+
+        assert row[3].split()[0] == kind.kind

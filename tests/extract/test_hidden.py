@@ -1,0 +1,247 @@
+"""Text that no reader sees is left out or named, never passed off as what the document says."""
+
+import pytest
+from docx.enum.style import WD_STYLE_TYPE
+from docx.oxml import parse_xml
+from docx.oxml.ns import nsdecls
+from docx.shared import RGBColor
+
+from tests.extract import samples
+
+SECRET = "ignoreallrules"
+COUNTED = f"({len(SECRET)} characters)."
+
+
+@pytest.mark.parametrize(
+    "veil",
+    [
+        '<p style="display:none">{}</p>',
+        '<p style="DISPLAY : none !important">{}</p>',
+        '<p style="visibility:hidden">{}</p>',
+        '<p style="visibility: collapse">{}</p>',
+        '<p style="opacity:0">{}</p>',
+        '<p style="opacity: 0.01">{}</p>',
+        '<p style="font-size:0">{}</p>',
+        '<p style="font-size: 1px">{}</p>',
+        '<p style="height:0;overflow:hidden">{}</p>',
+        '<p style="max-height:0px; overflow-y: hidden">{}</p>',
+        '<p style="width:1px;height:1px;overflow:hidden">{}</p>',
+        '<p style="position:absolute; left:-9999px">{}</p>',
+        '<p style="position:fixed; top:-200em">{}</p>',
+        '<p style="text-indent:-10000px">{}</p>',
+        '<p style="position:absolute;clip:rect(0,0,0,0)">{}</p>',
+        '<p style="clip-path: inset(100%)">{}</p>',
+        '<p style="color:#fff;background:#ffffff">{}</p>',
+        '<p style="color:white">{}</p>',
+        '<p style="color: rgb(255, 255, 255)">{}</p>',
+        '<p style="color:rgba(0,0,0,0)">{}</p>',
+        '<p style="color:transparent">{}</p>',
+        '<div style="background-color:black"><p style="color:#010101">{}</p></div>',
+        '<table bgcolor="#ffffff"><tr><td><font color="#fefefe">{}</font></td></tr></table>',
+        "<p hidden>{}</p>",
+        '<p aria-hidden="true">{}</p>',
+    ],
+)
+def test_what_a_page_hides_is_left_out_and_counted(read, veil):
+    extracted = read(f"<html><body><p>Seen before.</p>{veil.format(SECRET)}<p>Seen after.</p>")
+
+    assert SECRET not in extracted.text
+    assert "Seen before." in extracted.text
+    assert "Seen after." in extracted.text
+    assert list(extracted.warnings) == [f"Hidden text was left out {COUNTED}"]
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        '<div style="font-size:0"><p style="font-size:14px">{}</p></div>',
+        '<div style="visibility:hidden"><p style="visibility:visible">{}</p></div>',
+        '<div style="background:#000"><p style="color:#fff">{}</p></div>',
+        '<div style="color:white"><p style="color:black">{}</p></div>',
+        '<div style="background:url(night.png);color:#eee"><p>{}</p></div>',
+        '<p style="font-size:10.5px">{}</p>',
+        '<p style="opacity:0.8">{}</p>',
+        '<p style="height:0">{}</p>',
+        '<p style="margin-left:-9999px">{}</p>',
+        '<p style="left:-5px;position:absolute">{}</p>',
+        '<p style="color:#000">{}</p>',
+        '<p style="display:block">{}</p>',
+    ],
+)
+def test_what_a_page_shows_stays(read, shown):
+    extracted = read(f"<html><body>{shown.format(SECRET)}<p>Seen.</p>")
+
+    assert SECRET in extracted.text
+    assert list(extracted.warnings) == []
+
+
+def test_white_text_on_what_a_style_sheet_may_colour_stays_with_a_warning(read):
+    page = f"<html><style>.dark{{background:navy}}</style><p class=dark style='color:#fff'>{SECRET}"
+    extracted = read(page)
+
+    assert SECRET in extracted.text
+    assert list(extracted.warnings) == [f"White text is in it that may be hidden {COUNTED}"]
+
+
+def _tags(words: str) -> str:
+    return "".join(chr(0xE0000 + ord(letter)) for letter in words)
+
+
+def _bits(words: str) -> str:
+    return "".join(
+        "\u200b" if bit == "0" else "\u200c" for letter in words for bit in f"{ord(letter):08b}"
+    )
+
+
+def _selectors(words: str) -> str:
+    return "".join(chr(0xE0100 + ord(letter)) for letter in words)
+
+
+@pytest.mark.parametrize("veil", [_tags, _bits, _selectors])
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "a.csv", "a.html", "a.json", "a.py"])
+def test_a_message_in_invisible_characters_is_left_out_and_counted(read, veil, name):
+    smuggled = veil(SECRET)
+    text = f"before{smuggled} after"
+    data = {"a.html": f"<p>{text}</p>", "a.json": f'"{text}"'}.get(name, text)
+    extracted = read(data, name)
+
+    assert extracted.text.endswith("before after")
+    assert (
+        f"Text in invisible characters was left out ({len(smuggled):,} characters)."
+        in extracted.warnings
+    )
+
+
+WALES = "🏴" + _tags("gbwls") + "\U000e007f"
+FAMILY = "👨\u200d👩\u200d👧\u200d👦 ❤\ufe0f"
+PERSIAN, HINDI = "نمی\u200cخواهم", "क\u094d\u200dष"
+
+
+@pytest.mark.parametrize("text", [WALES, FAMILY, PERSIAN, HINDI, "word\u200bbreak"])
+def test_characters_that_writing_needs_raise_no_warning(read, text):
+    extracted = read(text, "a.txt")
+
+    assert extracted.text == text.replace("\u200b", "")
+    assert list(extracted.warnings) == []
+
+
+def _hidden(document):
+    run = document.add_paragraph("Seen ").add_run(SECRET)
+    run.font.hidden = True
+
+
+def _white(document):
+    run = document.add_paragraph("Seen ").add_run(SECRET)
+    run.font.color.rgb = RGBColor(255, 255, 255)
+
+
+def _hidden_by_a_style(document):
+    style = document.styles.add_style("Ghost", WD_STYLE_TYPE.CHARACTER)
+    style.font.hidden = True
+    heir = document.styles.add_style("Heir", WD_STYLE_TYPE.CHARACTER)
+    heir.base_style = style
+    document.add_paragraph("Seen ").add_run(SECRET, style="Heir")
+
+
+def _hidden_paragraph(document):
+    style = document.styles.add_style("Gone", WD_STYLE_TYPE.PARAGRAPH)
+    style.font.hidden = True
+    document.add_paragraph("Seen ")
+    document.add_paragraph(SECRET, style="Gone")
+
+
+def _in_a_cell(document):
+    document.add_paragraph("Seen ")
+    run = document.add_table(1, 1).cell(0, 0).paragraphs[0].add_run(SECRET)
+    run.font.color.rgb = RGBColor(255, 255, 255)
+
+
+@pytest.mark.parametrize(
+    "fill", [_hidden, _white, _hidden_by_a_style, _hidden_paragraph, _in_a_cell]
+)
+def test_what_word_does_not_show_is_left_out_and_counted(read, fill):
+    extracted = read(samples.word(fill))
+
+    assert SECRET not in extracted.text
+    assert "Seen" in extracted.text
+    assert list(extracted.warnings) == [f"Hidden text was left out {COUNTED}"]
+
+
+def _unhidden(document):
+    run = document.add_paragraph().add_run(SECRET)
+    run.font.hidden = False
+
+
+def _white_on_dark(document):
+    table = document.add_table(1, 1)
+    cell = table.cell(0, 0)
+    cell._tc.get_or_add_tcPr().append(parse_xml(f'<w:shd {nsdecls("w")} w:fill="1F3864"/>'))
+    run = cell.paragraphs[0].add_run(SECRET)
+    run.font.color.rgb = RGBColor(255, 255, 255)
+
+
+def _hidden_mark(document):
+    paragraph = document.add_paragraph(SECRET)
+    mark = paragraph._p.get_or_add_pPr()
+    mark.append(parse_xml(f"<w:rPr {nsdecls('w')}><w:vanish/></w:rPr>"))
+
+
+def _only_on_the_web(document):
+    run = document.add_paragraph().add_run(SECRET)
+    run._r.get_or_add_rPr().append(parse_xml(f"<w:webHidden {nsdecls('w')}/>"))
+
+
+@pytest.mark.parametrize("fill", [_unhidden, _white_on_dark, _hidden_mark, _only_on_the_web])
+def test_what_word_shows_stays(read, fill):
+    extracted = read(samples.word(fill))
+
+    assert SECRET in extracted.text
+    assert list(extracted.warnings) == []
+
+
+def test_hidden_text_in_another_encoding_of_the_same_file_is_found(read):
+    def recode(name: str, body: bytes) -> tuple[str, bytes]:
+        if name != "word/document.xml":
+            return name, body
+        text = body.decode().replace("UTF-8", "UTF-16")
+        return name, text.encode("utf-16")
+
+    extracted = read(samples.repacked(samples.word(_hidden), recode))
+
+    assert SECRET not in extracted.text
+    assert list(extracted.warnings) == [f"Hidden text was left out {COUNTED}"]
+
+
+OFFICE = "http://schemas.openxmlformats.org"
+FOOTNOTES = (
+    f'<w:footnotes xmlns:w="{OFFICE}/wordprocessingml/2006/main"><w:footnote w:id="1"><w:p><w:r>'
+    "<w:t>Of the Gala kind.</w:t></w:r></w:p></w:footnote></w:footnotes>"
+)
+RELATION = (
+    f'<Relationship Id="rIdF" Type="{OFFICE}/officeDocument/2006/relationships/footnotes" '
+    'Target="footnotes.xml"/></Relationships>'
+)
+
+
+def test_footnotes_and_comments_are_part_of_the_text(read):
+    def fill(document):
+        paragraph = document.add_paragraph("Apples")
+        document.add_comment(paragraph.runs, text="Which kind?", author="Anna")
+
+    def add_footnote(name: str, body: bytes) -> tuple[str, bytes]:
+        match name:
+            case "docProps/thumbnail.jpeg":
+                return "word/footnotes.xml", FOOTNOTES.encode()
+            case "word/document.xml":
+                mark = b'<w:r><w:footnoteReference w:id="1"/></w:r></w:p>'
+                return name, body.replace(b"</w:p>", mark, 1)
+            case "word/_rels/document.xml.rels":
+                return name, body.replace(b"</Relationships>", RELATION.encode())
+            case _:
+                return name, body
+
+    text = read(samples.repacked(samples.word(fill), add_footnote)).text
+
+    assert "Apples" in text
+    assert "Which kind?" in text
+    assert "Of the Gala kind." in text

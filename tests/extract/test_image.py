@@ -1,0 +1,355 @@
+"""Pictures: the writing on them, also within a PDF, and nothing else of what they may do."""
+
+import struct
+import subprocess
+import sys
+import zlib
+
+import psutil
+import pytest
+from PIL import Image, ImageOps, PngImagePlugin
+
+from recollect.errors import Permanent
+from recollect.extract import Limits, Sandbox, _picture
+from recollect.model import Blob, Place
+from tests.extract import pictures, samples
+
+TEXT = "The harvest of the year was plentiful in every orchard along the river"
+OTHER = "Bridges are counted each winter before the snow melts in the mountains"
+
+
+@pytest.fixture
+def heavy_children(sandbox):
+    """Children of the sandbox that hold models, by the memory they may take."""
+
+    def find():
+        return [child for child in psutil.Process().children() if child.nice() > 0]
+
+    return find
+
+
+@pytest.fixture
+def alone():
+    """A sandbox of its own, with little time for pictures."""
+    with Sandbox(workers=1, limits=Limits(heavy_cpu_seconds=33, wall_factor=30)) as sandbox:
+        yield sandbox
+
+
+def words(text):
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("format", "options"),
+    [("JPEG", {"quality": 80}), ("PNG", {}), ("GIF", {}), ("WEBP", {}), ("BMP", {}), ("TIFF", {})],
+)
+def test_the_writing_on_a_picture_is_its_text(read, format, options):
+    extracted = read(pictures.encoded(pictures.page(TEXT), format, **options))
+
+    assert words(extracted.text) == TEXT
+    assert extracted.kind == "image"
+    assert not extracted.warnings
+    assert not extracted.places
+
+
+def test_columns_are_read_one_after_the_other(read):
+    left = pictures.page(" ".join([TEXT] * 2), width=560)
+    right = pictures.page(" ".join([OTHER] * 2), width=560)
+
+    assert words(read(pictures.encoded(pictures.beside(left, right))).text) == words(
+        f"{TEXT} {TEXT} {OTHER} {OTHER}"
+    )
+
+
+def test_a_long_strip_is_read_from_top_to_bottom(read):
+    numbers = [f"entry {number} of the long list" for number in range(1, 41)]
+    strip = pictures.page(*numbers, size=20, width=420)
+
+    assert strip.height > 2_400
+    assert words(read(pictures.encoded(strip)).text) == " ".join(numbers)
+
+
+def test_a_camera_says_how_it_was_held(read):
+    exif = Image.Exif()
+    exif[0x0112] = 7
+    # In a mirror, so that turning alone does not help.
+    mirrored = ImageOps.mirror(pictures.page(TEXT)).rotate(270, expand=True)
+
+    assert words(read(pictures.encoded(mirrored, "JPEG", exif=exif), "a.jpg").text) == TEXT
+
+
+@pytest.mark.parametrize("ink", [(0, 0, 0), (255, 255, 255)])
+def test_what_is_transparent_gets_a_ground_on_which_it_is_read(read, ink):
+    writing = pictures.page(TEXT).convert("L").point(lambda value: 255 - value)
+    picture = Image.new("RGBA", writing.size, (*ink, 0))
+    picture.putalpha(writing)
+
+    assert words(read(pictures.encoded(picture)).text) == TEXT
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "CMYK", "I;16", "F"])
+def test_every_kind_of_pixel_is_read(read, mode):
+    page = pictures.page(TEXT)
+    if mode == "I;16":
+        picture = page.convert("I").point(lambda value: value * 200).convert("I;16")
+    else:
+        picture = page.convert("L").convert(mode) if mode in "LAF" else page.convert(mode)
+
+    assert words(read(pictures.encoded(picture, "TIFF")).text) == TEXT
+
+
+@pytest.mark.parametrize("format", ["GIF", "WEBP", "PNG"])
+def test_an_animation_says_each_thing_once(read, format):
+    first, second = (pictures.page(text, width=1000) for text in (TEXT, OTHER))
+    extracted = read(pictures.animated([first, first, second, first, second], format))
+
+    assert words(extracted.text) == f"{TEXT} {OTHER}"
+    assert not extracted.places
+
+
+def test_moments_of_an_animation_that_do_not_differ_are_passed_over():
+    first, second = (pictures.page(text, width=1000) for text in (TEXT, OTHER))
+    flicker = first.copy()
+    flicker.putpixel((5, 5), (90, 90, 90))
+    data = pictures.animated([first, flicker, second, first, flicker, second], "PNG")
+    with _picture.opened(data) as picture:
+        assert [frame.number for frame in picture.seen()] == [1, 3, 4, 6]
+
+
+def test_an_animation_is_not_looked_at_for_ever(read):
+    frames = [Image.new("L", (40, 40), shade) for shade in range(0, 250, 5)]
+
+    warnings = read(pictures.animated(frames), "a.gif").warnings
+    assert "Not all of its 50 frames were looked at." in warnings
+
+
+def test_pages_of_a_fax_are_pages(read):
+    data = pictures.encoded(
+        pictures.page(TEXT),
+        "TIFF",
+        save_all=True,
+        append_images=[Image.new("RGB", (800, 600), "white"), pictures.page(OTHER)],
+    )
+    extracted = read(data, "fax.tif")
+
+    assert words(extracted.text) == f"{TEXT} {OTHER}"
+    start = extracted.text.index("Bridges")
+    assert list(extracted.places) == [Place(0, {"page": 1}), Place(start, {"page": 3})]
+
+
+def test_a_picture_without_writing_is_found_by_its_name_and_description(read):
+    exif = Image.Exif()
+    exif[0x010E] = "Anna at the old mill"
+    exif.get_ifd(0x8769)[0x9003] = "2024:05:01 12:00:00"
+    sky = Image.new("RGB", (300, 200), "skyblue")
+    extracted = read(pictures.encoded(sky, "JPEG", exif=exif), "summer at the sea.jpg")
+
+    assert extracted.text.splitlines()[::2] == [
+        "Picture: summer at the sea.jpg",
+        "Description: Anna at the old mill",
+        "Taken: 2024-05-01 12:00:00",
+    ]
+    assert list(extracted.warnings) == [
+        "No writing was found on it, but it is found by its name and description."
+    ]
+
+
+@pytest.mark.parametrize("name", [None, "upload", "image.png"])
+def test_a_picture_of_which_nothing_is_known_is_empty(read, name):
+    extracted = read(pictures.encoded(Image.new("RGB", (300, 200), "navy")), name)
+
+    assert extracted.text == ""
+    assert "No writing was found on it." in extracted.warnings
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 3000), (3000, 2), (9, 9)])
+def test_a_tiny_picture_is_no_trouble(read, size):
+    assert read(pictures.encoded(Image.new("L", size)), "upload").text == ""
+
+
+def test_the_words_of_a_png_about_itself_are_marked_as_such(read):
+    info = PngImagePlugin.PngInfo()
+    info.add_text("Title", "Orchard map")
+    info.add_itxt("Description", "Süße Äpfel")
+    extracted = read(pictures.encoded(pictures.page(TEXT), pnginfo=info), "map.png")
+
+    assert extracted.title == "Orchard map"
+    assert words(extracted.text) == f"{TEXT} Description: Süße Äpfel"
+
+
+# Hostile ones
+
+
+def _bomb_in_text():
+    packed = zlib.compress(b"a" * 300_000_000, 9)
+    return pictures.png(10, 10, (b"zTXt", b"Comment\0\0" + packed))
+
+
+def _animated_bomb():
+    """Many large frames, each a few bytes."""
+    frames = [Image.new("P", (4000, 4000), shade) for shade in (1, 2)]
+    return pictures.animated(frames * 12)
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (pictures.png(60_000, 60_000), "too_large"),
+        (pictures.png(8_000, 8_000), "too_large"),
+        (pictures.png(2**31 - 1, 2**31 - 1), "too_large"),
+        (_bomb_in_text(), "unreadable_content"),
+        (pictures.png(100, 100, data=b"\0" * 50), "unreadable_content"),
+        (pictures.encoded(pictures.page(TEXT), "JPEG")[:3_000], "unreadable_content"),
+        (pictures.encoded(pictures.page(TEXT))[:3_000], "unreadable_content"),
+        (pictures.encoded(pictures.page(TEXT), "WEBP")[:3_000], "unreadable_content"),
+        (b"\x89PNG\r\n\x1a\n", "unreadable_content"),
+        (b"GIF89a", "unreadable_content"),
+        (b"II*\0" + struct.pack("<I", 8) + b"\xff" * 40, "unreadable_content"),
+        (b"", "unreadable_content"),
+    ],
+)
+def test_a_bomb_or_a_torso_is_refused_with_a_reason(read, data, code):
+    with pytest.raises(Permanent) as caught:
+        read(data, "a.png", forced="image")
+
+    assert caught.value.code == code
+
+
+def test_bombs_are_refused_without_models(heavy_children):
+    with Sandbox(workers=1) as sandbox:
+        before = heavy_children()
+        with pytest.raises(Permanent):
+            sandbox.extract(Blob(pictures.png(60_000, 60_000), name="a.png"))
+
+        assert heavy_children() == before
+
+
+def test_a_large_animation_ends_within_its_memory(read):
+    extracted = read(_animated_bomb(), "a.gif")
+
+    assert "Not all of its 24 frames were looked at." in extracted.warnings
+
+
+def test_what_only_calls_itself_a_picture_is_read_as_what_it_is(read):
+    assert read("just words", "a.png").kind == "text"
+    assert read(pictures.encoded(pictures.page(TEXT)), "a.txt").kind == "image"
+    assert read("BM is not always a bitmap", "a.txt").kind == "text"
+
+
+# PDF
+
+
+def test_only_pages_without_text_are_read_as_pictures(read):
+    extracted = read(pictures.pdf(TEXT, pictures.page(OTHER), "A last page of text"), "mixed.pdf")
+    starts = [extracted.text.index(word) for word in ("The", "Bridges", "A last")]
+
+    assert words(extracted.text) == f"{TEXT} {OTHER} A last page of text"
+    assert list(extracted.places) == [
+        Place(start, {"page": number}) for number, start in enumerate(starts, 1)
+    ]
+    assert extracted.kind == "pdf"
+    assert not extracted.warnings
+
+
+@pytest.mark.parametrize("turn", [90, 180, 270])
+def test_a_page_is_read_as_it_is_turned(read, turn):
+    scan = pictures.page(TEXT).rotate(turn, expand=True)
+
+    assert words(read(pictures.pdf(scan, turn=turn), "a.pdf").text) == TEXT
+
+
+def test_a_stamp_does_not_pass_for_the_text_of_a_scan(read):
+    extracted = read(pictures.pdf(pictures.page(*[TEXT] * 20), stamp="page 1"), "a.pdf")
+
+    assert words(extracted.text).count(TEXT) == 20
+
+
+def test_a_layer_of_garbage_is_not_taken_for_text(read):
+    # Private glyphs, as fonts without a table of characters give them.
+    data = pictures.pdf(pictures.page(TEXT), layer="\x01\x02" * 40)
+    garbage = samples.raw_pdf(
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Count 1/Kids[3 0 R]>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 400 100]/Contents 4 0 R"
+        b"/Resources<</Font<</F 5 0 R>>>>>>",
+        b"<</Length 46>>stream\nBT /F 24 Tf 20 40 Td (Orchards and rivers) Tj ET\nendstream",
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica/ToUnicode 6 0 R>>",
+        _private_glyphs(),
+    )
+
+    assert words(read(data, "a.pdf").text) == TEXT
+    assert words(read(garbage, "b.pdf").text) == "Orchards and rivers"
+
+
+def _private_glyphs() -> bytes:
+    table = (
+        b"/CIDInit /ProcSet findresource begin begincmap\n"
+        b"1 begincodespacerange <00> <ff> endcodespacerange\n"
+        b"1 beginbfrange <20> <7e> <e020> endbfrange\nendcmap"
+    )
+    return b"<</Length %d>>stream\n%s\nendstream" % (len(table), table)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        samples.report_pdf(),
+        samples.pdf("text", ""),
+        pictures.pdf(pictures.page(TEXT), layer="What another program has read on this page"),
+    ],
+)
+def test_no_models_are_loaded_for_pages_with_text(data, heavy_children):
+    before = heavy_children()
+    with Sandbox(workers=1) as sandbox:
+        assert sandbox.extract(Blob(data, name="a.pdf")).text
+        assert heavy_children() == before
+
+
+def test_the_layer_that_a_scanner_leaves_is_what_a_reader_sees(read):
+    data = pictures.pdf(pictures.page(TEXT), layer="What another program has read on this page")
+    extracted = read(data, "a.pdf")
+
+    assert words(extracted.text) == "What another program has read on this page"
+    assert not extracted.warnings
+
+
+def test_pages_for_which_time_does_not_suffice_are_named(alone):
+    scan = pictures.page(TEXT)
+    extracted = alone.extract(Blob(pictures.pdf("Text", *[scan] * 40, "More text"), name="a.pdf"))
+    read = [place.at["page"] for place in extracted.places]
+
+    assert extracted.text.startswith("Text")
+    assert extracted.text.endswith("More text")
+    assert 2 <= len(read) < 42
+    (warning, *_) = extracted.warnings
+    assert "left unread" in warning
+    assert f" {max(page for page in read if page < 42) + 1}" in warning
+
+
+WITHOUT_ENGINE = """
+import sys
+from recollect.extract import _ocr, image, pdf
+from recollect.errors import Permanent
+from recollect.model import Blob
+from tests.extract import pictures
+_ocr.importlib.util.find_spec = lambda name: None
+page = pictures.page("some words")
+try:
+    image.extract(Blob(pictures.encoded(page)))
+except Permanent as error:
+    print(error.code, "|", error)
+extracted = pdf.extract(Blob(pictures.pdf("A page with text", page)))
+print(extracted.text, "|", *extracted.warnings)
+print(*{"rapidocr", "cv2", "onnxruntime"} & set(sys.modules))
+"""
+
+
+def test_without_the_engine_the_mend_is_named_and_text_pages_are_kept():
+    out = subprocess.run(
+        [sys.executable, "-c", WITHOUT_ENGINE], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+
+    assert out[0].startswith("ocr_unavailable | ")
+    assert "pip install 'recollect[ocr]'" in out[0]
+    assert out[1].startswith("A page with text | Page 2 is a picture; to have it read: pip install")
+    assert out[2] == ""

@@ -1,0 +1,136 @@
+"""EML: a message reads like a message, whoever sent it however."""
+
+import pytest
+
+from recollect.errors import Permanent
+from tests.extract import office
+
+
+def _plain(message):
+    message["Cc"] = "Carla <carla@orchard.test>"
+    message.set_content("Dear Bert,\n\nthe apples are ripe.\n\nAnna\n")
+
+
+def test_a_message_begins_with_who_when_and_what(read):
+    extracted = read(office.eml(_plain, subject="Äpfel – reif?"), "harvest.eml")
+
+    assert extracted.text == (
+        "From: Anna Öst <anna@orchard.test>\nTo: bert@orchard.test\n"
+        "Cc: Carla <carla@orchard.test>\nDate: 2024-02-05 10:11:12+01:00\n"
+        "Subject: Äpfel – reif?\n\nDear Bert,\n\nthe apples are ripe.\n\nAnna"
+    )
+    assert extracted.title == "Äpfel – reif?"
+    assert extracted.kind == "text"
+
+
+def test_the_bytes_tell_a_message_but_not_notes_that_look_like_one(read):
+    assert read(office.eml(_plain)).title == "Harvest"
+    assert read("From: me\nTo: you\nSubject: lunch\n\nAt one?").title is None
+
+
+def test_of_two_forms_of_a_message_the_plain_one_is_read(read):
+    def both(message):
+        message.set_content("The plain words of it all.")
+        message.add_alternative("<p>The <b>marked-up</b> words.</p>", subtype="html")
+
+    text = read(office.eml(both)).text
+
+    assert "plain words" in text
+    assert "marked-up" not in text
+
+
+def test_markup_is_read_where_the_plain_form_says_nothing(read):
+    def both(message):
+        message.set_content(" \n")
+        message.add_alternative(
+            "<style>p{}</style><p>The <b>apples</b> are <a href='https://t.test/x'>ripe</a>.</p>"
+            "<p style='display:none'>obey me</p><script>x()</script>",
+            subtype="html",
+        )
+
+    extracted = read(office.eml(both))
+
+    assert extracted.text.endswith("\n\nThe **apples** are ripe.")
+    assert list(extracted.warnings) == ["Hidden text was left out (6 characters)."]
+
+
+def test_attachments_are_named_and_not_read(read):
+    def attached(message):
+        message.set_content("See attached.")
+        message.add_attachment(b"%PDF-1.4 secret", "application", "pdf", filename="Übersicht.pdf")
+        message.add_attachment("secret", filename="../../etc/notes.txt")
+
+    text = read(office.eml(attached)).text
+
+    assert text.endswith("See attached.\n\nAttachments: Übersicht.pdf, notes.txt")
+
+
+def test_a_message_within_a_message_follows_it(read):
+    def forwarded(message):
+        message.set_content("Look at this.")
+        inner = office.EmailMessage()
+        inner["Subject"], inner["From"] = "Inner", "dora@orchard.test"
+        inner.set_content("The pears are late.")
+        message.add_attachment(inner)
+
+    text = read(office.eml(forwarded)).text
+
+    assert text.endswith(
+        "Look at this.\n\n## Attached message\n\nFrom: dora@orchard.test\nSubject: Inner\n\n"
+        "The pears are late."
+    )
+
+
+@pytest.mark.parametrize("charset", ["iso-8859-1", "utf-8", "windows-1252", "no-such-charset", ""])
+def test_a_body_is_read_in_its_charset_or_by_its_bytes(read, charset):
+    words = "Die Bäume tragen schöne Äpfel; das Öl ist süß, über Größe läßt sich streiten."
+    encoded = words.encode("utf-8" if charset in ("utf-8", "no-such-charset") else "cp1252")
+    kind = f"Content-Type: text/plain; charset={charset}\r\n" if charset else ""
+    data = f"From: a@b.test\r\nMessage-ID: <1@x>\r\n{kind}\r\n".encode() + encoded
+
+    assert words in read(data, "a.eml").text
+
+
+def test_headers_in_raw_bytes_are_read(read):
+    data = "From: a@b.test\nMessage-ID: <1@x>\nSubject: Größe – süß\n\nx".encode()
+
+    assert read(data).title == "Größe – süß"
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Date: the day before", "Date: Mon, 99 Feb 9999 99:99:99", "Subject: =?utf-8?b?!!!?=",
+     "Subject: =?no-such?q?a?=", "From: <<>>@@,,;", "Content-Type: multipart/mixed",
+     "Content-Type: text/plain; charset*=x'y'z%%", "Content-Transfer-Encoding: base64",
+     "Content-Disposition: ;;;filename=\"", "To: " + "(" * 5000],
+)  # fmt: skip
+def test_broken_headers_break_nothing(read, header):
+    data = f"Message-ID: <1@x>\nFrom: a@b.test\n{header}\n\nThe body of it.\n".encode()
+
+    assert read(data, "a.eml").text.startswith("From: ")
+
+
+def test_ten_thousand_nested_parts_end(read):
+    kind = "Content-Type: multipart/mixed; boundary="
+    parts = "".join(f'{kind}"b{n}"\n\n--b{n}\n' for n in range(10_000))
+    with pytest.raises(Permanent, match="nested too deeply"):
+        read(f"From: a@b.test\nMessage-ID: <1@x>\n{parts}\ndeep", "a.eml")
+
+
+def test_ten_thousand_parts_beside_each_other_are_cut_with_a_warning(read):
+    head = 'From: a@b.test\nMessage-ID: <1@x>\nContent-Type: multipart/mixed; boundary="b"\n\n'
+    parts = "".join(f"--b\n\npart {n}\n" for n in range(10_000))
+    extracted = read(head + parts, "a.eml")
+
+    assert "part 9\n" in extracted.text
+    assert "too many" in extracted.warnings[0]
+
+
+def test_messages_within_messages_end(read):
+    data = "Subject: deep\n\nx"
+    for n in range(50):
+        data = f"From: a@b.test\nMessage-ID: <{n}@x>\nContent-Type: message/rfc822\n\n{data}"
+    extracted = read(data, "a.eml")
+
+    assert extracted.text.count("Attached message") == 4
+    assert "too many" in extracted.warnings[0]

@@ -1,0 +1,117 @@
+"""DOC, RTF and ODT: words, headings and umlauts survive; locks and damage are told apart."""
+
+import pytest
+
+from recollect.errors import Permanent
+from tests.extract import office, samples
+
+WORDS = "Die Äpfel sind reif – „sehr“ süß, und kosten 1,20 €."
+RICH = rb"{\rtf1\ansi\ansicpg1252{\info{\title \'c4pfel & Birnen}}"
+
+
+def test_an_old_word_file_gives_its_words(read):
+    extracted = read(office.doc(WORDS), "old.doc")
+
+    assert extracted.text == WORDS
+    assert extracted.kind == "text"
+
+
+def test_an_odt_gives_headings_and_words(read):
+    extracted = read(office.odt("# Ernte", WORDS, "zwei"), "a.odt")
+
+    assert extracted.text == f"# Ernte\n\n{WORDS}\n\nzwei"
+    assert extracted.title == "Ernte"
+
+
+def test_an_rtf_gives_its_words_and_its_title(read):
+    extracted = read(office.rtf(WORDS, "braces { } and \\ too!"), "a.rtf")
+
+    assert extracted.text == f"{WORDS}\n\nbraces {{ }} and \\ too!"
+    assert read(RICH + rb" Gr\'fc\'dfe\par}").title == "Äpfel & Birnen"
+    assert read(RICH + rb" Gr\'fc\'dfe\par}").text == "Grüße"
+
+
+def test_hidden_words_of_an_rtf_are_left_out(read):
+    assert read(rb"{\rtf1 seen {\v obey me} words\par}").text == "seen words"
+
+
+def test_the_bytes_tell_the_kind(read):
+    assert read(office.doc(WORDS)).text == WORDS
+    assert read(office.rtf(WORDS), "a.txt").text == WORDS
+    assert read(office.odt(WORDS), "upload", mime="application/octet-stream").text == WORDS
+    assert read(office.doc(WORDS), "a.docx").text == WORDS
+    assert read(office.doc(WORDS), "a.xls").text == WORDS
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (office.doc(WORDS, password=True), "a.doc"),
+        (office.ole({"EncryptedPackage": b"x" * 5000}), "a.docx"),
+        (office.ole({"EncryptedPackage": b"x" * 5000}), None),
+        (office.odf("text", "", manifest="<encryption-data/>"), "a.odt"),
+    ],
+)
+def test_a_password_is_said_to_be_the_reason(read, data, name):
+    with pytest.raises(Permanent, match="password") as caught:
+        read(data, name)
+
+    assert caught.value.code == "encrypted_file"
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.8])
+@pytest.mark.parametrize("ending", ["doc", "odt"])
+def test_a_cut_file_is_refused_or_read_in_part(read, ending, part):
+    data = office.doc(WORDS * 100) if ending == "doc" else office.odt(WORDS * 100)
+    try:
+        outcome = read(data[: int(len(data) * part)], f"a.{ending}").text
+    except Permanent as error:
+        outcome = error.code
+    assert outcome == "unreadable_content" or "Äpfel" in outcome
+
+
+@pytest.mark.parametrize(
+    "body", ["{" * 200_000 + "x", "\\'" * 100_000, "\\bin99999999 x", "{\\*\\x" * 50_000, ""]
+)
+def test_odd_rtf_ends(read, body):
+    try:
+        read("{\\rtf1 " + body, "a.rtf")
+    except Permanent as error:
+        outcome = error.code
+    else:
+        outcome = "read"
+    assert outcome in ("read", "unreadable_content", "extraction_crashed", "too_large")
+    assert read(office.rtf("alive"), "a.rtf").text == "alive"
+
+
+def test_a_powerpoint_of_old_is_not_taken_for_word(read):
+    with pytest.raises(Permanent) as caught:
+        read(office.ole({"PowerPoint Document": b"x" * 5000}), "a.doc")
+
+    assert caught.value.code == "unsupported_kind"
+
+
+@pytest.mark.parametrize(
+    "entity", ['<!ENTITY a "haha">', '<!ENTITY a SYSTEM "file:///etc/passwd">']
+)
+def test_entities_of_an_odt_are_not_expanded(read, entity):
+    def poison(name: str, body: bytes) -> tuple[str, bytes]:
+        if name != "content.xml":
+            return name, body
+        start = body.index(b"?>") + 2
+        body = body[:start] + f"<!DOCTYPE x [{entity}]>".encode() + body[start:]
+        return name, body.replace(b"Ernte", b"Ernte &a;")
+
+    try:
+        text = read(samples.repacked(office.odt("# Ernte"), poison), "a.odt").text
+    except Permanent:
+        return
+    assert "haha" not in text
+    assert "root:" not in text
+
+
+def test_a_bomb_is_refused(read):
+    with pytest.raises(Permanent) as caught:
+        read(office.odt("x" * 100_000_000))
+
+    assert caught.value.code == "too_large"

@@ -1,0 +1,215 @@
+"""PDF: the words of every page in reading order, and the truth about pages without any."""
+
+import io
+from collections.abc import Callable
+
+import pypdfium2 as pdfium
+import pytest
+from reportlab.lib.pagesizes import A4
+from reportlab.pdfgen.canvas import Canvas
+
+from recollect.errors import Permanent
+from recollect.extract import Limits, Sandbox
+from recollect.model import Blob, Place
+from tests.extract import samples
+
+
+def test_headings_tables_and_columns_become_markdown(read):
+    extracted = read(samples.report_pdf(), "report.pdf")
+    text = extracted.text
+
+    assert "# Introduction" in text
+    assert "harvest was plentiful" in text
+    assert "| Fruit | Price |" in text
+    assert "| Apple | 1.20 |" in text
+    assert text.index("Left 8") < text.index("Right 0")
+    assert extracted.title == "Annual Report"
+    assert extracted.kind == "pdf"
+    assert not extracted.warnings
+
+
+def test_the_pages_come_in_order(read):
+    text = read(samples.pdf("first page", "second page", "third page"), "a.pdf").text
+
+    assert text == "first page\n\nsecond page\n\nthird page"
+
+
+def test_letters_beyond_ascii_are_read(read):
+    assert read(samples.pdf("Größe und Öl für 5 €"), "a.pdf").text == "Größe und Öl für 5 €"
+
+
+@pytest.mark.parametrize(
+    ("pages", "warning"),
+    [
+        (["one", "", "three", "", "five"], "Pages 2, 4 have no text."),
+        (["one", ""], "Page 2 has no text."),
+        (
+            ["one", *[""] * 22],
+            f"Pages {', '.join(map(str, range(2, 22)))} and 2 more have no text.",
+        ),
+    ],
+)
+def test_pages_without_text_are_named(read, pages, warning):
+    extracted = read(samples.pdf(*pages), "a.pdf")
+
+    assert list(extracted.warnings) == [warning]
+    assert "one" in extracted.text
+
+
+def test_no_text_at_all_is_an_empty_text_that_says_so(read):
+    extracted = read(samples.pdf("", ""), "a.pdf")
+
+    assert extracted.text == ""
+    assert extracted.warnings[0] == "No page has any text."
+
+
+def test_a_passage_knows_its_page(read):
+    extracted = read(samples.pdf("first page", "", "third page"), "a.pdf")
+
+    assert list(extracted.places) == [Place(0, {"page": 1}), Place(12, {"page": 3})]
+
+
+@pytest.mark.parametrize("title", ["untitled", "Microsoft Word - draft", "scan0001.tif", ""])
+def test_a_title_that_a_program_gave_is_none(read, title):
+    assert read(samples.pdf("x", title=title), "a.pdf").title is None
+
+
+def test_a_password_is_said_to_be_the_reason(read):
+    with pytest.raises(Permanent, match=r'"a\.pdf" .* password') as caught:
+        read(samples.pdf("secret", password="pass"), "a.pdf")
+
+    assert caught.value.code == "encrypted_file"
+
+
+def test_a_file_that_only_forbids_printing_is_read(read):
+    assert read(samples.pdf("not secret", password=""), "a.pdf").text == "not secret"
+
+
+def test_a_long_file_is_read_plainly_and_says_so(read):
+    extracted = read(samples.many_pages_pdf(501), "a.pdf")
+
+    assert extracted.text.count("once and again") == 501
+    assert "plain text" in extracted.warnings[0]
+
+
+def test_too_many_pages_are_refused(read):
+    with pytest.raises(Permanent, match=r"5,001 pages") as caught:
+        read(samples.many_pages_pdf(5_001), "a.pdf")
+
+    assert caught.value.code == "too_large"
+
+
+@pytest.mark.parametrize("data", [b"%PDF-1.7\nand nothing else", b"%PDF-", b""])
+def test_what_is_no_pdf_is_refused(read, data):
+    with pytest.raises(Permanent) as caught:
+        read(data, "a.pdf")
+
+    assert caught.value.code == "unreadable_content"
+
+
+@pytest.mark.parametrize("part", [0.2, 0.5, 0.9, 0.99])
+def test_a_cut_file_is_read_or_refused_but_harms_nothing(read, part):
+    data = samples.report_pdf()
+    codes: list[str] = []
+    try:
+        read(data[: int(len(data) * part)], "a.pdf")
+    except Permanent as error:
+        codes.append(error.code)
+
+    assert set(codes) <= {"unreadable_content"}
+    assert read(samples.pdf("still here"), "b.pdf").text == "still here"
+
+
+def test_a_form_that_draws_itself_ends():
+    with Sandbox(workers=1, limits=Limits(cpu_seconds=2, wall_factor=60)) as sandbox:
+        with pytest.raises(Permanent) as caught:
+            sandbox.extract(Blob(samples.form_loop_pdf(), name="a.pdf"))
+
+        assert caught.value.code in {"extraction_timeout", "extraction_memory"}
+        assert sandbox.extract(Blob(samples.pdf("still here"), name="b.pdf")).text == "still here"
+
+
+def _canvas(draw: Callable[[Canvas], object]) -> bytes:
+    out = io.BytesIO()
+    canvas = Canvas(out, pagesize=A4)
+    canvas.drawString(72, 780, "What a reader sees of it, in black on white")
+    draw(canvas)
+    canvas.showPage()
+    canvas.save()
+    return out.getvalue()
+
+
+def _white(canvas: Canvas) -> None:
+    canvas.setFillColorRGB(1, 1, 1)
+    canvas.drawString(72, 600, "ten letters")
+
+
+def _invisible(canvas: Canvas) -> None:
+    text = canvas.beginText(72, 600)
+    text.setTextRenderMode(3)
+    text.textLine("ten letters")
+    canvas.drawText(text)
+
+
+def _tiny(canvas: Canvas) -> None:
+    canvas.setFont("Helvetica", 1)
+    canvas.drawString(72, 600, "ten letters")
+
+
+def _shrunk(canvas: Canvas) -> None:
+    canvas.scale(0.05, 0.05)
+    canvas.drawString(720, 600, "ten letters")
+
+
+def _transparent(canvas: Canvas) -> None:
+    canvas.setFillAlpha(0)
+    canvas.drawString(72, 600, "ten letters")
+
+
+def _in_a_form(canvas: Canvas) -> None:
+    canvas.beginForm("form")
+    _white(canvas)
+    canvas.endForm()
+    canvas.doForm("form")
+
+
+def _on_blue(canvas: Canvas) -> None:
+    canvas.setFillColorRGB(0, 0, 0.5)
+    canvas.rect(60, 590, 200, 40, stroke=0, fill=1)
+    _white(canvas)
+
+
+@pytest.mark.parametrize(
+    ("draw", "how"),
+    [
+        (_white, "white on white"),
+        (_in_a_form, "white on white"),
+        (_invisible, "invisible"),
+        (_tiny, "tiny"),
+        (_shrunk, "tiny"),
+        (_transparent, "transparent"),
+        (lambda canvas: canvas.drawString(900, 600, "ten letters"), "off the page"),
+    ],
+)
+def test_text_that_no_reader_sees_is_marked(read, draw, how):
+    warnings = read(_canvas(draw), "a.pdf").warnings
+
+    assert list(warnings) == [
+        f"It has text that no reader sees: 10 characters ({how}: 10) on page 1."
+    ]
+
+
+def test_the_pages_with_hidden_text_are_named(read):
+    sheet = pdfium.PdfDocument.new()
+    for draw in (_white, _on_blue, _tiny):
+        sheet.import_pages(pdfium.PdfDocument(_canvas(draw)))
+    out = io.BytesIO()
+    sheet.save(out)
+
+    (warning,) = read(out.getvalue(), "a.pdf").warnings
+    assert "20 characters (tiny: 10, white on white: 10) on pages 1, 3" in warning
+
+
+@pytest.mark.parametrize("draw", [_on_blue, lambda canvas: canvas.drawString(72, 600, "black")])
+def test_text_that_a_reader_sees_is_not_marked(read, draw):
+    assert not read(_canvas(draw), "a.pdf").warnings

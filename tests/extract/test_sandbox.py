@@ -1,0 +1,349 @@
+"""Whatever a file does to the process that reads it, the next document is read none the less."""
+
+import fcntl
+import os
+import sys
+import threading
+from concurrent import futures
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+
+from recollect.errors import Permanent, RecollectError, Transient, Unavailable
+from recollect.extract import Limits, Sandbox
+from recollect.model import Blob
+from tests.extract import samples
+from tests.extract.conftest import ROGUES, deed, needs_linux
+
+
+@pytest.fixture
+def children():
+    """The child processes that this test started and that live."""
+    before = set(psutil.Process().children())
+    return lambda: [child for child in psutil.Process().children() if child not in before]
+
+
+def _works(sandbox):
+    return sandbox.extract(Blob(b"good", name="good.txt")).text == "good"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("segfault", "extraction_crashed"),
+        ("abort", "extraction_crashed"),
+        ("bug", "extraction_crashed"),
+        ("exit 0", "extraction_crashed"),
+        ("exit 3", "extraction_crashed"),
+        ("babble", "extraction_crashed"),
+        ("boast", "extraction_crashed"),
+        ("spin", "extraction_timeout"),
+        ("eat-unnoticed", "extraction_memory"),
+        ("recurse", "unreadable_content"),
+        ("refuse it is locked", "encrypted_file"),
+    ],
+)
+def test_a_file_that_breaks_its_reader_fails_alone(strict, words, code):
+    with pytest.raises(Permanent) as caught:
+        deed(strict, words)
+
+    assert caught.value.code == code
+    assert '"x.rogue"' in str(caught.value)
+    assert _works(strict)
+
+
+def test_a_reader_that_waits_for_ever_is_ended():
+    with Sandbox(
+        workers=1, packages=[ROGUES], limits=Limits(cpu_seconds=1, wall_factor=2)
+    ) as sandbox:
+        with pytest.raises(Permanent, match="takes more than 2 s") as caught:
+            deed(sandbox, "hang")
+
+        assert caught.value.code == "extraction_timeout"
+        assert _works(sandbox)
+
+
+def test_a_reader_that_closes_its_pipe_and_lives_on_is_ended(strict, children):
+    with pytest.raises(Permanent) as caught:
+        deed(strict, "hang-up")
+
+    assert caught.value.code == "extraction_crashed"
+    assert _works(strict)
+    assert len(children()) <= 1
+
+
+def test_eating_memory_ends_at_the_limit(strict):
+    assert deed(strict, "eat") == "denied MemoryError"
+    assert _works(strict)
+
+
+def test_running_out_of_memory_in_an_extractor_is_said_so():
+    tight = Limits(memory_bytes=120_000_000)
+    with Sandbox(workers=1, limits=tight) as sandbox:
+        with pytest.raises(Permanent, match="memory") as caught:
+            sandbox.extract(Blob(b"a;b\n" * 10_000_000, name="a.csv"))
+
+        assert caught.value.code == "extraction_memory"
+        assert _works(sandbox)
+
+
+def test_a_pdf_that_computes_for_ever_is_ended():
+    with Sandbox(workers=1, limits=Limits(cpu_seconds=2, wall_factor=60)) as sandbox:
+        with pytest.raises(Permanent, match="2 s of processor time") as caught:
+            sandbox.extract(Blob(samples.form_fan_pdf(), name="fan.pdf"))
+
+        assert caught.value.code == "extraction_timeout"
+        assert sandbox.extract(Blob(samples.pdf("good"), name="a.pdf")).text == "good"
+
+
+def test_a_crash_keeps_the_trace_for_the_log(strict):
+    with pytest.raises(Permanent) as caught:
+        deed(strict, "bug")
+
+    assert "ValueError: a case that nobody thought of" in caught.value.__notes__[0]
+
+
+def test_what_a_library_prints_is_no_answer(sandbox):
+    assert deed(sandbox, "print hello") == "done hello"
+
+
+def test_text_beyond_the_limit_is_cut_between_characters(strict):
+    extracted = strict.extract(Blob(b"long 5000", name="x.rogue"))
+
+    assert extracted.text == "done " + "ä" * 497
+    assert "first 1,000 bytes" in extracted.warnings[0]
+
+
+def test_whatever_an_extractor_gives_comes_out_clean(sandbox):
+    assert deed(sandbox, "dirty") == "done ab\ufffdc\nd\n\n\n\ne"
+
+
+def test_a_file_larger_than_allowed_is_refused_unread(children):
+    with Sandbox(workers=1, limits=Limits(input_bytes=10)) as sandbox:
+        with pytest.raises(Permanent, match="11 bytes") as caught:
+            sandbox.extract(Blob(b"12345678901", name="a.txt"))
+
+        assert caught.value.code == "too_large"
+        assert not children()
+
+
+def test_what_nobody_reads_is_refused_without_a_child(children):
+    with Sandbox(workers=1) as sandbox, pytest.raises(Permanent) as caught:
+        sandbox.extract(Blob(b"\x7fELF\x02\x01\x01\x00", name="a.out"))
+
+    assert caught.value.code == "unsupported_kind"
+    assert not children()
+
+
+def test_time_grows_with_size_up_to_a_cap():
+    limits = Limits()
+
+    assert [limits.cpu(size * 1_000_000) for size in (0, 5, 50, 500)] == [30, 35, 80, 300]
+    assert limits.wall(5_000_000) == 70
+
+
+def test_threads_share_it_and_get_their_own_answers(sandbox):
+    def task(number: int) -> bool:
+        if number % 7 == 3:
+            with pytest.raises(Permanent):
+                deed(sandbox, "segfault")
+            return True
+        return deed(sandbox, f"echo {number}") == f"done {number}"
+
+    with ThreadPoolExecutor(6) as threads:
+        assert all(threads.map(task, range(60)))
+
+
+def test_a_child_is_used_again_but_not_for_ever():
+    with Sandbox(workers=1, packages=[ROGUES], limits=Limits(jobs_per_child=3)) as sandbox:
+        pids = [deed(sandbox, "pid") for _ in range(7)]
+
+    assert pids[0] == pids[1] == pids[2] != pids[3] == pids[4] == pids[5] != pids[6]
+
+
+def test_processor_time_is_counted_per_job(children):
+    # One second each: many jobs together take longer than that.
+    limits = Limits(cpu_seconds=1, wall_factor=60)
+    with Sandbox(workers=1, packages=[ROGUES], limits=limits) as sandbox:
+        for _ in range(6):
+            deed(sandbox, "burn 0.3")
+        (child,) = children()
+
+        assert sum(child.cpu_times()[:2]) > 1.5
+
+
+def test_children_start_with_work_and_end_without(children):
+    with Sandbox(workers=2, limits=Limits(idle_seconds=1)) as sandbox:
+        assert not children()
+        assert _works(sandbox)
+        (child,) = children()
+        gone, alive = psutil.wait_procs([child], timeout=30)
+
+        assert (gone, alive) == ([child], [])
+        assert _works(sandbox)
+
+
+def test_a_child_that_ended_just_as_work_came_is_replaced():
+    with Sandbox(workers=1, packages=[ROGUES]) as sandbox:
+        assert deed(sandbox, "leave-unless-first") == "done stayed"
+        assert deed(sandbox, "leave-unless-first") == "done stayed"
+
+
+def test_closing_ends_children_and_their_callers(children):
+    sandbox = Sandbox(workers=1, packages=[ROGUES])
+    assert _works(sandbox)
+    (child,) = children()
+    caught: list[RecollectError] = []
+
+    def wait() -> None:
+        with pytest.raises(Transient) as error:
+            deed(sandbox, "spin")
+        caught.append(error.value)
+
+    waiting = threading.Thread(target=wait)
+    busy = child.cpu_times().user + 0.2
+    waiting.start()
+    while child.cpu_times().user < busy:
+        pass
+    sandbox.close()
+    waiting.join()
+
+    assert len(caught) == 1
+    assert not child.is_running()
+    with pytest.raises(Transient):
+        _works(sandbox)
+
+
+@pytest.mark.parametrize("program", ["/bin/false", "/nowhere/python"])
+def test_a_child_that_cannot_start_is_no_fault_of_the_document(monkeypatch, program):
+    monkeypatch.setattr(sys, "executable", program)
+    with Sandbox(workers=1) as sandbox, pytest.raises(Unavailable, match="start"):
+        _works(sandbox)
+
+
+def test_a_parser_that_is_not_installed_is_no_fault_of_the_document(sandbox):
+    with pytest.raises(Unavailable, match="'not_there'"):
+        deed(sandbox, "import not_there")
+
+
+def test_an_interrupt_of_the_terminal_is_not_for_the_children(sandbox):
+    assert _works(sandbox)
+    groups = {os.getpgid(child.pid) for child in psutil.Process().children()}
+
+    assert os.getpgid(0) not in groups
+
+
+def test_a_large_service_does_not_wear_its_children_out():
+    # A child starts as a copy, in the eyes of getrusage(2).
+    large = bytearray(b"x") * 600_000_000
+    with Sandbox(workers=1, packages=[ROGUES]) as sandbox:
+        pids = {deed(sandbox, "pid") for _ in range(3)}
+
+    assert len(large) == 600_000_000
+    assert len(pids) == 1
+
+
+def test_what_takes_models_has_its_own_child_and_more_memory(sandbox):
+    assert deed(sandbox, "memory 3000000000").startswith("denied")
+    assert deed(sandbox, "heavy memory 3000000000").startswith("done")
+    assert deed(sandbox, "heavy memory 5000000000").startswith("denied")
+    assert deed(sandbox, "heavy pid") == deed(sandbox, "heavy pid") != deed(sandbox, "pid")
+
+
+def test_heavy_work_gives_way(sandbox):
+    assert deed(sandbox, "niceness") == "done 0"
+    assert deed(sandbox, "heavy niceness") == "done 10"
+
+
+@needs_linux
+def test_heavy_work_is_confined_as_well(sandbox):
+    for words in ("udp 9", "write /tmp/x", "read /etc/passwd", "exec"):
+        assert deed(sandbox, f"heavy {words}").startswith("denied")
+
+
+def test_heavy_work_is_done_by_one_child_at_a_time(children):
+    with Sandbox(workers=6, packages=[ROGUES]) as sandbox, ThreadPoolExecutor(6) as threads:
+        pids = set(threads.map(lambda _: deed(sandbox, "heavy pid"), range(12)))
+
+        assert len(pids) == 1
+
+
+def test_light_work_goes_on_while_heavy_work_lasts():
+    with ThreadPoolExecutor(3) as threads:
+        with Sandbox(workers=1, packages=[ROGUES]) as sandbox:
+            first, second = (threads.submit(deed, sandbox, "heavy hang") for _ in range(2))
+
+            assert deed(sandbox, "echo light") == "done light"
+            assert not first.done()
+            assert not second.done()
+        assert isinstance(first.exception(), Transient)
+        assert isinstance(second.exception(), Transient)
+
+
+def test_a_heavy_child_that_dies_is_replaced(sandbox):
+    with pytest.raises(Permanent, match="crashed"):
+        deed(sandbox, "heavy segfault")
+
+    assert deed(sandbox, "heavy echo fine") == "done fine"
+
+
+def test_an_idle_heavy_child_ends_soon(children):
+    limits = Limits(heavy_idle_seconds=1)
+    with Sandbox(workers=1, packages=[ROGUES], limits=limits) as sandbox:
+        light = deed(sandbox, "pid").removeprefix("done ")
+        heavy = psutil.Process(int(deed(sandbox, "heavy pid").removeprefix("done ")))
+
+        assert psutil.wait_procs([heavy], timeout=30) == ([heavy], [])
+        assert psutil.pid_exists(int(light))
+
+
+def test_an_extractor_that_is_never_content_is_broken(sandbox):
+    with pytest.raises(Permanent) as caught:
+        deed(sandbox, "heavy again")
+
+    assert caught.value.code == "extraction_crashed"
+
+
+def test_processes_of_a_machine_take_turns_with_heavy_work(tmp_path):
+    lock = tmp_path / "heavy.lock"
+    with (
+        ThreadPoolExecutor(1) as threads,
+        Sandbox(workers=1, packages=[ROGUES], heavy_lock=lock) as sandbox,
+    ):
+        assert deed(sandbox, "heavy echo first") == "done first"
+        with lock.open() as other_process:
+            fcntl.flock(other_process, fcntl.LOCK_EX)
+            waiting = threads.submit(deed, sandbox, "heavy echo second")
+            done, _ = futures.wait([waiting], timeout=1)
+
+            assert not done
+            assert deed(sandbox, "echo light") == "done light"
+        assert waiting.result() == "done second"
+
+
+def test_closing_ends_those_who_wait_for_their_turn(tmp_path):
+    lock = tmp_path / "heavy.lock"
+    with lock.open("w") as other_process, ThreadPoolExecutor(1) as threads:
+        fcntl.flock(other_process, fcntl.LOCK_EX)
+        with Sandbox(workers=1, packages=[ROGUES], heavy_lock=lock) as sandbox:
+            waiting = threads.submit(deed, sandbox, "heavy echo never")
+            futures.wait([waiting], timeout=0.5)
+
+        assert isinstance(waiting.exception(), Transient)
+
+
+def test_a_lock_that_cannot_be_had_is_no_fault_of_the_document(tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "elsewhere")
+    with Sandbox(workers=1, packages=[ROGUES], heavy_lock=link) as sandbox:
+        with pytest.raises(Unavailable, match="lock"):
+            deed(sandbox, "heavy pid")
+
+        assert not (tmp_path / "elsewhere").exists()
+
+
+@needs_linux
+def test_it_says_which_layers_hold(sandbox):
+    assert sandbox.describe().split("+")[0] == "rlimits"
+    assert "seccomp" in sandbox.describe()

@@ -1,0 +1,96 @@
+"""PPTX: what is on each slide, in the order in which they are shown."""
+
+import pytest
+
+from recollect.errors import Permanent
+from tests.extract import office, samples
+
+SLIDES = [("Harvest", ["Äpfel", "Birnen"]), ("Prices", ["up & down"]), ("", ["the end"])]
+
+
+def test_each_slide_is_a_page_with_its_title_bullets_and_notes(read):
+    extracted = read(office.pptx(SLIDES, notes={2: "Mention the frost."}), "talk.pptx")
+
+    assert extracted.text == (
+        "## Harvest\n\n- Äpfel\n- Birnen\n\n"
+        "## Prices\n\n- up & down\n\nNotes:\n\nMention the frost.\n\n- the end"
+    )
+    assert extracted.title == "Harvest"
+    assert extracted.kind == "text"
+    assert [(p.at["page"], extracted.text[p.start :].split("\n")[0]) for p in extracted.places] == [
+        (1, "## Harvest"), (2, "## Prices"), (3, "- the end"),
+    ]  # fmt: skip
+
+
+def test_slides_come_in_the_order_of_the_show_not_of_the_parts(read):
+    text = read(office.pptx(SLIDES, order=[3, 1, 2])).text
+
+    assert text.index("the end") < text.index("Harvest") < text.index("Prices")
+
+
+def test_a_slide_without_text_still_counts_as_a_page(read):
+    extracted = read(office.pptx([("One", []), ("", []), ("Three", [])]))
+
+    assert [place.at["page"] for place in extracted.places] == [1, 3]
+
+
+def test_tables_of_a_slide_become_tables(read):
+    rows = [["Fruit", "Price"], ["Öl | Fett", "1,20 €"]]
+    table = "".join(
+        "<a:tr>" + "".join(f"<a:tc><a:p><a:t>{cell}</a:t></a:p></a:tc>" for cell in row) + "</a:tr>"
+        for row in rows
+    )
+    text = read(office.pptx([("T", [])], extra=f"<a:tbl>{table}</a:tbl>")).text
+
+    assert text.endswith("| Fruit | Price |\n| --- | --- |\n| Öl \\| Fett | 1,20 € |")
+
+
+def test_what_is_there_twice_for_older_readers_is_read_once(read):
+    def box(words: str) -> str:
+        return f"<p:sp><a:p><a:t>{words}</a:t></a:p></p:sp>"
+
+    extra = f"<Choice>{box('drawn')}</Choice><Fallback>{box('drawn')}</Fallback>"
+
+    assert read(office.pptx([("T", [])], extra=extra)).text == "## T\n\ndrawn"
+
+
+def test_hidden_slides_are_named_in_a_warning(read):
+    assert list(read(office.pptx(SLIDES, hidden=[2])).warnings) == [
+        "Hidden slides were read as well: 2."
+    ]
+
+
+def test_a_password_is_said_to_be_the_reason(read):
+    data = office.ole({"EncryptedPackage": b"x" * 5000, "EncryptionInfo": b"y" * 5000})
+    with pytest.raises(Permanent, match="password") as caught:
+        read(data, "talk.pptx")
+
+    assert caught.value.code == "encrypted_file"
+
+
+@pytest.mark.parametrize("part", [0.3, 0.6, 0.95])
+def test_a_cut_file_is_refused(read, part):
+    data = office.pptx(SLIDES)
+    with pytest.raises(Permanent) as caught:
+        read(data[: int(len(data) * part)], "talk.pptx")
+
+    assert caught.value.code == "unreadable_content"
+
+
+def test_entities_are_refused(read):
+    def poison(name: str, body: bytes) -> tuple[str, bytes]:
+        entity = b'<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]>'
+        return name, entity + body if name.startswith("ppt/slides/slide") else body
+
+    with pytest.raises(Permanent, match="entities"):
+        read(samples.repacked(office.pptx(SLIDES), poison))
+
+
+def test_a_bomb_is_refused(read):
+    def blow_up(name: str, body: bytes) -> tuple[str, bytes]:
+        return name, body + b" " * 100_000_000 if name.startswith("ppt/slides/slide") else body
+
+    with pytest.raises(Permanent) as caught:
+        read(samples.repacked(office.pptx(SLIDES), blow_up))
+
+    assert caught.value.code == "too_large"

@@ -1,0 +1,81 @@
+"""Recordings on their way through the queue: captions, an endpoint, a local engine, none."""
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from recollect import process
+from recollect.app import App
+from recollect.errors import Permanent
+from recollect.model import Content, Extracted, StoredBlob
+from recollect.speech import LocalEngine
+from recollect.transcribe import Listener, TranscriberChoice, open_transcriber
+from tests.extract.recordings import Track, recording
+from tests.fakes.transcription import Service, running
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with running(Service()) as service:
+        yield service
+
+
+def read(app: App, listener: Listener, data: bytes, name: str = "talk.mp3") -> Extracted:
+    key = uuid.uuid4().hex
+    app.blobs.put(key, data)
+    content = Content("text", b"", blob=StoredBlob(key, name, None))
+    return process.read(replace(app, listener=listener), content)
+
+
+def test_what_an_endpoint_heard_stands_in_its_chapters_with_times(app: App, service: Service):
+    listener = open_transcriber(TranscriberChoice("auto", service.url, None, "whisper-1"))
+    data = recording("matroska", 3.0, tags={"title": "Talk"}, chapters=[(0, "One"), (1.2, "Two")])
+
+    found = read(app, listener, data, "talk.mkv")
+
+    assert found.text == (
+        "Title: Talk\nDuration: 0:03\n\n## One\n\nFirst of 1.\n\n## Two\n\nSecond of 1."
+    )
+    assert found.title == "Talk"
+    assert found.places[-1].at == {"time": 1.5}
+    assert found.text[found.places[-1].start :] == "Second of 1."
+    assert found.warnings == ["Its text was written by a machine (openai:whisper-1)."]
+    assert service.heard[0].seconds == pytest.approx(3, abs=0.2)
+
+
+def test_captions_come_before_any_engine(app: App, service: Service):
+    listener = open_transcriber(TranscriberChoice("auto", service.url, None, "whisper-1"))
+    captions = Track([(0.5, 1.5, "As it was shown.")])
+
+    found = read(app, listener, recording("mp4", 2.0, tracks=[captions]), "talk.mp4")
+
+    assert found.text.endswith("As it was shown.")
+    assert service.heard == []
+
+
+def test_without_an_engine_what_is_known_is_kept_and_the_mend_is_named(app: App):
+    found = read(app, Listener(None), recording("mp3", tags={"title": "Talk"}))
+
+    assert (found.kind, found.title) == ("audio", "Talk")
+    assert found.text == "Title: Talk\nDuration: 0:02"
+    [warning] = found.warnings
+    assert "RECOLLECT_TRANSCRIBER_MODEL" in warning
+    assert not found.unheard
+
+
+def test_without_an_engine_it_fails_if_it_is_to(app: App):
+    with pytest.raises(Permanent) as caught:
+        read(app, Listener(None, fails=True), recording("mp3"))
+
+    assert caught.value.code == "not_transcribed"
+
+
+def test_a_local_engine_listens_in_the_sandbox(app: App):
+    silence = recording("wav", np.zeros(16_000))
+
+    found = read(app, Listener(LocalEngine("pocketsphinx")), silence, "talk.wav")
+
+    assert found.warnings == ["No speech was found in it (pocketsphinx listened)."]

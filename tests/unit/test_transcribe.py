@@ -1,0 +1,333 @@
+"""Which engine writes down speech, how it is asked, and what happens without one."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect import transcribe
+from recollect.errors import Permanent, SetupError, Transient
+from recollect.speech import RATE, SAMPLE_BYTES, Heard, LocalEngine, Segment
+from recollect.transcribe import Listener, TranscriberChoice, open_transcriber
+from tests.fakes.transcription import Service, running
+
+SECOND = bytes(RATE * SAMPLE_BYTES)
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with running(Service()) as service:
+        yield service
+
+
+def connected(service: Service, key: str | None = None, fallback: str = "metadata") -> Listener:
+    return open_transcriber(TranscriberChoice("openai", service.url, key, "whisper-1", fallback))
+
+
+def recording(seconds: float) -> Callable[[float, float, LocalEngine | None], Heard]:
+    """A sandbox with that much silence; it ends stretches a second early, as a quiet moment may."""
+
+    def hear(start: float, wanted: float, engine: LocalEngine | None) -> Heard:
+        end = min(start + wanted - 1, seconds)
+        pcm = SECOND * max(0, int(end - start))
+        segments = (Segment(start, start + 1, f"at {start:.0f}"),) if engine else ()
+        return Heard(start, end if end < seconds else None, b"" if engine else pcm, segments)
+
+    return hear
+
+
+def model_folder(folder: Path, *names: str) -> Path:
+    folder.mkdir(parents=True)
+    for name in names or transcribe.MODEL_FILES:
+        (folder / name).write_bytes(b"{}")
+    return folder
+
+
+# Which engine
+
+
+def test_nothing_set_means_no_engine_and_the_mend_is_named():
+    listener = open_transcriber(TranscriberChoice())
+
+    transcript = listener.transcribe(recording(60))
+
+    assert listener.engine is None
+    assert transcript.segments == ()
+    [warning] = transcript.warnings
+    assert "RECOLLECT_TRANSCRIBER_MODEL" in warning
+    assert "RECOLLECT_TRANSCRIBER_URL" in warning
+
+
+def test_an_endpoint_comes_before_a_model(tmp_path: Path):
+    folder = str(model_folder(tmp_path / "small"))
+
+    both = open_transcriber(TranscriberChoice(url="http://localhost:1/v1", model=folder))
+    only_model = open_transcriber(TranscriberChoice(model=folder, fallback="pocketsphinx"))
+    neither = open_transcriber(TranscriberChoice(fallback="pocketsphinx"))
+
+    assert both.describe() == f"openai:{folder}"
+    assert only_model.engine == LocalEngine("whisper", folder)
+    assert only_model.describe() == "faster-whisper:small"
+    assert neither.engine == LocalEngine("pocketsphinx")
+    assert neither.describe() == "pocketsphinx"
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        (TranscriberChoice("loud"), "RECOLLECT_TRANSCRIBER is 'loud'"),
+        (TranscriberChoice(fallback="guess"), "RECOLLECT_TRANSCRIBER_FALLBACK is 'guess'"),
+        (TranscriberChoice("openai", model="x"), "needs RECOLLECT_TRANSCRIBER_URL"),
+        (TranscriberChoice("openai", url="http://x"), "needs RECOLLECT_TRANSCRIBER_MODEL"),
+        (TranscriberChoice("auto", url="http://x"), "needs RECOLLECT_TRANSCRIBER_MODEL"),
+        (TranscriberChoice("openai", "ftp://x", model="m"), "http or https"),
+        (TranscriberChoice("whisper"), "needs RECOLLECT_TRANSCRIBER_MODEL"),
+        (TranscriberChoice("whisper", model="no-such-model"), "hf download Systran/faster-whisper"),
+        (TranscriberChoice("auto", model="some/where/else"), "There is no folder"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_with_the_mend(choice, said):
+    with pytest.raises(SetupError, match=said):
+        open_transcriber(choice)
+
+
+@pytest.mark.parametrize("missing", transcribe.MODEL_FILES)
+def test_a_folder_that_lacks_a_file_is_refused(tmp_path: Path, missing: str):
+    names = [name for name in transcribe.MODEL_FILES if name != missing]
+    folder = model_folder(tmp_path / "small", *names)
+
+    with pytest.raises(SetupError, match=f"has no {missing}"):
+        open_transcriber(TranscriberChoice("whisper", model=str(folder)))
+
+
+@pytest.mark.parametrize("name", ["small", "Systran/faster-whisper-small"])
+def test_a_model_in_the_cache_of_the_hub_is_found_with_all_its_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    repository = tmp_path / "models--Systran--faster-whisper-small"
+    blobs, snapshot = repository / "blobs", repository / "snapshots" / "abc"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("abc")
+    model_folder(blobs)
+    snapshot.mkdir(parents=True)
+    for file in transcribe.MODEL_FILES:
+        (snapshot / file).symlink_to(blobs / file)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+
+    listener = open_transcriber(TranscriberChoice("whisper", model=name))
+
+    assert listener.engine == LocalEngine("whisper", str(snapshot))
+    assert listener.readable == [str(blobs), str(snapshot)]
+
+
+def test_a_key_is_not_shown():
+    assert "s3cret" not in repr(TranscriberChoice("openai", "http://x", "s3cret", "m"))
+
+
+# Stretch by stretch
+
+
+def test_an_endpoint_gets_ten_minutes_of_wav_at_a_time(service: Service):
+    transcript = connected(service, "s3cret-key").transcribe(recording(1250))
+
+    assert [heard.seconds for heard in service.heard] == [599, 599, 52]
+    assert max(heard.size for heard in service.heard) < 25_000_000
+    first = service.heard[0]
+    assert first.form == (1, 2, 16_000)
+    assert first.fields == {"model": "whisper-1", "response_format": "verbose_json"}
+    assert first.authorization == "Bearer s3cret-key"
+    assert [(s.start, s.text) for s in transcript.segments] == [
+        (0.0, "First of 1."), (1.5, "Second of 1."), (599.0, "First of 2."),
+        (600.5, "Second of 2."), (1198.0, "First of 3."), (1199.5, "Second of 3."),
+    ]  # fmt: skip
+    assert transcript.warnings == ["Its text was written by a machine (openai:whisper-1)."]
+
+
+def test_a_local_engine_works_where_the_sound_is():
+    transcript = Listener(LocalEngine("whisper", "/models/small")).transcribe(recording(300))
+
+    assert [s.text for s in transcript.segments] == ["at 0", "at 119", "at 238"]
+    assert transcript.warnings == ["Its text was written by a machine (faster-whisper:small)."]
+
+
+def test_what_pocketsphinx_wrote_is_marked_as_poor():
+    [warning] = Listener(LocalEngine("pocketsphinx")).transcribe(recording(30)).warnings
+
+    assert "pocketsphinx, which gets most words wrong" in warning
+    assert "RECOLLECT_TRANSCRIBER_MODEL" in warning
+
+
+def test_a_very_long_recording_is_written_down_in_part():
+    transcript = Listener(LocalEngine("whisper", "/m")).transcribe(recording(10**7))
+
+    assert max(s.start for s in transcript.segments) < 4 * 3600
+    assert transcript.warnings[-1] == "Only its first 4 hours were written down."
+
+
+@given(st.lists(st.floats(allow_nan=True), min_size=1))
+def test_no_child_can_keep_us_for_ever(ends):
+    asked = 0
+
+    def hear(start: float, seconds: float, engine: LocalEngine | None) -> Heard:
+        nonlocal asked
+        asked += 1
+        return Heard(start, ends[asked % len(ends)])
+
+    Listener(LocalEngine("pocketsphinx")).transcribe(hear)
+
+    assert asked <= 260
+
+
+def test_silence_is_told():
+    def hear(start: float, seconds: float, engine: LocalEngine | None) -> Heard:
+        return Heard(start, None)
+
+    [warning] = Listener(LocalEngine("whisper", "/models/small")).transcribe(hear).warnings
+
+    assert warning == "No speech was found in it (faster-whisper:small listened)."
+
+
+def test_an_empty_stretch_is_not_sent(service: Service):
+    connected(service).transcribe(recording(0))
+
+    assert service.heard == []
+
+
+# Where no engine does it
+
+
+def test_without_an_engine_a_recording_fails_if_it_is_to():
+    with pytest.raises(Permanent, match="RECOLLECT_TRANSCRIBER_URL") as caught:
+        open_transcriber(TranscriberChoice("none", fallback="fail")).transcribe(recording(9))
+
+    assert caught.value.code == "not_transcribed"
+
+
+def test_an_engine_that_does_not_load_is_named_in_the_document():
+    def hear(start: float, seconds: float, engine: LocalEngine | None) -> Heard:
+        raise Permanent("the whisper engine does not load: bad file", code="transcriber_failed")
+
+    [warning] = Listener(LocalEngine("whisper", "/m")).transcribe(hear).warnings
+
+    assert "the whisper engine does not load: bad file" in warning
+    with pytest.raises(Permanent, match="does not load"):
+        Listener(LocalEngine("whisper", "/m"), fails=True).transcribe(hear)
+
+
+def test_a_broken_recording_fails_whatever_the_fallback():
+    def hear(start: float, seconds: float, engine: LocalEngine | None) -> Heard:
+        raise Permanent("none of its sound can be decoded")
+
+    with pytest.raises(Permanent) as caught:
+        Listener(LocalEngine("pocketsphinx")).transcribe(hear)
+
+    assert caught.value.code == "unreadable_content"
+
+
+# An endpoint that misbehaves
+
+
+@pytest.mark.parametrize(
+    ("status", "setting"),
+    [
+        (401, "RECOLLECT_TRANSCRIBER_KEY"),
+        (403, "RECOLLECT_TRANSCRIBER_KEY"),
+        (404, "RECOLLECT_TRANSCRIBER_URL and RECOLLECT_TRANSCRIBER_MODEL"),
+    ],
+)
+def test_wrong_settings_are_named_and_may_be_mended(service: Service, status: int, setting: str):
+    listener = connected(service, "s3cret-key")
+    service.answers = [(status, {}, '{"error": "bad key s3cret-key"}')]
+
+    with pytest.raises(Transient, match=f"check {setting}") as caught:
+        listener.transcribe(recording(9))
+
+    assert caught.value.code == f"http_{status}"
+    assert "s3cret-key" not in str(caught.value)
+    assert listener.transcribe(recording(9)).segments
+
+
+def test_a_wrong_path_names_the_address(service: Service):
+    choice = TranscriberChoice("openai", service.url + "/v9", None, "m")
+
+    with pytest.raises(Transient, match="check RECOLLECT_TRANSCRIBER_URL"):
+        open_transcriber(choice).transcribe(recording(9))
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_a_busy_endpoint_is_asked_again_later(service: Service, status: int):
+    service.answers = [(status, {"retry-after": "17"}, "busy")]
+
+    with pytest.raises(Transient, match="busy") as caught:
+        connected(service).transcribe(recording(9))
+
+    assert caught.value.after == timedelta(seconds=17)
+
+
+def test_an_endpoint_that_hangs_up_or_is_gone_is_asked_again_later(service: Service):
+    service.answers = [(0, {}, "")]
+
+    with pytest.raises(Transient):
+        connected(service).transcribe(recording(9))
+    gone = TranscriberChoice("openai", "http://127.0.0.1:9/v1", None, "m")
+    with pytest.raises(Transient, match="no connection"):
+        open_transcriber(gone).transcribe(recording(9))
+
+
+def test_sound_that_is_refused_leaves_what_is_known(service: Service):
+    service.answers = [(400, {}, "too\nnoisy"), (413, {}, "too long")]
+
+    [warning] = connected(service).transcribe(recording(9)).warnings
+
+    assert "answered 400: too noisy" in warning
+    with pytest.raises(Permanent, match="too long") as caught:
+        connected(service, fallback="fail").transcribe(recording(9))
+    assert caught.value.code == "not_transcribed"
+
+
+def test_an_answer_without_times_is_one_segment(service: Service):
+    service.answers = [(200, {}, '{"text": " All of it. "}')]
+
+    transcript = connected(service).transcribe(recording(9))
+
+    assert transcript.segments == [Segment(0, 9, "All of it.")]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "", "<html>", "[]", "null", "{}", '{"text": 5}', '{"segments": 5}', '{"segments": [{}]}',
+        '{"segments": [{"start": "a", "end": 1, "text": "x"}]}', "[" * 100_000,
+        '{"segments": [{"start": 0, "end": 1, "text": null}]}',
+    ],
+)  # fmt: skip
+def test_an_answer_of_another_kind_names_the_address(service: Service, body: str):
+    service.answers = [(200, {}, body)]
+
+    with pytest.raises(Transient, match="check RECOLLECT_TRANSCRIBER_URL") as caught:
+        connected(service).transcribe(recording(9))
+
+    assert caught.value.code == "bad_answer"
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "start": st.floats(-10, 20),
+                "end": st.floats(-10, 20),
+                "text": st.sampled_from(["", " a ", "b"]),
+            }
+        )
+    )
+)
+def test_times_lie_within_the_sound_and_in_order(parts: Sequence[dict[str, object]]):
+    found = transcribe._parse(json.dumps({"segments": parts}).encode(), 9.0)
+
+    assert len(found) == sum(1 for part in parts if part["text"])
+    assert all(0 <= s.start <= s.end <= 9 for s in found)
+    assert [s.start for s in found] == sorted(s.start for s in found)
