@@ -1,0 +1,149 @@
+"""Bytes that callers uploaded, in a folder or an S3 bucket.
+
+A blob has exactly one owner, the document row that names its key, so that nobody has to count
+references: it is written before the row and removed after it.
+"""
+
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+
+from recollect.errors import Permanent, SetupError, Unavailable
+from recollect.model import OrgId
+
+
+class Blobs(Protocol):
+    """A store of bytes; whatever goes wrong with it is `Unavailable`."""
+
+    def put(self, key: str, data: bytes) -> None:
+        """Durable once it returns."""
+        ...
+
+    def get(self, key: str) -> bytes:
+        """Raises Permanent when there is no such blob."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Gone, or was gone already."""
+        ...
+
+    def older_than(self, age: timedelta) -> Iterator[str]:
+        """Keys of blobs written longer ago."""
+        ...
+
+
+def new_key(org: OrgId, data: bytes) -> str:
+    """Where to put bytes of an organisation: their digest, and a mark of its own."""
+    digest = hashlib.sha256(data).hexdigest()
+    return f"{org}/{digest[:2]}/{digest}.{secrets.token_hex(4)}"
+
+
+def open_blobs(url: str) -> Blobs:
+    """The store of a `file://` or `s3://` URL; raises SetupError for any other."""
+    parts = urlsplit(url)
+    if parts.scheme == "file" and not parts.netloc:
+        return FolderBlobs(Path(unquote(parts.path)))
+    if parts.scheme == "s3" and parts.netloc:
+        return ObjectBlobs(S3Store.from_url(url))
+    raise SetupError(
+        f"RECOLLECT_BLOB_URL: {url!r} is neither file:///folder nor s3://bucket/prefix"
+    )
+
+
+class FolderBlobs:
+    """Files below a folder. Written aside, flushed to the disk, then renamed into place."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def put(self, key: str, data: bytes) -> None:
+        path = self._root / key
+        aside = path.with_name(path.name + ".part")
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with aside.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            aside.rename(path)
+            _flush_folder(path.parent)
+        except OSError as error:
+            raise Unavailable(f"cannot write to the blob folder: {error.strerror}") from error
+
+    def get(self, key: str) -> bytes:
+        try:
+            return (self._root / key).read_bytes()
+        except FileNotFoundError as error:
+            raise Permanent("the uploaded file is missing", code="missing_blob") from error
+        except OSError as error:
+            raise Unavailable(f"cannot read the blob folder: {error.strerror}") from error
+
+    def delete(self, key: str) -> None:
+        try:
+            (self._root / key).unlink(missing_ok=True)
+        except OSError as error:
+            raise Unavailable(f"cannot delete from the blob folder: {error.strerror}") from error
+
+    def older_than(self, age: timedelta) -> Iterator[str]:
+        limit = (datetime.now(UTC) - age).timestamp()
+        for path in self._root.rglob("*"):
+            if path.is_file() and path.stat().st_mtime < limit:
+                yield str(path.relative_to(self._root))
+
+
+class ObjectBlobs:
+    """Objects in a bucket; the usual AWS variables say which endpoint and whose keys."""
+
+    def __init__(self, store: S3Store) -> None:
+        self._store = store
+
+    def put(self, key: str, data: bytes) -> None:
+        try:
+            obstore.put(self._store, key, data)
+        except BaseError as error:
+            raise Unavailable("the blob bucket does not take the file") from error
+
+    def get(self, key: str) -> bytes:
+        try:
+            return bytes(obstore.get(self._store, key).bytes())
+        except FileNotFoundError as error:
+            raise Permanent("the uploaded file is missing", code="missing_blob") from error
+        except BaseError as error:
+            raise Unavailable("the blob bucket does not answer") from error
+
+    def delete(self, key: str) -> None:
+        try:
+            obstore.delete(self._store, key)
+        except FileNotFoundError:
+            return
+        except BaseError as error:
+            raise Unavailable("the blob bucket does not answer") from error
+
+    def older_than(self, age: timedelta) -> Iterator[str]:
+        limit = datetime.now(UTC) - age
+        try:
+            for page in self._store.list():  # pyright: ignore[reportUnknownMemberType]
+                for item in page:
+                    if item["last_modified"] < limit:
+                        yield item["path"]
+        except BaseError as error:
+            raise Unavailable("the blob bucket does not answer") from error
+
+
+def _flush_folder(path: Path) -> None:
+    """A renamed file survives a power cut only once its folder is on the disk, too."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

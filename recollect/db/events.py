@@ -1,0 +1,89 @@
+"""What happens to documents, as it happens: notices of a trigger (migration 0004)."""
+
+import json
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+
+from recollect.errors import Unavailable
+from recollect.model import OrgId
+
+KEEP = timedelta(seconds=60)
+"""How long processes are told of every stage after they last said that they watch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A document in another state. `tags` is None when there were too many to tell."""
+
+    org_id: OrgId
+    id: str
+    status: str
+    """of `model.Status`, or `deleted`"""
+    stage: str | None
+    kind: str
+    tags: Sequence[str] | None
+    at: int
+    """milliseconds of the database's clock since 1970"""
+
+
+class Watch:
+    """A connection that hears all notices of a database."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        self._connection = connection
+        self._id = secrets.token_hex(8)
+
+    async def next(self, timeout: timedelta) -> list[Notice]:
+        """Those that came together next, or none when none came in time; raises Unavailable."""
+        try:
+            notices = self._connection.notifies(timeout=timeout.total_seconds(), stop_after=1)
+            return [_notice(notice.payload) async for notice in notices]
+        except psycopg.OperationalError as error:
+            raise Unavailable("the database does not answer") from error
+
+    async def renew(self) -> None:
+        """Say that somebody watches; at least every `KEEP`, or stages are not told any more."""
+        try:
+            await self._connection.execute(
+                "insert into watchers (id, expires_at) values (%(id)s, now() + %(keep)s)"
+                " on conflict (id) do update set expires_at = excluded.expires_at",
+                {"id": self._id, "keep": KEEP},
+            )
+            await self._connection.execute("delete from watchers where expires_at < now()")
+        except psycopg.OperationalError as error:
+            raise Unavailable("the database does not answer") from error
+
+
+@asynccontextmanager
+async def watch(url: str) -> AsyncGenerator[Watch]:
+    """Everything committed from now on is heard; raises Unavailable."""
+    try:
+        connection = await psycopg.AsyncConnection.connect(url, autocommit=True, connect_timeout=10)
+    except psycopg.OperationalError as error:
+        raise Unavailable("the database does not answer") from error
+    try:
+        found = Watch(connection)
+        await found.renew()
+        await connection.execute("listen recollect_documents")
+        yield found
+    finally:
+        await connection.close()
+
+
+def _notice(payload: str) -> Notice:
+    told = json.loads(payload)
+    return Notice(
+        org_id=OrgId(told["org"]),
+        id=told["id"],
+        status=told["status"],
+        stage=told["stage"],
+        kind=told["kind"],
+        tags=told["tags"],
+        at=told["at"],
+    )

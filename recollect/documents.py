@@ -1,0 +1,1137 @@
+"""Documents: one piece of content with a life cycle, and the queue that is its table.
+
+Content changes count up `revision`. A worker's claim is fenced by `claims`, which counts every
+claim there ever was: `advance`, `finish`, `retry` and `fail` of a worker that lost its lease touch
+nothing and raise LeaseLost. A revision that is overtaken while it is processed may still finish;
+then the row is due again at once, so content that grows faster than it is processed never starves.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from pgvector import HalfVector, SparseVector
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from recollect import db, merge, terms
+from recollect.db import Tx
+from recollect.db.filters import Filter
+from recollect.db.filters import compile as compile_filter
+from recollect.errors import BadRequestError, ConflictError, LeaseLost, NotFoundError, RequestError
+from recollect.model import (
+    Changed,
+    Chunk,
+    Claim,
+    Content,
+    Document,
+    DocumentId,
+    Entry,
+    Extracted,
+    Failure,
+    Metadata,
+    OrgId,
+    Page,
+    Stage,
+    Status,
+    StoredBlob,
+    Tenant,
+)
+
+OUR_FAULT = ("internal_error", "worker_died", "dependency_down")
+"""Error codes that say more about the service than about the document."""
+BELOW = ":*"
+"""Ending of a tag in a query that means: any tag that begins so."""
+TERM_SPACE = 1_000_000_000
+"""Largest term number, and the dimensions of the sparse weights."""
+
+COLUMNS = (
+    "d.id, d.org_id, d.custom_id, d.container_tags, d.kind, d.title, d.url, d.source, d.filepath,"
+    " d.metadata, d.status, d.stage, d.error_code, d.error_message, d.revision,"
+    " d.indexed_revision, d.attempts, d.due_at, d.chunks, d.reused, d.embedded, d.removed,"
+    " d.timings, d.warnings, d.document_date, d.task_type, d.created_at, d.updated_at"
+)
+"""What `read` needs of a row of `documents d`."""
+_TEXT = (
+    ", case when d.indexed_revision is not null then d.text"
+    " when d.blob is null and d.url is null then d.content end as text"
+)
+_REACH = (
+    "d.org_id = %(org)s and (%(reach)s::text[] is null or d.container_tags && %(reach)s::text[])"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewDocument:
+    """What a caller adds. None means: not said, keep what is there."""
+
+    content: Content
+    tags: Sequence[str]
+    """container tags, at least one; the first is the scope of `custom_id`"""
+    tagged: bool = True
+    """whether the caller named the tags; if not, `custom_id` is looked for in all of them"""
+    custom_id: str | None = None
+    title: str | None = None
+    source: str = "api"
+    filepath: str | None = None
+    metadata: Metadata | None = None
+    document_date: datetime | None = None
+    task_type: str | None = None
+    join: Callable[[str, str, bool], str] = lambda old, new, _: merge.merge(old, new).text
+    """how the text goes together with the one that its customId has already; told whether that
+    one came within seconds, so that the same once more may be a client's retry"""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentChange:
+    """What a caller changes. None means: leave it."""
+
+    content: Content | None = None
+    custom_id: str | None = None
+    tags: Sequence[str] | None = None
+    filepath: str | None = None
+    metadata: Metadata | None = None
+    document_date: datetime | None = None
+    task_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentQuery:
+    """Which documents to list, in which order; all conditions must hold."""
+
+    id: DocumentId | None = None
+    tags: Sequence[str] = ()
+    filter: Filter | None = None
+    filepath: str | None = None
+    """exact, or a prefix when it ends in `/`"""
+    statuses: Sequence[Status] = ()
+    touched_within: timedelta | None = None
+    sort: Literal["created_at", "updated_at"] = "created_at"
+    descending: bool = True
+    limit: int = 10
+    page: int = 1
+    with_text: bool = False
+
+
+# --- adding and changing -----------------------------------------------------------------------
+
+
+def add(tx: Tx, tenant: Tenant, new: NewDocument, id: DocumentId) -> Document:
+    """Insert, or bring the document with the same customId up to date (contract 7.2).
+
+    `id` is taken if a document is inserted. Raises ConflictError when the customId is ambiguous.
+    """
+    if new.custom_id is None:
+        twin = _in_flight_twin(tx, tenant, new)
+        return twin or _insert(tx, tenant.id, new, id)
+    # Two adds of the same customId follow one another: the second sees the first's row.
+    _lock(tx, tenant.id, "customId", new.custom_id)
+    found = _with_custom_id(tx, tenant, new.custom_id, new.tags[0] if new.tagged else None)
+    if found is None:
+        return _insert(tx, tenant.id, new, id)
+    return _add_again(tx, found, new)
+
+
+def update(tx: Tx, tenant: Tenant, id: str, change: DocumentChange) -> Document:
+    """Metadata and labels in place, without indexing; new content replaces all and is queued.
+
+    Raises NotFoundError, and ConflictError when the new customId is taken in that tag.
+    """
+    document = _locked(tx, tenant, id, change)
+    tags = change.tags or document.container_tags
+    if change.custom_id is not None or change.tags:
+        custom_id = change.custom_id or document.custom_id
+        if custom_id is not None:
+            taken = tx.execute(
+                "select 1 from documents where org_id = %s and custom_id = %s"
+                " and container_tags[1] = %s and id <> %s",
+                (tenant.id, custom_id, tags[0], document.id),
+            ).fetchone()
+            if taken:
+                # BadRequest, not Conflict: clients repeat a 409 by themselves, in vain here.
+                raise BadRequestError(f"customId: {custom_id!r} is taken in tag {tags[0]!r}")
+    _count(tx, document.org_id, _set_details(tx, document, change))
+    if change.content is not None:
+        _accept(tx, document.id, change.content, revive=True)
+    return get(tx, tenant, document.id)
+
+
+def delete(tx: Tx, tenant: Tenant, ids: Sequence[str]) -> dict[str, RequestError]:
+    """Remove for good, each by id, else by customId; work in flight is fenced off.
+
+    Returns why some of the ids were not removed: unknown, or an ambiguous customId.
+    """
+    return delete_named(tx, tenant, ids)[1]
+
+
+def delete_named(
+    tx: Tx, tenant: Tenant, ids: Sequence[str]
+) -> tuple[list[DocumentId], dict[str, RequestError]]:
+    """As `delete`; returns what was removed, too."""
+    rows = tx.execute(
+        "select d.id, d.custom_id from documents d where "
+        + _REACH
+        + " and (d.id = any(%(ids)s) or d.custom_id = any(%(ids)s)) order by d.id for update",
+        {**_reach(tenant), "ids": list(ids)},
+    ).fetchall()
+    known = {row["id"] for row in rows}
+    gone: set[DocumentId] = set()
+    refused: dict[str, RequestError] = {}
+    for id in ids:
+        named = [row["id"] for row in rows if row["custom_id"] == id]
+        if id in known:
+            gone.add(DocumentId(id))
+        elif len(named) == 1:
+            gone.add(DocumentId(named[0]))
+        else:
+            refused[id] = _ambiguous(id) if named else _unknown(id)
+    _remove(tx, tenant.id, sorted(gone))
+    return sorted(gone), refused
+
+
+def delete_where(
+    tx: Tx, tenant: Tenant, *, tags: Sequence[str] = (), filepath: str | None = None
+) -> list[DocumentId]:
+    """Remove for good all documents in any of the tags, below the filepath, or both.
+
+    A filepath is exact, or a prefix when it ends in `/`. One of the two must be given.
+    """
+    if not tags and filepath is None:
+        raise BadRequestError("name ids, containerTags, or a filepath")
+    rows = tx.execute(
+        "select d.id from documents d where "
+        + _REACH
+        # The numbers find them by the index; the names tell the few whose numbers are alike.
+        + " and (%(tags)s::text[] = '{}' or"
+        "  d.scope && %(numbers)s::int4[] and d.container_tags && %(tags)s::text[])"
+        " and (%(filepath)s::text is null or " + _FILEPATH + ") order by d.id for update",
+        {
+            **_reach(tenant),
+            "tags": list(tags),
+            "numbers": [terms.tag_number(tenant.id, tag) for tag in tags],
+            "filepath": filepath,
+        },
+    ).fetchall()
+    gone = [DocumentId(row["id"]) for row in rows]
+    _remove(tx, tenant.id, gone)
+    return gone
+
+
+def delete_all(tx: Tx, tenant: Tenant) -> list[DocumentId]:
+    """Remove for good everything that the tenant may touch."""
+    rows = tx.execute(
+        "select d.id from documents d where " + _REACH + " order by d.id for update",
+        _reach(tenant),
+    ).fetchall()
+    gone = [DocumentId(row["id"]) for row in rows]
+    _remove(tx, tenant.id, gone)
+    return gone
+
+
+def untag(tx: Tx, tenant: Tenant, tag: str) -> list[DocumentId]:
+    """Take a tag off all documents; those that have no other are removed, and returned.
+
+    Raises BadRequestError when a document would come to share its customId with another.
+    """
+    rows = tx.execute(
+        "select " + COLUMNS + " from documents d where " + _REACH + " and d.scope @> %(scope)s"
+        " and %(tag)s = any(d.container_tags) order by d.id for update",
+        {**_reach(tenant), "scope": sought(tenant.id, [tag]), "tag": tag},
+    ).fetchall()
+    found = [read(row) for row in rows]
+    gone = [document.id for document in found if list(document.container_tags) == [tag]]
+    shared = [document for document in found if list(document.container_tags) != [tag]]
+    taken = tx.execute(
+        "select d.custom_id, rest.tags[1] as tag from documents d"
+        " cross join lateral (select array_remove(d.container_tags, %(tag)s) as tags) as rest"
+        " join documents other on other.org_id = d.org_id and other.custom_id = d.custom_id"
+        "  and other.container_tags[1] = rest.tags[1] and other.id <> d.id"
+        " where d.id = any(%(ids)s) limit 1",
+        {"tag": tag, "ids": [document.id for document in shared]},
+    ).fetchone()
+    if taken is not None:
+        raise BadRequestError(
+            f"two documents of the tag {taken['tag']!r} would have the customId"
+            f" {taken['custom_id']!r}; delete or rename one of them first"
+        )
+    delta = _take_out(tx, tenant.id, gone)
+    for document in shared:
+        rest = [name for name in document.container_tags if name != tag]
+        delta.update(_set_details(tx, document, DocumentChange(tags=rest)))
+    _count(tx, tenant.id, delta)
+    return gone
+
+
+def retag(
+    tx: Tx, org: OrgId, sources: Sequence[str], target: str, *, kept: Sequence[str], limit: int
+) -> tuple[int, list[DocumentId]]:
+    """Give up to `limit` documents of any of the sources the target in their place.
+
+    `kept` are passed over. Returns how many were moved, and those that cannot be, since another
+    document of the target has their customId.
+    """
+    rows = tx.execute(
+        "select " + COLUMNS + " from documents d where d.org_id = %(org)s"
+        " and d.scope && %(numbers)s::int4[] and d.container_tags && %(sources)s::text[]"
+        " and not d.id = any(%(kept)s) order by d.id limit %(limit)s for update",
+        {
+            "org": org,
+            "numbers": [terms.tag_number(org, tag) for tag in sources],
+            "sources": list(sources),
+            "kept": list(kept),
+            "limit": limit,
+        },
+    ).fetchall()
+    moved, stuck, delta = 0, list[DocumentId](), Counter[int]()
+    for document in map(read, rows):
+        tags = [target if tag in sources else tag for tag in document.container_tags]
+        taken = (
+            document.custom_id is not None
+            and tx.execute(
+                "select 1 from documents where org_id = %s and custom_id = %s"
+                " and container_tags[1] = %s and id <> %s",
+                (org, document.custom_id, tags[0], document.id),
+            ).fetchone()
+        )
+        if taken:
+            stuck.append(document.id)
+            continue
+        change = DocumentChange(tags=list(dict.fromkeys(tags)))
+        delta.update(_set_details(tx, document, change))
+        moved += 1
+    _count(tx, org, delta)
+    return moved, stuck
+
+
+def file(tx: Tx, tenant: Tenant, id: str) -> StoredBlob:
+    """The file that the document was uploaded as; raises NotFoundError when it was none."""
+    document = get(tx, tenant, id)
+    row = tx.execute(
+        "select blob, blob_name, blob_mime from documents where id = %s and blob is not null",
+        (document.id,),
+    ).fetchone()
+    if row is None:
+        raise NotFoundError("File not found", f"document {document.id} was not uploaded as a file")
+    return StoredBlob(row["blob"], row["blob_name"], row["blob_mime"])
+
+
+def reprocess(
+    tx: Tx, tenant: Tenant, *, ids: Sequence[str] = (), failed: bool = False
+) -> list[DocumentId]:
+    """Queue the documents once more with the content they have: those named, or all that failed."""
+    rows = tx.execute(
+        "with ended as materialized (select d.id from documents d"
+        " where " + _REACH + " and d.status in ('done', 'failed')"
+        " and (d.id = any(%(ids)s) or d.custom_id = any(%(ids)s)"
+        " or (%(failed)s and d.status = 'failed')) order by d.id for update)"
+        " update documents d set status = 'queued', stage = null, due_at = now(), attempts = 0,"
+        " error_code = null, error_message = null, updated_at = now()"
+        " from ended where d.id = ended.id returning d.id",
+        {**_reach(tenant), "ids": list(ids), "failed": failed},
+    ).fetchall()
+    if rows:
+        db.notify(tx)
+    return [DocumentId(row["id"]) for row in rows]
+
+
+# --- reading -----------------------------------------------------------------------------------
+
+
+def get(
+    tx: Tx, tenant: Tenant, id: str, *, with_text: bool = False, lock: bool = False
+) -> Document:
+    """By id, else by customId; raises NotFoundError, ConflictError for an ambiguous customId."""
+    rows = tx.execute(
+        "select "
+        + COLUMNS
+        + (_TEXT if with_text else "")
+        + " from documents d where "
+        + _REACH
+        + " and (d.id = %(id)s or d.custom_id = %(id)s)"
+        " order by (d.id = %(id)s) desc limit 2" + (" for update" if lock else ""),
+        {**_reach(tenant), "id": id},
+    ).fetchall()
+    if not rows:
+        raise _unknown(id)
+    if len(rows) > 1 and rows[0]["id"] != id:
+        raise _ambiguous(id)
+    return read(rows[0])
+
+
+def find(tx: Tx, tenant: Tenant, query: DocumentQuery) -> Page[Document]:
+    """One page of documents; `total` counts all that match."""
+    matching, parameters = condition(tenant, query)
+    order = sql.SQL("d.updated_at" if query.sort == "updated_at" else "d.created_at")
+    direction = sql.SQL("desc" if query.descending else "asc")
+    counted = tx.execute(
+        sql.SQL("select count(*) as n from documents d where {}").format(matching), parameters
+    ).fetchone()
+    assert counted is not None
+    rows = tx.execute(
+        sql.SQL(
+            "select {columns} from documents d where {condition}"
+            " order by {order} {direction}, d.id {direction} limit %(limit)s offset %(offset)s"
+        ).format(
+            columns=sql.SQL(COLUMNS + _TEXT) if query.with_text else sql.SQL(COLUMNS),
+            condition=matching,
+            order=order,
+            direction=direction,
+        ),
+        {**parameters, "limit": query.limit, "offset": (query.page - 1) * query.limit},
+    ).fetchall()
+    return Page([read(row) for row in rows], counted["n"], query.page, query.limit)
+
+
+def chunks(tx: Tx, tenant: Tenant, id: str) -> list[Chunk]:
+    """The chunks of the indexed revision, in order; raises NotFoundError."""
+    document = get(tx, tenant, id)
+    rows = tx.execute(
+        "select c.position, c.start_at, c.end_at, c.hash, c.place, e.text"
+        " from chunks c join entries e on e.document_id = c.document_id and e.hash = c.hash"
+        " where c.document_id = %s order by c.position",
+        (document.id,),
+    )
+    return [
+        Chunk(r["position"], r["start_at"], r["end_at"], r["text"], r["hash"], r["place"])
+        for r in rows
+    ]
+
+
+def counts(tx: Tx, tenant: Tenant) -> Mapping[Status, int]:
+    """How many documents are in each status."""
+    rows = tx.execute(
+        "select d.status, count(*) as n from documents d where " + _REACH + " group by d.status",
+        _reach(tenant),
+    )
+    found = {Status(row["status"]): int(row["n"]) for row in rows}
+    return {status: found.get(status, 0) for status in Status}
+
+
+# --- the queue ---------------------------------------------------------------------------------
+
+
+def claim(tx: Tx, *, lease: timedelta, limit: int, max_attempts: int) -> list[Claim]:
+    """Take up to `limit` documents that are due, the longest waiting first."""
+    # Materialized: a subquery in `from` may be run anew for each row of `documents`, and each run
+    # would take `limit` rows more.
+    rows = tx.execute(
+        "with due as materialized"
+        " (select id from documents where due_at <= now() and attempts < %(max)s"
+        "  order by due_at limit %(limit)s for update skip locked)"
+        " update documents d set status = 'processing', stage = 'extracting',"
+        " attempts = d.attempts + 1, claims = d.claims + 1, due_at = now() + %(lease)s"
+        " from due where d.id = due.id"
+        " returning " + COLUMNS + ", d.claims, d.content, d.content_hash, d.blob, d.blob_name,"
+        " d.blob_mime, d.forced_kind",
+        {"lease": lease, "limit": limit, "max": max_attempts},
+    )
+    return [Claim(read(row), row["claims"], _content(row)) for row in rows]
+
+
+def trouble(tx: Tx, last: int = 20) -> str | None:
+    """Why processing as a whole fails: the last `last` attempts all ended in an error of ours."""
+    rows = tx.execute(
+        "select error_code from documents where indexed_revision is not null"
+        " or error_code is not null order by updated_at desc limit %s",
+        (last,),
+    ).fetchall()
+    codes = [row["error_code"] for row in rows]
+    if len(codes) == last and all(code in OUR_FAULT for code in codes):
+        return f"the last {last} documents ended with {codes[0]}"
+    return None
+
+
+def bury(tx: Tx, *, max_attempts: int) -> list[DocumentId]:
+    """Fail what is due with no attempt left: such a document took its worker down each time."""
+    rows = tx.execute(
+        "with due as materialized"
+        " (select id from documents where due_at <= now() and attempts >= %s"
+        "  order by due_at limit 100 for update skip locked)"
+        " update documents d set status = 'failed', stage = null, due_at = null,"
+        " error_code = coalesce(d.error_code, 'worker_died'),"
+        " error_message = coalesce(d.error_message,"
+        "   format('the worker died while %%s it, %%s times', coalesce(d.stage, 'processing'),"
+        "          d.attempts)),"
+        " updated_at = now()"
+        " from due where d.id = due.id returning d.id, d.org_id",
+        (max_attempts,),
+    ).fetchall()
+    for org in sorted({row["org_id"] for row in rows}):
+        _drop_stashed(tx, org, [row["id"] for row in rows if row["org_id"] == org])
+    return [DocumentId(row["id"]) for row in rows]
+
+
+def next_due_in(tx: Tx) -> timedelta | None:
+    """How long until the next document is due; None when none ever is."""
+    row = tx.execute("select min(due_at) - now() as wait from documents where due_at is not null")
+    found = row.fetchone()
+    return found["wait"] if found else None
+
+
+def advance(tx: Tx, claim: Claim, stage: Stage, *, lease: timedelta) -> None:
+    """Show progress and renew the lease; raises LeaseLost."""
+    done = tx.execute(
+        "update documents set stage = %s, due_at = now() + %s"
+        " where id = %s and claims = %s and status = 'processing'",
+        (stage, lease, claim.document.id, claim.number),
+    )
+    if done.rowcount == 0:
+        raise LeaseLost
+
+
+def renew(tx: Tx, claims: Sequence[Claim], *, lease: timedelta) -> None:
+    """The heartbeat: renew the leases that are still ours."""
+    # A row that is locked is being finished; waiting for it would starve the other leases.
+    tx.execute(
+        "update documents d set due_at = now() + %s"
+        " from (select d.id from documents d"
+        "       join unnest(%s::text[], %s::bigint[]) as held (id, number)"
+        "         on d.id = held.id and d.claims = held.number and d.status = 'processing'"
+        "       order by d.id for update of d skip locked) ours"
+        " where d.id = ours.id",
+        (lease, [c.document.id for c in claims], [c.number for c in claims]),
+    )
+
+
+def known_hashes(tx: Tx, claim: Claim, *, embedded: bool) -> set[bytes]:
+    """Chunk texts of this document that the index holds; `embedded`: holds with a vector."""
+    rows = tx.execute(
+        "select hash from entries where document_id = %s and (embedding is not null or not %s)",
+        (claim.document.id, embedded),
+    )
+    return {row["hash"] for row in rows}
+
+
+def stash(tx: Tx, claim: Claim, entries: Sequence[Entry], *, lease: timedelta) -> None:
+    """Keep entries of a large document before it is finished; searchers do not see them yet.
+
+    So the last transaction stays short, and a killed worker's embeddings are not lost.
+    Renews the lease; raises LeaseLost.
+    """
+    row = tx.execute(
+        "update documents set due_at = now() + %s"
+        " where id = %s and claims = %s and status = 'processing' returning org_id, scope",
+        (lease, claim.document.id, claim.number),
+    ).fetchone()
+    if row is None:
+        raise LeaseLost
+    delta = Counter[int]()
+    _insert_entries(tx, claim.document.id, row["scope"], entries, delta)
+    _count(tx, row["org_id"], delta)
+
+
+def finish(
+    tx: Tx,
+    claim: Claim,
+    extracted: Extracted,
+    chunks: Sequence[Chunk],
+    entries: Sequence[Entry],
+    timings: Mapping[str, float],
+    *,
+    reused: int,
+) -> Changed:
+    """Swap in a processed revision: searchers see the old text or the new, never half.
+
+    `entries` are those of chunk texts that the index does not hold yet; `reused` says how many
+    of the chunk texts it held when the work began. Raises LeaseLost.
+    """
+    id = claim.document.id
+    wanted = {chunk.hash for chunk in chunks}
+    row = tx.execute(
+        "update documents set"
+        # Newer content brought a kind of its own.
+        " kind = case when revision > %(revision)s then kind else %(kind)s end,"
+        " title = coalesce(%(title)s, title), text = %(text)s,"
+        " indexed_revision = %(revision)s, warnings = %(warnings)s, timings = %(timings)s,"
+        " status = case when revision > %(revision)s then 'queued' else 'done' end,"
+        " due_at = case when revision > %(revision)s then now() end,"
+        " attempts = case when revision > %(revision)s then 0 else attempts end,"
+        " stage = null, error_code = null, error_message = null, updated_at = now(),"
+        " chunks = %(chunks)s, embedded = %(embedded)s, reused = %(reused)s"
+        " where id = %(id)s and claims = %(number)s and status = 'processing'"
+        " returning org_id, scope, status",
+        {
+            "kind": extracted.kind,
+            "title": extracted.title,
+            "text": extracted.text,
+            "revision": claim.document.revision,
+            "warnings": list(extracted.warnings),
+            "timings": Jsonb(dict(timings)),
+            "chunks": len(chunks),
+            "embedded": len(wanted) - reused,
+            "reused": reused,
+            "id": id,
+            "number": claim.number,
+        },
+    ).fetchone()
+    if row is None:
+        raise LeaseLost
+    if row["status"] == Status.QUEUED:
+        db.notify(tx)
+    delta = Counter[int]()
+    removed = _drop_entries(tx, id, keep=wanted, delta=delta)
+    _insert_entries(tx, id, row["scope"], entries, delta)
+    _place(tx, id, chunks)
+    tx.execute("update documents set removed = %s where id = %s", (removed, id))
+    # Last, since these rows are shared by all documents of the organisation.
+    _count(tx, row["org_id"], delta)
+    return Changed(len(chunks), reused, len(wanted) - reused, removed)
+
+
+def record_timings(tx: Tx, claim: Claim, timings: Mapping[str, float]) -> None:
+    """Milliseconds per stage of the revision that was just finished."""
+    tx.execute(
+        "update documents set timings = %s where id = %s and claims = %s",
+        (Jsonb(dict(timings)), claim.document.id, claim.number),
+    )
+
+
+def retry(tx: Tx, claim: Claim, failure: Failure, after: timedelta, *, free: bool = False) -> None:
+    """Put back in the queue, due after `after`; `free`: the attempt does not count.
+
+    Content that arrived meanwhile is due at once, with all its attempts.
+    """
+    done = tx.execute(
+        "update documents set status = 'queued', stage = null, error_code = %(code)s,"
+        " error_message = %(message)s,"
+        " due_at = now() + case when revision > %(revision)s then interval '0' else %(after)s end,"
+        " attempts = case when revision > %(revision)s then 0"
+        "                 when %(free)s then greatest(attempts - 1, 0) else attempts end"
+        " where id = %(id)s and claims = %(number)s and status = 'processing'",
+        {**_failed(claim, failure), "after": after, "free": free},
+    )
+    if done.rowcount == 0:
+        raise LeaseLost
+
+
+def fail(tx: Tx, claim: Claim, failure: Failure) -> None:
+    """Give up on this revision, with the reason; an earlier good one stays searchable."""
+    row = tx.execute(
+        "update documents set stage = null, error_code = %(code)s, error_message = %(message)s,"
+        " status = case when revision > %(revision)s then 'queued' else 'failed' end,"
+        " due_at = case when revision > %(revision)s then now() end,"
+        " attempts = case when revision > %(revision)s then 0 else attempts end,"
+        " updated_at = now()"
+        " where id = %(id)s and claims = %(number)s and status = 'processing' returning status",
+        _failed(claim, failure),
+    ).fetchone()
+    if row is None:
+        raise LeaseLost
+    if row["status"] == Status.QUEUED:
+        db.notify(tx)
+    _drop_stashed(tx, claim.document.org_id, [claim.document.id])
+
+
+def release(tx: Tx, claims: Sequence[Claim]) -> None:
+    """Give back unfinished work at a graceful stop: due at once, the attempt does not count."""
+    tx.execute(
+        "with ours as materialized (select d.id from documents d"
+        " join unnest(%s::text[], %s::bigint[]) as held (id, number)"
+        " on d.id = held.id and d.claims = held.number and d.status = 'processing'"
+        " order by d.id for update of d)"
+        " update documents d set status = 'queued', stage = null, due_at = now(),"
+        " attempts = greatest(d.attempts - 1, 0)"
+        " from ours where d.id = ours.id",
+        ([c.document.id for c in claims], [c.number for c in claims]),
+    )
+    db.notify(tx)
+
+
+def reindex(tx: Tx) -> int:
+    """Queue every document anew and forget all vectors; for a change of the embedding model."""
+    tx.execute("update entries set embedding = null where embedding is not null")
+    done = tx.execute(
+        "update documents set status = 'queued', stage = null, due_at = now(), attempts = 0"
+        " where status in ('done', 'failed')"
+    )
+    db.notify(tx)
+    return done.rowcount
+
+
+# --- blobs that nobody names any more ----------------------------------------------------------
+
+
+def doomed_blobs(tx: Tx, limit: int = 100) -> list[str]:
+    """Keys of blobs whose document is gone or has new content."""
+    rows = tx.execute("select key from doomed_blobs order by doomed_at limit %s", (limit,))
+    return [row["key"] for row in rows]
+
+
+def forget_blobs(tx: Tx, keys: Sequence[str]) -> None:
+    """Their bytes are gone from the store."""
+    tx.execute("delete from doomed_blobs where key = any(%s)", (list(keys),))
+
+
+def known_blobs(tx: Tx, keys: Sequence[str]) -> set[str]:
+    """Those of the keys that a document names."""
+    rows = tx.execute("select blob from documents where blob = any(%s)", (list(keys),))
+    return {row["blob"] for row in rows}
+
+
+# --- rows --------------------------------------------------------------------------------------
+
+
+def read(row: Mapping[str, Any]) -> Document:
+    """A row with the columns of `COLUMNS` (and `text`, if it was asked for) as a value."""
+    failure = None
+    if row["error_message"] is not None:
+        failure = Failure(row["error_code"], row["error_message"])
+    changed = None
+    if row["indexed_revision"] is not None:
+        changed = Changed(row["chunks"], row["reused"], row["embedded"], row["removed"])
+    return Document(
+        id=DocumentId(row["id"]),
+        org_id=OrgId(row["org_id"]),
+        custom_id=row["custom_id"],
+        container_tags=row["container_tags"],
+        kind=row["kind"],
+        title=row["title"],
+        url=row["url"],
+        source=row["source"],
+        filepath=row["filepath"],
+        metadata=row["metadata"],
+        status=Status(row["status"]),
+        stage=Stage(row["stage"]) if row["stage"] else None,
+        failure=failure,
+        revision=row["revision"],
+        indexed_revision=row["indexed_revision"],
+        attempts=row["attempts"],
+        due_at=row["due_at"],
+        changed=changed,
+        timings=row["timings"],
+        warnings=row["warnings"],
+        document_date=row["document_date"],
+        task_type=row["task_type"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        text=row.get("text"),
+    )
+
+
+def _content(row: Mapping[str, Any]) -> Content:
+    blob = None
+    if row["blob"] is not None:
+        blob = StoredBlob(row["blob"], row["blob_name"], row["blob_mime"])
+    return Content(
+        kind=row["kind"],
+        hash=row["content_hash"],
+        text=row["content"],
+        url=row["url"],
+        blob=blob,
+        forced=row["forced_kind"],
+    )
+
+
+def _insert(tx: Tx, org: OrgId, new: NewDocument, id: DocumentId) -> Document:
+    content = new.content
+    row = tx.execute(
+        "insert into documents as d (id, org_id, custom_id, container_tags, scope, kind, title,"
+        " url, source, filepath, metadata, document_date, task_type, content, content_hash, blob,"
+        " blob_name, blob_mime, forced_kind)"
+        " values (%(id)s, %(org)s, %(custom_id)s, %(tags)s, %(scope)s, %(kind)s, %(title)s,"
+        " %(url)s, %(source)s, %(filepath)s, %(metadata)s, %(document_date)s, %(task_type)s,"
+        " %(text)s, %(hash)s, %(blob)s, %(blob_name)s, %(blob_mime)s, %(forced)s)"
+        " returning " + COLUMNS,
+        {
+            "id": id,
+            "org": org,
+            "custom_id": new.custom_id,
+            "tags": list(new.tags),
+            "scope": scope(org, new.tags),
+            "title": new.title,
+            "source": new.source,
+            "filepath": new.filepath,
+            "metadata": None if new.metadata is None else Jsonb(dict(new.metadata)),
+            "document_date": new.document_date,
+            "task_type": new.task_type or "memory",
+            **_stored(content),
+        },
+    ).fetchone()
+    assert row is not None
+    db.notify(tx)
+    return read(row)
+
+
+def _add_again(tx: Tx, row: Mapping[str, Any], new: NewDocument) -> Document:
+    tags = [*row["container_tags"], *(t for t in new.tags if t not in row["container_tags"])]
+    change = DocumentChange(
+        tags=tags if new.tagged else None,
+        filepath=new.filepath,
+        metadata=new.metadata,
+        document_date=new.document_date,
+        task_type=new.task_type,
+    )
+    document = read(row)
+    _count(tx, document.org_id, _set_details(tx, document, change))
+    _accept(tx, document.id, _merged(_content(row), new, recent=row["recent"]), revive=False)
+    return get(tx, Tenant(document.org_id), document.id)
+
+
+def _merged(old: Content, new: NewDocument, *, recent: bool) -> Content:
+    """What the document's content becomes: texts grow or are edited, everything else replaces."""
+    given = new.content
+    if old.text is None or given.text is None or old.url is not None or given.url is not None:
+        return given
+    return text_content(new.join(old.text, given.text, recent), kind=given.kind)
+
+
+def text_content(text: str, *, kind: str = "text") -> Content:
+    return Content(kind=kind, hash=hashlib.sha256(text.encode()).digest(), text=text)
+
+
+def _accept(tx: Tx, id: DocumentId, content: Content, *, revive: bool) -> None:
+    """Take new content, or, when it is the same, repair what failed or found nothing."""
+    row = tx.execute(
+        "update documents d set revision = d.revision + 1, attempts = 0,"
+        " status = case when d.status = 'processing' then d.status else 'queued' end,"
+        " due_at = case when d.status = 'processing' then d.due_at else now() end,"
+        " error_code = null, error_message = null, updated_at = now(),"
+        " kind = %(kind)s, url = %(url)s, content = %(text)s, content_hash = %(hash)s,"
+        " blob = %(blob)s, blob_name = %(blob_name)s, blob_mime = %(blob_mime)s,"
+        " forced_kind = %(forced)s"
+        " from (select id, blob from documents where id = %(id)s for update) old"
+        " where d.id = old.id and ((d.content_hash, d.forced_kind)"
+        "   is distinct from (%(hash)s, %(forced)s::text)"
+        "   or (%(revive)s and d.status = 'failed'))"
+        " returning old.blob",
+        {"id": id, "revive": revive, **_stored(content)},
+    ).fetchone()
+    if row is not None:
+        _doom(tx, [row["blob"]])
+        db.notify(tx)
+        return
+    if content.blob is not None:
+        _doom(tx, [content.blob.key])
+    again = tx.execute(
+        "update documents set status = 'queued', due_at = now(), attempts = 0,"
+        " error_code = null, error_message = null, updated_at = now()"
+        " where id = %s and (status = 'failed' or (status = 'done' and chunks = 0))",
+        (id,),
+    )
+    if again.rowcount:
+        db.notify(tx)
+
+
+def _set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[int]:
+    """Everything of a change but the content; returns by how much `term_counts` change."""
+    tags = None if change.tags is None else list(change.tags)
+    if tags == list(document.container_tags):
+        tags = None
+    # customId and tags in one statement: a state between may collide with another document.
+    row = tx.execute(
+        "update documents d set custom_id = coalesce(%(custom_id)s, d.custom_id),"
+        " container_tags = coalesce(%(tags)s, d.container_tags),"
+        " scope = coalesce(%(scope)s, d.scope),"
+        " filepath = coalesce(%(filepath)s, d.filepath),"
+        " metadata = coalesce(%(metadata)s, d.metadata),"
+        " document_date = coalesce(%(document_date)s, d.document_date),"
+        " task_type = coalesce(%(task_type)s, d.task_type), updated_at = now()"
+        " from (select id, scope from documents where id = %(id)s) old"
+        " where d.id = old.id and num_nonnulls(%(custom_id)s::text, %(tags)s::text[],"
+        "   %(filepath)s::text, %(metadata)s::jsonb, %(document_date)s::timestamptz,"
+        "   %(task_type)s::text) > 0 returning old.scope",
+        {
+            "id": document.id,
+            "custom_id": change.custom_id,
+            "tags": tags,
+            "scope": scope(document.org_id, tags) if tags else None,
+            "filepath": change.filepath,
+            "metadata": None if change.metadata is None else Jsonb(dict(change.metadata)),
+            "document_date": change.document_date,
+            "task_type": change.task_type,
+        },
+    ).fetchone()
+    delta = Counter[int]()
+    if tags and row is not None:
+        old, new = row["scope"], scope(document.org_id, tags)
+        moved = tx.execute(
+            "update entries set terms = %s::int4[] || terms[%s:] where document_id = %s",
+            (new, len(old) + 1, document.id),
+        ).rowcount
+        delta.update(dict.fromkeys(new, moved))
+        delta.subtract(dict.fromkeys(old, moved))
+    return delta
+
+
+def _remove(tx: Tx, org: OrgId, ids: Sequence[DocumentId]) -> None:
+    _count(tx, org, _take_out(tx, org, ids))
+
+
+def _take_out(tx: Tx, org: OrgId, ids: Sequence[DocumentId]) -> Counter[int]:
+    """Remove documents; returns by how much `term_counts` change."""
+    delta = Counter[int]()
+    rows = tx.execute(
+        "select number, count(*) as n from entries, unnest(terms) as number"
+        " where document_id = any(%s) group by number",
+        (list(ids),),
+    )
+    for row in rows:
+        delta[row["number"]] -= row["n"]
+    blobs = tx.execute(
+        "delete from documents where org_id = %s and id = any(%s) returning blob",
+        (org, list(ids)),
+    ).fetchall()
+    _doom(tx, [row["blob"] for row in blobs])
+    return delta
+
+
+def _drop_entries(tx: Tx, id: DocumentId, *, keep: set[bytes], delta: Counter[int]) -> int:
+    rows = tx.execute(
+        "delete from entries where document_id = %s and not hash = any(%s) returning terms",
+        (id, list(keep)),
+    ).fetchall()
+    for row in rows:
+        delta.subtract(row["terms"])
+    return len(rows)
+
+
+def _drop_stashed(tx: Tx, org: OrgId, ids: Sequence[DocumentId]) -> None:
+    """Entries that no chunk places belong to a revision that will never be finished."""
+    delta = Counter[int]()
+    rows = tx.execute(
+        "delete from entries e where e.document_id = any(%s) and not exists"
+        " (select 1 from chunks c where c.document_id = e.document_id and c.hash = e.hash)"
+        " returning e.terms",
+        (list(ids),),
+    )
+    for row in rows:
+        delta.subtract(row["terms"])
+    _count(tx, org, delta)
+
+
+def _insert_entries(
+    tx: Tx, id: DocumentId, scope: Sequence[int], entries: Sequence[Entry], delta: Counter[int]
+) -> None:
+    """Put entries into the index; one that is there already only gets its vector anew."""
+    if not entries:
+        return
+    replaced = tx.execute(
+        "delete from entries where document_id = %s and hash = any(%s) returning terms",
+        (id, [entry.hash for entry in entries]),
+    )
+    for row in replaced:
+        delta.subtract(row["terms"])
+    with tx.cursor().copy(
+        "copy entries (document_id, hash, text, terms, weights, embedding) from stdin"
+    ) as copy:
+        for entry in entries:
+            numbers = [*scope, *entry.terms]
+            delta.update(numbers)
+            weights = {number - 1: weight for number, weight in entry.terms.items()}
+            copy.write_row(
+                (
+                    id,
+                    entry.hash,
+                    entry.text,
+                    numbers,
+                    SparseVector(weights, TERM_SPACE),
+                    None if entry.vector is None else HalfVector(entry.vector),
+                )
+            )
+
+
+def _place(tx: Tx, id: DocumentId, chunks: Sequence[Chunk]) -> None:
+    tx.execute("delete from chunks where document_id = %s", (id,))
+    with tx.cursor().copy(
+        "copy chunks (document_id, position, start_at, end_at, hash, place) from stdin"
+    ) as copy:
+        for chunk in chunks:
+            place = Jsonb(dict(chunk.place))
+            copy.write_row((id, chunk.position, chunk.start, chunk.end, chunk.hash, place))
+
+
+def _count(tx: Tx, org: OrgId, delta: Mapping[int, int]) -> None:
+    changed = {number: change for number, change in delta.items() if change}
+    if not changed:
+        return
+    # In the order of the numbers, and once a transaction, so that two cannot wait for each other.
+    tx.execute(
+        "insert into term_counts (org_id, number, entries)"
+        " select %s, number, change from unnest(%s::int4[], %s::int4[]) as t (number, change)"
+        " order by number"
+        " on conflict (org_id, number) do update"
+        " set entries = term_counts.entries + excluded.entries",
+        (org, list(changed), list(changed.values())),
+    )
+    fewer = [number for number, change in changed.items() if change < 0]
+    if fewer:
+        tx.execute(
+            "delete from term_counts where org_id = %s and number = any(%s) and entries <= 0",
+            (org, fewer),
+        )
+
+
+def _doom(tx: Tx, keys: Sequence[str | None]) -> None:
+    named = [key for key in keys if key is not None]
+    if named:
+        tx.execute(
+            "insert into doomed_blobs (key) select unnest(%s::text[]) on conflict do nothing",
+            (named,),
+        )
+        db.notify(tx)
+
+
+def _in_flight_twin(tx: Tx, tenant: Tenant, new: NewDocument) -> Document | None:
+    """The same request a moment ago, still unfinished: a client's blind retry."""
+    _lock(tx, tenant.id, "content", new.content.hash.hex())
+    row = tx.execute(
+        "select " + COLUMNS + " from documents d"
+        " where d.org_id = %(org)s and d.content_hash = %(hash)s and d.due_at is not null"
+        " and d.custom_id is null and d.container_tags = %(tags)s"
+        " and d.metadata is not distinct from %(metadata)s::jsonb"
+        " and d.source = %(source)s and d.revision = 1"
+        " and d.created_at > now() - interval '10 seconds' limit 1",
+        {
+            "org": tenant.id,
+            "hash": new.content.hash,
+            "tags": list(new.tags),
+            "metadata": None if new.metadata is None else Jsonb(dict(new.metadata)),
+            "source": new.source,
+        },
+    ).fetchone()
+    if row is not None and new.content.blob is not None:
+        _doom(tx, [new.content.blob.key])
+    return None if row is None else read(row)
+
+
+def _locked(tx: Tx, tenant: Tenant, id: str, change: DocumentChange) -> Document:
+    """The document with its row locked, and before it, in the order of `add`, its customIds."""
+    if change.custom_id is None and not change.tags:
+        return get(tx, tenant, id, lock=True)
+    found = get(tx, tenant, id)
+    for custom_id in sorted({name for name in (found.custom_id, change.custom_id) if name}):
+        _lock(tx, tenant.id, "customId", custom_id)
+    document = get(tx, tenant, found.id, lock=True)
+    if document.custom_id != found.custom_id:
+        raise ConflictError("Conflict", f"the customId of {found.id} was changed at this moment")
+    return document
+
+
+def _with_custom_id(
+    tx: Tx, tenant: Tenant, custom_id: str, tag: str | None
+) -> Mapping[str, Any] | None:
+    """The row that a customId means, locked; the customId is locked already."""
+    named = tx.execute(
+        "select d.id, d.container_tags from documents d where "
+        + _REACH
+        + " and d.custom_id = %(custom_id)s"
+        " and (%(tag)s::text is null or d.container_tags @> array[%(tag)s::text])"
+        " order by (d.container_tags[1] = %(tag)s) desc nulls last limit 2",
+        {**_reach(tenant), "custom_id": custom_id, "tag": tag},
+    ).fetchall()
+    if not named:
+        return None
+    if len(named) > 1 and named[0]["container_tags"][0] != tag:
+        raise _ambiguous(custom_id)
+    return tx.execute(
+        "select " + COLUMNS + ", d.content, d.content_hash, d.blob, d.blob_name, d.blob_mime,"
+        " d.forced_kind, d.due_at is not null or d.updated_at > now() - interval '10 seconds'"
+        " as recent from documents d where d.id = %s for update",
+        (named[0]["id"],),
+    ).fetchone()
+
+
+_FILEPATH = (
+    "case when right(%(filepath)s, 1) = '/' then starts_with(d.filepath, %(filepath)s)"
+    " else d.filepath = %(filepath)s end"
+)
+
+
+def condition(tenant: Tenant, query: DocumentQuery) -> tuple[sql.Composable, dict[str, object]]:
+    """A boolean SQL expression over `documents d` with its parameters; never another tenant's."""
+    parts: list[sql.Composable] = [sql.SQL(_REACH)]
+    parameters: dict[str, object] = {**_reach(tenant)}
+    if query.tags:  # finds them by the index; what follows tells the few whose numbers are alike
+        parts.append(sql.SQL("d.scope @> %(scope)s"))
+        parameters["scope"] = sought(tenant.id, query.tags)
+    whole = [tag for tag in query.tags if not tag.endswith(BELOW)]
+    if whole:
+        parts.append(sql.SQL("d.container_tags @> %(tags)s::text[]"))
+        parameters["tags"] = whole
+    for number, tag in enumerate(tag for tag in query.tags if tag.endswith(BELOW)):
+        parts.append(
+            sql.SQL(
+                "exists (select from unnest(d.container_tags) as tag (name)"
+                " where starts_with(tag.name, {}))"
+            ).format(sql.Placeholder(f"below{number}"))
+        )
+        parameters[f"below{number}"] = tag.removesuffix("*")
+    if query.filepath is not None:
+        parts.append(sql.SQL(_FILEPATH))
+        parameters["filepath"] = query.filepath
+    if query.id is not None:
+        parts.append(sql.SQL("d.id = %(id)s"))
+        parameters["id"] = query.id
+    if query.statuses:
+        parts.append(sql.SQL("d.status = any(%(statuses)s)"))
+        parameters["statuses"] = list(query.statuses)
+    if query.touched_within is not None:
+        parts.append(sql.SQL("d.updated_at > now() - %(touched_within)s"))
+        parameters["touched_within"] = query.touched_within
+    if query.filter is not None:
+        compiled, values = compile_filter(query.filter, sql.SQL("d.metadata"))
+        parts.append(compiled)
+        parameters |= values
+    return sql.SQL(" and ").join(parts), parameters
+
+
+def scope(org: OrgId, tags: Sequence[str]) -> list[int]:
+    """The numbers that a document of these tags carries in the index: of the organisation, of
+    each tag, and of what tags begin with (`team:*` for `team:a`). No number comes twice.
+    """
+    above = [
+        tag[:end] + BELOW for tag in tags for end in range(1, len(tag)) if tag[end] == BELOW[0]
+    ]
+    return sought(org, [*tags, *above])
+
+
+def sought(org: OrgId, tags: Sequence[str]) -> list[int]:
+    """The numbers by which documents are found that carry all of these tags or `team:*`."""
+    numbers = [terms.org_number(org), *(terms.tag_number(org, tag) for tag in tags)]
+    return list(dict.fromkeys(numbers))
+
+
+def _stored(content: Content) -> dict[str, object]:
+    blob = content.blob
+    return {
+        "kind": content.kind,
+        "url": content.url,
+        "text": content.text,
+        "hash": content.hash,
+        "blob": blob and blob.key,
+        "blob_name": blob and blob.name,
+        "blob_mime": blob and blob.mime,
+        "forced": content.forced,
+    }
+
+
+def _failed(claim: Claim, failure: Failure) -> dict[str, object]:
+    return {
+        "id": claim.document.id,
+        "number": claim.number,
+        "revision": claim.document.revision,
+        "code": failure.code,
+        "message": failure.message.replace("\0", "�")[:2000],
+    }
+
+
+def _reach(tenant: Tenant) -> dict[str, object]:
+    return {"org": tenant.id, "reach": None if tenant.tags is None else list(tenant.tags)}
+
+
+def _lock(tx: Tx, org: OrgId, what: str, name: str) -> None:
+    tx.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"{what} {org} {name}",))
+
+
+def _unknown(id: str) -> NotFoundError:
+    return NotFoundError("Document not found", f"no document {id!r}")
+
+
+def _ambiguous(custom_id: str) -> ConflictError:
+    return ConflictError(
+        "Ambiguous customId",
+        f"several documents have the customId {custom_id!r}; name the containerTag, or use the id",
+    )
