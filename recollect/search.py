@@ -1,0 +1,338 @@
+"""Hybrid search: BM25 over hashed words and nearest vectors, fused in one statement.
+
+The lexical side finds candidates by the GIN index on `entries.terms` and scores them with a sparse
+inner product (BM25's document side is stored, its query side are the inverse frequencies). The
+dense side scans exactly where the scope (a tag, a document, the organisation) holds few entries,
+and walks the HNSW index where it holds many: the planner cannot know which is better, the counts
+in `term_counts` do.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pgvector import HalfVector, SparseVector
+from psycopg import sql
+
+from recollect import documents, terms
+from recollect.db import Tx
+from recollect.db.filters import Filter
+from recollect.errors import SetupError
+from recollect.model import DocumentId, Hit, HitChunk, Tenant
+
+EXACT_UP_TO = 10_000
+"""Entries in scope up to which every vector is compared; above, the HNSW index is walked."""
+WALK = 10_000
+"""Entries that a walk through the HNSW index may visit to find `CANDIDATES` in scope; pgvector
+gives up at 20,000 (`hnsw.max_scan_tuples`). A scope too thin for that is compared exactly."""
+CANDIDATES = 100
+"""How many entries each side hands to the fusion."""
+RARE = 0.1
+"""Words in more than this share of the entries score, but do not pick candidates."""
+RANK_CONSTANT = 60
+"""k of reciprocal rank fusion (Cormack, Clarke, Büttcher, SIGIR 2009)."""
+PER_DOCUMENT = 10
+"""Chunks shown of one document."""
+
+_LEXICAL = sql.SQL(
+    "select e.document_id, e.hash, -(e.weights <#> %(words)s) as points"
+    " from entries e join documents d on d.id = e.document_id"
+    " where e.terms @> %(scope)s::int4[] and e.terms && %(picks)s::int4[] and {condition}"
+    " order by points desc, e.hash limit %(candidates)s"
+)
+# The sum keeps the planner from the vector index, which would miss entries of a small scope.
+_EXACT = sql.SQL(
+    "select e.document_id, e.hash, (e.embedding <=> %(vector)s) + 0 as distance"
+    " from entries e join documents d on d.id = e.document_id"
+    " where e.terms @> %(scope)s::int4[] and e.embedding is not null and {condition}"
+    " order by distance, e.hash limit %(candidates)s"
+)
+# No condition on `terms`: it would tempt the planner to the GIN index and a sort of everything.
+_NEAREST = sql.SQL(
+    "select e.document_id, e.hash,"
+    " (e.embedding::halfvec({dimensions})) <=> %(vector)s as distance"
+    " from entries e join documents d on d.id = e.document_id"
+    " where {condition}"
+    " order by (e.embedding::halfvec({dimensions})) <=> %(vector)s limit %(candidates)s"
+)
+# Few documents match (one, a folder, a narrow filter): from those to their entries.
+_MATCHING = sql.SQL(
+    "with matching as materialized (select d.id from documents d where {condition})"
+    " select e.document_id, e.hash, (e.embedding <=> %(vector)s) + 0 as distance"
+    " from matching m join entries e on e.document_id = m.id"
+    " where e.embedding is not null order by distance, e.hash limit %(candidates)s"
+)
+_NO_WORDS = sql.SQL(
+    "select null::text as document_id, null::bytea as hash, 0::float8 as points where false"
+)
+_NO_VECTOR = sql.SQL(
+    "select null::text as document_id, null::bytea as hash, 0::float8 as distance where false"
+)
+_FUSED = sql.SQL(
+    """
+with lexical as materialized ({lexical}),
+dense as materialized ({dense}),
+ranked as (
+  select document_id, hash, sum(1.0 / (%(k)s + place)) / %(best)s as score
+  from (
+    select document_id, hash, rank() over (order by points desc) as place from lexical
+    where points > 0
+    union all
+    select document_id, hash, rank() over (order by distance) from dense
+  ) as sides
+  group by document_id, hash
+),
+placed as (
+  select r.*, c.position, c.start_at, c.end_at, c.place,
+         row_number() over (partition by r.document_id order by r.score desc, c.position) as nth,
+         max(r.score) over (partition by r.document_id) as top
+  from ranked r
+  join lateral (
+    select position, start_at, end_at, place from chunks
+    where document_id = r.document_id and hash = r.hash order by position limit 1
+  ) as c on true
+  where r.score >= %(threshold)s
+),
+shown as (
+  select *, dense_rank() over (order by top desc, document_id) as document_place from placed
+)
+select {columns}, s.score, s.top, s.position, s.start_at, s.end_at, s.place, e.text as chunk_text,
+       -(e.weights <#> %(words)s) as lexical, {similarity} as similarity
+from shown s
+join entries e on e.document_id = s.document_id and e.hash = s.hash
+join documents d on d.id = s.document_id
+where s.nth <= %(per_document)s and s.document_place <= %(limit)s
+order by s.document_place, s.nth
+"""
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What to look for. `threshold` (0 … 1) is the least score of a chunk."""
+
+    text: str
+    vector: NDArray[np.float32] | None
+    tags: Sequence[str] = ()
+    filter: Filter | None = None
+    filepath: str | None = None
+    threshold: float = 0.0
+    limit: int = 10
+    with_neighbours: bool = False
+    with_text: bool = False
+
+
+def adopt(tx: Tx, name: str, dimensions: int) -> None:
+    """Bind the index to an embedding model, at the first start; later, check that it is the same.
+
+    `dimensions` is 0 without an embedder. Raises SetupError with the command that mends it.
+    """
+    tx.execute("select pg_advisory_xact_lock(hashtextextended('recollect.index', 0))")
+    row = tx.execute("select embedder, dimensions from index_settings").fetchone()
+    if row is None:
+        tx.execute(
+            "insert into index_settings (embedder, dimensions) values (%s, %s)", (name, dimensions)
+        )
+        _build_vector_index(tx, dimensions)
+    elif (row["embedder"], row["dimensions"]) != (name, dimensions):
+        raise SetupError(
+            f"the index was built with the embedding model {row['embedder']!r}"
+            f" ({row['dimensions']} dimensions), the settings name {name!r} ({dimensions});"
+            " put RECOLLECT_EMBEDDER… back, or run `recollect reindex` to embed everything anew"
+        )
+
+
+def rebind(tx: Tx, name: str, dimensions: int) -> None:
+    """Bind the index to another model; the vectors it holds must be forgotten with it."""
+    tx.execute("drop index if exists entries_embedding")
+    tx.execute("delete from index_settings")
+    adopt(tx, name, dimensions)
+
+
+def search(tx: Tx, tenant: Tenant, query: Query, *, inside: DocumentId | None = None) -> list[Hit]:
+    """The documents that answer best, each with its best chunks; `inside`: only that one."""
+    groups = terms.query_terms(tenant.id, query.text)
+    scope = documents.sought(tenant.id, query.tags)
+    counted, everywhere = _counts(tx, tenant, [*scope, *(n for group in groups for n in group)])
+    total = counted.get(scope[0], 0)
+    in_scope = min((counted.get(number, 0) for number in scope), default=0)
+    words = _idf(groups, counted, total)
+    condition, parameters = documents.condition(
+        tenant,
+        documents.DocumentQuery(
+            id=inside, tags=query.tags, filter=query.filter, filepath=query.filepath
+        ),
+    )
+    narrowed = inside is not None or query.filter is not None or query.filepath is not None
+    narrow = narrowed and _matching(tx, condition, parameters) <= EXACT_UP_TO
+    sides = 2 if query.vector is not None and words else 1
+    statement = _FUSED.format(
+        lexical=_LEXICAL.format(condition=condition) if words else _NO_WORDS,
+        dense=_dense(query, narrow, in_scope, everywhere).format(
+            condition=condition,
+            dimensions=sql.Literal(0 if query.vector is None else len(query.vector)),
+        ),
+        columns=sql.SQL(documents.COLUMNS + (", d.text" if query.with_text else "")),
+        similarity=sql.SQL(
+            "null::float8" if query.vector is None else "1 - (e.embedding <=> %(vector)s)"
+        ),
+    )
+    rows = tx.execute(
+        statement,
+        {
+            **parameters,
+            "scope": scope,
+            "picks": _picks(groups, counted, total),
+            "words": SparseVector({n - 1: w for n, w in words.items()}, documents.TERM_SPACE),
+            "vector": None if query.vector is None else HalfVector(query.vector),
+            "candidates": CANDIDATES,
+            "k": RANK_CONSTANT,
+            "best": sides / (RANK_CONSTANT + 1),
+            "threshold": query.threshold,
+            "limit": query.limit,
+            "per_document": PER_DOCUMENT,
+        },
+    ).fetchall()
+    hits = _hits(rows)
+    return _with_neighbours(tx, hits) if query.with_neighbours else hits
+
+
+def _dense(query: Query, narrow: bool, in_scope: int, everywhere: int) -> sql.SQL:
+    if query.vector is None:
+        return _NO_VECTOR
+    if narrow:
+        return _MATCHING
+    if in_scope <= EXACT_UP_TO or CANDIDATES * everywhere > WALK * in_scope:
+        return _EXACT
+    return _NEAREST
+
+
+def _matching(tx: Tx, condition: sql.Composable, parameters: Mapping[str, object]) -> int:
+    """How many chunks the documents that match have; stops counting where it is clear."""
+    row = tx.execute(
+        sql.SQL(
+            "select coalesce(sum(chunks), 0) as n from"
+            " (select d.chunks from documents d where {} limit %(most)s) as found"
+        ).format(condition),
+        {**parameters, "most": EXACT_UP_TO + 1},
+    ).fetchone()
+    return int(row["n"]) if row else 0
+
+
+def _counts(tx: Tx, tenant: Tenant, numbers: Sequence[int]) -> tuple[dict[int, int], int]:
+    """In how many entries each number stands, and about how many entries all tenants have."""
+    rows = tx.execute(
+        "select number, entries from term_counts where org_id = %s and number = any(%s)"
+        " union all"
+        " select null, reltuples::int8 from pg_class where oid = 'entries'::regclass",
+        (tenant.id, list(numbers)),
+    ).fetchall()
+    everywhere = next(row["entries"] for row in rows if row["number"] is None)
+    return {row["number"]: row["entries"] for row in rows if row["number"]}, everywhere
+
+
+def _idf(
+    groups: Sequence[Sequence[int]], counted: Mapping[int, int], total: int
+) -> dict[int, float]:
+    """BM25's query side: rare words weigh more; words that stand nowhere weigh nothing.
+
+    An entry holds a word under one number of its group, so the group's frequency is the sum.
+    """
+    weights: dict[int, float] = {}
+    for group in groups:
+        found = [number for number in group if counted.get(number, 0) > 0]
+        n = sum(counted[number] for number in found)
+        idf = math.log1p((max(total - n, 0) + 0.5) / (n + 0.5))
+        for number in found:
+            weights[number] = max(idf, weights.get(number, 0.0))
+    return weights
+
+
+def _picks(groups: Sequence[Sequence[int]], counted: Mapping[int, int], total: int) -> list[int]:
+    """The numbers that find candidates: those of the rare words, or if none is, of all."""
+    found = [[n for n in group if counted.get(n, 0) > 0] for group in groups]
+    rare = [group for group in found if sum(counted[n] for n in group) <= RARE * total]
+    every = [n for group in found for n in group]
+    return [n for group in rare for n in group] or every
+
+
+def _build_vector_index(tx: Tx, dimensions: int) -> None:
+    if dimensions:
+        tx.execute(
+            sql.SQL(
+                "create index if not exists entries_embedding on entries"
+                " using hnsw ((embedding::halfvec({})) halfvec_cosine_ops)"
+                " with (m = 16, ef_construction = 64)"
+            ).format(sql.Literal(dimensions))
+        )
+
+
+def _hits(rows: Sequence[Mapping[str, Any]]) -> list[Hit]:
+    hits: list[Hit] = []
+    for _, group in groupby(rows, key=lambda row: row["id"]):
+        found = list(group)
+        chunks = [
+            HitChunk(
+                position=row["position"],
+                start=row["start_at"],
+                end=row["end_at"],
+                text=row["chunk_text"],
+                score=float(row["score"]),
+                is_relevant=True,
+                similarity=row["similarity"],
+                lexical=row["lexical"],
+                place=row["place"],
+            )
+            for row in found
+        ]
+        hits.append(Hit(documents.read(found[0]), chunks[0].score, chunks))
+    return hits
+
+
+def _with_neighbours(tx: Tx, hits: Sequence[Hit]) -> list[Hit]:
+    """Add the chunk before and after each match, marked as not relevant by itself."""
+    wanted = [
+        (hit.document.id, hit.document.updated_at, position)
+        for hit in hits
+        for chunk in hit.chunks
+        for position in (chunk.position - 1, chunk.position + 1)
+    ]
+    rows = tx.execute(
+        "select distinct c.document_id, c.position, c.start_at, c.end_at, c.place, e.text"
+        # This is a later snapshot: what was finished meanwhile has other chunks at other places.
+        " from unnest(%s::text[], %s::timestamptz[], %s::int[]) as near (id, updated_at, position)"
+        " join documents d using (id, updated_at)"
+        " join chunks c on c.document_id = d.id and c.position = near.position"
+        " join entries e on e.document_id = c.document_id and e.hash = c.hash"
+        " order by c.document_id, c.position",
+        (
+            [id for id, _, _ in wanted],
+            [updated_at for _, updated_at, _ in wanted],
+            [position for _, _, position in wanted],
+        ),
+    ).fetchall()
+    near: dict[str, list[HitChunk]] = {}
+    for row in rows:
+        near.setdefault(row["document_id"], []).append(
+            HitChunk(
+                position=row["position"],
+                start=row["start_at"],
+                end=row["end_at"],
+                text=row["text"],
+                score=0.0,
+                is_relevant=False,
+                similarity=None,
+                lexical=0.0,
+                place=row["place"],
+            )
+        )
+    completed: list[Hit] = []
+    for hit in hits:
+        shown = {chunk.position for chunk in hit.chunks}
+        extra = [chunk for chunk in near.get(hit.document.id, []) if chunk.position not in shown]
+        completed.append(replace(hit, chunks=[*hit.chunks, *extra]))
+    return completed

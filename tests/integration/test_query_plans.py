@@ -1,0 +1,350 @@
+"""The plans of the statements that the code runs, at 50,000 documents and as many entries.
+
+A cursor explains each statement before it runs it, so that none is written down here again.
+"""
+
+import contextlib
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar, Self, cast
+
+import numpy as np
+import psycopg
+import pytest
+from psycopg import Cursor, sql
+from psycopg.rows import DictRow
+
+from recollect import documents, orgs, search, terms
+from recollect.db import Database, Tx
+from recollect.db.filters import parse as parse_filter
+from recollect.documents import DocumentQuery, NewDocument
+from recollect.model import DocumentId, Plan, Status, Tenant
+
+DOCUMENTS = 50_000
+DUE = 5_000
+FEW = 100
+"""documents of the tag `few`; all have the tag `many`"""
+RARE_WORD = "zebra"
+RARE = 500
+DIMENSIONS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One statement with its plan."""
+
+    statement: str
+    plan: Mapping[str, Any]
+
+    @property
+    def indexes(self) -> set[str]:
+        return {node["Index Name"] for node in nodes(self.plan) if "Index Name" in node}
+
+    def scans(self, table: str) -> bool:
+        """Whether it reads all of the table."""
+        return any(
+            node["Node Type"] == "Seq Scan" and node["Relation Name"] == table
+            for node in nodes(self.plan)
+        )
+
+
+def nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield plan
+    for part in plan.get("Plans", []):
+        yield from nodes(part)
+
+
+class ExplainingCursor(Cursor[DictRow]):
+    """Keeps the plan of each statement that has one."""
+
+    explained: ClassVar[list[Explained]] = []
+
+    def execute(self, query: Any, params: Any = None, **how: Any) -> Self:
+        statement: str = query.as_string(self) if isinstance(query, sql.Composable) else query
+        if statement.lstrip().startswith(("select", "with", "insert", "update", "delete")):
+            explain = f"explain (format json) {statement}"
+            row = super().execute(explain.encode(), params, **how).fetchone()
+            assert row is not None
+            self.explained.append(Explained(statement, row["QUERY PLAN"][0]["Plan"]))
+        return super().execute(cast("Any", query), params, **how)
+
+
+Explain = Callable[[Callable[[Tx], object]], list[Explained]]
+
+
+@pytest.fixture(scope="module")
+def large(new_database: Callable[[], str]) -> Generator[tuple[Database, Tenant]]:
+    """A database with one large organisation and a small one beside it."""
+    url = new_database()
+    with Database(url) as db:
+        with db.begin() as tx:
+            tenant = Tenant(orgs.create(tx, "large", Plan.ENTERPRISE).id)
+            other = Tenant(orgs.create(tx, "small", Plan.ENTERPRISE).id)
+            fill(tx, tenant, DOCUMENTS)
+            fill(tx, other, 1_000)
+            search.adopt(tx, "fake:noise", DIMENSIONS)
+        with psycopg.connect(url, autocommit=True) as session:
+            session.execute("vacuum analyze")
+        yield db, tenant
+
+
+def fill(tx: Tx, tenant: Tenant, count: int) -> None:
+    """Documents of one chunk each; every tenth is due, the newest `FEW` have a tag of their own.
+
+    An eighth has vectors: building their index takes most of the time.
+    """
+    numbers = {
+        "org": tenant.id,
+        "count": count,
+        "due": count * DUE // DOCUMENTS,
+        "few": FEW,
+        "rare": RARE,
+        "many_scope": documents.scope(tenant.id, ["many"]),
+        "few_scope": documents.scope(tenant.id, ["many", "few"]),
+        "rare_word": next(iter(terms.weigh(tenant.id, RARE_WORD))),
+        "dimensions": DIMENSIONS,
+    }
+    tx.execute(
+        "insert into documents (id, org_id, custom_id, container_tags, scope, kind, source,"
+        " filepath, metadata, content, content_hash, status, due_at, indexed_revision, text,"
+        " chunks, created_at, updated_at)"
+        " select %(org)s || n, %(org)s, 'custom' || n,"
+        "  case when n <= %(few)s then '{many,few}'::text[] else '{many}' end,"
+        "  case when n <= %(few)s then %(few_scope)s::int4[] else %(many_scope)s end,"
+        "  'text', 'api', '/' || n, jsonb_build_object('batch', n / 50, 'even', n %% 2 = 0),"
+        "  'text ' || n, sha256(n::text::bytea),"
+        "  case when n <= %(due)s then 'queued' else 'done' end,"
+        "  case when n <= %(due)s then now() - n * interval '1 second' end,"
+        "  1, 'text ' || n || repeat(' and more', 100), 1,"
+        "  now() - n * interval '1 minute', now() - n * interval '1 minute'"
+        " from generate_series(1, %(count)s) n",
+        numbers,
+    )
+    tx.execute(
+        "insert into entries (document_id, hash, text, terms, weights, embedding)"
+        " select d.id, decode(md5(d.id), 'hex'), d.text,"
+        "  d.scope || 1000000 + n %% 5000 || 2000000 + n %% 300"
+        "   || case when n %% %(count)s < %(rare)s then array[%(rare_word)s::int4] else '{}' end,"
+        "  format('{%%s:1.5,%%s:0.5}/1000000000', %(rare_word)s, 2000000 + n %% 300)::sparsevec,"
+        "  case when n %% 8 = 0 then (select array_agg(random() - 0.5 + n * 0 + i * 0)"
+        "   from generate_series(1, %(dimensions)s) i)::vector::halfvec end"
+        " from documents d, lateral (select split_part(d.text, ' ', 2)::int as n) as number"
+        " where d.org_id = %(org)s",
+        numbers,
+    )
+    tx.execute(
+        "insert into chunks (document_id, position, start_at, end_at, hash)"
+        " select document_id, 0, 0, length(e.text), hash from entries e"
+        " join documents d on d.id = e.document_id where d.org_id = %(org)s",
+        numbers,
+    )
+    tx.execute(
+        "insert into term_counts (org_id, number, entries)"
+        " select %(org)s, number, count(*) from entries e join documents d on d.id = e.document_id,"
+        " unnest(e.terms) number where d.org_id = %(org)s group by number",
+        numbers,
+    )
+
+
+@pytest.fixture
+def tenant(large: tuple[Database, Tenant]) -> Tenant:
+    return large[1]
+
+
+@pytest.fixture
+def explain(large: tuple[Database, Tenant]) -> Explain:
+    """Runs work in a transaction that is undone; returns the plans of its statements."""
+    db, _ = large
+
+    def explained(work: Callable[[Tx], object]) -> list[Explained]:
+        ExplainingCursor.explained.clear()
+        with contextlib.suppress(Undo), db.begin() as tx:
+            factory, tx.cursor_factory = tx.cursor_factory, ExplainingCursor
+            try:
+                work(tx)
+            finally:
+                tx.cursor_factory = factory
+            raise Undo
+        return list(ExplainingCursor.explained)
+
+    return explained
+
+
+class Undo(Exception):
+    """Roll back."""
+
+
+def one(found: list[Explained], words: str) -> Explained:
+    """The only statement that holds these words."""
+    [match] = [explained for explained in found if words in explained.statement]
+    return match
+
+
+# --- the queue ---------------------------------------------------------------------------------
+
+
+def test_a_claim_walks_the_due_documents(explain: Explain) -> None:
+    def claim(tx: Tx) -> None:
+        claims = documents.claim(tx, lease=timedelta(seconds=60), limit=4, max_attempts=5)
+        assert len(claims) == 4
+
+    found = one(explain(claim), "update documents")
+
+    assert found.indexes == {"documents_due", "documents_pkey"}
+    assert not found.scans("documents")
+
+
+@pytest.mark.parametrize(
+    "look",
+    [lambda tx: documents.bury(tx, max_attempts=5), documents.next_due_in],
+    ids=["bury", "next_due_in"],
+)
+def test_housekeeping_looks_at_due_documents_only(
+    explain: Explain, look: Callable[[Tx], object]
+) -> None:
+    for found in explain(look):
+        assert "documents_due" in found.indexes
+        assert not found.scans("documents")
+
+
+def test_an_advance_finds_its_row(explain: Explain, tenant: Tenant) -> None:
+    def advance(tx: Tx) -> None:
+        [claim] = documents.claim(tx, lease=timedelta(seconds=60), limit=1, max_attempts=5)
+        documents.renew(tx, [claim], lease=timedelta(seconds=60))
+        documents.release(tx, [claim])
+
+    for found in explain(advance):
+        assert not found.scans("documents")
+
+
+# --- callers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [
+        (DocumentQuery(), "documents_created"),
+        (DocumentQuery(sort="updated_at"), "documents_updated"),
+        (DocumentQuery(tags=["few"]), "documents_scope"),
+        (DocumentQuery(filter=parse_filter({"AND": [{"key": "batch", "value": "7"}]})), None),
+    ],
+    ids=["newest", "last changed", "a small tag", "a filter"],
+)
+def test_a_page_of_documents_reads_no_more_than_it_must(
+    explain: Explain, tenant: Tenant, query: DocumentQuery, index: str | None
+) -> None:
+    found = one(explain(lambda tx: documents.find(tx, tenant, query)), "offset")
+
+    assert (index or "documents_metadata") in found.indexes
+    assert not found.scans("documents")
+
+
+@pytest.mark.parametrize("name", ["custom77", "id"])
+def test_a_document_is_found_by_id_and_by_custom_id(
+    explain: Explain, tenant: Tenant, name: str
+) -> None:
+    asked = f"{tenant.id}77" if name == "id" else name
+    [found] = explain(lambda tx: documents.get(tx, tenant, asked))
+
+    assert found.indexes == {"documents_pkey", "documents_custom_id"}
+    assert not found.scans("documents")
+
+
+@pytest.mark.parametrize("custom_id", [None, "custom77", "new"])
+def test_an_addition_looks_for_its_like_by_index(
+    explain: Explain, tenant: Tenant, custom_id: str | None
+) -> None:
+    new = NewDocument(documents.text_content("new"), ["many"], custom_id=custom_id)
+
+    for found in explain(lambda tx: documents.add(tx, tenant, new, DocumentId("new"))):
+        assert not found.scans("documents")
+        assert not found.scans("entries")
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda tx, tenant: documents.delete(tx, tenant, [f"{tenant.id}77", "custom78"]),
+        lambda tx, tenant: documents.delete_where(tx, tenant, tags=["few"]),
+        lambda tx, tenant: documents.reprocess(tx, tenant, ids=["custom49000"]),
+        lambda tx, tenant: documents.chunks(tx, tenant, "custom77"),
+    ],
+    ids=["delete", "delete by tag", "reprocess", "chunks"],
+)
+def test_work_on_a_few_documents_looks_at_few(
+    explain: Explain, tenant: Tenant, work: Callable[[Tx, Tenant], object]
+) -> None:
+    for found in explain(lambda tx: work(tx, tenant)):
+        for table in ("documents", "entries", "chunks"):
+            assert not found.scans(table), found.statement
+
+
+# --- search ------------------------------------------------------------------------------------
+
+NOISE = np.random.default_rng(7).normal(size=DIMENSIONS).astype(np.float32)
+
+
+def searched(
+    explain: Explain, tenant: Tenant, query: search.Query, inside: DocumentId | None = None
+) -> Explained:
+    def work(tx: Tx) -> None:
+        assert search.search(tx, tenant, query, inside=inside)
+
+    found = one(explain(work), "lexical as materialized")
+    for table in ("documents", "entries", "chunks"):
+        assert not found.scans(table)
+    return found
+
+
+def test_words_are_found_by_their_numbers(explain: Explain, tenant: Tenant) -> None:
+    found = searched(explain, tenant, search.Query(RARE_WORD, None))
+
+    assert "entries_terms" in found.indexes
+
+
+def test_vectors_of_everything_are_walked(explain: Explain, tenant: Tenant) -> None:
+    found = searched(explain, tenant, search.Query("no such word", NOISE))
+
+    assert "entries_embedding" in found.indexes
+
+
+def test_vectors_of_a_large_tag_are_walked(explain: Explain, tenant: Tenant) -> None:
+    found = searched(explain, tenant, search.Query("no such word", NOISE, tags=["many"]))
+
+    assert "entries_embedding" in found.indexes
+
+
+def test_vectors_of_a_small_tag_are_all_compared(explain: Explain, tenant: Tenant) -> None:
+    found = searched(explain, tenant, search.Query("no such word", NOISE, tags=["few"]))
+
+    assert "entries_embedding" not in found.indexes
+    assert found.indexes & {"entries_terms", "documents_scope"}
+
+
+def test_vectors_of_one_document_are_all_compared(explain: Explain, tenant: Tenant) -> None:
+    inside = DocumentId(f"{tenant.id}80")
+    found = searched(explain, tenant, search.Query("no such word", NOISE), inside)
+
+    assert not found.indexes & {"entries_embedding", "entries_terms"}
+
+
+def test_vectors_of_a_narrow_filter_are_all_compared(explain: Explain, tenant: Tenant) -> None:
+    narrow = parse_filter({"AND": [{"key": "batch", "value": "7"}]})
+    found = searched(explain, tenant, search.Query("no such word", NOISE, filter=narrow))
+
+    assert "documents_metadata" in found.indexes
+    assert "entries_embedding" not in found.indexes
+
+
+def test_the_generated_rows_are_what_the_code_would_write(
+    large: tuple[Database, Tenant],
+) -> None:
+    db, tenant = large
+    with db.begin() as tx:
+        page = documents.find(tx, tenant, DocumentQuery(tags=["few"]))
+        [hit, *_] = search.search(tx, tenant, search.Query(RARE_WORD, NOISE, tags=["few"]))
+
+    assert page.total == FEW
+    assert page.items[0].status is Status.QUEUED
+    assert hit.chunks[0].text.startswith("text ")
