@@ -1,0 +1,188 @@
+"""What a process is made of: the composition root."""
+
+import hashlib
+import os
+import secrets
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from recollect import __version__, db, log, orgs, search
+from recollect.blobs import Blobs, open_blobs
+from recollect.config import Config
+from recollect.db import Database
+from recollect.db.embedded import Embedded
+from recollect.embed import Embedder, EmbedderChoice, open_embedder
+from recollect.errors import SetupError
+from recollect.extract import Sandbox
+from recollect.fetch import Fetcher, self_test
+from recollect.transcribe import Listener, TranscriberChoice, open_transcriber
+
+LOG = log.get("app")
+SECRET_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """The tools of one process, opened; close it at the end."""
+
+    config: Config
+    db: Database
+    blobs: Blobs
+    embedder: Embedder | None
+    fetcher: Fetcher
+    sandbox: Sandbox
+    listener: Listener
+
+    @property
+    def lease(self) -> timedelta:
+        return timedelta(seconds=self.config.lease_seconds)
+
+    def close(self) -> None:
+        self.sandbox.close()
+        self.fetcher.close()
+        self.db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def open_app(config: Config, database_url: str) -> App:
+    """Open what a process needs on a migrated database.
+
+    Raises SetupError where the settings or the machine are not right, for example when the index
+    was built with another embedding model.
+    """
+    self_test()
+    embedder = open_embedder_of(config)
+    listener = open_listener_of(config)
+    database = Database(database_url, size=config.workers + 20).open()
+    with database.begin() as tx:
+        search.adopt(tx, *index_identity(embedder))
+    return App(
+        config=config,
+        db=database,
+        blobs=open_blobs(config.blobs),
+        embedder=embedder,
+        fetcher=Fetcher(
+            user_agent=f"RecollectBot/{__version__}", allow_networks=config.allow_networks
+        ),
+        sandbox=Sandbox(workers=config.workers, readable=listener.readable),
+        listener=listener,
+    )
+
+
+@contextmanager
+def database(config: Config, *, keep: bool = False) -> Generator[Callable[[], str]]:
+    """A function that returns the URL of a database that answers, starting ours if need be.
+
+    At the end our server is stopped if it was started here, unless `keep`.
+    """
+    if config.database_url is not None:
+        url = config.database_url.get_secret_value()
+        yield lambda: url
+        return
+    server = Embedded(config.data_dir)
+    try:
+        yield server.ensure
+    finally:
+        if server.started_here() and not keep:
+            server.stop()
+
+
+def prepare(config: Config, database_url: str) -> str | None:
+    """Migrate, and make sure that a key opens the default organisation.
+
+    Returns the secret of a key made now, which is shown once.
+    """
+    db.migrate(database_url)
+    with Database(database_url, size=1) as database, database.begin() as tx:
+        secret = config.api_key.get_secret_value() if config.api_key else None
+        return orgs.ensure_default(tx, plan=config.plan, secret=secret)
+
+
+def index_identity(embedder: Embedder | None) -> tuple[str, int]:
+    """What the index remembers of its embedding model: name and dimensions."""
+    return (embedder.name, embedder.dimensions) if embedder else ("none", 0)
+
+
+def cache_folder(config: Config) -> Path:
+    return config.data_dir / "cache"
+
+
+def open_embedder_of(config: Config) -> Embedder | None:
+    """The embedding model that the settings name; raises SetupError, None for `none`."""
+    choice = EmbedderChoice(
+        kind=config.embedder,
+        url=config.embedder_url,
+        key=config.embedder_key.get_secret_value() if config.embedder_key else None,
+        model=config.embedder_model,
+        dimensions=config.embedder_dimensions,
+    )
+    return open_embedder(choice, cache=cache_folder(config), threads=config.embedder_threads)
+
+
+def open_listener_of(config: Config) -> Listener:
+    """The engine for speech that the settings name; raises SetupError."""
+    choice = TranscriberChoice(
+        kind=config.transcriber,
+        url=config.transcriber_url,
+        key=config.transcriber_key.get_secret_value() if config.transcriber_key else None,
+        model=config.transcriber_model,
+        fallback=config.transcriber_fallback,
+    )
+    return open_transcriber(choice)
+
+
+def secret_key(config: Config) -> bytes:
+    """32 bytes: of RECOLLECT_SECRET_KEY, else random ones in `DATA_DIR/secret-key`.
+
+    Processes that ask at the same time get the same ones. Raises SetupError when the file cannot
+    be read or made, or is damaged.
+    """
+    if config.secret_key is not None:
+        return hashlib.sha256(config.secret_key.get_secret_value().encode()).digest()
+    path = config.data_dir / "secret-key"
+    try:
+        if not path.exists():
+            _make_secret(path)
+        found = path.read_bytes()
+    except OSError as error:
+        raise SetupError(f"{path}: {error.strerror}; it keeps the secret of sessions") from error
+    if len(found) != SECRET_BYTES:
+        raise SetupError(
+            f"{path} is damaged ({len(found)} bytes, not {SECRET_BYTES}); restore it from a backup"
+        )
+    return found
+
+
+def _make_secret(path: Path) -> None:
+    # Written whole under a name of its own and then linked: nobody ever reads half of it, and
+    # of several that make one, the first link wins.
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(secrets.token_bytes(SECRET_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        path.hardlink_to(draft)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()
+    folder = os.open(path.parent, os.O_RDONLY)
+    os.fsync(folder)
+    os.close(folder)

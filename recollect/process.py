@@ -1,0 +1,127 @@
+"""One document: acquire → extract → chunk → embed → index."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from recollect import chunk, documents, extract, place, terms
+from recollect.app import App
+from recollect.errors import Permanent
+from recollect.model import Blob, Changed, Chunk, Claim, Content, Entry, Extracted, Stage
+
+BATCH = 256
+"""Chunks embedded and stored at a time; a killed worker loses at most so much work."""
+TITLE_LENGTH = 80
+
+
+def process(app: App, claim: Claim) -> Changed:
+    """Take a claimed document through all stages.
+
+    Raises Transient, Unavailable, Permanent, or LeaseLost; the worker settles those.
+    """
+    clock = Clock()
+    extracted = read(app, claim.content)
+    if not extracted.text.strip():
+        said = " ".join(extracted.warnings) or "No text was found in it."
+        raise Permanent(said, code="empty_content")
+    extracted = replace(extracted, title=extracted.title or _title(claim.content, extracted.text))
+    clock.lap(Stage.EXTRACTING)
+    _advance(app, claim, Stage.CHUNKING)
+    chunks = place.locate(extracted, chunk.split(extracted.text))
+    clock.lap(Stage.CHUNKING)
+    _advance(app, claim, Stage.EMBEDDING)
+    with app.db.begin() as tx:
+        known = documents.known_hashes(tx, claim, embedded=app.embedder is not None)
+    fresh = list({c.hash: c for c in chunks if c.hash not in known}.values())
+    last: list[Entry] = []
+    for batch, is_last in _batches(fresh):
+        last = _entries(app, claim, batch)
+        if not is_last:
+            with app.db.begin() as tx:
+                documents.stash(tx, claim, last, lease=app.lease)
+    clock.lap(Stage.EMBEDDING)
+    _advance(app, claim, Stage.INDEXING)
+    with app.db.begin() as tx:
+        changed = documents.finish(
+            tx,
+            claim,
+            extracted,
+            chunks,
+            last,
+            clock.timings,
+            reused=len({c.hash for c in chunks} & known),
+        )
+        clock.lap(Stage.INDEXING)
+        documents.record_timings(tx, claim, clock.timings)
+    return changed
+
+
+def read(app: App, content: Content) -> Extracted:
+    """The text of a content: given, fetched, or out of a file in the sandbox."""
+    if content.blob is not None:
+        blob = Blob(app.blobs.get(content.blob.key), content.blob.mime, content.blob.name)
+        return _extract(app, blob, content.forced)
+    assert content.text is not None
+    if content.url is not None:
+        page = app.fetcher.get(content.url)
+        blob = Blob(page.data, page.mime, page.name, page.url)
+        extracted = _extract(app, blob, content.forced)
+        return replace(extracted, kind="webpage") if extracted.kind == "text" else extracted
+    if extract.is_html(content.text):
+        blob = Blob(content.text.encode(), "text/html; charset=utf-8")
+        return replace(app.sandbox.extract(blob, forced="html"), kind="text")
+    return Extracted(text=extract.clean(content.text), kind=content.kind)
+
+
+def _extract(app: App, blob: Blob, forced: str | None) -> Extracted:
+    """With what is said in it, if it is a recording without captions."""
+    extracted = app.sandbox.extract(blob, forced=forced)
+    if not extracted.unheard:
+        return extracted
+    transcript = app.listener.transcribe(partial(app.sandbox.hear, blob, forced=forced))
+    text, places = extract.weave(extracted.text, extracted.places, transcript.segments)
+    warnings = [*extracted.warnings, *transcript.warnings]
+    return replace(extracted, text=text, places=places, warnings=warnings, unheard=False)
+
+
+class Clock:
+    """Milliseconds from lap to lap."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+        self.timings: dict[str, float] = {}
+
+    def lap(self, name: str) -> None:
+        now = time.monotonic()
+        self.timings[name] = round((now - self._last) * 1000, 1)
+        self._last = now
+
+
+def _advance(app: App, claim: Claim, stage: Stage) -> None:
+    with app.db.begin() as tx:
+        documents.advance(tx, claim, stage, lease=app.lease)
+
+
+def _entries(app: App, claim: Claim, chunks: Sequence[Chunk]) -> list[Entry]:
+    vectors = app.embedder.embed([c.text for c in chunks]) if app.embedder else None
+    org = claim.document.org_id
+    return [
+        Entry(c.hash, c.text, terms.weigh(org, c.text), None if vectors is None else vectors[i])
+        for i, c in enumerate(chunks)
+    ]
+
+
+def _batches(chunks: Sequence[Chunk]) -> Iterator[tuple[Sequence[Chunk], bool]]:
+    for start in range(0, len(chunks), BATCH):
+        yield chunks[start : start + BATCH], start + BATCH >= len(chunks)
+
+
+def _title(content: Content, text: str) -> str:
+    if content.blob is not None and content.blob.name:
+        return content.blob.name
+    line = next((line for line in text.splitlines() if line.strip(" #\t>*-=")), "")
+    words = line.strip(" #\t>*-=")
+    if len(words) <= TITLE_LENGTH:
+        return words
+    return words[:TITLE_LENGTH].rsplit(" ", 1)[0] + "…"

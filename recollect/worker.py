@@ -1,0 +1,311 @@
+"""The loop that works the queue: claim, process, settle, with heartbeat and graceful stop."""
+
+import random
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import structlog
+
+from recollect import documents, log
+from recollect.app import App
+from recollect.errors import LeaseLost, Permanent, RecollectError, Transient, Unavailable
+from recollect.model import Changed, Claim, Failure
+from recollect.process import process
+
+LOG = log.get("worker")
+TICK = timedelta(seconds=5)
+"""A waiting worker looks at least this often, should a wake-up call get lost."""
+PAUSE = timedelta(seconds=5)
+"""How long the queue rests when something that every document needs is down."""
+LONGEST_BACKOFF = timedelta(minutes=5)
+LONGEST_WISH = timedelta(hours=1)
+"""Upper bound of a Retry-After that we honour."""
+LONGEST_ATTEMPT = timedelta(hours=2)
+"""A claim held longer is no longer renewed, so that even a hang of ours ends in another attempt."""
+GRACE = timedelta(seconds=20)
+"""How long a stopping worker waits for what is in flight."""
+
+
+class Worker:
+    """Works until `stop` is called; several may run on one database, in any processes."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._stop = threading.Event()
+        self._wake = threading.Event()
+        # By claim, not by document: after a long outage we may hold one twice, once in vain.
+        self._held: dict[tuple[str, int], tuple[Claim, float]] = {}
+        self._held_lock = threading.Lock()
+        self._paused = threading.Event()
+
+    def stop(self) -> None:
+        """Ask the worker to finish what it holds and end; safe in a signal handler."""
+        self._stop.set()
+        self._wake.set()
+
+    def run(self) -> None:
+        """Until stopped; an unreachable database or blob store is waited for."""
+        app = self._app
+        swept = False
+        helpers = [
+            threading.Thread(target=self._listen, name="listen", daemon=True),
+            threading.Thread(target=self._beat, name="heartbeat", daemon=True),
+        ]
+        for helper in helpers:
+            helper.start()
+        with ThreadPoolExecutor(app.config.workers, "document") as pool:
+            while not self._stop.is_set():
+                self._wake.clear()
+                try:
+                    for claim in self._claim():
+                        pool.submit(self._work, claim)
+                    wait = self._tend()
+                    if not swept:
+                        sweep_blobs(app)
+                        swept = True
+                except Unavailable as error:
+                    LOG.warning("waiting", error=str(error))
+                    wait = TICK
+                self._wake.wait(wait.total_seconds())
+            self._let_go()
+        for helper in helpers:
+            helper.join(2)
+
+    def _claim(self) -> list[Claim]:
+        with self._held_lock:
+            free = self._app.config.workers - len(self._held)
+        if free <= 0 or self._paused.is_set():
+            return []
+        with self._app.db.begin() as tx:
+            claims = documents.claim(
+                tx,
+                lease=self._app.lease,
+                limit=free,
+                max_attempts=self._app.config.max_attempts,
+            )
+        with self._held_lock:
+            now = time.monotonic()
+            self._held.update((_key(claim), (claim, now)) for claim in claims)
+        return claims
+
+    def _tend(self) -> timedelta:
+        """Housekeeping between claims; returns how long to wait for the next."""
+        app = self._app
+        with app.db.begin() as tx:
+            for id in documents.bury(tx, max_attempts=app.config.max_attempts):
+                LOG.warning("document", document=id, outcome="failed", code="worker_died")
+            wait = documents.next_due_in(tx)
+            doomed = documents.doomed_blobs(tx)
+        for key in doomed:
+            app.blobs.delete(key)
+        if doomed:
+            with app.db.begin() as tx:
+                documents.forget_blobs(tx, doomed)
+        with self._held_lock:
+            full = len(self._held) >= app.config.workers
+        if wait is None or full or self._paused.is_set():
+            return TICK
+        return min(TICK, max(wait, timedelta(milliseconds=20)))
+
+    def _work(self, claim: Claim) -> None:
+        with structlog.contextvars.bound_contextvars(
+            document=claim.document.id, org=claim.document.org_id
+        ):
+            try:
+                self._settle_surely(claim)
+            finally:
+                with self._held_lock:
+                    self._held.pop(_key(claim), None)
+                self._wake.set()
+
+    def _settle_surely(self, claim: Claim) -> None:
+        """Settle, and while the database is away, wait for it rather than forget the outcome."""
+        outcome = attempt(self._app, claim, process)
+        while True:
+            try:
+                settle(self._app, claim, outcome)
+            except Unavailable:
+                if self._stop.wait(1):
+                    return
+            else:
+                break
+        if isinstance(outcome, Unavailable):
+            self._rest(outcome)
+
+    def _rest(self, error: Unavailable) -> None:
+        """Pause the queue of this process; whatever is down, the next document needs it, too."""
+        if self._paused.is_set():
+            return
+        self._paused.set()
+        LOG.warning("queue paused", reason=str(error))
+        self._stop.wait((error.after or PAUSE).total_seconds())
+        self._paused.clear()
+        LOG.info("queue resumed")
+
+    def _listen(self) -> None:
+        while not self._stop.is_set():
+            try:
+                listener = self._app.db.listen()
+            except Unavailable:
+                self._stop.wait(1)
+                continue
+            try:
+                self._wake.set()
+                while not self._stop.is_set():
+                    if listener.wait(timedelta(seconds=1)):
+                        self._wake.set()
+            except Unavailable:
+                self._stop.wait(1)
+            finally:
+                listener.close()
+
+    def _beat(self) -> None:
+        """Renew leases from a thread of its own: long OCR needs no long lease."""
+        while not self._stop.wait(self._app.config.lease_seconds / 3):
+            oldest = time.monotonic() - LONGEST_ATTEMPT.total_seconds()
+            with self._held_lock:
+                held = [claim for claim, since in self._held.values() if since > oldest]
+            if not held:
+                continue
+            try:
+                with self._app.db.begin() as tx:
+                    documents.renew(tx, held, lease=self._app.lease)
+            except Unavailable as error:
+                LOG.warning("leases not renewed", error=str(error))
+
+    def _let_go(self) -> None:
+        """Wait a while for what is in flight; give back the rest, for others to take at once."""
+        give_up = threading.Event()
+        timer = threading.Timer(GRACE.total_seconds(), give_up.set)
+        timer.start()
+        while self._held and not give_up.wait(0.05):
+            pass
+        timer.cancel()
+        with self._held_lock:
+            left = [claim for claim, _ in self._held.values()]
+        if left:
+            try:
+                with self._app.db.begin() as tx:
+                    documents.release(tx, left)
+            except Unavailable:
+                LOG.warning("leases run out by themselves", documents=len(left))
+            self._app.sandbox.close()
+
+
+def _key(claim: Claim) -> tuple[str, int]:
+    return claim.document.id, claim.number
+
+
+def drain(app: App) -> int:
+    """Work inline until nothing is due; returns how many claims were worked."""
+    worked = 0
+    while True:
+        with app.db.begin() as tx:
+            documents.bury(tx, max_attempts=app.config.max_attempts)
+            claims = documents.claim(
+                tx, lease=app.lease, limit=1, max_attempts=app.config.max_attempts
+            )
+        if not claims:
+            return worked
+        for claim in claims:
+            settle(app, claim, attempt(app, claim, process))
+            worked += 1
+
+
+Outcome = Changed | Exception
+
+
+def attempt(app: App, claim: Claim, work: Callable[[App, Claim], Changed]) -> Outcome:
+    """Do the work; what happened is data. The only broad `except` in the package."""
+    try:
+        return work(app, claim)
+    except Exception as error:  # noqa: BLE001 # a bug must not take the loop or the document down
+        return error
+
+
+def settle(app: App, claim: Claim, outcome: Outcome) -> None:
+    """Write down what became of an attempt.
+
+    outcome       | document                                  | counts as attempt
+    --------------|-------------------------------------------|------------------
+    Changed       | done (was written by `process` itself)    | yes
+    LeaseLost     | somebody else's, or deleted: nothing      | no
+    Unavailable   | queued again, the queue pauses            | no
+    Transient     | queued after back-off or as asked; failed | yes
+                  | when no attempt is left                   |
+    Permanent     | failed                                    | yes
+    anything else | a bug: like Transient, traceback logged   | yes
+    """
+    line = LOG.bind(kind=claim.document.kind, attempt=claim.document.attempts)
+    match outcome:
+        case Changed():
+            line.info(
+                "document",
+                outcome="done",
+                chunks=outcome.chunks,
+                embedded=outcome.embedded,
+                reused=outcome.reused,
+                removed=outcome.removed,
+            )
+            return
+        case LeaseLost():
+            line.info("document", outcome="lease lost")
+            return
+        case Permanent():
+            failure, after, free = Failure(outcome.code, str(outcome)), None, False
+        case Unavailable():
+            failure, after, free = Failure(outcome.code, str(outcome)), outcome.after or PAUSE, True
+        case Transient():
+            failure, after, free = Failure(outcome.code, str(outcome)), _wait(claim, outcome), False
+        case _:
+            line.error("bug", traceback="".join(traceback.format_exception(outcome)))
+            told = str(outcome) if isinstance(outcome, RecollectError) else type(outcome).__name__
+            failure = Failure("internal_error", f"an error in Recollect itself: {told}")
+            after, free = backoff(claim.document.attempts), False
+    if not free and claim.document.attempts >= app.config.max_attempts:
+        after = None
+    try:
+        with app.db.begin() as tx:
+            if after is None:
+                documents.fail(tx, claim, failure)
+            else:
+                documents.retry(tx, claim, failure, after, free=free)
+    except LeaseLost:
+        line.info("document", outcome="lease lost")
+        return
+    line.info(
+        "document",
+        outcome="failed" if after is None else "again",
+        code=failure.code,
+        error=failure.message,
+    )
+
+
+def backoff(attempts: int) -> timedelta:
+    """2, 4, 8 … seconds, up to five minutes, with a quarter of jitter."""
+    seconds = min(2.0**attempts, LONGEST_BACKOFF.total_seconds())
+    return timedelta(seconds=seconds * random.uniform(0.75, 1.25))  # noqa: S311 # no secret
+
+
+def sweep_blobs(app: App) -> int:
+    """Remove bytes whose upload was cut off before its document existed; returns how many."""
+    removed = 0
+    keys = list(app.blobs.older_than(timedelta(days=1)))
+    for start in range(0, len(keys), 500):
+        some = keys[start : start + 500]
+        with app.db.begin() as tx:
+            known = documents.known_blobs(tx, some)
+        for key in some:
+            if key not in known:
+                app.blobs.delete(key)
+                removed += 1
+    return removed
+
+
+def _wait(claim: Claim, error: Transient) -> timedelta:
+    wish = min(error.after, LONGEST_WISH) if error.after else timedelta(0)
+    return max(wish, backoff(claim.document.attempts))

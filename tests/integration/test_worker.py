@@ -1,0 +1,678 @@
+"""The worker: what becomes of each outcome, and what happens when its surroundings misbehave."""
+
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, LiteralString
+
+import numpy as np
+import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from recollect import blobs, documents, orgs, worker
+from recollect.app import App
+from recollect.blobs import FolderBlobs
+from recollect.db import Database
+from recollect.documents import DocumentChange, NewDocument
+from recollect.errors import LeaseLost, Permanent, Transient, Unavailable
+from recollect.extract import Sandbox
+from recollect.model import (
+    Changed,
+    Claim,
+    Content,
+    Document,
+    DocumentId,
+    Status,
+    StoredBlob,
+    Tenant,
+)
+from recollect.process import process
+from recollect.worker import Worker, attempt, backoff, drain, settle
+from tests.conftest import eventually
+from tests.extract import samples
+from tests.fakes.embedder import WordEmbedder
+
+SECOND = timedelta(seconds=1)
+HOUR = timedelta(hours=1)
+Row = dict[str, Any]
+
+
+def story(*numbers: int) -> str:
+    """A paragraph of about 900 characters for each number."""
+    return "\n\n".join(
+        f"Part {n}. " + " ".join(f"word{n}x{i} tells more." for i in range(45)) for n in numbers
+    )
+
+
+def add(
+    app: App, tenant: Tenant, text: str, *, custom_id: str | None = None, tag: str = "notes"
+) -> DocumentId:
+    new = NewDocument(documents.text_content(text), [tag], custom_id=custom_id)
+    with app.db.begin() as tx:
+        return documents.add(tx, tenant, new, DocumentId(orgs.random_id())).id
+
+
+def upload(app: App, tenant: Tenant, data: bytes, name: str, *, custom_id: str) -> DocumentId:
+    key = blobs.new_key(tenant.id, data)
+    app.blobs.put(key, data)
+    content = Content("pdf", b"hash of " + data, blob=StoredBlob(key, name, None))
+    new = NewDocument(content, ["notes"], custom_id=custom_id)
+    with app.db.begin() as tx:
+        return documents.add(tx, tenant, new, DocumentId(orgs.random_id())).id
+
+
+def get(app: App, tenant: Tenant, id: str) -> Document:
+    with app.db.begin() as tx:
+        return documents.get(tx, tenant, id, with_text=True)
+
+
+def take(app: App) -> Claim:
+    with app.db.begin() as tx:
+        [claim] = documents.claim(
+            tx, lease=app.lease, limit=1, max_attempts=app.config.max_attempts
+        )
+    return claim
+
+
+def age(app: App, tenant: Tenant) -> None:
+    """Let back-offs and leases be over."""
+    with app.db.begin() as tx:
+        tx.execute(
+            "update documents set due_at = now() - interval '1 second'"
+            " where org_id = %s and due_at is not null",
+            (tenant.id,),
+        )
+
+
+def row(app: App, id: DocumentId) -> Row:
+    with app.db.begin() as tx:
+        found = tx.execute(
+            "select *, due_at <= now() as due, due_at - created_at as wait"
+            " from documents where id = %s",
+            (id,),
+        ).fetchone()
+    assert found is not None
+    return found
+
+
+def rows_of(app: App, tenant: Tenant, table: str) -> int:
+    queries: dict[str, LiteralString] = {
+        "entries": "select count(*) as n from entries join documents d on d.id = document_id"
+        " where org_id = %s",
+        "term_counts": "select count(*) as n from term_counts where org_id = %s",
+    }
+    with app.db.begin() as tx:
+        found = tx.execute(queries[table], (tenant.id,)).fetchone()
+    assert found is not None
+    return found["n"]
+
+
+def raising(error: Exception) -> Callable[[App, Claim], Changed]:
+    def work(_: App, __: Claim) -> Changed:
+        raise error
+
+    return work
+
+
+def settled(app: App, error: Exception) -> None:
+    """One attempt at what is due, which ends so."""
+    claim = take(app)
+    settle(app, claim, attempt(app, claim, raising(error)))
+
+
+# --- settle's table, row by row ----------------------------------------------------------------
+
+
+def test_passing_trouble_puts_back_with_a_back_off(app: App, tenant: Tenant) -> None:
+    id = add(app, tenant, "hello")
+
+    settled(app, Transient("a reset", code="connection_reset"))
+
+    found = row(app, id)
+    assert (found["status"], found["stage"], found["attempts"]) == ("queued", None, 1)
+    assert (found["error_code"], found["error_message"]) == ("connection_reset", "a reset")
+    assert found["wait"] >= 1.5 * SECOND
+
+
+def test_passing_trouble_fails_once_no_attempt_is_left(app: App, tenant: Tenant) -> None:
+    id = add(app, tenant, "hello")
+
+    for n in range(app.config.max_attempts):
+        assert row(app, id)["status"] == "queued", n
+        age(app, tenant)
+        settled(app, Transient("the provider is tired"))
+
+    found = row(app, id)
+    assert (found["status"], found["due_at"]) == ("failed", None)
+    assert found["attempts"] == app.config.max_attempts
+    assert found["error_message"] == "the provider is tired"
+
+
+@pytest.mark.parametrize(("asked", "granted"), [(0.5 * HOUR, 0.5 * HOUR), (100 * HOUR, HOUR)])
+def test_a_wish_for_patience_is_granted_up_to_an_hour(
+    app: App, tenant: Tenant, asked: timedelta, granted: timedelta
+) -> None:
+    id = add(app, tenant, "hello")
+
+    settled(app, Transient("429", after=asked))
+
+    # `wait` counts from the creation, which lies a little before the settling.
+    assert granted <= row(app, id)["wait"] < granted + 0.25 * HOUR
+
+
+def test_what_all_need_being_down_costs_no_attempt(app: App, tenant: Tenant) -> None:
+    id = add(app, tenant, "hello")
+
+    for _ in range(app.config.max_attempts + 2):
+        age(app, tenant)
+        settled(app, Unavailable("the endpoint does not answer"))
+
+    found = row(app, id)
+    assert (found["status"], found["attempts"]) == ("queued", 0)
+    assert found["error_code"] == "dependency_down"
+    assert found["wait"] >= worker.PAUSE
+
+
+def test_what_will_never_work_fails_at_once(app: App, tenant: Tenant) -> None:
+    id = add(app, tenant, "hello")
+
+    settled(app, Permanent("report.pdf is encrypted", code="encrypted_file"))
+
+    found = get(app, tenant, id)
+    assert (found.status, found.due_at, found.attempts) == (Status.FAILED, None, 1)
+    assert found.failure is not None
+    assert (found.failure.code, found.failure.message) == (
+        "encrypted_file",
+        "report.pdf is encrypted",
+    )
+
+
+def test_a_bug_keeps_its_traceback_in_the_log_and_is_tried_again(app: App, tenant: Tenant) -> None:
+    id = add(app, tenant, "hello")
+
+    with structlog.testing.capture_logs() as lines:
+        settled(app, ZeroDivisionError("secret content"))
+
+    found = row(app, id)
+    assert (found["status"], found["attempts"], found["error_code"]) == (
+        "queued",
+        1,
+        "internal_error",
+    )
+    assert found["error_message"] == "an error in Recollect itself: ZeroDivisionError"
+    [bug] = [line for line in lines if line["event"] == "bug"]
+    assert "in work" in bug["traceback"]
+    assert bug["log_level"] == "error"
+
+
+def test_a_bug_that_stays_fails_the_document(app: App, tenant: Tenant) -> None:
+    id = add(app, tenant, "hello")
+
+    for _ in range(app.config.max_attempts):
+        age(app, tenant)
+        settled(app, ZeroDivisionError())
+
+    assert row(app, id)["status"] == "failed"
+
+
+def test_a_lost_lease_is_nothing_to_write_down(app: App, tenant: Tenant) -> None:
+    id = add(app, tenant, "hello")
+    claim = take(app)
+    before = row(app, id)
+
+    settle(app, claim, LeaseLost())
+
+    assert row(app, id) == before
+
+
+@pytest.mark.parametrize(
+    "error", [Transient("x"), Unavailable("x"), Permanent("x"), ZeroDivisionError("x")], ids=repr
+)
+def test_no_outcome_of_a_deleted_document_is_written_or_raised(
+    app: App, tenant: Tenant, error: Exception
+) -> None:
+    id = add(app, tenant, "hello")
+    claim = take(app)
+    with app.db.begin() as tx:
+        documents.delete(tx, tenant, [id])
+
+    settle(app, claim, attempt(app, claim, raising(error)))
+
+    with app.db.begin() as tx:
+        assert tx.execute("select 1 from documents where id = %s", (id,)).fetchone() is None
+
+
+def test_a_failure_of_old_content_does_not_fail_the_new(app: App, tenant: Tenant) -> None:
+    id = add(app, tenant, "unreadable", custom_id="a")
+    claim = take(app)
+    with app.db.begin() as tx:
+        documents.update(tx, tenant, id, DocumentChange(content=documents.text_content("readable")))
+
+    settle(app, claim, Permanent("not readable"))
+
+    found = row(app, id)
+    assert (found["status"], found["attempts"], found["due"]) == ("queued", 0, True)
+    drain(app)
+    assert get(app, tenant, id).text == "readable"
+
+
+@given(attempts=st.integers(1, 1000))
+def test_back_offs_grow_to_five_minutes_and_a_quarter(attempts: int) -> None:
+    wait = backoff(attempts)
+
+    assert min(2**attempts, 300) * 0.75 <= wait.total_seconds() <= 375
+
+
+# --- growing and repeated content --------------------------------------------------------------
+
+
+def test_a_conversation_that_grows_while_it_is_processed_ends_with_everything(
+    app: App, tenant: Tenant, embedder: WordEmbedder
+) -> None:
+    embedder.forget()
+    id = add(app, tenant, story(1, 2, 3), custom_id="chat")
+    claim = take(app)
+    add(app, tenant, story(1, 2, 3) + "\n\n" + story(4), custom_id="chat")
+    settle(app, claim, attempt(app, claim, process))
+    first = get(app, tenant, id)
+    assert (first.text, first.indexed_revision, first.status) == (
+        story(1, 2, 3),
+        1,
+        Status.QUEUED,
+    )
+    before = set(embedder.texts)
+    embedder.forget()
+    drain(app)
+
+    found = get(app, tenant, id)
+    assert (found.status, found.text, found.indexed_revision) == (
+        Status.DONE,
+        story(1, 2, 3, 4),
+        2,
+    )
+    assert embedder.texts
+    assert not before & set(embedder.texts)
+    assert found.changed is not None
+    assert found.changed.embedded == len(embedder.texts) < found.changed.chunks
+
+
+def test_the_same_content_again_embeds_nothing(
+    app: App, tenant: Tenant, embedder: WordEmbedder
+) -> None:
+    id = add(app, tenant, story(1, 2), custom_id="same")
+    drain(app)
+    embedder.forget()
+
+    assert add(app, tenant, story(1, 2), custom_id="same") == id
+    assert drain(app) == 0
+    assert embedder.texts == []
+
+
+def test_working_a_document_once_more_embeds_nothing(
+    app: App, tenant: Tenant, embedder: WordEmbedder
+) -> None:
+    id = add(app, tenant, story(1, 2))
+    drain(app)
+    embedder.forget()
+    with app.db.begin() as tx:
+        documents.reprocess(tx, tenant, ids=[id])
+
+    assert drain(app) == 1
+    assert embedder.texts == []
+    changed = get(app, tenant, id).changed
+    assert changed is not None
+    assert (changed.embedded, changed.reused, changed.removed) == (0, changed.chunks, 0)
+
+
+def test_content_replaced_during_processing_keeps_its_own_kind(app: App, tenant: Tenant) -> None:
+    id = upload(app, tenant, samples.pdf("Pears cost 3."), "prices.pdf", custom_id="prices")
+    claim = take(app)
+    with app.db.begin() as tx:
+        text = documents.text_content("no file any more")
+        documents.update(tx, tenant, id, DocumentChange(content=text))
+    settle(app, claim, attempt(app, claim, process))
+    drain(app)
+
+    found = get(app, tenant, id)
+    assert (found.kind, found.text) == ("text", "no file any more")
+
+
+# --- crashes -----------------------------------------------------------------------------------
+
+
+def test_a_fresh_worker_takes_over_where_the_lease_ran_out(app: App, tenant: Tenant) -> None:
+    id = add(app, tenant, "hello")
+    lost = take(app)
+    assert drain(app) == 0
+    age(app, tenant)
+
+    assert drain(app) == 1
+
+    assert get(app, tenant, id).status is Status.DONE
+    assert isinstance(attempt(app, lost, process), LeaseLost)
+
+
+def test_a_killed_worker_s_embeddings_are_used_by_the_next(
+    app: App, tenant: Tenant, embedder: WordEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.process.BATCH", 2)
+    id = add(app, tenant, story(*range(12)))
+    claim = take(app)
+    dying = replace(app, embedder=DyingEmbedder(after=3))
+    with pytest.raises(Killed):
+        process(dying, claim)
+    age(app, tenant)
+    embedder.forget()
+
+    drain(app)
+
+    changed = get(app, tenant, id).changed
+    assert changed is not None
+    assert (changed.reused, changed.embedded) == (6, changed.chunks - 6)
+    assert len(embedder.texts) == changed.embedded
+
+
+def test_a_document_that_kills_its_worker_each_time_is_buried(
+    app: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.process.BATCH", 2)
+    id = add(app, tenant, story(*range(12)))
+    for _ in range(app.config.max_attempts):
+        age(app, tenant)
+        with pytest.raises(Killed):
+            process(replace(app, embedder=DyingEmbedder(after=1)), take(app))
+    age(app, tenant)
+    assert rows_of(app, tenant, "entries") > 0
+
+    assert drain(app) == 0
+
+    found = get(app, tenant, id)
+    assert (found.status, found.due_at) == (Status.FAILED, None)
+    assert found.failure is not None
+    assert found.failure.code == "worker_died"
+    assert rows_of(app, tenant, "entries") == 0
+    assert rows_of(app, tenant, "term_counts") == 0
+
+
+def test_a_claim_takes_no_more_than_asked_however_small_the_planner_believes_the_table(
+    app: App, tenant: Tenant
+) -> None:
+    add(app, tenant, "the only one")
+    with app.db.begin() as tx:
+        tx.execute("analyze documents")
+    for n in range(6):
+        add(app, tenant, f"note {n}")
+
+    assert take(app).document.status is Status.PROCESSING
+
+
+# --- the loop, in threads ----------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """The process is gone: nobody settles."""
+
+
+class DyingEmbedder(WordEmbedder):
+    """Takes the process down at a batch."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self._left = after
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+        if self._left == 0:
+            raise Killed
+        self._left -= 1
+        return super().embed(texts, query=query)
+
+
+class GatedEmbedder(WordEmbedder):
+    """Embeds when the gate is open; says when somebody waits before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.asked = threading.Event()
+        self._passes = threading.Semaphore(0)
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+        self.asked.set()
+        while not (self.gate.wait(0.02) or self._passes.acquire(blocking=False)):
+            pass
+        return super().embed(texts, query=query)
+
+    def once(self) -> None:
+        """Let one pass."""
+        self._passes.release()
+
+
+class AwayAtFirst(FolderBlobs):
+    """A store that does not answer the first times."""
+
+    asked = 0
+
+    def older_than(self, age: timedelta) -> Iterator[str]:
+        self.asked += 1
+        if self.asked <= 3:
+            raise Unavailable("the blob bucket does not answer")
+        return super().older_than(age)
+
+
+class MoodyEmbedder(WordEmbedder):
+    """Like one that is down for a moment only, and says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused = 0
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+        if self.down:
+            self.refused += 1
+            raise Unavailable("overloaded", after=timedelta(milliseconds=20))
+        return super().embed(texts, query=query)
+
+
+@pytest.fixture
+def own(app: App) -> Generator[App]:
+    """An App with a sandbox of its own, since a stopping worker may close it."""
+    with Sandbox(workers=2) as sandbox:
+        config = app.config.model_copy(update={"workers": 2})
+        yield replace(app, sandbox=sandbox, config=config)
+
+
+@contextmanager
+def running(app: App) -> Generator[Worker]:
+    made = Worker(app)
+    thread = threading.Thread(target=made.run)
+    thread.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def all_done(app: App, tenant: Tenant) -> Callable[[], bool]:
+    def holds() -> bool:
+        with app.db.begin() as tx:
+            found = documents.counts(tx, tenant)
+        return sum(found.values()) == found[Status.DONE]
+
+    return holds
+
+
+def test_two_workers_do_each_document_once(own: App, tenant: Tenant) -> None:
+    ids = [add(own, tenant, f"note number {n}") for n in range(60)]
+    with running(own), running(own):
+        eventually(all_done(own, tenant))
+
+    assert {row(own, id)["claims"] for id in ids} == {1}
+
+
+def test_a_waiting_worker_is_woken_by_new_content(
+    own: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "TICK", HOUR)
+    with running(own):
+        eventually(lambda: listeners(own.db))
+        add(own, tenant, "hello")
+
+        eventually(all_done(own, tenant))
+
+
+def test_the_heartbeat_keeps_a_slow_document_from_others(own: App, tenant: Tenant) -> None:
+    gated = GatedEmbedder()
+    lease = own.config.model_copy(update={"lease_seconds": 0.6})
+    id = add(own, tenant, "slow to embed")
+    with running(replace(own, embedder=gated, config=lease)):
+        assert gated.asked.wait(30)
+        until = row(own, id)["due_at"]
+        beats = {until}
+
+        def beaten() -> bool:
+            beats.add(row(own, id)["due_at"])
+            return len(beats) > 4  # each is a fifth of a second: longer than the lease
+
+        eventually(beaten)
+        assert drain(own) == 0
+        gated.gate.set()
+        eventually(all_done(own, tenant))
+
+    assert row(own, id)["claims"] == 1
+
+
+def test_an_endpoint_that_is_down_fails_nothing(own: App, tenant: Tenant) -> None:
+    moody = MoodyEmbedder()
+    moody.down = True
+    ids = [add(own, tenant, f"note {n}") for n in range(5)]
+    with running(replace(own, embedder=moody)):
+        eventually(lambda: moody.refused > 3 * own.config.max_attempts)
+        with own.db.begin() as tx:
+            found = documents.counts(tx, tenant)
+        assert found[Status.FAILED] == found[Status.DONE] == 0
+        moody.down = False
+        eventually(all_done(own, tenant))
+
+    assert {row(own, id)["attempts"] for id in ids} == {1}
+    assert {row(own, id)["error_code"] for id in ids} == {None}
+
+
+def test_documents_wait_inline_while_the_endpoint_is_down(
+    app: App, tenant: Tenant, embedder: WordEmbedder
+) -> None:
+    ids = [add(app, tenant, f"note {n}") for n in range(3)]
+    embedder.down = True
+    try:
+        assert drain(app) == 3
+    finally:
+        embedder.down = False
+    assert {row(app, id)["attempts"] for id in ids} == {0}
+    age(app, tenant)
+
+    assert drain(app) == 3
+    assert {get(app, tenant, id).status for id in ids} == {Status.DONE}
+
+
+def test_a_stopping_worker_finishes_what_it_holds(own: App, tenant: Tenant) -> None:
+    gated = GatedEmbedder()
+    id = add(own, tenant, "hello")
+    with running(replace(own, embedder=gated)) as stopping:
+        assert gated.asked.wait(30)
+        stopping.stop()
+        gated.gate.set()
+
+    assert row(own, id)["status"] == "done"
+
+
+def test_a_stopping_worker_gives_back_what_it_cannot_finish(
+    own: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "GRACE", timedelta(milliseconds=50))
+    gated = GatedEmbedder()
+    id = add(own, tenant, "hello")
+    with running(replace(own, embedder=gated)) as stopping:
+        assert gated.asked.wait(30)
+        stopping.stop()
+        given_back = eventually(lambda: (found := row(own, id))["status"] == "queued" and found)
+        assert (given_back["due"], given_back["attempts"]) == (True, 0)
+        assert drain(own) == 1
+        gated.gate.set()
+
+    found = row(own, id)
+    assert (found["status"], found["claims"]) == ("done", 2)
+
+
+def test_a_worker_outlives_its_database_connections(
+    own: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "PAUSE", timedelta(milliseconds=50))
+    gated = GatedEmbedder()
+    ids = [add(own, tenant, f"note {n}") for n in range(8)]
+    with running(replace(own, embedder=gated)):
+        assert gated.asked.wait(30)
+        cut_connections(own.db)
+        gated.gate.set()
+        eventually(all_done(own, tenant))
+
+    assert {row(own, id)["attempts"] for id in ids} == {1}
+
+
+def test_a_worker_waits_for_a_blob_store_that_is_away_at_its_start(
+    own: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "TICK", timedelta(milliseconds=20))
+    away = AwayAtFirst(Path(own.config.data_dir) / "blobs")
+    with running(replace(own, blobs=away)):
+        add(own, tenant, "hello")
+        eventually(all_done(own, tenant))
+        eventually(lambda: away.asked > 3)
+
+
+def test_a_lease_that_ran_out_under_a_worker_is_held_anew_by_it(own: App, tenant: Tenant) -> None:
+    """The database was away for longer than a lease: the second claim is the one that is renewed."""
+    gated = GatedEmbedder()
+    lease = own.config.model_copy(update={"lease_seconds": 0.6})
+    id = add(own, tenant, "slow to embed")
+    with running(replace(own, embedder=gated, config=lease)):
+        assert gated.asked.wait(30)
+        with own.db.begin() as tx:
+            documents.release(tx, [Claim(get(own, tenant, id), 1, documents.text_content(""))])
+        eventually(lambda: row(own, id)["claims"] == 2)
+        gated.once()
+        until = {row(own, id)["due_at"]}
+
+        def renewed() -> bool:
+            until.add(row(own, id)["due_at"])
+            return len(until) > 4
+
+        eventually(renewed)
+        gated.gate.set()
+        eventually(all_done(own, tenant))
+
+    assert row(own, id)["claims"] == 2
+
+
+def listeners(db: Database) -> int:
+    with db.begin() as tx:
+        found = tx.execute(
+            "select count(*) as n from pg_stat_activity"
+            " where datname = current_database() and query = 'listen recollect_due'"
+        ).fetchone()
+    assert found is not None
+    return found["n"]
+
+
+def cut_connections(db: Database) -> None:
+    with db.begin() as tx:
+        tx.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where datname = current_database() and pid <> pg_backend_pid()"
+        )
