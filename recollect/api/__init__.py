@@ -1,0 +1,56 @@
+"""The HTTP API: translation between the wire and the nouns, and nothing else."""
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from recollect import __version__
+from recollect.api import (
+    conversations,
+    documents,
+    errors,
+    events,
+    files,
+    health,
+    keys,
+    search,
+    settings,
+    tags,
+)
+from recollect.api.edge import Edge
+from recollect.api.openapi import document_errors
+from recollect.app import App
+from recollect.errors import RequestError, Unavailable
+from recollect.orgs import Limit
+
+
+def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
+    """The ASGI application on an opened `App`, which the caller closes.
+
+    `limit` is that of every key which has none of its own; None: no limit.
+    """
+    api = FastAPI(
+        title="Recollect",
+        version=__version__,
+        summary="Self-hosted knowledge ingestion and search.",
+        description="Send the key as `Authorization: Bearer KEY`. Every error has the body"
+        " `{error, details?, issues?}`. Container tags in a query may end in `:*`, which means"
+        " any tag that begins so. `/v3/memories…` is an older name of `/v3/documents…`.",
+        openapi_url="/v3/openapi",
+        docs_url="/docs",
+        redoc_url=None,
+        root_path_in_servers=False,
+        redirect_slashes=False,  # behind a proxy the redirect would name the wrong address
+    )
+    api.state.app = app
+    api.state.events = events.Events(app.db.url)
+    # Events first: their path looks like that of a document.
+    for module in (events, documents, files, conversations, search, tags, settings, keys, health):
+        api.include_router(module.router)
+    api.add_exception_handler(RequestError, errors.request_error)
+    api.add_exception_handler(RequestValidationError, errors.invalid)
+    api.add_exception_handler(HTTPException, errors.http_error)
+    api.add_exception_handler(Unavailable, errors.unavailable)
+    api.add_middleware(Edge, app=app, limit=limit)
+    document_errors(api, app.config.public_url)
+    return api

@@ -1,0 +1,114 @@
+"""POST /v4/conversations: the turns of a conversation become one document that grows.
+
+A turn is a paragraph that begins with its role; its further lines are indented, so that the text
+can be taken apart into the same turns again, whatever somebody says in them.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter
+
+from recollect import documents, tags
+from recollect.api.deps import CurrentApp, Writer, effective_tags
+from recollect.api.documents import flat
+from recollect.api.schemas import Conversation, ConversationWritten, Message, public_status
+from recollect.documents import NewDocument
+from recollect.model import DocumentId
+from recollect.orgs import random_id
+
+router = APIRouter(tags=["conversations"])
+_BLANK_LINES = re.compile(r"\n{3,}")
+_NEXT_TURN = re.compile(r"\n\n(?! )")
+
+
+@router.post("/v4/conversations", summary="Add to a conversation", operation_id="addConversation")
+def add(body: Conversation, tenant: Writer, app: CurrentApp) -> ConversationWritten:
+    """Send the whole conversation each time, or only what is new; turns are not doubled.
+
+    A conversation that begins like the stored one but goes on differently replaces it. Turns that
+    repeat the last stored ones word for word were sent twice; but a single one, when nothing
+    happened to the conversation for ten seconds, was said again.
+    """
+    turns = [turn(message) for message in body.messages]
+    named = effective_tags(tenant, body.container_tag, body.container_tags, default=False)
+    new = NewDocument(
+        content=documents.text_content("\n\n".join(turns)),
+        tags=named or effective_tags(tenant, None, None, default=True),
+        tagged=bool(named),
+        custom_id=body.conversation_id,
+        metadata=flat(app, body.metadata),
+        join=partial(join, turns=turns),
+    )
+    with app.db.begin() as tx:
+        document = documents.add(tx, tenant, new, DocumentId(random_id()))
+        tags.ensure(tx, tenant.id, named or document.container_tags, body.entity_context)
+    return ConversationWritten(
+        id=document.id,
+        conversation_id=body.conversation_id,
+        status=public_status(document, app.config.status_words),
+    )
+
+
+def turn(message: Message) -> str:
+    """A message as people read it."""
+    who = f"{message.role} {message.name}" if message.name else message.role
+    said = [_part(part) for part in _parts(message.content)]
+    said += [_call(call) for call in message.tool_calls or ()]
+    text = "\n".join(line for line in said if line).strip() or "(nothing)"
+    lines = ["  " + line.rstrip() if line.strip() else "" for line in text.splitlines()]
+    return f"{who}: " + _BLANK_LINES.sub("\n\n", "\n".join(lines).lstrip())
+
+
+def join(old: str, new: str, recent: bool, *, turns: Sequence[str]) -> str:
+    """The stored turns and those that came, without the ones that both have.
+
+    `recent`: the stored ones came a moment ago, so a turn like the last is a client's retry.
+    """
+    stored = _NEXT_TURN.split(old)
+    shared = min(len(stored), len(turns))
+    if list(turns[: len(stored)]) == stored or (turns[0] == stored[0] and len(turns) > 1):
+        return old if list(turns) == stored[: len(turns)] else new
+    if len(turns) == 1 and not recent:
+        return f"{old}\n\n{turns[0]}"
+    known = next((n for n in range(shared, 0, -1) if stored[-n:] == list(turns[:n])), 0)
+    return "\n\n".join([*stored, *turns[known:]])
+
+
+def _parts(content: str | Sequence[Any] | None) -> Sequence[Any]:
+    return [content] if isinstance(content, str) else content or ()
+
+
+def _part(part: Any) -> str:
+    """A piece of a message: its text, or in brackets what it is."""
+    match part:
+        case str() as text:
+            return text
+        case {"text": str() as text}:
+            return text
+        case {"image_url": {"url": str() as url}} | {"imageUrl": {"url": str() as url}}:
+            return f"[image {_shown(url)}]"
+        case {"url": str() as url} | {"image_url": str() as url}:
+            return f"[{part.get('type', 'link')} {_shown(url)}]"
+        case {"type": str() as kind}:
+            return f"[{kind}]"
+        case _:
+            return f"[{json.dumps(part, ensure_ascii=False)}]"
+
+
+def _shown(url: str) -> str:
+    """Pictures that stand in the address itself are no text."""
+    return "inline" if url.startswith("data:") else url
+
+
+def _call(call: Any) -> str:
+    match call:
+        case {"function": {"name": str() as name, "arguments": str() as arguments}}:
+            return f"[calls {name}({arguments})]"
+        case {"function": {"name": str() as name}} | {"name": str() as name}:
+            return f"[calls {name}]"
+        case _:
+            return "[calls a tool]"

@@ -1,0 +1,98 @@
+"""What endpoints ask for: the App, the key, and the tenant behind it."""
+
+from collections.abc import Sequence
+from typing import Annotated
+from urllib.parse import unquote
+
+from fastapi import Depends, Path, Request, Security
+from fastapi.security import HTTPBearer
+from pydantic import AfterValidator
+
+from recollect import tags
+from recollect.api.schemas import text
+from recollect.app import App
+from recollect.errors import PermissionDeniedError
+from recollect.model import Key, Scope, Tenant
+
+_RANK = {Scope.READ: 0, Scope.WRITE: 1, Scope.ADMIN: 2}
+# The edge has checked the key; this tells the OpenAPI document that there is one.
+bearer = HTTPBearer(auto_error=False, scheme_name="bearer", description="An API key.")
+
+
+def current_app(request: Request) -> App:
+    return request.app.state.app
+
+
+def current_key(request: Request, _: Annotated[object, Security(bearer)]) -> Key:
+    return request.scope["state"]["key"]
+
+
+CurrentApp = Annotated[App, Depends(current_app)]
+CurrentKey = Annotated[Key, Depends(current_key)]
+
+
+def reader(key: CurrentKey) -> Tenant:
+    return Tenant(key.org.id, key.tags)
+
+
+def writer(key: CurrentKey) -> Tenant:
+    return _allowed(key, Scope.WRITE)
+
+
+def admin(key: CurrentKey) -> Tenant:
+    return _unlimited(key, _allowed(key, Scope.ADMIN))
+
+
+def whole(key: CurrentKey) -> Tenant:
+    return _unlimited(key, reader(key))
+
+
+Reader = Annotated[Tenant, Depends(reader)]
+Whole = Annotated[Tenant, Depends(whole)]
+Writer = Annotated[Tenant, Depends(writer)]
+Admin = Annotated[Tenant, Depends(admin)]
+PathId = Annotated[
+    str,
+    AfterValidator(lambda id: text(unquote(id))),
+    Path(description="Id or customId, percent-encoded."),
+]
+
+
+def effective_tags(
+    tenant: Tenant,
+    one: str | None,
+    several: Sequence[str] | None,
+    *,
+    default: bool,
+    prefixes: bool = False,
+) -> list[str]:
+    """The container tags of a request: `containerTag` first, then `containerTags`.
+
+    `default`: when none is named, the tag that a write goes to. `prefixes`: a read may ask for
+    `team:*`, any tag that begins with `team:`. Raises BadRequestError for a name
+    that is no tag, PermissionDeniedError for one that the key may not touch.
+    """
+    named = tags.check([*([one] if one is not None else []), *(several or ())], prefixes=prefixes)
+    if tenant.tags is not None:
+        foreign = [name for name in named if name not in tenant.tags]
+        if foreign:
+            raise PermissionDeniedError(
+                "Forbidden", f"containerTag: this key may not use {foreign[0]!r}"
+            )
+    if named or not default:
+        return named
+    return [tenant.tags[0]] if tenant.tags else [tags.DEFAULT]
+
+
+def _unlimited(key: Key, tenant: Tenant) -> Tenant:
+    if key.tags is not None:
+        raise PermissionDeniedError("Forbidden", "this key is limited to container tags")
+    return tenant
+
+
+def _allowed(key: Key, scope: Scope) -> Tenant:
+    if _RANK[key.scope] < _RANK[scope]:
+        raise PermissionDeniedError(
+            "Forbidden", f"this key has the scope {key.scope}, which does not allow it"
+        )
+    return Tenant(key.org.id, key.tags)

@@ -1,0 +1,432 @@
+"""Documents: add, upload, batch, get, list, update, delete."""
+
+import asyncio
+import hashlib
+import re
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal, TypeVar, cast
+
+from fastapi import APIRouter, File, Form, Query, Response, UploadFile
+from fastapi.concurrency import run_in_threadpool
+from pydantic import TypeAdapter, ValidationError
+
+from recollect import blobs, documents, extract, orgs, tags
+from recollect.api.deps import CurrentApp, PathId, Reader, Writer, effective_tags
+from recollect.api.schemas import (
+    AddDocument,
+    BatchAdd,
+    BatchItem,
+    BatchOut,
+    BulkDelete,
+    BulkDeleted,
+    ChunksOut,
+    Counts,
+    DeleteError,
+    DocumentList,
+    DocumentOut,
+    Labels,
+    ListDocuments,
+    ListedDocument,
+    Pagination,
+    ProcessingDocument,
+    ProcessingOut,
+    Retried,
+    RetryDocuments,
+    UpdateDocument,
+    UploadLabels,
+    Written,
+    public_status,
+    text,
+)
+from recollect.app import App
+from recollect.db.filters import parse as parse_filter
+from recollect.documents import DocumentChange, DocumentQuery, NewDocument
+from recollect.errors import BadRequestError, Issue, RequestError
+from recollect.fetch import parse_url
+from recollect.model import Content, Document, DocumentId, Metadata, Status, StoredBlob, Tenant
+
+router = APIRouter(tags=["documents"])
+_URL = re.compile(r"\s*https?://\S+\s*", re.IGNORECASE)
+STALE = timedelta(hours=4)
+"""Unfinished documents that nothing happened to for so long are shown as stuck."""
+SHORTEST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
+"""Seconds between two looks at a document that somebody waits for."""
+_TAGS = TypeAdapter(list[str])
+LabelsT = TypeVar("LabelsT", bound=Labels)
+_STATUSES: Mapping[str, Status] = {
+    **{status.value: status for status in Status},
+    "extracting": Status.PROCESSING,
+    "chunking": Status.PROCESSING,
+    "embedding": Status.PROCESSING,
+    "indexing": Status.PROCESSING,
+}
+
+
+@router.post("/v3/documents", summary="Add a document", operation_id="addDocument")
+def add(body: AddDocument, tenant: Writer, app: CurrentApp) -> Written:
+    """Text, a conversation, Markdown, HTML, or a URL. Known customId: updates that document."""
+    return _written(app, _add(app, tenant, body, given_content(body.content)))
+
+
+@router.post("/v3/documents/batch", summary="Add many documents", operation_id="addDocuments")
+def add_batch(body: BatchAdd, tenant: Writer, app: CurrentApp) -> BatchOut:
+    """Each on its own: a bad one is reported in its place and the others go on."""
+    results = [_batch_item(app, tenant, body, item) for item in body.documents]
+    failed = sum(result.status == "error" for result in results)
+    return BatchOut(results=results, success=len(results) - failed, failed=failed)
+
+
+@router.post("/v3/documents/file", summary="Upload a file", operation_id="uploadFile")
+def upload(
+    tenant: Writer,
+    app: CurrentApp,
+    file: Annotated[UploadFile, File(description="At most 50 MB.")],
+    container_tags: Annotated[str | None, Form(alias="containerTags")] = None,
+    container_tag: Annotated[str | None, Form(alias="containerTag")] = None,
+    custom_id: Annotated[str | None, Form(alias="customId")] = None,
+    metadata: Annotated[str | None, Form(description="JSON text.")] = None,
+    entity_context: Annotated[str | None, Form(alias="entityContext")] = None,
+    file_type: Annotated[str | None, Form(alias="fileType")] = None,
+    mime_type: Annotated[str | None, Form(alias="mimeType")] = None,
+    filepath: Annotated[str | None, Form()] = None,
+    document_date: Annotated[str | None, Form(alias="documentDate")] = None,
+    task_type: Annotated[str | None, Form(alias="taskType")] = None,
+    dreaming: Annotated[str | None, Form()] = None,
+) -> Written:
+    """The kind is found by the bytes, then the name, then `mimeType`; `fileType` forces it."""
+    labels = _labels(
+        UploadLabels,
+        customId=custom_id,
+        containerTag=container_tag,
+        containerTags=_tag_list(container_tags),
+        metadata=metadata,
+        entityContext=entity_context,
+        filepath=filepath,
+        documentDate=document_date,
+        taskType=task_type,
+        dreaming=dreaming,
+        fileType=file_type,
+        mimeType=mime_type,
+    )
+    effective_tags(tenant, labels.container_tag, labels.container_tags, default=True)
+    limit = app.config.max_file_mb * 1024 * 1024
+    data = file.file.read(limit + 1)
+    if len(data) > limit:
+        raise BadRequestError(f"file: at most {app.config.max_file_mb} MB ({limit:,} bytes)")
+    if not data:
+        raise BadRequestError("file: is empty")
+    name = extract.safe_name(file.filename)
+    mime = labels.mime_type or text(file.content_type or "")[:255] or None
+    kind = extract.detect(data[: extract.HEAD], name=name, mime=mime, forced=labels.file_type)
+    if kind is None:
+        raise BadRequestError(f"file: this kind is not supported; {extract.supported()}")
+    key = blobs.new_key(tenant.id, data)
+    app.blobs.put(key, data)
+    content = Content(
+        kind=kind.kind,
+        hash=hashlib.sha256(data).digest(),
+        blob=StoredBlob(key, name, mime),
+        forced=labels.file_type,
+    )
+    try:
+        return _written(app, _add(app, tenant, labels, content, title=name, source="upload"))
+    except RequestError:
+        app.blobs.delete(key)
+        raise
+
+
+@router.post("/v3/documents/list", summary="List documents", operation_id="listDocuments")
+def find(tenant: Reader, app: CurrentApp, body: ListDocuments | None = None) -> DocumentList:
+    body = body or ListDocuments()
+    query = DocumentQuery(
+        tags=effective_tags(
+            tenant, body.container_tag, body.container_tags, default=False, prefixes=True
+        ),
+        filter=None if body.filters is None else parse_filter(body.filters),
+        filepath=body.filepath,
+        statuses=_statuses(body.status),
+        sort="updated_at" if body.sort == "updatedAt" else "created_at",
+        descending=body.order == "desc",
+        limit=body.limit,
+        page=body.page,
+        with_text=body.include_content,
+    )
+    with app.db.begin() as tx:
+        page = documents.find(tx, tenant, query)
+    words = app.config.status_words
+    return DocumentList(
+        memories=[ListedDocument.of(document, words) for document in page.items],
+        pagination=Pagination.of(page),
+    )
+
+
+@router.get("/v3/documents/processing", summary="What is in work", operation_id="listProcessing")
+def processing(
+    tenant: Reader,
+    app: CurrentApp,
+    container_tags: Annotated[
+        str | None, Query(alias="containerTags", description="Separated by commas.")
+    ] = None,
+    view: Annotated[
+        Literal["active", "pending", "all"],
+        Query(
+            description="active: unfinished and touched within 4 hours; pending: all unfinished;"
+            " all: also the failed, in pages."
+        ),
+    ] = "active",
+    page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
+    limit: Annotated[int, Query(ge=1, le=1100)] = 100,
+) -> ProcessingOut:
+    """Documents that are not done, those that changed last first."""
+    unfinished = (Status.QUEUED, Status.PROCESSING)
+    query = DocumentQuery(
+        tags=effective_tags(
+            tenant,
+            None,
+            [name for name in (container_tags or "").split(",") if name],
+            default=False,
+            prefixes=True,
+        ),
+        statuses=(*unfinished, Status.FAILED) if view == "all" else unfinished,
+        touched_within=STALE if view == "active" else None,
+        sort="updated_at",
+        limit=limit,
+        page=page,
+    )
+    with app.db.begin() as tx:
+        found = documents.find(tx, tenant, query)
+    stale_before = datetime.now(UTC) - STALE
+    return ProcessingOut(
+        documents=[
+            ProcessingDocument.of(document, app.config.status_words, stale_before=stale_before)
+            for document in found.items
+        ],
+        total_count=found.total,
+        pagination=Pagination.of(found) if view == "all" else None,
+    )
+
+
+@router.get("/v3/documents/counts", summary="Count documents", operation_id="countDocuments")
+def count(tenant: Reader, app: CurrentApp) -> Counts:
+    """How many documents are in each status."""
+    with app.db.begin() as tx:
+        found = documents.counts(tx, tenant)
+    return Counts.model_validate({status.value: n for status, n in found.items()})
+
+
+@router.post("/v3/documents/retry", summary="Process again", operation_id="retryDocuments")
+def retry(body: RetryDocuments, tenant: Writer, app: CurrentApp) -> Retried:
+    """The documents named by `ids`, or with `failed: true` all that failed."""
+    if not body.ids and not body.failed:
+        raise BadRequestError("name ids, or set failed to true")
+    with app.db.begin() as tx:
+        queued = documents.reprocess(tx, tenant, ids=body.ids or (), failed=body.failed)
+    return Retried(ids=list(queued))
+
+
+@router.delete(
+    "/v3/documents/bulk", summary="Delete many documents", operation_id="deleteDocuments"
+)
+def delete_bulk(body: BulkDelete, tenant: Writer, app: CurrentApp) -> BulkDeleted:
+    """By `ids`, or everything in any of `containerTags`. Permanent."""
+    if not body.ids and not body.container_tags and not body.filepath:
+        raise BadRequestError("name ids (1 to 100), containerTags, or a filepath")
+    if body.ids:
+        with app.db.begin() as tx:
+            removed, refused = documents.delete_named(tx, tenant, body.ids)
+        problems = [DeleteError(id=id, error=error.message) for id, error in refused.items()]
+        return BulkDeleted(
+            success=not problems, deleted_count=len(removed), errors=problems or None
+        )
+    named = effective_tags(tenant, None, body.container_tags, default=False)
+    with app.db.begin() as tx:
+        gone = documents.delete_where(tx, tenant, tags=named, filepath=body.filepath)
+    return BulkDeleted(success=True, deleted_count=len(gone), container_tags=named or None)
+
+
+@router.get("/v3/documents/{id}", summary="Get a document", operation_id="getDocument")
+async def get(
+    id: PathId,
+    tenant: Reader,
+    app: CurrentApp,
+    wait: Annotated[
+        float, Query(ge=0, le=60, description="Seconds to wait for `done` or `failed`.")
+    ] = 0,
+) -> DocumentOut:
+    """As it is now, or with `wait` once it is finished, whichever comes first."""
+    # The one endpoint that waits: between two looks it holds neither a thread nor a connection.
+    deadline = time.monotonic() + wait
+    pause = SHORTEST_PAUSE
+    while True:
+        document = await run_in_threadpool(_read, app, tenant, id)
+        rest = deadline - time.monotonic()
+        if rest <= 0 or document.status in (Status.DONE, Status.FAILED):
+            return DocumentOut.of(document, app.config.status_words)
+        await asyncio.sleep(min(pause, rest))
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+@router.get("/v3/documents/{id}/chunks", summary="Get its chunks", operation_id="getChunks")
+def chunks(id: PathId, tenant: Reader, app: CurrentApp) -> ChunksOut:
+    """What searches find of the document, in order."""
+    with app.db.begin() as tx:
+        document = documents.get(tx, tenant, id)
+        found = documents.chunks(tx, tenant, document.id)
+    return ChunksOut.of(document, found)
+
+
+@router.patch("/v3/documents/{id}", summary="Update a document", operation_id="updateDocument")
+def update(id: PathId, body: UpdateDocument, tenant: Writer, app: CurrentApp) -> Written:
+    """New content replaces the old and is processed; metadata alone changes in place."""
+    named = effective_tags(tenant, body.container_tag, body.container_tags, default=False)
+    change = DocumentChange(
+        content=None if body.content is None else given_content(body.content),
+        custom_id=body.custom_id,
+        tags=named or None,
+        filepath=body.filepath,
+        metadata=flat(app, body.metadata),
+        document_date=body.document_date,
+        task_type=body.task_type,
+    )
+    with app.db.begin() as tx:
+        document = documents.update(tx, tenant, id, change)
+        if named or body.entity_context is not None:
+            tags.ensure(tx, tenant.id, document.container_tags, body.entity_context)
+    return _written(app, document)
+
+
+@router.delete(
+    "/v3/documents/{id}",
+    status_code=204,
+    response_class=Response,
+    summary="Delete a document",
+    operation_id="deleteDocument",
+)
+def delete(id: PathId, tenant: Writer, app: CurrentApp) -> Response:
+    """By id or customId. Permanent, in any state."""
+    with app.db.begin() as tx:
+        for refused in documents.delete(tx, tenant, [id]).values():
+            raise refused
+    return Response(status_code=204)
+
+
+def given_content(given: str) -> Content:
+    """A content that is one http(s) URL and nothing else is fetched; all else is text.
+
+    Raises BadRequestError for a URL that may not be fetched.
+    """
+    if _URL.fullmatch(given):
+        url = parse_url(given.strip())
+        digest = hashlib.sha256(url.encode()).digest()
+        return Content(kind="webpage", hash=digest, text=given.strip(), url=url)
+    return documents.text_content(given)
+
+
+def _add(
+    app: App,
+    tenant: Tenant,
+    labels: Labels,
+    content: Content,
+    *,
+    title: str | None = None,
+    source: str = "api",
+) -> Document:
+    named = effective_tags(tenant, labels.container_tag, labels.container_tags, default=False)
+    scope = named or effective_tags(tenant, None, None, default=True)
+    new = NewDocument(
+        content=content,
+        tags=scope,
+        tagged=bool(named),
+        custom_id=labels.custom_id,
+        title=title,
+        source=source,
+        filepath=labels.filepath,
+        metadata=flat(app, labels.metadata),
+        document_date=labels.document_date,
+        task_type=labels.task_type,
+    )
+    with app.db.begin() as tx:
+        document = documents.add(tx, tenant, new, DocumentId(orgs.random_id()))
+        # Without a tag in the request the customId may have found a document of any tag.
+        tags.ensure(tx, tenant.id, named or document.container_tags, labels.entity_context)
+    return document
+
+
+def flat(app: App, metadata: Metadata | None) -> Metadata | None:
+    """Arrays of strings are refused unless the settings allow them."""
+    if app.config.metadata_arrays == "refuse":
+        for key, value in (metadata or {}).items():
+            if isinstance(value, list):
+                fault = f"{key}: metadata is flat, arrays are not allowed as values"
+                raise BadRequestError(f"metadata: {fault}", [Issue(["metadata", key], fault)])
+    return metadata
+
+
+def _read(app: App, tenant: Tenant, id: str) -> Document:
+    with app.db.begin() as tx:
+        return documents.get(tx, tenant, id, with_text=True)
+
+
+def _batch_item(app: App, tenant: Tenant, body: BatchAdd, item: object) -> BatchItem:
+    defaults = body.model_dump(by_alias=True, exclude_none=True, exclude={"documents", "custom_id"})
+    if not isinstance(item, str | dict):
+        expected = "an object or a string is expected"
+        return BatchItem(
+            id="", status="error", error="Invalid request parameters", details=expected
+        )
+    given = {"content": item} if isinstance(item, str) else cast("dict[str, object]", item)
+    if given.get("containerTag") or given.get("containerTags"):
+        defaults.pop("containerTag", None)
+        defaults.pop("containerTags", None)
+    try:
+        named = {name: value for name, value in given.items() if value is not None}
+        one = AddDocument.model_validate({**defaults, **named})
+        content = given_content(one.content)
+        written = _written(app, _add(app, tenant, one, content))
+    except ValidationError as error:
+        fault = error.errors()[0]
+        place = ".".join(map(str, fault["loc"]))
+        details = f"{place}: {str(fault['msg']).removeprefix('Value error, ')}"
+        return BatchItem(id="", status="error", error="Invalid request parameters", details=details)
+    except RequestError as error:
+        return BatchItem(id="", status="error", error=error.message, details=error.details)
+    return BatchItem(id=written.id, status=written.status, url=content.url)
+
+
+def _labels(model: type[LabelsT], **fields: Any) -> LabelsT:
+    """Multipart fields under the same rules as JSON; empty means absent."""
+    try:
+        return model.model_validate({name: v for name, v in fields.items() if v not in (None, "")})
+    except ValidationError as error:
+        issues = [
+            Issue(list(fault["loc"]), str(fault["msg"]).removeprefix("Value error, "))
+            for fault in error.errors()
+        ]
+        first = issues[0]
+        where = ".".join(map(str, first.path))
+        raise BadRequestError(f"{where}: {first.message}", issues) from error
+
+
+def _tag_list(given: str | None) -> list[str] | None:
+    """One tag, or a JSON array of tags as text."""
+    if given is None or not given.lstrip().startswith("["):
+        return [given] if given else None
+    try:
+        return _TAGS.validate_json(given)
+    except ValidationError as error:
+        raise BadRequestError("containerTags: one tag, or a JSON array of tags") from error
+
+
+def _statuses(given: str | None) -> list[Status]:
+    if given is None:
+        return []
+    if given not in _STATUSES:
+        raise BadRequestError(f"status: one of {', '.join(_STATUSES)}")
+    return [_STATUSES[given]]
+
+
+def _written(app: App, document: Document) -> Written:
+    return Written(id=document.id, status=public_status(document, app.config.status_words))

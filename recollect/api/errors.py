@@ -1,0 +1,104 @@
+"""How errors become answers: one body, `{error, details?, issues?}`, for all of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from recollect import log
+from recollect.errors import BadRequestError, Issue, RateLimitError, RequestError
+
+LOG = log.get("api")
+_NO_OBJECT = ("model_attributes_type", "dict_type", "model_type", "missing")
+
+
+def request_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
+    headers: dict[str, str] = {}
+    if isinstance(error, RateLimitError):
+        headers["retry-after"] = str(max(1, round(error.retry_after.total_seconds())))
+    if error.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return answer(error.status, error.message, error.details, error.issues, headers)
+
+
+def invalid(request: Request, error: Exception) -> Response:
+    """Pydantic's findings in the contract's shape: 400, never 422."""
+    assert isinstance(error, RequestValidationError)
+    issues = [_issue(fault) for fault in error.errors()]
+    details = "; ".join(
+        f"{'.'.join(map(str, issue.path))}: {issue.message}" if issue.path else issue.message
+        for issue in issues[:5]
+    )
+    return request_error(request, BadRequestError(details, issues))
+
+
+def http_error(request: Request, error: Exception) -> Response:
+    """What the framework itself raises: no such route, wrong method, an unreadable body."""
+    assert isinstance(error, HTTPException)
+    if isinstance(error.__cause__, RequestError):  # raised while the body was read
+        return request_error(request, error.__cause__)
+    path = request.url.path
+    if error.status_code == 404:
+        details = f"there is no {request.method} {path}; see /docs for what there is"
+        return answer(404, "Not found", details)
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        return answer(
+            405, "Method not allowed", f"{path} takes {allowed}", headers={"allow": allowed}
+        )
+    return request_error(request, BadRequestError(_unreadable(error)))
+
+
+def unavailable(_: Request, error: Exception) -> Response:
+    """Nothing was accepted, or its outcome is unknown; a client may simply send it again."""
+    LOG.warning("unavailable", error=str(error))
+    details = "something that the service needs does not answer; try again in a moment"
+    return answer(503, "Service unavailable", details, headers={"retry-after": "1"})
+
+
+def bug() -> Response:
+    return answer(500, "Internal server error", "the log has more under this x-request-id")
+
+
+def answer(
+    status: int,
+    message: str,
+    details: str | None = None,
+    issues: Sequence[Issue] = (),
+    headers: dict[str, str] | None = None,
+) -> Response:
+    body: dict[str, Any] = {"error": message}
+    if details is not None:
+        body["details"] = details
+    if issues:
+        body["issues"] = [{"path": list(i.path), "message": i.message} for i in issues]
+    return JSONResponse(body, status, headers)
+
+
+def _unreadable(error: HTTPException) -> str:
+    """Why the body could not be read, in words for who sent it."""
+    match error.__cause__:
+        case UnicodeDecodeError():
+            return "the body is not UTF-8"
+        case RecursionError():
+            return "the body nests too deeply"
+        case ValueError():
+            return "the body holds a number with too many digits"
+        case _:
+            return str(error.detail)
+
+
+def _issue(fault: dict[str, Any]) -> Issue:
+    place = [part for part in fault["loc"] if part not in ("body", "query", "path", "header")]
+    message = str(fault["msg"]).removeprefix("Value error, ")
+    if fault["type"] == "json_invalid":
+        return Issue([], f"the body is not valid JSON: {fault['ctx']['error']}")
+    if not place and fault["type"] in _NO_OBJECT:
+        return Issue([], "the body must be a JSON object, sent as application/json")
+    if message.startswith("Expected UploadFile"):
+        return Issue(place, "must be a file, not a text field")
+    return Issue(place, message)

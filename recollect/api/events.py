@@ -1,0 +1,226 @@
+"""GET /v3/documents/events: what happens to documents, told as it happens.
+
+One connection to the database and one task per process serve all streams. A stream that falls
+behind, and every stream when the database goes away, ends: the client comes back with
+`Last-Event-ID`, and is told the state of what changed meanwhile.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import StreamingResponse
+
+from recollect import documents, log, orgs
+from recollect.api.deps import CurrentApp, CurrentKey, Reader, effective_tags
+from recollect.app import App
+from recollect.db.events import Notice, watch
+from recollect.documents import BELOW, DocumentQuery
+from recollect.errors import AuthenticationError, Unavailable
+from recollect.model import Document, Key, Tenant
+
+LOG = log.get("api")
+router = APIRouter(tags=["documents"])
+BACKLOG = 1_000
+"""Events that may wait for a slow reader, and documents told to one who comes back."""
+PULSE = timedelta(seconds=15)
+"""Between two signs of life; each time the key is looked at again."""
+MARGIN = timedelta(minutes=2)
+"""How far before the last event one who comes back is told of: a change may commit that late."""
+LONGEST_GAP = timedelta(days=1)
+
+Stream = asyncio.Queue[Notice | None]
+
+
+class Events:
+    """Hands the notices of the database to the streams of this process."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._streams: set[Stream] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._listening = asyncio.Event()
+
+    async def subscribe(self) -> Stream:
+        """From the return on, every notice is put into the queue; None ends it."""
+        stream = Stream(BACKLOG)
+        self._streams.add(stream)
+        if self._task is None:
+            self._listening = asyncio.Event()
+            self._task = asyncio.create_task(self._run(self._listening))
+        await self._listening.wait()
+        return stream
+
+    def leave(self, stream: Stream) -> None:
+        self._streams.discard(stream)
+
+    async def _run(self, listening: asyncio.Event) -> None:
+        """While there are streams; the last of them ends the connection as well."""
+        try:
+            async with watch(self._url) as told:
+                listening.set()
+                renewed = time.monotonic()
+                while self._streams:
+                    for notice in await told.next(timedelta(seconds=1)):
+                        self._hand_out(notice)
+                    if time.monotonic() - renewed > PULSE.total_seconds():
+                        await told.renew()
+                        renewed = time.monotonic()
+                self._task = None  # who comes while the connection is closed gets a new one
+        except Unavailable as error:
+            LOG.warning("events interrupted", error=str(error))
+        finally:
+            if self._task is asyncio.current_task():
+                self._task = None
+                for stream in self._streams:
+                    _end(stream)
+                self._streams.clear()
+            listening.set()
+
+    def _hand_out(self, notice: Notice) -> None:
+        for stream in list(self._streams):
+            try:
+                stream.put_nowait(notice)
+            except asyncio.QueueFull:
+                self.leave(stream)
+                _end(stream)
+
+
+def _end(stream: Stream) -> None:
+    if stream.full():
+        stream.get_nowait()
+    stream.put_nowait(None)
+
+
+@router.get(
+    "/v3/documents/events",
+    summary="Stream what happens",
+    operation_id="streamEvents",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "Server-sent events. `document`: {id, status, processingStage, type};"
+            " status is also `deleted`. `gap`: more happened than is told; list the documents.",
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        }
+    },
+)
+async def stream(
+    request: Request,
+    tenant: Reader,
+    key: CurrentKey,
+    app: CurrentApp,
+    container_tags: Annotated[
+        str | None, Query(alias="containerTags", description="Separated by commas; all of them.")
+    ] = None,
+    last_event_id: Annotated[str | None, Header(description="Id of the last event seen.")] = None,
+) -> StreamingResponse:
+    """An event for every change of status or stage, from now on or after `Last-Event-ID`."""
+    names = [name for name in (container_tags or "").split(",") if name]
+    tags = effective_tags(tenant, None, names, default=False, prefixes=True)
+    events: Events = request.app.state.events
+    source = await events.subscribe()
+    since = int(last_event_id) if last_event_id and last_event_id.isdecimal() else None
+    told = _told(app, events, source, key, tenant, tags, since)
+    # Proxies must not collect what should arrive at once.
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    return StreamingResponse(told, media_type="text/event-stream", headers=headers)
+
+
+async def _told(
+    app: App,
+    events: Events,
+    source: Stream,
+    key: Key,
+    tenant: Tenant,
+    tags: list[str],
+    since: int | None,
+) -> AsyncGenerator[str]:
+    try:
+        yield "retry: 1000\n\n: listening\n\n"
+        if since is not None:
+            for event in await run_in_threadpool(_missed, app, tenant, tags, since):
+                yield event
+        looked = time.monotonic()
+        while True:
+            rest = looked + PULSE.total_seconds() - time.monotonic()
+            try:
+                notice = await asyncio.wait_for(source.get(), max(rest, 0.01))
+            except TimeoutError:
+                notice = None
+                if not await run_in_threadpool(_still_valid, app, key):
+                    return
+                looked = time.monotonic()
+                yield ": alive\n\n"
+                continue
+            if notice is None:
+                return
+            if _concerns(notice, tenant, tags):
+                words = app.config.status_words
+                yield _event(notice.id, notice.status, notice.stage, notice.kind, notice.at, words)
+            if rest <= 0:
+                if not await run_in_threadpool(_still_valid, app, key):
+                    return
+                looked = time.monotonic()
+    finally:
+        events.leave(source)
+
+
+def _concerns(notice: Notice, tenant: Tenant, tags: list[str]) -> bool:
+    """Whether the tenant may see it and asked for it; in doubt, it may not."""
+    if notice.org_id != tenant.id:
+        return False
+    if notice.tags is None:
+        return tenant.tags is None and not tags
+    carried = notice.tags
+    if tenant.tags is not None and not set(tenant.tags) & set(carried):
+        return False
+    return all(
+        any(name.startswith(tag[:-1]) for name in carried)
+        if tag.endswith(BELOW)
+        else tag in carried
+        for tag in tags
+    )
+
+
+def _missed(app: App, tenant: Tenant, tags: list[str], since: int) -> list[str]:
+    """The state of what changed since then, oldest first."""
+    gap = timedelta(milliseconds=max(0.0, time.time() * 1000 - since))
+    query = DocumentQuery(
+        tags=tags,
+        touched_within=min(gap, LONGEST_GAP) + MARGIN,
+        sort="updated_at",
+        limit=BACKLOG,
+    )
+    with app.db.begin() as tx:
+        page = documents.find(tx, tenant, query)
+    more = page.total > len(page.items) or gap > LONGEST_GAP
+    told = [_state(document, app.config.status_words) for document in reversed(page.items)]
+    return ["event: gap\ndata: {}\n\n", *told] if more else told
+
+
+def _state(document: Document, words: str) -> str:
+    at = int(document.updated_at.timestamp() * 1000)
+    return _event(document.id, document.status, document.stage, document.kind, at, words)
+
+
+def _event(id: str, status: str, stage: str | None, kind: str, at: int, words: str) -> str:
+    shown = stage or status if words == "sdk" and status == "processing" else status
+    data: dict[str, Any] = {"id": id, "status": shown, "processingStage": stage, "type": kind}
+    return f"id: {at}\nevent: document\ndata: {json.dumps(data)}\n\n"
+
+
+def _still_valid(app: App, key: Key) -> bool:
+    try:
+        with app.db.begin() as tx:
+            orgs.key(tx, key.id)
+    except AuthenticationError:
+        return False
+    except Unavailable:
+        return True  # the stream ends by itself when the database stays away
+    return True

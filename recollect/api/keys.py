@@ -1,0 +1,55 @@
+"""Keys that are limited to one container tag."""
+
+from datetime import UTC, datetime, timedelta
+
+from fastapi import APIRouter, Response
+
+from recollect import orgs
+from recollect.api.deps import Admin, CurrentApp, PathId, effective_tags
+from recollect.api.schemas import NewScopedKey, ScopedKey
+from recollect.model import KeyId, Scope
+from recollect.orgs import Limit
+
+router = APIRouter(tags=["keys"])
+ALLOWED = ["/v3/documents", "/v3/memories", "/v3/search", "/v3/container-tags", "/v4/conversations"]
+
+
+@router.post("/v3/auth/scoped-key", summary="Make a scoped key", operation_id="createScopedKey")
+def create(body: NewScopedKey, tenant: Admin, app: CurrentApp) -> ScopedKey:
+    """A key that reads and writes one container tag. The answer is the only place that shows it."""
+    [tag] = effective_tags(tenant, body.container_tag, None, default=True)
+    expires_at = None
+    if body.expires_in_days is not None:
+        expires_at = datetime.now(UTC) + timedelta(days=body.expires_in_days)
+    with app.db.begin() as tx:
+        key, secret = orgs.create_key(
+            tx,
+            tenant.id,
+            name=body.name or f"scoped to {tag}",
+            scope=Scope.WRITE,
+            tags=[tag],
+            expires_at=expires_at,
+            limit=Limit(body.rate_limit_max, timedelta(milliseconds=body.rate_limit_time_window)),
+        )
+    return ScopedKey(
+        key=secret,
+        id=key.id,
+        name=key.name,
+        container_tag=tag,
+        expires_at=key.expires_at,
+        allowed_endpoints=ALLOWED,
+    )
+
+
+@router.delete(
+    "/v3/auth/scoped-key/{id}",
+    status_code=204,
+    response_class=Response,
+    summary="Revoke a scoped key",
+    operation_id="deleteScopedKey",
+)
+def delete(id: PathId, tenant: Admin, app: CurrentApp) -> Response:
+    """From now on it opens nothing."""
+    with app.db.begin() as tx:
+        orgs.revoke_key(tx, KeyId(id), tenant.id, scoped=True)
+    return Response(status_code=204)

@@ -1,0 +1,82 @@
+"""The OpenAPI document as it is served: our error body, and no 422, which we never send."""
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+_ERROR: dict[str, Any] = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {"type": "string", "description": "Short, stable sentence."},
+        "details": {"type": "string", "description": "What is wrong, the field first."},
+        "issues": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["path", "message"],
+                "properties": {
+                    "path": {
+                        "type": "array",
+                        "items": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+                    },
+                    "message": {"type": "string"},
+                },
+            },
+        },
+    },
+}
+_SENTENCES = {
+    "400": "Missing or invalid parameter.",
+    "401": "Missing or unknown API key.",
+    "403": "The key or the plan does not allow it.",
+    "404": "No such document, tag, or path.",
+    "409": "A passing conflict, or an ambiguous customId.",
+    "429": "Too many requests; Retry-After says when to come back.",
+    "500": "An error in the service itself.",
+    "503": "A dependency does not answer; nothing was accepted, or its outcome is unknown.",
+}
+
+
+def document_errors(api: FastAPI, address: str | None) -> None:
+    """Make `api.openapi()` declare, for every operation, each error that it may answer.
+
+    `address` is where others reach the service, if it is known.
+    """
+
+    def build() -> dict[str, Any]:
+        if api.openapi_schema is None:
+            schema = get_openapi(
+                title=api.title,
+                version=api.version,
+                summary=api.summary,
+                description=api.description,
+                routes=api.routes,
+                servers=[{"url": address.rstrip("/")}] if address else None,
+            )
+            components = schema.setdefault("components", {}).setdefault("schemas", {})
+            components["Error"] = _ERROR
+            components.pop("HTTPValidationError", None)
+            components.pop("ValidationError", None)
+            for path, item in schema["paths"].items():
+                for operation in item.values():
+                    _declare(operation, is_open=not path.startswith("/v"))
+            api.openapi_schema = schema
+        return api.openapi_schema
+
+    api.openapi = build
+
+
+def _declare(operation: dict[str, Any], *, is_open: bool) -> None:
+    operation["responses"].pop("422", None)
+    if is_open:
+        return
+    for status, sentence in _SENTENCES.items():
+        operation["responses"].setdefault(
+            status,
+            {
+                "description": sentence,
+                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+            },
+        )

@@ -1,0 +1,893 @@
+"""Wire models: the only place that knows the JSON names.
+
+Requests ignore unknown fields and take null for absent, as older and newer clients expect.
+Answers show nullable fields as null and leave optional ones out.
+"""
+
+import json
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from math import isfinite
+from typing import Annotated, Any, Literal, Self, cast
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    field_validator,
+)
+from pydantic.alias_generators import to_camel
+
+from recollect.model import Changed, Chunk, Document, Hit, HitChunk, Page, Status
+from recollect.tags import Merge, TagDetails
+
+CONTENT_LIMIT = 50 * 1024 * 1024
+METADATA_KEYS = 1_000
+METADATA_VALUE = 10_000
+PATTERNS = 1_000
+MESSAGE_LEVELS = 32
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+
+
+def text(value: str) -> str:
+    """Text as PostgreSQL and UTF-8 can hold it: NUL and lone surrogates become U+FFFD."""
+    return _UNSTORABLE.sub("\ufffd", value)
+
+
+def _storable(value: object) -> object:
+    """`text` before anything else looks at the value."""
+    return text(value) if isinstance(value, str) else value
+
+
+def _cleaned(value: object) -> object:
+    """`text` at any depth of a JSON value."""
+    return _cleaned_to(value, MESSAGE_LEVELS)
+
+
+def _cleaned_to(value: object, levels: int) -> object:
+    if levels == 0:
+        raise ValueError(f"nests deeper than {MESSAGE_LEVELS} levels")
+    match value:
+        case str():
+            return text(value)
+        case list():
+            elements = cast("list[object]", value)
+            return [_cleaned_to(element, levels - 1) for element in elements]
+        case dict():
+            pairs = cast("dict[str, object]", value).items()
+            return {text(key): _cleaned_to(element, levels - 1) for key, element in pairs}
+        case _:
+            return value
+
+
+def _one_line(value: str) -> bool:
+    """Neither control characters nor halves of surrogate pairs."""
+    return not any(unicodedata.category(character) in ("Cc", "Cs") for character in value)
+
+
+def _plain(value: str) -> str:
+    """For identifiers, which must come back as they were sent: refuse what cannot be stored."""
+    if not _one_line(value):
+        raise ValueError("must not contain control characters")
+    return value
+
+
+def _moment(value: object) -> object:
+    """A date or a timestamp; without a zone it is UTC."""
+    if isinstance(value, datetime):
+        return value
+    if isinstance(value, str):
+        try:
+            if len(value) == 10:
+                found = date.fromisoformat(value)
+                return datetime(found.year, found.month, found.day, tzinfo=UTC)
+            moment = datetime.fromisoformat(value)
+        except ValueError as error:
+            raise ValueError("a date YYYY-MM-DD or an ISO 8601 timestamp") from error
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    raise ValueError("a date YYYY-MM-DD or an ISO 8601 timestamp")
+
+
+def _json(value: object) -> object:
+    """An object, or JSON text of one (multipart fields, and filters of older clients)."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise ValueError("must be JSON") from error
+
+
+def _metadata(value: Mapping[str, Any]) -> dict[str, Any]:
+    if len(value) > METADATA_KEYS:
+        raise ValueError(f"at most {METADATA_KEYS:,} keys")
+    for key in value:
+        if not 1 <= len(key) <= 64 or not _one_line(key):
+            raise ValueError(f"key {key[:80]!r}: 1 to 64 characters, none of them a control")
+    return {key: _metadata_value(key, found) for key, found in value.items()}
+
+
+def _metadata_value(key: str, value: object) -> object:
+    """Arrays of strings pass here; whether the service takes them is a setting (see `flat`)."""
+    match value:
+        case str():
+            if len(value) > METADATA_VALUE:
+                raise ValueError(f"{key}: at most {METADATA_VALUE:,} characters")
+            return text(value)
+        case bool():
+            return value
+        case int() | float():
+            if not _finite(value):
+                raise ValueError(f"{key}: must be a finite number")
+            return value
+        case list() if all(isinstance(element, str) for element in cast("list[object]", value)):
+            return [_metadata_value(key, element) for element in cast("list[object]", value)]
+        case dict() | list():
+            kind = "objects" if isinstance(value, dict) else "arrays"
+            raise ValueError(f"{key}: metadata is flat, {kind} are not allowed as values")
+        case _:
+            raise ValueError(f"{key}: must be a string, a number or a boolean")
+
+
+def _finite(number: float) -> bool:
+    try:
+        return isfinite(number)
+    except OverflowError:  # an integer beyond all floats, which no reader of JSON keeps exactly
+        return False
+
+
+def _no_bigger(value: str) -> str:
+    if len(value) > CONTENT_LIMIT // 4 and len(value.encode()) > CONTENT_LIMIT:
+        raise ValueError(f"at most {CONTENT_LIMIT:,} bytes")
+    return _not_blank(value)
+
+
+def _not_blank(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be empty")
+    return value
+
+
+Text = Annotated[str, BeforeValidator(_storable)]
+DocumentType = Literal[
+    "text",
+    "pdf",
+    "tweet",
+    "google_doc",
+    "google_slide",
+    "google_sheet",
+    "image",
+    "video",
+    "audio",
+    "notion_doc",
+    "webpage",
+    "onedrive",
+    "github_markdown",
+    "granola",
+]
+ContentText = Annotated[Text, AfterValidator(_no_bigger)]
+Id = Annotated[Text, Field(description="Id or customId.")]
+CustomId = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_plain)]
+Label = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_plain)]
+EntityContext = Annotated[Text, Field(max_length=1500)]
+Moment = Annotated[
+    datetime,
+    BeforeValidator(_moment),
+    WithJsonSchema({"type": "string", "examples": ["2026-11-20"]}),
+]
+MetadataIn = Annotated[
+    dict[str, Any],
+    BeforeValidator(_json),
+    AfterValidator(_metadata),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": {
+                "anyOf": [{"type": "string"}, {"type": "number"}, {"type": "boolean"}]
+            },
+            "examples": [{"source": "wiki", "year": 2026, "public": True}],
+        }
+    ),
+]
+TagsIn = Annotated[list[str], Field(max_length=100)]
+FiltersIn = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "object"}, {"type": "string"}],
+            "description": "{AND: […]} or {OR: […]}, as an object or as JSON text.",
+        }
+    ),
+]
+Timestamp = Annotated[
+    datetime,
+    PlainSerializer(
+        lambda moment: moment.astimezone(UTC).isoformat(timespec="milliseconds")[:23] + "Z",
+        return_type=str,
+    ),
+    WithJsonSchema({"type": "string", "format": "date-time"}, mode="serialization"),
+]
+_ABSENT: Any = Field(default=None, exclude_if=lambda value: value is None)
+
+
+PLACE: Any = Field(
+    description="Where it stands in the original, what applies: page, sheet, row, time (seconds),"
+    " message, heading (the path of headings); …End where it goes on to another.",
+    examples=[{"page": 3, "heading": ["Setup", "Linux"]}],
+)
+
+
+class Wire(BaseModel):
+    """camelCase outside, snake_case inside."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True
+    )
+
+
+def _example(**body: Any) -> ConfigDict:
+    """Shown in the OpenAPI document."""
+    return ConfigDict(json_schema_extra={"examples": [body]})
+
+
+# --- requests ----------------------------------------------------------------------------------
+
+
+class Labels(Wire):
+    """What may stand beside a content."""
+
+    custom_id: CustomId | None = None
+    container_tag: str | None = None
+    container_tags: TagsIn | None = None
+    metadata: MetadataIn | None = None
+    entity_context: EntityContext | None = None
+    filepath: Label | None = None
+    document_date: Moment | None = None
+    task_type: Literal["memory", "superrag"] | None = None
+    dreaming: Literal["dynamic", "instant"] | None = None
+
+
+class UploadLabels(Labels):
+    """What may stand beside a file."""
+
+    file_type: DocumentType | None = None
+    mime_type: Annotated[Text, Field(max_length=255)] | None = None
+
+
+class AddDocument(Labels):
+    model_config = _example(
+        content="We meet on Mondays at nine.", containerTag="team:a", customId="notes/1"
+    )
+
+    content: ContentText = Field(
+        description="Text, a conversation, Markdown, HTML, or one URL to fetch.",
+        examples=["Our team meets on Mondays at nine."],
+    )
+
+
+class UpdateDocument(Labels):
+    model_config = _example(metadata={"reviewed": True})
+
+    content: ContentText | None = None
+
+
+class BatchAdd(Labels):
+    model_config = _example(documents=[{"content": "One."}, "Two."], containerTag="team:a")
+
+    documents: list[Any] = Field(
+        min_length=1,
+        max_length=600,
+        description="Objects as for adding one document, or plain strings.",
+    )
+
+
+class ListDocuments(Wire):
+    model_config = _example(containerTags=["team:a"], limit=20, page=1)
+
+    container_tag: str | None = None
+    container_tags: TagsIn | None = None
+    limit: int = Field(default=10, ge=1, le=1100)
+    page: int = Field(default=1, ge=1, le=1_000_000)
+    sort: Literal["createdAt", "updatedAt"] = "createdAt"
+    order: Literal["asc", "desc"] = "desc"
+    filters: FiltersIn = None
+    filepath: Label | None = None
+    status: str | None = None
+    include_content: bool = False
+
+
+class BulkDelete(Wire):
+    model_config = _example(ids=["notes/1", "notes/2"])
+
+    ids: list[Id] | None = Field(None, max_length=100)
+    container_tags: TagsIn | None = None
+    filepath: Label | None = None
+
+
+class RetryDocuments(Wire):
+    model_config = _example(failed=True)
+
+    ids: list[Id] | None = Field(None, max_length=1000)
+    failed: bool = False
+
+
+class SearchRequest(Wire):
+    model_config = _example(q="When do we meet?", containerTags=["team:a"], limit=5)
+
+    q: Annotated[Text, Field(max_length=10_000), AfterValidator(_not_blank)]
+    limit: int = Field(default=10, ge=1, le=100)
+    chunk_threshold: float = Field(0, ge=0, le=1)
+    document_threshold: float | None = Field(None, ge=0, le=1, description="Ignored.")
+    container_tag: str | None = None
+    container_tags: TagsIn | None = None
+    filters: FiltersIn = None
+    doc_id: Id | None = None
+    include_full_docs: bool = False
+    include_summary: bool = False
+    only_matching_chunks: bool = True
+    rerank: bool = False
+    rewrite_query: bool = False
+    categories_filter: list[str] | None = Field(None, description="Ignored.")
+    filepath: Label | None = None
+
+
+PatternList = Annotated[
+    list[Annotated[Text, Field(min_length=1, max_length=1_000)]], Field(max_length=PATTERNS)
+]
+
+
+class Patterns(Wire):
+    url_patterns: PatternList = []
+    title_patterns: PatternList = []
+
+
+def _patterns(value: object) -> object:
+    """The interface's object; also an array of patterns or one pattern, for url and title both."""
+    match value:
+        case str():
+            return {"urlPatterns": [value], "titlePatterns": [value]}
+        case list():
+            return {"urlPatterns": cast("object", value), "titlePatterns": cast("object", value)}
+        case Mapping() | Patterns():
+            return cast("object", value)
+        case _:
+            raise ValueError("an object {urlPatterns, titlePatterns}, patterns, or one pattern")
+
+
+PatternsIn = Annotated[Patterns, BeforeValidator(_patterns)]
+Prompt = Annotated[Text, Field(max_length=10_000)]
+Credential = Annotated[Text, Field(max_length=1_000)]
+
+
+class Bucket(Wire):
+    """A group of profile facts."""
+
+    key: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+    description: Annotated[Text, Field(max_length=2_000)] | None = None
+
+    @field_validator("key")
+    @classmethod
+    def _free(cls, key: str) -> str:
+        if key in ("static", "dynamic"):
+            raise ValueError(f"{key} is a bucket of the service itself")
+        return key
+
+
+class SettingsPatch(Wire):
+    """Any of them; null clears."""
+
+    model_config = _example(
+        shouldLLMFilter=False, excludeItems={"urlPatterns": ["*/drafts/*"], "titlePatterns": []}
+    )
+
+    should_llm_filter: Annotated[bool | None, Field(alias="shouldLLMFilter")] = None
+    include_items: PatternsIn | None = None
+    exclude_items: PatternsIn | None = None
+    filter_prompt: Prompt | None = None
+    workspace_prompt: Prompt | None = None
+    # As wide as the published clients take it to be; nothing reads it.
+    chunk_size: int | None = Field(None, ge=-(2**31), lt=2**31)
+    profile_buckets: list[Bucket] | None = Field(None, max_length=50)
+    notion_custom_key_enabled: bool | None = None
+    notion_client_id: Credential | None = None
+    notion_client_secret: Credential | None = None
+    google_drive_custom_key_enabled: bool | None = None
+    google_drive_client_id: Credential | None = None
+    google_drive_client_secret: Credential | None = None
+    onedrive_custom_key_enabled: bool | None = None
+    onedrive_client_id: Credential | None = None
+    onedrive_client_secret: Credential | None = None
+    github_custom_key_enabled: bool | None = None
+    github_client_id: Credential | None = None
+    github_client_secret: Credential | None = None
+
+    def given(self) -> dict[str, Any]:
+        """What the caller named, null included, on the wire's spelling."""
+        return self.model_dump(by_alias=True, exclude_unset=True, mode="json")
+
+
+class TagPatch(Wire):
+    """Any of them; null clears."""
+
+    model_config = _example(name="Team A", entityContext="Minutes of the weekly meeting.")
+
+    name: Annotated[Text, Field(max_length=200, description="Shown to people.")] | None = None
+    entity_context: EntityContext | None = None
+    profile_buckets: list[Bucket] | None = Field(None, max_length=50)
+
+    def given(self) -> dict[str, Any]:
+        """What the caller named, null included."""
+        found = self.model_dump(exclude_unset=True)
+        if "name" in found:
+            found["title"] = found.pop("name")
+        return found
+
+
+class MergeTags(Wire):
+    model_config = _example(containerTags=["team:old"], targetContainerTag="team:a")
+
+    container_tags: Annotated[list[str], Field(min_length=1, max_length=100)] = Field(
+        description="What goes; the target may be among them."
+    )
+    target_container_tag: str
+
+
+class Reset(Wire):
+    model_config = _example(confirmation="default")
+
+    confirmation: str = Field(description="The `orgSlug`, so that nobody does it by mistake.")
+
+
+class NewScopedKey(Wire):
+    model_config = _example(containerTag="team:a", expiresInDays=30)
+
+    container_tag: str = Field(examples=["user_123"])
+    name: Annotated[Text, Field(max_length=100)] | None = None
+    expires_in_days: int | None = Field(None, ge=1, le=365, description="Never, if absent.")
+    rate_limit_max: int = Field(500, ge=1, le=1_000_000, description="Requests in each window.")
+    rate_limit_time_window: int = Field(
+        60_000, ge=1_000, le=3_600_000, description="Length of the window in milliseconds."
+    )
+
+
+class Message(Wire):
+    """One turn. `content` is a text, or parts of a message as language models take them."""
+
+    model_config = ConfigDict(alias_generator=None, populate_by_name=True, extra="ignore")
+
+    role: Literal["user", "assistant", "system", "tool"]
+    content: Annotated[str | list[Any] | None, BeforeValidator(_cleaned)] = None
+    name: Annotated[Text, Field(max_length=200), AfterValidator(_plain)] | None = None
+    tool_calls: Annotated[list[Any] | None, BeforeValidator(_cleaned)] = None
+    tool_call_id: Text | None = None
+
+
+class Conversation(Wire):
+    model_config = _example(
+        conversationId="chat/1", messages=[{"role": "user", "content": "What is a heron?"}]
+    )
+
+    conversation_id: CustomId
+    messages: list[Message] = Field(min_length=1, max_length=10_000)
+    container_tag: str | None = None
+    container_tags: TagsIn | None = None
+    metadata: MetadataIn | None = None
+    entity_context: EntityContext | None = None
+
+
+# --- answers -----------------------------------------------------------------------------------
+
+
+class Written(Wire):
+    id: str
+    status: str
+
+
+class BatchItem(Wire):
+    id: str
+    status: str
+    error: str | None = _ABSENT
+    details: str | None = _ABSENT
+    url: str | None = _ABSENT
+
+
+class BatchOut(Wire):
+    results: list[BatchItem]
+    success: int
+    failed: int
+
+
+class ChangedOut(Wire):
+    """What the last finished revision did to the index, in chunks."""
+
+    total: int
+    reused: int
+    embedded: int
+    removed: int
+
+    @classmethod
+    def of(cls, changed: Changed) -> Self:
+        return cls(
+            total=changed.chunks,
+            reused=changed.reused,
+            embedded=changed.embedded,
+            removed=changed.removed,
+        )
+
+
+class ListedDocument(Wire):
+    id: str
+    status: str
+    processing_stage: str | None
+    type: str
+    title: str | None
+    summary: str | None
+    url: str | None
+    custom_id: str | None
+    container_tags: list[str]
+    container_tag: str | None
+    metadata: dict[str, Any] | None
+    connection_id: str | None
+    filepath: str | None
+    created_at: Timestamp
+    updated_at: Timestamp
+    error_code: str | None = _ABSENT
+    error_message: str | None = _ABSENT
+    content: str | None = _ABSENT
+
+    @classmethod
+    def fields(cls, document: Document, words: str) -> dict[str, Any]:
+        failure = document.failure
+        return {
+            "id": document.id,
+            "status": public_status(document, words),
+            "processing_stage": document.stage,
+            "type": document.kind,
+            "title": document.title,
+            "summary": None,
+            "url": document.url,
+            "custom_id": document.custom_id,
+            "container_tags": document.container_tags,
+            "container_tag": document.container_tags[0],
+            "metadata": document.metadata,
+            "connection_id": None,
+            "filepath": document.filepath,
+            "created_at": document.created_at,
+            "updated_at": document.updated_at,
+            "error_code": failure.code if failure else None,
+            "error_message": failure.message if failure else None,
+            "content": document.text,
+        }
+
+    @classmethod
+    def of(cls, document: Document, words: str) -> Self:
+        return cls(**cls.fields(document, words))
+
+
+class DocumentOut(ListedDocument):
+    content: str | None = None
+    source: str | None
+    task_type: str
+    dreaming_status: Literal["dreaming", "done"]
+    latest_revision: int
+    active_content_update_id: str | None
+    tombstoned_at: Timestamp | None
+    document_date: Timestamp | None
+    raw: Any | None
+    og_image: str | None
+    spatial_point: None
+    attempts: int
+    next_attempt_at: Timestamp | None
+    timings: dict[str, float] = Field(description="Milliseconds per stage, by the last success.")
+    warnings: list[str]
+    chunks: ChangedOut | None = Field(description="What the last change cost, in chunks.")
+
+    @classmethod
+    def of(cls, document: Document, words: str) -> Self:
+        pending = document.status in (Status.QUEUED, Status.PROCESSING)
+        return cls(
+            **cls.fields(document, words),
+            source=document.source,
+            task_type=document.task_type,
+            dreaming_status="dreaming" if pending else "done",
+            latest_revision=document.revision,
+            active_content_update_id=f"{document.id}.{document.revision}" if pending else None,
+            tombstoned_at=None,
+            document_date=document.document_date,
+            raw=None,
+            og_image=None,
+            spatial_point=None,
+            attempts=document.attempts,
+            next_attempt_at=document.due_at if document.status is Status.QUEUED else None,
+            timings=dict(document.timings),
+            warnings=list(document.warnings),
+            chunks=ChangedOut.of(document.changed) if document.changed else None,
+        )
+
+
+class Pagination(Wire):
+    current_page: int
+    limit: int
+    total_items: int
+    total_pages: int
+
+    @classmethod
+    def of(cls, page: Page[Any]) -> Self:
+        return cls(
+            current_page=page.number,
+            limit=page.limit,
+            total_items=page.total,
+            total_pages=-(-page.total // page.limit),
+        )
+
+
+class DocumentList(Wire):
+    memories: list[ListedDocument]
+    pagination: Pagination
+
+
+class DeleteError(Wire):
+    id: str
+    error: str
+
+
+class BulkDeleted(Wire):
+    success: bool
+    deleted_count: int
+    errors: list[DeleteError] | None = _ABSENT
+    container_tags: list[str] | None = _ABSENT
+
+
+class Counts(Wire):
+    queued: int
+    processing: int
+    done: int
+    failed: int
+
+
+class Retried(Wire):
+    ids: list[str] = Field(description="What was queued.")
+
+
+class ProcessingDocument(Wire):
+    id: str
+    status: str
+    processing_stage: str | None
+    type: str
+    title: str | None
+    summary: str | None
+    custom_id: str | None
+    container_tags: list[str]
+    metadata: dict[str, Any] | None
+    connection_id: str | None
+    created_at: Timestamp
+    updated_at: Timestamp
+    stuck: bool = Field(description="Unfinished, and nothing happened to it for 4 hours.")
+    error_code: str | None = _ABSENT
+    error_message: str | None = _ABSENT
+
+    @classmethod
+    def of(cls, document: Document, words: str, *, stale_before: datetime) -> Self:
+        unfinished = document.status in (Status.QUEUED, Status.PROCESSING)
+        return cls(
+            **ListedDocument.fields(document, words),
+            stuck=unfinished and document.updated_at < stale_before,
+        )
+
+
+class ProcessingOut(Wire):
+    documents: list[ProcessingDocument]
+    total_count: int
+    pagination: Pagination | None = _ABSENT
+
+
+class ChunkOut(Wire):
+    id: str
+    position: int
+    content: str
+    type: str
+    metadata: dict[str, Any] | None
+    created_at: Timestamp
+    start: int = Field(description="Offset into the document's content, in characters.")
+    end: int
+    place: dict[str, Any] = PLACE
+
+
+class ChunksOut(Wire):
+    document_id: str
+    chunks: list[ChunkOut]
+    total: int
+
+    @classmethod
+    def of(cls, document: Document, chunks: Sequence[Chunk]) -> Self:
+        shown = [
+            ChunkOut(
+                id=f"{document.id}.{chunk.position}",
+                position=chunk.position,
+                content=chunk.text,
+                type="text",
+                metadata=None,
+                created_at=document.created_at,
+                place=dict(chunk.place),
+                start=chunk.start,
+                end=chunk.end,
+            )
+            for chunk in chunks
+        ]
+        return cls(document_id=document.id, chunks=shown, total=len(shown))
+
+
+class FileUrl(Wire):
+    url: str
+
+
+class ConversationWritten(Wire):
+    id: str
+    conversation_id: str
+    status: str
+
+
+class TagOut(Wire):
+    container_tag: str
+    name: str | None = Field(description="Shown to people.")
+    entity_context: str | None
+    profile_buckets: list[Any] | None
+    document_count: int
+    created_at: Timestamp
+    updated_at: Timestamp
+
+    @classmethod
+    def of(cls, details: TagDetails) -> Self:
+        buckets = details.profile_buckets
+        return cls(
+            container_tag=details.tag.name,
+            name=details.title,
+            entity_context=details.tag.entity_context,
+            profile_buckets=None if buckets is None else list(buckets),
+            document_count=details.documents,
+            created_at=details.tag.created_at,
+            updated_at=details.updated_at,
+        )
+
+
+class TagList(Wire):
+    container_tags: list[TagOut]
+    pagination: Pagination
+
+
+class TagDeleted(Wire):
+    success: bool
+    container_tag: str
+    deleted_count: int = Field(description="Documents that carried only this tag.")
+
+
+class MergeOut(Wire):
+    merge_id: str
+    status: Literal["queued", "processing", "completed"]
+    success: bool = Field(description="Completed, and every document was moved.")
+    merged_count: int = Field(description="Documents moved until now.")
+    target_tag: str
+    source_tags: list[str]
+    kept_documents: list[str] = Field(
+        description="Ids of those that keep their tag: the target has another of their customId."
+    )
+    created_at: Timestamp
+    updated_at: Timestamp
+
+    @classmethod
+    def of(cls, merge: Merge) -> Self:
+        status = "processing" if merge.moved or merge.kept else "queued"
+        return cls(
+            merge_id=merge.id,
+            status="completed" if merge.finished_at else status,
+            success=merge.finished_at is not None and not merge.kept,
+            merged_count=merge.moved,
+            target_tag=merge.target,
+            source_tags=list(merge.sources),
+            kept_documents=list(merge.kept),
+            created_at=merge.created_at,
+            updated_at=merge.updated_at,
+        )
+
+
+class ResetDone(Wire):
+    success: bool
+    deleted_count: int = Field(description="Documents.")
+
+
+class ScopedKey(Wire):
+    key: str = Field(description="The secret; it is kept nowhere.")
+    id: str
+    name: str
+    container_tag: str
+    expires_at: Timestamp | None
+    allowed_endpoints: list[str]
+
+
+class HitChunkOut(Wire):
+    content: str
+    score: float
+    is_relevant: bool
+    position: int
+    start: int = Field(description="Offset into the document's content, in characters.")
+    end: int
+    similarity: float | None = Field(description="Cosine of the vectors, without an embedder null.")
+    lexical: float = Field(description="BM25 score.")
+    place: dict[str, Any] = PLACE
+
+    @classmethod
+    def of(cls, chunk: HitChunk) -> Self:
+        return cls(
+            content=chunk.text,
+            score=round(chunk.score, 6),
+            is_relevant=chunk.is_relevant,
+            position=chunk.position,
+            start=chunk.start,
+            end=chunk.end,
+            similarity=None if chunk.similarity is None else round(chunk.similarity, 6),
+            lexical=round(chunk.lexical, 6),
+            place=dict(chunk.place),
+        )
+
+
+class HitOut(Wire):
+    document_id: str
+    title: str | None
+    type: str
+    score: float
+    chunks: list[HitChunkOut]
+    metadata: dict[str, Any] | None
+    created_at: Timestamp
+    updated_at: Timestamp
+    custom_id: str | None
+    url: str | None
+    filepath: str | None
+    content: str | None = _ABSENT
+    summary: str | None = None
+
+    @classmethod
+    def of(cls, hit: Hit) -> Self:
+        document = hit.document
+        return cls(
+            document_id=document.id,
+            title=document.title,
+            type=document.kind,
+            score=round(hit.score, 6),
+            chunks=[HitChunkOut.of(chunk) for chunk in hit.chunks],
+            metadata=None if document.metadata is None else dict(document.metadata),
+            created_at=document.created_at,
+            updated_at=document.updated_at,
+            custom_id=document.custom_id,
+            url=document.url,
+            filepath=document.filepath,
+            content=document.text,
+        )
+
+
+class SearchOut(Wire):
+    results: list[HitOut]
+    timing: float = Field(description="Milliseconds.")
+    total: int
+
+
+class SettingsChanged(Wire):
+    org_id: str
+    org_slug: str
+    updated: dict[str, Any]
+
+
+class Health(Wire):
+    status: str
+
+
+def public_status(document: Document, words: str) -> str:
+    """`status` as shown: the interface's words, or with `sdk` the finer stage."""
+    if words == "sdk" and document.status is Status.PROCESSING:
+        return document.stage or "extracting"
+    return document.status

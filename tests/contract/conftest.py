@@ -1,0 +1,78 @@
+"""What contract tests share: quiet logs, services with other settings, a second organisation."""
+
+import uuid
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from typing import Any, cast
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from recollect import log, orgs
+from recollect.api import create_app
+from recollect.app import App
+from recollect.db import Database
+from recollect.model import Org, Plan, Scope
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plain_log() -> None:
+    log.configure("warning")
+
+
+@pytest.fixture
+def served(app: App, key: str) -> Generator[Callable[..., httpx.Client]]:
+    """Makes clients of an API whose settings or tools differ: `served(embedder=None)`."""
+    opened: list[TestClient] = []
+
+    def serve(*, embedder: Any = app.embedder, **settings: Any) -> httpx.Client:
+        other = replace(app, embedder=embedder, config=app.config.model_copy(update=settings))
+        http = TestClient(create_app(other), headers={"Authorization": f"Bearer {key}"})
+        opened.append(http)
+        return cast("httpx.Client", http)  # starlette's own copy of the class
+
+    yield serve
+    for http in opened:
+        http.close()
+
+
+@pytest.fixture
+def with_key(live_url: str) -> Generator[Callable[[str], httpx.Client]]:
+    """Makes clients with another key, or with none (the empty string)."""
+    opened: list[httpx.Client] = []
+
+    def make(secret: str) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {secret}"} if secret else {}
+        http = httpx.Client(base_url=live_url, headers=headers, timeout=60, trust_env=False)
+        opened.append(http)
+        return http
+
+    yield make
+    for http in opened:
+        http.close()
+
+
+@pytest.fixture
+def limited(
+    db: Database, org: Org, with_key: Callable[[str], httpx.Client]
+) -> Callable[..., httpx.Client]:
+    """Makes clients of the same organisation with a smaller key: `limited(tags=["a"])`."""
+
+    def make(scope: Scope = Scope.ADMIN, tags: list[str] | None = None) -> httpx.Client:
+        with db.begin() as tx:
+            secret = orgs.create_key(tx, org.id, scope=scope, tags=tags)[1]
+        return with_key(secret)
+
+    return make
+
+
+@pytest.fixture
+def stranger(db: Database, with_key: Callable[[str], httpx.Client]) -> Generator[httpx.Client]:
+    """A client of another organisation."""
+    with db.begin() as tx:
+        made = orgs.create(tx, f"org-{uuid.uuid4().hex[:12]}", Plan.ENTERPRISE)
+        secret = orgs.create_key(tx, made.id)[1]
+    yield with_key(secret)
+    with db.begin() as tx:
+        tx.execute("delete from orgs where id = %s", (made.id,))

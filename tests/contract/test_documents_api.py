@@ -1,0 +1,706 @@
+"""Documents over HTTP: every row of the contract on adding, reading, changing and deleting."""
+
+import json
+import re
+from collections.abc import Callable
+from datetime import timedelta
+
+import httpx
+import pytest
+
+from recollect import documents
+from recollect.app import App
+from recollect.db import Database
+from recollect.model import Org, Scope, Stage
+from recollect.worker import drain
+from tests.contract.calls import add, get, listed, refused, rows, upload
+from tests.fakes.embedder import WordEmbedder
+
+TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+ID = re.compile(r"[A-Za-z0-9]{22}")
+BROKEN_PDF = b"%PDF-1.7\nthis is no PDF"
+LINES = [f"Line {n} tells of the {n}th day on the river." for n in range(60)]
+CHAT = "\n".join(LINES)
+REQUIRED_OF_GET = {
+    "id", "status", "type", "title", "summary", "content", "customId", "metadata", "connectionId",
+    "source", "filepath", "taskType", "dreamingStatus", "latestRevision", "raw", "ogImage",
+    "createdAt", "updatedAt", "containerTags", "containerTag", "url", "spatialPoint",
+    "tombstonedAt", "activeContentUpdateId", "processingStage",
+}  # fmt: skip
+REQUIRED_OF_LIST = {
+    "id", "status", "type", "title", "summary", "customId", "metadata", "connectionId", "filepath",
+    "createdAt", "updatedAt", "containerTags", "containerTag", "url", "processingStage",
+}  # fmt: skip
+
+
+def test_an_added_document_can_be_read_the_moment_the_answer_is_there(client: httpx.Client):
+    answer = client.post("/v3/documents", json={"content": "Herons eat frogs."})
+    written = answer.json()
+
+    assert answer.status_code == 200
+    assert set(written) == {"id", "status"}
+    assert written["status"] == "queued"
+    assert ID.fullmatch(written["id"])
+    assert get(client, written["id"])["content"] == "Herons eat frogs."
+    assert answer.headers["x-request-id"]
+    assert answer.headers["content-type"] == "application/json"
+
+
+def test_a_document_has_every_field_of_the_contract(client: httpx.Client, app: App):
+    id = add(
+        client,
+        "# The heron\n\nHerons eat frogs.",
+        customId="heron/1",
+        containerTag="birds",
+        containerTags=["water", "birds"],
+        metadata={"text": "x", "whole": 7, "part": 1.5, "flag": True},
+        filepath="/birds/heron.md",
+        taskType="superrag",
+        documentDate="2026-01-31",
+        dreaming="instant",
+        entityContext="about birds",
+        filterByMetadata={"a": "b"},
+        unheardOf={"deep": [1]},
+        summary=None,
+    )
+    before = get(client, id)
+    drain(app)
+    after = get(client, id)
+
+    assert set(before) >= REQUIRED_OF_GET
+    assert before["status"] == "queued"
+    assert before["dreamingStatus"] == "dreaming"
+    assert before["activeContentUpdateId"]
+    assert "errorCode" not in before
+    assert "memories" not in before
+    expected = {
+        "id": id,
+        "status": "done",
+        "type": "text",
+        "title": "The heron",
+        "summary": None,
+        "content": "# The heron\n\nHerons eat frogs.",
+        "url": None,
+        "customId": "heron/1",
+        "containerTags": ["birds", "water"],
+        "containerTag": "birds",
+        "metadata": {"text": "x", "whole": 7, "part": 1.5, "flag": True},
+        "connectionId": None,
+        "source": "api",
+        "filepath": "/birds/heron.md",
+        "taskType": "superrag",
+        "documentDate": "2026-01-31T00:00:00.000Z",
+        "dreamingStatus": "done",
+        "latestRevision": 1,
+        "activeContentUpdateId": None,
+        "tombstonedAt": None,
+        "raw": None,
+        "ogImage": None,
+        "spatialPoint": None,
+        "processingStage": None,
+    }
+    assert expected.items() <= after.items()
+    assert TIMESTAMP.fullmatch(after["createdAt"])
+    assert after["updatedAt"] > after["createdAt"]
+    listed_document = listed(client)[0]
+    assert set(listed_document) == REQUIRED_OF_LIST
+    assert listed_document.items() <= after.items()
+
+
+def test_null_is_the_same_as_absent(client: httpx.Client):
+    id = add(client, "null", customId=None, containerTag=None, containerTags=None, metadata=None)
+
+    assert get(client, id)["metadata"] is None
+    assert get(client, id)["containerTags"] == ["sm_project_default"]
+
+
+def test_metadata_arrays_are_a_setting(served: Callable[..., httpx.Client]):
+    liberal = served(metadata_arrays="allow")
+    id = add(liberal, metadata={"who": ["ann", "bob"]})
+
+    assert get(liberal, id)["metadata"] == {"who": ["ann", "bob"]}
+    holds = {"AND": [{"key": "who", "value": "bob", "filterType": "array_contains"}]}
+    assert [d["id"] for d in listed(liberal, filters=holds)] == [id]
+    refused(
+        served().post("/v3/documents", json={"content": "x", "metadata": {"who": ["ann"]}}),
+        400,
+        "arrays are not allowed",
+    )
+
+
+def test_status_and_stage_while_it_is_worked_on(
+    client: httpx.Client, served: Callable[..., httpx.Client], app: App
+):
+    id = add(client)
+    with app.db.begin() as tx:
+        [claim] = documents.claim(tx, lease=timedelta(minutes=1), limit=1, max_attempts=5)
+        documents.advance(tx, claim, Stage.EMBEDDING, lease=timedelta(minutes=1))
+
+    seen = get(client, id)
+    assert (seen["status"], seen["processingStage"]) == ("processing", "embedding")
+    assert get(served(status_words="sdk"), id)["status"] == "embedding"
+    assert [d["id"] for d in listed(client, status="processing")] == [id]
+    assert [d["id"] for d in listed(client, status="chunking")] == [id]
+    assert listed(client, status="done") == []
+
+
+def test_a_failed_document_says_why_and_stays(client: httpx.Client, app: App):
+    id = upload(client, "broken.pdf", BROKEN_PDF).json()["id"]
+    drain(app)
+    failed = get(client, id)
+
+    assert failed["status"] == "failed"
+    assert failed["errorCode"]
+    assert failed["errorMessage"]
+    assert listed(client, status="failed")[0]["errorCode"] == failed["errorCode"]
+    assert client.get("/v3/documents/counts").json() == {
+        "queued": 0, "processing": 0, "done": 0, "failed": 1,
+    }  # fmt: skip
+
+
+def test_a_failed_document_is_repaired_by_sending_it_again_or_by_asking(
+    client: httpx.Client, app: App
+):
+    upload(client, "broken.pdf", BROKEN_PDF, customId="report")
+    drain(app)
+    again = upload(client, "broken.pdf", BROKEN_PDF, customId="report").json()
+    assert again["status"] == "queued"
+    drain(app)
+    assert client.post("/v3/documents/retry", json={"failed": True}).json() == {
+        "ids": [again["id"]]
+    }
+    assert get(client, again["id"])["status"] == "queued"
+    drain(app)
+
+    mended = client.patch("/v3/documents/report", json={"content": "Now it can be read."}).json()
+    drain(app)
+    assert mended["status"] == "queued"
+    assert get(client, "report")["status"] == "done"
+    assert "errorCode" not in get(client, "report")
+
+
+class TestAddingAgain:
+    """Contract 7.2: what a customId that is known does."""
+
+    def test_the_same_content_is_nothing_to_do(self, client: httpx.Client, app: App):
+        id = add(client, CHAT, customId="chat")
+        drain(app)
+        answer = client.post("/v3/documents", json={"content": CHAT, "customId": "chat"})
+
+        assert answer.json() == {"id": id, "status": "done"}
+        assert get(client, id)["latestRevision"] == 1
+
+    def test_full_text_that_grew_is_processed_only_at_its_end(
+        self, client: httpx.Client, app: App, embedder: WordEmbedder
+    ):
+        id = add(client, CHAT, customId="chat")
+        drain(app)
+        first = get(client, id)["chunks"]
+        embedder.forget()
+        grown = CHAT + "\nAnd then the heron came."
+        assert add(client, grown, customId="chat") == id
+        drain(app)
+
+        seen = get(client, id)
+        assert seen["content"] == grown
+        assert seen["latestRevision"] == 2
+        assert first["embedded"] == first["total"] > 2
+        assert seen["chunks"]["embedded"] == len(embedder.texts) <= 2
+        assert seen["chunks"]["reused"] >= first["total"] - 1
+        assert seen["chunks"]["total"] == seen["chunks"]["reused"] + seen["chunks"]["embedded"]
+
+    def test_only_the_new_part_is_appended(self, client: httpx.Client, app: App):
+        id = add(client, CHAT, customId="chat")
+        drain(app)
+        add(client, "And then the heron came.", customId="chat")
+        drain(app)
+
+        assert get(client, id)["content"] == CHAT + "\nAnd then the heron came."
+
+    def test_an_overlapping_part_is_joined_without_doubling(self, client: httpx.Client, app: App):
+        id = add(client, CHAT, customId="chat")
+        drain(app)
+        add(client, "\n".join([*LINES[-3:], "And then the heron came."]), customId="chat")
+        drain(app)
+
+        assert get(client, id)["content"] == CHAT + "\nAnd then the heron came."
+
+    def test_an_edited_text_replaces_and_keeps_the_chunks_that_are_the_same(
+        self, client: httpx.Client, app: App
+    ):
+        id = add(client, CHAT, customId="chat")
+        drain(app)
+        edited = "\n".join(["A new first line.", *LINES[1:]])
+        add(client, edited, customId="chat")
+        drain(app)
+
+        seen = get(client, id)
+        assert seen["content"] == edited
+        assert seen["chunks"]["reused"] >= 1
+        assert seen["chunks"]["removed"] >= 1
+
+    def test_content_sent_while_the_first_is_being_processed_is_not_lost(
+        self, client: httpx.Client, app: App
+    ):
+        id = add(client, "one", customId="chat")
+        with app.db.begin() as tx:
+            documents.claim(tx, lease=timedelta(0), limit=1, max_attempts=5)
+        answer = client.post("/v3/documents", json={"content": "one\ntwo", "customId": "chat"})
+        assert answer.json()["status"] == "processing"
+        add(client, "three", customId="chat")
+        drain(app)
+
+        assert get(client, id)["content"] == "one\ntwo\nthree"
+        assert get(client, id)["status"] == "done"
+
+    def test_a_file_replaces(self, client: httpx.Client, app: App):
+        id = add(client, "text", customId="doc")
+        drain(app)
+        assert upload(client, "new.txt", b"The file.", customId="doc").json()["id"] == id
+        drain(app)
+
+        assert get(client, id)["content"] == "The file."
+
+    def test_metadata_is_replaced_whole_and_kept_when_absent(self, client: httpx.Client):
+        id = add(client, "a", customId="doc", metadata={"a": 1, "b": 2})
+        add(client, "b", customId="doc", metadata={"b": 3})
+        assert get(client, id)["metadata"] == {"b": 3}
+        add(client, "c", customId="doc")
+        assert get(client, id)["metadata"] == {"b": 3}
+
+    def test_a_custom_id_is_unique_in_its_first_tag(self, client: httpx.Client):
+        one = add(client, "one", customId="doc", containerTag="a")
+        two = add(client, "two", customId="doc", containerTag="b")
+
+        assert one != two
+        assert add(client, "one more", customId="doc", containerTag="a") == one
+        assert get(client, two)["content"] == "two"
+
+    def test_without_a_tag_it_is_looked_for_in_all_and_ambiguity_is_told(
+        self, client: httpx.Client, db: Database, org: Org
+    ):
+        one = add(client, "one", customId="doc", containerTag="a")
+        assert add(client, "more", customId="doc", entityContext="birds") == one
+        with db.begin() as tx:
+            tags = tx.execute("select name, entity_context from tags where org_id = %s", (org.id,))
+            assert [tuple(row.values()) for row in tags] == [("a", "birds")]
+        add(client, "two", customId="doc", containerTag="b")
+        before = rows(db, org)
+
+        body = {"content": "x", "customId": "doc"}
+        refused(client.post("/v3/documents", json=body), 409, "containerTag")
+        refused(client.get("/v3/documents/doc"), 409, "doc")
+        refused(client.patch("/v3/documents/doc", json={"content": "x"}), 409)
+        refused(client.delete("/v3/documents/doc"), 409)
+        assert rows(db, org) == before
+
+    def test_a_blind_retry_of_an_add_makes_no_second_document(self, client: httpx.Client, app: App):
+        first = add(client, "the same", containerTag="a")
+
+        assert add(client, "the same", containerTag="a") == first
+        assert add(client, "the same", containerTag="b") != first
+        drain(app)
+        assert add(client, "the same", containerTag="a") != first
+
+
+class TestUpload:
+    def test_a_file_becomes_a_document(self, client: httpx.Client, app: App):
+        answer = upload(
+            client,
+            "Bären & Räuber.md",
+            "# Bären\n\nIm Wald.".encode(),
+            containerTags='["a", "b"]',
+            customId="bear",
+            metadata='{"pages": 1}',
+            entityContext="animals",
+            filepath="/books/",
+            taskType="superrag",
+            dreaming="dynamic",
+            documentDate="2026-01-31T12:00:00Z",
+            useAdvancedProcessing="true",
+            filterByMetadata="{}",
+        )
+        assert answer.status_code == 200
+        assert answer.json()["status"] == "queued"
+        assert get(client, answer.json()["id"])["content"] is None
+        drain(app)
+
+        seen = get(client, "bear")
+        assert seen["content"] == "# Bären\n\nIm Wald."
+        assert seen["source"] == "upload"
+        assert seen["containerTags"] == ["a", "b"]
+        assert seen["metadata"] == {"pages": 1}
+        assert seen["filepath"] == "/books/"
+        assert seen["taskType"] == "superrag"
+        assert seen["title"] == "Bären"
+
+    @pytest.mark.parametrize(
+        ("fields", "tags"),
+        [
+            ({"containerTags": "one"}, ["one"]),
+            ({"containerTags": '["x","y"]', "containerTag": "z"}, ["z", "x", "y"]),
+            ({"containerTag": "", "metadata": ""}, ["sm_project_default"]),
+        ],
+    )
+    def test_tags_come_as_one_tag_or_as_json(
+        self, client: httpx.Client, fields: dict[str, str], tags: list[str]
+    ):
+        id = upload(client, "a.txt", b"text", **fields).json()["id"]
+
+        assert get(client, id)["containerTags"] == tags
+
+    def test_the_kind_is_found_by_the_bytes(self, client: httpx.Client, app: App):
+        # As the published client sends raw bytes.
+        answer = client.post(
+            "/v3/documents/file",
+            files={"file": ("upload", b"name,age\nann,7\nbob,8\n", "application/octet-stream")},
+        )
+        drain(app)
+
+        assert "ann" in get(client, answer.json()["id"])["content"]
+
+    def test_a_forced_kind_is_kept(self, client: httpx.Client, app: App):
+        id = upload(client, "a.txt", b"Notes", fileType="google_doc").json()["id"]
+        drain(app)
+
+        assert get(client, id)["type"] == "google_doc"
+
+
+class TestUpdate:
+    def test_metadata_alone_changes_at_once_without_processing(
+        self, client: httpx.Client, app: App, embedder: WordEmbedder
+    ):
+        id = add(client, customId="doc", metadata={"draft": True})
+        drain(app)
+        embedder.forget()
+        before = get(client, id)
+        answer = client.patch("/v3/documents/doc", json={"metadata": {"draft": False}})
+
+        assert answer.json() == {"id": id, "status": "done"}
+        after = get(client, id)
+        assert after["metadata"] == {"draft": False}
+        assert after["updatedAt"] > before["updatedAt"]
+        assert after["latestRevision"] == 1
+        assert drain(app) == 0
+        assert embedder.texts == []
+        assert listed(client, filters={"AND": [{"key": "draft", "value": "false"}]})[0]["id"] == id
+
+    def test_content_replaces_and_never_appends(self, client: httpx.Client, app: App):
+        id = add(client, "old", customId="doc")
+        drain(app)
+        answer = client.patch(f"/v3/documents/{id}", json={"content": "new"})
+
+        assert answer.json() == {"id": id, "status": "queued"}
+        assert get(client, id)["content"] == "old"
+        drain(app)
+        assert get(client, id)["content"] == "new"
+        assert get(client, id)["latestRevision"] == 2
+
+    def test_labels_change(self, client: httpx.Client):
+        id = add(client, customId="old", containerTag="a")
+        client.patch(
+            f"/v3/documents/{id}",
+            json={
+                "customId": "new",
+                "containerTags": ["b", "c"],
+                "filepath": "/x",
+                "taskType": "superrag",
+                "documentDate": "2026-01-01",
+                "entityContext": "about c",
+            },
+        )
+
+        seen = get(client, "new")
+        assert seen["id"] == id
+        assert seen["containerTags"] == ["b", "c"]
+        assert seen["filepath"] == "/x"
+        assert seen["taskType"] == "superrag"
+        refused(client.get("/v3/documents/old"), 404)
+
+    def test_an_empty_change_is_valid_and_changes_nothing(self, client: httpx.Client, app: App):
+        id = add(client, metadata={"a": 1})
+        drain(app)
+        before = get(client, id)
+
+        answer = client.patch(f"/v3/documents/{id}", json={})
+        assert answer.json() == {"id": id, "status": "done"}
+        assert get(client, id) == before
+
+    def test_a_taken_custom_id_is_refused(self, client: httpx.Client):
+        add(client, "one", customId="one")
+        id = add(client, "two", customId="two")
+
+        refused(client.patch(f"/v3/documents/{id}", json={"customId": "one"}), 400, "taken")
+        assert get(client, id)["customId"] == "two"
+
+    def test_an_unknown_id_is_not_found(self, client: httpx.Client):
+        refused(client.patch("/v3/documents/nobody", json={"metadata": {}}), 404, "nobody")
+
+
+class TestPathIds:
+    @pytest.mark.parametrize(
+        ("custom_id", "path"),
+        [
+            ("chats/2026/1", "chats%2F2026%2F1"),
+            ("100% sure?", "100%25%20sure%3F"),
+            ("日本　語", "%E6%97%A5%E6%9C%AC%E3%80%80%E8%AA%9E"),
+            ("a+b&c=d#e", "a+b&c=d%23e"),
+            ("%2F", "%252F"),
+        ],
+    )
+    def test_a_custom_id_finds_its_document(self, client: httpx.Client, custom_id: str, path: str):
+        id = add(client, customId=custom_id)
+
+        assert get(client, path)["id"] == id
+        assert client.patch(f"/v3/documents/{path}", json={}).json()["id"] == id
+        assert client.delete(f"/v3/documents/{path}").status_code == 204
+        refused(client.get(f"/v3/documents/{id}"), 404)
+
+    def test_an_id_wins_over_the_same_custom_id(self, client: httpx.Client):
+        one = add(client, "one")
+        two = add(client, "two", customId=one)
+
+        assert get(client, one)["content"] == "one"
+        assert client.delete(f"/v3/documents/{one}").status_code == 204
+        assert get(client, one)["id"] == two
+
+
+class TestList:
+    def test_pages(self, client: httpx.Client):
+        ids = [add(client, f"text {n}", containerTag="a") for n in range(5)]
+        answer = client.post("/v3/documents/list", json={"limit": "2", "page": "2"}).json()
+
+        assert [d["id"] for d in answer["memories"]] == [ids[2], ids[1]]
+        assert answer["pagination"] == {
+            "currentPage": 2, "limit": 2, "totalItems": 5, "totalPages": 3,
+        }  # fmt: skip
+        assert "content" not in answer["memories"][0]
+
+    def test_nothing_found_has_no_pages(self, client: httpx.Client):
+        answer = client.post("/v3/documents/list")
+
+        assert answer.json() == {
+            "memories": [],
+            "pagination": {"currentPage": 1, "limit": 10, "totalItems": 0, "totalPages": 0},
+        }
+
+    def test_order_and_sort(self, client: httpx.Client):
+        one, two = add(client, "one"), add(client, "two")
+        client.patch(f"/v3/documents/{one}", json={"metadata": {"a": 1}})
+
+        def order(**query: str) -> list[str]:
+            return [d["id"] for d in listed(client, **query)]
+
+        assert order() == [two, one]
+        assert order(order="asc") == [one, two]
+        assert order(sort="updatedAt") == [one, two]
+        assert order(sort="updatedAt", order="asc") == [two, one]
+
+    def test_several_tags_must_all_be_there(self, client: httpx.Client):
+        both = add(client, "both", containerTags=["a", "b"])
+        only = add(client, "only", containerTags=["a"])
+
+        assert {d["id"] for d in listed(client, containerTags=["a"])} == {both, only}
+        assert {d["id"] for d in listed(client, containerTags=["b", "a"])} == {both}
+        assert {d["id"] for d in listed(client, containerTag="b")} == {both}
+        assert listed(client, containerTags=["a", "c"]) == []
+
+    def test_filepath_is_exact_or_a_prefix(self, client: httpx.Client):
+        one = add(client, "one", filepath="/a/b.md")
+        add(client, "two", filepath="/a_b.md")
+
+        assert [d["id"] for d in listed(client, filepath="/a/b.md")] == [one]
+        assert [d["id"] for d in listed(client, filepath="/a/")] == [one]
+        assert listed(client, filepath="/a") == []
+
+    def test_filters_as_object_and_as_text(self, client: httpx.Client):
+        one = add(client, "one", metadata={"kind": "note", "year": 2024})
+        two = add(client, "two", metadata={"kind": "mail", "year": 2026})
+        add(client, "three")
+        later = {"AND": [{"key": "year", "value": "2025", "filterType": "numeric",
+                          "numericOperator": ">"}]}  # fmt: skip
+        either = {"OR": [{"key": "kind", "value": "NOTE", "ignoreCase": "true"}, later]}
+
+        assert [d["id"] for d in listed(client, filters=later)] == [two]
+        assert [d["id"] for d in listed(client, filters=json.dumps(either))] == [two, one]
+
+    def test_content_on_demand(self, client: httpx.Client):
+        add(client, "the content")
+
+        assert listed(client, includeContent=True)[0]["content"] == "the content"
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            {"limit": 0},
+            {"limit": 1101},
+            {"limit": "ten"},
+            {"page": 0},
+            {"sort": "title"},
+            {"order": "up"},
+            {"status": "lost"},
+            {"filters": {"key": "a", "value": "b"}},
+            {"filters": "{"},
+            {"containerTags": "a"},
+            {"containerTags": ["a b"]},
+            {"filepath": "a\n"},
+        ],
+    )
+    def test_what_cannot_be_understood_is_refused(self, client: httpx.Client, query: object):
+        refused(client.post("/v3/documents/list", json=query), 400)
+
+
+class TestDelete:
+    def test_it_is_gone_from_everywhere(
+        self, client: httpx.Client, app: App, db: Database, org: Org
+    ):
+        id = add(client, customId="doc")
+        drain(app)
+        answer = client.delete(f"/v3/documents/{id}")
+
+        assert answer.status_code == 204
+        assert answer.content == b""
+        refused(client.get(f"/v3/documents/{id}"), 404, "Document not found")
+        refused(client.delete("/v3/documents/doc"), 404)
+        assert client.post("/v3/search", json={"q": "heron"}).json()["results"] == []
+        assert rows(db, org) == {
+            "documents": 0, "entries": 0, "chunks": 0, "terms": 0, "tags": 1, "settings": 0,
+        }  # fmt: skip
+
+    def test_work_in_flight_is_dropped(self, client: httpx.Client, app: App):
+        id = add(client)
+        with app.db.begin() as tx:
+            documents.claim(tx, lease=timedelta(minutes=1), limit=1, max_attempts=5)
+
+        assert client.delete(f"/v3/documents/{id}").status_code == 204
+        assert drain(app) == 0
+
+    def test_a_body_does_no_harm(self, client: httpx.Client):
+        id = add(client)
+        other = add(client, "other")
+
+        answer = client.request("DELETE", f"/v3/documents/{id}", json={"ids": [other]})
+        assert answer.status_code == 204
+        assert get(client, other)
+
+    def test_bulk_by_ids(self, client: httpx.Client):
+        one, two = add(client, "one"), add(client, "two", customId="second")
+        answer = client.request(
+            "DELETE", "/v3/documents/bulk", json={"ids": [one, "second", "nobody"]}
+        )
+
+        assert answer.status_code == 200
+        assert answer.json()["deletedCount"] == 2
+        assert answer.json()["errors"] == [{"id": "nobody", "error": "Document not found"}]
+        for id in (one, two):
+            refused(client.get(f"/v3/documents/{id}"), 404)
+
+    def test_bulk_by_tags_takes_everything_in_any_of_them(self, client: httpx.Client):
+        add(client, "one", containerTags=["a"])
+        add(client, "two", containerTags=["x", "b"])
+        kept = add(client, "three", containerTags=["c"])
+        answer = client.request("DELETE", "/v3/documents/bulk", json={"containerTags": ["a", "b"]})
+
+        assert answer.json() == {
+            "success": True, "deletedCount": 2, "containerTags": ["a", "b"],
+        }  # fmt: skip
+        assert [d["id"] for d in listed(client)] == [kept]
+
+    def test_bulk_by_filepath(self, client: httpx.Client):
+        add(client, "one", filepath="/old/a.md")
+        kept = add(client, "two", filepath="/new/a.md")
+        answer = client.request("DELETE", "/v3/documents/bulk", json={"filepath": "/old/"})
+
+        assert answer.json()["deletedCount"] == 1
+        assert [d["id"] for d in listed(client)] == [kept]
+
+    @pytest.mark.parametrize(
+        "body",
+        [None, {}, {"ids": []}, {"containerTags": []}, {"ids": ["a"] * 101}, {"ids": "a"},
+         {"containerTags": ["no tag"]}, {"ids": [None]}],
+    )  # fmt: skip
+    def test_bulk_without_a_selection_deletes_nothing(self, client: httpx.Client, body: object):
+        kept = add(client)
+        answer = (
+            client.request("DELETE", "/v3/documents/bulk")
+            if body is None
+            else client.request("DELETE", "/v3/documents/bulk", json=body)
+        )
+
+        refused(answer, 400)
+        assert get(client, kept)
+
+
+class TestBatch:
+    def test_each_document_stands_for_itself(self, client: httpx.Client, db: Database, org: Org):
+        answer = client.post(
+            "/v3/documents/batch",
+            json={
+                "documents": [
+                    {"content": "one", "customId": "1"},
+                    {"content": ""},
+                    {"content": "three", "containerTag": "own", "metadata": {"n": 3}},
+                    "four",
+                    7,
+                    {"content": "https://127.1.1.1.nowhere:99999/"},
+                    {"content": "seven", "metadata": {"a": {"b": 1}}},
+                ],
+                "containerTag": "all",
+                "metadata": {"batch": True},
+                "documentDate": "2026-01-31",
+                "taskType": "superrag",
+                "filepath": "/batch",
+                "entityContext": "all of it",
+                "content": None,
+            },
+        )
+        body = answer.json()
+
+        assert answer.status_code == 200
+        assert (body["success"], body["failed"]) == (3, 4)
+        states = [result["status"] for result in body["results"]]
+        assert states == ["queued", "error", "queued", "queued", "error", "error", "error"]
+        for result in body["results"]:
+            if result["status"] == "error":
+                assert result["error"]
+                assert result["details"]
+        one, _, three, four, *_ = body["results"]
+        assert get(client, one["id"])["containerTags"] == ["all"]
+        assert get(client, one["id"])["metadata"] == {"batch": True}
+        assert get(client, one["id"])["documentDate"] == "2026-01-31T00:00:00.000Z"
+        assert get(client, three["id"])["containerTags"] == ["own"]
+        assert get(client, three["id"])["metadata"] == {"n": 3}
+        assert get(client, four["id"])["taskType"] == "superrag"
+        assert get(client, four["id"])["filepath"] == "/batch"
+        assert rows(db, org)["documents"] == 3
+
+    @pytest.mark.parametrize("given", [[], ["x"] * 601, "x", None])
+    def test_one_to_six_hundred(self, client: httpx.Client, given: object):
+        refused(client.post("/v3/documents/batch", json={"documents": given}), 400, "documents")
+
+
+class TestKeys:
+    def test_a_reading_key_may_not_write(self, limited: Callable[..., httpx.Client]):
+        reader = limited(Scope.READ)
+
+        assert listed(reader) == []
+        refused(reader.post("/v3/documents", json={"content": "x"}), 403)
+        refused(reader.delete("/v3/documents/x"), 403)
+
+    def test_a_key_of_a_tag_sees_and_touches_only_that(
+        self, client: httpx.Client, limited: Callable[..., httpx.Client]
+    ):
+        foreign = add(client, "foreign", containerTag="b", customId="doc")
+        mine = limited(tags=["a"])
+        own = add(mine, "own", customId="doc")
+
+        assert get(mine, own)["containerTags"] == ["a"]
+        assert get(mine, "doc")["id"] == own
+        assert [d["id"] for d in listed(mine)] == [own]
+        refused(mine.get(f"/v3/documents/{foreign}"), 404)
+        refused(mine.post("/v3/documents", json={"content": "x", "containerTag": "b"}), 403, "'b'")
+        refused(mine.post("/v3/documents/list", json={"containerTags": ["a", "b"]}), 403)
+        refused(mine.patch(f"/v3/documents/{own}", json={"containerTag": "b"}), 403)
+        bulk = mine.request("DELETE", "/v3/documents/bulk", json={"ids": [foreign]})
+        assert bulk.json()["deletedCount"] == 0
+        assert get(client, foreign)

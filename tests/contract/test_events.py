@@ -1,0 +1,184 @@
+"""GET /v3/documents/events: whoever listens need not ask."""
+
+import json
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from recollect import orgs
+from recollect.api import events as api_events
+from recollect.app import App
+from recollect.db import Database
+from recollect.model import Org
+from recollect.worker import drain
+from tests.conftest import eventually
+from tests.contract.calls import add, refused, upload
+
+Event = dict[str, Any]
+
+
+def parsed(lines: Iterator[str]) -> Generator[Event]:
+    event: Event = {}
+    for line in lines:
+        name, _, value = line.partition(": ")
+        if line == "" and "data" in event:
+            yield event
+            event = {}
+        elif name in ("event", "id"):
+            event[name] = value
+        elif name == "data":
+            event |= {"data": value} | {f"of {k}": v for k, v in json.loads(value).items()}
+
+
+@contextmanager
+def listening(http: httpx.Client, last: str = "", **query: str) -> Generator[Iterator[Event]]:
+    """Events from when it is entered; nothing that happens in the block is missed."""
+    headers = {"Last-Event-ID": last} if last else {}
+    path = "/v3/documents/events"
+    with http.stream("GET", path, params=query, headers=headers, timeout=30) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        lines = answer.iter_lines()
+        while next(lines) != ": listening":
+            pass
+        yield parsed(lines)
+
+
+def states(events: Iterator[Event], until: str) -> list[tuple[str, str, str | None]]:
+    """What is told up to the first event of that status: id, status and stage."""
+    seen: list[tuple[str, str, str | None]] = []
+    for event in events:
+        assert event["event"] == "document"
+        seen.append((event["of id"], event["of status"], event["of processingStage"]))
+        if event["of status"] == until:
+            return seen
+    raise AssertionError(f"the stream ended after {seen}")
+
+
+def test_every_change_of_a_document_is_told(client: httpx.Client, app: App):
+    with listening(client) as events:
+        id = add(client)
+        drain(app)
+        seen = states(events, "done")
+        assert client.delete(f"/v3/documents/{id}").status_code == 204
+        gone = states(events, "deleted")
+
+    assert {name for name, _, _ in [*seen, *gone]} == {id}
+    assert [status for _, status, _ in seen] == ["queued", *["processing"] * 4, "done"]
+    assert [stage for _, _, stage in seen[1:-1]] == [
+        "extracting", "chunking", "embedding", "indexing",
+    ]  # fmt: skip
+
+
+def test_a_failure_is_told(client: httpx.Client, app: App):
+    with listening(client) as events:
+        id = upload(client, "broken.pdf", b"%PDF-1.7\nthis is no PDF").json()["id"]
+        drain(app)
+        assert states(events, "failed")[-1] == (id, "failed", None)
+
+
+def test_only_what_the_key_may_see_and_the_query_asks_for(
+    client: httpx.Client,
+    stranger: httpx.Client,
+    limited: Callable[..., httpx.Client],
+    app: App,
+):
+    with (
+        listening(client) as all_of_it,
+        listening(client, containerTags="team:*,x") as asked,
+        listening(limited(tags=["b"])) as allowed,
+        listening(stranger) as foreign,
+    ):
+        plain = add(client, "one")
+        both = add(client, "two", containerTags=["team:a", "x"])
+        other = add(client, "three", containerTag="b")
+        theirs = add(stranger, "four")
+        drain(app)
+        for events, known in (
+            (all_of_it, {plain, both, other}), (asked, {both}), (allowed, {other}),
+            (foreign, {theirs}),
+        ):  # fmt: skip
+            done: set[str] = set()
+            while done != known:
+                done |= {name for name, _, _ in states(events, "done")}
+                assert done <= known
+
+    wrong = limited(tags=["b"]).get("/v3/documents/events", params={"containerTags": "a"})
+    refused(wrong, 403)
+
+
+def test_who_comes_back_is_told_what_happened_meanwhile(client: httpx.Client, app: App):
+    with listening(client) as events:
+        first = add(client, "one")
+        last = next(events)["id"]
+    drain(app)
+    second = add(client, "two")
+    with listening(client, last=last) as events:
+        told = {(e["of id"], e["of status"]) for e in (next(events), next(events))}
+
+    assert told == {(first, "done"), (second, "queued")}
+    with listening(client, last="1") as events:
+        assert next(events)["event"] == "gap"
+        assert {next(events)["of id"] for _ in range(2)} == {first, second}
+
+
+def test_one_connection_serves_all_streams_and_ends_with_the_last(
+    client: httpx.Client, live_url: str, key: str, db: Database, database_url: str
+):
+    def listeners() -> int:
+        with psycopg.connect(database_url) as session:
+            row = session.execute(
+                "select count(*) from pg_stat_activity where query ilike 'listen%documents%'"
+                " and datname = current_database()"
+            ).fetchone()
+        assert row is not None
+        return row[0]
+
+    with listening(client) as one, listening(client) as two, listening(client) as three:
+        assert listeners() == 1
+        id = add(client, "one")
+        assert {next(events)["of id"] for events in (one, two, three)} == {id}
+    eventually(lambda: listeners() == 0)
+    with listening(client) as events:
+        again = add(client, "another")
+        assert next(events)["of id"] == again
+
+
+def test_streams_end_when_the_database_goes_away(client: httpx.Client, database_url: str):
+    with listening(client) as events, psycopg.connect(database_url, autocommit=True) as session:
+        session.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where query ilike 'listen%documents%' and datname = current_database()"
+        )
+        assert list(events) == []
+    with listening(client) as events:
+        id = add(client)
+        assert next(events)["of id"] == id
+
+
+def test_it_asks_for_a_key(with_key: Callable[[str], httpx.Client], db: Database, org: Org):
+    refused(with_key("").get("/v3/documents/events"), 401)
+    with db.begin() as tx:
+        key, secret = orgs.create_key(tx, org.id)
+        orgs.revoke_key(tx, key.id)
+    refused(with_key(secret).get("/v3/documents/events"), 401)
+
+
+def test_a_stream_ends_with_its_key(
+    with_key: Callable[[str], httpx.Client],
+    db: Database,
+    org: Org,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(api_events, "PULSE", timedelta(seconds=0.1))
+    with db.begin() as tx:
+        key, secret = orgs.create_key(tx, org.id)
+    with listening(with_key(secret)) as events:
+        with db.begin() as tx:
+            orgs.revoke_key(tx, key.id)
+        assert list(events) == []

@@ -1,0 +1,313 @@
+"""Nobody reaches what is another's: every route, against every key that must not open it.
+
+The rows are checked against the OpenAPI document, so a new route without a row fails here.
+"""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from recollect import orgs
+from recollect.app import App
+from recollect.db import Database
+from recollect.model import Org, Scope
+from recollect.worker import drain
+from tests.contract.calls import add, found, get, listed, refused, rows, upload
+
+SECRET = "zugzwang"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a request names: somebody's things, or things that are nobody's."""
+
+    id: str
+    custom_id: str
+    conversation: str
+    tag: str
+    key_id: str
+    merge_id: str
+    org_id: str
+    org_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """How to call a route about things that are another's, and the least scope it asks for."""
+
+    call: Callable[[httpx.Client, Names], httpx.Response]
+    scope: Scope | None
+
+
+def post(path: str, body: Callable[[Names], dict[str, Any]]) -> Callable[..., httpx.Response]:
+    return lambda http, names: http.post(path, json=body(names))
+
+
+def told(http: httpx.Client, headers: dict[str, str]) -> httpx.Response:
+    """The answer of a stream with the events that it begins with."""
+    with http.stream("GET", "/v3/documents/events", headers=headers) as answer:
+        if answer.status_code != 200:
+            answer.read()
+            return answer
+        lines = answer.iter_lines()
+        said: list[str] = []
+        for line in lines:
+            said.append(line)
+            if line == "event: gap":  # the first event for one who was away so long
+                break
+        said += [next(lines), next(lines)]
+        return httpx.Response(200, headers=answer.headers, text="\n".join(said))
+
+
+ROWS: dict[str, Row] = {
+    "addDocument": Row(
+        post("/v3/documents", lambda n: {"content": "mine", "customId": n.custom_id}), Scope.WRITE
+    ),
+    "addDocuments": Row(
+        post(
+            "/v3/documents/batch",
+            lambda n: {"documents": [{"content": "mine too", "customId": n.custom_id}]},
+        ),
+        Scope.WRITE,
+    ),
+    "uploadFile": Row(
+        lambda http, n: upload(http, "a.txt", b"mine", customId=n.custom_id), Scope.WRITE
+    ),
+    "listDocuments": Row(
+        post("/v3/documents/list", lambda n: {"includeContent": True, "limit": 100}), Scope.READ
+    ),
+    "listProcessing": Row(
+        lambda http, n: http.get("/v3/documents/processing?view=all"), Scope.READ
+    ),
+    "countDocuments": Row(lambda http, n: http.get("/v3/documents/counts"), Scope.READ),
+    "retryDocuments": Row(
+        post("/v3/documents/retry", lambda n: {"ids": [n.id, n.custom_id], "failed": True}),
+        Scope.WRITE,
+    ),
+    "deleteDocuments": Row(
+        lambda http, n: http.request(
+            "DELETE", "/v3/documents/bulk", json={"ids": [n.id, n.conversation]}
+        ),
+        Scope.WRITE,
+    ),
+    "getDocument": Row(lambda http, n: http.get(f"/v3/documents/{n.id}"), Scope.READ),
+    "updateDocument": Row(
+        lambda http, n: http.patch(f"/v3/documents/{n.id}", json={"content": "taken over"}),
+        Scope.WRITE,
+    ),
+    "deleteDocument": Row(lambda http, n: http.delete(f"/v3/documents/{n.id}"), Scope.WRITE),
+    "getChunks": Row(lambda http, n: http.get(f"/v3/documents/{n.id}/chunks"), Scope.READ),
+    "getFileUrl": Row(lambda http, n: http.get(f"/v3/documents/{n.id}/file-url"), Scope.READ),
+    "downloadFile": Row(
+        lambda http, n: http.get(f"/v3/files/{n.org_id}/{n.id}?until=99999999999&mark=0"), None
+    ),
+    "addConversation": Row(
+        post(
+            "/v4/conversations",
+            lambda n: {
+                "conversationId": n.conversation,
+                "messages": [{"role": "user", "content": "mine as well"}],
+            },
+        ),
+        Scope.WRITE,
+    ),
+    "searchDocuments": Row(
+        post("/v3/search", lambda n: {"q": SECRET, "includeFullDocs": True, "limit": 100}),
+        Scope.READ,
+    ),
+    "getSettings": Row(lambda http, n: http.get("/v3/settings"), Scope.READ),
+    "updateSettings": Row(
+        lambda http, n: http.patch("/v3/settings", json={"filterPrompt": "mine"}), Scope.ADMIN
+    ),
+    "resetOrganization": Row(
+        post("/v3/settings/reset", lambda n: {"confirmation": n.org_name}), Scope.ADMIN
+    ),
+    "listContainerTags": Row(lambda http, n: http.get("/v3/container-tags/list"), Scope.READ),
+    "getContainerTag": Row(lambda http, n: http.get(f"/v3/container-tags/{n.tag}"), Scope.READ),
+    "updateContainerTag": Row(
+        lambda http, n: http.patch(f"/v3/container-tags/{n.tag}", json={"name": "mine"}),
+        Scope.WRITE,
+    ),
+    "deleteContainerTag": Row(
+        lambda http, n: http.delete(f"/v3/container-tags/{n.tag}"), Scope.WRITE
+    ),
+    "mergeContainerTags": Row(
+        post(
+            "/v3/container-tags/merge",
+            lambda n: {"containerTags": [n.tag], "targetContainerTag": "elsewhere"},
+        ),
+        Scope.WRITE,
+    ),
+    "getContainerTagMerge": Row(
+        lambda http, n: http.get(f"/v3/container-tags/merge/{n.merge_id}"), Scope.READ
+    ),
+    "streamEvents": Row(lambda http, n: told(http, {"Last-Event-ID": "1"}), Scope.READ),
+    "createScopedKey": Row(
+        post("/v3/auth/scoped-key", lambda n: {"containerTag": n.tag}), Scope.ADMIN
+    ),
+    "deleteScopedKey": Row(
+        lambda http, n: http.delete(f"/v3/auth/scoped-key/{n.key_id}"), Scope.ADMIN
+    ),
+    "health": Row(lambda http, n: http.get("/health"), None),
+    "ready": Row(lambda http, n: http.get("/ready"), None),
+}
+ANSWERS_VARY = (
+    "addDocument",
+    "addDocuments",
+    "uploadFile",
+    "addConversation",
+    "createScopedKey",
+    "searchDocuments",
+)
+"""New ids and keys, and the time that a search took."""
+_NAMING_TAGS: list[Callable[[httpx.Client, Names], httpx.Response]] = [
+    post("/v3/documents", lambda n: {"content": "x", "containerTag": n.tag}),
+    post("/v3/documents/batch", lambda n: {"documents": ["x"], "containerTag": n.tag}),
+    lambda http, n: upload(http, "a.txt", b"x", containerTags=n.tag),
+    post("/v3/documents/list", lambda n: {"containerTags": [n.tag], "includeContent": True}),
+    post("/v3/search", lambda n: {"q": SECRET, "containerTags": [n.tag]}),
+    post("/v3/search", lambda n: {"q": SECRET, "docId": n.id}),
+    lambda http, n: http.get(f"/v3/documents/processing?view=all&containerTags={n.tag}"),
+    lambda http, n: http.request("DELETE", "/v3/documents/bulk", json={"containerTags": [n.tag]}),
+    lambda http, n: http.request("DELETE", "/v3/documents/bulk", json={"filepath": "/secret/"}),
+    lambda http, n: http.get(f"/v3/documents/{n.custom_id}"),
+    lambda http, n: http.patch(f"/v3/documents/{n.custom_id}", json={"metadata": {}}),
+    post(
+        "/v4/conversations",
+        lambda n: {
+            "conversationId": n.conversation,
+            "messages": [{"role": "user", "content": "x"}],
+            "containerTag": n.tag,
+        },
+    ),
+]
+NAMING_TAGS = {f"naming {number}": call for number, call in enumerate(_NAMING_TAGS)}
+NOBODY = Names(
+    "n" * 22, "absent-1", "absent-2", "absent-3", "f" * 12, "m" * 22, "o" * 22, "absent-4"
+)
+
+
+@pytest.fixture
+def owned(client: httpx.Client, app: App, org: Org) -> Names:
+    """An organisation full of secrets."""
+    labels = {"containerTag": "vault", "metadata": {"a": SECRET}, "filepath": f"/secret/{SECRET}"}
+    add(client, f"the word is {SECRET}", customId="owned", entityContext=SECRET, **labels)
+    talk = {"role": "user", "content": SECRET}
+    body = {"conversationId": "talk", "messages": [talk], "containerTag": "vault"}
+    client.post("/v4/conversations", json=body)
+    file = upload(client, f"{SECRET}.txt", SECRET.encode(), containerTags="vault").json()["id"]
+    client.patch("/v3/settings", json={"filterPrompt": SECRET})
+    key = client.post("/v3/auth/scoped-key", json={"containerTag": "vault", "name": SECRET}).json()
+    add(client, SECRET, containerTag="old")
+    body = {"containerTags": ["old"], "targetContainerTag": "vault"}
+    merge = client.post("/v3/container-tags/merge", json=body).json()["mergeId"]
+    drain(app)
+    return Names(file, "owned", "talk", "vault", key["id"], merge, org.id, org.name)
+
+
+@pytest.fixture(params=["stranger", "scoped"])
+def other(
+    request: pytest.FixtureRequest,
+    stranger: httpx.Client,
+    limited: Callable[..., httpx.Client],
+) -> httpx.Client:
+    """Someone of another organisation, or a key of the same one that is limited to another tag."""
+    return stranger if request.param == "stranger" else limited(tags=["elsewhere"])
+
+
+def everything(http: httpx.Client) -> list[dict[str, Any]]:
+    return [get(http, document["id"]) for document in listed(http, limit=100)]
+
+
+def without(names: Names, answer: httpx.Response) -> str:
+    """The answer with what the request named itself taken out."""
+    text = answer.text
+    named = (names.id, names.custom_id, names.conversation, names.tag, names.key_id, names.merge_id)
+    for name in named:
+        text = text.replace(name, "*")
+    return text
+
+
+def test_every_route_has_a_row(client: httpx.Client):
+    schema = client.get("/v3/openapi").json()
+    routes = {
+        operation["operationId"] for p in schema["paths"].values() for operation in p.values()
+    }
+
+    assert routes == set(ROWS)
+
+
+def test_another_reaches_nothing(client: httpx.Client, other: httpx.Client, owned: Names):
+    before = everything(client)
+    for name, call in {**{r: row.call for r, row in ROWS.items()}, **NAMING_TAGS}.items():
+        answer = call(other, owned)
+
+        assert answer.status_code < 500, name
+        assert SECRET not in answer.text, name
+        assert owned.id not in without(owned, answer), name
+        now = {document["id"]: document for document in everything(client)}
+        assert [now.get(document["id"]) for document in before] == before, name
+        assert client.get("/v3/settings").json()["filterPrompt"] == SECRET, name
+        tag = client.get("/v3/container-tags/vault").json()
+        assert (tag["entityContext"], tag["name"]) == (SECRET, None), name
+
+
+def test_what_is_anothers_looks_like_what_is_nobodys(stranger: httpx.Client, owned: Names):
+    for name, row in ROWS.items():
+        if name in ANSWERS_VARY:
+            continue
+        theirs, nobodys = row.call(stranger, owned), row.call(stranger, NOBODY)
+
+        assert theirs.status_code == nobodys.status_code, name
+        assert set(theirs.headers) == set(nobodys.headers), name
+        assert without(owned, theirs) == without(NOBODY, nobodys), name
+
+
+def test_every_route_asks_for_a_key_of_enough_scope(
+    with_key: Callable[[str], httpx.Client],
+    limited: Callable[..., httpx.Client],
+    db: Database,
+    org: Org,
+):
+    with db.begin() as tx:
+        revoked, revoked_secret = orgs.create_key(tx, org.id)
+        expired, expired_secret = orgs.create_key(tx, org.id)
+        orgs.revoke_key(tx, revoked.id)
+        tx.execute("update keys set expires_at = now() where id = %s", (expired.id,))
+    wrong = [
+        with_key(secret)
+        for secret in ("", "nobody", uuid.uuid4().hex, revoked_secret, expired_secret)
+    ]
+    scopes = [Scope.READ, Scope.WRITE, Scope.ADMIN]
+    keys = [limited(scope) for scope in scopes]
+
+    for name, row in ROWS.items():
+        if row.scope is None:
+            assert row.call(wrong[0], NOBODY).status_code != 401, name
+            continue
+        for http in wrong:
+            refused(row.call(http, NOBODY), 401, "Unauthorized")
+        for scope, http in zip(scopes, keys, strict=True):
+            enough = scopes.index(scope) >= scopes.index(row.scope)
+            assert (row.call(http, NOBODY).status_code != 403) is enough, (name, scope)
+
+
+def test_two_organisations_with_the_same_names_stay_apart(
+    client: httpx.Client, stranger: httpx.Client, app: App, db: Database, org: Org
+):
+    for http, word in ((client, "heron"), (stranger, "stork")):
+        add(http, f"a {word} in the water", customId="bird", containerTag="a")
+    drain(app)
+
+    assert get(client, "bird")["content"] == "a heron in the water"
+    assert get(stranger, "bird")["content"] == "a stork in the water"
+    assert [r["chunks"][0]["content"] for r in found(client, "water", containerTag="a")] == [
+        "a heron in the water"
+    ]
+    stranger.request("DELETE", "/v3/documents/bulk", json={"containerTags": ["a"]})
+    assert rows(db, org)["documents"] == 1
+    assert found(client, "water")

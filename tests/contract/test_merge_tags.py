@@ -1,0 +1,129 @@
+"""Merging container tags: in batches, once, and to the end also after a crash."""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from recollect import tags
+from recollect.api import tags as endpoint
+from recollect.app import App
+from recollect.db import Database
+from recollect.model import Org, Tenant
+from recollect.worker import drain
+from tests.conftest import eventually
+from tests.contract.calls import add, found, get, listed, refused, rows
+
+
+def merge(http: httpx.Client, *sources: str, into: str) -> dict[str, Any]:
+    """Ask for a merge and wait for its end."""
+    body = {"containerTags": list(sources), "targetContainerTag": into}
+    answer = http.post("/v3/container-tags/merge", json=body)
+    assert answer.status_code == 202, answer.text
+    return finished(http, answer.json()["mergeId"])
+
+
+def finished(http: httpx.Client, id: str) -> dict[str, Any]:
+    def state() -> dict[str, Any] | None:
+        answer = http.get(f"/v3/container-tags/merge/{id}")
+        assert answer.status_code == 200, answer.text
+        return answer.json() if answer.json()["status"] == "completed" else None
+
+    return eventually(state)
+
+
+def test_documents_get_the_target_and_the_sources_end(
+    client: httpx.Client, app: App, db: Database, org: Org, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(endpoint, "MERGED_AT_ONCE", 2)
+    ids = [add(client, f"heron {n}", containerTags=["old", "x"]) for n in range(5)]
+    both = add(client, "heron in both", containerTags=["team:a", "old", "older"])
+    add(client, "stork", containerTag="elsewhere", entityContext="storks")
+    client.patch("/v3/container-tags/old", json={"entityContext": "herons"})
+    drain(app)
+    before = rows(db, org)
+    state = merge(client, "old", "older", into="team:a")
+
+    assert state["success"] is True
+    assert state["mergedCount"] == 6
+    assert state["targetTag"] == "team:a"
+    assert {tuple(get(client, id)["containerTags"]) for id in ids} == {("team:a", "x")}
+    assert get(client, both)["containerTags"] == ["team:a"]
+    assert len(found(client, "heron", containerTag="team:*", limit=20)) == 6
+    assert found(client, "heron", containerTag="old") == []
+    assert client.get("/v3/container-tags/team:a").json()["entityContext"] == "herons"
+    refused(client.get("/v3/container-tags/old"), 404)
+    after = rows(db, org)
+    assert (after["documents"], after["entries"]) == (before["documents"], before["entries"])
+
+
+def test_a_document_whose_name_is_taken_stays(client: httpx.Client):
+    stays = add(client, "one", customId="n", containerTag="old")
+    goes = add(client, "two", containerTag="old")
+    add(client, "three", customId="n", containerTag="new")
+    state = merge(client, "old", "new", into="new")
+
+    assert (state["success"], state["mergedCount"], state["keptDocuments"]) == (False, 1, [stays])
+    assert get(client, goes)["containerTags"] == ["new"]
+    assert get(client, stays)["containerTags"] == ["old"]
+    assert client.get("/v3/container-tags/old").json()["documentCount"] == 1
+
+
+def test_what_a_stopped_process_left_goes_on_when_somebody_asks(
+    client: httpx.Client, db: Database, tenant: Tenant
+):
+    for n in range(3):
+        add(client, f"heron {n}", containerTag="old")
+    with db.begin() as tx:
+        left = tags.begin_merge(tx, tenant, ["old"], "new", "left-behind")
+        again = tags.begin_merge(tx, tenant, ["old"], "new", "another")
+
+    assert again.id == left.id
+    body = {"containerTags": ["new"], "targetContainerTag": "other"}
+    refused(client.post("/v3/container-tags/merge", json=body), 409, "left-behind")
+    assert finished(client, left.id)["mergedCount"] == 3
+    assert len(listed(client, containerTag="new")) == 3
+
+
+def test_two_at_once_move_each_document_once(
+    client: httpx.Client, app: App, db: Database, org: Org
+):
+    for n in range(4):
+        add(client, f"heron {n}", containerTag="old")
+    drain(app)
+    body = {"containerTags": ["old"], "targetContainerTag": "new"}
+    answers = [client.post("/v3/container-tags/merge", json=body) for _ in range(2)]
+    assert answers[0].status_code == 202
+    assert finished(client, answers[0].json()["mergeId"])["mergedCount"] == 4
+    with db.begin() as tx:
+        counted = tx.execute(
+            "select number, entries from term_counts where org_id = %s and entries <> (select"
+            " count(*) from entries e join documents d on d.id = e.document_id"
+            " where d.org_id = term_counts.org_id and e.terms @> array[number])",
+            (org.id,),
+        ).fetchall()
+    assert counted == []
+
+
+def test_what_cannot_be_merged_is_refused(
+    client: httpx.Client, limited: Callable[..., httpx.Client], stranger: httpx.Client
+):
+    add(client, containerTag="a")
+    path = "/v3/container-tags/merge"
+
+    for body in (
+        {},
+        {"containerTags": [], "targetContainerTag": "b"},
+        {"containerTags": ["b"], "targetContainerTag": "b"},
+        {"containerTags": ["a"], "targetContainerTag": "b c"},
+        {"containerTags": ["a:*"], "targetContainerTag": "b"},
+    ):
+        refused(client.post(path, json=body), 400)
+    refused(client.post(path, json={"containerTags": ["x"], "targetContainerTag": "b"}), 404)
+    body = {"containerTags": ["a"], "targetContainerTag": "b"}
+    refused(limited(tags=["a"]).post(path, json=body), 403)
+    refused(client.get(f"{path}/nobody"), 404, "Merge not found")
+    id = merge(client, "a", into="b")["mergeId"]
+    refused(stranger.get(f"{path}/{id}"), 404)
+    refused(limited(tags=["a"]).get(f"{path}/{id}"), 404)

@@ -1,0 +1,112 @@
+"""The Python client's own test suite, of its source distribution, against a live service.
+
+There it is switched off; `pypi/unskip.py` switches it on. Nothing of it is kept here.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from collections import Counter
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from recollect import orgs
+from recollect.db import Database
+from recollect.model import Org
+from tests.conftest import pretty
+
+HERE = Path(__file__).parent / "pypi"
+NOT_SERVED = {
+    "test_client": "profile",  # POST /v4/profile
+    "test_memories": "",  # /v4/memories
+    "test_search": "memories",  # POST /v4/search
+    "test_connections": "",
+}
+"""Modules with parts of the API that the service does not have, and how those tests are named."""
+REFUSED = re.compile(
+    "add_with_all_params"  # documentDate is the word "documentDate"
+    "|delete_bulk(?!_with)"  # names nothing to delete
+    "|(documents|execute)_with_all_params"  # a docId that there is not
+)
+"""Examples with values made up by a generator that the published API itself refuses, too."""
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the suite in `tests`, and in `site` what it needs."""
+    folder = tmp_path_factory.mktemp("suite")
+    # Without --no-deps, pip would build the dependencies from source, too.
+    _pip("download", "--no-deps", "--no-binary", "supermemory", "--require-hashes",
+         "--dest", str(folder), "-r", str(HERE / "sdist.txt"))  # fmt: skip
+    _pip("install", "--no-deps", "--target", str(folder / "site"), "-r", str(HERE / "suite.txt"))
+    [archive] = folder.glob("supermemory-*.tar.gz")
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    return next(folder.glob("supermemory-*/"))
+
+
+def _pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    done = subprocess.run(
+        [*command, *arguments], capture_output=True, text=True, timeout=600, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"pip cannot fetch the suite here: {done.stderr[-300:]}")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_it_passes_where_the_service_has_what_it_asks_for(
+    suite: Path,
+    live_url: str,
+    db: Database,
+    org: Org,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+):
+    with db.begin() as tx:
+        orgs.create_key(tx, org.id, secret="My API Key")
+    report = tmp_path / "report.xml"
+    # No configuration of the suite's own: it asks for plug-ins and workers.
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "unskip", "-p", "pytest_asyncio",
+         "-c", os.devnull, "--rootdir", str(suite), "-o", "asyncio_mode=auto",
+         "-o", "asyncio_default_fixture_loop_scope=session", f"--junit-xml={report}",
+         "tests/api_resources"],
+        cwd=suite,
+        env={
+            "PATH": os.environ["PATH"],  # noqa: TID251 # of the child
+            "PYTHONPATH": os.pathsep.join(map(str, (suite, suite.parent / "site", HERE))),
+            "TEST_API_BASE_URL": live_url,
+            "TEST_API_ORG": org.name,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    assert report.exists(), ran.stdout[-3000:] + ran.stderr[-3000:]
+
+    passed, missing, refused = Counter[str](), Counter[str](), Counter[str]()
+    broken: dict[str, str] = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        module, name = case.attrib["classname"].split(".")[-2], case.attrib["name"]
+        fault = case.find("failure")
+        if fault is None:
+            fault = case.find("error")
+        if fault is None:
+            passed[module] += case.find("skipped") is None
+        elif NOT_SERVED.get(module, "nothing") in name:
+            missing[module] += 1
+        elif REFUSED.search(name):
+            refused[module] += 1
+        else:
+            broken[f"{module}: {name}"] = fault.attrib.get("message", "")[:300]
+    with capsys.disabled():
+        counts = f"{passed.total()} passed, {refused.total()} refused, {missing.total()} not served"
+        sys.stdout.write(f"\nThe client's own suite: {counts}\n")
+    assert not broken, pretty(broken)
+    assert passed["test_documents"] > 100
