@@ -1,0 +1,73 @@
+"""The command line: `recollect …`. Exit codes: 0 fine, 1 failed, 2 wrong usage, 130 interrupted.
+
+A command's module is loaded when it is called: the server's libraries take longer to load than a
+search takes to run.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+from types import MappingProxyType
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_group
+
+from recollect.cli.output import tell
+from recollect.errors import RecollectError
+
+COMMANDS: Mapping[str, str] = MappingProxyType(
+    {
+        "add": "add",
+        "search": "look",
+        "list": "look",
+        "show": "look",
+        "rm": "look",
+        "retry": "look",
+        "status": "look",
+        "serve": "run",
+        "api": "run",
+        "work": "run",
+        "orgs": "admin",
+        "keys": "admin",
+        "doctor": "admin",
+        "reindex": "admin",
+        "check-url": "admin",
+    }
+)
+"""Command → module of this package that registers it, in the order of the help."""
+
+
+class _Lazy(TyperGroup):
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # pyright: ignore[reportIncompatibleMethodOverride] # typer's context is click's
+        return list(COMMANDS)
+
+    def get_command(self, ctx: typer.Context, cmd_name: str):  # pyright: ignore[reportIncompatibleMethodOverride] # as above
+        if cmd_name not in COMMANDS:
+            return None
+        part = typer.Typer()
+        import_module(f"recollect.cli.{COMMANDS[cmd_name]}").register(part)
+        return get_group(part).commands[cmd_name]
+
+
+app = typer.Typer(
+    name="recollect",
+    cls=_Lazy,
+    help="Self-hosted knowledge ingestion and search.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def recollect() -> None:
+    """Self-hosted knowledge ingestion and search."""
+
+
+def main() -> None:
+    """Run the command that the arguments name; what we know to go wrong is one line, no trace."""
+    try:
+        app(prog_name="recollect")
+    except RecollectError as error:
+        tell(f"error: {error}")
+        raise SystemExit(1) from None

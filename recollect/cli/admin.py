@@ -1,0 +1,300 @@
+"""Commands that tend the service from inside: organisations, keys, checks, the index."""
+
+import platform
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from recollect import documents, orgs, search, tags
+from recollect.app import database, index_identity, open_embedder_of
+from recollect.cli.output import echo_json, fail, table
+from recollect.config import Config, load
+from recollect.db import Database, Tx, migrate
+from recollect.errors import RecollectError, SetupError
+from recollect.extract import Sandbox
+from recollect.fetch import Fetcher
+from recollect.model import KeyId, Plan, Scope
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(_orgs, name="orgs", rich_help_panel="Tend")
+    app.add_typer(_keys, name="keys", rich_help_panel="Tend")
+    app.command(rich_help_panel="Tend")(doctor)
+    app.command(rich_help_panel="Tend")(reindex)
+    app.command("check-url", rich_help_panel="Tend")(check_url)
+
+
+_orgs = typer.Typer(help="Organisations and their plan.", no_args_is_help=True)
+_keys = typer.Typer(help="API keys.", no_args_is_help=True)
+
+
+@_orgs.command("create")
+def create_org(name: str, plan: Plan = Plan.ENTERPRISE, as_json: AsJson = False) -> None:
+    """Make an organisation.
+
+    Example: recollect orgs create acme --plan scale
+    """
+    with _transaction() as tx:
+        org = orgs.create(tx, name, plan)
+    if as_json:
+        echo_json({"id": org.id, "name": org.name, "plan": org.plan})
+    else:
+        typer.echo(f"{org.name} ({org.plan}), id {org.id}")
+
+
+@_orgs.command("list")
+def list_orgs(as_json: AsJson = False) -> None:
+    """Show the organisations.
+
+    Example: recollect orgs list
+    """
+    with _transaction() as tx:
+        found = orgs.list_all(tx)
+    if as_json:
+        echo_json([{"id": o.id, "name": o.name, "plan": o.plan} for o in found])
+    else:
+        table(["name", "plan", "id"], [[o.name, o.plan, o.id] for o in found])
+
+
+@_orgs.command("plan")
+def change_plan(name: str, plan: Plan) -> None:
+    """Change an organisation's plan.
+
+    Example: recollect orgs plan acme scale
+    """
+    with _transaction() as tx:
+        org = orgs.change_plan(tx, name, plan)
+    typer.echo(f"{org.name} is on plan {org.plan}")
+
+
+@_keys.command("create")
+def create_key(
+    org: Annotated[str, typer.Option(help="Name of the organisation.")] = orgs.DEFAULT,
+    name: Annotated[str, typer.Option(help="What the key is for.")] = "",
+    scope: Annotated[Scope, typer.Option(help="What it may do.")] = Scope.ADMIN,
+    tag: Annotated[list[str] | None, typer.Option(help="Only these container tags.")] = None,
+    expires: Annotated[int | None, typer.Option(min=1, help="Days until it expires.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key; its secret is printed once.
+
+    Example: recollect keys create --scope read
+    """
+    until = datetime.now(UTC) + timedelta(days=expires) if expires else None
+    with _transaction() as tx:
+        owner = orgs.find(tx, org)
+        key, secret = orgs.create_key(
+            tx,
+            owner.id,
+            name=name,
+            scope=scope,
+            tags=tags.check(tag, "--tag") if tag else None,
+            expires_at=until,
+        )
+    if as_json:
+        echo_json(
+            {
+                "id": key.id,
+                "key": secret,
+                "org": owner.name,
+                "scope": key.scope,
+                "tags": key.tags,
+                "expiresAt": until.isoformat() if until else None,
+            }
+        )
+    else:
+        typer.echo(secret)
+        typer.echo(f"key {key.id} of {owner.name}, scope {key.scope}; shown once", err=True)
+
+
+@_keys.command("list")
+def list_keys(
+    org: Annotated[str | None, typer.Option(help="Only of this organisation.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the keys, without their secrets.
+
+    Example: recollect keys list
+    """
+    with _transaction() as tx:
+        found = orgs.list_keys(tx, orgs.find(tx, org).id if org else None)
+    rows = [
+        {
+            "id": key.id,
+            "org": key.org.name,
+            "name": key.name,
+            "scope": str(key.scope),
+            "tags": list(key.tags) if key.tags else None,
+            "expiresAt": key.expires_at.isoformat() if key.expires_at else None,
+            "revokedAt": key.revoked_at.isoformat() if key.revoked_at else None,
+        }
+        for key in found
+    ]
+    if as_json:
+        echo_json(rows)
+    else:
+        columns = ["id", "org", "name", "scope", "tags", "expiresAt", "revokedAt"]
+        table(columns, [[_shown(row[column]) for column in columns] for row in rows])
+
+
+@_keys.command("revoke")
+def revoke_key(id: str) -> None:
+    """Make a key useless at once.
+
+    Example: recollect keys revoke 4f0c2ab19d3e
+    """
+    with _transaction() as tx:
+        orgs.revoke_key(tx, KeyId(id))
+    typer.echo(f"key {id} is revoked")
+
+
+def reindex(
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Bind the index to the embedding model of the settings and embed everything anew.
+
+    Stop the service first; documents stay searchable by words while the workers go through them.
+
+    Example: RECOLLECT_EMBEDDER=none recollect reindex --yes
+    """
+    config = load()
+    try:
+        name, dimensions = index_identity(open_embedder_of(config))
+    except SetupError as error:
+        fail(str(error))
+    if not yes:
+        typer.confirm(f"Embed every document anew with {name}?", abort=True)
+    with _transaction() as tx:
+        search.rebind(tx, name, dimensions)
+        queued = documents.reindex(tx)
+    typer.echo(f"{queued} documents are queued; start the service to work through them")
+
+
+def check_url(url: str, as_json: AsJson = False) -> None:
+    """May this address be fetched, and why not.
+
+    Example: recollect check-url https://example.org
+    """
+    config = load()
+    with Fetcher(user_agent="RecollectBot", allow_networks=config.allow_networks) as fetcher:
+        verdict = fetcher.check(url)
+    if as_json:
+        echo_json(
+            {
+                "url": verdict.url,
+                "allowed": verdict.allowed,
+                "reason": verdict.reason,
+                "host": verdict.host,
+                "addresses": [
+                    {"address": a.address, "allowed": a.allowed, "rule": a.rule}
+                    for a in verdict.addresses
+                ],
+            }
+        )
+    else:
+        typer.echo(f"{'allowed' if verdict.allowed else 'refused'}: {verdict.url or url}")
+        if verdict.reason:
+            typer.echo(f"  {verdict.reason}")
+        for address in verdict.addresses:
+            typer.echo(f"  {address.address}  {address.rule}")
+    if not verdict.allowed:
+        raise typer.Exit(1)
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """Effective settings, database, model, sandbox: what works, what is missing, how to mend it.
+
+    Example: recollect doctor --json
+    """
+    config = load()
+    checks = [_check_database(config), _check_embedder(config), _check_sandbox()]
+    settings = {name: _shown(getattr(config, name)) for name in sorted(type(config).model_fields)}
+    if as_json:
+        echo_json(
+            {
+                "version": version("recollect"),
+                "python": platform.python_version(),
+                "settings": settings,
+                "given": sorted(config.model_fields_set),
+                "checks": [
+                    {"name": name, "ok": ok, "details": details} for name, ok, details in checks
+                ],
+            }
+        )
+    else:
+        typer.echo(f"Recollect {version('recollect')}, Python {platform.python_version()}")
+        table(
+            ["setting", "value", "from"],
+            [
+                [f"RECOLLECT_{name.upper()}", value, _origin(config, name)]
+                for name, value in settings.items()
+            ],
+        )
+        for name, ok, details in checks:
+            typer.echo(f"{'ok  ' if ok else 'FAIL'} {name}: {details}")
+    if not all(ok for _, ok, _ in checks):
+        raise typer.Exit(1)
+
+
+def _origin(config: Config, name: str) -> str:
+    return "environment or .env" if name in config.model_fields_set else "default"
+
+
+def _check_database(config: Config) -> tuple[str, bool, str]:
+    kind = "embedded" if config.database_url is None else "configured"
+    try:
+        with database(config) as ensure:
+            url = ensure()
+            migrate(url)
+            with Database(url, size=1) as db, db.begin() as tx:
+                row = tx.execute(
+                    "select current_setting('server_version') as server,"
+                    " (select extversion from pg_extension where extname = 'vector') as vector"
+                ).fetchone()
+    except RecollectError as error:
+        return "database", False, str(error)
+    assert row is not None
+    return "database", True, f"{kind} PostgreSQL {row['server']}, pgvector {row['vector']}"
+
+
+def _check_embedder(config: Config) -> tuple[str, bool, str]:
+    try:
+        name, dimensions = index_identity(open_embedder_of(config))
+    except RecollectError as error:
+        return "embedder", False, str(error)
+    if name == "none":
+        return "embedder", True, "none: search by words only; RECOLLECT_EMBEDDER=local adds meaning"
+    return "embedder", True, f"{name}, {dimensions} dimensions"
+
+
+def _check_sandbox() -> tuple[str, bool, str]:
+    with Sandbox(workers=1) as sandbox:
+        return "sandbox", True, sandbox.describe()
+
+
+@contextmanager
+def _transaction() -> Generator[Tx]:
+    """One transaction on the service's database, whether the service runs or not."""
+    config = load()
+    try:
+        with database(config) as ensure:
+            url = ensure()
+            migrate(url)
+            with Database(url, size=1) as db, db.begin() as tx:
+                yield tx
+    except RecollectError as error:
+        fail(str(error))
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return ", ".join(str(part) for part in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return str(value)

@@ -1,0 +1,252 @@
+"""The service as the command line sees it: an address, a key, and calls that answer or raise."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from ipaddress import ip_address
+from typing import IO, Annotated, Any, Self, cast
+from urllib.parse import quote, urlsplit
+
+import typer
+
+from recollect.config import Config, load
+from recollect.errors import (
+    AuthenticationError,
+    ConflictError,
+    NotFoundError,
+    PermissionDeniedError,
+    RecollectError,
+    RequestError,
+    SetupError,
+    Transient,
+)
+from recollect.fetch import Answer, Endpoint
+
+WHERE_KEYS_ARE = (
+    "the service wants an API key that it knows. `recollect serve` keeps the one of its first boot"
+    " in DATA_DIR/api-key, `recollect keys create` makes more; give it with --key or"
+    " RECOLLECT_API_KEY"
+)
+PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Seconds between the tries of a patient service."""
+LONGEST_PAUSE = 60.0
+PAGE = 1100
+"""The most documents that one answer may list."""
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        help="Where the service is; else RECOLLECT_URL, else http://HOST:PORT.",
+        rich_help_panel="Service",
+    ),
+]
+ApiKey = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        help="API key; else RECOLLECT_API_KEY, else the file DATA_DIR/api-key.",
+        rich_help_panel="Service",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A document as the service lists it."""
+
+    id: str
+    status: str
+    stage: str | None
+    title: str | None
+    custom_id: str | None
+    tags: Sequence[str]
+    filepath: str | None
+    url: str | None
+    created_at: datetime
+    updated_at: datetime
+    error_code: str | None
+    error_message: str | None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        return cls(
+            id=given["id"],
+            status=given["status"],
+            stage=given["processingStage"],
+            title=given["title"],
+            custom_id=given["customId"],
+            tags=given["containerTags"],
+            filepath=given["filepath"],
+            url=given["url"],
+            created_at=datetime.fromisoformat(given["createdAt"]),
+            updated_at=datetime.fromisoformat(given["updatedAt"]),
+            error_code=given.get("errorCode"),
+            error_message=given.get("errorMessage"),
+        )
+
+    @property
+    def source(self) -> str:
+        """Where it came from, in the words of whoever added it."""
+        return self.filepath or self.url or self.custom_id or ""
+
+    @property
+    def finished(self) -> bool:
+        return self.status in ("done", "failed")
+
+
+class Service:
+    """One service with one key; may be shared by threads.
+
+    Calls raise RequestError when the service refuses, Transient when it cannot answer now, and
+    SetupError when there is none, or something else, at its address.
+    """
+
+    def __init__(self, url: str, key: str | None, pauses: Sequence[float] = ()) -> None:
+        """`pauses`: seconds to wait before each further try when the service cannot answer."""
+        self.url = url.rstrip("/")
+        self._key = key
+        self._pauses = pauses
+        self._stop = threading.Event()
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._endpoint = Endpoint(self.url, headers=headers)
+
+    def patient(self) -> "Service":
+        """The same for long work: a restart of the service or a rate limit is waited out."""
+        return Service(self.url, self._key, PAUSES)
+
+    def stop(self) -> None:
+        """End all waiting between tries, in whatever thread."""
+        self._stop.set()
+
+    def get(self, path: str) -> dict[str, Any]:
+        return self._answered(lambda: self._endpoint.request("GET", path))
+
+    def send(self, method: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        return self._answered(lambda: self._endpoint.request(method, path, json=body))
+
+    def document(self, id: str) -> dict[str, Any]:
+        """One document by id or customId, all that the service shows of it."""
+        return self.get(f"/v3/documents/{quote(id, safe='')}")
+
+    def page(self, **query: object) -> tuple[list[Listed], int]:
+        """One page of a list, and how many documents match in all."""
+        answer = self.send("POST", "/v3/documents/list", query)
+        return [Listed.of(given) for given in answer["memories"]], answer["pagination"][
+            "totalItems"
+        ]
+
+    def documents(self, **query: object) -> Iterator[Listed]:
+        """All documents that match, the oldest first."""
+        number, total = 1, 1
+        while (number - 1) * PAGE < total:
+            found, total = self.page(**query, order="asc", limit=PAGE, page=number)
+            yield from found
+            number += 1
+
+    def upload(
+        self, open: Callable[[], IO[bytes]], name: str, mime: str, fields: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Send a file, which is opened for each try and read while it is sent."""
+
+        def ask() -> Answer:
+            with open() as file:
+                return self._endpoint.request(
+                    "POST", "/v3/documents/file", data=fields, files={"file": (name, file, mime)}
+                )
+
+        return self._answered(ask)
+
+    def _answered(self, ask: Callable[[], Answer]) -> dict[str, Any]:
+        pauses = iter(self._pauses)
+        while True:
+            try:
+                return self._read(ask())
+            except Transient as error:
+                pause = next(pauses, None)
+                if pause is None or self._stop.is_set():
+                    raise self._explained(error) from error
+                after = error.after.total_seconds() if error.after else 0.0
+                self._stop.wait(min(max(pause, after), LONGEST_PAUSE))
+
+    def _read(self, answer: Answer) -> dict[str, Any]:
+        if answer.status == 204:
+            return {}
+        try:
+            body = json.loads(answer.data)
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            if answer.status >= 500:
+                raise Transient(f"{self.url} answered {answer.status}")
+            raise SetupError(
+                f"{self.url} answered {answer.status}, but not as Recollect does;"
+                " is that the right address?"
+            )
+        body = cast(dict[str, Any], body)
+        if not 200 <= answer.status < 300:
+            raise _refusal(answer, body)
+        return body
+
+    def _explained(self, error: Transient) -> RecollectError:
+        if error.code == "unreachable":
+            return SetupError(f"no service at {self.url}; start it with `recollect serve`")
+        return error
+
+
+def open_service(url: str | None, key: str | None) -> Service:
+    """The service that the options, else the settings name. Raises SetupError."""
+    config = load()
+    address = (url or config.url or config.address).rstrip("/")
+    if key is None and config.api_key is not None:
+        key = config.api_key.get_secret_value()
+    return Service(address, key or _kept_key(config, address))
+
+
+def _kept_key(config: Config, address: str) -> str | None:
+    """The key that `serve` made on this machine, for services on this machine only."""
+    if address != config.address and not _is_here(urlsplit(address).hostname or ""):
+        return None
+    path = config.data_dir / "api-key"
+    try:
+        return path.read_text().strip() or None
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SetupError(
+            f"the key in {path} cannot be read ({error.strerror});"
+            " give one with --key or RECOLLECT_API_KEY"
+        ) from error
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _refusal(answer: Answer, body: Mapping[str, Any]) -> RecollectError:
+    """What the service said, as the error that it raised."""
+    message = str(body.get("error", f"the service answered {answer.status}"))
+    details = str(body["details"]) if body.get("details") else None
+    match answer.status:
+        case 401:
+            return AuthenticationError(WHERE_KEYS_ARE)
+        case 403:
+            return PermissionDeniedError(message, details)
+        case 404:
+            return NotFoundError(message, details)
+        case 409:
+            return ConflictError(message, details)
+        case status if status in (408, 429) or status >= 500:
+            wait = answer.headers.get("retry-after", "")
+            return Transient(
+                f"{message}: {details}" if details else message,
+                after=timedelta(seconds=int(wait)) if wait.isdecimal() else None,
+            )
+        case _:
+            return RequestError(message, details)

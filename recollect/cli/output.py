@@ -1,0 +1,75 @@
+"""What commands print: data on standard output, everything else on standard error.
+
+Titles and texts come from strangers: control characters are shown as U+FFFD, so that a document
+cannot steer the terminal that shows it.
+"""
+
+import json
+import sys
+import unicodedata
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NoReturn
+
+import typer
+from rich.cells import cell_len
+from rich.console import Console
+
+GAP = "  "
+
+
+def fail(message: str, code: int = 1) -> NoReturn:
+    """End the command: 1 it failed, 2 it was called wrongly."""
+    tell(f"error: {message}")
+    raise typer.Exit(code)
+
+
+def tell(message: str) -> None:
+    """A remark for people, on standard error."""
+    typer.echo(harmless(message), err=True)
+
+
+def echo_json(value: object) -> None:
+    """One JSON value; spread over lines on a terminal, one line elsewhere."""
+    indent = 2 if sys.stdout.isatty() else None
+    # Lone surrogates, of file names that are no UTF-8, cannot be printed as they are.
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    typer.echo(text.encode("utf-8", "replace").decode())
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Aligned columns under a heading, one row a line, nothing cut off."""
+    lines = [[one_line(cell) for cell in row] for row in [columns, *rows]]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    for number, line in enumerate(lines):
+        padded = (
+            cell + " " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True)
+        )
+        shown = GAP.join(padded).rstrip()
+        typer.echo(typer.style(shown, bold=True) if number == 0 else shown)
+
+
+def console(*, err: bool = False) -> Console:
+    """For progress and for marked words; without a terminal it prints plain text."""
+    return Console(stderr=err, highlight=False, markup=False, emoji=False)
+
+
+def harmless(text: str) -> str:
+    """Text without control characters; tabs and line ends stay."""
+    return "".join(
+        c if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cs") else "�"
+        for c in text.replace("\r\n", "\n")
+    )
+
+
+def one_line(text: str) -> str:
+    return " ".join(harmless(text).split())
+
+
+def age(moment: datetime, now: datetime) -> str:
+    """`3 min`: how long ago, in the largest unit."""
+    seconds = max(0.0, (now - moment).total_seconds())
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(seconds)} s"

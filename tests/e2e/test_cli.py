@@ -1,0 +1,538 @@
+"""The command line as a person uses it: real processes against the real service."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from docx import Document as WordDocument
+from hypothesis import given
+from hypothesis import strategies as st
+from reportlab.pdfgen.canvas import Canvas
+from typer.testing import CliRunner
+
+from recollect.cli import app as commands
+from recollect.cli.add import Report, Watch, identity, walk
+from recollect.cli.client import Service as Client
+from recollect.cli.look import PASSAGE, excerpt, matches
+from recollect.cli.output import harmless
+from recollect.errors import RequestError, SetupError, Transient
+from tests.conftest import Service, eventually, free_port
+
+UNREADABLE = b"%PDF-1.7\nthis goes on as no PDF does"
+TASKS = """# Cancelling tasks
+
+Tasks can easily and safely be cancelled. When a task is cancelled, an error is raised in it at
+the next opportunity.
+
+# Sleeping
+
+A coroutine that sleeps lets the others go on.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """Runs `recollect …` in a folder of its own, as a user with a cache of their own."""
+
+    folder: Path
+    settings: dict[str, str]
+
+    def __call__(
+        self, *arguments: str, input: bytes = b"", cwd: Path | None = None, **settings: str
+    ) -> Ended:
+        ended = subprocess.run(
+            self.command(*arguments),
+            input=input,
+            capture_output=True,
+            cwd=cwd or self.folder,
+            env=self.environment(**settings),
+            timeout=120,
+            check=False,
+        )
+        out, err = ended.stdout.decode(), ended.stderr.decode()
+        assert "Traceback" not in err, err
+        return Ended(ended.returncode, out, err)
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "recollect", *arguments]
+
+    def environment(self, **settings: str) -> dict[str, str]:
+        inherited = os.environ  # noqa: TID251 # the child needs PATH and the like
+        return {
+            **{name: v for name, v in inherited.items() if not name.startswith("RECOLLECT_")},
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "XDG_CACHE_HOME": str(self.folder / "cache"),
+            **self.settings,
+            **settings,
+        }
+
+
+@pytest.fixture
+def run(service: Service, tmp_path: Path) -> Shell:
+    return Shell(tmp_path, {"RECOLLECT_URL": service.url, "RECOLLECT_API_KEY": service.key})
+
+
+@pytest.fixture
+def tag() -> str:
+    return f"cli-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def listed(service: Service, tag: str) -> Callable[[], dict[str, dict[str, Any]]]:
+    """The test's documents by filepath, as the API lists them."""
+
+    def ask() -> dict[str, dict[str, Any]]:
+        with service.client() as http:
+            answer = http.post("/v3/documents/list", json={"containerTags": [tag], "limit": 1100})
+        return {document["filepath"]: document for document in answer.json()["memories"]}
+
+    return ask
+
+
+def mixed(folder: Path) -> Path:
+    """A folder with one of each readable kind, and with what is passed over."""
+    (folder / "deep" / "er").mkdir(parents=True)
+    (folder / ".git").mkdir()
+    (folder / ".git" / "config").write_text("hidden")
+    (folder / "tasks.md").write_text(TASKS)
+    (folder / "deep" / "colours.csv").write_text("thing,colour\nsky,blue\ngrass,green\n")
+    (folder / "deep" / "page.html").write_text("<title>Bees</title><p>Bees dance in the hive.</p>")
+    canvas = Canvas(str(folder / "deep" / "er" / "whales.pdf"))
+    canvas.drawString(72, 720, "Whales sing below the surface.")
+    canvas.save()
+    word = WordDocument()
+    word.add_paragraph("Owls turn their heads.")
+    word.save(str(folder / "owls.docx"))
+    (folder / "empty.txt").touch()
+    (folder / "noise.bin").write_bytes(bytes(range(256)) * 4)
+    (folder / "deep" / "up").symlink_to(folder)
+    return folder
+
+
+# --- add ---------------------------------------------------------------------------------------
+
+
+def test_a_folder_becomes_searchable_and_unchanged_files_are_not_sent_again(
+    run: Shell, tag: str, listed: Callable[[], dict[str, dict[str, Any]]]
+) -> None:
+    folder = mixed(run.folder / "zoo")
+    first = run("add", "zoo", "--tag", tag, "--json")
+    before = listed()
+    second = run("add", str(folder), "--tag", tag, "--json")
+    after = listed()
+    (folder / "tasks.md").write_text(TASKS.replace("Sleeping", "Napping"))
+    third = run("add", ".", "--tag", tag, cwd=folder)
+
+    assert first.code == second.code == third.code == 0, first.err
+    assert {name: first.json[name] for name in ("added", "updated", "unchanged", "failed")} == {
+        "added": 5,
+        "updated": 0,
+        "unchanged": 0,
+        "failed": 0,
+    }
+    assert {s["source"]: s["reason"] for s in first.json["sources"] if "reason" in s} == {
+        "zoo/.git": "hidden",
+        "zoo/empty.txt": "empty",
+        "zoo/noise.bin": "kind not supported",
+        "zoo/deep/up": "link to a folder seen before",
+    }
+    assert set(before) == {
+        "zoo/tasks.md",
+        "zoo/owls.docx",
+        "zoo/deep/colours.csv",
+        "zoo/deep/page.html",
+        "zoo/deep/er/whales.pdf",
+    }
+    assert {document["status"] for document in before.values()} == {"done"}
+    # An upload, even of the same bytes, would have been a change to its labels.
+    assert (second.json["unchanged"], after) == (5, before)
+    assert "0 added, 1 updated, 4 unchanged, 4 skipped, 0 failed" in third.out
+    assert listed()["zoo/tasks.md"]["id"] == before["zoo/tasks.md"]["id"]
+    assert "searchable 1/1" in third.err
+
+
+def test_a_deleted_document_is_added_again(run: Shell, tag: str) -> None:
+    (run.folder / "a.md").write_text("Ants carry leaves.")
+    id = run("add", "a.md", "--tag", tag, "--json").json["sources"][0]["id"]
+    gone = run("rm", id)
+    again = run("add", "a.md", "--tag", tag, "--json").json
+
+    assert (gone.code, gone.out) == (0, "deleted 1\n")
+    assert (again["added"], again["unchanged"]) == (1, 0)
+    assert again["sources"][0]["id"] != id
+
+
+def test_a_file_keeps_its_document_however_it_is_named(
+    run: Shell, tag: str, listed: Callable[[], dict[str, dict[str, Any]]]
+) -> None:
+    (run.folder / "one" / "docs").mkdir(parents=True)
+    (run.folder / "one" / "docs" / "a.md").write_text("Ants carry leaves.")
+    (run.folder / "two" / "docs").mkdir(parents=True)
+    (run.folder / "two" / "docs" / "a.md").write_text("Quite another file of that name.")
+    first = run("add", "one/docs", "--tag", tag, "--json").json
+    by_itself = run("add", "a.md", "--tag", tag, "--json", cwd=run.folder / "one" / "docs").json
+    other = run("add", "two/docs", "--tag", tag, "--json").json
+    with_metadata = run("add", "one/docs", "--tag", tag, "--meta", "year=2026", "--json").json
+
+    assert (by_itself["unchanged"], by_itself["added"]) == (1, 0)
+    assert by_itself["sources"][0]["id"] == first["sources"][0]["id"]
+    assert other["added"] == 1
+    assert other["sources"][0]["id"] != first["sources"][0]["id"]
+    assert with_metadata["updated"] == 1
+    assert with_metadata["sources"][0]["id"] == first["sources"][0]["id"]
+
+
+def test_what_fails_is_told_with_its_reason(run: Shell, tag: str) -> None:
+    (run.folder / "box").mkdir()
+    (run.folder / "box" / "broken.pdf").write_bytes(UNREADABLE)
+    (run.folder / "box" / "fine.txt").write_text("Foxes dig.")
+    ended = run("add", "box", "http://10.0.0.1/secret", "--tag", tag)
+    named = run("add", "box/broken.pdf", "--tag", tag, "--json")
+
+    assert ended.code == named.code == 1
+    failed = [line for line in ended.out.splitlines() if line.startswith("failed")]
+    assert len(failed) == 2
+    assert "box/broken.pdf" in "".join(failed)
+    assert "unreadable_content" in "".join(failed)
+    assert any("10.0.0.1" in line and "not a public address" in line for line in failed)
+    assert "1 added, 0 updated, 0 unchanged, 0 skipped, 2 failed" in ended.out
+    assert named.json["sources"][0]["reason"]
+
+
+def test_standard_input_is_text_or_a_file(run: Shell, service: Service, tag: str) -> None:
+    word = run.folder / "owls.docx"
+    document = WordDocument()
+    document.add_paragraph("Owls turn their heads.")
+    document.save(str(word))
+    meta = ("--meta", "n=3", "--meta", "ok=true", "--meta", "who=Ada L.")
+    chat = ("--id", f"chat-{tag}", "--tag", tag, "--json")
+    first = run("add", "-", *chat, *meta, input=b"user: are bees kind?\n")
+    grown = run("add", "-", *chat, input="user: are bees kind?\nbot: très.\n".encode())
+    binary = run("add", "-", "--tag", tag, "--json", input=word.read_bytes())
+    with service.client() as http:
+        shown = http.get(f"/v3/documents/chat-{tag}").json()
+        owls = http.get(f"/v3/documents/{binary.json['sources'][0]['id']}").json()
+
+    assert (first.json["added"], grown.json["updated"], binary.json["added"]) == (1, 1, 1)
+    assert shown["content"].splitlines() == ["user: are bees kind?", "bot: très."]
+    assert shown["metadata"] == {"n": 3, "ok": True, "who": "Ada L."}
+    assert "Owls turn their heads." in owls["content"]
+
+
+def test_an_interrupted_add_goes_on_where_it_was(
+    run: Shell, tag: str, listed: Callable[[], dict[str, dict[str, Any]]]
+) -> None:
+    (run.folder / "many").mkdir()
+    for number in range(150):
+        (run.folder / "many" / f"{number}.txt").write_text(f"Note {number} tells of a heron.")
+    arguments = ("add", "many", "--tag", tag, "--json")
+    with subprocess.Popen(
+        run.command(*arguments),
+        cwd=run.folder,
+        env=run.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stderr is not None
+        assert b"uploading" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    stopped = json.loads(out)
+    went_on = run(*arguments).json
+
+    assert process.returncode == 130
+    assert stopped["added"] + stopped["notReached"] == 150
+    assert 0 < stopped["notReached"] < 150, err
+    assert went_on["unchanged"] >= stopped["added"]
+    assert went_on["added"] + went_on["updated"] + went_on["unchanged"] == 150
+    assert {document["status"] for document in listed().values()} == {"done"}
+    assert len(listed()) == 150
+
+
+# --- looking -----------------------------------------------------------------------------------
+
+
+def test_search_says_what_stands_where(run: Shell, tag: str) -> None:
+    (run.folder / "guide.md").write_text(
+        "".join(f"Line {n} of no use.\n" for n in range(150)) + TASKS
+    )
+    assert run("add", "guide.md", "--tag", tag).code == 0
+    found = run("search", "how is a task cancelled", "--tag", tag, "--json").json
+    text = run("show", found["results"][0]["documentId"], "--text").out
+    shown = run("search", "how is a task cancelled", "--tag", tag, "--limit", "1")
+    elsewhere = run("search", "task", "--tag", f"{tag}-other")
+
+    best = found["results"][0]["chunks"][0]
+    assert text[best["start"] : best["end"]] == best["content"]
+    assert "cancelled" in best["content"]
+    title, passage, place = shown.out.splitlines()[:3]
+    assert title.startswith("1. ")
+    assert "can easily and safely be cancelled" in passage
+    assert place.strip().startswith(f"guide.md · chars {best['start']}")
+    assert (elsewhere.code, elsewhere.out, elsewhere.err) == (0, "", "nothing found\n")
+
+
+def test_search_marks_what_matched_on_a_terminal(run: Shell, tag: str) -> None:
+    run("add", "-", "--tag", tag, input=TASKS.encode())
+    controller, terminal = pty.openpty()
+    with subprocess.Popen(
+        run.command("search", "cancel", "--tag", tag),
+        cwd=run.folder,
+        env=run.environment(TERM="xterm", COLUMNS="200"),
+        stdin=subprocess.DEVNULL,
+        stdout=terminal,
+    ) as process:
+        os.close(terminal)
+        assert process.wait(60) == 0
+    shown = os.read(controller, 100_000).decode()
+    os.close(controller)
+
+    assert "\x1b[1mcancelled\x1b[0m" in shown
+
+
+def test_list_show_retry_rm_status(run: Shell, service: Service, tag: str) -> None:
+    (run.folder / "broken.pdf").write_bytes(UNREADABLE)
+    run("add", "broken.pdf", "--tag", tag)
+    run("add", "-", "--tag", tag, input=b"Foxes dig.")
+    failed = run("list", "--tag", tag, "--status", "failed", "--json").json["memories"]
+    id = failed[0]["id"]
+
+    assert [document["filepath"] for document in failed] == ["broken.pdf"]
+    assert len(run("list", "--tag", tag).out.splitlines()) == 3
+    shown = run("show", id).out
+    assert "unreadable_content" in shown
+    assert "attempts  1" in shown
+
+    status = run("status", "--json").json
+    assert status["documents"]["failed"] >= 1
+    assert status["failures"]["unreadable_content"] >= 1
+
+    retried = run("retry", id, "no-such-document", "--json")
+    assert retried.code == 1
+    assert retried.json == {"queued": [id], "unknown": ["no-such-document"]}
+    with service.client() as http:
+        eventually(lambda: http.get(f"/v3/documents/{id}").json()["status"] == "failed")
+
+    unasked = run("rm", "--tag", tag, "--all")
+    assert unasked.code == 1
+    assert "Delete all 2 documents" in unasked.err
+    assert run("rm", "--tag", tag, "--all", "--yes").out == "deleted 2\n"
+    gone = run("rm", id)
+    assert (gone.code, gone.out) == (1, "deleted 0\n")
+    assert id in gone.err
+
+
+# --- what goes wrong ---------------------------------------------------------------------------
+
+
+def test_without_a_service_it_says_how_to_start_one(tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    ended = Shell(tmp_path, {})("search", "x", "--url", url, RECOLLECT_DATA_DIR=str(tmp_path))
+
+    assert ended.code == 1
+    assert ended.err == f"error: no service at {url}; start it with `recollect serve`\n"
+
+
+def test_a_wrong_key_is_told_where_keys_come_from(run: Shell) -> None:
+    ended = run("status", "--key", "sm_wrong")
+
+    assert ended.code == 1
+    assert "recollect keys create" in ended.err
+    assert "--key" in ended.err
+
+
+def test_the_key_of_the_first_boot_is_found(service: Service, tmp_path: Path) -> None:
+    ended = Shell(tmp_path, {})(
+        "status", "--url", service.url, "--json", RECOLLECT_DATA_DIR=str(service.data_dir)
+    )
+
+    assert ended.code == 0
+    assert set(ended.json["documents"]) == {"queued", "processing", "done", "failed"}
+
+
+def test_what_the_service_refuses_is_one_line(run: Shell) -> None:
+    ended = run("search", "x", "--filter", '{"key": "a"}')
+
+    assert ended.code == 1
+    assert ended.err.startswith("error: Invalid request parameters: ")
+    assert len(ended.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["add"],
+        ["add", "no-such-file"],
+        ["add", "-", "-"],
+        ["add", ".", "--id", "x"],
+        ["add", "-", "--meta", "novalue"],
+        ["search", " "],
+        ["search", "x", "--limit", "0"],
+        ["search", "x", "--filter", "{"],
+        ["rm"],
+        ["rm", "--tag", "x"],
+        ["retry"],
+        ["retry", "x", "--failed"],
+        ["nonsense"],
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
+    ended = CliRunner().invoke(commands, arguments)
+
+    assert ended.exit_code == 2, ended.output
+    assert ended.stderr
+
+
+# --- parts, in this process --------------------------------------------------------------------
+
+
+def test_a_folder_reached_twice_is_walked_once(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.txt").write_text(name)
+    (tmp_path / "a" / "to-b").symlink_to(tmp_path / "b")
+    (tmp_path / "b" / "to-a").symlink_to(tmp_path / "a")
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    (tmp_path / "nothing").symlink_to(tmp_path / "missing")
+    os.mkfifo(tmp_path / "pipe")
+    found = list(walk(tmp_path))
+
+    name = tmp_path.name
+    assert {one.label for one in found if not isinstance(one, Report)} == {
+        f"{name}/a/a.txt",
+        f"{name}/b/b.txt",
+    }
+    assert {one.source: one.reason for one in found if isinstance(one, Report)} == {
+        f"{name}/a/to-b": "link to a folder seen before",
+        f"{name}/b/to-a": "link to a folder seen before",
+        f"{name}/circle": "link in a circle",
+        f"{name}/nothing": "link to nothing",
+        f"{name}/pipe": "not a regular file",
+    }
+
+
+@given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=600))
+def test_every_name_has_a_custom_id(name: str) -> None:
+    made = identity(name)
+
+    assert 1 <= len(made) <= 255
+    assert made.isprintable()
+    assert (made == name) == (name.isprintable() and len(name) <= 255)
+
+
+def test_long_names_with_the_same_end_differ() -> None:
+    assert identity("a" + "x" * 300) != identity("b" + "x" * 300)
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "marked"),
+    [
+        ("Tasks are cancelled.", "cancel a TASK", ["Tasks", "cancelled"]),
+        ("the cancellation", "dog", []),
+        ("東京都の天気", "天気", ["天気"]),
+    ],
+)
+def test_words_are_marked_in_any_inflection(text: str, query: str, marked: list[str]) -> None:
+    assert [text[start:end] for start, end in matches(text, query)] == marked
+
+
+@given(
+    st.lists(st.sampled_from(["dull", "grey", "words", "x" * 90, "heron"]), max_size=300),
+    st.integers(0, 300),
+)
+def test_an_excerpt_is_short_and_shows_the_match(words: list[str], place: int) -> None:
+    text = " ".join([*words[:place], "kingfisher", *words[place:]])
+    shown = excerpt(text, "kingfishers")
+
+    assert "kingfisher" in shown
+    assert len(shown) <= PASSAGE + 4
+    assert shown.removeprefix("… ").removesuffix(" …") in text
+
+
+def test_a_document_cannot_steer_the_terminal() -> None:
+    assert harmless("a\x1b]0;owned\x07\x9b2Jb\r\n\tc\x00") == "a�]0;owned��2Jb\n\tc�"
+
+
+def test_the_watch_notices_a_document_that_was_deleted(live_url: str, key: str) -> None:
+    service = Client(live_url, key)
+    watch = Watch(service, None)
+    ids = [
+        service.send("POST", "/v3/documents", {"content": text})["id"] for text in ("one", "two")
+    ]
+    for id in ids:
+        watch.expect(id)
+    service.send("DELETE", "/v3/documents/bulk", {"ids": ids[:1]})
+
+    def looked() -> bool:
+        watch.look()
+        return ids[0] in watch.settled
+
+    eventually(looked)
+    assert watch.settled == {ids[0]: None}
+    assert list(watch.pending) == ids[1:]
+
+
+@contextmanager
+def answering(*answers: tuple[int, bytes]) -> Generator[str]:
+    """A server that gives these answers, one after the other; the last one again and again."""
+    left = list(answers)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = left.pop(0) if len(left) > 1 else left[0]
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.send_header("retry-after", "0")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+BUSY = (503, b'{"error": "Service unavailable", "details": "in a moment"}')
+
+
+def test_a_patient_client_waits_until_the_service_can_answer() -> None:
+    with answering(BUSY, (429, b'{"error": "Too many"}'), (200, b'{"ok": 1}')) as url:
+        assert Client(url, "k", pauses=[0.01, 0.01]).get("/x") == {"ok": 1}
+    with answering(BUSY) as url, pytest.raises(Transient, match="Service unavailable: in a moment"):
+        Client(url, "k", pauses=[0.01]).get("/x")
+
+
+def test_another_service_at_the_address_is_told_from_ours() -> None:
+    with answering((200, b"<html>")) as url, pytest.raises(SetupError, match="right address"):
+        Client(url, "k").get("/x")
+    with (
+        answering((400, b'{"error": "Bad", "details": "q: missing"}')) as url,
+        pytest.raises(RequestError, match="Bad: q: missing"),
+    ):
+        Client(url, "k").get("/x")
