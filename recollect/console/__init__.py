@@ -1,0 +1,559 @@
+"""The console: what a person sees of the service, as pages made on the server.
+
+Each room is a function that asks the nouns and fills a template. Without JavaScript everything
+works; with it, what is unfinished is refreshed, files can be dropped, and code can be copied.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import unquote, urlencode
+
+from fastapi import APIRouter, Form, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import RedirectResponse
+from fastapi.staticfiles import StaticFiles
+from pydantic import AfterValidator
+from starlette.datastructures import FormData, UploadFile
+
+from recollect import documents, extract, orgs, search, tags
+from recollect.app import App, secret_key
+from recollect.console import _adding, _room, _session, _show
+from recollect.console._adding import Sent, storable
+from recollect.console._room import (
+    HOME,
+    LIVE,
+    LOGIN,
+    CurrentApp,
+    Door,
+    Reader,
+    Room,
+    Writer,
+    inside,
+    page,
+)
+from recollect.db import Tx
+from recollect.db.filters import parse as parse_filter
+from recollect.documents import DocumentQuery
+from recollect.errors import (
+    AuthenticationError,
+    BadRequestError,
+    ConflictError,
+    NotFoundError,
+    RequestError,
+)
+from recollect.model import Chunk, Document, DocumentId, Hit, HitChunk, Status, Tenant
+
+FAILURES = 100
+"""How many of the last failures the overview groups."""
+PART = 100
+"""Chunks shown at once of a document."""
+WHOLE = 50_000
+"""Characters shown of a text that is not cut into chunks yet."""
+TAGS = 500
+"""Tags offered in a field."""
+SIZES = (25, 50, 100)
+BODY_OF_LOGIN = 4_096
+"""bytes"""
+LONGEST_QUERY = 10_000
+"""characters"""
+METADATA_ROWS = 3
+DOCUMENTS = "/console/documents"
+NOTICES = {
+    "retry": "queued to be processed again",
+    "delete": "deleted for good",
+}
+
+Text = Annotated[str, AfterValidator(storable)]
+PathId = Annotated[str, AfterValidator(lambda id: storable(unquote(id)))]
+Ids = Annotated[list[Text] | None, Query(max_length=1_000)]
+Part = Annotated[str, Query()]
+
+
+class Files(StaticFiles):
+    """Style, script and icon; browsers ask each time whether they changed."""
+
+    def file_response(self, *args: object, **more: object) -> Response:
+        response = super().file_response(*args, **more)  # pyright: ignore[reportArgumentType]
+        policy = "content-security-policy"
+        response.headers.update({"cache-control": "no-cache", policy: _room.HEADERS[policy]})
+        return response
+
+
+static = Files(directory=Path(__file__).with_name("static"))
+doors = APIRouter(route_class=Door, include_in_schema=False)
+rooms = APIRouter(route_class=Room, include_in_schema=False)
+
+
+# --- signing in --------------------------------------------------------------------------------
+
+
+@doors.get(LOGIN)
+def login(request: Request, next: Text = HOME) -> Response:
+    if _room.visitor(request) is not None:
+        return RedirectResponse(inside(next), 303)
+    return page(request, "login.html", {"next": inside(next), "error": None})
+
+
+@doors.post(LOGIN, max_body_size=BODY_OF_LOGIN)
+def sign_in(
+    request: Request,
+    app: CurrentApp,
+    key: Annotated[str, Form()] = "",
+    next: Annotated[Text, Form()] = HOME,
+) -> Response:
+    secret = key.strip()
+    try:
+        if not secret or not orgs.well_formed(secret):
+            raise AuthenticationError
+        with app.db.begin() as tx:
+            found = orgs.authenticate(tx, secret)
+    except AuthenticationError:
+        error = "This key opens nothing: it is mistyped, revoked or expired."
+        return page(request, "login.html", {"next": inside(next), "error": error}, 401)
+    response = RedirectResponse(inside(next), 303)
+    response.set_cookie(
+        _session.COOKIE,
+        _session.issue(secret_key(app.config), found.id, datetime.now(UTC)),
+        max_age=int(_session.LIFETIME.total_seconds()),
+        path=HOME,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+    return response
+
+
+@doors.get("/console/session")
+def session(request: Request) -> Response:
+    """204 when signed in. A link from another site arrives without the cookie; the login page
+    asks here, from our own, and goes on by itself."""
+    return Response(status_code=200 if _room.visitor(request) is None else 204)
+
+
+@rooms.post("/console/logout")
+def sign_out() -> Response:
+    response = RedirectResponse(LOGIN, 303)
+    response.delete_cookie(_session.COOKIE, path=HOME, httponly=True, samesite="strict")
+    return response
+
+
+# --- overview ----------------------------------------------------------------------------------
+
+
+@rooms.get(HOME)
+@rooms.get(HOME + "/")
+def overview(request: Request, tenant: Reader, app: CurrentApp, part: Part = "") -> Response:
+    waiting = DocumentQuery(
+        statuses=[Status.QUEUED, Status.PROCESSING], sort="updated_at", descending=False, limit=1
+    )
+    failed = DocumentQuery(statuses=[Status.FAILED], sort="updated_at", limit=FAILURES)
+    with app.db.begin() as tx:
+        counts = documents.counts(tx, tenant)
+        oldest = documents.find(tx, tenant, waiting).items
+        failures = documents.find(tx, tenant, failed).items
+        chunks = _chunk_total(tx, tenant)
+    values = {
+        "counts": counts,
+        "total": sum(counts.values()),
+        "chunks": chunks,
+        "oldest": oldest[0] if oldest else None,
+        "failures": _by_code(failures),
+        "looked_at": FAILURES,
+    }
+    return page(request, "_overview.html" if part == LIVE else "overview.html", values)
+
+
+def _known_tags(tx: Tx, tenant: Tenant) -> list[str]:
+    """What the tag fields offer."""
+    return [details.tag.name for details in tags.find(tx, tenant, limit=TAGS, page=1).items]
+
+
+def _by_code(failed: Sequence[Document]) -> list[tuple[str, list[Document]]]:
+    """Failed documents by error code, the newest failure first in each and among all."""
+    groups: dict[str, list[Document]] = {}
+    for document in failed:
+        if document.failure is not None:
+            groups.setdefault(document.failure.code, []).append(document)
+    return list(groups.items())
+
+
+def _chunk_total(tx: Tx, tenant: Tenant) -> int:
+    """How many chunks searchers see."""
+    row = tx.execute(
+        "select coalesce(sum(d.chunks), 0) as n from documents d where d.org_id = %(org)s"
+        " and (%(reach)s::text[] is null or d.container_tags && %(reach)s::text[])",
+        {"org": tenant.id, "reach": None if tenant.tags is None else list(tenant.tags)},
+    ).fetchone()
+    return int(row["n"]) if row else 0
+
+
+# --- documents ---------------------------------------------------------------------------------
+
+
+@rooms.get(DOCUMENTS)
+def find(
+    request: Request,
+    tenant: Reader,
+    app: CurrentApp,
+    tag: Text = "",
+    status: str = "",
+    size: int = SIZES[0],
+    number: Annotated[int, Query(alias="page", ge=1, le=1_000_000)] = 1,
+    done: str = "",
+    n: int = 0,
+    part: Part = "",
+) -> Response:
+    query = DocumentQuery(
+        tags=[tag.strip()] if tag.strip() else (),
+        statuses=[Status(status)] if status in list(Status) else (),
+        limit=size if size in SIZES else SIZES[0],
+        page=number,
+    )
+    with app.db.begin() as tx:
+        found = documents.find(tx, tenant, query)
+        counts = documents.counts(tx, tenant)
+        known = _known_tags(tx, tenant)
+    last = max(1, -(-found.total // found.limit))
+    chosen = {"tag": tag, "status": status, "size": found.limit}
+    values = {
+        "found": found,
+        "counts": counts,
+        "tag": tag,
+        "status": status,
+        "sizes": SIZES,
+        "own_tags": tenant.tags,
+        "known": known,
+        "notice": f"{_show.counted(n, 'document')} {NOTICES[done]}." if done in NOTICES else None,
+        "last": last,
+        "links": {at: _with(DOCUMENTS, **chosen, page=at) for at in _near(number, last)},
+        "back": _with(DOCUMENTS, **chosen, page=number),
+    }
+    return page(request, "_documents.html" if part == LIVE else "documents.html", values)
+
+
+@rooms.post("/console/documents/confirm")
+def confirm(
+    request: Request,
+    tenant: Writer,
+    app: CurrentApp,
+    action: Annotated[str, Form()],
+    id: Annotated[list[Text] | None, Form(max_length=1_000)] = None,
+    back: Annotated[Text, Form()] = DOCUMENTS,
+    after: Annotated[Text, Form()] = DOCUMENTS,
+) -> Response:
+    """Ask once more, naming what it is about. `failed` as action: retry all that failed."""
+    if action not in (*NOTICES, "failed"):
+        raise BadRequestError("action: retry, delete or failed")
+    with app.db.begin() as tx:
+        chosen = _those(tx, tenant, id or ())
+        failed = documents.counts(tx, tenant)[Status.FAILED]
+    values = {
+        "action": action,
+        "chosen": chosen,
+        "failed": failed,
+        "back": inside(back, DOCUMENTS),
+        "after": inside(after, DOCUMENTS),
+    }
+    return page(request, "confirm.html", values)
+
+
+@rooms.post("/console/documents/apply")
+def apply(
+    tenant: Writer,
+    app: CurrentApp,
+    action: Annotated[str, Form()],
+    id: Annotated[list[Text] | None, Form(max_length=1_000)] = None,
+    after: Annotated[Text, Form()] = DOCUMENTS,
+) -> Response:
+    """Retry or delete; documents that are gone by now are passed over."""
+    ids = id or []
+    with app.db.begin() as tx:
+        match action:
+            case "retry":
+                done = len(documents.reprocess(tx, tenant, ids=ids))
+            case "failed":
+                done = len(documents.reprocess(tx, tenant, failed=True))
+            case "delete":
+                done = len(documents.delete_named(tx, tenant, ids)[0])
+            case _:
+                raise BadRequestError("action: retry, delete or failed")
+    notice = {"done": "delete" if action == "delete" else "retry", "n": done}
+    target = inside(after, DOCUMENTS)
+    return RedirectResponse(target + ("&" if "?" in target else "?") + urlencode(notice), 303)
+
+
+@rooms.get("/console/documents/{id}")
+def show(
+    request: Request,
+    id: PathId,
+    tenant: Reader,
+    app: CurrentApp,
+    q: Text = "",
+    chunk: Annotated[int | None, Query(ge=0)] = None,
+    start: Annotated[int, Query(alias="from", ge=0)] = 0,
+    done: str = "",
+    part: Part = "",
+) -> Response:
+    """The text as searchers see it, from the part that holds `chunk`; words of `q` marked."""
+    q = q.strip()
+    vector = app.embedder.embed([q], query=True)[0] if q and app.embedder else None
+    with app.db.begin() as tx:
+        document = documents.get(tx, tenant, id, with_text=True)
+        chunks = documents.chunks(tx, tenant, document.id)
+        query = search.Query(q, vector)
+        hits = search.search(tx, tenant, query, inside=document.id) if q else []
+    first = (start if chunk is None else min(chunk, max(len(chunks) - 1, 0))) // PART * PART
+    own = f"{DOCUMENTS}/{document.id}"
+    values = {
+        "document": document,
+        "pieces": _pieces(document, chunks[first : first + PART], q),
+        "total": len(chunks),
+        "parts": [
+            (at, min(at + PART, len(chunks)), _with(own, q=q, **{"from": at}))
+            for at in range(0, len(chunks), PART)
+        ],
+        "first": first,
+        "q": q,
+        "chosen": chunk,
+        "whole": WHOLE,
+        "best": [
+            (hit.position, _place(document.id, q, hit.position))
+            for found in hits
+            for hit in found.chunks
+        ],
+        "notice": f"This document was {NOTICES['retry']}." if done == "retry" else None,
+        "own": own,
+    }
+    return page(request, "_document.html" if part == LIVE else "document.html", values)
+
+
+def _pieces(
+    document: Document, chunks: Sequence[Chunk], q: str
+) -> list[tuple[Chunk | None, list[_show.Piece]]]:
+    """Chunks with their text in pieces; before there are any, the accepted text without borders."""
+    if not chunks and document.text and not document.indexed_revision:
+        return [(None, _show.marked(document.org_id, q, document.text[:WHOLE]))]
+    return [(chunk, _show.marked(document.org_id, q, chunk.text)) for chunk in chunks]
+
+
+def _those(tx: Tx, tenant: Tenant, ids: Sequence[str]) -> list[Document]:
+    """The documents of the ids, without those that are gone."""
+    found: list[Document] = []
+    for id in dict.fromkeys(ids):
+        try:
+            found.append(documents.get(tx, tenant, id))
+        except (NotFoundError, ConflictError):
+            continue
+    return found
+
+
+# --- adding ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a form holds, as it was typed."""
+
+    content: str = ""
+    tag: str = ""
+    custom_id: str = ""
+    rows: Sequence[tuple[str, str, str]] = ()
+    """metadata as (key, type, value)"""
+
+
+@rooms.get("/console/add")
+def add_form(request: Request, tenant: Writer, app: CurrentApp) -> Response:
+    return _form(request, app, tenant, Draft(), [], [])
+
+
+@rooms.post("/console/add")
+async def add(request: Request, tenant: Writer, app: CurrentApp) -> Response:
+    # Read here because the framework's own reading would end a pasted text at 1 MB.
+    limit = _adding.CONTENT_LIMIT
+    async with request.form(max_files=100, max_fields=500, max_part_size=limit) as form:
+        return await run_in_threadpool(_add, request, app, tenant, form)
+
+
+def _add(request: Request, app: App, tenant: Tenant, form: FormData) -> Response:
+    """Add what the form holds, each on its own; what was refused is shown above the form."""
+    names, kinds, values = (_fields(form, name) for name in ("key", "kind", "value"))
+    content, tag, custom_id = ("".join(_fields(form, n)) for n in ("content", "tag", "customId"))
+    draft = Draft(content, tag, custom_id, list(zip(names, kinds, values, strict=False)))
+    files = [
+        part for part in form.getlist("file") if isinstance(part, UploadFile) and part.filename
+    ]
+    texts = [content] if content.strip() else []
+    try:
+        labels = _adding.labels(tenant, tag.strip(), custom_id.strip(), draft.rows)
+        if not files and not texts:
+            raise BadRequestError("content: write a text, paste a URL, or choose a file")
+        if labels.custom_id and len(files) + len(texts) > 1:
+            raise BadRequestError("customId: names one document; add one at a time")
+    except RequestError as error:
+        return _form(request, app, tenant, draft, [("", error)], [])
+    added: list[DocumentId] = []
+    refused: list[tuple[str, RequestError]] = []
+    for text in texts:
+        try:
+            added.append(_adding.add_text(app, tenant, labels, text).id)
+            draft = replace(draft, content="")
+        except RequestError as error:
+            refused.append(("", error))
+    for file in files:
+        sent = Sent(file.file, file.filename, file.content_type)
+        try:
+            added.append(_adding.add_file(app, tenant, labels, sent).id)
+        except RequestError as error:
+            refused.append((file.filename or "", error))
+    if refused:
+        return _form(request, app, tenant, draft, refused, added)
+    return RedirectResponse(_with("/console/progress", id=added), 303)
+
+
+def _form(
+    request: Request,
+    app: App,
+    tenant: Tenant,
+    draft: Draft,
+    refused: Sequence[tuple[str, RequestError]],
+    added: Sequence[DocumentId],
+) -> Response:
+    with app.db.begin() as tx:
+        known = _known_tags(tx, tenant)
+    blank = max(METADATA_ROWS - len(draft.rows), 0)
+    values = {
+        "draft": draft,
+        "rows": [*draft.rows, *[("", "text", "")] * blank],
+        "own_tags": tenant.tags,
+        "known": known,
+        "megabytes": app.config.max_file_mb,
+        "kinds": extract.supported(),
+        "refused": refused,
+        "added": len(added),
+        "progress": _with("/console/progress", id=added),
+    }
+    return page(request, "add.html", values, refused[0][1].status if refused else 200)
+
+
+@rooms.get("/console/progress")
+def progress(
+    request: Request,
+    tenant: Reader,
+    app: CurrentApp,
+    id: Ids = None,
+    part: Part = "",
+) -> Response:
+    """Some documents on their way, until all are searchable or have failed."""
+    with app.db.begin() as tx:
+        values = {"documents": _those(tx, tenant, id or ())}
+    return page(request, "_progress.html" if part == LIVE else "progress.html", values)
+
+
+# --- playground --------------------------------------------------------------------------------
+
+
+@rooms.get("/console/playground")
+def playground(
+    request: Request,
+    tenant: Reader,
+    app: CurrentApp,
+    q: Text = "",
+    tag: Text = "",
+    filters: Text = "",
+    limit: int = 10,
+) -> Response:
+    """A search with all that stands behind its order, and the same search as code."""
+    with app.db.begin() as tx:
+        known = _known_tags(tx, tenant)
+    typed = {"q": q, "tag": tag, "filters": filters, "limit": limit}
+    values: dict[str, object] = {**typed, "hits": None, "error": None, "known": known}
+    values["own_tags"] = tenant.tags
+    if not q.strip():
+        return page(request, "playground.html", values)
+    try:
+        if not 1 <= limit <= 100:
+            raise BadRequestError("limit: 1 to 100")
+        if len(q) > LONGEST_QUERY:
+            raise BadRequestError(f"query: at most {LONGEST_QUERY:,} characters")
+        named = _adding.allowed(tenant, tag.strip(), prefixes=True)
+        query = search.Query(
+            text=q,
+            vector=app.embedder.embed([q], query=True)[0] if app.embedder else None,
+            tags=named,
+            filter=parse_filter(filters) if filters.strip() else None,
+            limit=limit,
+        )
+    except RequestError as error:
+        return page(request, "playground.html", {**values, "error": error}, error.status)
+    started = time.monotonic()
+    with app.db.begin() as tx:
+        hits = search.search(tx, tenant, query)
+    body: dict[str, object] = {"q": q, "limit": limit}
+    if named:
+        body["containerTags"] = named
+    if filters.strip():
+        body["filters"] = json.loads(filters)
+    values |= {
+        "hits": [_shown(hit, q) for hit in hits],
+        "took": (time.monotonic() - started) * 1000,
+        "most": max((chunk.lexical for hit in hits for chunk in hit.chunks), default=0),
+        "snippets": _show.snippets(_room.public_url(request), body),
+    }
+    return page(request, "playground.html", values)
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A chunk of a hit, with its words of the query marked and the address of its place."""
+
+    chunk: HitChunk
+    pieces: Sequence[_show.Piece]
+    place: str
+
+
+def _shown(hit: Hit, q: str) -> tuple[Hit, list[Passage]]:
+    document = hit.document
+    return hit, [
+        Passage(
+            chunk,
+            _show.marked(document.org_id, q, chunk.text),
+            _place(document.id, q, chunk.position),
+        )
+        for chunk in hit.chunks
+    ]
+
+
+@rooms.api_route("/console/{rest:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
+def nowhere(rest: str) -> Response:
+    raise NotFoundError("Not found", "the console has no such page")
+
+
+router = APIRouter()
+router.include_router(doors)
+router.include_router(rooms)
+
+
+def _place(id: DocumentId, q: str, position: int) -> str:
+    """Where a chunk stands in its document, with the query to mark."""
+    return f"{_with(f'{DOCUMENTS}/{id}', q=q, chunk=position)}#chunk-{position}"
+
+
+def _near(number: int, last: int) -> list[int]:
+    """Page numbers worth a link: the ends and those around."""
+    around = range(max(1, number - 2), min(last, number + 2) + 1)
+    return sorted({1, last, *around})
+
+
+def _with(path: str, **parameters: object) -> str:
+    """The path with those parameters that are not empty."""
+    given = {name: value for name, value in parameters.items() if value not in ("", None, [])}
+    return f"{path}?{urlencode(given, doseq=True)}" if given else path
+
+
+def _fields(form: FormData, name: str) -> list[str]:
+    return [value for value in form.getlist(name) if isinstance(value, str)]

@@ -1,0 +1,221 @@
+"""What holds on every page: who may come in, from where, and what the browser may do with it."""
+
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote, urlsplit
+
+import structlog
+from fastapi import Depends, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.routing import APIRoute
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.exceptions import HTTPException
+
+from recollect import log, orgs
+from recollect.app import App, secret_key
+from recollect.console import _session, _show
+from recollect.errors import (
+    AuthenticationError,
+    BadRequestError,
+    PermissionDeniedError,
+    RequestError,
+    Unavailable,
+)
+from recollect.model import Key, Scope, Tenant
+
+LOG = log.get("console")
+HOME = "/console"
+LOGIN = "/console/login"
+LIVE = "live"
+"""Value of the query parameter `part` that asks for the changing piece of a page alone."""
+HEADERS: Mapping[str, str] = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self';"
+    " img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none';"
+    " base-uri 'none'",
+    "cache-control": "no-store",
+    # Not no-referrer: with that, browsers send `Origin: null` along with our own forms.
+    "referrer-policy": "same-origin",
+}
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+_environment = Environment(
+    loader=FileSystemLoader(Path(__file__).with_name("templates")),
+    autoescape=True,
+    undefined=StrictUndefined,
+    auto_reload=False,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_environment.filters.update(_show.FILTERS)
+
+
+class Door(APIRoute):
+    """A page without a session: one policy, one shape of errors, no posting from other sites."""
+
+    def get_route_handler(self) -> Handler:
+        inner = super().get_route_handler()
+
+        async def answer(request: Request) -> Response:
+            try:
+                if request.method not in ("GET", "HEAD"):
+                    check_origin(request)
+                response = await self.enter(request, inner)
+            except RequestValidationError as error:
+                response = refusal(request, _invalid(error))
+            except HTTPException as error:
+                response = refusal(request, _unreadable(error))
+            except RequestError as error:
+                response = refusal(request, error)
+            except Unavailable as error:
+                LOG.warning("unavailable", error=str(error))
+                response = away(request)
+            response.headers.update(HEADERS)
+            return response
+
+        return answer
+
+    async def enter(self, request: Request, inner: Handler) -> Response:
+        return await inner(request)
+
+
+class Room(Door):
+    """A page for who is signed in. The key is checked before a body is read."""
+
+    async def enter(self, request: Request, inner: Handler) -> Response:
+        key = await run_in_threadpool(visitor, request)
+        if key is None:
+            if request.method == "GET" and request.query_params.get("part") != LIVE:
+                target = quote(here(request), safe="")
+                return RedirectResponse(f"{LOGIN}?next={target}", 303)
+            raise AuthenticationError("your session has ended; sign in again")
+        request.state.key = key
+        structlog.contextvars.bind_contextvars(org=key.org.id, key=key.id)
+        return await inner(request)
+
+
+def visitor(request: Request) -> Key | None:
+    """The key behind the session, as the database knows it now; None without one that counts."""
+    app = current_app(request)
+    token = request.cookies.get(_session.COOKIE, "")
+    id = _session.read(secret_key(app.config), token, datetime.now(UTC)) if token else None
+    if id is None:
+        return None
+    with app.db.begin() as tx:
+        try:
+            return orgs.key(tx, id)
+        except AuthenticationError:
+            return None
+
+
+def check_origin(request: Request) -> None:
+    """Refuse what another site made the browser send; raises PermissionDeniedError.
+
+    `Sec-Fetch-Site` decides where the browser sends it (https and localhost), else `Origin`.
+    """
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        allowed = site == "same-origin"
+    else:
+        ours = {request.headers.get("host"), urlsplit(public_url(request)).netloc}
+        allowed = urlsplit(request.headers.get("origin", "")).netloc in ours - {"", None}
+    if not allowed:
+        raise PermissionDeniedError("Forbidden", "this was not sent from the console itself")
+
+
+def current_app(request: Request) -> App:
+    return request.app.state.app
+
+
+def current_key(request: Request) -> Key:
+    return request.state.key
+
+
+CurrentApp = Annotated[App, Depends(current_app)]
+CurrentKey = Annotated[Key, Depends(current_key)]
+
+
+def reader(key: CurrentKey) -> Tenant:
+    return Tenant(key.org.id, key.tags)
+
+
+def writer(key: CurrentKey) -> Tenant:
+    if not may_write(key):
+        raise PermissionDeniedError(
+            "Forbidden", f"this key has the scope {key.scope}, which does not allow it"
+        )
+    return Tenant(key.org.id, key.tags)
+
+
+Reader = Annotated[Tenant, Depends(reader)]
+Writer = Annotated[Tenant, Depends(writer)]
+
+
+def may_write(key: Key) -> bool:
+    return key.scope is not Scope.READ
+
+
+def here(request: Request) -> str:
+    """Path and query of this request."""
+    query = request.url.query
+    return request.url.path + (f"?{query}" if query else "")
+
+
+def inside(path: str, otherwise: str = HOME) -> str:
+    """The path if it leads into the console, so that nobody is sent elsewhere from here."""
+    is_ours = path == HOME or path.startswith((HOME + "/", HOME + "?"))
+    return path if is_ours and path.isprintable() and "\\" not in path else otherwise
+
+
+def public_url(request: Request) -> str:
+    """Where others reach the service, without a trailing slash."""
+    return (current_app(request).config.public_url or str(request.base_url)).rstrip("/")
+
+
+def page(
+    request: Request, template: str, values: Mapping[str, object], status: int = 200
+) -> Response:
+    """A rendered template, which also knows who is signed in and what they may do."""
+    key: Key | None = getattr(request.state, "key", None)
+    shared = {
+        "path": request.url.path,
+        "here": here(request),
+        "live": f"{here(request)}{'&' if request.url.query else '?'}part={LIVE}",
+        "key": key,
+        "may_write": key is not None and may_write(key),
+    }
+    return HTMLResponse(_environment.get_template(template).render({**shared, **values}), status)
+
+
+def refusal(request: Request, error: RequestError) -> Response:
+    return page(
+        request,
+        "error.html",
+        {"status": error.status, "message": error.message, "details": error.details},
+        error.status,
+    )
+
+
+def away(request: Request) -> Response:
+    """Something that the service needs is down; the page may simply be loaded again."""
+    details = "Something that the service needs does not answer. Try again in a moment."
+    values = {"status": 503, "message": "Service unavailable", "details": details}
+    response = page(request, "error.html", values, 503)
+    response.headers["retry-after"] = "1"
+    return response
+
+
+def _invalid(error: RequestValidationError) -> RequestError:
+    fault = error.errors()[0]
+    where = ".".join(str(part) for part in fault["loc"][1:])
+    return BadRequestError(f"{where}: {str(fault['msg']).removeprefix('Value error, ')}")
+
+
+def _unreadable(error: HTTPException) -> RequestError:
+    # What was raised while a form was read comes wrapped by the framework.
+    if isinstance(error.__cause__, RequestError):
+        return error.__cause__
+    return BadRequestError(str(error.detail))

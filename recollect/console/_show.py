@@ -1,0 +1,159 @@
+"""How values look to people: ages, sizes, marked words, and a search as code."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from recollect import terms
+from recollect.model import Document, OrgId, Stage, Status
+
+Piece = tuple[str, bool]
+"""A stretch of text, and whether it is a word of the query."""
+_WORD = re.compile(r"\w+")
+
+
+def marked(org: OrgId, query: str, text: str) -> list[Piece]:
+    """The text cut into pieces; those are marked that the index takes for words of the query."""
+    wanted = _numbers(org, query)
+    known: dict[str, bool] = {}
+    pieces: list[Piece] = []
+    done = 0
+    for start, end in _words(text) if wanted else ():
+        word = text[start:end]
+        if word not in known:
+            known[word] = not wanted.isdisjoint(_numbers(org, word))
+        if known[word] and end > done:
+            start = max(start, done)
+            if start > done:
+                pieces.append((text[done:start], False))
+            pieces.append((text[start:end], True))
+            done = end
+    if done < len(text):
+        pieces.append((text[done:], False))
+    return pieces
+
+
+def _numbers(org: OrgId, text: str) -> frozenset[int]:
+    return frozenset(number for group in terms.query_terms(org, text) for number in group)
+
+
+def _words(text: str) -> Iterator[tuple[int, int]]:
+    """Where words stand; scripts without spaces are indexed by pairs, and so looked at by pairs."""
+    for found in _WORD.finditer(text):
+        for run in terms.RUN.finditer(found[0]):
+            start, end = found.start() + run.start(), found.start() + run.end()
+            if end - start > 1 and terms.UNSPACED_START.match(run[0]):
+                yield from ((at, at + 2) for at in range(start, end - 1))
+            else:
+                yield start, end
+
+
+def snippets(url: str, body: Mapping[str, Any]) -> dict[str, str]:
+    """The same search as code, by language; the key is for the reader to fill in."""
+    sent = json.dumps(body, ensure_ascii=False)
+    python = "".join(f"    {_snake(name)}={value!r},\n" for name, value in body.items())
+    typescript = json.dumps(body, ensure_ascii=False, indent=2)
+    return {
+        "curl": f"curl {shlex.quote(url + '/v3/search')} \\\n"
+        "  -H 'Authorization: Bearer YOUR_KEY' \\\n"
+        "  -H 'Content-Type: application/json' \\\n"
+        f"  -d {shlex.quote(sent)}\n",
+        "Python": "from supermemory import Supermemory\n\n"
+        f"client = Supermemory(api_key='YOUR_KEY', base_url={url!r})\n"
+        f"found = client.search.documents(\n{python})\n"
+        "for result in found.results:\n"
+        "    print(result.score, result.title)\n",
+        "TypeScript": 'import Supermemory from "supermemory";\n\n'
+        f"const client = new Supermemory({{ apiKey: 'YOUR_KEY', baseURL: {json.dumps(url)} }});\n"
+        f"const found = await client.search.documents({typescript});\n"
+        "for (const result of found.results) {\n"
+        "  console.log(result.score, result.title);\n"
+        "}\n",
+    }
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"[A-Z]", lambda capital: "_" + capital[0].lower(), name)
+
+
+def iso(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def full(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def ago(moment: datetime) -> str:
+    """`3 min ago`, `in 20 s`; older than a month: the day."""
+    seconds = int((datetime.now(UTC) - moment).total_seconds())
+    if abs(seconds) >= 30 * 86_400:
+        return moment.astimezone(UTC).strftime("%Y-%m-%d")
+    if abs(seconds) < 2:
+        return "now"
+    amount = _duration(abs(seconds))
+    return f"in {amount}" if seconds < 0 else f"{amount} ago"
+
+
+def _duration(seconds: int) -> str:
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def milliseconds(value: float) -> str:
+    return f"{value / 1000:,.1f} s" if value >= 1000 else f"{value:,.0f} ms"
+
+
+def thousands(number: int) -> str:
+    return f"{number:,}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 document`, `1,204 documents`."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def link(url: str | None) -> str | None:
+    """The URL if a browser should follow it: http and https only."""
+    if url is None:
+        return None
+    try:
+        return url if urlsplit(url).scheme in ("http", "https") else None
+    except ValueError:
+        return None
+
+
+def stages(document: Document) -> list[tuple[Stage, str]]:
+    """Each stage with what to show of it: `done`, `now`, `failed` or `open`."""
+    order = list(Stage)
+    if document.status is Status.PROCESSING:
+        reached = order.index(document.stage or Stage.EXTRACTING)
+        return [
+            (stage, "done" if at < reached else "now" if at == reached else "open")
+            for at, stage in enumerate(order)
+        ]
+    same = {Status.DONE: "done", Status.FAILED: "failed"}.get(document.status, "open")
+    return [(stage, same) for stage in order]
+
+
+def unfinished(documents: Sequence[Document]) -> int:
+    return sum(document.status in (Status.QUEUED, Status.PROCESSING) for document in documents)
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "iso": iso,
+    "full": full,
+    "ago": ago,
+    "milliseconds": milliseconds,
+    "counted": counted,
+    "link": link,
+    "stages": stages,
+    "unfinished": unfinished,
+    "thousands": thousands,
+}

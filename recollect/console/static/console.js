@@ -1,0 +1,168 @@
+"use strict";
+// What the pages do beyond themselves. Every page works without it.
+
+const PAUSE = 2000;
+const spoken = document.getElementById("say");
+
+function say(words) {
+  if (spoken.textContent !== words) spoken.textContent = words;
+}
+
+// --- live: a region is fetched anew every 2 s while something in it is unfinished ---
+
+async function watch(region) {
+  const state = () => region.firstElementChild?.dataset.state;
+  while (state() === "unfinished") {
+    await new Promise((resolve) => setTimeout(resolve, PAUSE));
+    if (document.hidden || selecting(region)) continue;
+    let answer;
+    try {
+      answer = await fetch(region.dataset.live, { credentials: "same-origin", redirect: "error" });
+    } catch {
+      continue; // the service restarts, or the network is away
+    }
+    if (answer.status === 401) return say("Your session has ended. Load the page again to sign in.");
+    if (answer.status === 404) return location.reload();
+    if (answer.ok) renew(region, await answer.text());
+  }
+}
+
+function selecting(region) {
+  const selection = getSelection();
+  return !selection.isCollapsed && region.contains(selection.anchorNode);
+}
+
+function renew(region, html) {
+  const fresh = new DOMParser().parseFromString(html, "text/html").body.firstElementChild;
+  if (!fresh) return;
+  // What the reader did to the old one goes on in the new one.
+  const old = [...region.querySelectorAll("a, button, input, summary")];
+  const focus = old.indexOf(document.activeElement);
+  const typed = new Map([...region.querySelectorAll("input[id]")].map((field) => [field.id, field.value]));
+  const ticked = new Set([...region.querySelectorAll("input:checked")].map((box) => box.value));
+  const words = fresh.dataset.say;
+  region.replaceChildren(fresh);
+  for (const box of region.querySelectorAll("input[type=checkbox]")) box.checked = ticked.has(box.value);
+  for (const [id, value] of typed) {
+    const field = document.getElementById(id);
+    if (field && field.type !== "checkbox") field.value = value;
+  }
+  reveal(region);
+  if (focus >= 0) region.querySelectorAll("a, button, input, summary")[focus]?.focus({ preventScroll: true });
+  if (words) say(words);
+}
+
+// --- what only works with a script is hidden until there is one ---
+
+function reveal(root) {
+  for (const part of root.querySelectorAll("[data-copy], [data-all], [data-more], [data-drop-hint]")) {
+    part.hidden = false;
+  }
+}
+
+// --- copy ---
+
+async function copy(button) {
+  const source = document.getElementById(button.dataset.copy);
+  try {
+    await navigator.clipboard.writeText(source.textContent);
+  } catch {
+    // Browsers give the clipboard to https and localhost only: select, so that one key does it.
+    getSelection().selectAllChildren(source);
+    return say("Selected. Press Ctrl+C to copy.");
+  }
+  const label = button.innerHTML;
+  button.textContent = "Copied";
+  say("Copied");
+  setTimeout(() => { button.innerHTML = label; }, 1500);
+}
+
+// --- files ---
+
+function size(bytes) {
+  return bytes < 1024 * 1024 ? `${Math.ceil(bytes / 1024)} kB` : `${(bytes / 1024 / 1024).toFixed(1)} MB`;
+}
+
+function showChosen(zone) {
+  const input = zone.querySelector("input[type=file]");
+  const list = zone.querySelector("[data-chosen]");
+  const most = Number(input.dataset.most);
+  const tooLarge = [...input.files].find((file) => file.size > most * 1024 * 1024);
+  input.setCustomValidity(tooLarge ? `${tooLarge.name} is larger than ${most} MB.` : "");
+  list.replaceChildren(...[...input.files].map((file) => {
+    const line = document.createElement("li");
+    line.textContent = `${file.name} · ${size(file.size)}`;
+    return line;
+  }));
+  list.hidden = input.files.length === 0;
+}
+
+function accept(zone, transfer) {
+  const input = zone.querySelector("input[type=file]");
+  const all = new DataTransfer();
+  for (const file of input.files) all.items.add(file);
+  let folders = 0;
+  for (const item of transfer.items) {
+    if (item.kind !== "file") continue;
+    if (item.webkitGetAsEntry?.()?.isDirectory) folders += 1;
+    else all.items.add(item.getAsFile());
+  }
+  input.files = all.files;
+  showChosen(zone);
+  say(folders ? "Folders are left out; use recollect add for them." : `${input.files.length} files chosen`);
+}
+
+function carriesFiles(event) {
+  return [...event.dataTransfer.types].includes("Files");
+}
+
+for (const zone of document.querySelectorAll("[data-drop]")) {
+  zone.addEventListener("change", () => showChosen(zone));
+  zone.addEventListener("dragover", (event) => {
+    if (!carriesFiles(event)) return;
+    event.preventDefault();
+    zone.classList.add("over");
+  });
+  zone.addEventListener("dragleave", (event) => {
+    if (!zone.contains(event.relatedTarget)) zone.classList.remove("over");
+  });
+  zone.addEventListener("drop", (event) => {
+    if (!carriesFiles(event)) return;
+    event.preventDefault();
+    zone.classList.remove("over");
+    accept(zone, event.dataTransfer);
+  });
+}
+
+// --- clicks ---
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-copy], [data-more]");
+  if (button?.dataset.copy) copy(button);
+  if (button?.dataset.more !== undefined) {
+    const rows = document.querySelector("[data-rows]");
+    const row = rows.lastElementChild.cloneNode(true);
+    for (const field of row.querySelectorAll("input")) field.value = "";
+    rows.append(row);
+    row.querySelector("input").focus();
+  }
+  if (event.target.matches("[data-all]")) {
+    for (const box of event.target.closest("table").querySelectorAll("input[name=id]")) {
+      box.checked = event.target.checked;
+    }
+  }
+});
+
+// --- a link from another site comes without the cookie; asked from here, the session counts ---
+
+const gate = document.querySelector("[data-session]");
+if (gate) {
+  fetch(gate.dataset.session, { credentials: "same-origin" }).then((answer) => {
+    if (answer.status === 204) location.replace(gate.dataset.next);
+  }, () => {});
+}
+
+reveal(document);
+document.querySelectorAll("[data-live]").forEach(watch);
+// The part of a document that a hit names; when the text came later, the browser did not find it.
+document.querySelector(".chunk.wanted")?.scrollIntoView({ block: "center" });
