@@ -1,0 +1,60 @@
+"""`python -m bench [PART…] [--quick] [--json]`: measure and compare with the floors."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from bench import edit, ingest, memory, post, quality, search, start
+from bench.figures import Figure, as_json, below, floors, table
+from bench.ground import Ground
+
+PARTS: dict[str, Any] = {
+    "start": start,
+    "memory": memory,
+    "ingest": ingest,
+    "post": post,
+    "edit": edit,
+    "search": search,
+    "quality": quality,
+}
+"""in the order in which they run: what wants a quiet machine first"""
+
+
+def main(arguments: list[str]) -> int:
+    """The exit code: 1 when a figure is below its floor."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", default=[])
+    parser.add_argument("--quick", action="store_true", help="less of everything: 2 minutes")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    given = parser.parse_args(arguments)
+    kept = floors()
+    figures: list[Figure] = []
+    try:
+        figures.extend(run(given.parts or list(PARTS), quick=given.quick, tell=_tell))
+    finally:  # what was measured is not lost with the part that failed
+        if given.json:
+            print(json.dumps(as_json(figures, kept), indent=2))
+        else:
+            print(table(figures, kept))
+    return 1 if below(figures, kept) else 0
+
+
+def run(parts: list[str], *, quick: bool, tell: Callable[[str], None]) -> Iterator[Figure]:
+    with Ground() as ground:
+        for part in PARTS:
+            if part in parts:
+                started = time.monotonic()
+                module = PARTS[part]
+                yield from module.measure(ground, module.QUICK if quick else module.FULL)
+                tell(f"{part}: {time.monotonic() - started:.0f} s")
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,120 @@
+"""Ingest: from the first POST to the last chunk searchable, against embedding the chunks bare.
+
+Both use the same model with the same threads on the same chunks, by turns. The ratio of rates says
+how much of the time goes into embedding; the ratio of processor time (all processes of the service,
+client not counted) says the same without the waiting, and hardly moves with the machine's load.
+"""
+
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import psutil
+
+from bench.corpus import Shuffled
+from bench.figures import Figure, alternate
+from bench.ground import Ground, Service, until
+from recollect import chunk
+
+CLIENTS = 4
+LONG, NOTE = 100_000, 500
+"""characters"""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    rounds: int
+    long_documents: int
+    """per round"""
+    notes: int
+    long: int = LONG
+
+
+FULL = Size(rounds=5, long_documents=3, notes=250)
+QUICK = Size(rounds=1, long_documents=1, notes=80)
+TINY = Size(rounds=1, long_documents=1, notes=3, long=3_000)
+
+
+def measure(ground: Ground, size: Size) -> Iterator[Figure]:
+    texts = Shuffled(1)
+    yield from _mix(ground, size, texts, "long", "long documents", size.long_documents, size.long)
+    yield from _mix(ground, size, texts, "notes", "notes of 500 characters", size.notes, NOTE)
+
+
+def _mix(
+    ground: Ground, size: Size, texts: Shuffled, id: str, what: str, count: int, length: int
+) -> Iterator[Figure]:
+    rounds = [[texts.document(length) for _ in range(count)] for _ in range(size.rounds + 1)]
+    pieces = [[piece.text for text in round for piece in chunk.split(text)] for round in rounds]
+    _ingest(ground.service, rounds[-1][:2])  # whatever happens only once has happened
+    bare_costs: list[float] = []
+    real_costs: list[float] = []
+
+    def bare(number: int) -> float:
+        taken, cost = _embed(ground, pieces[min(number, size.rounds - 1)])
+        bare_costs.append(cost)
+        return taken
+
+    def real(number: int) -> float:
+        before = _processor_time(ground.service)
+        taken = _ingest(ground.service, rounds[number])
+        after = _processor_time(ground.service)
+        spent = sum(used - before.get(pid, 0.0) for pid, used in after.items())
+        real_costs.append(spent / len(pieces[number]))
+        return len(pieces[number]) / taken
+
+    rates, ratios = alternate(size.rounds, bare, real)
+    yield Figure(
+        f"ingest.{id}",
+        f"{what}, POST to searchable",
+        statistics.median(rates),
+        "chunks/s",
+        statistics.median(ratios),
+        "bare embedding",
+    )
+    cost = statistics.median(real_costs)
+    yield Figure(
+        f"ingest.{id}.cpu",
+        f"{what}, processor time",
+        cost * 1000,
+        "ms/chunk",
+        cost / statistics.median(bare_costs),
+        "bare embedding",
+    )
+
+
+def _embed(ground: Ground, texts: Sequence[str]) -> tuple[float, float]:
+    """Texts a second, and seconds of processor time per text."""
+    spent = time.process_time()
+    started = time.perf_counter()
+    ground.embedder.embed(texts)
+    taken = time.perf_counter() - started
+    return len(texts) / taken, (time.process_time() - spent) / len(texts)
+
+
+def _ingest(service: Service, texts: Sequence[str]) -> float:
+    """Seconds until all are searchable."""
+
+    def add(first: int) -> None:
+        client = service.client()
+        for text in texts[first::CLIENTS]:
+            client.add(text, containerTag="ingest")
+
+    started = time.perf_counter()
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        list(pool.map(add, range(CLIENTS)))
+    until(service.client().drained)
+    return time.perf_counter() - started
+
+
+def _processor_time(service: Service) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for process in service.processes():
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        found[process.pid] = times.user + times.system
+    return found

@@ -1,0 +1,257 @@
+"""Search among 100,000 chunks: how long it takes, over HTTP and in-process, and what it misses.
+
+The chunks are made of real passages: each text mixes lines of two, and its vector is the same mix
+of their vectors with some noise, so that words and meaning agree and real queries (a few words of a
+passage, embedded by the real model) fall among them. They stand under tags of 60, 2,000 and 12,000
+and one with the rest; a second organisation has a ninth as many. Each search alternates with the
+bare counterpart: the 100 nearest of the whole table by the vector index, no words, no tenant.
+
+Recall is the share of the ten nearest chunks, found by comparing all vectors, that a search by
+vector alone gives among its first ten.
+"""
+
+import random
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pgvector import HalfVector
+from psycopg import sql
+
+from bench import corpus
+from bench.figures import Figure, percentile
+from bench.fill import (
+    Filling,
+    default_tenant,
+    fill,
+    new_tenant,
+    open_database,
+    vector_index_afterwards,
+)
+from bench.ground import Client, Ground
+from recollect import search
+from recollect.db import Database
+from recollect.db.filters import parse
+from recollect.model import Tenant
+from recollect.search import Query
+
+Vectors = NDArray[np.float32]
+NEAREST = 10
+FILTER = {"AND": [{"key": "shelf", "value": "7"}]}
+"""holds for a tenth of the documents"""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    tags: dict[str, int]
+    """chunks under each tag"""
+    others: int
+    """chunks of the other organisation"""
+    passages: int
+    searches: int
+    """of each kind, in-process, and half as many over HTTP"""
+    recalls: int
+
+
+FULL = Size(
+    {"small": 60, "mid": 2_000, "big": 12_000, "rest": 85_940},
+    others=11_000, passages=1_200, searches=60, recalls=40,
+)  # fmt: skip
+QUICK = Size(
+    {"small": 60, "mid": 1_000, "big": 3_000, "rest": 7_940},
+    others=1_300, passages=300, searches=20, recalls=20,
+)  # fmt: skip
+TINY = Size(
+    {"small": 5, "mid": 10, "big": 20, "rest": 40}, others=10, passages=12, searches=2, recalls=2
+)
+
+
+class Passages:
+    """Real texts, their vectors, and new chunks and queries made of them."""
+
+    def __init__(self, ground: Ground, count: int, seed: int) -> None:
+        chosen = [text for text in corpus.paragraphs() if 200 <= len(text) <= 700]
+        self._random = random.Random(seed)
+        self._noise = np.random.default_rng(seed)
+        self.texts = self._random.sample(chosen, min(count, len(chosen)))
+        self.vectors = ground.embedder.embed(self.texts)
+        self._made = 0
+
+    def filling(self, chunks: int, tag: str) -> Filling:
+        """One document of that many new chunks."""
+        made = [self._chunk() for _ in range(chunks)]
+        metadata = {"shelf": str(self._random.randrange(10))}
+        return Filling(
+            [text for text, _ in made], np.stack([vector for _, vector in made]), [tag], metadata
+        )
+
+    def query(self) -> str:
+        """Six words that stand side by side in a passage."""
+        words = self._random.choice(self.texts).split()
+        start = self._random.randrange(max(1, len(words) - 6))
+        return " ".join(words[start : start + 6])
+
+    def _chunk(self) -> tuple[str, Vectors]:
+        self._made += 1
+        one, two = self._random.sample(range(len(self.texts)), 2)
+        share = self._random.uniform(0.3, 0.9)
+        lines = [*self._part(one, share), *self._part(two, 1 - share), f"No. {self._made}"]
+        noise = self._noise.normal(size=self.vectors.shape[1]) * 0.25 / 384**0.5
+        vector = share * self.vectors[one] + (1 - share) * self.vectors[two] + noise
+        return "\n".join(lines), (vector / np.linalg.norm(vector)).astype(np.float32)
+
+    def _part(self, number: int, share: float) -> list[str]:
+        lines = self.texts[number].splitlines()
+        return self._random.sample(lines, max(1, round(share * len(lines))))
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    db: Database
+    tenant: Tenant
+    other: Tenant
+    passages: Passages
+    vectors: dict[str, Vectors]
+    """by tag; those of the other organisation under `others`"""
+
+
+def measure(ground: Ground, size: Size) -> Iterator[Figure]:
+    with open_database(ground.new_database()) as db:
+        filled = populate(ground, db, size)
+        yield from _times(ground, filled, size)
+        yield from _recalls(ground, filled, size)
+
+
+def populate(ground: Ground, db: Database, size: Size) -> Filled:
+    passages = Passages(ground, size.passages, seed=11)
+    tenant, other = default_tenant(db), new_tenant(db, "bench-other")
+    vectors: dict[str, Vectors] = {}
+    with vector_index_afterwards(db, ground.embedder):
+        for tag, count in {**size.tags, "others": size.others}.items():
+            made = list(_documents(passages, count, tag))
+            fill(db, other if tag == "others" else tenant, made)
+            vectors[tag] = np.concatenate([one.vectors for one in made])
+    return Filled(db, tenant, other, passages, vectors)
+
+
+def _documents(passages: Passages, chunks: int, tag: str) -> Iterator[Filling]:
+    """Documents of 1 to 60 chunks, that many chunks in all."""
+    sizes = random.Random(chunks)
+    while chunks:
+        size = min(chunks, sizes.randint(1, 60))
+        chunks -= size
+        yield passages.filling(size, tag)
+
+
+def _times(ground: Ground, filled: Filled, size: Size) -> Iterator[Figure]:
+    kinds: list[tuple[str, str, dict[str, object]]] = [
+        ("untagged", "untagged", {}),
+        *((f"tag-{tag}", f"tag of {size.tags[tag]:,}", {"containerTag": tag}) for tag in size.tags),
+        ("filter", "untagged, metadata filter", {"filters": FILTER}),
+    ]
+    with ground.answering(filled.db.url) as service:
+        client = service.client()
+        for id, what, given in kinds:
+            took, bare = _in_process(ground, filled, size.searches, given)
+            asked = _over_http(filled, client, size.searches // 2, given)
+            for name, share in (("p50", 0.5), ("p95", 0.95)):
+                yield Figure(
+                    f"search.{id}.{name}",
+                    f"{what}, in-process, {name}",
+                    percentile(took, share) * 1000,
+                    "ms",
+                    percentile(took, share) / percentile(bare, share),
+                    "bare 100 nearest",
+                )
+                yield Figure(
+                    f"search.{id}.http.{name}",
+                    f"{what}, HTTP, {name}",
+                    percentile(asked, share) * 1000,
+                    "ms",
+                    percentile(asked, share) / percentile(took, share),
+                    "in-process, without embedding",
+                )
+
+
+def _in_process(
+    ground: Ground, filled: Filled, count: int, given: dict[str, object]
+) -> tuple[list[float], list[float]]:
+    took: list[float] = []
+    bare: list[float] = []
+    tag = given.get("containerTag")
+    for number in range(count + 3):
+        text = filled.passages.query()
+        query = Query(
+            text,
+            ground.embedder.embed([text], query=True)[0],
+            tags=[str(tag)] if tag else [],
+            filter=parse(given["filters"]) if "filters" in given else None,
+        )
+        started = time.perf_counter()
+        with filled.db.begin() as tx:
+            search.search(tx, filled.tenant, query)
+        searched = time.perf_counter()
+        _bare(filled.db, query)
+        if number >= 3:
+            took.append(searched - started)
+            bare.append(time.perf_counter() - searched)
+    return took, bare
+
+
+def _bare(db: Database, query: Query) -> None:
+    assert query.vector is not None
+    with db.begin() as tx:
+        tx.execute(
+            sql.SQL(
+                "select document_id, hash from entries"
+                " order by (embedding::halfvec({dimensions})) <=> %s limit %s"
+            ).format(dimensions=sql.Literal(len(query.vector))),
+            (HalfVector(query.vector), search.CANDIDATES),
+        ).fetchall()
+
+
+def _over_http(filled: Filled, client: Client, count: int, given: dict[str, object]) -> list[float]:
+    took: list[float] = []
+    for number in range(count + 3):
+        body = {"q": filled.passages.query(), **given}
+        started = time.perf_counter()
+        client.send("POST", "/v3/search", body)
+        if number >= 3:
+            took.append(time.perf_counter() - started)
+    return took
+
+
+def _recalls(ground: Ground, filled: Filled, size: Size) -> Iterator[Figure]:
+    everything = [vectors for tag, vectors in filled.vectors.items() if tag != "others"]
+    for id, what, tenant, tags, vectors in (
+        ("untagged", "untagged", filled.tenant, [], np.concatenate(everything)),
+        ("tag-big", "in the big tag", filled.tenant, ["big"], filled.vectors["big"]),
+        ("other", "in the small organisation", filled.other, [], filled.vectors["others"]),
+    ):
+        found: list[float] = []
+        for _ in range(size.recalls):
+            vector = ground.embedder.embed([filled.passages.query()], query=True)[0]
+            found.append(_recall(filled.db, tenant, tags, vector, vectors))
+        yield Figure(
+            f"search.recall.{id}",
+            f"nearest {NEAREST} found, {what}",
+            statistics.mean(found),
+            "recall",
+            statistics.mean(found),
+            "comparing all",
+        )
+
+
+def _recall(
+    db: Database, tenant: Tenant, tags: Sequence[str], vector: Vectors, vectors: Vectors
+) -> float:
+    # Without words, search is by vector alone.
+    with db.begin() as tx:
+        hits = search.search(tx, tenant, Query("", vector, tags=tags, limit=100))
+    near = sorted((c.similarity or 0.0 for hit in hits for c in hit.chunks), reverse=True)[:NEAREST]
+    exact = np.sort(vectors @ vector)[::-1][:NEAREST]
+    # Stored vectors have half precision: what is as near as the last is as good.
+    return sum(similarity >= exact[-1] - 2e-4 for similarity in near) / len(exact)

@@ -1,0 +1,48 @@
+"""Each part of the benchmark still runs, at a size that says nothing about speed."""
+
+from collections.abc import Generator
+from types import ModuleType
+
+import pytest
+
+from bench.__main__ import PARTS
+from bench.figures import Figure, Floor, alternate, as_json, below, floors, table
+from bench.ground import PROJECT, Ground
+
+
+@pytest.fixture(scope="module")
+def ground() -> Generator[Ground]:
+    with Ground() as found:
+        yield found
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_gives_the_figures_that_floors_and_pages_name(ground: Ground, part: str):
+    module: ModuleType = PARTS[part]
+
+    figures: list[Figure] = list(module.measure(ground, module.TINY))
+
+    ids = [figure.id for figure in figures]
+    assert len(set(ids)) == len(ids)
+    assert {id for id in floors() if id.startswith(f"{part}.")} <= set(ids)
+    assert f"`{part}`" in (PROJECT / "docs" / "bench.md").read_text()
+    assert below(figures, {id: Floor("value", least=0) for id in ids}) == []
+
+
+def test_a_figure_below_its_floor_is_named():
+    slow = Figure("ingest.long", "long documents", 12.0, "chunks/s", 0.5, "bare embedding")
+    kept = {"ingest.long": Floor("ratio", least=0.85), "memory.idle": Floor("value", most=450)}
+
+    assert below([slow], kept) == [slow]
+    assert "ratio ≥ 0.85  BELOW" in table([slow], kept)
+    assert as_json([slow], kept)[0]["ok"] is False
+    assert below([Figure("memory.idle", "idle", 450.0, "MB")], kept) == []
+
+
+def test_a_ratio_is_to_what_was_measured_before_and_after():
+    bare = [10.0, 20.0, 40.0]
+
+    found, ratios = alternate(2, lambda number: bare[number], lambda number: 15.0 * (number + 1))
+
+    assert found == [15.0, 30.0]
+    assert ratios == [1.0, 1.0]
