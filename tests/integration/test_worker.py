@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, LiteralString
+from typing import Any, LiteralString, Self
 
 import numpy as np
 import pytest
@@ -434,23 +434,31 @@ class DyingEmbedder(WordEmbedder):
 
 
 class GatedEmbedder(WordEmbedder):
-    """Embeds when the gate is open; says when somebody waits before it."""
+    """Embeds once the gate is open, at the latest at the end of its `with`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.gate = threading.Event()
         self.asked = threading.Event()
-        self._passes = threading.Semaphore(0)
+        """somebody waits at the gate"""
+        self._passes: list[threading.Event] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.gate.set()
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+        own = threading.Event()
+        self._passes.append(own)
         self.asked.set()
-        while not (self.gate.wait(0.02) or self._passes.acquire(blocking=False)):
+        while not (self.gate.wait(0.01) or own.is_set()):
             pass
         return super().embed(texts, query=query)
 
-    def once(self) -> None:
-        """Let one pass."""
-        self._passes.release()
+    def let_the_first_pass(self) -> None:
+        self._passes[0].set()
 
 
 class AwayAtFirst(FolderBlobs):
@@ -532,7 +540,7 @@ def test_the_heartbeat_keeps_a_slow_document_from_others(own: App, tenant: Tenan
     gated = GatedEmbedder()
     lease = own.config.model_copy(update={"lease_seconds": 0.6})
     id = add(own, tenant, "slow to embed")
-    with running(replace(own, embedder=gated, config=lease)):
+    with running(replace(own, embedder=gated, config=lease)), gated:
         assert gated.asked.wait(30)
         until = row(own, id)["due_at"]
         beats = {until}
@@ -584,7 +592,7 @@ def test_documents_wait_inline_while_the_endpoint_is_down(
 def test_a_stopping_worker_finishes_what_it_holds(own: App, tenant: Tenant) -> None:
     gated = GatedEmbedder()
     id = add(own, tenant, "hello")
-    with running(replace(own, embedder=gated)) as stopping:
+    with running(replace(own, embedder=gated)) as stopping, gated:
         assert gated.asked.wait(30)
         stopping.stop()
         gated.gate.set()
@@ -598,7 +606,7 @@ def test_a_stopping_worker_gives_back_what_it_cannot_finish(
     monkeypatch.setattr(worker, "GRACE", timedelta(milliseconds=50))
     gated = GatedEmbedder()
     id = add(own, tenant, "hello")
-    with running(replace(own, embedder=gated)) as stopping:
+    with running(replace(own, embedder=gated)) as stopping, gated:
         assert gated.asked.wait(30)
         stopping.stop()
         given_back = eventually(lambda: (found := row(own, id))["status"] == "queued" and found)
@@ -616,7 +624,7 @@ def test_a_worker_outlives_its_database_connections(
     monkeypatch.setattr(worker, "PAUSE", timedelta(milliseconds=50))
     gated = GatedEmbedder()
     ids = [add(own, tenant, f"note {n}") for n in range(8)]
-    with running(replace(own, embedder=gated)):
+    with running(replace(own, embedder=gated)), gated:
         assert gated.asked.wait(30)
         cut_connections(own.db)
         gated.gate.set()
@@ -637,16 +645,16 @@ def test_a_worker_waits_for_a_blob_store_that_is_away_at_its_start(
 
 
 def test_a_lease_that_ran_out_under_a_worker_is_held_anew_by_it(own: App, tenant: Tenant) -> None:
-    """The database was away for longer than a lease: the second claim is the one renewed."""
+    """As after an outage longer than a lease: the first try ends, the second goes on."""
     gated = GatedEmbedder()
     lease = own.config.model_copy(update={"lease_seconds": 0.6})
     id = add(own, tenant, "slow to embed")
-    with running(replace(own, embedder=gated, config=lease)):
+    with running(replace(own, embedder=gated, config=lease)), gated:
         assert gated.asked.wait(30)
         with own.db.begin() as tx:
             documents.release(tx, [Claim(get(own, tenant, id), 1, documents.text_content(""))])
         eventually(lambda: row(own, id)["claims"] == 2)
-        gated.once()
+        gated.let_the_first_pass()
         until = {row(own, id)["due_at"]}
 
         def renewed() -> bool:
