@@ -4,6 +4,7 @@ Built once, by `cli`; everything below `app` gets values, never this class's env
 """
 
 import os
+from datetime import timedelta
 from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
@@ -31,6 +32,44 @@ def _split(value: object) -> object:
 
 
 Networks = Annotated[list[IPv4Network | IPv6Network], NoDecode, BeforeValidator(_split)]
+
+
+PROVIDERS = ("google-drive", "gmail", "notion", "onedrive", "github")
+"""Those with an application and addresses of their own."""
+
+
+class ProviderSettings(BaseSettings):
+    """The prefix is `RECOLLECT_<PROVIDER>_`, for example `RECOLLECT_GOOGLE_DRIVE_CLIENT_ID`."""
+
+    model_config = SettingsConfigDict(env_file=".env", extra="ignore", frozen=True)
+
+    client_id: str | None = Field(
+        default=None, description="Id of the OAuth application, for organisations without one."
+    )
+    client_secret: SecretStr | None = Field(
+        default=None, description="Secret of the OAuth application."
+    )
+    api_url: str | None = Field(
+        default=None, description="Base URL of the API; the provider's if unset."
+    )
+    auth_url: str | None = Field(
+        default=None, description="Where users authorize; the provider's if unset."
+    )
+    token_url: str | None = Field(
+        default=None, description="Where codes become tokens; the provider's if unset."
+    )
+    revoke_url: str | None = Field(
+        default=None, description="Where tokens are revoked; the provider's if unset."
+    )
+
+
+def _provider_settings() -> dict[str, ProviderSettings]:
+    return {
+        provider: ProviderSettings(
+            _env_prefix=f"RECOLLECT_{provider.replace('-', '_').upper()}_"  # pyright: ignore[reportCallIssue]
+        )
+        for provider in PROVIDERS
+    }
 
 
 class Config(BaseSettings):
@@ -126,6 +165,39 @@ class Config(BaseSettings):
     allow_networks: Networks = Field(
         default_factory=list,
         description="Networks (CIDR, …) that URLs may point into besides the public internet.",
+    )
+    redirect_origins: Annotated[list[str], NoDecode, BeforeValidator(_split)] = Field(
+        default_factory=list,
+        description="Exact origins (https://app.example, …) that redirectUrl may name; any https"
+        " URL, and http on loopback, if unset.",
+    )
+    syncs: int = Field(default=2, ge=1, le=64, description="Connections synced at once.")
+    sync_interval: timedelta = Field(
+        default=timedelta(hours=4),
+        gt=timedelta(),
+        description="Between scheduled syncs of a connection, in seconds or as ISO 8601.",
+    )
+    poll_interval: timedelta = Field(
+        default=timedelta(minutes=5),
+        gt=timedelta(),
+        description="Between looks for changes where pushes cannot arrive (no https PUBLIC_URL).",
+    )
+    crawl_delay: float = Field(
+        default=0.5,
+        ge=0,
+        le=60,
+        description="Seconds between requests to one host; robots.txt may ask for more.",
+    )
+    crawl_concurrency: int = Field(
+        default=4, ge=1, le=32, description="Requests to one host at once."
+    )
+    crawl_contact: str | None = Field(
+        default=None, description="Address or URL for site owners, part of the User-Agent."
+    )
+    providers: dict[str, ProviderSettings] = Field(
+        default_factory=_provider_settings,
+        exclude=True,
+        description="Applications and addresses of the providers, each with a prefix of its own.",
     )
     status_words: Literal["spec", "sdk"] = Field(
         default="spec",

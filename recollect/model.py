@@ -81,6 +81,96 @@ class Key:
     revoked_at: datetime | None
 
 
+class ConnectionState(StrEnum):
+    """`pending`: the link to authorize was handed out; `needs_auth`: the user must do it again."""
+
+    PENDING = "pending"
+    READY = "ready"
+    SYNCING = "syncing"
+    NEEDS_AUTH = "needs_auth"
+
+
+class Trigger(StrEnum):
+    """Why a sync ran."""
+
+    EVENT = "event"
+    CRON = "cron"
+    MANUAL = "manual"
+
+
+@dataclass(frozen=True, slots=True)
+class SyncRun:
+    """What one sync did, in documents."""
+
+    id: str
+    trigger: Trigger
+    status: str
+    """`running`, `completed`, `partial` (a branch or items failed), `failed`"""
+    started_at: datetime
+    finished_at: datetime | None
+    added: int
+    changed: int
+    unchanged: int
+    removed: int
+    failed: int
+    skipped: Mapping[str, int]
+    """by reason"""
+    failure: "Failure | None"
+    notes: Sequence[str]
+    """sentences for people"""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One authorized link of an organisation to a provider. Holds no secrets."""
+
+    id: ConnectionId
+    org_id: OrgId
+    provider: str
+    container_tags: Sequence[str]
+    document_limit: int
+    metadata: Mapping[str, Any]
+    email: str | None
+    account: str | None
+    """id of the account at the provider"""
+    state: ConnectionState
+    failure: "Failure | None"
+    paused: bool
+    """nothing is synced on schedule or by pushes until the user resumes it"""
+    cursor: Mapping[str, Any] | None
+    due_at: datetime | None
+    """when the next sync may begin; while syncing, the end of the lease"""
+    parked_until: datetime | None
+    """the provider asked to be left alone until then"""
+    pushes: str | None
+    """how pushes stand: None when the provider has none"""
+    expires_at: datetime | None
+    """of the access token"""
+    last_run: SyncRun | None
+    last_synced_at: datetime | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What a connection knows of one thing at its provider."""
+
+    id: str
+    version: str | None
+    title: str | None
+    url: str | None
+    kind: str | None
+    """document type that the connector wants"""
+    verdict: str
+    """`document`, `over_limit`, `filtered`, `deleted` (by the user), or the connector's word"""
+    detail: str | None
+    extra: Mapping[str, Any]
+    branch: str
+    document_id: DocumentId | None
+    seen_at: datetime
+    """when a sync last said something of it"""
+
+
 @dataclass(frozen=True, slots=True)
 class Blob:
     """Bytes with what their sender said of them. `mime` and `name` are claims, not facts."""
@@ -147,6 +237,47 @@ class Extracted:
     """whether lines that begin with # are headings; in source code they are not"""
     unheard: bool = False
     """whether it has sound that nobody has written down yet"""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link of a page, absolute."""
+
+    url: str
+    followed: bool = True
+    """False for `rel=nofollow` and its kin"""
+
+
+@dataclass(frozen=True, slots=True)
+class WebPage:
+    """An HTML page as a crawler sees it."""
+
+    extracted: Extracted
+    links: Sequence[Link]
+    """in the order of the page, each address once"""
+    canonical: str | None = None
+    """absolute; what the page says is its own address"""
+    directives: Sequence[str] = ()
+    """of meta robots, in lower case: `noindex`, `nofollow`, `none`, `unavailable_after: …`"""
+    language: str | None = None
+    published: str | None = None
+    """ISO 8601, as the page says"""
+    modified: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SitemapEntry:
+    url: str
+    modified: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sitemap:
+    """Addresses that a site names (sitemaps.org), as written."""
+
+    pages: Sequence[SitemapEntry]
+    sitemaps: Sequence[str]
+    """further sitemaps, of an index"""
 
 
 @dataclass(frozen=True, slots=True)

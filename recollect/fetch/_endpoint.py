@@ -2,7 +2,8 @@
 
 import json
 import ssl
-from collections.abc import Generator, Iterable, Mapping
+import time
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
@@ -33,9 +34,17 @@ class Endpoint:
     """A trusted HTTP service; a path prefix in its base URL is kept. May be shared by threads."""
 
     def __init__(
-        self, base_url: str, *, headers: Mapping[str, str] | None = None, timeout: float = 60.0
+        self,
+        base_url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 60.0,
+        total: float | None = None,
     ) -> None:
-        """`timeout` is seconds without any progress. Raises SetupError for a bad base URL."""
+        """`timeout` is seconds without any progress, `total` those of a whole answer.
+
+        Raises SetupError for a bad base URL.
+        """
         headers = dict(headers or {})
         if not all(value.isascii() and value.isprintable() for value in headers.values()):
             raise SetupError("a header for an endpoint has characters that no header may have")
@@ -47,6 +56,8 @@ class Endpoint:
         if url.scheme not in ("http", "https") or not url.host:
             raise SetupError("the address of an endpoint must be an http or https URL")
         self._host = url.netloc.decode("ascii")
+        self.base_url = base_url
+        self._total = total
         self._client = httpx.Client(
             base_url=url,
             headers={**headers, "Accept-Encoding": "gzip"},
@@ -78,6 +89,7 @@ class Endpoint:
         """
         if not path.startswith("/"):
             raise ValueError("a path begins with a slash: headers must not go to another host")
+        until = None if self._total is None else time.monotonic() + self._total
         with (
             self._no_answer_is_transient(),
             self._client.stream(
@@ -92,18 +104,27 @@ class Endpoint:
             ) as response,
         ):
             told = join_headers(response.headers.raw)
-            body = read_body(response.iter_raw(), told, LARGEST_ANSWER)
+            body = read_body(self._in_time(response.iter_raw(), until), told, LARGEST_ANSWER)
             return Answer(response.status_code, told, body)
+
+    def refusal(self, answer: Answer, *, hide: Sequence[str] = ()) -> Transient | Permanent:
+        """What an answer other than 2xx means (`http_<status>`), with its beginning as message.
+
+        `hide` are secrets that were sent with the call.
+        """
+        said = answer.data.decode(errors="replace")[: 10 * EXCERPT]
+        for secret in hide:
+            said = said.replace(secret, "***")
+        said = " ".join(self._without_secrets(said).split())[:EXCERPT]
+        message = f"{self._host} answered {answer.status}" + (f": {said}" if said else "")
+        return outcome(answer.status, answer.headers, message)
 
     def request_json(self, method: str, path: str, body: object | None = None) -> Any:
         """Send JSON, get JSON. Raises Transient or Permanent (`http_<status>`) for other than 2xx,
         with the beginning of the answer as its message."""
         answer = self.request(method, path, json=body)
         if not 200 <= answer.status < 300:
-            said = answer.data.decode(errors="replace")[: 10 * EXCERPT]
-            said = " ".join(self._without_secrets(said).split())[:EXCERPT]
-            message = f"{self._host} answered {answer.status}" + (f": {said}" if said else "")
-            raise outcome(answer.status, answer.headers, message)
+            raise self.refusal(answer)
         try:
             return json.loads(answer.data)
         except (ValueError, RecursionError) as error:
@@ -111,6 +132,13 @@ class Endpoint:
 
     def close(self) -> None:
         self._client.close()
+
+    def _in_time(self, parts: Iterable[bytes], until: float | None) -> Iterable[bytes]:
+        """A server that dribbles makes progress all the time."""
+        for part in parts:
+            if until is not None and time.monotonic() > until:
+                raise Transient(f"{self._host} did not finish its answer in time", code="timeout")
+            yield part
 
     @contextmanager
     def _no_answer_is_transient(self) -> Generator[None]:

@@ -1,0 +1,38 @@
+"""The providers: one module of this package each, found by the registry."""
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from functools import cache
+
+from recollect.connectors.base import Connector
+from recollect.errors import BadRequestError
+
+UNBUILT = frozenset({"granola"})
+"""Providers of the wire contract that Recollect has no connector for."""
+
+
+@cache
+def all() -> Mapping[str, Connector]:
+    """Every connector by its provider, in the order of the names."""
+    found: dict[str, Connector] = {}
+    for module in sorted(entry.name for entry in pkgutil.iter_modules(__path__)):
+        if module.startswith("_") or module == "base":
+            continue
+        loaded = importlib.import_module(f"{__name__}.{module}")
+        for value in vars(loaded).values():
+            if (
+                isinstance(value, type)
+                and issubclass(value, Connector)
+                and value.__module__ == loaded.__name__
+            ):
+                found[value.provider] = value()
+    return dict(sorted(found.items()))
+
+
+def get(provider: str) -> Connector:
+    """Raises BadRequestError for a provider that there is no connector for."""
+    connector = all().get(provider)
+    if connector is None:
+        raise BadRequestError(f"provider: there is no {provider!r}; there are {', '.join(all())}")
+    return connector

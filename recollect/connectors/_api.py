@@ -1,0 +1,168 @@
+"""One connection's calls of its provider's API: authorized, polite, bounded.
+
+The rules of waiting: short waits that the provider asks for are waited here; longer ones, and
+trouble that three tries do not end, are the caller's (Transient with `rate_limited` or
+`provider_unavailable`), who parks the connection instead of a thread.
+"""
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, cast
+from urllib.parse import urlsplit
+
+from recollect.errors import Permanent, Reauthorize, Transient
+from recollect.fetch import Answer, Endpoint
+
+TRIES = 3
+LONGEST_PAUSE = 5.0
+"""seconds that a thread waits in place"""
+IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
+"""RFC 9110 9.2.2: may be sent again when nobody knows whether it arrived"""
+RATE_LIMITED = "rate_limited"
+PROVIDER_UNAVAILABLE = "provider_unavailable"
+
+
+class Access(Protocol):
+    """Where the access token comes from."""
+
+    def token(self, stale: str | None = None) -> str | None:
+        """The present one; `stale`: the provider refused this one, so get another.
+
+        None for calls without. Raises Reauthorize, Transient.
+        """
+        ...
+
+
+class Api:
+    """Calls below one base URL; absolute URLs are taken if they point there."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        access: Access,
+        pause: Callable[[float], None],
+        pace: Callable[[], None],
+        judge: Callable[[Answer], Exception | None],
+        headers: Mapping[str, str],
+    ) -> None:
+        """`pace` waits until one more call is within the connection's rate."""
+        self._endpoint = endpoint
+        self._access = access
+        self._pause = pause
+        self._pace = pace
+        self._judge = judge
+        self._headers = dict(headers)
+
+    def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
+        """JSON of a GET; raises what `call` raises, Transient for an answer that is no JSON."""
+        return as_json(self.call("GET", path, params=params))
+
+    def post(self, path: str, body: object) -> Any:
+        """JSON of a POST of JSON."""
+        return as_json(self.call("POST", path, json=body))
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        json: object | None = None,
+        headers: Mapping[str, str] | None = None,
+        accept: frozenset[int] = frozenset(),
+        repeat: bool | None = None,
+    ) -> Answer:
+        """An answer of 2xx, or of a status in `accept`; redirects are not followed.
+
+        `repeat`: whether it may be sent twice; by default what HTTP says of the method.
+
+        Raises Reauthorize when the provider refuses a fresh token, Transient (`rate_limited`,
+        `provider_unavailable`), Permanent (`http_<status>`), and what the connector's `judge`
+        makes of an answer.
+        """
+        target = self._within(path)
+        again = repeat if repeat is not None else method in IDEMPOTENT
+        refused: str | None = None
+        for attempt in range(1, TRIES + 1):
+            self._pace()
+            token = self._access.token(refused)
+            sent = {**self._headers, **(headers or {})}
+            if token is not None:
+                sent["authorization"] = f"Bearer {token}"
+            try:
+                answer = self._endpoint.request(
+                    method, target, params=params, json=json, headers=sent
+                )
+                if 200 <= answer.status < 300 or answer.status in accept:
+                    return answer
+                if answer.status == 401 and token is not None:
+                    if refused is not None:
+                        raise Reauthorize("the provider refuses the authorization")
+                    refused = token
+                    continue
+                raise self._judge(answer) or self._endpoint.refusal(
+                    answer, hide=() if token is None else (token,)
+                )
+            except Transient as error:
+                self._wait(error, attempt, again or error.code == RATE_LIMITED)
+        raise Transient("the provider keeps refusing", code=PROVIDER_UNAVAILABLE)
+
+    def _wait(self, error: Transient, attempt: int, again: bool) -> None:
+        """Wait in place if that is worth it; else raise what the connection is parked with."""
+        limited = error.code in (RATE_LIMITED, "http_429")
+        code = RATE_LIMITED if limited else PROVIDER_UNAVAILABLE
+        asked = None if error.after is None else error.after.total_seconds()
+        wait = asked if asked is not None else _backoff(attempt)
+        if not again or attempt == TRIES or wait > LONGEST_PAUSE:
+            raise Transient(str(error), code=code, after=error.after) from error
+        self._pause(wait)
+
+    def _within(self, path: str) -> str:
+        """A path below the base; raises Permanent for a URL of another host."""
+        if path.startswith("/"):
+            return path
+        base, url = urlsplit(self._endpoint.base_url), urlsplit(path)
+        if (url.scheme, url.netloc) != (base.scheme, base.netloc):
+            raise Permanent("the provider named an address of another host", code="foreign_address")
+        below = base.path.rstrip("/")
+        if below and not url.path.startswith(below + "/"):
+            raise Permanent("the provider named an address elsewhere", code="foreign_address")
+        target = url.path.removeprefix(below)
+        return f"{target}?{url.query}" if url.query else target
+
+
+def as_json(answer: Answer) -> Any:
+    """The JSON of an answer; what is no JSON is taken for a page of something in between."""
+    try:
+        return json.loads(answer.data)
+    except (ValueError, RecursionError) as error:
+        raise Transient(
+            "the provider did not answer with JSON", code=PROVIDER_UNAVAILABLE
+        ) from error
+
+
+def field_of(answer: Any, name: str, kind: type) -> Any:
+    """A field that every such answer has; raises Transient when it is not there.
+
+    So that `{}` is never taken for an empty account.
+    """
+    value: Any = cast("dict[str, Any]", answer).get(name) if isinstance(answer, dict) else None
+    if not isinstance(value, kind):
+        raise Transient(f"the provider answered without {name!r}", code=PROVIDER_UNAVAILABLE)
+    return value
+
+
+def _backoff(attempt: int) -> float:
+    return random.uniform(0.5, 1.0) * 2.0 ** (attempt - 1)  # noqa: S311 # no secret
+
+
+__all__ = [
+    "PROVIDER_UNAVAILABLE",
+    "RATE_LIMITED",
+    "Access",
+    "Api",
+    "as_json",
+    "field_of",
+]

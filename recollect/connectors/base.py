@@ -1,0 +1,401 @@
+"""What a connector is, what it works with during one sync, and what it may say.
+
+A connector lists (`changes`: cheap, paged, one pass over what is new) and fetches (`fetch`: one
+document, retried by itself, several at a time). It keeps no state between calls: what it must know
+next time goes into the cursor of a `Checkpoint`, and what it knows of each thing stands in rows
+that `Source.remembered` reads back.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, Protocol
+
+from recollect.connectors._api import Api
+from recollect.errors import BadRequestError, RequestError
+from recollect.fetch import Answer, Endpoint, Fetcher
+from recollect.model import (
+    Blob,
+    ConnectionId,
+    Extracted,
+    Metadata,
+    Plan,
+    Remembered,
+    Sitemap,
+    WebPage,
+)
+from recollect.oauth import OAuth, Tokens
+
+Cursor = Mapping[str, Any]
+"""Where to go on; JSON, opaque outside its connector. Small: maps belong into rows."""
+EVERY_PLAN = frozenset(Plan)
+
+
+# --- what `changes` yields ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A thing at the provider that should be a document, as it is now.
+
+    The same `version` means the same content: then title, url and metadata are brought up to date
+    without fetching or embedding anything.
+    """
+
+    id: str
+    """the provider's, which survives renames; unique within the connection"""
+    version: str
+    title: str | None = None
+    url: str | None = None
+    """where a person looks at it"""
+    kind: str | None = None
+    """document type in the contract's words; None: what extraction says"""
+    metadata: Metadata = field(default_factory=dict[str, Any])
+    """shown to users, searchable"""
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """what `fetch` and later syncs need; JSON, not shown"""
+    branch: str = ""
+    """part of the source that is listed by itself: a shared drive, a repository"""
+    formerly: str | None = None
+    """an earlier id of the same thing, where a rename changes ids"""
+    text: str | None = None
+    """Markdown, if the listing brought the content along; then `fetch` is not called"""
+    modified_at: datetime | None = None
+    """the provider's time; the newest stay when `documentLimit` does not admit all"""
+    detail: str | None = None
+    """a word for people: how it was found, or what changed"""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The provider says that it is deleted, in the trash, or out of scope."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """It was not found. Gone when another sync says so again; not before."""
+
+    id: str
+    detail: str
+    branch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """An answer for something that does not become a document, and has none from now on.
+
+    With `keep`, a document that it already has stays as it is: a page that answers 500 today.
+    """
+
+    id: str
+    kind: str
+    """one word: `off_host`, `robots`, `too_large` …; counted by it as skipped. `planned`: not
+    looked at yet, and not counted"""
+    detail: str | None = None
+    """a sentence for people, or the id of the page that it is a copy of"""
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    branch: str = ""
+    keep: bool = False
+    url: str | None = None
+    title: str | None = None
+    failed: bool = False
+    """count it among the failures of the run"""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A branch could not be listed: nothing of it may be taken as gone this time."""
+
+    message: str
+    """a sentence that says what to do"""
+    code: str = "provider_error"
+    branch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """From here on everything (of the branch) is listed."""
+
+    branch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """That listing ended whole: what was not said since it began is gone.
+
+    Not to be said of a listing that the provider calls incomplete, or that skipped a page.
+    """
+
+    branch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder, for providers that do not tell paths; `parent` None: gone."""
+
+    id: str
+    name: str
+    parent: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A safe point: all that was said so far is stored together with the cursor.
+
+    To be said at least every few hundred items; the last thing that `changes` says.
+    """
+
+    cursor: Cursor
+
+
+Change = Item | Gone | Missing | Verdict | Trouble | Listing | Listed | Folder | Checkpoint
+
+
+# --- what a connector works with ---------------------------------------------------------------
+
+
+class Source(Protocol):
+    """One connection during one sync, or one fetch. Threads do not share it."""
+
+    @property
+    def connection_id(self) -> ConnectionId: ...
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What the caller gave and configured, secrets included."""
+        ...
+
+    @property
+    def account(self) -> str | None:
+        """The id of the account that authorized it."""
+        ...
+
+    @property
+    def limit(self) -> int:
+        """`documentLimit`."""
+        ...
+
+    @property
+    def api(self) -> Api:
+        """The provider's API: authorized, polite, bounded. Only of connectors with `api_url`."""
+        ...
+
+    @property
+    def fetcher(self) -> Fetcher:
+        """The guarded door, for addresses that strangers or providers name. No credentials."""
+        ...
+
+    @property
+    def since(self) -> datetime:
+        """When this sync began; a sync that goes on after a crash keeps it."""
+        ...
+
+    def room(self) -> int:
+        """How many more documents the limit admits, those of the present batch not counted."""
+        ...
+
+    def remembered(
+        self, ids: Sequence[str] | None = None, *, branch: str | None = None
+    ) -> Iterator[Remembered]:
+        """What earlier syncs and earlier batches of this one said; all of it without `ids`."""
+        ...
+
+    def folders(self) -> Mapping[str, Folder]:
+        """All folders that were said and are not gone, by id."""
+        ...
+
+    def refused(self, title: str | None, url: str | None) -> str | None:
+        """Why the settings' filter keeps it out (which pattern), or None: before fetching."""
+        ...
+
+    def read(self, blob: Blob) -> Extracted:
+        """Text of bytes of any kind, by the sandbox; raises what `Sandbox.extract` raises."""
+        ...
+
+    def survey(self, blob: Blob) -> WebPage:
+        """An HTML page with its links and what it says of itself, by the sandbox."""
+        ...
+
+    def sitemap(self, blob: Blob) -> Sitemap:
+        """A sitemap (XML, gzip or text), by the sandbox."""
+        ...
+
+    def pause(self, seconds: float) -> None:
+        """Wait; raises LeaseLost when the connection is deleted or the service stops meanwhile."""
+        ...
+
+    def going(self) -> None:
+        """Raises LeaseLost when the connection is deleted or the service stops: ask often."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Who authorized: an id that never changes, and a name for people, an email if there is one."""
+
+    id: str
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Something of the account that may be picked (a repository)."""
+
+    id: str
+    name: str
+    full_name: str
+    description: str | None = None
+    private: bool = False
+    default_branch: str | None = None
+    updated_at: str | None = None
+
+
+# --- pushes ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """Our registration for pushes at a provider: `id` and `secret` are ours and random."""
+
+    id: str
+    connection_id: ConnectionId
+    resource: str
+    """what is watched, as `watches` named it"""
+    secret: str
+    url: str
+    """where pushes go; it carries the id as the query parameter `registration`"""
+    remote: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """what the provider answered and wants to hear again: its id of the hook, the channel"""
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """A call of a provider, unverified. Header names are in lower case, `body` is raw."""
+
+    headers: Mapping[str, str]
+    query: Mapping[str, str]
+    body: bytes
+    registration: Registration | None
+    """the one that the query names; None: unknown, or none named"""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What a push comes to: how to answer it, and which connections have something new."""
+
+    status: int = 202
+    text: str | None = None
+    """body of the answer, as text/plain"""
+    concerned: bool = False
+    """the connection of the registration"""
+    accounts: Sequence[str] = ()
+    """accounts of which all connections are concerned"""
+    key: str | None = None
+    """what a repetition of the same push has in common with it"""
+    lost: bool = False
+    """the registration is gone at the provider and wants to be made anew"""
+
+
+FORGED = Notice(status=401)
+
+
+# --- the connector -----------------------------------------------------------------------------
+
+
+class Connector(ABC):
+    """Our code for one provider. One instance serves all connections; it holds no state."""
+
+    provider: ClassVar[str]
+    """as in the URL: `google-drive`"""
+    name: ClassVar[str]
+    """for people: `Google Drive`"""
+    plans: ClassVar[frozenset[Plan]] = EVERY_PLAN
+    interval: ClassVar[timedelta | None] = None
+    """between scheduled syncs; None: the setting SYNC_INTERVAL"""
+    api_url: ClassVar[str | None] = None
+    """base URL of its API, unless the settings name another one"""
+    oauth: ClassVar[OAuth | None] = None
+    """None: ready as soon as it is created"""
+    per_second: ClassVar[float | None] = None
+    """calls that one connection may make, over all processes"""
+    secrets: ClassVar[frozenset[str]] = frozenset()
+    """keys of the metadata that are sealed and never shown"""
+    picks: ClassVar[bool] = False
+    """whether resources must be configured before the first sync"""
+
+    def check(self, metadata: Mapping[str, Any], fetcher: Fetcher) -> dict[str, Any]:
+        """At creation and change: the metadata to keep. Raises BadRequestError naming the fault.
+
+        Looks addresses up at most; connects to nothing.
+        """
+        return dict(metadata)
+
+    @abstractmethod
+    def changes(self, source: Source, cursor: Cursor | None) -> Iterator[Change]:
+        """What is new since the cursor (None: everything), ending on a Checkpoint.
+
+        A cursor of a shape that it does not know counts as none. Raises CursorExpired when the
+        provider forgot it, Reauthorize, Transient, Permanent.
+        """
+        ...
+
+    def fetch(self, source: Source, item: Remembered) -> Blob | Extracted:
+        """The content of an item that came without text.
+
+        Raises NotFoundError when it vanished meanwhile, Permanent when it can never be read.
+        """
+        raise NotImplementedError(f"{self.provider} brings the content along")
+
+    def judge(self, answer: Answer) -> Exception | None:
+        """What an answer means that this provider uses in a way of its own (a 403 that is a rate
+        limit); None: what it means everywhere."""
+        return None
+
+    def headers(self) -> Mapping[str, str]:
+        """Sent with each call of its API."""
+        return {}
+
+    def identify(self, api: Api, tokens: Tokens) -> Account:
+        """Who authorized; only with `oauth`."""
+        raise NotImplementedError
+
+    def authorized(self, asked: Mapping[str, Any]) -> Sequence[str]:
+        """Scopes to ask for with such metadata; only with `oauth`."""
+        return self.oauth.scopes if self.oauth else ()
+
+    def revoke(self, endpoint: Endpoint, tokens: Tokens, client: tuple[str, str]) -> bool:
+        """Take the authorization back, where `oauth.revoke_url` is None; False: there is no way.
+
+        `endpoint` is that of the API, `client` the application's id and secret.
+        """
+        return False
+
+    def resources(self, source: Source, page: int, per_page: int) -> tuple[list[Resource], int]:
+        """One page of what may be picked, and how many there are; only with `picks`."""
+        raise RequestError("Not implemented", f"{self.name} has nothing to pick")
+
+    def configure(
+        self, metadata: Mapping[str, Any], picked: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """The metadata with what was picked; raises BadRequestError. Only with `picks`."""
+        raise BadRequestError(f"resources: {self.name} has nothing to pick")
+
+    def watches(self, source: Source) -> Sequence[str]:
+        """What pushes must be registered for, one word each; empty: no pushes."""
+        return ()
+
+    def subscribe(self, source: Source, registration: Registration) -> Registration:
+        """Register; returns it with `remote` and `expires_at`. The handshake may arrive before
+        the provider's answer does."""
+        raise NotImplementedError
+
+    def unsubscribe(self, source: Source, registration: Registration) -> None:
+        """Best effort."""
+        raise NotImplementedError
+
+    def receive(self, push: Push) -> Notice:
+        """Verify a push and say what it comes to. No calls of the provider."""
+        return FORGED
