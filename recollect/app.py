@@ -146,17 +146,27 @@ def open_listener_of(config: Config) -> Listener:
     return open_transcriber(choice)
 
 
-def secret_key(config: Config) -> bytes:
-    """32 bytes: of RECOLLECT_SECRET_KEY, else random ones in `DATA_DIR/secret-key`.
+def secret_keys(config: Config) -> tuple[bytes, ...]:
+    """Of 32 bytes each: those of RECOLLECT_SECRET_KEY, then the one in `DATA_DIR/secret-key`.
 
-    Processes that ask at the same time get the same ones. Raises SetupError when the file cannot
-    be read or made, or is damaged.
+    The first signs and seals, all of them are accepted; random bytes are made for the file when
+    there is neither. Processes that ask at the same time get the same ones. Raises SetupError when
+    the setting is blank, or when the file cannot be read or made, or is damaged.
     """
+    named: tuple[bytes, ...] = ()
     if config.secret_key is not None:
-        return hashlib.sha256(config.secret_key.get_secret_value().encode()).digest()
+        given = [word.strip() for word in config.secret_key.get_secret_value().split(",")]
+        if not all(given):
+            raise SetupError(
+                "RECOLLECT_SECRET_KEY: a key is blank; name one or several, newest first, with"
+                " commas between them, or unset it for one that is made in the data folder"
+            )
+        named = tuple(hashlib.sha256(word.encode()).digest() for word in given)
     path = config.data_dir / "secret-key"
     try:
         if not path.exists():
+            if named:
+                return named
             _make_secret(path)
         found = path.read_bytes()
     except OSError as error:
@@ -165,7 +175,7 @@ def secret_key(config: Config) -> bytes:
         raise SetupError(
             f"{path} is damaged ({len(found)} bytes, not {SECRET_BYTES}); restore it from a backup"
         )
-    return found
+    return (*named, found)
 
 
 def _make_secret(path: Path) -> None:

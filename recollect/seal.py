@@ -1,7 +1,8 @@
 """Secrets at rest: AES-256-GCM, under a key made of the installation's secret.
 
 A sealed secret opens only in the place it was sealed for (organisation and field), so that whoever
-can write to the database cannot move it to a place of his own.
+can write to the database cannot move it to a place of his own. An installation may have several
+keys: the first seals, each opens, and the sealed secret says which one it was.
 """
 
 import base64
@@ -16,36 +17,74 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from recollect.errors import SetupError
 
-FORMAT = "sealed1:"
+FORMAT = "sealed2:"
+"""then the id of the key, a colon, and base64 of nonce and ciphertext"""
+FIRST_FORMAT = "sealed1:"
+"""without the id of a key; read, not written"""
 NONCE_BYTES = 12
 """NIST SP 800-38D: 96 random bits serve for 2^32 secrets under one key."""
+ID_BYTES = 4
 
 
-def seal(key: bytes, secret: str, *, place: Sequence[str]) -> str:
-    """`key` is the secret of the installation, of which the key of this purpose is derived."""
+def seal(keys: Sequence[bytes], secret: str, *, place: Sequence[str]) -> str:
+    """`keys` are the secrets of the installation, newest first, of which the keys of this purpose
+    are derived."""
+    newest = keys[0]
     nonce = secrets.token_bytes(NONCE_BYTES)
-    sealed = _cipher(key).encrypt(nonce, secret.encode(), _name(place))
-    return FORMAT + base64.b64encode(nonce + sealed).decode()
+    sealed = _cipher(newest).encrypt(nonce, secret.encode(), _name((FORMAT, *place)))
+    return f"{FORMAT}{_id(newest)}:{base64.b64encode(nonce + sealed).decode()}"
 
 
-def unseal(key: bytes, sealed: str, *, place: Sequence[str]) -> str:
-    """Raises SetupError when it was not sealed here, for this place, with this key."""
+def unseal(keys: Sequence[bytes], sealed: str, *, place: Sequence[str]) -> str:
+    """Raises SetupError when it was not sealed here, for this place, with one of these keys."""
     try:
-        if not sealed.startswith(FORMAT):
+        if sealed.startswith(FORMAT):
+            id, _, text = sealed.removeprefix(FORMAT).partition(":")
+            keys = [key for key in keys if _id(key) == id]
+            name = _name((FORMAT, *place))
+        elif sealed.startswith(FIRST_FORMAT):
+            text, name = sealed.removeprefix(FIRST_FORMAT), _name(place)
+        else:
             raise ValueError("no mark of the format")
-        data = base64.b64decode(sealed.removeprefix(FORMAT), validate=True)
-        opened = _cipher(key).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], _name(place))
+        return _open(keys, base64.b64decode(text, validate=True), name).decode()
     except (InvalidTag, ValueError, binascii.Error) as error:
         raise SetupError(
             f"the secret of {' '.join(place)} cannot be opened; is the secret key of this"
-            " installation another one? Put the old one back, or set the secret anew"
+            " installation another one? Put the old one back, or behind the new one after a comma,"
+            " or set the secret anew"
         ) from error
-    return opened.decode()
+
+
+def mark(keys: Sequence[bytes]) -> str:
+    """How everything begins that the newest key sealed."""
+    return f"{FORMAT}{_id(keys[0])}:"
+
+
+def stale(keys: Sequence[bytes], sealed: str) -> bool:
+    """Whether it should be sealed again: an older key did it, or an older format."""
+    return not sealed.startswith(mark(keys))
+
+
+def _open(keys: Sequence[bytes], data: bytes, name: bytes) -> bytes:
+    for key in keys:
+        try:
+            return _cipher(key).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], name)
+        except InvalidTag:
+            continue
+    raise InvalidTag
 
 
 def _cipher(key: bytes) -> AESGCM:
-    derived = HKDF(SHA256(), 32, salt=None, info=b"recollect: secrets at rest").derive(key)
-    return AESGCM(derived)
+    return AESGCM(_derived(key, b"recollect: secrets at rest", 32))
+
+
+def _id(key: bytes) -> str:
+    # Derived apart, so that it says nothing of the key or of the one that seals.
+    return _derived(key, b"recollect: id of a key", ID_BYTES).hex()
+
+
+def _derived(key: bytes, purpose: bytes, length: int) -> bytes:
+    return HKDF(SHA256(), length, salt=None, info=purpose).derive(key)
 
 
 def _name(place: Sequence[str]) -> bytes:

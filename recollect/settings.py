@@ -1,12 +1,13 @@
 """The settings of an organisation: stored as given, but for secrets, and answered whole."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from psycopg.types.json import Jsonb
 
 from recollect import seal
 from recollect.db import Tx
+from recollect.errors import SetupError
 from recollect.model import OrgId
 
 DEFAULTS: Mapping[str, Any] = {
@@ -43,19 +44,21 @@ def read(tx: Tx, org: OrgId) -> dict[str, Any]:
     return {**DEFAULTS, **(row["data"] if row else {})}
 
 
-def secret(tx: Tx, org: OrgId, name: str, *, key: bytes) -> str | None:
-    """One of `SECRETS`, opened; raises SetupError when it was sealed with another key."""
+def secret(tx: Tx, org: OrgId, name: str, *, keys: Sequence[bytes]) -> str | None:
+    """One of `SECRETS`, opened; raises SetupError when it was sealed with none of the keys."""
     found = read(tx, org)[name]
-    return None if found is None else seal.unseal(key, found, place=(org, name))
+    return None if found is None else seal.unseal(keys, found, place=(org, name))
 
 
-def patch(tx: Tx, org: OrgId, change: Mapping[str, Any], *, key: bytes) -> dict[str, Any]:
+def patch(
+    tx: Tx, org: OrgId, change: Mapping[str, Any], *, keys: Sequence[bytes]
+) -> dict[str, Any]:
     """Merge top-level keys; None clears one. Returns all settings as they now are.
 
-    `key`, the secret of the installation, seals the secrets among them.
+    `keys`, the secrets of the installation, seal the secrets among them.
     """
     stored = {
-        name: seal.seal(key, value, place=(org, name)) if name in SECRETS and value else value
+        name: seal.seal(keys, value, place=(org, name)) if name in SECRETS and value else value
         for name, value in change.items()
     }
     tx.execute(
@@ -65,6 +68,27 @@ def patch(tx: Tx, org: OrgId, change: Mapping[str, Any], *, key: bytes) -> dict[
         {"org": org, "change": Jsonb(stored)},
     )
     return read(tx, org)
+
+
+def reseal(tx: Tx, org: OrgId, keys: Sequence[bytes]) -> int:
+    """Seal with the newest key what older ones sealed; how many that were.
+
+    Those that none of the keys opens stay as they are: the old key may still come back.
+    """
+    row = tx.execute("select data from settings where org_id = %s for update", (org,)).fetchone()
+    stored: dict[str, Any] = row["data"] if row else {}
+    anew: dict[str, str] = {}
+    for name in SECRETS & stored.keys():
+        if not seal.stale(keys, stored[name]):
+            continue
+        try:
+            opened = seal.unseal(keys, stored[name], place=(org, name))
+        except SetupError:
+            continue
+        anew[name] = seal.seal(keys, opened, place=(org, name))
+    if anew:
+        tx.execute("update settings set data = data || %s where org_id = %s", (Jsonb(anew), org))
+    return len(anew)
 
 
 def reset(tx: Tx, org: OrgId) -> None:

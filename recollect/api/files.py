@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from recollect import documents
 from recollect.api.deps import CurrentApp, PathId, Reader
 from recollect.api.schemas import FileUrl
-from recollect.app import App, secret_key
+from recollect.app import App, secret_keys
 from recollect.errors import NotFoundError, Permanent, PermissionDeniedError
 from recollect.model import OrgId, Tenant
 
@@ -27,7 +27,7 @@ def address(id: PathId, request: Request, tenant: Reader, app: CurrentApp) -> Fi
         document = documents.get(tx, tenant, id)
         documents.file(tx, tenant, document.id)
     until = int(time.time()) + LIFETIME
-    mark = _mark(app, tenant.id, document.id, until)
+    mark = _marks(app, tenant.id, document.id, until)[0]
     base = (app.config.public_url or str(request.base_url)).rstrip("/")
     return FileUrl(url=f"{base}/v3/files/{tenant.id}/{document.id}?until={until}&mark={mark}")
 
@@ -47,7 +47,8 @@ def download(
     mark: Annotated[str, Query(max_length=100)],
 ) -> Response:
     """The bytes as they were uploaded; needs no key, the address is signed."""
-    if not hmac.compare_digest(mark.encode(), _mark(app, org, id, until).encode()):
+    ours = _marks(app, org, id, until)
+    if not any(hmac.compare_digest(mark.encode(), known.encode()) for known in ours):
         raise PermissionDeniedError("Forbidden", "this address was not made here")
     if until < time.time():
         raise PermissionDeniedError("Forbidden", "this address has expired")
@@ -67,6 +68,7 @@ def download(
     return Response(data, media_type="application/octet-stream", headers=headers)
 
 
-def _mark(app: App, org: str, id: str, until: int) -> str:
+def _marks(app: App, org: str, id: str, until: int) -> list[str]:
+    """One by each key of the installation, newest first."""
     signed = f"file\0{org}\0{id}\0{until}".encode("utf-8", "surrogatepass")
-    return hmac.new(secret_key(app.config), signed, hashlib.sha256).hexdigest()
+    return [hmac.new(key, signed, hashlib.sha256).hexdigest() for key in secret_keys(app.config)]

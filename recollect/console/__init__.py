@@ -21,7 +21,7 @@ from pydantic import AfterValidator
 from starlette.datastructures import FormData, UploadFile
 
 from recollect import documents, extract, orgs, search, tags
-from recollect.app import App, secret_key
+from recollect.app import App, secret_keys
 from recollect.console import _adding, _room, _session, _show
 from recollect.console._adding import Sent, storable
 from recollect.console._room import (
@@ -118,7 +118,7 @@ def sign_in(
     response = RedirectResponse(inside(next), 303)
     response.set_cookie(
         _session.COOKIE,
-        _session.issue(secret_key(app.config), found.id, datetime.now(UTC)),
+        _session.issue(secret_keys(app.config), found.id, datetime.now(UTC)),
         max_age=int(_session.LIFETIME.total_seconds()),
         path=HOME,
         httponly=True,

@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.exceptions import HTTPException
 
 from recollect import log, orgs
-from recollect.app import App, secret_key
+from recollect.app import App, secret_keys
 from recollect.console import _session, _show
 from recollect.errors import (
     AuthenticationError,
@@ -101,7 +101,7 @@ def visitor(request: Request) -> Key | None:
     """The key behind the session, as the database knows it now; None without one that counts."""
     app = current_app(request)
     token = request.cookies.get(_session.COOKIE, "")
-    id = _session.read(secret_key(app.config), token, datetime.now(UTC)) if token else None
+    id = _session.read(secret_keys(app.config), token, datetime.now(UTC)) if token else None
     if id is None:
         return None
     with app.db.begin() as tx:

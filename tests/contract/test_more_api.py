@@ -10,12 +10,13 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import SecretStr
 from supermemory import Supermemory
 
 from recollect import orgs
 from recollect.api.conversations import join, turn
 from recollect.api.schemas import Message
-from recollect.app import App, secret_key
+from recollect.app import App, secret_keys
 from recollect.db import Database
 from recollect.model import Org, Scope
 from recollect.orgs import Limit
@@ -125,6 +126,19 @@ class TestFileUrl:
         refused(anyone.get(urlsplit(url).path), 400, "until")
         refused(stranger.get(f"/v3/documents/{one}/file-url"), 404)
 
+    def test_it_outlives_a_change_of_keys(self, served: Callable[..., httpx.Client]):
+        def keys(named: str) -> httpx.Client:
+            return served(secret_key=SecretStr(named))
+
+        old = keys("old")
+        id = upload(old, "a.txt", b"one").json()["id"]
+        url = old.get(f"/v3/documents/{id}/file-url").json()["url"]
+        newer = keys("new,old").get(f"/v3/documents/{id}/file-url").json()["url"]
+
+        assert keys("new,old").get(url).content == b"one"
+        assert keys("new").get(newer).content == b"one"
+        refused(keys("new").get(url), 403)
+
     def test_it_ends_with_its_day_and_with_its_document(
         self, client: httpx.Client, app: App, monkeypatch: pytest.MonkeyPatch
     ):
@@ -136,7 +150,7 @@ class TestFileUrl:
         refused(client.get(late), 403, "expired")
         client.delete(f"/v3/documents/{id}")
         refused(client.get(url), 404)
-        assert len(secret_key(app.config)) == 32
+        assert [len(key) for key in secret_keys(app.config)] == [32]
 
     def test_text_that_was_no_file_has_none(self, client: httpx.Client):
         refused(client.get(f"/v3/documents/{add(client)}/file-url"), 404, "File not found")

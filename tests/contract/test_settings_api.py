@@ -6,8 +6,8 @@ import httpx
 import pytest
 from psycopg import sql
 
-from recollect import seal, settings
-from recollect.app import App, secret_key
+from recollect import settings
+from recollect.app import App, secret_keys
 from recollect.db import Database
 from recollect.errors import SetupError
 from recollect.model import Org, Scope
@@ -88,11 +88,11 @@ def test_secrets_go_in_and_never_out(client: httpx.Client, app: App, db: Databas
 
     patched(client, githubClientSecret="********")
     with db.begin() as tx:
-        key = secret_key(app.config)
-        assert settings.secret(tx, org.id, "githubClientSecret", key=key) == "s3cret"
-        assert settings.secret(tx, org.id, "notionClientSecret", key=key) is None
+        keys = secret_keys(app.config)
+        assert settings.secret(tx, org.id, "githubClientSecret", keys=keys) == "s3cret"
+        assert settings.secret(tx, org.id, "notionClientSecret", keys=keys) is None
         with pytest.raises(SetupError, match="githubClientSecret"):
-            settings.secret(tx, org.id, "githubClientSecret", key=b"another" * 5)
+            settings.secret(tx, org.id, "githubClientSecret", keys=[b"another" * 5])
     assert patched(client, githubClientSecret=None)["githubClientSecret"] is None
 
 
@@ -110,18 +110,27 @@ def test_no_table_holds_a_secret(client: httpx.Client, db: Database):
             assert found == {"n": 0}, table
 
 
-def test_a_sealed_secret_opens_in_its_place_only():
-    key, place = b"k" * 32, ("org", "githubClientSecret")
-    sealed = seal.seal(key, "s3cret", place=place)
-    assert seal.unseal(key, sealed, place=place) == "s3cret"
-    assert seal.seal(key, "s3cret", place=place) != sealed
+def test_a_change_of_keys_reaches_the_stored_secrets(db: Database, org: Org):
+    old, new, lost = b"o" * 32, b"n" * 32, b"l" * 32
+    with db.begin() as tx:
+        settings.patch(tx, org.id, {"githubClientSecret": "one", "chunkSize": 500}, keys=[old])
+        settings.patch(tx, org.id, {"notionClientSecret": "two"}, keys=[old])
+        settings.patch(tx, org.id, {"onedriveClientSecret": "three"}, keys=[lost])
+        before = settings.read(tx, org.id)
 
-    for elsewhere in (("other", place[1]), ("org", "notionClientSecret"), ("orggithub", "x")):
-        with pytest.raises(SetupError):
-            seal.unseal(key, sealed, place=elsewhere)
-    for broken in ("s3cret", sealed[:-4], sealed[:-2] + "AA", "sealed1:", "sealed1:!"):
-        with pytest.raises(SetupError):
-            seal.unseal(key, broken, place=place)
+        assert settings.reseal(tx, org.id, [new, old]) == 2
+        assert settings.reseal(tx, org.id, [new, old]) == 0
+        after = settings.read(tx, org.id)
+        assert settings.secret(tx, org.id, "githubClientSecret", keys=[new]) == "one"
+        assert settings.secret(tx, org.id, "notionClientSecret", keys=[new]) == "two"
+        assert settings.secret(tx, org.id, "onedriveClientSecret", keys=[lost]) == "three"
+    changed = {name for name, value in after.items() if before[name] != value}
+    assert changed == {"githubClientSecret", "notionClientSecret"}
+
+
+def test_there_is_nothing_to_seal_anew_without_settings(db: Database, org: Org):
+    with db.begin() as tx:
+        assert settings.reseal(tx, org.id, [b"k" * 32]) == 0
 
 
 def test_profile_buckets_have_a_slug_and_a_description(client: httpx.Client):

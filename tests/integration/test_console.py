@@ -20,11 +20,12 @@ import uvicorn
 from fastapi import FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import SecretStr
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from recollect import console, documents, orgs
 from recollect.api import create_app
-from recollect.app import App, secret_key
+from recollect.app import App, secret_keys
 from recollect.config import Config
 from recollect.console import _session, _show
 from recollect.documents import DocumentQuery, NewDocument
@@ -318,12 +319,12 @@ def test_a_forged_or_old_session_opens_nothing(
 ):
     mine, _ = new_key(app, org)
     now = datetime.now(UTC)
-    secret = secret_key(app.config)
-    token = _session.issue(secret, mine.id, now)
+    secrets = secret_keys(app.config)
+    token = _session.issue(secrets, mine.id, now)
     id, end, seal = token.split(".")
     forged = (
-        _session.issue(bytes(32), mine.id, now),
-        _session.issue(secret, mine.id, now - timedelta(hours=12, seconds=1)),
+        _session.issue([bytes(32)], mine.id, now),
+        _session.issue(secrets, mine.id, now - timedelta(hours=12, seconds=1)),
         f"{id}.{int(end) + 1}.{seal}",
         f"{'0' * 12}.{end}.{seal}",
         f"{id}.{end}.{'0' * 64}",
@@ -344,13 +345,24 @@ def test_a_forged_or_old_session_opens_nothing(
 def test_only_what_was_issued_is_a_session(token: str, secret: bytes):
     now = datetime(2026, 11, 20, tzinfo=UTC)
     id = KeyId("0123456789ab")
-    issued = _session.issue(secret, id, now)
+    issued = _session.issue([secret], id, now)
 
-    assert _session.read(secret, token, now) is None
-    assert _session.read(secret, issued, now + timedelta(hours=11, minutes=59)) == id
-    assert _session.read(secret, issued, now + timedelta(hours=12)) is None
-    assert _session.read(secret, issued + token, now) == (None if token else id)
-    assert _session.read(secret[::-1] + b"x", issued, now) is None
+    assert _session.read([secret], token, now) is None
+    assert _session.read([secret], issued, now + timedelta(hours=11, minutes=59)) == id
+    assert _session.read([secret], issued, now + timedelta(hours=12)) is None
+    assert _session.read([secret], issued + token, now) == (None if token else id)
+    assert _session.read([secret[::-1] + b"x"], issued, now) is None
+
+
+def test_a_session_outlives_a_change_of_keys():
+    now = datetime(2026, 11, 20, tzinfo=UTC)
+    id = KeyId("0123456789ab")
+    old, new = b"o" * 32, b"n" * 32
+    issued = _session.issue([old], id, now)
+
+    assert _session.read([new, old], issued, now) == id
+    assert _session.read([new], issued, now) is None
+    assert _session.read([new], _session.issue([new, old], id, now), now) == id
 
 
 def test_signing_out_forgets_the_session(me: httpx.Client):
@@ -370,11 +382,11 @@ def test_a_login_reads_no_large_body(browse: Callable[..., httpx.Client]):
 def test_processes_that_start_at_once_share_one_secret(tmp_path: Path):
     config = Config(data_dir=tmp_path / "data")
     ready = threading.Barrier(8)
-    found: list[bytes] = []
+    found: list[tuple[bytes, ...]] = []
 
     def ask() -> None:
         ready.wait()
-        found.append(secret_key(config))
+        found.append(secret_keys(config))
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
@@ -383,9 +395,9 @@ def test_processes_that_start_at_once_share_one_secret(tmp_path: Path):
         thread.join()
 
     path = config.data_dir / "secret-key"
-    assert set(found) == {path.read_bytes()}
+    assert set(found) == {(path.read_bytes(),)}
     assert len(found) == 8
-    assert len(found[0]) == 32
+    assert len(found[0][0]) == 32
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [file.name for file in config.data_dir.iterdir()] == ["secret-key"]
 
@@ -394,7 +406,18 @@ def test_a_damaged_secret_is_not_replaced_in_silence(tmp_path: Path):
     (tmp_path / "secret-key").write_bytes(b"half")
 
     with pytest.raises(SetupError, match="damaged"):
-        secret_key(Config(data_dir=tmp_path))
+        secret_keys(Config(data_dir=tmp_path))
+
+
+def test_several_secrets_are_named_newest_first(tmp_path: Path):
+    def keys(named: str) -> tuple[bytes, ...]:
+        return secret_keys(Config(data_dir=tmp_path, secret_key=SecretStr(named)))
+
+    assert keys("new, old") == keys("new") + keys("old")
+    assert list(tmp_path.iterdir()) == []
+    for blank in ("", " ", "new,", ",", "new,,old"):
+        with pytest.raises(SetupError, match="RECOLLECT_SECRET_KEY"):
+            keys(blank)
 
 
 # --- policy ------------------------------------------------------------------------------------
