@@ -5,7 +5,7 @@ JOBS ?= 2
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test nightly quick check format bench lock clean
+.PHONY: help run test nightly quick check format bench schema lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -34,6 +34,9 @@ format: .venv/installed ## put the code into shape
 
 bench: .venv/installed ## measure; prints ratios within one run
 	$(BIN)/python -m bench
+
+schema: .venv/installed ## write down the sum of the migrations
+	$(BIN)/python -m tests.schema
 
 lock: ## resolve the dependencies anew (needs uv)
 	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \

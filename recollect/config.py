@@ -106,7 +106,8 @@ class Config(BaseSettings):
     )
     secret_key: SecretStr | None = Field(
         default=None,
-        description="Signs and seals; made on first boot in DATA_DIR. The same on all machines.",
+        description="Signs and seals; made on first boot in DATA_DIR. The same on all machines;"
+        " several, comma-separated, for a change: the first seals, all open.",
     )
     plan: Plan = Field(default=Plan.ENTERPRISE, description="Plan of the default organisation.")
     workers: int = Field(
@@ -202,6 +203,11 @@ class Config(BaseSettings):
     status_words: Literal["spec", "sdk"] = Field(
         default="spec",
         description="Words of `status`: spec (queued, processing, done), sdk (finer).",
+    )
+    python_client_arrays: bool = Field(
+        default=True,
+        description="Whether the published Python client gets an array when it deletes"
+        " connections, as its versions from 3.58.0 on expect.",
     )
     metadata_arrays: Literal["refuse", "allow"] = Field(
         default="refuse", description="Whether metadata values may be arrays of strings."

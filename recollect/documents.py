@@ -26,6 +26,7 @@ from recollect.model import (
     Changed,
     Chunk,
     Claim,
+    ConnectionId,
     Content,
     Document,
     DocumentId,
@@ -39,6 +40,7 @@ from recollect.model import (
     Status,
     StoredBlob,
     Tenant,
+    random_id,
 )
 
 OUR_FAULT = ("internal_error", "worker_died", "dependency_down")
@@ -52,7 +54,8 @@ COLUMNS = (
     "d.id, d.org_id, d.custom_id, d.container_tags, d.kind, d.title, d.url, d.source, d.filepath,"
     " d.metadata, d.status, d.stage, d.error_code, d.error_message, d.revision,"
     " d.indexed_revision, d.attempts, d.due_at, d.chunks, d.reused, d.embedded, d.removed,"
-    " d.timings, d.warnings, d.document_date, d.task_type, d.created_at, d.updated_at"
+    " d.timings, d.warnings, d.document_date, d.task_type, d.connection_id, d.created_at,"
+    " d.updated_at"
 )
 """What `read` needs of a row of `documents d`."""
 _TEXT = (
@@ -80,6 +83,7 @@ class NewDocument:
     metadata: Metadata | None = None
     document_date: datetime | None = None
     task_type: str | None = None
+    connection_id: ConnectionId | None = None
     join: Callable[[str, str, bool], str] = lambda old, new, _: merge.merge(old, new).text
     """how the text goes together with the one that its customId has already; told whether that
     one came within seconds, so that the same once more may be a client's retry"""
@@ -108,6 +112,7 @@ class DocumentQuery:
     filepath: str | None = None
     """exact, or a prefix when it ends in `/`"""
     statuses: Sequence[Status] = ()
+    connections: Sequence[ConnectionId] | None = None
     touched_within: timedelta | None = None
     sort: Literal["created_at", "updated_at"] = "created_at"
     descending: bool = True
@@ -337,6 +342,142 @@ def reprocess(
     return [DocumentId(row["id"]) for row in rows]
 
 
+# --- of connections ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SyncedDocument:
+    """What a connection says of one of its documents."""
+
+    connection_id: ConnectionId
+    source_id: str
+    """the provider's id"""
+    provider: str
+    version: str
+    """of the content; the same again means that there is nothing to do"""
+    kind: str
+    tags: Sequence[str]
+    title: str | None
+    url: str | None
+    metadata: Metadata
+    text: str | None = None
+    """the content, if it is known; else it is fetched when the document is processed"""
+
+
+def put(tx: Tx, org: OrgId, synced: SyncedDocument, known: DocumentId | None) -> tuple[str, bool]:
+    """Insert a document of a connection, or bring the `known` one up to date; never indexes twice
+    what has the same version.
+
+    Returns its id and whether anything changed.
+    """
+    content = Content(
+        kind=synced.kind,
+        hash=hashlib.sha256(synced.version.encode()).digest(),
+        text=synced.text,
+        url=synced.url,
+        source_id=synced.source_id,
+    )
+    if known is None:
+        new = NewDocument(
+            content,
+            synced.tags,
+            title=synced.title,
+            source=synced.provider,
+            metadata=synced.metadata,
+            connection_id=synced.connection_id,
+        )
+        return _insert(tx, org, new, DocumentId(random_id())).id, True
+    document = get(tx, Tenant(org), known, lock=True)
+    change = DocumentChange(tags=synced.tags, metadata=synced.metadata)
+    same = (list(document.container_tags), document.metadata) == (
+        list(synced.tags),
+        dict(synced.metadata),
+    )
+    if not same:
+        _count(tx, org, _set_details(tx, document, change))
+    moved = tx.execute(
+        "update documents set source_id = %(source_id)s, title = coalesce(%(title)s, title),"
+        " url = %(url)s, updated_at = now() where id = %(id)s"
+        " and (source_id, title, url) is distinct from"
+        " (%(source_id)s, coalesce(%(title)s, title), %(url)s::text)",
+        {
+            "id": known,
+            "source_id": synced.source_id,
+            "title": synced.title,
+            "url": synced.url,
+        },
+    ).rowcount
+    again = tx.execute(
+        "select content_hash is distinct from %s as differs from documents where id = %s",
+        (content.hash, known),
+    ).fetchone()
+    assert again is not None
+    if again["differs"]:
+        _accept(tx, known, content, revive=False)
+    return known, bool(again["differs"] or moved or not same)
+
+
+def drop(tx: Tx, org: OrgId, ids: Sequence[DocumentId]) -> None:
+    """Remove for good documents of a connection that are gone at the provider."""
+    _remove(tx, org, sorted(ids))
+
+
+def discard(tx: Tx, claim: Claim) -> None:
+    """Remove for good a document whose source vanished before it was read; raises LeaseLost."""
+    ours = tx.execute(
+        "select 1 from documents where id = %s and claims = %s and status = 'processing'"
+        " for update",
+        (claim.document.id, claim.number),
+    ).fetchone()
+    if ours is None:
+        raise LeaseLost
+    _remove(tx, claim.document.org_id, [claim.document.id])
+
+
+def detach(tx: Tx, org: OrgId, connection: ConnectionId) -> None:
+    """Keep what a connection brought without it; what it never brought is removed."""
+    rows = tx.execute(
+        "select id from documents where connection_id = %s and indexed_revision is null"
+        " and content is null and blob is null order by id for update",
+        (connection,),
+    ).fetchall()
+    _remove(tx, org, [DocumentId(row["id"]) for row in rows])
+    # Their text is their content now: what comes after (a retry, another model) reads that.
+    tx.execute(
+        "update documents set connection_id = null,"
+        " content = case when blob is null then coalesce(content, text) end,"
+        " claims = claims + 1, updated_at = now() where connection_id = %s",
+        (connection,),
+    )
+
+
+def of_connection(tx: Tx, connection: ConnectionId) -> list[DocumentId]:
+    """All documents of a connection, by id."""
+    rows = tx.execute(
+        "select id from documents where connection_id = %s order by id for update", (connection,)
+    )
+    return [DocumentId(row["id"]) for row in rows]
+
+
+def postpone(tx: Tx, connection: ConnectionId, until: timedelta, failure: Failure) -> None:
+    """Let the queued documents of a connection wait, and say why."""
+    tx.execute(
+        "update documents set due_at = greatest(due_at, now() + %s), error_code = %s,"
+        " error_message = %s where connection_id = %s and status = 'queued' and content is null",
+        (until, failure.code, failure.message[:2000], connection),
+    )
+
+
+def resume(tx: Tx, connection: ConnectionId) -> None:
+    """Those that wait for their connection are due now."""
+    tx.execute(
+        "update documents set due_at = now(), error_code = null, error_message = null"
+        " where connection_id = %s and status = 'queued'",
+        (connection,),
+    )
+    db.notify(tx)
+
+
 # --- reading -----------------------------------------------------------------------------------
 
 
@@ -425,7 +566,7 @@ def claim(tx: Tx, *, lease: timedelta, limit: int, max_attempts: int) -> list[Cl
         " attempts = d.attempts + 1, claims = d.claims + 1, due_at = now() + %(lease)s"
         " from due where d.id = due.id"
         " returning " + COLUMNS + ", d.claims, d.content, d.content_hash, d.blob, d.blob_name,"
-        " d.blob_mime, d.forced_kind",
+        " d.blob_mime, d.forced_kind, d.source_id",
         {"lease": lease, "limit": limit, "max": max_attempts},
     )
     return [Claim(read(row), row["claims"], _content(row)) for row in rows]
@@ -705,6 +846,7 @@ def read(row: Mapping[str, Any]) -> Document:
         warnings=row["warnings"],
         document_date=row["document_date"],
         task_type=row["task_type"],
+        connection_id=ConnectionId(row["connection_id"]) if row["connection_id"] else None,
         created_at=row["created_at"],
         updated_at=row["updated_at"],
         text=row.get("text"),
@@ -722,6 +864,7 @@ def _content(row: Mapping[str, Any]) -> Content:
         url=row["url"],
         blob=blob,
         forced=row["forced_kind"],
+        source_id=row["source_id"],
     )
 
 
@@ -730,10 +873,11 @@ def _insert(tx: Tx, org: OrgId, new: NewDocument, id: DocumentId) -> Document:
     row = tx.execute(
         "insert into documents as d (id, org_id, custom_id, container_tags, scope, kind, title,"
         " url, source, filepath, metadata, document_date, task_type, content, content_hash, blob,"
-        " blob_name, blob_mime, forced_kind)"
+        " blob_name, blob_mime, forced_kind, source_id, connection_id)"
         " values (%(id)s, %(org)s, %(custom_id)s, %(tags)s, %(scope)s, %(kind)s, %(title)s,"
         " %(url)s, %(source)s, %(filepath)s, %(metadata)s, %(document_date)s, %(task_type)s,"
-        " %(text)s, %(hash)s, %(blob)s, %(blob_name)s, %(blob_mime)s, %(forced)s)"
+        " %(text)s, %(hash)s, %(blob)s, %(blob_name)s, %(blob_mime)s, %(forced)s,"
+        " %(source_id)s, %(connection)s)"
         " returning " + COLUMNS,
         {
             "id": id,
@@ -747,6 +891,7 @@ def _insert(tx: Tx, org: OrgId, new: NewDocument, id: DocumentId) -> Document:
             "metadata": None if new.metadata is None else Jsonb(dict(new.metadata)),
             "document_date": new.document_date,
             "task_type": new.task_type or "memory",
+            "connection": new.connection_id,
             **_stored(content),
         },
     ).fetchone()
@@ -791,7 +936,7 @@ def _accept(tx: Tx, id: DocumentId, content: Content, *, revive: bool) -> None:
         " error_code = null, error_message = null, updated_at = now(),"
         " kind = %(kind)s, url = %(url)s, content = %(text)s, content_hash = %(hash)s,"
         " blob = %(blob)s, blob_name = %(blob_name)s, blob_mime = %(blob_mime)s,"
-        " forced_kind = %(forced)s"
+        " forced_kind = %(forced)s, source_id = %(source_id)s"
         " from (select id, blob from documents where id = %(id)s for update) old"
         " where d.id = old.id and ((d.content_hash, d.forced_kind)"
         "   is distinct from (%(hash)s, %(forced)s::text)"
@@ -1028,8 +1173,9 @@ def _with_custom_id(
         raise _ambiguous(custom_id)
     return tx.execute(
         "select " + COLUMNS + ", d.content, d.content_hash, d.blob, d.blob_name, d.blob_mime,"
-        " d.forced_kind, d.due_at is not null or d.updated_at > now() - interval '10 seconds'"
-        " as recent from documents d where d.id = %s for update",
+        " d.forced_kind, d.source_id,"
+        " d.due_at is not null or d.updated_at > now() - interval '10 seconds' as recent"
+        " from documents d where d.id = %s for update",
         (named[0]["id"],),
     ).fetchone()
 
@@ -1068,6 +1214,9 @@ def condition(tenant: Tenant, query: DocumentQuery) -> tuple[sql.Composable, dic
     if query.statuses:
         parts.append(sql.SQL("d.status = any(%(statuses)s)"))
         parameters["statuses"] = list(query.statuses)
+    if query.connections is not None:
+        parts.append(sql.SQL("d.connection_id = any(%(connections)s)"))
+        parameters["connections"] = list(query.connections)
     if query.touched_within is not None:
         parts.append(sql.SQL("d.updated_at > now() - %(touched_within)s"))
         parameters["touched_within"] = query.touched_within
@@ -1105,6 +1254,7 @@ def _stored(content: Content) -> dict[str, object]:
         "blob_name": blob and blob.name,
         "blob_mime": blob and blob.mime,
         "forced": content.forced,
+        "source_id": content.source_id,
     }
 
 

@@ -9,7 +9,8 @@ RecollectError
 │   ├── ConflictError          409   passing conflict; clients try again by themselves
 │   └── RateLimitError         429   + Retry-After
 ├── Transient                        try again; the document goes back to the queue
-│   └── Unavailable                  something all documents need is down; costs no attempt
+│   ├── Unavailable                  something all documents need is down; costs no attempt
+│   └── Parked                       its connection has to wait; costs no attempt
 ├── Permanent                        will never work: unreadable, encrypted, unsupported, blocked
 ├── Reauthorize                      the user must authorize the connection again
 ├── CursorExpired                    the provider forgot our cursor; list everything again
@@ -108,6 +109,10 @@ class Unavailable(Transient):
         self, message: str, *, code: str = "dependency_down", after: timedelta | None = None
     ) -> None:
         super().__init__(message, code=code, after=after)
+
+
+class Parked(Transient):
+    """The document's connection has to wait, for its provider or its user; costs no attempt."""
 
 
 class Permanent(RecollectError):

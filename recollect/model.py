@@ -1,11 +1,14 @@
 """The nouns as frozen values. Times are aware and UTC; offsets count characters, not bytes."""
 
+import secrets
+import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic, NewType, TypeVar
 
+ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
 OrgId = NewType("OrgId", str)
 KeyId = NewType("KeyId", str)
 DocumentId = NewType("DocumentId", str)
@@ -142,13 +145,32 @@ class Connection:
     """when the next sync may begin; while syncing, the end of the lease"""
     parked_until: datetime | None
     """the provider asked to be left alone until then"""
+    failures: int
+    """syncs in a row that failed"""
     pushes: str | None
-    """how pushes stand: None when the provider has none"""
+    """how pushes stand: `on`, `off (reason)`; None when there are none"""
+    pushed_at: datetime | None
+    """when one last came"""
     expires_at: datetime | None
     """of the access token"""
     last_run: SyncRun | None
     last_synced_at: datetime | None
     created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SyncClaim:
+    """A worker's hold on a connection. `number` fences: it changes with each claim."""
+
+    connection: Connection
+    number: int
+    run_id: str
+    trigger: Trigger
+    began_at: datetime
+    secrets: str | None
+    """sealed"""
+    tokens: str | None
+    """sealed"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +226,8 @@ class Content:
     url: str | None = None
     blob: StoredBlob | None = None
     forced: str | None = None
+    source_id: str | None = None
+    """the provider's id of a thing that a connection fetches, unless `text` brings it along"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,6 +378,7 @@ class Document:
     warnings: Sequence[str]
     document_date: datetime | None
     task_type: str
+    connection_id: ConnectionId | None
     created_at: datetime
     updated_at: datetime
     text: str | None = None
@@ -402,6 +427,11 @@ class Tag:
     name: str
     entity_context: str | None
     created_at: datetime
+
+
+def random_id() -> str:
+    """22 characters of [A-Za-z0-9]: 131 random bits."""
+    return "".join(secrets.choice(ALPHABET) for _ in range(22))
 
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from typing import Any
 
 from recollect.db import Tx
 from recollect.errors import AuthenticationError, BadRequestError, ConflictError, NotFoundError
-from recollect.model import Key, KeyId, Org, OrgId, Plan, Scope
+from recollect.model import Key, KeyId, Org, OrgId, Plan, Scope, random_id
 
 DEFAULT = "default"
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -63,6 +63,14 @@ def list_all(tx: Tx) -> list[Org]:
     return [
         _org(row) for row in tx.execute("select " + _ORG + " from orgs o order by o.created_at")
     ]
+
+
+def plan(tx: Tx, id: OrgId) -> Plan:
+    """Raises NotFoundError."""
+    row = tx.execute("select plan from orgs where id = %s", (id,)).fetchone()
+    if row is None:
+        raise NotFoundError("Organisation not found")
+    return Plan(row["plan"])
 
 
 def change_plan(tx: Tx, name: str, plan: Plan) -> Org:
@@ -208,11 +216,6 @@ def well_formed(secret: str) -> bool:
     """Whether a secret that looks like one of ours has the right checksum (any other passes)."""
     match = _OURS.fullmatch(secret)
     return match is None or _checksum(f"sm_{match[1]}_{match[2]}") == match[3]
-
-
-def random_id() -> str:
-    """22 characters of [A-Za-z0-9]: 131 random bits."""
-    return "".join(secrets.choice(_ALPHABET) for _ in range(22))
 
 
 def _generate() -> tuple[KeyId, str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from recollect import chunk, documents, extract, place, terms
+from recollect import chunk, documents, extract, place, sources, terms
 from recollect.app import App
 from recollect.errors import Permanent
 from recollect.model import Blob, Changed, Chunk, Claim, Content, Entry, Extracted, Stage
@@ -21,7 +21,8 @@ def process(app: App, claim: Claim) -> Changed:
     Raises Transient, Unavailable, Permanent, or LeaseLost; the worker settles those.
     """
     clock = Clock()
-    extracted = read(app, claim.content)
+    synced = claim.content.source_id is not None
+    extracted = _synced(app, claim) if synced else read(app, claim.content)
     if not extracted.text.strip():
         said = " ".join(extracted.warnings) or "No text was found in it."
         raise Permanent(said, code="empty_content")
@@ -72,6 +73,17 @@ def read(app: App, content: Content) -> Extracted:
         blob = Blob(content.text.encode(), "text/html; charset=utf-8")
         return replace(app.sandbox.extract(blob, forced="html"), kind="text")
     return Extracted(text=extract.clean(content.text), kind=content.kind)
+
+
+def _synced(app: App, claim: Claim) -> Extracted:
+    """What a connection brings: its listing, or a fetch. Its title is that of the provider."""
+    content, title = claim.content, claim.document.title
+    if content.text is not None:
+        return Extracted(extract.clean(content.text), title=title, kind=content.kind)
+    found = sources.fetch(app, claim)
+    extracted = found if isinstance(found, Extracted) else _extract(app, found, None)
+    kind = extracted.kind if content.kind == "text" else content.kind
+    return replace(extracted, title=title or extracted.title, kind=kind)
 
 
 def _extract(app: App, blob: Blob, forced: str | None) -> Extracted:

@@ -12,7 +12,7 @@ import structlog
 
 from recollect import documents, log
 from recollect.app import App
-from recollect.errors import LeaseLost, Permanent, RecollectError, Transient, Unavailable
+from recollect.errors import LeaseLost, Parked, Permanent, RecollectError, Transient, Unavailable
 from recollect.model import Changed, Claim, Failure
 from recollect.process import process
 
@@ -235,6 +235,7 @@ def settle(app: App, claim: Claim, outcome: Outcome) -> None:
     Changed       | done (was written by `process` itself)    | yes
     LeaseLost     | somebody else's, or deleted: nothing      | no
     Unavailable   | queued again, the queue pauses            | no
+    Parked        | queued again, waits with its connection   | no
     Transient     | queued after back-off or as asked; failed | yes
                   | when no attempt is left                   |
     Permanent     | failed                                    | yes
@@ -257,7 +258,7 @@ def settle(app: App, claim: Claim, outcome: Outcome) -> None:
             return
         case Permanent():
             failure, after, free = Failure(outcome.code, str(outcome)), None, False
-        case Unavailable():
+        case Unavailable() | Parked():
             failure, after, free = Failure(outcome.code, str(outcome)), outcome.after or PAUSE, True
         case Transient():
             failure, after, free = Failure(outcome.code, str(outcome)), _wait(claim, outcome), False

@@ -59,6 +59,8 @@ class Item:
     """part of the source that is listed by itself: a shared drive, a repository"""
     formerly: str | None = None
     """an earlier id of the same thing, where a rename changes ids"""
+    tags: Sequence[str] = ()
+    """container tags besides those of the connection"""
     text: str | None = None
     """Markdown, if the listing brought the content along; then `fetch` is not called"""
     modified_at: datetime | None = None
@@ -188,6 +190,16 @@ class Source(Protocol):
         ...
 
     @property
+    def crawl_delay(self) -> float:
+        """Seconds between requests to one host, where the site does not ask for more."""
+        ...
+
+    @property
+    def crawl_concurrency(self) -> int:
+        """Requests to one host at once."""
+        ...
+
+    @property
     def since(self) -> datetime:
         """When this sync began; a sync that goes on after a crash keeps it."""
         ...
@@ -280,6 +292,9 @@ class Push:
     body: bytes
     registration: Registration | None
     """the one that the query names; None: unknown, or none named"""
+    secrets: Sequence[str] = field(default=(), repr=False)
+    """the application's secrets for this provider that are active, where it has one registration
+    for all connections"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +312,9 @@ class Notice:
     """what a repetition of the same push has in common with it"""
     lost: bool = False
     """the registration is gone at the provider and wants to be made anew"""
+    pending_secret: str | None = field(default=None, repr=False)
+    """a verification token that the operator has to confirm. It came from anybody: it is to be
+    shown, and never replaces one that is active"""
 
 
 FORGED = Notice(status=401)
@@ -323,6 +341,9 @@ class Connector(ABC):
     """calls that one connection may make, over all processes"""
     secrets: ClassVar[frozenset[str]] = frozenset()
     """keys of the metadata that are sealed and never shown"""
+    pushes: ClassVar[bool] = False
+    """whether `watches`, `subscribe` and `receive` are there; if not, only the schedule finds
+    changes"""
     picks: ClassVar[bool] = False
     """whether resources must be configured before the first sync"""
 
@@ -392,8 +413,8 @@ class Connector(ABC):
         the provider's answer does."""
         raise NotImplementedError
 
-    def unsubscribe(self, source: Source, registration: Registration) -> None:
-        """Best effort."""
+    def unsubscribe(self, api: Api, registration: Registration) -> None:
+        """Best effort; the connection may be gone already."""
         raise NotImplementedError
 
     def receive(self, push: Push) -> Notice:

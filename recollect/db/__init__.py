@@ -1,6 +1,7 @@
 """PostgreSQL: a pool of connections, transactions, the wake-up call, and migrations."""
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -110,6 +111,40 @@ class Database:
             raise Unavailable(f"the database does not answer: {_first_line(error)}") from error
         finally:
             self._pool.putconn(tx)
+
+    @contextmanager
+    def alone(self, name: str) -> Generator[None]:
+        """Wait until no process is in a block of that name; then be in it.
+
+        For what must not happen twice at a time and must not hold a transaction, such as calling
+        somebody else. The connection that holds the lock is not one of the pool.
+        """
+        try:
+            with psycopg.connect(
+                self.url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT)
+            ) as session:
+                session.execute("select pg_advisory_lock(hashtextextended(%s, 0))", (name,))
+                yield
+        except psycopg.OperationalError as error:
+            raise Unavailable(f"the database does not answer: {_first_line(error)}") from error
+
+    def heed(self, wake: threading.Event, stop: threading.Event) -> None:
+        """Set `wake` whenever something became due, until `stop`; outlives the server's absence."""
+        while not stop.is_set():
+            try:
+                listener = self.listen()
+            except Unavailable:
+                stop.wait(1)
+                continue
+            try:
+                wake.set()
+                while not stop.is_set():
+                    if listener.wait(timedelta(seconds=1)):
+                        wake.set()
+            except Unavailable:
+                stop.wait(1)
+            finally:
+                listener.close()
 
     def ping(self) -> None:
         """Raises Unavailable unless the database answers."""

@@ -58,6 +58,8 @@ class MemorySource:
     api_url: str | None = None
     account: str | None = "account-1"
     limit: int = 10_000
+    crawl_delay: float = 0.0
+    crawl_concurrency: int = 2
     since: datetime = NOW
     connection_id: ConnectionId = ID
     access: Token = field(default_factory=Token)

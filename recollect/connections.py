@@ -1,0 +1,918 @@
+"""Connections: one authorized link of an organisation to a provider, its queue, its runs.
+
+Like a document, a connection is its own queue entry. A worker's claim is fenced by `claims`; a sync
+that was cut off goes on at its last checkpoint. What a sync found is `items.py`'s.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from recollect import db, documents, seal
+from recollect.connectors.base import Registration
+from recollect.db import Tx
+from recollect.errors import BadRequestError, LeaseLost, NotFoundError, SetupError
+from recollect.items import Counts, Listings
+from recollect.model import (
+    Connection,
+    ConnectionId,
+    ConnectionState,
+    Failure,
+    OrgId,
+    SyncClaim,
+    SyncRun,
+    Tenant,
+    Trigger,
+    random_id,
+)
+
+AUTH_LINK_LIFE = timedelta(hours=1)
+LIMIT = 10_000
+"""documentLimit, when nobody names one; and the most"""
+RUNS_KEPT = 200
+PUSH_MEMORY = timedelta(days=7)
+AUTH_EXPIRED = "auth_expired"
+AGAIN = "authorize the connection again"
+
+_COLUMNS = (
+    "c.id, c.org_id, c.provider, c.container_tags, c.document_limit, c.metadata, c.expires_at,"
+    " c.account, c.email, c.state, c.paused, c.error_code, c.error_message, c.cursor, c.due_at,"
+    " c.parked_until, c.last_synced_at, c.created_at, c.pushed_at, c.attempts,"
+    " (select to_jsonb(r) from sync_runs r where r.connection_id = c.id"
+    "  order by r.started_at desc, r.id desc limit 1) as run,"
+    " (select jsonb_build_object('on', bool_or(g.remote is not null and not g.retired),"
+    "   'error', max(g.error)) from registrations g where g.connection_id = c.id) as pushes"
+)
+# A limited key sees a connection only when it may touch everything that the connection writes.
+_REACH = (
+    "c.org_id = %(org)s and (%(reach)s::text[] is null or c.container_tags <@ %(reach)s::text[])"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewConnection:
+    """What a caller creates; `secrets` is sealed already."""
+
+    provider: str
+    tags: Sequence[str]
+    limit: int
+    metadata: Mapping[str, Any]
+    secrets: str | None
+    pending: bool
+    """whether the user has to authorize first"""
+    due: bool = True
+    """whether the first sync begins at once"""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionChange:
+    """What a caller changes. None means: leave it."""
+
+    tags: Sequence[str] | None = None
+    limit: int | None = None
+    metadata: Mapping[str, Any] | None = None
+    secrets: str | None = None
+    paused: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Authorization:
+    """A link that somebody followed: which connection it was for, once."""
+
+    connection: Connection
+    verifier: str | None
+    """sealed"""
+    redirect_url: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """What is sealed on a connection's row."""
+
+    secrets: str | None = field(repr=False)
+    tokens: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRegistration:
+    """A registration whose secret is still sealed."""
+
+    registration: Registration
+    sealed: str = field(repr=False)
+    answered: bool
+    retired: bool
+    error: str | None
+
+    def opened(self, secret: str) -> Registration:
+        return replace(self.registration, secret=secret)
+
+
+# --- the noun ------------------------------------------------------------------------------------
+
+
+def create(tx: Tx, org: OrgId, new: NewConnection, id: ConnectionId) -> Connection:
+    state = ConnectionState.PENDING if new.pending else ConnectionState.READY
+    tx.execute(
+        "insert into connections (id, org_id, provider, container_tags, document_limit, metadata,"
+        " secrets, state, due_at) values (%s, %s, %s, %s, %s, %s, %s, %s,"
+        " case when %s then now() end)",
+        (
+            id,
+            org,
+            new.provider,
+            list(new.tags),
+            new.limit,
+            Jsonb(dict(new.metadata)),
+            new.secrets,
+            state,
+            new.due and not new.pending,
+        ),
+    )
+    db.notify(tx)
+    return get(tx, Tenant(org), id)
+
+
+def get(tx: Tx, tenant: Tenant, id: str) -> Connection:
+    """Raises NotFoundError."""
+    row = tx.execute(
+        "select " + _COLUMNS + " from connections c where " + _REACH + " and c.id = %(id)s",
+        {**_reach(tenant), "id": id},
+    ).fetchone()
+    if row is None:
+        raise NotFoundError("Connection not found", f"no connection {id!r}")
+    return _read(row)
+
+
+def find(
+    tx: Tx, tenant: Tenant, *, provider: str | None = None, tags: Sequence[str] = ()
+) -> list[Connection]:
+    """Those of the provider that carry all of the tags, the newest first."""
+    rows = tx.execute(
+        "select " + _COLUMNS + " from connections c where " + _REACH + " and"
+        " (%(provider)s::text is null or c.provider = %(provider)s)"
+        " and c.container_tags @> %(tags)s::text[] order by c.created_at desc, c.id desc",
+        {**_reach(tenant), "provider": provider, "tags": list(tags)},
+    )
+    return [_read(row) for row in rows]
+
+
+def update(tx: Tx, tenant: Tenant, id: str, change: ConnectionChange) -> Connection:
+    """Change it, and have a sync make it so; raises NotFoundError.
+
+    New metadata means another selection: everything is listed anew.
+    """
+    found = get(tx, tenant, id)
+    tx.execute(
+        "update connections set container_tags = coalesce(%(tags)s, container_tags),"
+        " document_limit = coalesce(%(limit)s, document_limit),"
+        " metadata = coalesce(%(metadata)s, metadata), secrets = coalesce(%(secrets)s, secrets),"
+        " cursor = case when %(anew)s then null else cursor end,"
+        " listings = case when %(anew)s then '{}' else listings end,"
+        " claims = claims + case when %(anew)s then 1 else 0 end,"  # a sync that runs is outdated
+        " due_at = case when %(anew)s and state = 'syncing' then now() else due_at end,"
+        " paused = coalesce(%(paused)s, paused), updated_at = now() where id = %(id)s",
+        {
+            "id": found.id,
+            "tags": None if change.tags is None else list(change.tags),
+            "limit": change.limit,
+            "metadata": None if change.metadata is None else Jsonb(dict(change.metadata)),
+            "secrets": change.secrets,
+            "anew": change.metadata is not None or change.tags is not None,
+            "paused": change.paused,
+        },
+    )
+    if change.paused is not True:
+        want(tx, [found.id], Trigger.MANUAL)
+    return get(tx, tenant, found.id)
+
+
+def delete(
+    tx: Tx, tenant: Tenant, found: Sequence[Connection], *, with_documents: bool
+) -> list[Secrets]:
+    """End them, secrets and all; a sync that runs is fenced off. Returns what was sealed.
+
+    `with_documents`: what they brought is removed for good; else it stays, without connection.
+    """
+    sealed: list[Secrets] = []
+    for connection in sorted(found, key=lambda connection: connection.id):
+        row = tx.execute(
+            "select c.secrets, c.tokens from connections c where "
+            + _REACH
+            + " and c.id = %(id)s for update",
+            {**_reach(tenant), "id": connection.id},
+        ).fetchone()
+        if row is None:
+            continue
+        sealed.append(Secrets(row["secrets"], row["tokens"]))
+        if with_documents:
+            documents.drop(tx, connection.org_id, documents.of_connection(tx, connection.id))
+        else:
+            documents.detach(tx, connection.org_id, connection.id)
+        tx.execute("delete from connections where id = %s", (connection.id,))
+    return sealed
+
+
+def delete_all(tx: Tx, tenant: Tenant) -> None:
+    """All connections of an organisation; their documents are the caller's."""
+    tx.execute("delete from connections where org_id = %s", (tenant.id,))
+
+
+def runs(tx: Tx, connection: ConnectionId, limit: int = 50) -> list[SyncRun]:
+    """The latest first."""
+    rows = tx.execute(
+        "select to_jsonb(r) as run from sync_runs r where connection_id = %s"
+        " order by started_at desc, id desc limit %s",
+        (connection, limit),
+    )
+    return [_run(row["run"]) for row in rows]
+
+
+def sealed(tx: Tx, id: ConnectionId) -> Secrets:
+    """Raises LeaseLost when the connection is gone."""
+    row = tx.execute("select secrets, tokens from connections where id = %s", (id,)).fetchone()
+    if row is None:
+        raise LeaseLost
+    return Secrets(row["secrets"], row["tokens"])
+
+
+# --- authorization -------------------------------------------------------------------------------
+
+
+def begin_authorization(
+    tx: Tx, id: ConnectionId, *, state: bytes, verifier: str | None, redirect_url: str | None
+) -> None:
+    """Remember a link: the hash of its state, the sealed verifier, where to go afterwards."""
+    tx.execute("delete from authorizations where expires_at < now()")
+    tx.execute(
+        "insert into authorizations (state, connection_id, verifier, redirect_url, expires_at)"
+        " values (%s, %s, %s, %s, now() + %s)",
+        (state, id, verifier, redirect_url, AUTH_LINK_LIFE),
+    )
+
+
+def take_authorization(tx: Tx, provider: str, state: bytes) -> Authorization:
+    """What the state stands for; it is used up. Raises BadRequestError when it is unknown, used,
+    too old, or another provider's."""
+    row = tx.execute(
+        "delete from authorizations a using connections c where a.state = %s"
+        " and a.connection_id = c.id and c.provider = %s and a.expires_at > now()"
+        " returning a.connection_id, a.verifier, a.redirect_url, c.org_id",
+        (state, provider),
+    ).fetchone()
+    if row is None:
+        raise BadRequestError(
+            "state: this link was used, is older than an hour, or was not made here; create the"
+            " connection again, or ask for a new link"
+        )
+    connection = get(tx, Tenant(OrgId(row["org_id"])), row["connection_id"])
+    return Authorization(connection, row["verifier"], row["redirect_url"])
+
+
+def peek_authorization(tx: Tx, provider: str, state: bytes) -> Authorization | None:
+    """As `take_authorization`, but it stays good; None for a state that is not."""
+    row = tx.execute(
+        "select a.connection_id, a.redirect_url, c.org_id from authorizations a"
+        " join connections c on c.id = a.connection_id"
+        " where a.state = %s and c.provider = %s and a.expires_at > now()",
+        (state, provider),
+    ).fetchone()
+    if row is None:
+        return None
+    connection = get(tx, Tenant(OrgId(row["org_id"])), row["connection_id"])
+    return Authorization(connection, None, row["redirect_url"])
+
+
+def authorize(
+    tx: Tx,
+    connection: Connection,
+    *,
+    tokens: str,
+    expires_at: datetime | None,
+    account: str,
+    email: str | None,
+    due: bool,
+) -> None:
+    """The user authorized; the sync begins, or goes on where it was.
+
+    Raises BadRequestError for another account than before.
+    """
+    done = tx.execute(
+        "update connections set tokens = %(tokens)s, expires_at = %(expires_at)s,"
+        " account = %(account)s, email = %(email)s, error_code = null, error_message = null,"
+        " attempts = 0, state = 'ready', due_at = case when %(due)s then now() end,"
+        " updated_at = now() where id = %(id)s and state <> 'syncing'"
+        " and (account is null or account = %(account)s)",
+        {
+            "id": connection.id,
+            "tokens": tokens,
+            "expires_at": expires_at,
+            "account": account,
+            "email": email,
+            "due": due,
+        },
+    )
+    if done.rowcount == 0:
+        raise BadRequestError(
+            "account: this connection belongs to another account; create a new connection for it"
+        )
+    documents.resume(tx, connection.id)
+
+
+def keep_tokens(tx: Tx, id: ConnectionId, *, tokens: str, expires_at: datetime | None) -> None:
+    """Refreshed ones; stored before they are used. Raises LeaseLost when the connection is gone."""
+    done = tx.execute(
+        "update connections set tokens = %s, expires_at = %s where id = %s",
+        (tokens, expires_at, id),
+    )
+    if done.rowcount == 0:
+        raise LeaseLost
+
+
+# --- the queue -----------------------------------------------------------------------------------
+
+
+def want(tx: Tx, ids: Sequence[ConnectionId], trigger: Trigger) -> int:
+    """Have them synced soon: at once, or after the sync that runs now; returns how many will be.
+
+    Any number of wishes during a sync makes one more.
+    """
+    done = tx.execute(
+        "update connections set wanted_at = clock_timestamp(),"
+        " wanted_by = case when wanted_by = 'manual' then wanted_by else %(trigger)s end,"
+        " due_at = case when state = 'ready'"
+        "   then greatest(least(coalesce(due_at, now()), now()), coalesce(parked_until, now()))"
+        "   else due_at end,"
+        " pushed_at = case when %(trigger)s = 'event' then now() else pushed_at end"
+        " where id = any(%(ids)s) and state in ('ready', 'syncing')"
+        " and (not paused or %(trigger)s = 'manual')",
+        {"ids": list(ids), "trigger": trigger},
+    )
+    if done.rowcount:
+        db.notify(tx)
+    return done.rowcount
+
+
+def claim(tx: Tx, *, lease: timedelta, limit: int) -> list[SyncClaim]:
+    """Take up to `limit` connections that are due, the longest waiting first."""
+    rows = tx.execute(
+        "with due as materialized (select id from connections where due_at <= now()"
+        "  and (not paused or wanted_by = 'manual' or state = 'syncing')"
+        "  order by due_at limit %(limit)s for update skip locked)"
+        " update connections c set state = 'syncing', due_at = now() + %(lease)s,"
+        " claims = c.claims + 1, began_at = coalesce(c.began_at, clock_timestamp())"
+        " from due where c.id = due.id returning " + _COLUMNS + ", c.claims, c.began_at,"
+        " c.wanted_by, c.secrets, c.tokens",
+        {"lease": lease, "limit": limit},
+    ).fetchall()
+    return [_claimed(tx, row) for row in rows]
+
+
+def next_due_in(tx: Tx) -> timedelta | None:
+    """How long until the next connection is due; None when none ever is."""
+    row = tx.execute(
+        "select min(due_at) - now() as wait from connections where due_at is not null"
+        " and (not paused or wanted_by = 'manual' or state = 'syncing')"
+    ).fetchone()
+    return row["wait"] if row else None
+
+
+def renew(tx: Tx, claims: Sequence[SyncClaim], *, lease: timedelta) -> None:
+    """The heartbeat: renew the leases that are still ours."""
+    tx.execute(
+        "update connections c set due_at = now() + %s"
+        " from (select c.id from connections c"
+        "       join unnest(%s::text[], %s::bigint[]) as held (id, number)"
+        "         on c.id = held.id and c.claims = held.number and c.state = 'syncing'"
+        "       order by c.id for update of c skip locked) ours"
+        " where c.id = ours.id",
+        (lease, [c.connection.id for c in claims], [c.number for c in claims]),
+    )
+
+
+def release(tx: Tx, claims: Sequence[SyncClaim]) -> None:
+    """Give back unfinished work at a graceful stop; it goes on at its last checkpoint."""
+    tx.execute(
+        "update connections c set due_at = now()"
+        " from unnest(%s::text[], %s::bigint[]) as held (id, number)"
+        " where c.id = held.id and c.claims = held.number and c.state = 'syncing'",
+        ([c.connection.id for c in claims], [c.number for c in claims]),
+    )
+    db.notify(tx)
+
+
+def lock(tx: Tx, claim: SyncClaim, *, lease: timedelta) -> Listings:
+    """Take the row for this transaction and renew the lease; raises LeaseLost."""
+    row = tx.execute(
+        "update connections set due_at = now() + %s"
+        " where id = %s and claims = %s and state = 'syncing'"
+        " returning listings, troubled, held",
+        (lease, claim.connection.id, claim.number),
+    ).fetchone()
+    if row is None:
+        raise LeaseLost
+    return Listings(
+        began={b: datetime.fromisoformat(at) for b, at in row["listings"].items()},
+        troubled=set(row["troubled"]),
+        held=dict(row["held"]),
+    )
+
+
+def alive(tx: Tx, claim: SyncClaim) -> bool:
+    """Whether the claim still holds; a deleted connection does not."""
+    row = tx.execute(
+        "select 1 from connections where id = %s and claims = %s and state = 'syncing'",
+        (claim.connection.id, claim.number),
+    ).fetchone()
+    return row is not None
+
+
+def save(
+    tx: Tx,
+    claim: SyncClaim,
+    *,
+    cursor: Mapping[str, Any] | None,
+    listings: Listings,
+    counts: Counts,
+) -> None:
+    """Store a checkpoint with what was counted; the row is locked by `lock`.
+
+    `cursor` None: what was said so far is stored, but a cut-off sync says it again.
+    """
+    tx.execute(
+        "update connections set cursor = coalesce(%(cursor)s, cursor), listings = %(listings)s,"
+        " troubled = %(troubled)s, held = %(held)s where id = %(id)s",
+        {
+            "id": claim.connection.id,
+            "cursor": None if cursor is None else Jsonb(dict(cursor)),
+            "listings": Jsonb({b: at.isoformat() for b, at in listings.began.items()}),
+            "troubled": sorted(listings.troubled),
+            "held": Jsonb(listings.held),
+        },
+    )
+    _count(tx, claim, counts)
+
+
+def forget_cursor(tx: Tx, claim: SyncClaim) -> None:
+    """The provider forgot it: everything is listed again."""
+    tx.execute(
+        "update connections set cursor = null, listings = '{}', troubled = '{}'"
+        " where id = %s and claims = %s",
+        (claim.connection.id, claim.number),
+    )
+
+
+def finish(tx: Tx, claim: SyncClaim, counts: Counts, *, again: timedelta) -> None:
+    """The sync ended well, or in part; due after `again`, or at once if it was wanted meanwhile.
+
+    What is held back wants a second listing soon. Raises LeaseLost.
+    """
+    done = tx.execute(
+        "update connections set state = 'ready', error_code = null, error_message = null,"
+        " attempts = 0, parked_until = null, last_synced_at = now(), began_at = null,"
+        " due_at = case when wanted_at > began_at then now() else now() + %(again)s end,"
+        " wanted_by = case when wanted_at > began_at then wanted_by end,"
+        " wanted_at = case when wanted_at > began_at then wanted_at end, updated_at = now()"
+        " where id = %(id)s and claims = %(number)s and state = 'syncing'",
+        {"id": claim.connection.id, "number": claim.number, "again": again},
+    )
+    if done.rowcount == 0:
+        raise LeaseLost
+    db.notify(tx)
+    status = "partial" if counts.code else "completed"
+    _count(tx, claim, counts)
+    _end_run(tx, claim, status, Failure(counts.code, counts.notes[0]) if counts.code else None)
+
+
+def put_off(
+    tx: Tx, claim: SyncClaim, failure: Failure, after: timedelta, counts: Counts, *, parked: bool
+) -> None:
+    """The sync failed; it goes on from its last checkpoint after `after`.
+
+    `parked`: the provider wants to be left alone, so its documents wait, too. Raises LeaseLost.
+    """
+    done = tx.execute(
+        "update connections set state = 'ready', error_code = %(code)s,"
+        " error_message = %(message)s, attempts = attempts + 1, due_at = now() + %(after)s,"
+        " began_at = null,"
+        " parked_until = case when %(parked)s then now() + %(after)s end, updated_at = now()"
+        " where id = %(id)s and claims = %(number)s and state = 'syncing'",
+        {
+            "id": claim.connection.id,
+            "number": claim.number,
+            "code": failure.code,
+            "message": _sentence(failure),
+            "after": after,
+            "parked": parked,
+        },
+    )
+    if done.rowcount == 0:
+        raise LeaseLost
+    if parked:
+        documents.postpone(tx, claim.connection.id, after, failure)
+    _count(tx, claim, counts)
+    _end_run(tx, claim, "failed", failure)
+
+
+def park(tx: Tx, id: ConnectionId, failure: Failure, after: timedelta) -> None:
+    """A document's fetch was told to wait: so do all of them, and the next sync."""
+    tx.execute(
+        "update connections set parked_until = greatest(coalesce(parked_until, now()), now() + %s),"
+        " due_at = case when state = 'ready' then greatest(due_at, now() + %s) else due_at end,"
+        " error_code = %s, error_message = %s where id = %s",
+        (after, after, failure.code, _sentence(failure), id),
+    )
+    documents.postpone(tx, id, after, failure)
+
+
+def lose(tx: Tx, id: ConnectionId, message: str, claim: SyncClaim | None = None) -> None:
+    """The authorization is gone: nothing happens until the user authorizes again.
+
+    Nothing is deleted: a lost authorization is not an empty account.
+    """
+    if AGAIN not in message:
+        message = f"{message}; {AGAIN}"
+    failure = Failure(AUTH_EXPIRED, message)
+    tx.execute(
+        "update connections set state = 'needs_auth', due_at = null, began_at = null,"
+        " error_code = %s, error_message = %s, updated_at = now()"
+        " where id = %s and state in ('ready', 'syncing')",
+        (failure.code, _sentence(failure), id),
+    )
+    documents.postpone(tx, id, timedelta(days=1), failure)
+    if claim is not None:
+        _end_run(tx, claim, "failed", failure)
+
+
+def next_call_in(tx: Tx, id: ConnectionId, gap: timedelta) -> timedelta:
+    """How long to wait so that the calls of all processes keep `gap` between them."""
+    row = tx.execute(
+        "update connections set"
+        " call_at = greatest(coalesce(call_at, clock_timestamp()), clock_timestamp()) + %s"
+        " where id = %s returning call_at - %s - clock_timestamp() as wait",
+        (gap, id, gap),
+    ).fetchone()
+    if row is None:
+        raise LeaseLost
+    return row["wait"]
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+
+def _claimed(tx: Tx, row: Mapping[str, Any]) -> SyncClaim:
+    connection = _read(row)
+    run = row["run"]
+    wanted = row["wanted_by"]
+    trigger = Trigger(wanted) if wanted else Trigger.CRON
+    if run is not None and run["status"] == "running":
+        run_id, trigger = run["id"], Trigger(run["trigger"])
+    else:
+        run_id = random_id()
+        tx.execute(
+            "insert into sync_runs (id, connection_id, trigger, status)"
+            " values (%s, %s, %s, 'running')",
+            (run_id, connection.id, trigger),
+        )
+        tx.execute(
+            "delete from sync_runs where id in (select id from sync_runs where connection_id = %s"
+            " order by started_at desc, id desc offset %s)",
+            (connection.id, RUNS_KEPT),
+        )
+    return SyncClaim(
+        connection=connection,
+        number=row["claims"],
+        run_id=run_id,
+        trigger=trigger,
+        began_at=row["began_at"],
+        secrets=row["secrets"],
+        tokens=row["tokens"],
+    )
+
+
+def counted(tx: Tx, claim: SyncClaim) -> Counts:
+    """What the run counted before it was cut off."""
+    row = tx.execute("select * from sync_runs where id = %s", (claim.run_id,)).fetchone()
+    counts = Counts()
+    if row is None:
+        return counts
+    for name in ("added", "changed", "unchanged", "removed", "failed"):
+        setattr(counts, name, row[name])
+    counts.skipped.update(row["skipped"])
+    counts.notes = list(row["notes"])
+    counts.code = row["error_code"]
+    return counts
+
+
+def _count(tx: Tx, claim: SyncClaim, counts: Counts) -> None:
+    tx.execute(
+        "update sync_runs set added = %s, changed = %s, unchanged = %s, removed = %s, failed = %s,"
+        " skipped = %s, notes = %s, error_code = %s where id = %s",
+        (
+            counts.added,
+            counts.changed,
+            counts.unchanged,
+            counts.removed,
+            counts.failed,
+            Jsonb(dict(counts.skipped)),
+            counts.notes,
+            counts.code,
+            claim.run_id,
+        ),
+    )
+
+
+def _end_run(tx: Tx, claim: SyncClaim, status: str, failure: Failure | None) -> None:
+    tx.execute(
+        "update sync_runs set status = %s, finished_at = clock_timestamp(), error_code = %s,"
+        " error_message = %s where id = %s",
+        (
+            status,
+            failure and failure.code,
+            failure and _sentence(failure),
+            claim.run_id,
+        ),
+    )
+
+
+def _read(row: Mapping[str, Any]) -> Connection:
+    failure = None
+    if row["error_message"] is not None:
+        failure = Failure(row["error_code"], row["error_message"])
+    return Connection(
+        id=ConnectionId(row["id"]),
+        org_id=OrgId(row["org_id"]),
+        provider=row["provider"],
+        container_tags=row["container_tags"],
+        document_limit=row["document_limit"],
+        metadata=row["metadata"],
+        email=row["email"],
+        account=row["account"],
+        state=ConnectionState(row["state"]),
+        failure=failure,
+        paused=row["paused"],
+        cursor=row["cursor"],
+        due_at=row["due_at"],
+        parked_until=row["parked_until"],
+        failures=row["attempts"],
+        pushes=_pushes(row["pushes"]),
+        pushed_at=row["pushed_at"],
+        expires_at=row["expires_at"],
+        last_run=_run(row["run"]) if row["run"] else None,
+        last_synced_at=row["last_synced_at"],
+        created_at=row["created_at"],
+    )
+
+
+def _pushes(found: Mapping[str, Any] | None) -> str | None:
+    if found is None or (found["on"] is None and found["error"] is None):
+        return None
+    if found["on"]:
+        return "on"
+    return f"off ({found['error']})" if found["error"] else "being registered"
+
+
+def _run(row: Mapping[str, Any]) -> SyncRun:
+    finished = row["finished_at"]
+    failure = None
+    if row["error_message"] is not None:
+        failure = Failure(row["error_code"], row["error_message"])
+    return SyncRun(
+        id=row["id"],
+        trigger=Trigger(row["trigger"]),
+        status=row["status"],
+        started_at=datetime.fromisoformat(row["started_at"]),
+        finished_at=datetime.fromisoformat(finished) if finished else None,
+        added=row["added"],
+        changed=row["changed"],
+        unchanged=row["unchanged"],
+        removed=row["removed"],
+        failed=row["failed"],
+        skipped=row["skipped"],
+        failure=failure,
+        notes=row["notes"],
+    )
+
+
+def _sentence(failure: Failure) -> str:
+    return failure.message.replace("\0", "�")[:2000]
+
+
+def _reach(tenant: Tenant) -> dict[str, object]:
+    return {"org": tenant.id, "reach": None if tenant.tags is None else list(tenant.tags)}
+
+
+# --- registrations for pushes --------------------------------------------------------------------
+
+
+def registered(tx: Tx, connection: ConnectionId) -> list[StoredRegistration]:
+    """All of a connection, the newest first; those that the provider never answered, too."""
+    rows = tx.execute(
+        "select * from registrations where connection_id = %s order by created_at desc, id",
+        (connection,),
+    )
+    return [_registration(row) for row in rows]
+
+
+def registration(tx: Tx, id: str) -> tuple[StoredRegistration, Connection] | None:
+    """The one of that id, with its connection; None when it is not ours any more."""
+    row = tx.execute("select * from registrations where id = %s", (id,)).fetchone()
+    if row is None:
+        return None
+    found = tx.execute(
+        "select " + _COLUMNS + " from connections c where c.id = %s", (row["connection_id"],)
+    ).fetchone()
+    return None if found is None else (_registration(row), _read(found))
+
+
+def add_registration(
+    tx: Tx, id: str, connection: ConnectionId, resource: str, *, secret: str, url: str
+) -> None:
+    """Before the provider is asked, since its handshake may come before its answer."""
+    tx.execute(
+        "insert into registrations (id, connection_id, resource, secret, url)"
+        " values (%s, %s, %s, %s, %s)",
+        (id, connection, resource, secret, url),
+    )
+
+
+def keep_registration(
+    tx: Tx, id: str, *, remote: Mapping[str, Any], expires_at: datetime | None
+) -> list[StoredRegistration]:
+    """The provider took it, to be made anew at half its life; returns those that it replaces."""
+    row = tx.execute(
+        "update registrations set remote = %s, expires_at = %s, error = null, attempts = 0,"
+        " renew_at = now() + (%s::timestamptz - now()) / 2 where id = %s"
+        " returning connection_id, resource",
+        (Jsonb(dict(remote)), expires_at, expires_at, id),
+    ).fetchone()
+    if row is None:
+        return []
+    rows = tx.execute(
+        "update registrations set retired = true, renew_at = null where connection_id = %s"
+        " and resource = %s and id <> %s returning *",
+        (row["connection_id"], row["resource"], id),
+    )
+    return [_registration(old) for old in rows]
+
+
+def drop_registrations(tx: Tx, ids: Sequence[str]) -> None:
+    tx.execute("delete from registrations where id = any(%s)", (list(ids),))
+
+
+def refuse_registration(tx: Tx, id: str, reason: str, again: timedelta) -> None:
+    """The provider did not take it; tried again after `again`."""
+    tx.execute(
+        "update registrations set error = %s, attempts = attempts + 1, renew_at = now() + %s"
+        " where id = %s",
+        (reason[:500], again, id),
+    )
+
+
+def due_registrations(tx: Tx, limit: int = 20) -> list[StoredRegistration]:
+    """Those that want to be made anew; nobody else takes them for ten minutes."""
+    rows = tx.execute(
+        "with due as materialized (select g.id from registrations g"
+        "  join connections c on c.id = g.connection_id"
+        "  where g.renew_at <= now() and not g.retired and c.state in ('ready', 'syncing')"
+        "  order by g.renew_at limit %s for update of g skip locked)"
+        " update registrations g set renew_at = now() + interval '10 minutes'"
+        " from due where g.id = due.id returning g.*",
+        (limit,),
+    )
+    return [_registration(row) for row in rows]
+
+
+def first_push(tx: Tx, provider: str, key: str) -> bool:
+    """Whether no push with that key came within a week."""
+    done = tx.execute(
+        "insert into pushes (provider, key) values (%s, %s) on conflict do nothing",
+        (provider, key[:500]),
+    )
+    return done.rowcount == 1
+
+
+def of_account(tx: Tx, provider: str, accounts: Sequence[str]) -> list[ConnectionId]:
+    """Connections of any organisation that these accounts authorized."""
+    rows = tx.execute(
+        "select id from connections where provider = %s"
+        " and (account = any(%s) or lower(email) = any(%s)) order by id",
+        (provider, list(accounts), [account.lower() for account in accounts]),
+    )
+    return [ConnectionId(row["id"]) for row in rows]
+
+
+def sweep(tx: Tx) -> None:
+    """Forget keys of old pushes and links that nobody followed."""
+    tx.execute("delete from pushes where came_at < now() - %s", (PUSH_MEMORY,))
+    tx.execute("delete from authorizations where expires_at < now()")
+
+
+def reseal(tx: Tx, keys: Sequence[bytes], after: str, limit: int = 100) -> tuple[int, str | None]:
+    """Seal with the newest key what older ones sealed, of up to `limit` connections from id `after`
+    on; how many texts that were, and the last id, None at the end.
+
+    Those that none of the keys opens stay as they are: the old key may still come back.
+    """
+    rows = tx.execute(
+        "select id, tokens, secrets from connections where id > %s order by id limit %s for update",
+        (after, limit),
+    ).fetchall()
+    sealed = 0
+    for row in rows:
+        for column, place in (("tokens", "tokens"), ("secrets", "secrets")):
+            anew = _resealed(keys, row[column], (row["id"], place))
+            if anew is not None:
+                column_name = sql.Identifier(column)
+                tx.execute(
+                    sql.SQL("update connections set {} = %s where id = %s").format(column_name),
+                    (anew, row["id"]),
+                )
+                sealed += 1
+        for one in tx.execute(
+            "select id, secret from registrations where connection_id = %s", (row["id"],)
+        ).fetchall():
+            anew = _resealed(keys, one["secret"], (row["id"], "registration", one["id"]))
+            if anew is not None:
+                tx.execute("update registrations set secret = %s where id = %s", (anew, one["id"]))
+                sealed += 1
+    return sealed, rows[-1]["id"] if len(rows) == limit else None
+
+
+def _resealed(keys: Sequence[bytes], sealed: str | None, place: Sequence[str]) -> str | None:
+    if sealed is None or not seal.stale(keys, sealed):
+        return None
+    try:
+        return seal.seal(keys, seal.unseal(keys, sealed, place=place), place=place)
+    except SetupError:
+        return None
+
+
+def sealed_by_others(tx: Tx, mark: str) -> int:
+    """How many connections hold something that the key of that mark did not seal."""
+    row = tx.execute(
+        "select count(*) as n from connections"
+        " where not starts_with(tokens, %(mark)s) or not starts_with(secrets, %(mark)s)",
+        {"mark": mark},
+    ).fetchone()
+    assert row is not None
+    return row["n"]
+
+
+# --- farewells -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Farewell:
+    """What is still to be said to a provider after a connection ended."""
+
+    id: str
+    provider: str
+    sealed: str = field(repr=False)
+    attempts: int
+
+
+def say_later(tx: Tx, provider: str, id: str, sealed: str) -> None:
+    tx.execute(
+        "insert into farewells (id, provider, sealed) values (%s, %s, %s)", (id, provider, sealed)
+    )
+    db.notify(tx)
+
+
+def due_farewells(tx: Tx, limit: int = 10) -> list[Farewell]:
+    """Those that are due; each is tried again after a while, unless `said` meanwhile."""
+    tx.execute("delete from farewells where expires_at < now()")
+    rows = tx.execute(
+        "with due as materialized (select id from farewells where due_at <= now()"
+        "  order by due_at limit %s for update skip locked)"
+        " update farewells f set attempts = f.attempts + 1,"
+        " due_at = now() + interval '1 minute' * power(2, least(f.attempts, 8))"
+        " from due where f.id = due.id returning f.id, f.provider, f.sealed, f.attempts",
+        (limit,),
+    )
+    return [Farewell(r["id"], r["provider"], r["sealed"], r["attempts"]) for r in rows]
+
+
+def said(tx: Tx, id: str) -> None:
+    tx.execute("delete from farewells where id = %s", (id,))
+
+
+def _registration(row: Mapping[str, Any]) -> StoredRegistration:
+    return StoredRegistration(
+        Registration(
+            id=row["id"],
+            connection_id=ConnectionId(row["connection_id"]),
+            resource=row["resource"],
+            secret="",
+            url=row["url"],
+            remote=row["remote"] or {},
+            expires_at=row["expires_at"],
+        ),
+        sealed=row["secret"],
+        answered=row["remote"] is not None,
+        retired=row["retired"],
+        error=row["error"],
+    )

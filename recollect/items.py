@@ -1,0 +1,542 @@
+"""What a connection knows of each thing at its provider, and the documents made of it.
+
+`apply` is the one place where what a connector says becomes documents: filter, limit, renames,
+disappearance and the guard against mass deletion are decided here, for every connector alike. It
+runs in the transaction that stores the cursor.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from recollect import documents
+from recollect.connectors.base import (
+    Change,
+    Folder,
+    Gone,
+    Item,
+    Listed,
+    Listing,
+    Missing,
+    Trouble,
+    Verdict,
+)
+from recollect.db import Tx
+from recollect.documents import SyncedDocument
+from recollect.errors import NotFoundError
+from recollect.model import ConnectionId, DocumentId, Page, Remembered, SyncClaim
+
+DOCUMENT = "document"
+"""The verdict on things that are documents, or were until a user deleted the document."""
+OVER_LIMIT = "over_limit"
+FILTERED = "filtered"
+DELETED = "deleted"
+PLANNED = "planned"
+GUARDED = 20
+"""A listing that lost more documents than this, and more than half, has to be confirmed."""
+
+Refuse = Callable[[str | None, str | None], str | None]
+"""Why the settings' filter keeps a title and url out, or None."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What one sync did; `notes` are sentences for people."""
+
+    added: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    removed: int = 0
+    failed: int = 0
+    skipped: Counter[str] = field(default_factory=Counter[str])
+    notes: list[str] = field(default_factory=list[str])
+    code: str | None = None
+    """of the worst trouble: the run is partial"""
+    free: int = 0
+    """how many more documents the limit admits"""
+
+    def note(self, sentence: str) -> None:
+        if sentence not in self.notes and len(self.notes) < 20:
+            self.notes.append(sentence)
+
+
+@dataclass(slots=True)
+class Listings:
+    """The listings that are under way, and what waits to be confirmed; stored with the cursor."""
+
+    began: dict[str, datetime]
+    troubled: set[str]
+    held: dict[str, int]
+    """branch → how many documents a listing would have removed"""
+
+
+def apply(
+    tx: Tx,
+    claim: SyncClaim,
+    changes: Sequence[Change],
+    *,
+    listings: Listings,
+    refuse: Refuse,
+    counts: Counts,
+) -> None:
+    """Make it so; the connection's row is locked by the caller."""
+    counts.free = room(tx, claim)
+    for change in changes:
+        match change:
+            case Item():
+                _apply_item(tx, claim, change, refuse, counts)
+            case Verdict():
+                _apply_verdict(tx, claim, change, counts)
+            case Gone():
+                _remove(tx, claim, [change.id], counts)
+            case Missing():
+                _apply_missing(tx, claim, change, counts)
+            case Listing():
+                listings.began[change.branch] = _now(tx)
+                listings.troubled.discard(change.branch)
+                if not change.branch:
+                    listings.troubled.clear()
+            case Trouble():
+                listings.troubled.add(change.branch)
+                counts.note(change.message)
+                counts.code = change.code
+                counts.failed += 1
+            case Listed():
+                _apply_listed(tx, claim, change.branch, listings, counts)
+            case Folder():
+                _apply_folder(tx, claim.connection.id, change)
+            case _:
+                raise TypeError(f"{type(change).__name__} is the sync's own")
+
+
+def room(tx: Tx, claim: SyncClaim) -> int:
+    """How many more documents the limit admits; the claim's own limit, not that of the row."""
+    row = tx.execute(
+        "select count(*) as n from documents where connection_id = %s", (claim.connection.id,)
+    ).fetchone()
+    assert row is not None
+    return claim.connection.document_limit - row["n"]
+
+
+def reconsider(tx: Tx, claim: SyncClaim, refuse: Refuse, counts: Counts, limit: int) -> bool:
+    """Let in what the filter refused and now admits, up to `limit` things; whether any came in."""
+    rows = tx.execute(
+        "select * from items where connection_id = %s and verdict = %s and version is not null"
+        " order by id limit 10000",
+        (claim.connection.id, FILTERED),
+    ).fetchall()
+    counts.free = room(tx, claim)
+    admitted = [row for row in rows if refuse(row["title"], row["url"]) is None][:limit]
+    for row in admitted:
+        _apply_item(tx, claim, _item(row), refuse, counts)
+    return bool(admitted)
+
+
+def fill(tx: Tx, claim: SyncClaim, counts: Counts, limit: int) -> bool:
+    """Keep the newest within documentLimit: let in what waits for room, up to `limit` things.
+
+    Newer things take the place of older ones, if the provider tells times. Whether any moved.
+    """
+    connection = claim.connection.id
+    waiting = tx.execute(
+        "select * from items where connection_id = %s and verdict = %s and version is not null"
+        " order by modified_at desc nulls last, id limit %s",
+        (connection, OVER_LIMIT, limit),
+    ).fetchall()
+    moved = False
+    free = room(tx, claim)
+    if free < 0:
+        _evict(tx, claim, _oldest(tx, connection, -free), counts)
+        return True
+    for row in waiting:
+        if free <= 0:
+            [oldest] = _oldest(tx, connection, 1) or [None]
+            if (
+                oldest is None
+                or row["modified_at"] is None
+                or oldest["modified_at"] is None
+                or oldest["modified_at"] >= row["modified_at"]
+            ):
+                break
+            _evict(tx, claim, [oldest], counts)
+            free += 1
+        _store(tx, claim, _item(row), None, counts)
+        free -= 1
+        moved = True
+    return moved
+
+
+def remembered(
+    tx: Tx,
+    connection: ConnectionId,
+    *,
+    ids: Sequence[str] | None = None,
+    branch: str | None = None,
+    after: str | None = None,
+    limit: int = 1000,
+) -> list[Remembered]:
+    """What is known, by id, `limit` at a time from `after` on."""
+    rows = tx.execute(
+        "select * from items where connection_id = %(connection)s"
+        " and (%(ids)s::text[] is null or id = any(%(ids)s::text[]))"
+        " and (%(branch)s::text is null or branch = %(branch)s)"
+        " and (%(after)s::text is null or id > %(after)s) order by id limit %(limit)s",
+        {
+            "connection": connection,
+            "ids": None if ids is None else list(ids),
+            "branch": branch,
+            "after": after,
+            "limit": limit,
+        },
+    )
+    return [_remembered(row) for row in rows]
+
+
+def get(tx: Tx, connection: ConnectionId, id: str) -> Remembered:
+    """Raises NotFoundError."""
+    found = remembered(tx, connection, ids=[id])
+    if not found:
+        raise NotFoundError("Not found", f"this connection never saw {id!r}")
+    return found[0]
+
+
+def find(
+    tx: Tx,
+    connection: ConnectionId,
+    *,
+    verdict: str | None,
+    text: str | None,
+    limit: int,
+    page: int,
+) -> Page[Remembered]:
+    """One page of what is known, the latest seen first; `text` is looked for in id and title."""
+    rows = tx.execute(
+        "select *, count(*) over () as total from items where connection_id = %(connection)s"
+        " and (%(verdict)s::text is null or verdict = %(verdict)s)"
+        " and (%(text)s::text is null or position(lower(%(text)s) in lower(id)) > 0"
+        "      or position(lower(%(text)s) in lower(title)) > 0)"
+        " order by seen_at desc, id limit %(limit)s offset %(offset)s",
+        {
+            "connection": connection,
+            "verdict": verdict,
+            "text": text,
+            "limit": limit,
+            "offset": (page - 1) * limit,
+        },
+    ).fetchall()
+    total = rows[0]["total"] if rows else 0
+    return Page([_remembered(row) for row in rows], total, page, limit)
+
+
+def verdicts(tx: Tx, connection: ConnectionId) -> Mapping[str, int]:
+    """How many things have which verdict."""
+    rows = tx.execute(
+        "select case when verdict = 'document' and document_id is null then 'deleted'"
+        " else verdict end as verdict, count(*) as n"
+        " from items where connection_id = %s group by 1 order by 2 desc, 1",
+        (connection,),
+    )
+    return {row["verdict"]: row["n"] for row in rows}
+
+
+def folders(tx: Tx, connection: ConnectionId) -> dict[str, Folder]:
+    rows = tx.execute(
+        "select id, name, parent from folders where connection_id = %s", (connection,)
+    )
+    return {row["id"]: Folder(row["id"], row["name"], row["parent"]) for row in rows}
+
+
+def forget(tx: Tx, connection: ConnectionId, id: str) -> None:
+    """It vanished at the provider while its document was to be read."""
+    tx.execute("delete from items where connection_id = %s and id = %s", (connection, id))
+
+
+# --- what each change does -----------------------------------------------------------------------
+
+
+def _apply_item(tx: Tx, claim: SyncClaim, item: Item, refuse: Refuse, counts: Counts) -> None:
+    row = _row(tx, claim, item.formerly) if item.formerly is not None else None
+    if row is not None:
+        # Under its new id; whatever was known under that one gives way.
+        _remove(tx, claim, [item.id], counts)
+        tx.execute(
+            "update items set id = %s where connection_id = %s and id = %s",
+            (item.id, claim.connection.id, item.formerly),
+        )
+    else:
+        row = _row(tx, claim, item.id)
+    known = row["document_id"] if row else None
+    if row is not None and row["verdict"] == DOCUMENT and known is None:
+        _remember(tx, claim, item, DOCUMENT, None, "deleted here; it stays away")
+        counts.skipped[DELETED] += 1
+        return
+    reason = refuse(item.title, item.url)
+    # The filter acts on new content only: what is here already stays.
+    if reason is not None and known is None:
+        _remember(tx, claim, item, FILTERED, None, reason)
+        counts.skipped[FILTERED] += 1
+        return
+    if known is None and counts.free <= 0:
+        _remember(tx, claim, item, OVER_LIMIT, None, "documentLimit is reached")
+        counts.skipped[OVER_LIMIT] += 1
+        return
+    _store(tx, claim, item, known, counts)
+
+
+def _store(tx: Tx, claim: SyncClaim, item: Item, known: DocumentId | None, counts: Counts) -> None:
+    connection = claim.connection
+    tags = list(dict.fromkeys([*connection.container_tags, *item.tags]))
+    synced = SyncedDocument(
+        connection_id=connection.id,
+        source_id=item.id,
+        provider=connection.provider,
+        version=item.version,
+        kind=item.kind or "text",
+        tags=tags,
+        title=item.title,
+        url=item.url,
+        metadata=item.metadata,
+        text=item.text,
+    )
+    id, changed = documents.put(tx, connection.org_id, synced, known)
+    _remember(tx, claim, item, DOCUMENT, DocumentId(id), item.detail)
+    if known is None:
+        counts.added += 1
+        counts.free -= 1
+    elif changed:
+        counts.changed += 1
+    else:
+        counts.unchanged += 1
+
+
+def _apply_verdict(tx: Tx, claim: SyncClaim, verdict: Verdict, counts: Counts) -> None:
+    row = _row(tx, claim, verdict.id)
+    if verdict.keep and row is not None and row["document_id"] is not None:
+        tx.execute(
+            "update items set seen_at = now(), detail = %s where connection_id = %s and id = %s",
+            (verdict.detail, claim.connection.id, verdict.id),
+        )
+    else:
+        if row is not None and row["document_id"] is not None:
+            documents.drop(tx, claim.connection.org_id, [row["document_id"]])
+            counts.removed += 1
+            counts.free += 1
+        tx.execute(
+            "insert into items (connection_id, id, title, url, extra, branch, verdict, detail,"
+            " seen_at) values (%(connection)s, %(id)s, %(title)s, %(url)s, %(extra)s, %(branch)s,"
+            " %(verdict)s, %(detail)s, now())"
+            " on conflict (connection_id, id) do update set title = excluded.title,"
+            " url = excluded.url, extra = excluded.extra, branch = excluded.branch,"
+            " verdict = excluded.verdict, detail = excluded.detail, seen_at = now(),"
+            " version = null, document_id = null, missing_at = null",
+            {
+                "connection": claim.connection.id,
+                "id": verdict.id,
+                "title": verdict.title,
+                "url": verdict.url,
+                "extra": Jsonb(dict(verdict.extra)),
+                "branch": verdict.branch,
+                "verdict": verdict.kind,
+                "detail": verdict.detail,
+            },
+        )
+    if verdict.failed:
+        counts.failed += 1
+    elif verdict.kind != PLANNED:
+        counts.skipped[verdict.kind] += 1
+
+
+def _apply_missing(tx: Tx, claim: SyncClaim, missing: Missing, counts: Counts) -> None:
+    row = _row(tx, claim, missing.id)
+    if row is None:
+        return
+    if row["missing_at"] is not None and row["missing_at"] < claim.began_at:
+        _remove(tx, claim, [missing.id], counts)
+        return
+    tx.execute(
+        "update items set missing_at = coalesce(missing_at, now()), seen_at = now(), detail = %s"
+        " where connection_id = %s and id = %s",
+        (missing.detail, claim.connection.id, missing.id),
+    )
+    counts.skipped["missing"] += 1
+
+
+def _apply_listed(
+    tx: Tx, claim: SyncClaim, branch: str, listings: Listings, counts: Counts
+) -> None:
+    began = listings.began.pop(branch, None)
+    if began is None or branch in listings.troubled:
+        return
+    unseen = {
+        "connection": claim.connection.id,
+        "branch": branch,
+        "began": began,
+        "troubled": list(listings.troubled),
+    }
+    tally = tx.execute(
+        "select count(*) filter (where seen_at < %(began)s) as lost, count(*) as total"
+        " from items where connection_id = %(connection)s and document_id is not null"
+        " and (%(branch)s = '' or branch = %(branch)s) and not branch = any(%(troubled)s)",
+        unseen,
+    ).fetchone()
+    assert tally is not None
+    lost, total = tally["lost"], tally["total"]
+    empty = lost == total and total > 0
+    if ((lost > GUARDED and lost * 2 > total) or empty) and branch not in listings.held:
+        listings.held[branch] = lost
+        counts.note(
+            f"This listing lacks {lost:,} of {total:,} documents. They are kept until the next"
+            " sync sees the same."
+        )
+        counts.code = counts.code or "mass_deletion_held"
+        return
+    listings.held.pop(branch, None)
+    rows = tx.execute(
+        "select id from items where connection_id = %(connection)s and seen_at < %(began)s"
+        " and (%(branch)s = '' or branch = %(branch)s) and not branch = any(%(troubled)s)",
+        unseen,
+    ).fetchall()
+    _remove(tx, claim, [row["id"] for row in rows], counts)
+
+
+def _apply_folder(tx: Tx, connection: ConnectionId, folder: Folder) -> None:
+    if folder.parent is None:
+        tx.execute(
+            "delete from folders where connection_id = %s and id = %s", (connection, folder.id)
+        )
+        return
+    tx.execute(
+        "insert into folders (connection_id, id, name, parent) values (%s, %s, %s, %s)"
+        " on conflict (connection_id, id) do update"
+        " set name = excluded.name, parent = excluded.parent",
+        (connection, folder.id, folder.name, folder.parent),
+    )
+
+
+def _remove(tx: Tx, claim: SyncClaim, ids: Sequence[str], counts: Counts) -> None:
+    rows = tx.execute(
+        "delete from items where connection_id = %s and id = any(%s) returning document_id",
+        (claim.connection.id, list(ids)),
+    ).fetchall()
+    gone = [row["document_id"] for row in rows if row["document_id"] is not None]
+    documents.drop(tx, claim.connection.org_id, gone)
+    counts.removed += len(gone)
+    counts.free += len(gone)
+
+
+# --- limit -------------------------------------------------------------------------------------
+
+
+def _oldest(tx: Tx, connection: ConnectionId, count: int) -> list[dict[str, Any]]:
+    return tx.execute(
+        "select * from items where connection_id = %s and document_id is not null"
+        " order by modified_at asc nulls first, id desc limit %s",
+        (connection, count),
+    ).fetchall()
+
+
+def _evict(tx: Tx, claim: SyncClaim, rows: Sequence[Mapping[str, Any]], counts: Counts) -> None:
+    tx.execute(
+        "update items set verdict = %s, detail = %s, document_id = null"
+        " where connection_id = %s and id = any(%s)",
+        (
+            OVER_LIMIT,
+            "documentLimit is reached by newer ones",
+            claim.connection.id,
+            [row["id"] for row in rows],
+        ),
+    )
+    documents.drop(tx, claim.connection.org_id, [row["document_id"] for row in rows])
+    counts.removed += len(rows)
+
+
+# --- rows --------------------------------------------------------------------------------------
+
+
+def _row(tx: Tx, claim: SyncClaim, id: str) -> dict[str, Any] | None:
+    return tx.execute(
+        "select * from items where connection_id = %s and id = %s", (claim.connection.id, id)
+    ).fetchone()
+
+
+def _remember(
+    tx: Tx,
+    claim: SyncClaim,
+    item: Item,
+    verdict: str,
+    document: DocumentId | None,
+    detail: str | None,
+) -> None:
+    # A page's text without a document is not kept: it is fetched again when there is room.
+    version = item.version if document is not None or item.text is None else None
+    tx.execute(
+        "insert into items (connection_id, id, version, title, url, kind, metadata, tags, extra,"
+        " branch, verdict, detail, document_id, modified_at, seen_at)"
+        " values (%(connection)s, %(id)s, %(version)s, %(title)s, %(url)s, %(kind)s, %(metadata)s,"
+        " %(tags)s, %(extra)s, %(branch)s, %(verdict)s, %(detail)s, %(document)s,"
+        " %(modified_at)s, now())"
+        " on conflict (connection_id, id) do update set version = excluded.version,"
+        " title = excluded.title, url = excluded.url, kind = excluded.kind,"
+        " metadata = excluded.metadata, tags = excluded.tags, extra = excluded.extra,"
+        " branch = excluded.branch, verdict = excluded.verdict, detail = excluded.detail,"
+        " document_id = excluded.document_id, modified_at = excluded.modified_at,"
+        " seen_at = now(), missing_at = null",
+        {
+            "connection": claim.connection.id,
+            "id": item.id,
+            "version": version,
+            "title": item.title,
+            "url": item.url,
+            "kind": item.kind,
+            "metadata": Jsonb(dict(item.metadata)),
+            "tags": list(item.tags),
+            "extra": Jsonb(dict(item.extra)),
+            "branch": item.branch,
+            "verdict": verdict,
+            "detail": detail,
+            "document": document,
+            "modified_at": item.modified_at,
+        },
+    )
+
+
+def _item(row: Mapping[str, Any]) -> Item:
+    return Item(
+        id=row["id"],
+        version=row["version"],
+        title=row["title"],
+        url=row["url"],
+        kind=row["kind"],
+        metadata=row["metadata"],
+        extra=row["extra"],
+        branch=row["branch"],
+        tags=row["tags"],
+        modified_at=row["modified_at"],
+    )
+
+
+def _remembered(row: Mapping[str, Any]) -> Remembered:
+    deleted = row["verdict"] == DOCUMENT and row["document_id"] is None
+    return Remembered(
+        id=row["id"],
+        version=row["version"],
+        title=row["title"],
+        url=row["url"],
+        kind=row["kind"],
+        verdict=DELETED if deleted else row["verdict"],
+        detail=row["detail"],
+        extra=row["extra"],
+        branch=row["branch"],
+        document_id=row["document_id"],
+        seen_at=row["seen_at"],
+    )
+
+
+def _now(tx: Tx) -> datetime:
+    row = tx.execute("select now() as now").fetchone()
+    assert row is not None
+    return row["now"]

@@ -1,0 +1,309 @@
+"""One connection: changes → documents, a checkpoint at a time; registrations; farewells."""
+
+import json
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from recollect import admission, connections, connectors, items, log, oauth, orgs, seal, settings
+from recollect.app import App, secret_keys
+from recollect.connections import Farewell, StoredRegistration
+from recollect.connectors.base import (
+    Change,
+    Checkpoint,
+    Connector,
+    Cursor,
+    Registration,
+    Source,
+)
+from recollect.db import Tx
+from recollect.errors import BadRequestError, CursorExpired, Permanent, Reauthorize, Transient
+from recollect.items import Counts
+from recollect.model import Connection, ConnectionId, SyncClaim, Tenant, Trigger, random_id
+from recollect.sources import (
+    GivenAccess,
+    ageing,
+    api_url,
+    client_of,
+    endpoint_at,
+    oauth_of,
+    open_api,
+    open_source,
+    open_tokens,
+)
+
+LOG = log.get("sync")
+BATCH = 200
+"""Changes in one transaction, should a connector make no checkpoint for long."""
+FILL = 100
+"""Things let in at a time when there is room, or the filter opened."""
+PUSH_RETRY = timedelta(hours=1)
+PLAN_REQUIRED = "plan_required"
+
+
+def run(app: App, claim: SyncClaim, stop: threading.Event) -> Counts:
+    """Bring the documents of a connection in step with its provider.
+
+    Raises LeaseLost, Reauthorize, Transient, Permanent; what was said until the last checkpoint
+    is kept.
+    """
+    connector = connectors.get(claim.connection.provider)
+    with app.db.begin() as tx:
+        counts = connections.counted(tx, claim)
+        plan = orgs.plan(tx, claim.connection.org_id)
+        refuse = admission.refusal(settings.read(tx, claim.connection.org_id))
+    if plan not in connector.plans:
+        raise Permanent(f"{connector.name} is not part of the plan {plan}", code=PLAN_REQUIRED)
+    source = open_source(app, claim.connection, claim=claim, stop=stop)
+    try:
+        _list(app, claim, connector, source, claim.connection.cursor, refuse, counts)
+    except CursorExpired:
+        with app.db.begin() as tx:
+            connections.lock(tx, claim, lease=app.lease)
+            connections.forget_cursor(tx, claim)
+        counts.note("The provider forgot where we were, so everything was listed again.")
+        _list(app, claim, connector, source, None, refuse, counts)
+    _make_room(app, claim, refuse, counts)
+    return counts
+
+
+def next_in(app: App, connection: Connection, counts: Counts) -> timedelta:
+    """When to sync again, if nobody wants it sooner."""
+    connector = connectors.get(connection.provider)
+    interval = connector.interval or app.config.sync_interval
+    with app.db.begin() as tx:
+        listings = connections.get(tx, Tenant(connection.org_id), connection.id)
+        heard = listings.pushes == "on"
+    if counts.code == "mass_deletion_held" or (connector.pushes and not heard):
+        return min(interval, app.config.poll_interval)
+    return interval
+
+
+def _list(
+    app: App,
+    claim: SyncClaim,
+    connector: Connector,
+    source: Source,
+    cursor: Cursor | None,
+    refuse: admission.Refuse,
+    counts: Counts,
+) -> None:
+    batch: list[Change] = []
+    for change in connector.changes(source, cursor):
+        if isinstance(change, Checkpoint):
+            _store(app, claim, batch, change.cursor, refuse, counts)
+            batch = []
+        else:
+            batch.append(change)
+            if len(batch) >= BATCH:
+                _store(app, claim, batch, None, refuse, counts)
+                batch = []
+        source.going()
+    if batch:
+        raise TypeError(f"{connector.provider} did not end on a checkpoint")
+
+
+def _store(
+    app: App,
+    claim: SyncClaim,
+    batch: Sequence[Change],
+    cursor: Cursor | None,
+    refuse: admission.Refuse,
+    counts: Counts,
+) -> None:
+    """Documents and cursor in one transaction, so that no cursor is ever ahead."""
+    with app.db.begin() as tx:
+        listings = connections.lock(tx, claim, lease=app.lease)
+        items.apply(tx, claim, batch, listings=listings, refuse=refuse, counts=counts)
+        connections.save(tx, claim, cursor=cursor, listings=listings, counts=counts)
+
+
+def _make_room(app: App, claim: SyncClaim, refuse: admission.Refuse, counts: Counts) -> None:
+    moved = True
+    while moved:
+        with app.db.begin() as tx:
+            connections.lock(tx, claim, lease=app.lease)
+            moved = items.reconsider(tx, claim, refuse, counts, FILL)
+            moved = items.fill(tx, claim, counts, FILL) or moved
+
+
+# --- pushes --------------------------------------------------------------------------------------
+
+
+def push_url(app: App, provider: str, registration: str) -> str | None:
+    """Where a provider may push to; None unless we have a public https address."""
+    public = app.config.public_url
+    if public is None or urlsplit(public).scheme != "https":
+        return None
+    return f"{public.rstrip('/')}/v3/hooks/{provider}?registration={registration}"
+
+
+def register(app: App, connection: Connection, stop: threading.Event) -> None:
+    """Make sure that pushes are registered for all that the connection watches.
+
+    What fails is noted and tried again; polling goes on meanwhile.
+    """
+    connector = connectors.get(connection.provider)
+    if not connector.pushes or push_url(app, connection.provider, "") is None:
+        return
+    source = open_source(app, connection, stop=stop)
+    with app.db.begin() as tx:
+        stored = connections.registered(tx, connection.id)
+    live = {r.registration.resource for r in stored if not r.retired}
+    wanted = list(connector.watches(source))
+    for resource in wanted:
+        if resource not in live:
+            _subscribe(app, connector, source, connection, resource)
+    unwanted = [r for r in stored if r.registration.resource not in wanted]
+    _unsubscribe(app, connector, source, connection.id, unwanted)
+
+
+def renew(app: App, due: StoredRegistration, stop: threading.Event) -> None:
+    """Register anew at half of its life; the old one lives until the new one does."""
+    with app.db.begin() as tx:
+        found = connections.registration(tx, due.registration.id)
+    if found is None:
+        return
+    _, connection = found
+    connector = connectors.get(connection.provider)
+    source = open_source(app, connection, stop=stop)
+    _subscribe(app, connector, source, connection, due.registration.resource)
+    if not due.answered:
+        with app.db.begin() as tx:
+            connections.drop_registrations(tx, [due.registration.id])
+
+
+def _subscribe(
+    app: App, connector: Connector, source: Source, connection: Connection, resource: str
+) -> None:
+    id, secret = random_id(), secrets.token_urlsafe(32)
+    url = push_url(app, connection.provider, id)
+    assert url is not None
+    sealed = seal.seal(secret_keys(app.config), secret, place=(connection.id, "registration", id))
+    with app.db.begin() as tx:
+        connections.add_registration(tx, id, connection.id, resource, secret=sealed, url=url)
+    asked = Registration(id, connection.id, resource, secret, url)
+    try:
+        made = connector.subscribe(source, asked)
+    except (Permanent, Transient) as error:
+        LOG.warning("pushes are off", connection=connection.id, reason=str(error))
+        with app.db.begin() as tx:
+            connections.refuse_registration(tx, id, str(error), PUSH_RETRY)
+        return
+    with app.db.begin() as tx:
+        replaced = connections.keep_registration(
+            tx, id, remote=made.remote, expires_at=made.expires_at
+        )
+        # Whatever changed between the end of the old one and the start of the new one.
+        connections.want(tx, [connection.id], Trigger.EVENT)
+    _unsubscribe(app, connector, source, connection.id, replaced)
+
+
+def _unsubscribe(
+    app: App,
+    connector: Connector,
+    source: Source,
+    connection: ConnectionId,
+    stored: Sequence[StoredRegistration],
+) -> None:
+    for old in stored:
+        if old.answered:
+            try:
+                connector.unsubscribe(source.api, open_registration(app, old))
+            except (Permanent, Transient, Reauthorize) as error:
+                LOG.info("registration not removed", connection=connection, reason=str(error))
+    with app.db.begin() as tx:
+        connections.drop_registrations(tx, [old.registration.id for old in stored])
+
+
+def open_registration(app: App, stored: StoredRegistration) -> Registration:
+    registration = stored.registration
+    place = (registration.connection_id, "registration", registration.id)
+    return stored.opened(seal.unseal(secret_keys(app.config), stored.sealed, place=place))
+
+
+# --- after the end -------------------------------------------------------------------------------
+
+
+def farewell(
+    app: App, tx: Tx, ended: Sequence[Connection], *, revoke: bool
+) -> tuple[str, str] | None:
+    """What is to be said to the provider once connections of one account are gone: an id, and it
+    sealed.
+
+    None when there is nothing to take back. To be asked for before they are deleted.
+    """
+    newest = max(ended, key=lambda connection: connection.created_at)
+    sealed = connections.sealed(tx, newest.id).tokens
+    connector = connectors.get(newest.provider)
+    if sealed is None or connector.oauth is None:
+        return None
+    try:
+        client = client_of(tx, app, newest.org_id, connector)
+    except BadRequestError:
+        return None
+    stored = [r for one in ended for r in connections.registered(tx, one.id) if r.answered]
+    told = {
+        "connection": newest.id,
+        "tokens": sealed,
+        "client": [client.id, client.secret],
+        "revoke": revoke,
+        "registrations": [
+            {"id": r.id, "connection_id": r.connection_id, "resource": r.resource}
+            | {"secret": r.secret, "url": r.url, "remote": dict(r.remote)}
+            for r in (open_registration(app, one) for one in stored)
+        ],
+    }
+    id = random_id()
+    return id, seal.seal(secret_keys(app.config), json.dumps(told), place=("farewell", id))
+
+
+def bid(app: App, due: Farewell) -> None:
+    """Take back authorization and registrations of a connection that is gone.
+
+    Raises Transient when it should be tried again.
+    """
+    told: Mapping[str, Any] = json.loads(
+        seal.unseal(secret_keys(app.config), due.sealed, place=("farewell", due.id))
+    )
+    connector = connectors.get(due.provider)
+    tokens = open_tokens(app, ConnectionId(told["connection"]), told["tokens"])
+    client = oauth.Client(*told["client"])
+    spec = oauth_of(app, connector)
+    try:
+        if tokens.refresh is not None and ageing(tokens):
+            tokens = oauth.refresh(spec, client, tokens, headers=connector.headers())
+        api = open_api(app, connector, GivenAccess(tokens), pause=_no_pause)
+        for one in told["registrations"]:
+            connector.unsubscribe(api, Registration(**one))
+        if told["revoke"] and spec.revoke_url is not None:
+            oauth.revoke(spec, client, tokens, headers=connector.headers())
+        elif told["revoke"]:
+            endpoint = endpoint_at(api_url(app, connector))
+            connector.revoke(endpoint, tokens, (client.id, client.secret))
+    except (Reauthorize, Permanent) as error:
+        # It was taken back already, or never will be: there is nothing left to say.
+        LOG.info("farewell ended", provider=due.provider, reason=str(error))
+
+
+def _no_pause(seconds: float) -> None:
+    raise Transient("not in this minute", code="rate_limited")
+
+
+# --- keys ----------------------------------------------------------------------------------------
+
+
+def reseal(app: App) -> int:
+    """Seal with the newest key of the installation what older ones sealed; how many texts."""
+    keys = secret_keys(app.config)
+    with app.db.begin() as tx:
+        done = sum(settings.reseal(tx, org.id, keys) for org in orgs.list_all(tx))
+    after: str | None = ""
+    while after is not None:
+        with app.db.begin() as tx:
+            some, after = connections.reseal(tx, keys, after)
+        done += some
+    return done

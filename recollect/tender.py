@@ -1,0 +1,282 @@
+"""The loop that tends connections: sync what is due, register pushes, say farewell."""
+
+import threading
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import structlog
+
+from recollect import connections, log, sync
+from recollect.app import App
+from recollect.connectors._api import PROVIDER_UNAVAILABLE, RATE_LIMITED
+from recollect.db import Tx
+from recollect.errors import (
+    LeaseLost,
+    Permanent,
+    Reauthorize,
+    RecollectError,
+    Transient,
+    Unavailable,
+)
+from recollect.items import Counts
+from recollect.model import Failure, SyncClaim
+
+LOG = log.get("tender")
+TICK = timedelta(seconds=5)
+"""A waiting loop looks at least this often, should a wake-up call get lost."""
+CHORES = timedelta(seconds=30)
+"""Between two looks for registrations to renew."""
+FIRST_BACKOFF = timedelta(minutes=1)
+LONGEST_BACKOFF = timedelta(hours=1)
+GRACE = timedelta(seconds=10)
+"""How long a stopping loop waits for a sync to reach its next step."""
+
+
+class Tender:
+    """Works until `stop` is called; several may run on one database, in any processes."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._stop = threading.Event()
+        self._wake = threading.Event()
+        self._held: dict[tuple[str, int], SyncClaim] = {}
+        self._held_lock = threading.Lock()
+
+    def stop(self) -> None:
+        """Ask it to end: a sync goes on later, at its last checkpoint. Safe in a signal handler."""
+        self._stop.set()
+        self._wake.set()
+
+    def run(self) -> None:
+        """Until stopped; an unreachable database is waited for."""
+        app = self._app
+        helpers = [
+            threading.Thread(
+                target=app.db.heed, args=(self._wake, self._stop), name="heed", daemon=True
+            ),
+            threading.Thread(target=self._beat, name="sync-heartbeat", daemon=True),
+            threading.Thread(target=self._chores, name="chores", daemon=True),
+        ]
+        for helper in helpers:
+            helper.start()
+        with ThreadPoolExecutor(app.config.syncs, "sync") as pool:
+            while not self._stop.is_set():
+                self._wake.clear()
+                try:
+                    for claim in self._claim():
+                        pool.submit(self._work, claim)
+                    with app.db.begin() as tx:
+                        wait = connections.next_due_in(tx)
+                except Unavailable as error:
+                    LOG.warning("waiting", error=str(error))
+                    wait = None
+                with self._held_lock:
+                    full = len(self._held) >= app.config.syncs
+                if wait is None or full:
+                    wait = TICK
+                self._wake.wait(min(TICK, max(wait, timedelta(milliseconds=20))).total_seconds())
+            self._let_go()
+        for helper in helpers:
+            helper.join(2)
+
+    def _claim(self) -> list[SyncClaim]:
+        with self._held_lock:
+            free = self._app.config.syncs - len(self._held)
+        if free <= 0:
+            return []
+        with self._app.db.begin() as tx:
+            claims = connections.claim(tx, lease=self._app.lease, limit=free)
+        with self._held_lock:
+            self._held.update(((c.connection.id, c.number), c) for c in claims)
+        return claims
+
+    def _work(self, claim: SyncClaim) -> None:
+        connection = claim.connection
+        with structlog.contextvars.bound_contextvars(
+            connection=connection.id, org=connection.org_id, provider=connection.provider
+        ):
+            try:
+                outcome = attempt(self._app, claim, self._stop)
+                while not self._settled(claim, outcome):
+                    if self._stop.wait(1):
+                        return
+            finally:
+                with self._held_lock:
+                    self._held.pop((connection.id, claim.number), None)
+                self._wake.set()
+
+    def _settled(self, claim: SyncClaim, outcome: "Outcome") -> bool:
+        try:
+            settle(self._app, claim, outcome)
+            if isinstance(outcome, Counts):
+                self._try(lambda: sync.register(self._app, claim.connection, self._stop))
+        except Unavailable:
+            return False
+        return True
+
+    def _beat(self) -> None:
+        while not self._stop.wait(self._app.config.lease_seconds / 3):
+            with self._held_lock:
+                held = list(self._held.values())
+            if not held:
+                continue
+            try:
+                with self._app.db.begin() as tx:
+                    connections.renew(tx, held, lease=self._app.lease)
+            except Unavailable as error:
+                LOG.warning("leases not renewed", error=str(error))
+
+    def _chores(self) -> None:
+        self._try(self._reseal)
+        while not self._stop.is_set():
+            self._try(lambda: chores(self._app, self._stop))
+            self._stop.wait(CHORES.total_seconds())
+
+    def _reseal(self) -> None:
+        if done := sync.reseal(self._app):
+            LOG.info("sealed with the newest key", texts=done)
+
+    def _try(self, work: Callable[[], object]) -> None:
+        """What is done beside the syncs must not end the loop."""
+        try:
+            work()
+        except RecollectError as error:
+            LOG.warning("put off", error=str(error))
+
+    def _let_go(self) -> None:
+        give_up = threading.Event()
+        timer = threading.Timer(GRACE.total_seconds(), give_up.set)
+        timer.start()
+        while self._held and not give_up.wait(0.05):
+            pass
+        timer.cancel()
+        with self._held_lock:
+            left = list(self._held.values())
+        if left:
+            try:
+                with self._app.db.begin() as tx:
+                    connections.release(tx, left)
+            except Unavailable:
+                LOG.warning("leases run out by themselves", syncs=len(left))
+
+
+Outcome = Counts | Exception
+
+
+def drain(app: App) -> int:
+    """Sync inline until no connection is due, and do the chores; returns how many syncs ran."""
+    worked = 0
+    stop = threading.Event()
+    chores(app, stop)
+    while True:
+        with app.db.begin() as tx:
+            claims = connections.claim(tx, lease=app.lease, limit=1)
+        if not claims:
+            return worked
+        for claim in claims:
+            outcome = attempt(app, claim, stop)
+            settle(app, claim, outcome)
+            if isinstance(outcome, Counts):
+                sync.register(app, claim.connection, stop)
+            worked += 1
+
+
+def attempt(app: App, claim: SyncClaim, stop: threading.Event) -> Outcome:
+    """Sync; what happened is data."""
+    try:
+        return sync.run(app, claim, stop)
+    except Exception as error:  # noqa: BLE001 # a bug must not take the loop or others down
+        return error
+
+
+def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
+    """Write down what became of a sync.
+
+    outcome       | connection                                 | its documents
+    --------------|--------------------------------------------|---------------------------
+    Counts        | ready, due again after its interval        | -
+    LeaseLost     | somebody else's, deleted, or stopping      | -
+    Reauthorize   | needs_auth, not due                        | wait for the user
+    Transient     | ready, due after back-off or as asked      | wait, too, if it was a limit
+    Permanent     | ready, due after its interval, error shown | -
+    anything else | a bug: as Transient, traceback logged      | -
+    """
+    after: timedelta
+    match outcome:
+        case Counts():
+            again = sync.next_in(app, claim.connection, outcome)
+            _write(app, lambda tx: connections.finish(tx, claim, outcome, again=again))
+            LOG.info(
+                "sync",
+                outcome="partial" if outcome.code else "completed",
+                added=outcome.added,
+                changed=outcome.changed,
+                unchanged=outcome.unchanged,
+                removed=outcome.removed,
+                failed=outcome.failed,
+                skipped=dict(outcome.skipped),
+            )
+            return
+        case LeaseLost():
+            _write(app, lambda tx: connections.release(tx, [claim]))
+            LOG.info("sync", outcome="stopped")
+            return
+        case Reauthorize():
+            lost = str(outcome)
+            _write(app, lambda tx: connections.lose(tx, claim.connection.id, lost, claim))
+            LOG.warning("sync", outcome="authorization lost", reason=str(outcome))
+            return
+        case Unavailable():
+            failure, after = Failure("internal", str(outcome)), TICK
+        case Transient():
+            code = RATE_LIMITED if outcome.code == RATE_LIMITED else PROVIDER_UNAVAILABLE
+            failure, after = Failure(code, str(outcome)), outcome.after or timedelta()
+            after = min(max(after, backoff(claim.connection.failures)), LONGEST_BACKOFF)
+        case Permanent():
+            failure, after = Failure(outcome.code, str(outcome)), app.config.sync_interval
+        case _:
+            LOG.error("bug", traceback="".join(traceback.format_exception(outcome)))
+            told = str(outcome) if isinstance(outcome, RecollectError) else type(outcome).__name__
+            failure = Failure("internal", f"an error in Recollect itself: {told}")
+            after = backoff(claim.connection.failures)
+    parked = failure.code == RATE_LIMITED
+    _write(
+        app,
+        lambda tx: connections.put_off(
+            tx, claim, failure, after, connections.counted(tx, claim), parked=parked
+        ),
+    )
+    LOG.warning("sync", outcome="put off", code=failure.code, error=failure.message)
+
+
+def chores(app: App, stop: threading.Event) -> None:
+    """Renew registrations, say farewells, forget old keys."""
+    with app.db.begin() as tx:
+        connections.sweep(tx)
+        due = connections.due_registrations(tx)
+        farewells = connections.due_farewells(tx)
+    for one in due:
+        sync.renew(app, one, stop)
+    for farewell in farewells:
+        try:
+            sync.bid(app, farewell)
+        except Transient as error:
+            LOG.info("farewell later", provider=farewell.provider, reason=str(error))
+            continue
+        with app.db.begin() as tx:
+            connections.said(tx, farewell.id)
+
+
+def backoff(failures: int) -> timedelta:
+    """1, 2, 4 … minutes, up to an hour."""
+    return min(FIRST_BACKOFF * 2.0 ** min(failures, 10), LONGEST_BACKOFF)
+
+
+def _write(app: App, write: Callable[[Tx], object]) -> None:
+    try:
+        with app.db.begin() as tx:
+            write(tx)
+    except LeaseLost:
+        LOG.info("sync", outcome="lease lost")

@@ -1,0 +1,491 @@
+"""Authorization from link to sync, its loss and return; pushes; what is said at the end."""
+
+import json
+import threading
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, cast
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+from pydantic import SecretStr
+from starlette.testclient import TestClient
+
+from recollect import connections, connectors, orgs, seal, sync, tender
+from recollect.api import create_app
+from recollect.app import App, secret_keys
+from recollect.model import Connection, Org, Plan, Tenant
+from recollect.sources import StoredAccess
+from recollect.worker import drain
+from tests.fakes.cabinet import Cabinet, CabinetConnector
+from tests.fakes.proxy import Proxy
+
+DONE = "https://app.example/done"
+NEW = SecretStr("a newer key")
+
+
+@dataclass
+class World:
+    """An API whose provider `cabinet` is a fake, with a fault proxy before its token endpoint."""
+
+    app: App
+    http: httpx.Client
+    cabinet: Cabinet
+    proxy: Proxy
+
+    def create(self, *tags: str, redirect: str | None = DONE) -> dict[str, Any]:
+        body = {"containerTags": list(tags or ("notes",)), "redirectUrl": redirect}
+        answer = self.http.post("/v3/connections/cabinet", json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def follow(self, link: str, **consent: Any) -> httpx.Response:
+        back = urlsplit(self.cabinet.authorization.consent(link, **consent))
+        return self.http.get(
+            f"{back.path}?{back.query}", headers={"authorization": ""}, follow_redirects=False
+        )
+
+    def connected(self, *tags: str, user: str = "ann@example.com") -> str:
+        made = self.create(*tags)
+        assert self.follow(made["authLink"], user=user).status_code == 303
+        self.work()
+        return made["id"]
+
+    def work(self) -> None:
+        tender.drain(self.app)
+        drain(self.app)
+
+    def get(self, id: str) -> dict[str, Any]:
+        return self.http.get(f"/v3/connections/{id}").json()
+
+    def due(self, id: str) -> None:
+        with self.app.db.begin() as tx:
+            tx.execute(
+                "update connections set due_at = now(), parked_until = null"
+                " where id = %s and state = 'ready'",
+                (id,),
+            )
+
+    def connection(self, id: str) -> Connection:
+        with self.app.db.begin() as tx:
+            row = tx.execute("select org_id from connections where id = %s", (id,)).fetchone()
+            assert row is not None
+            return connections.get(tx, Tenant(row["org_id"]), id)
+
+    def titles(self) -> list[str]:
+        listed = self.http.post("/v3/connections/cabinet/documents").json()
+        return sorted(document["title"] for document in listed)
+
+
+@pytest.fixture(autouse=True)
+def known_connectors() -> Generator[None]:
+    found = connectors.all()
+    assert isinstance(found, dict)
+    found["cabinet"] = CabinetConnector()
+    yield
+    del found["cabinet"]
+
+
+@pytest.fixture
+def world(app: App, key: str) -> Generator[World]:
+    with Cabinet() as cabinet, Proxy() as proxy:
+        proxy.upstream = cabinet.authorization.url
+        given = {"cabinet": cabinet.settings(token=proxy.url)}
+        config = app.config.model_copy(
+            update={"providers": given, "public_url": "https://recollect.example"}
+        )
+        own = replace(app, config=config)
+        for n in range(3):
+            cabinet.shelf.put(f"{n}", f"The text of number {n}.")
+        headers = {"authorization": f"Bearer {key}"}
+        with TestClient(create_app(own), headers=headers) as http:
+            yield World(own, cast("httpx.Client", http), cabinet, proxy)
+
+
+def told(answer: httpx.Response) -> dict[str, str]:
+    """What the redirect says to the caller's page."""
+    assert answer.status_code == 303, answer.text
+    query = parse_qs(urlsplit(answer.headers["location"]).query)
+    return {name: value for name, [value] in query.items()}
+
+
+# --- from link to sync ---------------------------------------------------------------------------
+
+
+def test_from_the_link_to_the_documents(world: World) -> None:
+    made = world.create()
+    assert (made["expiresIn"], made["redirectsTo"]) == ("1 hour", DONE)
+    asked = parse_qs(urlsplit(made["authLink"]).query)
+    callback = "https://recollect.example/v3/connections/auth/callback/cabinet"
+    assert asked["redirect_uri"] == [callback]
+    assert asked["code_challenge_method"] == ["S256"]
+    assert world.get(made["id"])["state"] == "pending"
+    world.work()
+    assert world.cabinet.calls == [], "nothing is asked before the user agreed"
+
+    answer = world.follow(made["authLink"])
+
+    assert answer.headers["location"].startswith(f"{DONE}?")
+    assert told(answer) == {"connectionId": made["id"], "status": "connected"}
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    world.work()
+    shown = world.get(made["id"])
+    assert (shown["email"], shown["state"]) == ("ann@example.com", "ready")
+    assert world.titles() == ["Thing 0", "Thing 1", "Thing 2"]
+
+
+def test_without_redirect_the_page_says_who_is_connected(world: World) -> None:
+    made = world.create(redirect=None)
+    answer = world.follow(made["authLink"], user="<b>eve</b>@example.com")
+    assert answer.status_code == 200
+    assert "&lt;b&gt;eve&lt;/b&gt;@example.com" in answer.text
+    assert "script-src" not in answer.headers["content-security-policy"]
+
+
+def test_a_state_serves_once_for_its_own_provider_for_an_hour(world: World) -> None:
+    made = world.create()
+    world.follow(made["authLink"])
+    again = world.follow(made["authLink"])
+    assert again.status_code == 400
+    assert "was used" in again.text
+
+    state = parse_qs(urlsplit(world.create()["authLink"]).query)["state"][0]
+    foreign = world.http.get(f"/v3/connections/auth/callback/github?state={state}&code=x")
+    assert foreign.status_code in (400, 404)
+
+    old = world.create()
+    with world.app.db.begin() as tx:
+        tx.execute("update authorizations set expires_at = now() - interval '1 second'")
+    assert world.follow(old["authLink"]).status_code == 400
+    for junk in ("", "?state=x", "?code=y", "?state=x&code=y", "?error=access_denied"):
+        answer = world.http.get(f"/v3/connections/auth/callback/cabinet{junk}")
+        assert answer.status_code == 400
+        assert answer.headers["content-type"].startswith("text/html")
+
+
+def test_the_other_spelling_of_the_callback(world: World) -> None:
+    made = world.create()
+    back = urlsplit(world.cabinet.authorization.consent(made["authLink"]))
+    answer = world.http.get(
+        f"/v3/connections/cabinet/callback?{back.query}",
+        headers={"authorization": ""},
+        follow_redirects=False,
+    )
+    assert told(answer)["status"] == "connected"
+
+
+def test_a_denial_leaves_the_link_good(world: World) -> None:
+    made = world.create()
+    assert told(world.follow(made["authLink"], deny=True)) == {
+        "connectionId": made["id"],
+        "status": "error",
+        "error": "access_denied",
+    }
+    assert world.get(made["id"])["state"] == "pending"
+    assert told(world.follow(made["authLink"]))["status"] == "connected"
+
+
+def test_fewer_scopes_than_asked(world: World) -> None:
+    made = world.create(redirect=None)
+    answer = world.follow(made["authLink"], scopes=["things"])
+    assert answer.status_code == 400
+    assert "hooks was not granted" in answer.text
+    assert world.get(made["id"])["state"] == "pending"
+
+
+def test_a_provider_that_does_not_answer_the_exchange(world: World) -> None:
+    made = world.create()
+    world.proxy.on("POST /token", status=503)
+    assert told(world.follow(made["authLink"]))["error"] == "provider_unavailable"
+
+
+def test_no_application_names_the_settings(app: App, client: httpx.Client) -> None:
+    answer = client.post("/v3/connections/cabinet", json={})
+    assert answer.status_code == 400
+    assert "RECOLLECT_CABINET_CLIENT_ID" in answer.json()["details"]
+    assert client.post("/v3/connections/list").json() == []
+
+
+# --- loss and return -----------------------------------------------------------------------------
+
+
+def test_many_calls_with_an_expired_token_cause_one_refresh(world: World) -> None:
+    id = world.connected()
+    world.cabinet.authorization.expire()
+    world.proxy.forget()
+    connection = world.connection(id)
+    stale = StoredAccess(world.app, CabinetConnector(), connection).token()
+    accesses = [StoredAccess(world.app, CabinetConnector(), connection) for _ in range(20)]
+
+    with ThreadPoolExecutor(20) as pool:
+        fresh = set(pool.map(lambda access: access.token(stale), accesses))
+
+    assert len(fresh) == 1
+    assert fresh != {stale}
+    assert world.proxy.asked("POST /token") == 1
+
+
+def test_a_sync_with_an_expired_token_goes_on(world: World) -> None:
+    id = world.connected()
+    world.cabinet.authorization.expire()
+    world.cabinet.shelf.put("9", "New.")
+    world.due(id)
+    world.work()
+    assert len(world.titles()) == 4
+    assert world.get(id)["state"] == "ready"
+
+
+def test_a_revoked_authorization_deletes_nothing_and_comes_back(world: World) -> None:
+    id = world.connected()
+    assert world.connection(id).cursor == {"runs": 2}, "one more after the registration"
+    world.cabinet.authorization.withdraw()
+    world.due(id)
+    world.work()
+    shown = world.get(id)
+    assert (shown["state"], shown["errorCode"]) == ("needs_auth", "auth_expired")
+    assert shown["lastSyncRun"]["errorCode"] == "auth_expired"
+    assert len(world.titles()) == 3
+    called = len(world.cabinet.calls)
+    world.due(id)
+    world.work()
+    assert len(world.cabinet.calls) == called, "no calls until the user comes back"
+    answer = world.http.post("/v3/connections/cabinet/import")
+    assert "authorized first" in answer.text
+
+    other = world.http.post(f"/v3/connections/{id}/authorize", json={"redirectUrl": DONE}).json()
+    assert told(world.follow(other["authLink"], user="eve@example.com"))["error"] == "refused"
+    assert world.get(id)["state"] == "needs_auth"
+
+    link = world.http.post(f"/v3/connections/{id}/authorize").json()
+    assert world.follow(link["authLink"]).status_code == 200
+    world.work()
+    assert world.get(id)["state"] == "ready"
+    assert world.connection(id).cursor == {"runs": 3}
+
+
+def test_a_lost_answer_to_a_refresh_ends_as_needs_auth(world: World) -> None:
+    id = world.connected()
+    world.cabinet.authorization.expire()
+    world.proxy.on("POST /token", cut=0, times=1)
+    world.due(id)
+    world.work()
+    world.due(id)
+    world.work()
+    assert world.get(id)["state"] == "needs_auth"
+    assert len(world.titles()) == 3
+
+
+# --- pushes --------------------------------------------------------------------------------------
+
+
+def test_a_push_brings_what_is_new(world: World) -> None:
+    id = world.connected()
+    [hook] = world.cabinet.hooks
+    assert world.get(id)["pushes"] == "on"
+    url = urlsplit(world.cabinet.hooks[hook]["url"])
+    assert url.netloc == "recollect.example"
+    world.work()
+    body = b'{"news": 1}'
+    world.cabinet.shelf.put("9", "Pushed.")
+    path = f"{url.path}?{url.query}"
+
+    forged = world.http.post(path, content=body, headers={"x-cabinet-signature": "0" * 64})
+    assert (forged.status_code, forged.content) == (401, b"")
+    with world.app.db.begin() as tx:
+        assert connections.next_due_in(tx) is None or not due(world, id)
+    headers = world.cabinet.signed(hook, body) | {"authorization": ""}
+    assert world.http.post(path, content=body, headers=headers).status_code == 202
+    assert due(world, id)
+    world.work()
+    assert len(world.titles()) == 4
+    assert world.get(id)["lastSyncRun"]["status"] == "completed"
+
+    assert world.http.post(path, content=body, headers=headers).status_code == 202
+    assert not due(world, id), "the same push again is none"
+
+
+def due(world: World, id: str) -> bool:
+    with world.app.db.begin() as tx:
+        row = tx.execute(
+            "select due_at <= now() as due from connections where id = %s", (id,)
+        ).fetchone()
+    assert row is not None
+    return row["due"]
+
+
+@pytest.mark.parametrize("name", ["nobody", "cabinet"])
+def test_pushes_to_nothing(world: World, name: str) -> None:
+    answer = world.http.post(f"/v3/hooks/{name}?registration=unknown", content=b"{}")
+    assert answer.status_code == (202 if name == "cabinet" else 404)
+    large = world.http.post(f"/v3/hooks/{name}", content=b"x" * (1024 * 1024 + 1))
+    assert large.status_code == 400
+
+
+def test_the_handshake_may_come_before_the_answer(world: World) -> None:
+    heard: list[int] = []
+
+    def handshake() -> None:
+        assert world.cabinet.on_subscribe.wait(30)
+        [hook] = world.cabinet.hooks.values()
+        url = urlsplit(hook["url"])
+        path = f"{url.path}?{url.query}&challenge=hello"
+        heard.append(world.http.post(path, content=b"").status_code)
+
+    caller = threading.Thread(target=handshake)
+    caller.start()
+    world.connected()
+    caller.join(30)
+    assert heard == [200]
+
+
+def test_a_registration_is_made_anew_before_it_ends(world: World) -> None:
+    id = world.connected()
+    [first] = world.cabinet.hooks
+    with world.app.db.begin() as tx:
+        tx.execute("update registrations set renew_at = now() where connection_id = %s", (id,))
+    world.work()
+    [second] = world.cabinet.hooks
+    assert second != first, "the old one was taken back once the new one lived"
+    with world.app.db.begin() as tx:
+        rows = tx.execute(
+            "select renew_at > now() as later from registrations where connection_id = %s", (id,)
+        ).fetchall()
+    assert [row["later"] for row in rows] == [True]
+
+
+def test_refused_registrations_are_polled_instead(world: World) -> None:
+    world.cabinet.refuse_hooks = True
+    id = world.connected()
+    shown = world.get(id)
+    assert shown["pushes"].startswith("off (")
+    assert "hooks are not allowed here" in shown["pushes"]
+    connection = world.connection(id)
+    assert connection.due_at is not None
+    assert connection.last_synced_at is not None
+    assert connection.due_at - connection.last_synced_at <= world.app.config.poll_interval
+
+
+def test_one_account_in_two_organisations(world: World, stranger_key: tuple[Org, str]) -> None:
+    mine = world.connected()
+    theirs = World(world.app, second_client(world, stranger_key[1]), world.cabinet, world.proxy)
+    yours = theirs.connected()
+    assert theirs.titles() == ["Thing 0", "Thing 1", "Thing 2"]
+    assert len(world.cabinet.hooks) == 2
+    assert world.http.delete(f"/v3/connections/{mine}").status_code == 200
+    tender.drain(world.app)
+    assert len(world.cabinet.hooks) == 1
+    assert world.proxy.asked("POST /revoke") == 0, "the other needs the authorization"
+    world.cabinet.shelf.put("9", "New.")
+    theirs.due(yours)
+    theirs.work()
+    assert len(theirs.titles()) == 4
+    theirs.http.delete(f"/v3/connections/{yours}")
+    tender.drain(world.app)
+    assert world.proxy.asked("POST /revoke") > 0
+
+
+@pytest.fixture
+def stranger_key(app: App) -> Generator[tuple[Org, str]]:
+    with app.db.begin() as tx:
+        org = orgs.create(tx, f"other-{orgs.random_id()}", Plan.ENTERPRISE)
+        secret = orgs.create_key(tx, org.id)[1]
+    yield org, secret
+    with app.db.begin() as tx:
+        tx.execute("delete from orgs where id = %s", (org.id,))
+
+
+def second_client(world: World, key: str) -> httpx.Client:
+    headers = {"authorization": f"Bearer {key}"}
+    return cast("httpx.Client", TestClient(create_app(world.app), headers=headers))
+
+
+# --- the end -------------------------------------------------------------------------------------
+
+
+def test_disconnect_takes_back_what_was_given(world: World) -> None:
+    id = world.connected()
+    called = len(world.cabinet.calls)
+    assert world.http.delete(f"/v3/connections/{id}").json()["provider"] == "cabinet"
+    with world.app.db.begin() as tx:
+        assert (
+            tx.execute("select 1 from registrations where connection_id = %s", (id,)).rowcount == 0
+        )
+    tender.drain(world.app)
+    assert world.cabinet.hooks == {}
+    assert world.proxy.asked("POST /revoke") > 0
+    assert all(call.startswith("DELETE /hooks") for call in world.cabinet.calls[called:])
+    with world.app.db.begin() as tx:
+        assert tx.execute("select 1 from farewells").rowcount == 0
+
+
+def test_two_connections_of_one_account_end_together(world: World) -> None:
+    world.connected("a")
+    world.connected("a")
+    assert len(world.cabinet.hooks) == 2
+    gone = world.http.request("DELETE", "/v3/connections/cabinet", json={"containerTags": ["a"]})
+    assert gone.status_code == 200
+    tender.drain(world.app)
+    assert world.cabinet.hooks == {}
+    assert world.proxy.asked("POST /revoke") == 2, "access and refresh token of one of them"
+
+
+def test_disconnect_while_the_provider_is_down(world: World) -> None:
+    id = world.connected()
+    world.proxy.on("POST /revoke", status=503, times=50)
+    assert world.http.delete(f"/v3/connections/{id}").status_code == 200
+    tender.drain(world.app)
+    world.proxy.behave()
+    with world.app.db.begin() as tx:
+        assert tx.execute("update farewells set due_at = now()").rowcount == 1
+    tender.drain(world.app)
+    with world.app.db.begin() as tx:
+        assert tx.execute("select 1 from farewells").rowcount == 0
+
+
+def test_tokens_are_nowhere_in_the_open(world: World, capfd: pytest.CaptureFixture[str]) -> None:
+    id = world.connected()
+    world.cabinet.authorization.expire()
+    world.due(id)
+    world.work()
+    grants = world.cabinet.authorization.grants
+    secrets = [token for grant in grants for token in (*grant.access, *grant.refresh)]
+    assert secrets
+    secrets += [hook["secret"] for hook in world.cabinet.hooks.values()]
+    shown = json.dumps([world.get(id), world.http.get(f"/v3/connections/{id}/sync-runs").json()])
+    with world.app.db.begin() as tx:
+        for table in ("connections", "registrations", "sync_runs", "authorizations", "farewells"):
+            rows = tx.execute(f"select * from {table}").fetchall()
+            shown += str(rows)
+    out, err = capfd.readouterr()
+    for secret in secrets:
+        assert secret not in shown
+        assert secret not in out + err
+
+
+def test_a_change_of_the_key_seals_anew_and_a_lost_one_asks_again(world: World) -> None:
+    id = world.connected()
+    old = secret_keys(world.app.config)
+    path = world.app.config.data_dir / "secret-key"
+    kept = path.read_bytes()
+    newer = replace(world.app, config=world.app.config.model_copy(update={"secret_key": NEW}))
+    try:
+        assert sync.reseal(newer) >= 2
+        assert sync.reseal(newer) == 0
+        path.unlink()
+        world.due(id)
+        tender.drain(newer)
+        assert world.get(id)["state"] == "ready"
+        with newer.db.begin() as tx:
+            mark = seal.mark(secret_keys(newer.config))
+            assert connections.sealed_by_others(tx, mark) == 0
+    finally:
+        path.write_bytes(kept)
+    assert secret_keys(world.app.config) == old
+    world.due(id)
+    tender.drain(world.app)
+    shown = world.get(id)
+    assert shown["state"] == "needs_auth"
+    assert "secret key" in shown["error"]
+    assert len(world.titles()) == 3

@@ -1,0 +1,549 @@
+"""One sync after another: what a provider holds, and what became documents."""
+
+import threading
+from collections.abc import Callable, Generator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from recollect import connections, connectors, documents, items, settings, tender
+from recollect.app import App, secret_keys
+from recollect.connections import ConnectionChange, NewConnection
+from recollect.documents import DocumentQuery
+from recollect.errors import LeaseLost, Reauthorize, Transient
+from recollect.model import (
+    Connection,
+    ConnectionId,
+    ConnectionState,
+    Document,
+    DocumentId,
+    SyncClaim,
+    Tenant,
+    Trigger,
+    random_id,
+)
+from recollect.sources import open_secrets, seal_secrets
+from recollect.worker import drain
+from tests.fakes.shelf import SHELVES, MissingConnector, Shelf, ShelfConnector
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def known_connectors() -> Generator[None]:
+    found = connectors.all()
+    assert isinstance(found, dict)
+    found["shelf"], found["lost-shelf"] = ShelfConnector(), MissingConnector()
+    yield
+    del found["shelf"], found["lost-shelf"]
+
+
+@pytest.fixture
+def shelf() -> Generator[Shelf]:
+    name = random_id()
+    SHELVES[name] = Shelf()
+    yield SHELVES[name]
+    del SHELVES[name]
+
+
+@pytest.fixture
+def connect(app: App, tenant: Tenant, shelf: Shelf) -> Callable[..., Connection]:
+    def make(provider: str = "shelf", *, limit: int = 100, **metadata: Any) -> Connection:
+        [name] = [name for name, known in SHELVES.items() if known is shelf]
+        new = NewConnection(
+            provider, ["notes"], limit, {"shelf": name, **metadata}, None, pending=False
+        )
+        with app.db.begin() as tx:
+            return connections.create(tx, tenant.id, new, ConnectionId(random_id()))
+
+    return make
+
+
+def sync(app: App, connection: Connection) -> Connection:
+    """Have it due, and work until nothing is: syncs and documents."""
+    want(app, connection)
+    tender.drain(app)
+    drain(app)
+    return again(app, connection)
+
+
+def want(app: App, connection: Connection) -> None:
+    with app.db.begin() as tx:
+        tx.execute(
+            "update connections set due_at = now(), parked_until = null"
+            " where id = %s and state in ('ready', 'syncing')",
+            (connection.id,),
+        )
+
+
+def again(app: App, connection: Connection) -> Connection:
+    with app.db.begin() as tx:
+        return connections.get(tx, Tenant(connection.org_id), connection.id)
+
+
+def found(app: App, connection: Connection) -> dict[str, Document]:
+    """Documents of the connection by title."""
+    query = DocumentQuery(connections=[connection.id], limit=1000, with_text=True)
+    with app.db.begin() as tx:
+        page = documents.find(tx, Tenant(connection.org_id), query)
+    return {document.title or "": document for document in page.items}
+
+
+def verdicts(app: App, connection: Connection) -> dict[str, int]:
+    with app.db.begin() as tx:
+        return dict(items.verdicts(tx, connection.id))
+
+
+def take(app: App) -> SyncClaim:
+    with app.db.begin() as tx:
+        [claim] = connections.claim(tx, lease=app.lease, limit=1)
+    return claim
+
+
+def set_filter(app: App, tenant: Tenant, **change: Any) -> None:
+    with app.db.begin() as tx:
+        settings.patch(tx, tenant.id, change, keys=secret_keys(app.config))
+
+
+def counts(connection: Connection) -> tuple[int, int, int, int]:
+    run = connection.last_run
+    assert run is not None
+    return run.added, run.changed, run.unchanged, run.removed
+
+
+# --- documents follow the source -----------------------------------------------------------------
+
+
+def test_first_sync_makes_documents_that_are_searchable(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    for n in range(7):
+        shelf.put(f"{n}", f"The text of number {n}.", metadata={"shelf": "top"})
+
+    synced = sync(app, connect())
+
+    known = found(app, synced)
+    assert len(known) == 7
+    one = known["Thing 3"]
+    assert (one.text, one.status, one.url) == (
+        "The text of number 3.",
+        "done",
+        "https://shelf.example/3",
+    )
+    assert (one.metadata, one.source) == ({"shelf": "top"}, "shelf")
+    assert synced.state is ConnectionState.READY
+    assert counts(synced) == (7, 0, 0, 0)
+    assert synced.due_at is not None
+    assert synced.due_at > datetime.now(UTC) + HOUR
+
+
+def test_later_syncs_cost_what_changed(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    for n in range(5):
+        shelf.put(f"{n}", f"Number {n}.")
+    connection = sync(app, connect())
+    before = found(app, connection)
+    shelf.fetched.clear()
+
+    shelf.put("1", "Number 1, edited.")
+    shelf.rename("2", "Another name")
+    shelf.take("3")
+    shelf.put("9", "Number 9.")
+    connection = sync(app, connection)
+
+    after = found(app, connection)
+    assert sorted(shelf.fetched) == ["1", "9"]
+    assert after["Thing 1"].text == "Number 1, edited."
+    assert after["Thing 1"].id == before["Thing 1"].id
+    assert after["Another name"].id == before["Thing 2"].id
+    assert after["Another name"].revision == before["Thing 2"].revision
+    assert "Thing 3" not in after
+    assert counts(connection) == (1, 2, 0, 1)
+
+
+def test_a_forgotten_cursor_lists_again_without_doubling_or_fetching(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    for n in range(5):
+        shelf.put(f"{n}", f"Number {n}.")
+    connection = sync(app, connect())
+    shelf.take("0")
+    shelf.fetched.clear()
+    shelf.expired = True
+
+    connection = sync(app, connection)
+
+    assert sorted(found(app, connection)) == ["Thing 1", "Thing 2", "Thing 3", "Thing 4"]
+    assert shelf.fetched == []
+    assert connection.last_run is not None
+    assert any("listed again" in note for note in connection.last_run.notes)
+
+
+def test_a_sync_that_died_goes_on_where_it_was(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    for n in range(9):
+        shelf.put(f"{n}", f"Number {n}.")
+    connection = connect()
+
+    class Killed(BaseException):
+        pass
+
+    def die(number: int) -> None:
+        if number == 6:
+            raise Killed
+
+    shelf.before_checkpoint = die
+    claim = take(app)
+    with pytest.raises(Killed):
+        tender.attempt(app, claim, threading.Event())
+    assert again(app, connection).cursor == {"at": "2", "start": 9}
+    shelf.before_checkpoint = lambda _number: None
+
+    connection = sync(app, connection)
+
+    assert len(found(app, connection)) == 9
+    assert connection.last_run is not None
+    assert connection.last_run.added == 9
+    assert connection.last_run.id == claim.run_id
+
+
+def test_a_worker_that_lost_its_lease_writes_nothing(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    for n in range(9):
+        shelf.put(f"{n}", f"Number {n}.")
+    connection = connect()
+    old = take(app)
+
+    def overtaken(number: int) -> None:
+        if number == 6:
+            shelf.before_checkpoint = lambda _number: None
+            want(app, connection)
+            tender.drain(app)
+
+    shelf.before_checkpoint = overtaken
+    outcome = tender.attempt(app, old, threading.Event())
+
+    assert isinstance(outcome, LeaseLost)
+    tender.settle(app, old, outcome)
+    connection = again(app, connection)
+    assert connection.state is ConnectionState.READY
+    assert connection.cursor == {"seen": 9}
+    assert verdicts(app, connection) == {"document": 9}
+
+
+# --- what is no document -------------------------------------------------------------------------
+
+
+def test_the_limit_is_exact_and_the_newest_stay(
+    app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    for n in range(6):
+        shelf.put(f"{n}", f"Number {n}.")
+    connection = sync(app, connect(limit=4))
+    assert sorted(found(app, connection)) == ["Thing 2", "Thing 3", "Thing 4", "Thing 5"]
+    assert verdicts(app, connection) == {"document": 4, "over_limit": 2}
+
+    with app.db.begin() as tx:
+        connections.update(tx, tenant, connection.id, ConnectionChange(limit=5))
+    connection = sync(app, connection)
+    assert sorted(found(app, connection))[0] == "Thing 1"
+
+    shelf.put("9", "The newest.")
+    connection = sync(app, connection)
+    assert sorted(found(app, connection)) == [f"Thing {n}" for n in (2, 3, 4, 5, 9)]
+
+    with app.db.begin() as tx:
+        documents.delete(tx, tenant, [found_one(app, connection, "Thing 4")])
+    connection = sync(app, connection)
+    assert sorted(found(app, connection)) == [f"Thing {n}" for n in (1, 2, 3, 5, 9)]
+
+
+def found_one(app: App, connection: Connection, title: str) -> DocumentId:
+    return found(app, connection)[title].id
+
+
+def test_what_a_user_deleted_stays_away(
+    app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    shelf.put("a", "First.")
+    shelf.put("b", "Second.")
+    connection = sync(app, connect(mode="listing"))
+    with app.db.begin() as tx:
+        documents.delete(tx, tenant, [found_one(app, connection, "Thing a")])
+
+    shelf.put("a", "First, edited.")
+    connection = sync(app, connection)
+
+    assert sorted(found(app, connection)) == ["Thing b"]
+    assert verdicts(app, connection) == {"deleted": 1, "document": 1}
+
+
+def test_the_filter_keeps_out_with_the_pattern_and_lets_in_when_it_opens(
+    app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    shelf.put("a", "Public.", title="Report")
+    shelf.put("b", "Private.", title="Draft of a report")
+    set_filter(app, tenant, excludeItems={"urlPatterns": [], "titlePatterns": ["draft*"]})
+    connection = sync(app, connect())
+    assert sorted(found(app, connection)) == ["Report"]
+    with app.db.begin() as tx:
+        assert items.get(tx, connection.id, "b").detail == "excludeItems: draft*"
+
+    set_filter(app, tenant, excludeItems=None)
+    connection = sync(app, connection)
+
+    assert sorted(found(app, connection)) == ["Draft of a report", "Report"]
+
+
+def test_a_listing_that_lost_most_is_confirmed_by_a_second(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    for n in range(50):
+        shelf.put(f"{n:02}", f"Number {n}.")
+    connection = sync(app, connect(mode="listing"))
+    for n in range(30):
+        shelf.take(f"{n:02}")
+
+    connection = sync(app, connection)
+    assert len(found(app, connection)) == 50
+    assert connection.last_run is not None
+    assert connection.last_run.status == "partial"
+    assert "30 of 50" in connection.last_run.notes[0]
+    assert connection.due_at is not None
+    assert connection.due_at < datetime.now(UTC) + HOUR
+
+    connection = sync(app, connection)
+    assert len(found(app, connection)) == 20
+
+
+def test_a_held_deletion_is_forgotten_when_things_are_back(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    shelf.put("a", "First.")
+    connection = sync(app, connect(mode="listing"))
+    shelf.take("a")
+    connection = sync(app, connection)
+    assert len(found(app, connection)) == 1
+    shelf.put("a", "First.")
+    connection = sync(app, connection)
+    shelf.take("a")
+
+    connection = sync(app, connection)
+
+    assert len(found(app, connection)) == 1, "the first of two empty listings"
+
+
+def test_a_broken_branch_keeps_its_documents(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    for n in range(3):
+        shelf.put(f"a{n}", f"A {n}.", branch="a")
+        shelf.put(f"b{n}", f"B {n}.", branch="b")
+    connection = sync(app, connect(mode="listing"))
+    shelf.take("b1")
+    shelf.broken.add("a")
+
+    connection = sync(app, connection)
+
+    assert sorted(found(app, connection)) == [f"Thing {n}" for n in ("a0", "a1", "a2", "b0", "b2")]
+    assert connection.last_run is not None
+    assert connection.last_run.status == "partial"
+
+
+def test_what_is_missing_goes_with_the_second_sync(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    shelf.put("a", "First.")
+    shelf.put("b", "Second.")
+    connection = sync(app, connect("lost-shelf"))
+    shelf.take("a")
+    connection = sync(app, connection)
+    assert len(found(app, connection)) == 2
+    connection = sync(app, connection)
+    assert sorted(found(app, connection)) == ["Thing b"]
+
+
+# --- trouble -------------------------------------------------------------------------------------
+
+
+def test_lost_authorization_deletes_nothing_and_waits(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    shelf.put("a", "First.")
+    connection = sync(app, connect(mode="listing"))
+    shelf.fail("changes", Reauthorize("the token was revoked"))
+
+    connection = sync(app, connection)
+
+    assert connection.state is ConnectionState.NEEDS_AUTH
+    assert connection.due_at is None
+    assert connection.failure is not None
+    assert connection.failure.code == "auth_expired"
+    assert len(found(app, connection)) == 1
+    with app.db.begin() as tx:
+        connections.authorize(
+            tx,
+            connection,
+            tokens="sealed",
+            expires_at=None,
+            account="somebody",
+            email=None,
+            due=True,
+        )
+    assert sync(app, connection).state is ConnectionState.READY
+
+
+def test_a_limit_parks_the_connection_with_its_documents(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    for n in range(3):
+        shelf.put(f"{n}", f"Number {n}.")
+    shelf.fail("fetch", Transient("slow down", code="rate_limited", after=HOUR / 2))
+
+    connection = sync(app, connect())
+
+    waiting = [d for d in found(app, connection).values() if d.status == "queued"]
+    assert len(waiting) == 3
+    assert {d.failure.code for d in waiting if d.failure} == {"rate_limited"}
+    assert all(d.due_at and d.due_at > datetime.now(UTC) + HOUR / 4 for d in waiting)
+    assert connection.parked_until is not None
+    assert [d.attempts for d in waiting].count(0) == 3
+
+
+def test_a_document_that_vanished_before_it_was_read_is_gone(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    shelf.put("a", "First.")
+    shelf.put("b", "Second.")
+    connection = connect()
+    want(app, connection)
+    tender.drain(app)
+    shelf.take("a")
+    drain(app)
+    with app.db.begin() as tx:
+        tx.execute("update documents set due_at = now() where due_at is not null")
+    drain(app)
+    assert sorted(found(app, connection)) == ["Thing b"]
+    assert verdicts(app, connection) == {"document": 1}
+
+
+def test_a_failed_sync_tries_again_after_a_while(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    shelf.put("a", "First.")
+    shelf.fail("changes", RuntimeError("a bug"))
+    connection = sync(app, connect())
+    assert connection.failure is not None
+    assert connection.failure.code == "internal"
+    assert connection.last_run is not None
+    assert connection.last_run.status == "failed"
+    assert connection.due_at is not None
+    assert connection.due_at < datetime.now(UTC) + HOUR / 6
+    assert len(found(app, sync(app, connection))) == 1
+
+
+# --- wishes and the end --------------------------------------------------------------------------
+
+
+def test_any_number_of_wishes_during_a_sync_makes_one_more(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    for n in range(3):
+        shelf.put(f"{n}", f"Number {n}.")
+    connection = connect()
+
+    def wish(_number: int) -> None:
+        with app.db.begin() as tx:
+            for _ in range(5):
+                connections.want(tx, [connection.id], Trigger.EVENT)
+
+    shelf.before_checkpoint = wish
+    want(app, connection)
+    assert tender.drain(app) == 2
+    assert shelf.listed == 2
+
+
+@pytest.mark.parametrize("with_documents", [True, False])
+def test_deleting_a_connection_in_the_middle_of_a_sync(
+    app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection], with_documents: bool
+) -> None:
+    for n in range(6):
+        shelf.put(f"{n}", f"Number {n}.")
+    connection = connect()
+    claim = take(app)
+
+    def delete(number: int) -> None:
+        if number == 6:
+            drain(app)
+            with app.db.begin() as tx:
+                connections.delete(tx, tenant, [connection], with_documents=with_documents)
+
+    shelf.before_checkpoint = delete
+    outcome = tender.attempt(app, claim, threading.Event())
+    tender.settle(app, claim, outcome)
+
+    assert isinstance(outcome, LeaseLost)
+    with app.db.begin() as tx:
+        left = documents.find(tx, tenant, DocumentQuery(with_text=True))
+        rows = tx.execute("select 1 from items where connection_id = %s", (connection.id,))
+        assert rows.fetchall() == []
+    assert left.total == (0 if with_documents else 3)
+    assert all(d.connection_id is None and d.status == "done" for d in left.items)
+
+
+def test_kept_documents_can_be_processed_again(
+    app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    shelf.put("a", "The text.")
+    connection = sync(app, connect())
+    id = found_one(app, connection, "Thing a")
+    with app.db.begin() as tx:
+        connections.delete(tx, tenant, [connection], with_documents=False)
+        documents.reprocess(tx, tenant, ids=[id])
+    drain(app)
+    with app.db.begin() as tx:
+        document = documents.get(tx, tenant, id, with_text=True)
+    assert (document.status, document.text, document.title) == ("done", "The text.", "Thing a")
+
+
+def test_a_paused_connection_syncs_only_when_told_to(
+    app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    shelf.put("a", "First.")
+    connection = connect()
+    with app.db.begin() as tx:
+        connections.update(tx, tenant, connection.id, ConnectionChange(paused=True))
+    want(app, connection)
+    assert tender.drain(app) == 0
+    with app.db.begin() as tx:
+        assert connections.want(tx, [connection.id], Trigger.EVENT) == 0
+        assert connections.want(tx, [connection.id], Trigger.MANUAL) == 1
+    assert tender.drain(app) == 1
+
+
+def test_a_plan_that_is_too_low_stops_the_sync(
+    app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    shelf.put("a", "First.")
+    low = ShelfConnector()
+    low.plans = frozenset()  # pyright: ignore[reportAttributeAccessIssue]
+    registered = connectors.all()
+    assert isinstance(registered, dict)
+    registered["shelf"] = low
+    connection = sync(app, connect())
+    assert connection.failure is not None
+    assert connection.failure.code == "plan_required"
+    assert shelf.listed == 0
+
+
+def test_secrets_open_on_their_own_row_only(app: App) -> None:
+    sealed = seal_secrets(app, ConnectionId("a" * 22), {"password": "hunter2"})
+    assert sealed is not None
+    assert "hunter2" not in sealed
+    assert open_secrets(app, ConnectionId("a" * 22), sealed) == {"password": "hunter2"}
+    with pytest.raises(Exception, match="cannot be opened"):
+        open_secrets(app, ConnectionId("b" * 22), sealed)
