@@ -6,12 +6,14 @@ from starlette.exceptions import HTTPException
 
 from recollect import __version__
 from recollect.api import (
+    connections,
     conversations,
     documents,
     errors,
     events,
     files,
     health,
+    hooks,
     keys,
     search,
     settings,
@@ -45,7 +47,20 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
     api.state.app = app
     api.state.events = events.Events(app.db.url)
     # Events first: their path looks like that of a document.
-    for module in (events, documents, files, conversations, search, tags, settings, keys, health):
+    # Hooks before connections: the callback's path looks like that of a connection.
+    for module in (
+        events,
+        documents,
+        files,
+        conversations,
+        search,
+        tags,
+        settings,
+        hooks,
+        connections,
+        keys,
+        health,
+    ):
         api.include_router(module.router)
     api.add_exception_handler(RequestError, errors.request_error)
     api.add_exception_handler(RequestValidationError, errors.invalid)

@@ -6,6 +6,7 @@ It stands before the body is read, so that nobody without a key makes us read on
 import asyncio
 import hashlib
 import math
+import re
 import secrets
 import time
 from collections import OrderedDict
@@ -40,8 +41,11 @@ OPEN = frozenset(
     {"/", "/console", "/health", "/ready", "/docs", "/docs/oauth2-redirect", "/v3/openapi"}
 )
 """Paths without a key; every other path, known or not, asks for one."""
-OPEN_BELOW = ("/v3/files/", "/console/")
-"""Beginnings of such paths: signed addresses, and the console, which has sessions of its own."""
+OPEN_BELOW = ("/v3/files/", "/console/", "/v3/hooks/", "/v3/connections/auth/callback/")
+"""Beginnings of such paths: signed addresses, the console, which has sessions of its own, pushes,
+which prove themselves, and users who come back from authorizing with a state."""
+CALLBACK = re.compile(r"/v3/connections/[a-z0-9-]+/callback")
+"""Another spelling of the callback's path."""
 ALIASES = {"/v3/memories": "/v3/documents"}
 """Older names of paths, which older clients use."""
 LONGEST_RETRY = 60
@@ -151,7 +155,7 @@ class Edge:
 
     async def _answer(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            if path not in OPEN and not path.startswith(OPEN_BELOW):
+            if not is_open(path, scope["method"]):
                 key, usage = await run_in_threadpool(
                     self._authenticate, Headers(scope=scope), _address(scope)
                 )
@@ -190,6 +194,15 @@ class Edge:
             # Only keys that are limited to tags may have a limit of their own.
             limited = self._limit is not None or key.tags is not None
             return key, orgs.charge(tx, key.id, self._limit) if limited else None
+
+
+def is_open(path: str, method: str) -> bool:
+    """Whether a request needs no key."""
+    return (
+        path in OPEN
+        or path.startswith(OPEN_BELOW)
+        or (method == "GET" and CALLBACK.fullmatch(path) is not None)
+    )
 
 
 def _path(raw: bytes, prefix: str) -> str:

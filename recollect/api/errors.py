@@ -20,6 +20,8 @@ def request_error(_: Request, error: Exception) -> Response:
     headers: dict[str, str] = {}
     if isinstance(error, RateLimitError):
         headers["retry-after"] = str(max(1, round(error.retry_after.total_seconds())))
+    if error.status == 501:
+        headers["x-should-retry"] = "false"
     if error.status == 401:
         headers["www-authenticate"] = "Bearer"
     return answer(error.status, error.message, error.details, error.issues, headers)

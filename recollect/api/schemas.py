@@ -216,6 +216,11 @@ Timestamp = Annotated[
 _ABSENT: Any = Field(default=None, exclude_if=lambda value: value is None)
 
 
+def absent() -> Any:
+    """A field that is left out when it is None."""
+    return _ABSENT
+
+
 PLACE: Any = Field(
     description="Where it stands in the original, what applies: page, sheet, row, time (seconds),"
     " message, heading (the path of headings); …End where it goes on to another.",
@@ -231,7 +236,7 @@ class Wire(BaseModel):
     )
 
 
-def _example(**body: Any) -> ConfigDict:
+def example(**body: Any) -> ConfigDict:
     """Shown in the OpenAPI document."""
     return ConfigDict(json_schema_extra={"examples": [body]})
 
@@ -261,7 +266,7 @@ class UploadLabels(Labels):
 
 
 class AddDocument(Labels):
-    model_config = _example(
+    model_config = example(
         content="We meet on Mondays at nine.", containerTag="team:a", customId="notes/1"
     )
 
@@ -272,13 +277,13 @@ class AddDocument(Labels):
 
 
 class UpdateDocument(Labels):
-    model_config = _example(metadata={"reviewed": True})
+    model_config = example(metadata={"reviewed": True})
 
     content: ContentText | None = None
 
 
 class BatchAdd(Labels):
-    model_config = _example(documents=[{"content": "One."}, "Two."], containerTag="team:a")
+    model_config = example(documents=[{"content": "One."}, "Two."], containerTag="team:a")
 
     documents: list[Any] = Field(
         min_length=1,
@@ -288,7 +293,7 @@ class BatchAdd(Labels):
 
 
 class ListDocuments(Wire):
-    model_config = _example(containerTags=["team:a"], limit=20, page=1)
+    model_config = example(containerTags=["team:a"], limit=20, page=1)
 
     container_tag: str | None = None
     container_tags: TagsIn | None = None
@@ -303,7 +308,7 @@ class ListDocuments(Wire):
 
 
 class BulkDelete(Wire):
-    model_config = _example(ids=["notes/1", "notes/2"])
+    model_config = example(ids=["notes/1", "notes/2"])
 
     ids: list[Id] | None = Field(None, max_length=100)
     container_tags: TagsIn | None = None
@@ -311,14 +316,14 @@ class BulkDelete(Wire):
 
 
 class RetryDocuments(Wire):
-    model_config = _example(failed=True)
+    model_config = example(failed=True)
 
     ids: list[Id] | None = Field(None, max_length=1000)
     failed: bool = False
 
 
 class SearchRequest(Wire):
-    model_config = _example(q="When do we meet?", containerTags=["team:a"], limit=5)
+    model_config = example(q="When do we meet?", containerTags=["team:a"], limit=5)
 
     q: Annotated[Text, Field(max_length=10_000), AfterValidator(_not_blank)]
     limit: int = Field(default=10, ge=1, le=100)
@@ -382,7 +387,7 @@ class Bucket(Wire):
 class SettingsPatch(Wire):
     """Any of them; null clears."""
 
-    model_config = _example(
+    model_config = example(
         shouldLLMFilter=False, excludeItems={"urlPatterns": ["*/drafts/*"], "titlePatterns": []}
     )
 
@@ -415,7 +420,7 @@ class SettingsPatch(Wire):
 class TagPatch(Wire):
     """Any of them; null clears."""
 
-    model_config = _example(name="Team A", entityContext="Minutes of the weekly meeting.")
+    model_config = example(name="Team A", entityContext="Minutes of the weekly meeting.")
 
     name: Annotated[Text, Field(max_length=200, description="Shown to people.")] | None = None
     entity_context: EntityContext | None = None
@@ -430,7 +435,7 @@ class TagPatch(Wire):
 
 
 class MergeTags(Wire):
-    model_config = _example(containerTags=["team:old"], targetContainerTag="team:a")
+    model_config = example(containerTags=["team:old"], targetContainerTag="team:a")
 
     container_tags: Annotated[list[str], Field(min_length=1, max_length=100)] = Field(
         description="What goes; the target may be among them."
@@ -439,13 +444,13 @@ class MergeTags(Wire):
 
 
 class Reset(Wire):
-    model_config = _example(confirmation="default")
+    model_config = example(confirmation="default")
 
     confirmation: str = Field(description="The `orgSlug`, so that nobody does it by mistake.")
 
 
 class NewScopedKey(Wire):
-    model_config = _example(containerTag="team:a", expiresInDays=30)
+    model_config = example(containerTag="team:a", expiresInDays=30)
 
     container_tag: str = Field(examples=["user_123"])
     name: Annotated[Text, Field(max_length=100)] | None = None
@@ -469,7 +474,7 @@ class Message(Wire):
 
 
 class Conversation(Wire):
-    model_config = _example(
+    model_config = example(
         conversationId="chat/1", messages=[{"role": "user", "content": "What is a heron?"}]
     )
 
@@ -556,7 +561,7 @@ class ListedDocument(Wire):
             "container_tags": document.container_tags,
             "container_tag": document.container_tags[0],
             "metadata": document.metadata,
-            "connection_id": None,
+            "connection_id": document.connection_id,
             "filepath": document.filepath,
             "created_at": document.created_at,
             "updated_at": document.updated_at,

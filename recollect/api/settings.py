@@ -4,10 +4,10 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from recollect import documents, settings, tags
+from recollect import connections, documents, settings, tags
 from recollect.api.deps import Admin, CurrentApp, CurrentKey, Whole
 from recollect.api.schemas import Reset, ResetDone, SettingsChanged, SettingsPatch
-from recollect.app import secret_key
+from recollect.app import secret_keys
 from recollect.errors import BadRequestError
 
 router = APIRouter(tags=["settings"])
@@ -33,17 +33,18 @@ def patch(
         if not (name in settings.SECRETS and value == _MASK)
     }
     with app.db.begin() as tx:
-        now = settings.patch(tx, tenant.id, change, key=secret_key(app.config))
+        now = settings.patch(tx, tenant.id, change, keys=secret_keys(app.config))
     return SettingsChanged(org_id=key.org.id, org_slug=key.org.name, updated=_masked(now))
 
 
 @router.post("/v3/settings/reset", summary="Delete everything", operation_id="resetOrganization")
 def reset(body: Reset, tenant: Admin, key: CurrentKey, app: CurrentApp) -> ResetDone:
-    """All documents, container tags and settings of the organisation; its keys stay. Permanent."""
+    """All documents, connections, container tags and settings; the keys stay. Permanent."""
     if body.confirmation != key.org.name:
         raise BadRequestError(f"confirmation: must be the orgSlug, {key.org.name!r}")
     with app.db.begin() as tx:
         gone = documents.delete_all(tx, tenant)
+        connections.delete_all(tx, tenant)
         tags.forget_all(tx, tenant.id)
         settings.reset(tx, tenant.id)
     return ResetDone(success=True, deleted_count=len(gone))

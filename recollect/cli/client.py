@@ -128,6 +128,12 @@ class Service:
     def send(self, method: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         return self._answered(lambda: self._endpoint.request(method, path, json=body))
 
+    def array(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> list[dict[str, Any]]:
+        """Of calls that answer with an array."""
+        return self._answered(lambda: self._endpoint.request(method, path, json=body), list)
+
     def document(self, id: str) -> dict[str, Any]:
         """One document by id or customId, all that the service shows of it."""
         return self.get(f"/v3/documents/{quote(id, safe='')}")
@@ -160,11 +166,11 @@ class Service:
 
         return self._answered(ask)
 
-    def _answered(self, ask: Callable[[], Answer]) -> dict[str, Any]:
+    def _answered(self, ask: Callable[[], Answer], kind: type = dict) -> Any:
         pauses = iter(self._pauses)
         while True:
             try:
-                return self._read(ask())
+                return self._read(ask(), kind)
             except Transient as error:
                 pause = next(pauses, None)
                 if pause is None or self._stop.is_set():
@@ -172,23 +178,23 @@ class Service:
                 after = error.after.total_seconds() if error.after else 0.0
                 self._stop.wait(min(max(pause, after), LONGEST_PAUSE))
 
-    def _read(self, answer: Answer) -> dict[str, Any]:
+    def _read(self, answer: Answer, kind: type) -> Any:
         if answer.status == 204:
             return {}
         try:
             body = json.loads(answer.data)
         except ValueError:
             body = None
-        if not isinstance(body, dict):
+        good = 200 <= answer.status < 300
+        if not isinstance(body, kind if good else dict):
             if answer.status >= 500:
                 raise Transient(f"{self.url} answered {answer.status}")
             raise SetupError(
                 f"{self.url} answered {answer.status}, but not as Recollect does;"
                 " is that the right address?"
             )
-        body = cast(dict[str, Any], body)
-        if not 200 <= answer.status < 300:
-            raise _refusal(answer, body)
+        if not good:
+            raise _refusal(answer, cast(dict[str, Any], body))
         return body
 
     def _explained(self, error: Transient) -> RecollectError:

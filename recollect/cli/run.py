@@ -29,6 +29,7 @@ from recollect.config import Config, load
 from recollect.errors import RecollectError, SetupError, Transient, Unavailable
 from recollect.fetch import Endpoint
 from recollect.orgs import Limit
+from recollect.tender import Tender
 from recollect.worker import Worker
 
 LOG = log.get("serve")
@@ -108,11 +109,19 @@ def work(workers: Workers = None, supervised: Supervised = False) -> None:
     config = load(workers=workers)
     log.configure(config.log_level, process="worker")
     with _opened(config) as app:
-        worker = Worker(app)
-        _on_signals(worker.stop)
+        worker, tender = Worker(app), Tender(app)
+
+        def stop() -> None:
+            worker.stop()
+            tender.stop()
+
+        _on_signals(stop)
         if supervised:
-            _when_orphaned(worker.stop)
+            _when_orphaned(stop)
+        tending = threading.Thread(target=tender.run, name="tender")
+        tending.start()
         worker.run()
+        tending.join()
 
 
 @dataclass

@@ -4,19 +4,20 @@ The rows are checked against the OpenAPI document, so a new route without a row 
 """
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import pytest
 
-from recollect import orgs
+from recollect import connectors, orgs, tender
 from recollect.app import App
 from recollect.db import Database
 from recollect.model import Org, Scope
 from recollect.worker import drain
 from tests.contract.calls import add, found, get, listed, refused, rows, upload
+from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
 
 SECRET = "zugzwang"
 
@@ -33,6 +34,7 @@ class Names:
     merge_id: str
     org_id: str
     org_name: str
+    connection: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,44 @@ ROWS: dict[str, Row] = {
     "deleteScopedKey": Row(
         lambda http, n: http.delete(f"/v3/auth/scoped-key/{n.key_id}"), Scope.ADMIN
     ),
+    "createConnection": Row(
+        post("/v3/connections/shelf", lambda n: {"metadata": {"shelf": "isolated"}}), Scope.WRITE
+    ),
+    "listConnections": Row(post("/v3/connections/list", lambda n: {}), Scope.READ),
+    "getConnectionByTags": Row(post("/v3/connections/shelf/connection", lambda n: {}), Scope.READ),
+    "listConnectionDocuments": Row(
+        post("/v3/connections/shelf/documents", lambda n: {}), Scope.READ
+    ),
+    "importConnection": Row(post("/v3/connections/shelf/import", lambda n: {}), Scope.WRITE),
+    "getConnection": Row(lambda http, n: http.get(f"/v3/connections/{n.connection}"), Scope.READ),
+    "updateConnection": Row(
+        lambda http, n: http.patch(f"/v3/connections/{n.connection}", json={"paused": True}),
+        Scope.WRITE,
+    ),
+    "authorizeConnection": Row(
+        lambda http, n: http.post(f"/v3/connections/{n.connection}/authorize"), Scope.WRITE
+    ),
+    "syncConnection": Row(
+        lambda http, n: http.post(f"/v3/connections/{n.connection}/sync"), Scope.WRITE
+    ),
+    "listSyncRuns": Row(
+        lambda http, n: http.get(f"/v3/connections/{n.connection}/sync-runs"), Scope.READ
+    ),
+    "listConnectionItems": Row(
+        lambda http, n: http.get(f"/v3/connections/{n.connection}/items"), Scope.READ
+    ),
+    "listConnectionResources": Row(
+        lambda http, n: http.get(f"/v3/connections/{n.connection}/resources"), Scope.READ
+    ),
+    "configureConnection": Row(
+        lambda http, n: http.post(
+            f"/v3/connections/{n.connection}/configure", json={"resources": [{"id": 1}]}
+        ),
+        Scope.WRITE,
+    ),
+    "deleteConnection": Row(
+        lambda http, n: http.delete(f"/v3/connections/{n.connection}"), Scope.WRITE
+    ),
     "health": Row(lambda http, n: http.get("/health"), None),
     "ready": Row(lambda http, n: http.get("/ready"), None),
 }
@@ -162,6 +202,7 @@ ANSWERS_VARY = (
     "addConversation",
     "createScopedKey",
     "searchDocuments",
+    "createConnection",
 )
 """New ids and keys, and the time that a search took."""
 _NAMING_TAGS: list[Callable[[httpx.Client, Names], httpx.Response]] = [
@@ -187,8 +228,20 @@ _NAMING_TAGS: list[Callable[[httpx.Client, Names], httpx.Response]] = [
 ]
 NAMING_TAGS = {f"naming {number}": call for number, call in enumerate(_NAMING_TAGS)}
 NOBODY = Names(
-    "n" * 22, "absent-1", "absent-2", "absent-3", "f" * 12, "m" * 22, "o" * 22, "absent-4"
+    "n" * 22, "absent-1", "absent-2", "absent-3", "f" * 12, "m" * 22, "o" * 22, "absent-4", "c" * 22
 )
+
+
+@pytest.fixture(autouse=True)
+def shelf() -> Generator[None]:
+    """A provider with something secret."""
+    found = connectors.all()
+    assert isinstance(found, dict)
+    found["shelf"] = ShelfConnector()
+    SHELVES["isolated"] = Shelf()
+    SHELVES["isolated"].put("1", f"The provider says {SECRET}.")
+    yield
+    del found["shelf"], SHELVES["isolated"]
 
 
 @pytest.fixture
@@ -205,8 +258,11 @@ def owned(client: httpx.Client, app: App, org: Org) -> Names:
     add(client, SECRET, containerTag="old")
     body = {"containerTags": ["old"], "targetContainerTag": "vault"}
     merge = client.post("/v3/container-tags/merge", json=body).json()["mergeId"]
+    body = {"metadata": {"shelf": "isolated", "note": SECRET}, "containerTags": ["vault"]}
+    connection = client.post("/v3/connections/shelf", json=body).json()["id"]
+    tender.drain(app)
     drain(app)
-    return Names(file, "owned", "talk", "vault", key["id"], merge, org.id, org.name)
+    return Names(file, "owned", "talk", "vault", key["id"], merge, org.id, org.name, connection)
 
 
 @pytest.fixture(params=["stranger", "scoped"])
@@ -226,7 +282,15 @@ def everything(http: httpx.Client) -> list[dict[str, Any]]:
 def without(names: Names, answer: httpx.Response) -> str:
     """The answer with what the request named itself taken out."""
     text = answer.text
-    named = (names.id, names.custom_id, names.conversation, names.tag, names.key_id, names.merge_id)
+    named = (
+        names.id,
+        names.custom_id,
+        names.conversation,
+        names.tag,
+        names.key_id,
+        names.merge_id,
+        names.connection,
+    )
     for name in named:
         text = text.replace(name, "*")
     return text

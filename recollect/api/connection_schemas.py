@@ -1,0 +1,301 @@
+"""Wire models of connections."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field
+
+from recollect.api.schemas import (
+    MetadataIn,
+    Pagination,
+    TagsIn,
+    Text,
+    Timestamp,
+    Wire,
+    absent,
+    example,
+    public_status,
+)
+from recollect.connections import LIMIT
+from recollect.connectors.base import Resource
+from recollect.model import Connection, Document, Page, Remembered, SyncRun
+
+ErrorCode = Literal[
+    "auth_expired", "rate_limited", "plan_required", "provider_unavailable", "internal"
+]
+_CODES: Mapping[str, ErrorCode] = {
+    "auth_expired": "auth_expired",
+    "rate_limited": "rate_limited",
+    "plan_required": "plan_required",
+    "internal": "internal",
+}
+"""Our words for what is wrong at a provider (`no_access`, `http_500`) are the runs' own."""
+Limit = Annotated[int, Field(ge=1, le=LIMIT)]
+
+
+class NewConnection(Wire):
+    """POST /v3/connections/{provider}"""
+
+    model_config = example(
+        containerTags=["docs"], documentLimit=500, metadata={"startUrl": "https://docs.example.org"}
+    )
+    redirect_url: Annotated[Text, Field(max_length=2_000)] | None = None
+    container_tag: str | None = None
+    container_tags: TagsIn | None = None
+    document_limit: Limit | None = None
+    metadata: MetadataIn | None = None
+
+
+class ConnectionPatch(Wire):
+    """PATCH /v3/connections/{connectionId}: named fields change."""
+
+    model_config = example(documentLimit=1000, paused=False)
+    container_tags: TagsIn | None = None
+    document_limit: Limit | None = None
+    metadata: MetadataIn | None = None
+    paused: bool | None = None
+
+
+class ByTags(Wire):
+    model_config = example(containerTags=["docs"])
+    container_tags: TagsIn | None = None
+
+
+class Authorize(Wire):
+    model_config = example(redirectUrl="https://app.example.org/connected")
+    redirect_url: Annotated[Text, Field(max_length=2_000)] | None = None
+
+
+class Picked(Wire):
+    model_config = example(
+        resources=[{"id": 1296269, "name": "octocat/handbook", "defaultBranch": "main"}]
+    )
+    resources: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=1_000)]
+
+
+# --- answers -------------------------------------------------------------------------------------
+
+
+class Created(Wire):
+    id: str
+    redirects_to: str | None
+    auth_link: str | None
+    expires_in: str | None
+
+
+class LastSyncRun(Wire):
+    status: Literal["running", "completed", "failed"]
+    started_at: Timestamp
+    completed_at: Timestamp | None = absent()
+    error: str | None = absent()
+    error_code: ErrorCode | None = absent()
+
+    @classmethod
+    def of(cls, run: SyncRun) -> Self:
+        failed = run.status == "failed"
+        return cls(
+            status="failed" if failed else "running" if run.status == "running" else "completed",
+            started_at=run.started_at,
+            completed_at=run.finished_at,
+            error=run.failure.message if run.failure else None,
+            error_code=_code(run.failure.code) if run.failure else None,
+        )
+
+
+class RunOut(Wire):
+    id: str
+    connection_id: str
+    status: Literal["running", "completed", "partial", "failed"]
+    trigger_type: Literal["event", "cron", "manual"]
+    started_at: Timestamp
+    completed_at: Timestamp | None
+    items_processed: int
+    items_failed: int
+    added: int
+    changed: int
+    unchanged: int
+    removed: int
+    skipped: dict[str, int] = Field(description="By reason.")
+    error: str | None
+    error_code: str | None
+    notes: list[str] = Field(description="Sentences for people.")
+
+    @classmethod
+    def of(cls, connection: str, run: SyncRun) -> Self:
+        return cls(
+            id=run.id,
+            connection_id=connection,
+            status=run.status,  # pyright: ignore[reportArgumentType] # the table's check
+            trigger_type=run.trigger.value,
+            started_at=run.started_at,
+            completed_at=run.finished_at,
+            items_processed=run.added + run.changed + run.unchanged + run.removed,
+            items_failed=run.failed,
+            added=run.added,
+            changed=run.changed,
+            unchanged=run.unchanged,
+            removed=run.removed,
+            skipped=dict(run.skipped),
+            error=run.failure.message if run.failure else None,
+            error_code=run.failure.code if run.failure else None,
+            notes=list(run.notes),
+        )
+
+
+class ConnectionOut(Wire):
+    id: str
+    provider: str
+    created_at: Timestamp
+    document_limit: int
+    metadata: dict[str, Any]
+    container_tags: list[str]
+    email: str | None = absent()
+    expires_at: Timestamp | None = absent()
+    last_sync_run: LastSyncRun | None = absent()
+    state: Literal["pending", "ready", "syncing", "needs_auth"]
+    error: str | None = Field(description="What is wrong, and what to do.")
+    error_code: str | None
+    paused: bool
+    last_synced_at: Timestamp | None
+    next_sync_at: Timestamp | None
+    pushes: str | None = Field(description="`on`, or `off` with the reason; null: none.")
+
+    @classmethod
+    def of(cls, connection: Connection) -> Self:
+        failure = connection.failure
+        return cls(
+            id=connection.id,
+            provider=connection.provider,
+            created_at=connection.created_at,
+            document_limit=connection.document_limit,
+            metadata=dict(connection.metadata),
+            container_tags=list(connection.container_tags),
+            email=connection.email,
+            expires_at=connection.expires_at,
+            last_sync_run=LastSyncRun.of(connection.last_run) if connection.last_run else None,
+            state=connection.state.value,
+            error=failure.message if failure else None,
+            error_code=failure.code if failure else None,
+            paused=connection.paused,
+            last_synced_at=connection.last_synced_at,
+            next_sync_at=None if connection.state == "syncing" else connection.due_at,
+            pushes=connection.pushes,
+        )
+
+
+class ConnectionDocument(Wire):
+    id: str
+    title: str | None
+    type: str
+    status: str
+    url: str | None
+    summary: str | None
+    created_at: Timestamp
+    updated_at: Timestamp
+    error_code: str | None = absent()
+    error_message: str | None = absent()
+
+    @classmethod
+    def of(cls, document: Document, words: str) -> Self:
+        failure = document.failure
+        return cls(
+            id=document.id,
+            title=document.title,
+            type=document.kind,
+            status=public_status(document, words),
+            url=document.url,
+            summary=None,
+            created_at=document.created_at,
+            updated_at=document.updated_at,
+            error_code=failure.code if failure else None,
+            error_message=failure.message if failure else None,
+        )
+
+
+class Deleted(Wire):
+    id: str
+    provider: str
+
+
+class SyncWanted(Wire):
+    message: str
+    provider: str
+
+
+class ResourceOut(Wire):
+    """Snake case, as the published clients type it."""
+
+    id: str
+    name: str
+    full_name: Annotated[str, Field(alias="full_name")]
+    description: str | None
+    private: bool
+    default_branch: Annotated[str | None, Field(alias="default_branch")]
+    updated_at: Annotated[str | None, Field(alias="updated_at")]
+
+    @classmethod
+    def of(cls, resource: Resource) -> Self:
+        return cls(
+            id=resource.id,
+            name=resource.name,
+            full_name=resource.full_name,
+            description=resource.description,
+            private=resource.private,
+            default_branch=resource.default_branch,
+            updated_at=resource.updated_at,
+        )
+
+
+class Resources(Wire):
+    resources: list[ResourceOut]
+    total_count: Annotated[int, Field(alias="total_count")]
+
+
+class Configured(Wire):
+    success: bool
+    message: str
+    webhooks_registered: int | None = absent()
+
+
+class ItemOut(Wire):
+    id: str
+    verdict: str = Field(description="`document`, or why it is none.")
+    detail: str | None
+    title: str | None
+    url: str | None
+    document_id: str | None
+    seen_at: Timestamp
+
+    @classmethod
+    def of(cls, item: Remembered) -> Self:
+        return cls(
+            id=item.id,
+            verdict=item.verdict,
+            detail=item.detail,
+            title=item.title,
+            url=item.url,
+            document_id=item.document_id,
+            seen_at=item.seen_at,
+        )
+
+
+class Items(Wire):
+    items: list[ItemOut]
+    verdicts: dict[str, int] = Field(description="How many things have which verdict.")
+    pagination: Pagination
+
+    @classmethod
+    def listed(cls, page: Page[Remembered], verdicts: Mapping[str, int]) -> Self:
+        return cls(
+            items=[ItemOut.of(item) for item in page.items],
+            verdicts=dict(verdicts),
+            pagination=Pagination.of(page),
+        )
+
+
+def _code(code: str) -> ErrorCode:
+    return _CODES.get(code, "provider_unavailable")
+
+
+def listed(connections: Sequence[Connection]) -> list[ConnectionOut]:
+    return [ConnectionOut.of(connection) for connection in connections]

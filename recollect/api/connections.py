@@ -1,0 +1,501 @@
+"""Connections: create, find, sync, configure, delete; what they saw, and their runs."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+
+from recollect import connections, connectors, documents, items, oauth, seal, sync, tags
+from recollect.api.connection_schemas import (
+    Authorize,
+    ByTags,
+    Configured,
+    ConnectionDocument,
+    ConnectionOut,
+    ConnectionPatch,
+    Created,
+    Deleted,
+    Items,
+    NewConnection,
+    Picked,
+    ResourceOut,
+    Resources,
+    RunOut,
+    SyncWanted,
+    listed,
+)
+from recollect.api.deps import CurrentApp, CurrentKey, PathId, Reader, Writer, effective_tags
+from recollect.app import App, secret_keys
+from recollect.connections import LIMIT, ConnectionChange
+from recollect.connectors.base import Connector
+from recollect.documents import DocumentQuery
+from recollect.errors import (
+    BadRequestError,
+    NotFoundError,
+    Permanent,
+    PermissionDeniedError,
+    Reauthorize,
+    RequestError,
+    Transient,
+)
+from recollect.model import (
+    Connection,
+    ConnectionId,
+    ConnectionState,
+    Page,
+    Tenant,
+    Trigger,
+    random_id,
+)
+from recollect.sources import client_of, oauth_of, open_source, seal_secrets
+
+router = APIRouter(tags=["connections"])
+EXPIRES_IN = "1 hour"
+"""`connections.AUTH_LINK_LIFE`, in the wire's words."""
+PLANS_ABOVE = "requires a Scale or Enterprise plan"
+_ARRAYS_SINCE = (3, 58)
+"""From this version on the published Python client expects an array of what was deleted."""
+
+
+@router.post("/v3/connections/list", summary="List connections", operation_id="listConnections")
+def find(tenant: Reader, app: CurrentApp, body: ByTags | None = None) -> list[ConnectionOut]:
+    """Of all providers; those that carry all of the tags, the newest first."""
+    return listed(_found(app, tenant, None, body))
+
+
+@router.post(
+    "/v3/connections/{provider}", summary="Create a connection", operation_id="createConnection"
+)
+def create(
+    provider: PathId,
+    tenant: Writer,
+    key: CurrentKey,
+    app: CurrentApp,
+    body: NewConnection | None = None,
+) -> Created:
+    """With OAuth, `authLink` is where the user authorizes within an hour; the first sync follows.
+
+    Others sync at once.
+    """
+    body = body or NewConnection()
+    connector = connectors.get(provider)
+    if key.org.plan not in connector.plans:
+        raise PermissionDeniedError(f"{connector.provider} {PLANS_ABOVE}", f"plan: {key.org.plan}")
+    if body.redirect_url is not None:
+        oauth.check_redirect(body.redirect_url, app.config.redirect_origins)
+    named = effective_tags(tenant, body.container_tag, body.container_tags, default=True)
+    shown, secrets = _metadata(app, connector, body.metadata or {})
+    id = ConnectionId(random_id())
+    new = connections.NewConnection(
+        provider=connector.provider,
+        tags=named,
+        limit=body.document_limit or LIMIT,
+        metadata=shown,
+        secrets=seal_secrets(app, id, secrets),
+        pending=connector.oauth is not None,
+    )
+    with app.db.begin() as tx:
+        if connector.oauth is not None:
+            client_of(tx, app, tenant.id, connector)
+        made = connections.create(tx, tenant.id, new, id)
+        tags.ensure(tx, tenant.id, named)
+    if connector.oauth is None:
+        return Created(id=id, redirects_to=body.redirect_url, auth_link=None, expires_in=None)
+    return _link(app, made, connector, body.redirect_url)
+
+
+@router.post(
+    "/v3/connections/{provider}/connection",
+    summary="Find a connection",
+    operation_id="getConnectionByTags",
+)
+def get_by_tags(
+    provider: PathId, tenant: Reader, app: CurrentApp, body: ByTags | None = None
+) -> ConnectionOut:
+    """The newest of the provider that carries all of the tags."""
+    named = body.container_tags if body else None
+    if named is not None and not named:
+        raise BadRequestError("containerTags: name at least one")
+    found = _found(app, tenant, _known(provider), body)
+    if not found:
+        raise _none(provider)
+    return ConnectionOut.of(found[0])
+
+
+@router.post(
+    "/v3/connections/{provider}/documents",
+    summary="Documents of connections",
+    operation_id="listConnectionDocuments",
+)
+def find_documents(
+    provider: PathId, tenant: Reader, app: CurrentApp, body: ByTags | None = None
+) -> list[ConnectionDocument]:
+    """All that connections of the provider brought, the newest first; empty when there are none."""
+    found = _found(app, tenant, _known(provider), body)
+    query = DocumentQuery(connections=[connection.id for connection in found], limit=LIMIT)
+    with app.db.begin() as tx:
+        page = documents.find(tx, tenant, query)
+    words = app.config.status_words
+    return [ConnectionDocument.of(document, words) for document in page.items]
+
+
+@router.post(
+    "/v3/connections/{provider}/import",
+    status_code=202,
+    summary="Sync now",
+    operation_id="importConnection",
+    response_model=SyncWanted,
+)
+def import_now(
+    provider: PathId,
+    tenant: Writer,
+    app: CurrentApp,
+    body: ByTags | None = None,
+    accept: Annotated[str | None, Header()] = None,
+) -> Response:
+    """All connections of the provider that carry the tags. During a sync, one more follows it."""
+    found = _found(app, tenant, _known(provider), body)
+    if not found:
+        raise _none(provider)
+    return _wanted(app, provider, found, accept)
+
+
+@router.get(
+    "/v3/connections/{connectionId}", summary="Get a connection", operation_id="getConnection"
+)
+def get(connectionId: PathId, tenant: Reader, app: CurrentApp) -> ConnectionOut:  # wire
+    return ConnectionOut.of(_connection(app, tenant, connectionId))
+
+
+@router.patch(
+    "/v3/connections/{connectionId}",
+    summary="Change a connection",
+    operation_id="updateConnection",
+)
+def patch(
+    connectionId: PathId,  # wire
+    body: ConnectionPatch,
+    tenant: Writer,
+    app: CurrentApp,
+) -> ConnectionOut:
+    """Named fields change, and a sync makes it so. `paused` stops schedule and pushes."""
+    found = _connection(app, tenant, connectionId)
+    connector = connectors.get(found.provider)
+    shown, sealed = None, None
+    if body.metadata is not None:
+        # What is never shown, or was picked, cannot be sent back: it stays unless it comes anew.
+        kept = {
+            name: value
+            for name, value in open_source(app, found).metadata.items()
+            if name in connector.secrets or not isinstance(value, (str, int, float))
+        }
+        shown, secrets = _metadata(app, connector, {**kept, **body.metadata})
+        sealed = seal_secrets(app, found.id, secrets)
+    named = None
+    if body.container_tags:
+        named = effective_tags(tenant, None, body.container_tags, default=False)
+    change = ConnectionChange(named, body.document_limit, shown, sealed, body.paused)
+    with app.db.begin() as tx:
+        changed = connections.update(tx, tenant, found.id, change)
+        tags.ensure(tx, tenant.id, changed.container_tags)
+    return ConnectionOut.of(changed)
+
+
+@router.post(
+    "/v3/connections/{connectionId}/authorize",
+    summary="Authorize again",
+    operation_id="authorizeConnection",
+)
+def authorize(
+    connectionId: PathId,  # wire
+    tenant: Writer,
+    app: CurrentApp,
+    body: Authorize | None = None,
+) -> Created:
+    """A new link, for a connection that was never authorized or that has lost it."""
+    redirect_url = body.redirect_url if body else None
+    if redirect_url is not None:
+        oauth.check_redirect(redirect_url, app.config.redirect_origins)
+    found = _connection(app, tenant, connectionId)
+    connector = connectors.get(found.provider)
+    if connector.oauth is None:
+        raise BadRequestError(f"{found.provider} needs no authorization")
+    return _link(app, found, connector, redirect_url)
+
+
+@router.post(
+    "/v3/connections/{connectionId}/sync",
+    status_code=202,
+    summary="Sync one now",
+    operation_id="syncConnection",
+    response_model=SyncWanted,
+)
+def sync_now(
+    connectionId: PathId,  # wire
+    tenant: Writer,
+    app: CurrentApp,
+    accept: Annotated[str | None, Header()] = None,
+) -> Response:
+    """As `import`, of one connection."""
+    found = _connection(app, tenant, connectionId)
+    return _wanted(app, found.provider, [found], accept)
+
+
+@router.get(
+    "/v3/connections/{connectionId}/sync-runs",
+    summary="Runs of a connection",
+    operation_id="listSyncRuns",
+)
+def find_runs(
+    connectionId: PathId,  # wire
+    tenant: Reader,
+    app: CurrentApp,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> list[RunOut]:
+    """The latest first, with what each added, changed, removed and skipped, and why."""
+    with app.db.begin() as tx:
+        found = connections.get(tx, tenant, connectionId)
+        return [RunOut.of(found.id, run) for run in connections.runs(tx, found.id, limit)]
+
+
+@router.get(
+    "/v3/connections/{connectionId}/items",
+    summary="What a connection saw",
+    operation_id="listConnectionItems",
+)
+def find_items(
+    connectionId: PathId,  # wire
+    tenant: Reader,
+    app: CurrentApp,
+    id: Annotated[str | None, Query(description="Exactly this one (a URL).")] = None,
+    verdict: str | None = None,
+    q: Annotated[str | None, Query(description="Part of id or title.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
+) -> Items:
+    """Every thing, every page that was seen, with the verdict: a document, or why it is none."""
+    with app.db.begin() as tx:
+        found = connections.get(tx, tenant, connectionId)
+        if id is not None:
+            one = items.get(tx, found.id, id)
+            return Items.listed(Page([one], 1, 1, 1), {one.verdict: 1})
+        seen = items.find(tx, found.id, verdict=verdict, text=q, limit=limit, page=page)
+        return Items.listed(seen, items.verdicts(tx, found.id))
+
+
+@router.get(
+    "/v3/connections/{connectionId}/resources",
+    summary="What may be picked",
+    operation_id="listConnectionResources",
+)
+def resources(
+    connectionId: PathId,  # wire
+    tenant: Reader,
+    app: CurrentApp,
+    page: Annotated[int, Query(ge=1, le=10_000)] = 1,
+    per_page: Annotated[int, Query(ge=1, le=100)] = 30,
+    parent_id: str | None = None,
+) -> Resources:
+    """Of providers where one picks, such as repositories."""
+    found = _connection(app, tenant, connectionId)
+    connector = _picking(found)
+    try:
+        some, total = connector.resources(open_source(app, found), page, per_page)
+    except Reauthorize as error:
+        raise BadRequestError(f"authorization: {error}") from error
+    except (Transient, Permanent) as error:
+        raise _Upstream(connector.name, error) from error
+    return Resources(resources=[ResourceOut.of(one) for one in some], total_count=total)
+
+
+@router.post(
+    "/v3/connections/{connectionId}/configure",
+    summary="Pick resources",
+    operation_id="configureConnection",
+)
+def configure(
+    connectionId: PathId,  # wire
+    body: Picked,
+    tenant: Writer,
+    app: CurrentApp,
+) -> Configured:
+    """They replace what was picked before; a sync follows."""
+    found = _connection(app, tenant, connectionId)
+    connector = _picking(found)
+    change = ConnectionChange(metadata=connector.configure(found.metadata, body.resources))
+    with app.db.begin() as tx:
+        connections.update(tx, tenant, found.id, change)
+    public = sync.push_url(app, found.provider, "") is not None
+    told = "changes are pushed" if public else "changes are looked for every few minutes"
+    count = len(body.resources)
+    return Configured(
+        success=True,
+        message=f"{count} picked; the sync has begun, and {told}",
+        webhooks_registered=count if public else 0,
+    )
+
+
+@router.delete(
+    "/v3/connections/{connection}",
+    summary="Delete connections",
+    operation_id="deleteConnection",
+    response_model=Deleted,
+)
+def delete(
+    connection: PathId,
+    tenant: Writer,
+    app: CurrentApp,
+    body: ByTags | None = None,
+    delete_documents: Annotated[bool, Query(alias="deleteDocuments")] = True,
+    language: Annotated[str | None, Header(alias="x-stainless-lang")] = None,
+    version: Annotated[str | None, Header(alias="x-stainless-package-version")] = None,
+) -> Any:
+    """By id; or by provider, then all that carry the `containerTags`. What they brought goes, too.
+
+    No request is made for them any more; tokens and webhooks are taken back.
+    """
+    if connection in connectors.all() or connection in connectors.UNBUILT:
+        if not (body and body.container_tags):
+            raise BadRequestError("containerTags: name at least one")
+        found = _found(app, tenant, connection, body)
+        if not found:
+            raise _none(connection)
+    else:
+        found = [_connection(app, tenant, connection)]
+    end(app, tenant, found, with_documents=delete_documents)
+    gone = Deleted(id=found[0].id, provider=found[0].provider)
+    if app.config.python_client_arrays and _expects_array(language, version):
+        return JSONResponse([gone.model_dump(by_alias=True)])
+    return gone
+
+
+def end(app: App, tenant: Tenant, found: Sequence[Connection], *, with_documents: bool) -> None:
+    """End connections; what is to be said to their providers is said in the background."""
+    with app.db.begin() as tx:
+        ids = {connection.id for connection in found}
+        # One farewell for all that an account authorized: the first must not end the others'.
+        accounts: dict[tuple[str, str | None], list[Connection]] = {}
+        for one in found:
+            accounts.setdefault((one.provider, one.account), []).append(one)
+        for (provider, account), ended in accounts.items():
+            others = connections.of_account(tx, provider, [account or ""])
+            farewell = sync.farewell(app, tx, ended, revoke=not set(others) - ids)
+            if farewell is not None:
+                connections.say_later(tx, provider, *farewell)
+        connections.delete(tx, tenant, found, with_documents=with_documents)
+
+
+class _Upstream(RequestError):
+    """The provider did not answer, or refused."""
+
+    status = 502
+
+    def __init__(self, name: str, error: Exception) -> None:
+        super().__init__(f"{name} did not answer", str(error))
+
+
+def _wanted(app: App, provider: str, found: Sequence[Connection], accept: str | None) -> Response:
+    with app.db.begin() as tx:
+        wanted = connections.want(tx, [connection.id for connection in found], Trigger.MANUAL)
+    lost = sum(one.state is not ConnectionState.READY for one in found) - sum(
+        one.state is ConnectionState.SYNCING for one in found
+    )
+    message = f"Sync of {wanted} {provider} connection{'' if wanted == 1 else 's'} requested"
+    if lost:
+        message += f"; {lost} must be authorized first"
+    if accept is not None and "text/plain" in accept:
+        return PlainTextResponse(message, 202)
+    return JSONResponse({"message": message, "provider": provider}, 202)
+
+
+def _found(app: App, tenant: Tenant, provider: str | None, body: ByTags | None) -> list[Connection]:
+    several = body.container_tags if body else None
+    named = effective_tags(tenant, None, several, default=False)
+    with app.db.begin() as tx:
+        return connections.find(tx, tenant, provider=provider, tags=named)
+
+
+def _connection(app: App, tenant: Tenant, id: str) -> Connection:
+    with app.db.begin() as tx:
+        return connections.get(tx, tenant, id)
+
+
+def _known(provider: str) -> str:
+    if provider not in connectors.all() and provider not in connectors.UNBUILT:
+        raise NotFoundError("Provider not found", f"there is no provider {provider!r}")
+    return provider
+
+
+def _none(provider: str) -> NotFoundError:
+    return NotFoundError("Connection not found", f"no {provider} connection carries these tags")
+
+
+def _picking(connection: Connection) -> Connector:
+    connector = connectors.get(connection.provider)
+    if not connector.picks:
+        raise _NothingToPick(connector.name)
+    if connection.state in (ConnectionState.PENDING, ConnectionState.NEEDS_AUTH):
+        raise BadRequestError("authorization: the user has to authorize the connection first")
+    return connector
+
+
+class _NothingToPick(RequestError):
+    """The clients repeat a 501 unless they are told not to; `errors.py` tells them."""
+
+    status = 501
+
+    def __init__(self, name: str) -> None:
+        super().__init__("Not supported", f"{name} has nothing to pick: all of it is synced")
+
+
+def _metadata(
+    app: App, connector: Connector, given: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is shown, and what is sealed."""
+    checked = connector.check(given, app.fetcher)
+    secrets = {name: value for name, value in checked.items() if name in connector.secrets}
+    return {n: v for n, v in checked.items() if n not in connector.secrets}, secrets
+
+
+def _link(
+    app: App, connection: Connection, connector: Connector, redirect_url: str | None
+) -> Created:
+    with app.db.begin() as tx:
+        client = client_of(tx, app, connection.org_id, connector)
+        link = oauth.begin(
+            oauth_of(app, connector),
+            client,
+            redirect_uri=callback_url(app, connector.provider),
+            scopes=connector.authorized(connection.metadata),
+        )
+        verifier = None
+        if link.verifier is not None:
+            place = (connection.id, "verifier")
+            verifier = seal.seal(secret_keys(app.config), link.verifier, place=place)
+        connections.begin_authorization(
+            tx,
+            connection.id,
+            state=oauth.hashed(link.state),
+            verifier=verifier,
+            redirect_url=redirect_url,
+        )
+    return Created(
+        id=connection.id, redirects_to=redirect_url, auth_link=link.url, expires_in=EXPIRES_IN
+    )
+
+
+def callback_url(app: App, provider: str) -> str:
+    """Where providers send users back; operators register it there."""
+    public = (app.config.public_url or app.config.address).rstrip("/")
+    return f"{public}/v3/connections/auth/callback/{provider}"
+
+
+def _expects_array(language: str | None, version: str | None) -> bool:
+    match = re.match(r"(\d+)\.(\d+)", version or "")
+    return (
+        language == "python"
+        and match is not None
+        and (int(match[1]), int(match[2])) >= _ARRAYS_SINCE
+    )

@@ -1,0 +1,232 @@
+"""What comes from outside without a key: pushes of providers, users back from authorizing."""
+
+import html
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
+
+from recollect import connections, connectors, db, log, oauth, seal
+from recollect.api.connections import callback_url
+from recollect.api.deps import CurrentApp, PathId
+from recollect.app import App, secret_keys
+from recollect.connectors.base import Account, Connector, Push
+from recollect.errors import (
+    BadRequestError,
+    NotFoundError,
+    Permanent,
+    Reauthorize,
+    RecollectError,
+    RequestError,
+    Transient,
+)
+from recollect.model import Connection, Trigger
+from recollect.oauth import Tokens
+from recollect.sources import GivenAccess, client_of, oauth_of, open_api, seal_tokens
+from recollect.sync import open_registration
+
+LOG = log.get("hooks")
+router = APIRouter(tags=["connections"])
+LARGEST = {"github": 25 * 1024 * 1024}
+"""Bytes of a push; those of the others are below 1 MB."""
+LARGE = 1024 * 1024
+_AT_ONCE = timedelta()
+_HEADERS = {
+    "cache-control": "no-store",
+    "referrer-policy": "no-referrer",
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
+}
+_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Recollect</title>
+<meta name="viewport" content="width=device-width"><style>body{{font:16px/1.5 system-ui,sans-serif;
+max-width:32em;margin:15vh auto;padding:0 1em;color-scheme:light dark}}</style>
+<h1>{title}</h1><p>{text}</p></html>"""
+
+
+@router.post("/v3/hooks/{provider}", include_in_schema=False)
+async def push(provider: PathId, request: Request, app: CurrentApp) -> Response:
+    """Verify, note, answer: no call of the provider is made here."""
+    body = await _body(request, LARGEST.get(provider, LARGE))
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    return await run_in_threadpool(
+        _receive, app, provider, headers, dict(request.query_params), body
+    )
+
+
+@router.get(
+    "/v3/connections/auth/callback/{provider}",
+    include_in_schema=False,
+)
+@router.get("/v3/connections/{provider}/callback", include_in_schema=False)
+def callback(
+    provider: PathId,
+    app: CurrentApp,
+    state: Annotated[str | None, Query(max_length=500)] = None,
+    code: Annotated[str | None, Query(max_length=4_000)] = None,
+    error: Annotated[str | None, Query(max_length=200)] = None,
+) -> Response:
+    """The user comes back from the provider, having agreed or not."""
+    try:
+        connector = connectors.get(provider)
+        if connector.oauth is None:
+            raise NotFoundError("Not found", f"{provider} needs no authorization")
+        if state is None or (code is None and error is None):
+            if error is not None:
+                return _said_no(app, connector, None, error)
+            raise BadRequestError("state: it is missing; follow the link once more")
+        if code is None:
+            return _said_no(app, connector, state, error or "")
+        return _agreed(app, connector, state, code)
+    except RequestError as fault:
+        return _page("That did not work", fault.details or fault.message, fault.status)
+
+
+def _agreed(app: App, connector: Connector, state: str, code: str) -> Response:
+    with app.db.begin() as tx:
+        taken = connections.take_authorization(tx, connector.provider, oauth.hashed(state))
+        client = client_of(tx, app, taken.connection.org_id, connector)
+    connection = taken.connection
+    verifier = None
+    if taken.verifier is not None:
+        place = (connection.id, "verifier")
+        verifier = seal.unseal(secret_keys(app.config), taken.verifier, place=place)
+    try:
+        tokens = oauth.exchange(
+            oauth_of(app, connector),
+            client,
+            code,
+            redirect_uri=callback_url(app, connector.provider),
+            verifier=verifier,
+            headers=connector.headers(),
+        )
+        needed = connector.authorized(connection.metadata)
+        if lacking := oauth.missing(needed, tokens):
+            raise BadRequestError(
+                f"scope: {', '.join(lacking)} was not granted; follow the link again and leave"
+                " everything ticked"
+            )
+        account = connector.identify(
+            open_api(app, connector, GivenAccess(tokens), pause=_no_pause), tokens
+        )
+        _authorize(app, connection, connector, tokens, account)
+    except RecollectError as fault:
+        LOG.warning("authorization failed", connection=connection.id, reason=_sentence(fault))
+        return _back(taken.redirect_url, connection, fault)
+    LOG.info("authorized", connection=connection.id, provider=connector.provider)
+    if taken.redirect_url is not None:
+        return _redirect(app, taken.redirect_url, connection, None)
+    who = account.name or account.id
+    return _page("Connected", f"{connector.name} of {who} is connected. You may close this page.")
+
+
+def _authorize(
+    app: App, connection: Connection, connector: Connector, tokens: Tokens, account: Account
+) -> None:
+    sealed = seal_tokens(app, connection.id, tokens)
+    with app.db.begin() as tx:
+        connections.authorize(
+            tx,
+            connection,
+            tokens=sealed,
+            expires_at=tokens.expires_at,
+            account=account.id,
+            email=account.name,
+            due=not connector.picks or "resources" in connection.metadata,
+        )
+        db.notify(tx)
+
+
+def _said_no(app: App, connector: Connector, state: str | None, error: str) -> Response:
+    """The link stays good until its hour is over."""
+    if state is not None:
+        with app.db.begin() as tx:
+            found = connections.peek_authorization(tx, connector.provider, oauth.hashed(state))
+        if found is not None and found.redirect_url is not None:
+            code = "access_denied" if error == "access_denied" else "authorization_failed"
+            return _redirect(app, found.redirect_url, found.connection, code)
+    return _page(
+        "Not connected",
+        f"{connector.name} was not connected, since the authorization was refused there. The same"
+        " link may be followed again.",
+        400,
+    )
+
+
+def _back(redirect_url: str | None, connection: Connection, fault: RecollectError) -> Response:
+    match fault:
+        case Reauthorize():
+            code = "code_refused"
+        case Transient():
+            code = "provider_unavailable"
+        case Permanent():
+            code = "provider_refused"
+        case _:
+            code = "refused"
+    if redirect_url is not None:
+        return RedirectResponse(
+            oauth.with_outcome(
+                redirect_url, connectionId=connection.id, status="error", error=code
+            ),
+            303,
+            _HEADERS,
+        )
+    return _page("That did not work", _sentence(fault), 400)
+
+
+def _redirect(app: App, url: str, connection: Connection, error: str | None) -> Response:
+    # Checked when it was stored; the origins that may be named can have changed since.
+    oauth.check_redirect(url, app.config.redirect_origins)
+    status = "error" if error else "connected"
+    target = oauth.with_outcome(url, connectionId=connection.id, status=status, error=error)
+    return RedirectResponse(target, 303, _HEADERS)
+
+
+def _receive(
+    app: App, provider: str, headers: dict[str, str], query: dict[str, str], body: bytes
+) -> Response:
+    connector = connectors.all().get(provider)
+    if connector is None or not connector.pushes:
+        return Response(status_code=404)
+    named = query.get("registration")
+    registration, connection = None, None
+    if named is not None:
+        with app.db.begin() as tx:
+            found = connections.registration(tx, named)
+        if found is not None and found[1].provider == provider:
+            registration, connection = open_registration(app, found[0]), found[1]
+    notice = connector.receive(Push(headers, query, body, registration))
+    with app.db.begin() as tx:
+        new = notice.key is None or connections.first_push(tx, provider, notice.key)
+        concerned = [connection.id] if notice.concerned and connection is not None else []
+        if notice.accounts:
+            concerned += connections.of_account(tx, provider, notice.accounts)
+        if new and concerned:
+            connections.want(tx, concerned, Trigger.EVENT)
+        if notice.lost and registration is not None:
+            connections.refuse_registration(tx, registration.id, "lost at the provider", _AT_ONCE)
+    if notice.text is not None:
+        return PlainTextResponse(notice.text, notice.status)
+    return Response(status_code=notice.status)
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > limit:
+            raise BadRequestError(f"the body is larger than {limit:,} bytes")
+    return bytes(body)
+
+
+def _page(title: str, text: str, status: int = 200) -> Response:
+    shown = _PAGE.format(title=html.escape(title), text=html.escape(text))
+    return HTMLResponse(shown, status, _HEADERS)
+
+
+def _sentence(fault: RecollectError) -> str:
+    return (fault.details or fault.message) if isinstance(fault, RequestError) else str(fault)
+
+
+def _no_pause(seconds: float) -> None:
+    raise Transient("the provider asks to wait", code="rate_limited")

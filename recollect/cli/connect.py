@@ -1,0 +1,269 @@
+"""Commands for connections: connect, look, sync, disconnect, and why something is no document."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from urllib.parse import quote, urlencode
+
+import typer
+
+from recollect.cli.client import ApiKey, AsJson, Service, Url, open_service
+from recollect.cli.output import age, echo_json, fail, one_line, table, tell
+
+PANEL = "Connections"
+LOOK = 1.0
+"""Seconds between two looks of `--follow`."""
+MOVING = ("queued", "processing")
+
+Id = Annotated[str, typer.Argument(help="Id of the connection.")]
+Tags = Annotated[list[str] | None, typer.Option("--tag", help="Container tag; repeat for several.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel=PANEL)(connect)
+    app.command(rich_help_panel=PANEL)(connections)
+    app.command(rich_help_panel=PANEL)(sync)
+    app.command(rich_help_panel=PANEL)(seen)
+    app.command(rich_help_panel=PANEL)(disconnect)
+
+
+def connect(
+    provider: Annotated[str, typer.Argument(help="web-crawler, github, s3, google-drive …")],
+    tag: Tags = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Metadata, such as startUrl=https://…"),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help="At most so many documents.")
+    ] = None,
+    follow: Annotated[bool, typer.Option(help="Wait for the first sync.")] = False,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: ApiKey = None,
+) -> None:
+    """Connect a provider; where users have to authorize, print the link.
+
+    Example: recollect connect web-crawler --set startUrl=https://docs.example.org --tag docs
+    """
+    body: dict[str, Any] = {"metadata": _pairs(set or [])}
+    if tag:
+        body["containerTags"] = tag
+    if limit is not None:
+        body["documentLimit"] = limit
+    service = open_service(url, key)
+    made = service.send("POST", f"/v3/connections/{quote(provider, safe='')}", body)
+    if as_json:
+        echo_json(made)
+    else:
+        typer.echo(f"connection {made['id']}")
+        if made["authLink"] is not None:
+            typer.echo(f"authorize within {made['expiresIn']}:\n{made['authLink']}")
+    if follow:
+        _follow(service, made["id"], None)
+
+
+def connections(
+    tag: Tags = None,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: ApiKey = None,
+) -> None:
+    """List connections: state, last sync, next sync, and what to do where something is wrong.
+
+    Example: recollect connections --tag docs
+    """
+    body = {"containerTags": tag} if tag else {}
+    found = open_service(url, key).array("POST", "/v3/connections/list", body)
+    if as_json:
+        echo_json(found)
+        return
+    if not found:
+        tell("no connections; make one with `recollect connect`")
+        return
+    now = datetime.now(UTC)
+    rows = [
+        [
+            one["id"],
+            one["provider"],
+            one.get("email") or str(one["metadata"].get("startUrl") or ""),
+            ",".join(one["containerTags"]),
+            "paused" if one["paused"] else one["state"],
+            _last(one, now),
+            _next(one, now),
+        ]
+        for one in found
+    ]
+    table(["id", "provider", "source", "tags", "state", "last sync", "next"], rows)
+    for one in found:
+        if one["error"]:
+            tell(f"{one['id']}: {one_line(one['error'])}")
+
+
+def sync(
+    id: Id,
+    follow: Annotated[bool, typer.Option(help="Show progress until it is done.")] = False,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: ApiKey = None,
+) -> None:
+    """Sync a connection now; a sync that runs is followed by one more.
+
+    Example: recollect sync 7msRU48jI0KqwTPC6nnlhv --follow
+    """
+    service = open_service(url, key)
+    before = _newest(service, id)
+    told = service.send("POST", f"/v3/connections/{quote(id, safe='')}/sync", {})
+    if not follow:
+        if as_json:
+            echo_json(told)
+        else:
+            typer.echo(told["message"])
+        return
+    run = _follow(service, id, before)
+    if as_json:
+        echo_json(run)
+
+
+def seen(
+    id: Id,
+    what: Annotated[str | None, typer.Argument(help="One thing: a URL, an id.")] = None,
+    verdict: Annotated[
+        str | None, typer.Option(help="Only with this verdict: robots, error, off_host …")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 100,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: ApiKey = None,
+) -> None:
+    """What a connection saw, and why something is no document.
+
+    Example: recollect seen 7msRU48jI0KqwTPC6nnlhv https://docs.example.org/private/
+    """
+    query: dict[str, Any] = {"limit": limit}
+    if what is not None:
+        query["id"] = what
+    if verdict is not None:
+        query["verdict"] = verdict
+    path = f"/v3/connections/{quote(id, safe='')}/items?{urlencode(query)}"
+    found = open_service(url, key).get(path)
+    if as_json:
+        echo_json(found)
+        return
+    rows = [[one["verdict"], one["id"], one["detail"] or ""] for one in found["items"]]
+    if rows:
+        table(["verdict", "what", "why"], rows)
+    counts = ", ".join(f"{count} {name}" for name, count in found["verdicts"].items())
+    tell(counts or "nothing was seen yet")
+
+
+def disconnect(
+    id: Id,
+    keep_documents: Annotated[
+        bool, typer.Option("--keep-documents", help="What it brought stays.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: ApiKey = None,
+) -> None:
+    """End a connection for good, and delete what it brought unless it is to be kept.
+
+    Example: recollect disconnect 7msRU48jI0KqwTPC6nnlhv --keep-documents
+    """
+    if not keep_documents and not yes:
+        typer.confirm("Its documents are deleted for good. Go on?", abort=True, err=True)
+    flag = "false" if keep_documents else "true"
+    path = f"/v3/connections/{quote(id, safe='')}?deleteDocuments={flag}"
+    gone = open_service(url, key).send("DELETE", path, {})
+    if as_json:
+        echo_json(gone)
+    else:
+        typer.echo(f"disconnected {gone['provider']} {gone['id']}")
+
+
+def _pairs(given: list[str]) -> dict[str, str | float | bool]:
+    pairs: dict[str, str | float | bool] = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            fail(f"--set {pair}: give it as KEY=VALUE", code=2)
+        pairs[name] = value
+    return pairs
+
+
+def _newest(service: Service, id: str) -> str | None:
+    runs = service.array("GET", f"/v3/connections/{quote(id, safe='')}/sync-runs?limit=1")
+    return runs[0]["id"] if runs else None
+
+
+def _follow(service: Service, id: str, before: str | None) -> Mapping[str, Any]:
+    """Until a run that is not `before` has ended, and its documents are searchable."""
+    stop = threading.Event()
+    said = ""
+    for run in _runs(service, id, before, stop):
+        line = _counts(run)
+        if line != said:
+            tell(f"{run['status']}: {line}")
+            said = line
+        if run["status"] != "running":
+            for note in run["notes"]:
+                tell(note)
+            if run["status"] == "failed":
+                fail(run["error"] or "the sync failed")
+            _settle(service, id, stop)
+            return run
+    raise AssertionError("runs never end")
+
+
+def _runs(
+    service: Service, id: str, before: str | None, stop: threading.Event
+) -> Iterator[Mapping[str, Any]]:
+    while True:
+        found = service.array("GET", f"/v3/connections/{quote(id, safe='')}/sync-runs?limit=1")
+        if found and (found[0]["id"] != before or found[0]["status"] == "running"):
+            yield found[0]
+        else:
+            one = service.get(f"/v3/connections/{quote(id, safe='')}")
+            if one["state"] in ("pending", "needs_auth"):
+                fail(one["error"] or "the connection has to be authorized first")
+        stop.wait(LOOK)
+
+
+def _settle(service: Service, id: str, stop: threading.Event) -> None:
+    one = service.get(f"/v3/connections/{quote(id, safe='')}")
+    path = f"/v3/connections/{quote(one['provider'], safe='')}/documents"
+    left = -1
+    while True:
+        brought = service.array("POST", path, {"containerTags": one["containerTags"]})
+        moving = sum(document["status"] in MOVING for document in brought)
+        if moving != left:
+            tell(f"{len(brought) - moving} of {len(brought)} documents are searchable")
+            left = moving
+        if moving == 0:
+            return
+        stop.wait(LOOK)
+
+
+def _counts(run: Mapping[str, Any]) -> str:
+    names = ("added", "changed", "unchanged", "removed")
+    told = [f"{run[name]} {name}" for name in names if run[name]]
+    told += [f"{count} skipped ({reason})" for reason, count in run["skipped"].items()]
+    if run["itemsFailed"]:
+        told.append(f"{run['itemsFailed']} failed")
+    return ", ".join(told) or "nothing new"
+
+
+def _last(one: Mapping[str, Any], now: datetime) -> str:
+    run = one.get("lastSyncRun")
+    if run is None:
+        return "never"
+    return f"{run['status']} {age(datetime.fromisoformat(run['startedAt']), now)} ago"
+
+
+def _next(one: Mapping[str, Any], now: datetime) -> str:
+    if one["nextSyncAt"] is None or one["paused"]:
+        return ""
+    due = datetime.fromisoformat(one["nextSyncAt"])
+    return "now" if due <= now else f"in {age(now, due)}"
