@@ -2,13 +2,16 @@
 
 `Fetcher` gets what strangers name: every address is judged before anything is dialled, on each
 redirect again, and size and time are bounded. `Endpoint` talks to destinations that the operator
-configured and therefore trusts. Nothing else in the package may connect to what a URL names.
+configured and therefore trusts. `GuardedProxy` is the same door as `Fetcher` for HTTP stacks that
+are not ours. Nothing else in the package may connect to what a URL names.
 """
 
 from recollect.fetch._address import JudgedAddress, Network, parse_url
+from recollect.fetch._answer import outcome
 from recollect.fetch._backend import Dial, Resolver, system_dial, system_resolve
 from recollect.fetch._endpoint import Answer, Endpoint, Upload
 from recollect.fetch._fetcher import Fetched, Fetcher, FetchLimits, Verdict, self_test
+from recollect.fetch._proxy import GuardedProxy, ProxyLimits
 
 __all__ = [
     "Answer",
@@ -17,11 +20,14 @@ __all__ = [
     "FetchLimits",
     "Fetched",
     "Fetcher",
+    "GuardedProxy",
     "JudgedAddress",
     "Network",
+    "ProxyLimits",
     "Resolver",
     "Upload",
     "Verdict",
+    "outcome",
     "parse_url",
     "self_test",
     "system_dial",

@@ -17,14 +17,17 @@ from typing import Any
 
 import httpcore
 
-from recollect.errors import Permanent, Transient
+from recollect.errors import BadRequestError, Permanent, Transient
 from recollect.fetch._address import (
     NOT_PUBLIC,
     JudgedAddress,
     Network,
+    Target,
     judge,
     literal_address,
+    read_url,
     refuse,
+    screen,
 )
 
 Resolver = Callable[[str, int], Sequence[str]]
@@ -96,6 +99,15 @@ class Guard(httpcore.NetworkBackend):
         self._dns = dns
         self._step = step
 
+    def target(self, url: str) -> Target:
+        """What a URL points at; asks no DNS. Raises Permanent (`invalid_url`, `blocked_target`)."""
+        try:
+            return screen(read_url(url), self._allow_networks)
+        except ValueError as error:
+            raise Permanent("not a valid URL", code="invalid_url") from error
+        except BadRequestError as error:
+            raise Permanent(error.details or NOT_PUBLIC, code="blocked_target") from error
+
     def judge(self, host: str, port: int) -> tuple[Sequence[JudgedAddress], str | None]:
         """All addresses of the host, and why it must not be dialled (None: it may be)."""
         addresses = [host] if literal_address(host) is not None else self._addresses(host, port)
@@ -135,6 +147,13 @@ class Guard(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
+        return Stream(self.connect(host, port), self.fetching, self._step)
+
+    def connect(self, host: str, port: int) -> socket.socket:
+        """Connected to a judged address of the host, within the time of the fetch.
+
+        Raises Permanent (`blocked_target`), Transient (`dns_failure`, `unreachable`), TimeoutError.
+        """
         self.fetching.dials += 1
         judged, refusal = self.judge(host, port)
         if refusal is not None:
@@ -145,11 +164,9 @@ class Guard(httpcore.NetworkBackend):
             try:
                 # A silent address must leave time for those after it.
                 share = self.fetching.left(float("inf")) / (len(candidates) - tried)
-                connected = self._dial(candidate.address, port, min(share, self._step))
+                return self._dial(candidate.address, port, min(share, self._step))
             except OSError as error:
                 failure = error
-            else:
-                return Stream(connected, self.fetching, self._step)
         # The same words for closed, filtered and silent: they are no port scanner's tool.
         raise Transient(f"no connection to {host}", code="unreachable") from failure
 

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType, TracebackType
+from typing import TypeVar
 
 import httpcore
 
 from recollect.errors import BadRequestError, Permanent, SetupError, Transient
 from recollect.fetch._address import (
-    NOT_PUBLIC,
     JudgedAddress,
     Network,
     Target,
@@ -27,6 +28,10 @@ from recollect.fetch._answer import (
     read_body,
 )
 from recollect.fetch._backend import Dial, Guard, Resolver, system_dial, system_resolve
+from recollect.fetch._endpoint import Answer
+from recollect.fetch._proxy import GuardedProxy, ProxyLimits
+
+T = TypeVar("T")
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -133,9 +138,10 @@ class Fetcher(AbstractContextManager["Fetcher"]):
         sent = {name.lower(): value for name, value in headers.items()}
         visited: list[str] = []
         with self._guard.fetching.within(self._limits.total):
-            target = self._target(url)
+            target = self._guard.target(url)
             while True:
-                answer = self._request(target, sent)
+                read = partial(self._read, target, conditional=not CONDITIONS.isdisjoint(sent))
+                answer = self._request(target, sent, read)
                 if isinstance(answer, Fetched):
                     return replace(answer, redirects=tuple(visited))
                 visited.append(target.href)
@@ -148,6 +154,27 @@ class Fetcher(AbstractContextManager["Fetcher"]):
                     admit(target.href)
                 if target.origin != before.origin:
                     sent = {name: value for name, value in sent.items() if name not in SECRETS}
+
+    def ask(
+        self, url: str, *, headers: Mapping[str, str] = NOTHING, max_bytes: int, total: float
+    ) -> Answer:
+        """The answer to one GET, whatever its status; redirects are not followed.
+
+        For APIs at addresses that strangers name. `total` is seconds, both replace the limits.
+        Raises what `get` raises, but for redirects and `http_<status>`.
+        """
+
+        def read(response: httpcore.Response) -> Answer:
+            told = join_headers(response.headers)
+            return Answer(response.status, told, read_body(response.iter_stream(), told, max_bytes))
+
+        sent = {name.lower(): value for name, value in headers.items()}
+        with self._guard.fetching.within(total):
+            return self._request(self._guard.target(url), sent, read)
+
+    def proxy(self, limits: ProxyLimits | None = None) -> GuardedProxy:
+        """The same door for HTTP stacks that are not ours; runs while it is entered."""
+        return GuardedProxy(self._guard, limits or ProxyLimits())
 
     def check(self, url: str) -> Verdict:
         """Explain what `get` would do with this address; looks it up but connects to nothing."""
@@ -190,28 +217,22 @@ class Fetcher(AbstractContextManager["Fetcher"]):
     ) -> None:
         self.close()
 
-    def _target(self, url: str) -> Target:
-        try:
-            return screen(read_url(url), self._allow_networks)
-        except ValueError as error:
-            raise Permanent("not a valid URL", code="invalid_url") from error
-        except BadRequestError as error:
-            raise Permanent(error.details or NOT_PUBLIC, code="blocked_target") from error
-
     def _redirected(self, location: str, base: Target) -> Target:
         try:
             joined = read_url(location, base.href).href
         except ValueError as error:
             raise Permanent("redirect to an invalid URL", code="bad_redirect") from error
-        return self._target(joined)
+        return self._guard.target(joined)
 
-    def _request(self, target: Target, headers: Mapping[str, str]) -> Fetched | str:
-        """One hop: what was fetched, or where it says to go."""
+    def _request(
+        self, target: Target, headers: Mapping[str, str], read: Callable[[httpcore.Response], T]
+    ) -> T:
+        """One hop, and what `read` makes of its answer."""
         host = f"[{target.host}]" if ":" in target.host else target.host
         while True:
             dials = self._guard.fetching.dials
             try:
-                return self._ask(target, headers)
+                return self._send(target, headers, read)
             except (httpcore.TimeoutException, TimeoutError) as error:
                 raise Transient(f"{host} did not answer in time", code="timeout") from error
             except (httpcore.NetworkError, httpcore.RemoteProtocolError) as error:
@@ -220,7 +241,9 @@ class Fetcher(AbstractContextManager["Fetcher"]):
                 if self._guard.fetching.dials > dials:
                     raise Transient(f"{host} gave a broken answer", code="bad_response") from error
 
-    def _ask(self, target: Target, headers: Mapping[str, str]) -> Fetched | str:
+    def _send(
+        self, target: Target, headers: Mapping[str, str], read: Callable[[httpcore.Response], T]
+    ) -> T:
         with self._pool.stream(
             "GET",
             httpcore.URL(
@@ -236,11 +259,12 @@ class Fetcher(AbstractContextManager["Fetcher"]):
             # A final dot belongs to DNS; certificates do not have it.
             extensions={"sni_hostname": target.host.removesuffix(".")},
         ) as response:
-            return self._read(target, response, conditional=not CONDITIONS.isdisjoint(headers))
+            return read(response)
 
     def _read(
         self, target: Target, response: httpcore.Response, *, conditional: bool
     ) -> Fetched | str:
+        """What was fetched, or where it says to go."""
         status = response.status
         headers = join_headers(response.headers)
         if status in REDIRECTS:

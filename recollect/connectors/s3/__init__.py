@@ -1,0 +1,254 @@
+"""S3: every object of a bucket, or of one prefix in it, at Amazon or any service that speaks S3.
+
+There is no feed of changes: each sync lists all keys and compares ETag and size with what is
+remembered. Keys are listed in their order, so a listing that was cut off goes on behind the last
+key that was stored.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, ClassVar
+from urllib.parse import quote, unquote, urlsplit
+
+from recollect.connectors.base import (
+    Change,
+    Checkpoint,
+    Connector,
+    Cursor,
+    Item,
+    Listed,
+    Listing,
+    Source,
+    Verdict,
+)
+from recollect.connectors.s3._bucket import LARGEST_OBJECT, Bucket, Settings, Stored
+from recollect.connectors.s3._pattern import Pattern
+from recollect.errors import BadRequestError
+from recollect.fetch import Fetcher
+from recollect.model import Blob, Remembered
+
+HELD = 1_000
+"""new keys that may wait for the end of a listing, to be told from keys that moved"""
+LONGEST_LISTING = timedelta(days=1)
+"""A listing that was cut off goes on for so long."""
+LONGEST_PATTERN = 200
+"""characters"""
+TAG = re.compile(r"[A-Za-z0-9_:.-]{1,100}")
+
+# https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
+BUCKET = re.compile(r"(?!.*\.\.)(?!xn--)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+DOTTED = re.compile(r"[0-9]+(\.[0-9]+){3}")
+REGION = re.compile(r"[A-Za-z0-9]+(-[A-Za-z0-9]+){0,5}")
+AMAZON_REGION = re.compile(r"[a-z]{2}(-[a-z]+){1,3}-[0-9]{1,2}")
+KEY_ID = re.compile(r"[!-~]{1,256}")
+
+
+class S3(Connector):
+    provider = "s3"
+    name = "S3"
+    secrets = frozenset({"accessKeyId", "secretAccessKey"})
+    page_size: ClassVar[int] = 1_000
+    """keys asked for at a time"""
+
+    def check(self, metadata: Mapping[str, Any], fetcher: Fetcher) -> dict[str, Any]:
+        kept = {
+            name: value.strip() if name in CHECKS and isinstance(value, str) else value
+            for name, value in metadata.items()
+            if name not in OPTIONAL or value not in (None, "")
+        }
+        for name, (pattern, rule) in CHECKS.items():
+            value = kept.get(name)
+            if value in (None, ""):
+                raise BadRequestError(f"metadata.{name}: is required")
+            if not isinstance(value, str) or not pattern.fullmatch(value):
+                raise BadRequestError(f"metadata.{name}: {rule}")
+        if DOTTED.fullmatch(kept["bucket"]):
+            raise BadRequestError("metadata.bucket: must not look like an IP address")
+        if "/" in kept["accessKeyId"] or "," in kept["accessKeyId"]:
+            raise BadRequestError("metadata.accessKeyId: must not contain / or ,")
+        return {**kept, **_optional(kept, fetcher)}
+
+    def changes(self, source: Source, cursor: Cursor | None) -> Iterator[Change]:
+        """One listing. New keys wait for its end, while there may be a key that they were."""
+        settings = _settings(source.metadata)
+        bucket = Bucket(settings, source.fetcher, source.pause)
+        regex = source.metadata.get("containerTagRegex")
+        pattern = _pattern(regex) if regex else None
+        asked = {"url": settings.base_url, "prefix": settings.prefix}
+        began, after = _resumed(asked, cursor, source.since)
+        asked["began"] = began.isoformat()
+        if after is None:
+            yield Listing()
+        stored_after = after
+        may_have_moved = next(source.remembered(), None) is not None
+        held: list[Item] = []
+        more = True
+        while more:
+            source.going()
+            page = bucket.list(after, self.page_size)
+            ids = [one.key for one in page.objects if "\0" not in one.key]
+            known = {row.id for row in source.remembered(ids)}
+            for stored in page.objects:
+                change = _change(stored, settings, pattern)
+                waits = may_have_moved and isinstance(change, Item) and change.id not in known
+                if waits and isinstance(change, Item) and len(held) < HELD:
+                    held.append(change)
+                else:
+                    yield change
+            after, more = (page.objects[-1].key if page.objects else after), page.more
+            if not held:
+                stored_after = after  # what waits is listed again if this sync is cut off
+            yield Checkpoint({**asked, "after": stored_after and quote(stored_after)})
+        yield from _told_apart(source, held, began)
+        yield Listed()
+        yield Checkpoint({**asked, "after": None})
+
+    def fetch(self, source: Source, item: Remembered) -> Blob:
+        bucket = Bucket(_settings(source.metadata), source.fetcher, source.pause)
+        return Blob(bucket.get(item.id), name=_title(item.id))
+
+
+CHECKS: Mapping[str, tuple[re.Pattern[str], str]] = {
+    "accessKeyId": (KEY_ID, "1 to 256 characters of ASCII without spaces"),
+    "secretAccessKey": (KEY_ID, "1 to 256 characters of ASCII without spaces"),
+    "bucket": (
+        BUCKET,
+        "3 to 63 lower-case letters, digits, dots and hyphens; only the name, no URL",
+    ),
+    "region": (REGION, "the code of a region, such as eu-central-1, or auto"),
+}
+"""What is required, and its rule."""
+OPTIONAL = ("endpoint", "prefix", "containerTagRegex")
+
+
+def _settings(metadata: Mapping[str, Any]) -> Settings:
+    return Settings(
+        access_key_id=metadata["accessKeyId"],
+        secret_access_key=metadata["secretAccessKey"],
+        bucket=metadata["bucket"],
+        region=metadata["region"],
+        endpoint=metadata.get("endpoint") or None,
+        prefix=metadata.get("prefix") or "",
+    )
+
+
+def _optional(kept: Mapping[str, Any], fetcher: Fetcher) -> dict[str, Any]:
+    """What is to be kept of what may be given; raises BadRequestError."""
+    given = {name: kept[name] for name in OPTIONAL if name in kept}
+    for name, value in given.items():
+        if not isinstance(value, str):
+            raise BadRequestError(f"metadata.{name}: must be a string")
+    if "endpoint" in given:
+        given["endpoint"] = _endpoint(given["endpoint"], fetcher)
+    elif not AMAZON_REGION.fullmatch(kept["region"]):
+        raise BadRequestError(
+            "metadata.region: without an endpoint it is one of Amazon's, such as eu-central-1"
+        )
+    prefix = given.get("prefix", "")
+    if "\0" in prefix or len(prefix.encode(errors="replace")) > 1024:
+        raise BadRequestError("metadata.prefix: at most 1,024 bytes, none of them NUL")
+    if "containerTagRegex" in given:
+        _pattern(given["containerTagRegex"])
+    return given
+
+
+def _endpoint(given: str, fetcher: Fetcher) -> str:
+    """The endpoint to keep, without a slash at its end; raises BadRequestError."""
+    given = given.strip()
+    if not given.lower().startswith(("http://", "https://")):
+        raise BadRequestError("metadata.endpoint: must begin with https:// or http://")
+    verdict = fetcher.check(given)
+    if verdict.href is None or not verdict.allowed:
+        raise BadRequestError(f"metadata.endpoint: {verdict.reason}")
+    if urlsplit(verdict.href).query:
+        raise BadRequestError("metadata.endpoint: must have no query")
+    return verdict.href.rstrip("/")
+
+
+def _pattern(source: str) -> Pattern:
+    """Raises BadRequestError."""
+    if len(source) > LONGEST_PATTERN:
+        raise BadRequestError(f"metadata.containerTagRegex: at most {LONGEST_PATTERN} characters")
+    try:
+        return Pattern(source)
+    except ValueError as error:
+        raise BadRequestError(f"metadata.containerTagRegex: {error}") from error
+
+
+def _resumed(
+    asked: Mapping[str, str], cursor: Cursor | None, now: datetime
+) -> tuple[datetime, str | None]:
+    """When the listing began that goes on now, and behind which key; None: it begins now.
+
+    Another bucket or prefix is another question, and one of yesterday is asked anew. The key is
+    quoted: PostgreSQL stores no NUL.
+    """
+    known = cursor or {}
+    after = known.get("after")
+    if not isinstance(after, str) or any(known.get(key) != value for key, value in asked.items()):
+        return now, None
+    try:
+        began = datetime.fromisoformat(str(known.get("began")))
+    except ValueError:
+        return now, None
+    return (began, unquote(after)) if now - began < LONGEST_LISTING else (now, None)
+
+
+def _change(stored: Stored, settings: Settings, pattern: Pattern | None) -> Item | Verdict:
+    key = stored.key
+    url = f"s3://{settings.bucket}/{key}"
+    verdict = _unreadable(stored)
+    if verdict is not None:
+        id, title = key.replace("\0", "\ufffd"), _title(key).replace("\0", "\ufffd")
+        return Verdict(id, *verdict, url=url.replace("\0", "\ufffd"), title=title)
+    tag = pattern.find(key) if pattern is not None else None
+    fits = tag is not None and TAG.fullmatch(tag) is not None
+    return Item(
+        id=key,
+        version=f"{stored.etag}-{stored.size}",
+        title=_title(key),
+        url=url,
+        metadata={
+            "key": key,
+            "size": stored.size,
+            "lastModified": stored.modified_at.isoformat(),
+        },
+        tags=(tag,) if tag is not None and fits else (),
+        modified_at=stored.modified_at,
+        detail=None if tag is None or fits else f"{tag!r} cannot be a container tag",
+    )
+
+
+def _unreadable(stored: Stored) -> tuple[str, str] | None:
+    """Why an object does not become a document, as one word and a sentence."""
+    key = stored.key
+    if stored.size == 0:
+        return ("folder", "marks a folder") if key.endswith("/") else ("empty", "has no content")
+    if stored.size > LARGEST_OBJECT:
+        return "too_large", f"is larger than {LARGEST_OBJECT // 1_000_000} MB"
+    if "\0" in key or not {".", ".."}.isdisjoint(key.split("/")):
+        return "bad_key", "no URL can have . or .. between slashes, or NUL; give it another key"
+    return None
+
+
+def _title(key: str) -> str:
+    return key.rstrip("/").rpartition("/")[2] or key
+
+
+def _told_apart(source: Source, new: Sequence[Item], began: datetime) -> Iterator[Item]:
+    """The new keys, each with the one it had before if there can be no doubt.
+
+    Moved was an object when one key vanished and one appeared with the same content.
+    """
+    appeared = Counter(item.version for item in new)
+    vanished: defaultdict[str, list[str]] = defaultdict(list)
+    for row in source.remembered() if new else ():
+        if row.version is not None and row.version in appeared and row.seen_at < began:
+            vanished[row.version].append(row.id)
+    for item in new:
+        before = vanished[item.version]
+        is_moved = appeared[item.version] == 1 and len(before) == 1
+        yield replace(item, formerly=before[0]) if is_moved else item
