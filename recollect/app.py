@@ -24,6 +24,8 @@ from recollect.transcribe import Listener, TranscriberChoice, open_transcriber
 
 LOG = log.get("app")
 SECRET_BYTES = 32
+CHILDREN = max(1, (os.cpu_count() or 2) - 1)
+"""Files extracted at once: each child takes memory and a core, which documents in flight do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,8 @@ def open_app(config: Config, database_url: str) -> App:
         db=database,
         blobs=open_blobs(config.blobs),
         embedder=embedder,
-        fetcher=Fetcher(
-            user_agent=f"RecollectBot/{__version__}", allow_networks=config.allow_networks
-        ),
-        sandbox=Sandbox(workers=config.workers, readable=listener.readable),
+        fetcher=Fetcher(user_agent=user_agent(config), allow_networks=config.allow_networks),
+        sandbox=Sandbox(workers=min(config.workers, CHILDREN), readable=listener.readable),
         listener=listener,
     )
 
@@ -111,6 +111,12 @@ def prepare(config: Config, database_url: str) -> str | None:
     with Database(database_url, size=1) as database, database.begin() as tx:
         secret = config.api_key.get_secret_value() if config.api_key else None
         return orgs.ensure_default(tx, plan=config.plan, secret=secret)
+
+
+def user_agent(config: Config) -> str:
+    """Who fetches, and whom a site's owner may ask."""
+    contact = config.crawl_contact or config.public_url
+    return f"RecollectBot/{__version__}" + (f" (+{contact})" if contact else "")
 
 
 def index_identity(embedder: Embedder | None) -> tuple[str, int]:

@@ -7,7 +7,7 @@ runs in the transaction that stores the cursor.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -315,6 +315,13 @@ def _store(tx: Tx, claim: SyncClaim, item: Item, known: DocumentId | None, count
 
 def _apply_verdict(tx: Tx, claim: SyncClaim, verdict: Verdict, counts: Counts) -> None:
     row = _row(tx, claim, verdict.id)
+    if row is not None and row["document_id"] is not None and _unconfirmed(claim, verdict, row):
+        tx.execute(
+            "update items set missing_at = coalesce(missing_at, now()) where connection_id = %s"
+            " and id = %s",
+            (claim.connection.id, verdict.id),
+        )
+        verdict = replace(verdict, keep=True)
     if verdict.keep and row is not None and row["document_id"] is not None:
         tx.execute(
             "update items set seen_at = now(), detail = %s where connection_id = %s and id = %s",
@@ -348,6 +355,12 @@ def _apply_verdict(tx: Tx, claim: SyncClaim, verdict: Verdict, counts: Counts) -
         counts.failed += 1
     elif verdict.kind != PLANNED:
         counts.skipped[verdict.kind] += 1
+
+
+def _unconfirmed(claim: SyncClaim, verdict: Verdict, row: Mapping[str, Any]) -> bool:
+    """Whether the document stays until another sync says the same."""
+    before = row["missing_at"]
+    return verdict.confirm and (before is None or before >= claim.began_at)
 
 
 def _apply_missing(tx: Tx, claim: SyncClaim, missing: Missing, counts: Counts) -> None:

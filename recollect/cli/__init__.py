@@ -34,7 +34,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "work": "run",
         "orgs": "admin",
         "keys": "admin",
-        "doctor": "admin",
+        "doctor": "doctor",
         "reindex": "admin",
         "check-url": "admin",
     }

@@ -1,21 +1,18 @@
 """Commands that tend the service from inside: organisations, keys, checks, the index."""
 
-import platform
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
 from recollect import documents, orgs, search, tags
 from recollect.app import database, index_identity, open_embedder_of
-from recollect.cli.output import echo_json, fail, table
-from recollect.config import Config, load
+from recollect.cli.output import echo_json, fail, shown, table
+from recollect.config import load
 from recollect.db import Database, Tx, migrate
 from recollect.errors import RecollectError, SetupError
-from recollect.extract import Sandbox
 from recollect.fetch import Fetcher
 from recollect.model import KeyId, Plan, Scope
 
@@ -25,7 +22,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def register(app: typer.Typer) -> None:
     app.add_typer(_orgs, name="orgs", rich_help_panel="Tend")
     app.add_typer(_keys, name="keys", rich_help_panel="Tend")
-    app.command(rich_help_panel="Tend")(doctor)
     app.command(rich_help_panel="Tend")(reindex)
     app.command("check-url", rich_help_panel="Tend")(check_url)
 
@@ -140,7 +136,7 @@ def list_keys(
         echo_json(rows)
     else:
         columns = ["id", "org", "name", "scope", "tags", "expiresAt", "revokedAt"]
-        table(columns, [[_shown(row[column]) for column in columns] for row in rows])
+        table(columns, [[shown(row[column]) for column in columns] for row in rows])
 
 
 @_keys.command("revoke")
@@ -207,77 +203,6 @@ def check_url(url: str, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def doctor(as_json: AsJson = False) -> None:
-    """Effective settings, database, model, sandbox: what works, what is missing, how to mend it.
-
-    Example: recollect doctor --json
-    """
-    config = load()
-    checks = [_check_database(config), _check_embedder(config), _check_sandbox()]
-    settings = {name: _shown(getattr(config, name)) for name in sorted(type(config).model_fields)}
-    if as_json:
-        echo_json(
-            {
-                "version": version("recollect"),
-                "python": platform.python_version(),
-                "settings": settings,
-                "given": sorted(config.model_fields_set),
-                "checks": [
-                    {"name": name, "ok": ok, "details": details} for name, ok, details in checks
-                ],
-            }
-        )
-    else:
-        typer.echo(f"Recollect {version('recollect')}, Python {platform.python_version()}")
-        table(
-            ["setting", "value", "from"],
-            [
-                [f"RECOLLECT_{name.upper()}", value, _origin(config, name)]
-                for name, value in settings.items()
-            ],
-        )
-        for name, ok, details in checks:
-            typer.echo(f"{'ok  ' if ok else 'FAIL'} {name}: {details}")
-    if not all(ok for _, ok, _ in checks):
-        raise typer.Exit(1)
-
-
-def _origin(config: Config, name: str) -> str:
-    return "environment or .env" if name in config.model_fields_set else "default"
-
-
-def _check_database(config: Config) -> tuple[str, bool, str]:
-    kind = "embedded" if config.database_url is None else "configured"
-    try:
-        with database(config) as ensure:
-            url = ensure()
-            migrate(url)
-            with Database(url, size=1) as db, db.begin() as tx:
-                row = tx.execute(
-                    "select current_setting('server_version') as server,"
-                    " (select extversion from pg_extension where extname = 'vector') as vector"
-                ).fetchone()
-    except RecollectError as error:
-        return "database", False, str(error)
-    assert row is not None
-    return "database", True, f"{kind} PostgreSQL {row['server']}, pgvector {row['vector']}"
-
-
-def _check_embedder(config: Config) -> tuple[str, bool, str]:
-    try:
-        name, dimensions = index_identity(open_embedder_of(config))
-    except RecollectError as error:
-        return "embedder", False, str(error)
-    if name == "none":
-        return "embedder", True, "none: search by words only; RECOLLECT_EMBEDDER=local adds meaning"
-    return "embedder", True, f"{name}, {dimensions} dimensions"
-
-
-def _check_sandbox() -> tuple[str, bool, str]:
-    with Sandbox(workers=1) as sandbox:
-        return "sandbox", True, sandbox.describe()
-
-
 @contextmanager
 def _transaction() -> Generator[Tx]:
     """One transaction on the service's database, whether the service runs or not."""
@@ -290,11 +215,3 @@ def _transaction() -> Generator[Tx]:
                 yield tx
     except RecollectError as error:
         fail(str(error))
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, list):
-        return ", ".join(str(part) for part in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    return str(value)

@@ -73,3 +73,12 @@ def age(moment: datetime, now: datetime) -> str:
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"
     return f"{int(seconds)} s"
+
+
+def shown(value: object) -> str:
+    """A value in a cell of a table."""
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return ", ".join(str(part) for part in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return str(value)

@@ -101,6 +101,9 @@ class Verdict:
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
     branch: str = ""
     keep: bool = False
+    confirm: bool = False
+    """a document that it has goes only when another sync says so again: a login page of a hotel
+    answers for every address"""
     url: str | None = None
     title: str | None = None
     failed: bool = False
@@ -295,6 +298,8 @@ class Push:
     secrets: Sequence[str] = field(default=(), repr=False)
     """the application's secrets for this provider that are active, where it has one registration
     for all connections"""
+    config: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    """what the settings say of proofs that are no secret, in the connector's words"""
 
 
 @dataclass(frozen=True, slots=True)

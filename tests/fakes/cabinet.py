@@ -16,6 +16,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
+from urllib.parse import quote, unquote
 
 from recollect.config import ProviderSettings
 from recollect.connectors._api import Api
@@ -131,6 +132,7 @@ class Cabinet:
                 things = sorted(self.shelf.things.items())
                 return 200, {"things": [[id, thing.version, thing.title] for id, thing in things]}
             case "GET", ["things", id]:
+                id = unquote(id)
                 thing = self.shelf.things.get(id)
                 return (200, {"text": thing.text}) if thing else (404, {})
             case "POST", ["hooks"]:
@@ -175,7 +177,7 @@ class CabinetConnector(Connector):
         yield Checkpoint({"runs": (cursor or {}).get("runs", 0) + 1})
 
     def fetch(self, source: Source, item: Remembered) -> Blob | Extracted:
-        answer = source.api.call("GET", f"/things/{item.id}", accept=frozenset({404}))
+        answer = source.api.call("GET", f"/things/{quote(item.id)}", accept=frozenset({404}))
         if answer.status == 404:
             raise NotFoundError("Not found")
         return Extracted(json.loads(answer.data)["text"])

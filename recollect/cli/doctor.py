@@ -1,0 +1,208 @@
+"""`recollect doctor`: effective settings, and what works, what is off, and how to mend it."""
+
+import os
+import platform
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import Literal
+from urllib.parse import urlsplit
+
+import typer
+
+from recollect import connections, seal
+from recollect.app import (
+    database,
+    index_identity,
+    open_embedder_of,
+    open_listener_of,
+    secret_keys,
+)
+from recollect.cli.client import AsJson
+from recollect.cli.output import echo_json, shown, table
+from recollect.config import Config, load
+from recollect.connectors import all as all_connectors
+from recollect.db import Database, migrate
+from recollect.errors import RecollectError
+from recollect.extract import Sandbox
+from recollect.transcribe import GET_BETTER
+
+State = Literal["ok", "off", "FAIL"]
+"""`off`: not there, and nothing else suffers"""
+LEAST_FREE = 2_000_000_000
+"""bytes on the disk of the data folder below which writing is in danger"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    name: str
+    state: State
+    details: str
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel="Tend")(doctor)
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """Effective settings, database, model, tools: what works, what is missing, how to mend it.
+
+    Example: recollect doctor --json
+    """
+    config = load()
+    findings = [finding for check in CHECKS for finding in _surely(check, config)]
+    settings = _settings(config)
+    if as_json:
+        echo_json(
+            {
+                "version": version("recollect"),
+                "python": platform.python_version(),
+                "settings": {name: value for name, value, _ in settings},
+                "given": [name for name, _, given in settings if given],
+                "checks": [
+                    {"name": f.name, "ok": f.state != "FAIL", "state": f.state.lower()}
+                    | {"details": f.details}
+                    for f in findings
+                ],
+            }
+        )
+    else:
+        typer.echo(f"Recollect {version('recollect')}, Python {platform.python_version()}")
+        rows = [
+            [f"RECOLLECT_{name.upper()}", value, "environment or .env" if given else "default"]
+            for name, value, given in settings
+        ]
+        table(["setting", "value", "from"], rows)
+        for finding in findings:
+            typer.echo(f"{finding.state:4} {finding.name}: {finding.details}")
+    if any(finding.state == "FAIL" for finding in findings):
+        raise typer.Exit(1)
+
+
+def _surely(check: Callable[[Config], list[Finding]], config: Config) -> list[Finding]:
+    try:
+        return check(config)
+    except RecollectError as error:
+        return [Finding(check.__name__.removeprefix("_"), "FAIL", str(error))]
+
+
+def _settings(config: Config) -> list[tuple[str, str, bool]]:
+    """Name, value and whether it was given; those of providers only when they were."""
+    found = [
+        (name, shown(getattr(config, name)), name in config.model_fields_set)
+        for name in sorted(type(config).model_fields)
+        if name != "providers"
+    ]
+    for provider, settings in config.providers.items():
+        prefix = provider.replace("-", "_")
+        found += [
+            (f"{prefix}_{name}", shown(getattr(settings, name)), True)
+            for name in sorted(settings.model_fields_set)
+        ]
+    return found
+
+
+# --- the checks ----------------------------------------------------------------------------------
+
+
+def _database(config: Config) -> list[Finding]:
+    kind = "embedded" if config.database_url is None else "configured"
+    with database(config) as ensure:
+        url = ensure()
+        migrate(url)
+        with Database(url, size=1) as db, db.begin() as tx:
+            row = tx.execute(
+                "select current_setting('server_version') as server,"
+                " (select extversion from pg_extension where extname = 'vector') as vector"
+            ).fetchone()
+            others = connections.sealed_by_others(tx, seal.mark(secret_keys(config)))
+    assert row is not None
+    told = f"{kind} PostgreSQL {row['server']}, pgvector {row['vector']}"
+    found = [Finding("database", "ok", told)]
+    if others:
+        told = (
+            f"{others} connections are sealed with an older key; a running service seals them"
+            " anew, if RECOLLECT_SECRET_KEY still names that key behind the new one"
+        )
+        found.append(Finding("secret key", "off", told))
+    return found
+
+
+def _embedder(config: Config) -> list[Finding]:
+    name, dimensions = index_identity(open_embedder_of(config))
+    if name == "none":
+        told = "none: search by words only; RECOLLECT_EMBEDDER=local adds meaning"
+        return [Finding("embedder", "off", told)]
+    return [Finding("embedder", "ok", f"{name}, {dimensions} dimensions")]
+
+
+def _sandbox(config: Config) -> list[Finding]:
+    with Sandbox(workers=1) as sandbox:
+        return [Finding("sandbox", "ok", sandbox.describe())]
+
+
+def _pictures(config: Config) -> list[Finding]:
+    if find_spec("rapidocr") is None:
+        told = "pictures and scanned pages are not read; install recollect[ocr]"
+        return [Finding("pictures", "off", told)]
+    return [Finding("pictures", "ok", "rapidocr, offline: Latin, Chinese, Japanese")]
+
+
+def _recordings(config: Config) -> list[Finding]:
+    if find_spec("av") is None:
+        told = "recordings are not read; install recollect[media]"
+        return [Finding("recordings", "off", told)]
+    listener = open_listener_of(config)
+    if listener.engine is None:
+        return [Finding("recordings", "off", f"captions only. {GET_BETTER}")]
+    return [Finding("recordings", "ok", f"captions, else {listener.describe()}")]
+
+
+def _providers(config: Config) -> list[Finding]:
+    found: list[Finding] = []
+    for provider, connector in all_connectors().items():
+        given = config.providers.get(provider)
+        if connector.oauth is None:
+            told = "needs no application"
+        elif given is not None and given.client_id and given.client_secret:
+            told = "the installation's application"
+        else:
+            told = (
+                "organisations need an application of their own; or set"
+                f" RECOLLECT_{provider.replace('-', '_').upper()}_CLIENT_ID and _CLIENT_SECRET,"
+                f" see docs/{provider}.md"
+            )
+            found.append(Finding(provider, "off", told))
+            continue
+        found.append(Finding(provider, "ok", told))
+    public = config.public_url
+    if public is None or urlsplit(public).scheme != "https":
+        told = (
+            "providers cannot push to us: changes are looked for every"
+            f" {config.poll_interval.total_seconds() / 60:g} minutes. An https"
+            " RECOLLECT_PUBLIC_URL that reaches this service turns them on"
+        )
+        found.append(Finding("pushes", "off", told))
+    else:
+        found.append(Finding("pushes", "ok", f"to {public.rstrip('/')}/v3/hooks/…"))
+    if config.crawl_contact is None:
+        told = "site owners cannot tell whom to ask; RECOLLECT_CRAWL_CONTACT goes into User-Agent"
+        found.append(Finding("crawl contact", "off", told))
+    if not config.redirect_origins:
+        told = "redirectUrl may be any https address; RECOLLECT_REDIRECT_ORIGINS narrows it"
+        found.append(Finding("redirects", "off", told))
+    return found
+
+
+def _disk(config: Config) -> list[Finding]:
+    folder = config.data_dir
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    told = f"{free / 1e9:.1f} GB free at {config.data_dir}, {os.cpu_count() or 1} cores"
+    return [Finding("machine", "ok" if free > LEAST_FREE else "FAIL", told)]
+
+
+CHECKS = (_database, _embedder, _sandbox, _pictures, _recordings, _providers, _disk)

@@ -1,0 +1,453 @@
+"""What must hold of every connector, asserted through the API only (connectors.md 4.1).
+
+The numbers in the names are those of the scenarios there. A scenario that does not apply to a
+provider stands in EXEMPT with the reason.
+"""
+
+import threading
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from recollect import connections, connectors, tender
+from recollect.api import create_app
+from recollect.app import App
+from recollect.model import ConnectionId, Org, Tenant
+from recollect.sources import seal_tokens
+from recollect.worker import drain
+from tests.connectors.peers import PEERS, Peer
+from tests.fakes.cabinet import CabinetConnector
+
+EXEMPT: dict[tuple[str, str], str] = {
+    ("web-crawler", "revoked"): "a public site asks for no authorization",
+    ("web-crawler", "rename"): "a page that moved is another address; 301 is tested with it",
+    ("web-crawler", "limit"): "pages have no order of age; the crawler's own tests cover the limit",
+    ("web-crawler", "emptied"): "pages go one by one, each with its own 410, never by a listing",
+    ("web-crawler", "restored"): "a page that was 410 is not asked for again before the next crawl"
+    " finds it linked; the crawler's own tests cover it",
+}
+LONG = "\n\n".join(
+    f"Chapter {n}. " + " ".join(f"word{n}x{i} tells more of it." for i in range(60))
+    for n in range(12)
+)
+
+
+def conforming(scenario: str) -> list[Any]:
+    """All peers; those exempt from the scenario are skipped with the reason."""
+    return [
+        pytest.param(
+            name,
+            id=name,
+            marks=[pytest.mark.skip(reason=EXEMPT[name, scenario])]
+            if (name, scenario) in EXEMPT
+            else [],
+        )
+        for name in PEERS
+    ]
+
+
+@dataclass
+class World:
+    """An API of its own with one connection to a peer."""
+
+    app: App
+    http: httpx.Client
+    peer: Peer
+    provider: str
+    org: Org
+    id: str = ""
+
+    def connect(self, **body: Any) -> None:
+        """As a caller; the user's consent is not what these scenarios are about."""
+        body = {"containerTags": ["notes"], "metadata": self.peer.metadata(), **body}
+        answer = self.http.post(f"/v3/connections/{self.provider}", json=body)
+        assert answer.status_code == 200, answer.text
+        self.id = answer.json()["id"]
+        self.authorize()
+
+    def authorize(self) -> None:
+        tokens = self.peer.tokens()
+        if tokens is not None:
+            with self.app.db.begin() as tx:
+                connections.authorize(
+                    tx,
+                    connections.get(tx, Tenant(self.org.id), self.id),
+                    tokens=seal_tokens(self.app, ConnectionId(self.id), tokens),
+                    expires_at=None,
+                    account="ann",
+                    email="ann@example.com",
+                    due=not self.peer.picks(),
+                )
+        if self.peer.picks():
+            picked = {"resources": self.peer.picks()}
+            answer = self.http.post(f"/v3/connections/{self.id}/configure", json=picked)
+            assert answer.status_code == 200, answer.text
+
+    def sync(self, *, patient: bool = True) -> dict[str, Any]:
+        """Have it due, work until nothing is; `patient`: wait out parked documents."""
+        self.due()
+        tender.drain(self.app)
+        drain(self.app)
+        if patient:
+            with self.app.db.begin() as tx:
+                tx.execute(
+                    "update documents set due_at = now() where connection_id = %s"
+                    " and due_at is not null",
+                    (self.id,),
+                )
+                tx.execute("update connections set parked_until = null where id = %s", (self.id,))
+            drain(self.app)
+        return self.connection()
+
+    def due(self) -> None:
+        with self.app.db.begin() as tx:
+            tx.execute(
+                "update connections set due_at = now(), parked_until = null"
+                " where id = %s and state in ('ready', 'syncing')",
+                (self.id,),
+            )
+
+    def connection(self) -> dict[str, Any]:
+        return self.http.get(f"/v3/connections/{self.id}").json()
+
+    def documents(self) -> dict[str, dict[str, Any]]:
+        listed = self.http.post(f"/v3/connections/{self.provider}/documents").json()
+        found = {self.peer.name_of(document): document for document in listed}
+        assert len(found) == len(listed), "no thing has two documents"
+        return found
+
+    def get(self, name: str) -> dict[str, Any]:
+        return self.http.get(f"/v3/documents/{self.documents()[name]['id']}").json()
+
+    def agrees(self) -> None:
+        documents = self.documents()
+        assert set(documents) == self.peer.names()
+        assert {document["status"] for document in documents.values()} <= {"done"}
+
+    def finds(self, words: str) -> bool:
+        answer = self.http.post("/v3/search", json={"q": words, "onlyMatchingChunks": True})
+        hits = answer.json()["results"]
+        return any(words in chunk["content"] for hit in hits for chunk in hit["chunks"])
+
+    def proxy_is_quiet_while(self, work: Callable[[], object]) -> None:
+        before = len(self.peer.proxy.log)
+        work()
+        assert len(self.peer.proxy.log) == before
+
+    def run(self) -> dict[str, Any]:
+        return self.http.get(f"/v3/connections/{self.id}/sync-runs").json()[0]
+
+
+@pytest.fixture(autouse=True)
+def known_connectors() -> Generator[None]:
+    found = connectors.all()
+    assert isinstance(found, dict)
+    found["cabinet"] = CabinetConnector()
+    yield
+    del found["cabinet"]
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest, app: App, org: Org, key: str) -> Generator[World]:
+    name: str = request.param
+    with PEERS[name]() as peer:
+        providers = {name: peer.settings} if peer.settings else {}
+        config = app.config.model_copy(
+            update={"providers": providers, "crawl_delay": 0.0, "crawl_concurrency": 2}
+        )
+        own = replace(app, config=config)
+        headers = {"authorization": f"Bearer {key}"}
+        with TestClient(create_app(own), headers=headers) as http:
+            for n in range(3):
+                peer.put(f"n{n}", f"The text of number {n} speaks of zebra{n}.")
+            yield World(own, cast("httpx.Client", http), peer, name, org)
+
+
+every = pytest.mark.parametrize
+
+
+def test_every_connector_has_a_peer() -> None:
+    missing = set(connectors.all()) - set(PEERS)
+    assert missing <= {"google-drive", "gmail", "notion", "onedrive"}
+
+
+@every("world", conforming("first"), indirect=True)
+def test_2_first_sync(world: World) -> None:
+    world.connect()
+    shown = world.sync()
+    world.agrees()
+    assert shown["lastSyncRun"]["status"] == "completed"
+    one = world.get("n1")
+    assert one["source"] == world.provider
+    assert one["connectionId"] == world.id
+    assert one["containerTags"] == ["notes"]
+    assert one["title"]
+    assert one["url"]
+    assert world.finds("zebra1")
+
+
+@every("world", conforming("change"), indirect=True)
+def test_4_changes_are_found_on_schedule_and_cost_only_themselves(world: World) -> None:
+    world.connect()
+    world.sync()
+    before = {name: world.get(name) for name in world.documents()}
+    world.peer.put("n1", "Number one speaks of yaks now.")
+    world.peer.put("n9", "A new one speaks of quaggas.")
+    world.sync()
+    world.agrees()
+    assert world.finds("yaks")
+    assert world.finds("quaggas")
+    assert not world.finds("zebra1")
+    after = {name: world.get(name) for name in world.documents()}
+    assert after["n1"]["id"] == before["n1"]["id"]
+    untouched = {name for name in before if after[name]["updatedAt"] == before[name]["updatedAt"]}
+    assert {"n0", "n2"} <= untouched
+
+
+@every("world", conforming("nothing"), indirect=True)
+def test_4_nothing_new_costs_nothing(world: World) -> None:
+    world.connect()
+    world.sync()
+    before = {name: world.get(name) for name in world.documents()}
+    world.sync()
+    assert {name: world.get(name) for name in world.documents()} == before
+    run = world.run()
+    assert (run["added"], run["changed"], run["removed"], run["itemsFailed"]) == (0, 0, 0, 0)
+
+
+@every("world", conforming("deletion"), indirect=True)
+def test_5_deletion(world: World) -> None:
+    world.connect()
+    world.sync()
+    id = world.documents()["n1"]["id"]
+    world.peer.remove("n1")
+    world.sync()
+    world.sync()
+    world.agrees()
+    assert world.http.get(f"/v3/documents/{id}").status_code == 404
+    assert not world.finds("zebra1")
+
+
+@every("world", conforming("restored"), indirect=True)
+def test_5_restore(world: World) -> None:
+    world.connect()
+    world.sync()
+    world.peer.remove("n1")
+    world.sync()
+    world.peer.put("n1", "The text of number 1 speaks of zebra1.")
+    world.sync()
+    world.agrees()
+    assert world.finds("zebra1")
+
+
+@every("world", conforming("rename"), indirect=True)
+def test_6_rename_keeps_the_document_and_embeds_nothing(world: World) -> None:
+    world.connect()
+    world.sync()
+    before = world.get("n1")
+    world.peer.rename("n1", "renamed")
+    world.sync()
+    world.agrees()
+    after = world.get("renamed")
+    assert after["id"] == before["id"]
+    assert after["latestRevision"] == before["latestRevision"]
+
+
+@every("world", conforming("revoked"), indirect=True)
+def test_10_revoked_deletes_nothing_and_asks_again(world: World) -> None:
+    world.connect()
+    world.sync()
+    world.peer.revoke()
+    world.peer.put("n9", "Later.")
+    shown = world.sync()
+    assert shown["state"] == "needs_auth"
+    assert shown["lastSyncRun"]["errorCode"] == "auth_expired"
+    assert "authorize" in shown["error"]
+    assert len(world.documents()) == 3
+    world.proxy_is_quiet_while(lambda: world.sync())
+
+
+@every("world", conforming("limited"), indirect=True)
+def test_14_a_long_limit_parks_the_connection(world: World) -> None:
+    world.connect()
+    world.peer.proxy.on(".", status=429, headers={"Retry-After": "600"}, times=None)
+    world.due()
+    tender.drain(world.app)
+    shown = world.connection()
+    assert shown["state"] == "ready"
+    assert shown["lastSyncRun"]["errorCode"] == "rate_limited"
+    due = datetime.fromisoformat(shown["nextSyncAt"]) - datetime.now(UTC)
+    assert timedelta(minutes=5) < due < timedelta(minutes=70)
+    world.proxy_is_quiet_while(lambda: tender.drain(world.app))
+    world.peer.proxy.behave()
+    world.sync()
+    world.agrees()
+
+
+@every("world", conforming("errors"), indirect=True)
+@every("fault", ["500", "503", "cut", "reset", "html", "empty"])
+def test_16_17_bad_days_lose_and_delete_nothing(world: World, fault: str) -> None:
+    world.connect()
+    world.sync()
+    world.peer.put("n9", "Added on a bad day.")
+    behaviour: dict[str, Any] = {
+        "500": {"status": 500},
+        "503": {"status": 503},
+        "cut": {"cut": 3},
+        "reset": {"reset": True},
+        "html": {"status": 200, "body": b"<html>log in to the hotel</html>"},
+        "empty": {"status": 200, "json_body": {}},
+    }[fault]
+    world.peer.proxy.on(".", times=None, **behaviour)
+    world.due()
+    tender.drain(world.app)
+    assert {"n0", "n1", "n2"} <= set(world.documents())
+    world.peer.proxy.behave()
+    world.sync()
+    world.sync()
+    world.agrees()
+    assert world.finds("bad day")
+
+
+@every("world", conforming("limit"), indirect=True)
+def test_21_the_limit_is_exact_and_remembers_the_rest(world: World) -> None:
+    world.connect(documentLimit=2)
+    world.sync()
+    assert len(world.documents()) == 2
+    world.http.patch(f"/v3/connections/{world.id}", json={"documentLimit": 100})
+    world.sync()
+    world.agrees()
+
+
+@every("world", conforming("killed"), indirect=True)
+def test_22_killed_anywhere_nothing_is_lost_or_doubled(world: World) -> None:
+    for n in range(3, 8):
+        world.peer.put(f"n{n}", f"The text of number {n} speaks of zebra{n}.")
+    world.connect()
+
+    for after in range(1, 12):
+        world.due()
+        with world.app.db.begin() as tx:
+            claims = connections.claim(tx, lease=world.app.lease, limit=1)
+        stop = Stopping(after)
+        for claim in claims:
+            tender.attempt(world.app, claim, cast("threading.Event", stop))
+    world.sync()
+    world.agrees()
+
+
+class Stopping(threading.Event):
+    """Is set after it was looked at so often: a sync ends in the middle, unsettled."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__()
+        self._looks = looks
+
+    def is_set(self) -> bool:
+        self._looks -= 1
+        return self._looks < 0
+
+
+@every("world", conforming("two"), indirect=True)
+def test_23_two_workers_sync_one_connection_once(world: World) -> None:
+    world.connect()
+    world.due()
+    with ThreadPoolExecutor(4) as pool:
+        ran = sum(pool.map(lambda _: tender.drain(world.app), range(4)))
+    assert ran == 1
+    drain(world.app)
+    world.agrees()
+
+
+@every("world", conforming("disconnect"), indirect=True)
+@every("with_documents", ["true", "false"])
+def test_28_disconnect(world: World, with_documents: str) -> None:
+    world.connect()
+    world.sync()
+    answer = world.http.delete(f"/v3/connections/{world.id}?deleteDocuments={with_documents}")
+    assert answer.status_code == 200
+    world.peer.put("n9", "After the end.")
+    tender.drain(world.app)
+    said = len(world.peer.proxy.log)
+    tender.drain(world.app)
+    drain(world.app)
+    assert len(world.peer.proxy.log) == said, "no requests after the farewell"
+    total = world.http.post("/v3/documents/list", json={}).json()["pagination"]["totalItems"]
+    assert total == (0 if with_documents == "true" else len(world.peer.names()) - 1)
+    assert world.finds("zebra1") == (with_documents == "false")
+
+
+@every("world", conforming("emptied"), indirect=True)
+def test_30_an_account_that_looks_empty_is_emptied_by_the_second_look(world: World) -> None:
+    world.connect()
+    world.sync()
+    world.peer.hide()
+    world.sync()
+    first = len(world.documents())
+    world.sync()
+    world.sync()
+    assert world.documents() == {}
+    assert first in (0, 3), "explicit deletions at once, a listing only when confirmed"
+
+
+@every("world", conforming("poison"), indirect=True)
+def test_32_one_bad_thing_fails_alone(world: World) -> None:
+    world.peer.put("nul", "a\0b and \u202ereversed\u202c")
+    world.peer.put("blank", " ")
+    world.connect()
+    world.sync()
+    documents = world.documents()
+    assert {documents[name]["status"] for name in ("n0", "n1", "n2")} == {"done"}
+    assert documents.get("blank", {"status": "failed"})["status"] == "failed"
+
+
+@every("world", conforming("edit"), indirect=True)
+def test_34_an_edit_costs_what_changed(world: World) -> None:
+    world.peer.put("long", LONG)
+    world.connect()
+    world.sync()
+    whole = world.get("long")["chunks"]["embedded"]
+    world.peer.put("long", LONG.replace("word5x30", "changed"))
+    world.sync()
+    now = world.get("long")["chunks"]
+    assert whole > 5
+    assert 1 <= now["embedded"] <= 3
+    assert now["reused"] >= whole - 4
+
+
+@every("world", conforming("secrets"), indirect=True)
+def test_35_secrets_are_nowhere(world: World, capfd: pytest.CaptureFixture[str]) -> None:
+    world.connect()
+    world.sync()
+    tokens = world.peer.tokens()
+    secrets = [tokens.access, tokens.refresh or tokens.access] if tokens else []
+    secrets += [
+        str(value) for name, value in world.peer.metadata().items() if "secret" in name.lower()
+    ]
+    shown = world.http.get(f"/v3/connections/{world.id}").text
+    shown += world.http.get(f"/v3/connections/{world.id}/sync-runs").text
+    shown += world.http.get(f"/v3/connections/{world.id}/items").text
+    with world.app.db.begin() as tx:
+        for table in ("connections", "items", "sync_runs", "registrations", "documents"):
+            shown += str(tx.execute(f"select * from {table}").fetchall())
+    shown += "".join(capfd.readouterr())
+    assert [secret for secret in secrets if secret in shown] == []
+
+
+@every("world", conforming("manual"), indirect=True)
+def test_36_a_manual_sync(world: World) -> None:
+    world.connect()
+    world.sync()
+    world.peer.put("n9", "On demand.")
+    answer = world.http.post(f"/v3/connections/{world.provider}/import")
+    assert answer.status_code == 202
+    tender.drain(world.app)
+    drain(world.app)
+    world.agrees()
+    assert world.run()["triggerType"] == "manual"
