@@ -36,6 +36,7 @@ OVER_LIMIT = "over_limit"
 FILTERED = "filtered"
 DELETED = "deleted"
 PLANNED = "planned"
+HELD = "mass_deletion_held"
 GUARDED = 20
 """A listing that lost more documents than this, and more than half, has to be confirmed."""
 
@@ -315,6 +316,13 @@ def _store(tx: Tx, claim: SyncClaim, item: Item, known: DocumentId | None, count
 
 def _apply_verdict(tx: Tx, claim: SyncClaim, verdict: Verdict, counts: Counts) -> None:
     row = _row(tx, claim, verdict.id)
+    if row is not None and row["verdict"] == DOCUMENT and row["document_id"] is None:
+        tx.execute(
+            "update items set seen_at = now() where connection_id = %s and id = %s",
+            (claim.connection.id, verdict.id),
+        )
+        counts.skipped[DELETED] += 1
+        return
     if row is not None and row["document_id"] is not None and _unconfirmed(claim, verdict, row):
         tx.execute(
             "update items set missing_at = coalesce(missing_at, now()) where connection_id = %s"
@@ -405,7 +413,7 @@ def _apply_listed(
             f"This listing lacks {lost:,} of {total:,} documents. They are kept until the next"
             " sync sees the same."
         )
-        counts.code = counts.code or "mass_deletion_held"
+        counts.code = counts.code or HELD
         return
     listings.held.pop(branch, None)
     rows = tx.execute(

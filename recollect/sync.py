@@ -75,10 +75,11 @@ def next_in(app: App, connection: Connection, counts: Counts) -> timedelta:
     connector = connectors.get(connection.provider)
     interval = connector.interval or app.config.sync_interval
     with app.db.begin() as tx:
-        listings = connections.get(tx, Tenant(connection.org_id), connection.id)
-        heard = listings.pushes == "on"
-    if counts.code == "mass_deletion_held" or (connector.pushes and not heard):
+        pushes = connections.get(tx, Tenant(connection.org_id), connection.id).pushes
+    if counts.code == items.HELD or (connector.pushes and pushes != "on"):
         return min(interval, app.config.poll_interval)
+    if counts.code is not None:
+        return min(interval, app.config.sync_interval)
     return interval
 
 

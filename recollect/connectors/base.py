@@ -163,7 +163,10 @@ Change = Item | Gone | Missing | Verdict | Trouble | Listing | Listed | Folder |
 
 
 class Source(Protocol):
-    """One connection during one sync, or one fetch. Threads do not share it."""
+    """One connection during one sync, or one fetch.
+
+    Threads do not share it, but for `fetcher`, `read`, `survey` and `sitemap`.
+    """
 
     @property
     def connection_id(self) -> ConnectionId: ...

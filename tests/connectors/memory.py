@@ -147,6 +147,9 @@ class MemorySource:
                 self.items[change.id] = change
                 self._remember(change.id, change, "document", change.detail)
             case Verdict():
+                if change.confirm and change.id in self.items and change.id not in missing_before:
+                    self._missing.add(change.id)
+                    change = replace(change, keep=True)
                 if not change.keep:
                     self.items.pop(change.id, None)
                 self._remember(change.id, change, change.kind, change.detail)

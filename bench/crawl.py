@@ -1,0 +1,331 @@
+"""Crawling a site of our own on this machine: pages a second, and how much less a second crawl is.
+
+The site is a process of its own. What is measured is the crawl itself (fetch, robots, links,
+Markdown in the sandbox, verdicts): nothing is stored or embedded. Scrapy crawls the same site in
+the same run, where it is installed; it is no dependency.
+"""
+
+import hashlib
+import importlib.util
+import random
+import socketserver
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from html import escape
+from ipaddress import ip_network
+from typing import Any
+
+from bench.corpus import Shuffled
+from bench.figures import Figure, alternate
+from bench.ground import PROJECT, Ground
+from recollect.connectors._api import Api
+from recollect.connectors.base import Change, Checkpoint, Cursor, Folder, Item, Verdict
+from recollect.connectors.web_crawler import WebCrawler
+from recollect.extract import Sandbox
+from recollect.fetch import Fetcher
+from recollect.model import Blob, ConnectionId, DocumentId, Extracted, Remembered, Sitemap, WebPage
+
+LINKS = 40
+"""of a page"""
+WORDS = 4_000
+"""characters of a page's text"""
+CONCURRENCY = 4
+SCRAPY = "scrapy"
+ID = ConnectionId("bench")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    pages: int
+    rounds: int
+
+
+FULL = Size(pages=2_000, rounds=3)
+QUICK = Size(pages=400, rounds=1)
+TINY = Size(pages=20, rounds=1)
+
+
+def measure(ground: Ground, size: Size) -> Iterator[Figure]:
+    with (
+        serving(size.pages) as url,
+        Sandbox(workers=2) as sandbox,
+        Fetcher(user_agent="bench", allow_networks=[ip_network("127.0.0.0/8")]) as fetcher,
+    ):
+        source = Source(url, fetcher, sandbox)
+        again: list[float] = []
+
+        def ours(_: int) -> float:
+            source.forget()
+            first = _timed(lambda: _crawl(source, size.pages, texts=size.pages))
+            again.append(first / _timed(lambda: _crawl(source, size.pages, texts=0)))
+            return size.pages / first
+
+        if importlib.util.find_spec(SCRAPY) is None:
+            rates, ratio, against = [ours(n) for n in range(size.rounds)], None, "no Scrapy here"
+        else:
+            rates, ratios = alternate(size.rounds, lambda _: _scrapy(url, size.pages), ours)
+            ratio, against = _middle(ratios), "Scrapy"
+        yield Figure(
+            "crawl.pages",
+            f"a site of {size.pages:,} pages, no delay",
+            _middle(rates),
+            "pages/s",
+            ratio,
+            against,
+        )
+        yield Figure(
+            "crawl.again", "the same site again, unchanged", _middle(again), "times as fast"
+        )
+
+
+def _middle(values: Sequence[float]) -> float:
+    return sorted(values)[len(values) // 2]
+
+
+def _timed(work: Callable[[], None]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def _crawl(source: "Source", pages: int, *, texts: int) -> None:
+    """One sync; raises RuntimeError when other pages or texts come than should."""
+    source.since += timedelta(days=7)
+    found = read = 0
+    batch: list[Change] = []
+    for change in WebCrawler().changes(source, source.cursor):
+        batch.append(change)
+        if isinstance(change, Item):
+            found += 1
+            read += change.text is not None
+        elif isinstance(change, Checkpoint):
+            source.store(batch)
+            batch = []
+    if (found, read) != (pages, texts):
+        raise RuntimeError(f"{found} pages came, {read} with a text; not {pages} and {texts}")
+
+
+# --- what the crawler works with -----------------------------------------------------------------
+
+
+@dataclass
+class Source:
+    """A connection that keeps its rows in memory."""
+
+    url: str
+    fetcher: Fetcher
+    sandbox: Sandbox
+    crawl_delay: float = 0.0
+    crawl_concurrency: int = CONCURRENCY
+    connection_id: ConnectionId = ID
+    account: str | None = None
+    limit: int = 10_000
+    since: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    cursor: Cursor | None = None
+    rows: dict[str, Remembered] = field(default_factory=dict[str, Remembered])
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        return {"startUrl": self.url}
+
+    @property
+    def api(self) -> Api:
+        raise NotImplementedError("a crawler calls no API")
+
+    def room(self) -> int:
+        return self.limit - sum(row.document_id is not None for row in self.rows.values())
+
+    def remembered(
+        self, ids: Sequence[str] | None = None, *, branch: str | None = None
+    ) -> Iterator[Remembered]:
+        yield from list(self.rows.values())
+
+    def folders(self) -> Mapping[str, Folder]:
+        return {}
+
+    def refused(self, title: str | None, url: str | None) -> str | None:
+        return None
+
+    def read(self, blob: Blob) -> Extracted:
+        return self.sandbox.extract(blob)
+
+    def survey(self, blob: Blob) -> WebPage:
+        return self.sandbox.survey(blob)
+
+    def sitemap(self, blob: Blob) -> Sitemap:
+        return self.sandbox.sitemap(blob)
+
+    def pause(self, seconds: float) -> None:
+        raise RuntimeError("nobody asked for a delay")
+
+    def going(self) -> None:
+        """Always."""
+
+    def forget(self) -> None:
+        self.rows.clear()
+        self.cursor = None
+
+    def store(self, batch: Sequence[Change]) -> None:
+        for change in batch:
+            match change:
+                case Item():
+                    known = change.id, change.version, "document", DocumentId(change.id)
+                case Verdict():
+                    known = change.id, None, change.kind, None
+                case Checkpoint():
+                    self.cursor = change.cursor
+                    continue
+                case _:
+                    continue
+            id, version, verdict, document = known
+            self.rows[id] = Remembered(
+                id=id,
+                version=version,
+                title=change.title,
+                url=change.url,
+                kind=None,
+                verdict=verdict,
+                detail=change.detail,
+                extra=change.extra,
+                branch="",
+                document_id=document,
+                seen_at=self.since,
+            )
+
+
+# --- the site ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def serving(pages: int) -> Generator[str]:
+    """The site in a process of its own; its start page."""
+    command = [sys.executable, "-m", "bench.crawl", str(pages)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=PROJECT, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        try:
+            yield f"http://127.0.0.1:{port}/"
+        finally:
+            process.stdin.close()  # it ends with its input
+
+
+def _site(pages: int) -> dict[bytes, tuple[bytes, bytes]]:
+    """path → ETag and body. Every page is a few links from the start."""
+    texts = Shuffled(5)
+    chance = random.Random(5)
+    found: dict[bytes, tuple[bytes, bytes]] = {}
+    for number in range(pages):
+        children = range(number * 10 + 1, min(number * 10 + 11, pages))
+        others = [chance.randrange(pages) for _ in range(LINKS - len(children))]
+        links = "".join(
+            f'<li><a href="/{n or ""}">Page number {n}</a></li>' for n in (*children, *others)
+        )
+        paragraphs = texts.document(WORDS).split("\n\n")
+        text = "".join(f"<p>{escape(paragraph)}</p>" for paragraph in paragraphs)
+        body = (
+            f'<!doctype html><html lang="en"><head><title>Page {number}</title></head><body>'
+            f"<nav><ul>{links}</ul></nav><main><h1>Page {number}</h1>{text}</main></body></html>"
+        ).encode()
+        tag = f'"{hashlib.sha256(body).hexdigest()[:16]}"'.encode()
+        found[f"/{number or ''}".encode()] = tag, body
+    return found
+
+
+def _serve(pages: int) -> None:
+    site = _site(pages)
+
+    class Answers(socketserver.StreamRequestHandler):
+        disable_nagle_algorithm = True
+
+        def handle(self) -> None:
+            while line := self.rfile.readline():
+                path = line.split(b" ")[1]
+                known = b""
+                while (header := self.rfile.readline().strip()) != b"":
+                    name, _, value = header.partition(b": ")
+                    if name.lower() == b"if-none-match":
+                        known = value
+                tag, body = site.get(path, (b"", b""))
+                if not tag:
+                    self.wfile.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                elif tag == known:
+                    self.wfile.write(b"HTTP/1.1 304 Not Modified\r\nETag: " + tag + b"\r\n\r\n")
+                else:
+                    self.wfile.write(
+                        b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nETag: "
+                        + tag
+                        + b"\r\nContent-Length: %d\r\n\r\n" % len(body)
+                        + body
+                    )
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+
+    with Server(("127.0.0.1", 0), Answers) as server:
+        print(server.server_address[1], flush=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        sys.stdin.read()
+        server.shutdown()
+
+
+# --- the counterpart -----------------------------------------------------------------------------
+
+
+SPIDER = """
+import sys
+import time
+
+from scrapy import Request, Spider
+from scrapy.crawler import CrawlerProcess
+from scrapy.linkextractors import LinkExtractor
+
+class Pages(Spider):
+    name = "pages"
+    start_urls = [sys.argv[1]]
+    count = 0
+    links = LinkExtractor(allow_domains=["127.0.0.1"])
+
+    def parse(self, response):
+        Pages.count += 1
+        for link in self.links.extract_links(response):
+            yield Request(link.url)
+
+process = CrawlerProcess({
+    "LOG_ENABLED": False,
+    "ROBOTSTXT_OBEY": True,
+    "DOWNLOAD_DELAY": 0,
+    "CONCURRENT_REQUESTS_PER_DOMAIN": int(sys.argv[2]),
+    "TELNETCONSOLE_ENABLED": False,
+})
+process.crawl(Pages)
+started = time.perf_counter()
+process.start()
+print(Pages.count, time.perf_counter() - started)
+"""
+
+
+def _scrapy(url: str, pages: int) -> float:
+    """Pages a second, with its own link extractor; it makes no text of them."""
+    done = subprocess.run(
+        [sys.executable, "-c", SPIDER, url, str(CONCURRENCY)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found, seconds = done.stdout.split()
+    if int(found) != pages:
+        raise RuntimeError(f"Scrapy found {found} pages, not {pages}")
+    return pages / float(seconds)
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]))
