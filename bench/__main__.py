@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bench import edit, ingest, memory, post, quality, search, start
+from bench import crawl, edit, ingest, memory, post, quality, search, start
 from bench.figures import Figure, as_json, below, floors, table
 from bench.ground import Ground
 
@@ -19,6 +19,7 @@ PARTS: dict[str, Any] = {
     "edit": edit,
     "search": search,
     "quality": quality,
+    "crawl": crawl,
 }
 """in the order in which they run: what wants a quiet machine first"""
 

