@@ -4,16 +4,19 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
 from recollect import documents, orgs, search, tags
-from recollect.app import database, index_identity, open_embedder_of
+from recollect.app import database, index_identity, open_embedder_of, user_agent
 from recollect.cli.output import echo_json, fail, shown, table
 from recollect.config import load
+from recollect.connectors._robots import Robots, Rule
+from recollect.connectors.web_crawler import AGENT
 from recollect.db import Database, Tx, migrate
-from recollect.errors import RecollectError, SetupError
-from recollect.fetch import Fetcher
+from recollect.errors import Permanent, RecollectError, SetupError, Transient
+from recollect.fetch import Fetcher, Verdict
 from recollect.model import KeyId, Plan, Scope
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -172,35 +175,67 @@ def reindex(
     typer.echo(f"{queued} documents are queued; start the service to work through them")
 
 
-def check_url(url: str, as_json: AsJson = False) -> None:
-    """May this address be fetched, and why not.
+def check_url(
+    url: str,
+    robots: Annotated[
+        bool, typer.Option("--robots", help="Ask the site's robots.txt, too.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """May this address be fetched, and why not; with --robots also crawled.
 
-    Example: recollect check-url https://example.org
+    Example: recollect check-url https://example.org/private/ --robots
     """
     config = load()
-    with Fetcher(user_agent="RecollectBot", allow_networks=config.allow_networks) as fetcher:
+    with Fetcher(user_agent=user_agent(config), allow_networks=config.allow_networks) as fetcher:
         verdict = fetcher.check(url)
+        rule = _rule(fetcher, verdict) if robots and verdict.allowed else None
     if as_json:
-        echo_json(
-            {
-                "url": verdict.url,
-                "allowed": verdict.allowed,
-                "reason": verdict.reason,
-                "host": verdict.host,
-                "addresses": [
-                    {"address": a.address, "allowed": a.allowed, "rule": a.rule}
-                    for a in verdict.addresses
-                ],
+        told: dict[str, object] = {
+            "url": verdict.url,
+            "allowed": verdict.allowed,
+            "reason": verdict.reason,
+            "host": verdict.host,
+            "addresses": [
+                {"address": a.address, "allowed": a.allowed, "rule": a.rule}
+                for a in verdict.addresses
+            ],
+        }
+        if rule is not None:
+            told["robots"] = {
+                "allowed": rule.allowed,
+                "line": rule.line,
+                "number": rule.number,
+                "reason": rule.reason,
             }
-        )
+        echo_json(told)
     else:
         typer.echo(f"{'allowed' if verdict.allowed else 'refused'}: {verdict.url or url}")
         if verdict.reason:
             typer.echo(f"  {verdict.reason}")
         for address in verdict.addresses:
             typer.echo(f"  {address.address}  {address.rule}")
-    if not verdict.allowed:
+        if rule is not None:
+            said = f"line {rule.number}: {rule.line}" if rule.line else rule.reason
+            typer.echo(f"robots.txt {'allows' if rule.allowed else 'forbids'} it")
+            typer.echo(f"  {said or 'no line says otherwise'}")
+    if not verdict.allowed or (rule is not None and not rule.allowed):
         raise typer.Exit(1)
+
+
+def _rule(fetcher: Fetcher, verdict: Verdict) -> Rule:
+    """What robots.txt says of the address (RFC 9309 2.3.1: 4xx allows, 5xx forbids)."""
+    parts = urlsplit(verdict.href or "")
+    target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+    try:
+        found = fetcher.get(f"{parts.scheme}://{parts.netloc}/robots.txt")
+        rules = Robots.parse(found.data, AGENT)
+    except Permanent as error:
+        missing = error.code.startswith("http_4")
+        rules = Robots.everything() if missing else Robots.nothing(str(error))
+    except Transient as error:
+        rules = Robots.nothing(str(error))
+    return rules.verdict(target)
 
 
 @contextmanager
