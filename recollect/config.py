@@ -111,7 +111,7 @@ class Config(BaseSettings):
     )
     plan: Plan = Field(default=Plan.ENTERPRISE, description="Plan of the default organisation.")
     workers: int = Field(
-        default=max(1, (os.cpu_count() or 2) - 1),
+        default=max(4, 2 * (os.cpu_count() or 2)),
         ge=1,
         le=256,
         description="Documents processed at once.",
@@ -194,6 +194,20 @@ class Config(BaseSettings):
     )
     crawl_contact: str | None = Field(
         default=None, description="Address or URL for site owners, part of the User-Agent."
+    )
+    pubsub_audience: str | None = Field(
+        default=None, description="Audience in the tokens of Gmail's pushes (Pub/Sub)."
+    )
+    pubsub_service_account: str | None = Field(
+        default=None, description="Email of the service account that signs Gmail's pushes."
+    )
+    pubsub_certs_url: str = Field(
+        default="https://www.googleapis.com/oauth2/v3/certs",
+        description="Where the public keys of those tokens are.",
+    )
+    notion_verification_token: SecretStr | None = Field(
+        default=None,
+        description="Notion's webhook token, if it is not confirmed by `recollect webhooks`.",
     )
     providers: dict[str, ProviderSettings] = Field(
         default_factory=_provider_settings,

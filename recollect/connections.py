@@ -862,6 +862,69 @@ def sealed_by_others(tx: Tx, mark: str) -> int:
     return row["n"]
 
 
+# --- secrets of an application's pushes ----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HookSecret:
+    """A verification token that a provider sent; it proves pushes once it is confirmed."""
+
+    provider: str
+    hash: bytes
+    sealed: str = field(repr=False)
+    came_at: datetime
+    confirmed: bool
+
+
+PENDING_KEPT = 5
+"""Unconfirmed tokens of a provider: anybody may send some."""
+
+
+def keep_hook_secret(tx: Tx, provider: str, hash: bytes, sealed: str) -> None:
+    """As pending; it never replaces one that is confirmed."""
+    tx.execute(
+        "insert into hook_secrets (provider, hash, secret) values (%s, %s, %s)"
+        " on conflict do nothing",
+        (provider, hash, sealed),
+    )
+    tx.execute(
+        "delete from hook_secrets where provider = %(provider)s and confirmed_at is null"
+        " and hash not in (select hash from hook_secrets where provider = %(provider)s"
+        "  and confirmed_at is null order by came_at desc limit %(kept)s)",
+        {"provider": provider, "kept": PENDING_KEPT},
+    )
+
+
+def hook_secrets(tx: Tx, provider: str | None = None) -> list[HookSecret]:
+    """The newest first."""
+    rows = tx.execute(
+        "select * from hook_secrets where %(provider)s::text is null or provider = %(provider)s"
+        " order by came_at desc, hash",
+        {"provider": provider},
+    )
+    return [
+        HookSecret(
+            row["provider"],
+            row["hash"],
+            row["secret"],
+            row["came_at"],
+            row["confirmed_at"] is not None,
+        )
+        for row in rows
+    ]
+
+
+def confirm_hook_secret(tx: Tx, provider: str, hash: bytes) -> None:
+    """From now on it alone proves the provider's pushes; raises NotFoundError."""
+    done = tx.execute(
+        "update hook_secrets set confirmed_at = now() where provider = %s and hash = %s",
+        (provider, hash),
+    )
+    if done.rowcount == 0:
+        raise NotFoundError("Token not found", f"{provider} sent no such token")
+    tx.execute("delete from hook_secrets where provider = %s and hash <> %s", (provider, hash))
+
+
 # --- farewells -----------------------------------------------------------------------------------
 
 

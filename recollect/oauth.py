@@ -381,7 +381,8 @@ class _Reply:
     @property
     def error(self) -> str | None:
         """RFC 6749 5.2; whatever the status, because GitHub sends errors with 200."""
-        code: Any = self.fields.get("error")
+        # Notion names its errors `code`, beside `object: error`.
+        code: Any = self.fields.get("error", self.fields.get("code"))
         known = isinstance(code, str) and re.fullmatch(r"[\w.-]{1,64}", code, re.ASCII)
         return code if known else None
 

@@ -149,6 +149,13 @@ CREATE TABLE public.folders (
     name text NOT NULL,
     parent text NOT NULL
 );
+CREATE TABLE public.hook_secrets (
+    provider text NOT NULL,
+    hash bytea NOT NULL,
+    secret text NOT NULL,
+    came_at timestamp with time zone DEFAULT now() NOT NULL,
+    confirmed_at timestamp with time zone
+);
 CREATE TABLE public.index_settings (
     only_row boolean DEFAULT true NOT NULL,
     embedder text NOT NULL,
@@ -301,6 +308,8 @@ ALTER TABLE ONLY public.farewells
     ADD CONSTRAINT farewells_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.folders
     ADD CONSTRAINT folders_pkey PRIMARY KEY (connection_id, id);
+ALTER TABLE ONLY public.hook_secrets
+    ADD CONSTRAINT hook_secrets_pkey PRIMARY KEY (provider, hash);
 ALTER TABLE ONLY public.index_settings
     ADD CONSTRAINT index_settings_pkey PRIMARY KEY (only_row);
 ALTER TABLE ONLY public.items

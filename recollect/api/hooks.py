@@ -1,8 +1,13 @@
 """What comes from outside without a key: pushes of providers, users back from authorizing."""
 
+import hashlib
 import html
+import re
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -13,6 +18,7 @@ from recollect.api.connections import callback_url
 from recollect.api.deps import CurrentApp, PathId
 from recollect.app import App, secret_keys
 from recollect.connectors.base import Account, Connector, Push
+from recollect.connectors.gmail import Keys
 from recollect.errors import (
     BadRequestError,
     NotFoundError,
@@ -24,7 +30,14 @@ from recollect.errors import (
 )
 from recollect.model import Connection, Trigger
 from recollect.oauth import Tokens
-from recollect.sources import GivenAccess, client_of, oauth_of, open_api, seal_tokens
+from recollect.sources import (
+    GivenAccess,
+    client_of,
+    endpoint_at,
+    oauth_of,
+    open_api,
+    seal_tokens,
+)
 from recollect.sync import open_registration
 
 LOG = log.get("hooks")
@@ -195,7 +208,11 @@ def _receive(
             found = connections.registration(tx, named)
         if found is not None and found[1].provider == provider:
             registration, connection = open_registration(app, found[0]), found[1]
-    notice = connector.receive(Push(headers, query, body, registration))
+    notice = connector.receive(
+        Push(headers, query, body, registration, _proofs(app, provider), _settings(app, provider))
+    )
+    if notice.pending_secret is not None:
+        _keep_pending(app, provider, notice.pending_secret)
     with app.db.begin() as tx:
         new = notice.key is None or connections.first_push(tx, provider, notice.key)
         concerned = [connection.id] if notice.concerned and connection is not None else []
@@ -208,6 +225,54 @@ def _receive(
     if notice.text is not None:
         return PlainTextResponse(notice.text, notice.status)
     return Response(status_code=notice.status)
+
+
+def _proofs(app: App, provider: str) -> list[str]:
+    """The secrets of the application that are active."""
+    with app.db.begin() as tx:
+        stored = connections.hook_secrets(tx, provider)
+    keys = secret_keys(app.config)
+    active = [
+        seal.unseal(keys, one.sealed, place=(provider, "hook")) for one in stored if one.confirmed
+    ]
+    named = app.config.notion_verification_token
+    if provider == "notion" and named is not None:
+        active.append(named.get_secret_value())
+    return active
+
+
+def _settings(app: App, provider: str) -> Mapping[str, Any]:
+    if provider != "gmail":
+        return {}
+    return {
+        "audience": app.config.pubsub_audience,
+        "service_account": app.config.pubsub_service_account,
+        "keys": _google_keys(app.config.pubsub_certs_url),
+    }
+
+
+@cache
+def _google_keys(url: str) -> Keys:
+    parts = urlsplit(url)
+    endpoint = endpoint_at(f"{parts.scheme}://{parts.netloc}")
+
+    def fetch() -> tuple[bytes, int]:
+        answer = endpoint.request("GET", parts.path or "/")
+        if answer.status != 200:
+            raise endpoint.refusal(answer)
+        age = re.search(r"max-age=(\d+)", answer.headers.get("cache-control", ""))
+        return answer.data, int(age[1]) if age else 0
+
+    return Keys(fetch)
+
+
+def _keep_pending(app: App, provider: str, secret: str) -> None:
+    """Shown to the operator by `recollect webhooks`; a stranger may have sent it."""
+    sealed = seal.seal(secret_keys(app.config), secret, place=(provider, "hook"))
+    digest = hashlib.sha256(secret.encode()).digest()
+    with app.db.begin() as tx:
+        connections.keep_hook_secret(tx, provider, digest, sealed)
+    LOG.warning("verification token came", provider=provider, do="recollect webhooks")
 
 
 async def _body(request: Request, limit: int) -> bytes:

@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "doctor": "doctor",
         "reindex": "admin",
         "check-url": "admin",
+        "webhooks": "admin",
     }
 )
 """Command → module of this package that registers it, in the order of the help."""

@@ -1,5 +1,6 @@
 """Commands that tend the service from inside: organisations, keys, checks, the index."""
 
+import hashlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -8,8 +9,14 @@ from urllib.parse import urlsplit
 
 import typer
 
-from recollect import documents, orgs, search, tags
-from recollect.app import database, index_identity, open_embedder_of, user_agent
+from recollect import connections, documents, orgs, seal, search, tags
+from recollect.app import (
+    database,
+    index_identity,
+    open_embedder_of,
+    secret_keys,
+    user_agent,
+)
 from recollect.cli.output import echo_json, fail, shown, table
 from recollect.config import load
 from recollect.connectors._robots import Robots, Rule
@@ -26,11 +33,16 @@ def register(app: typer.Typer) -> None:
     app.add_typer(_orgs, name="orgs", rich_help_panel="Tend")
     app.add_typer(_keys, name="keys", rich_help_panel="Tend")
     app.command(rich_help_panel="Tend")(reindex)
+    app.add_typer(_webhooks, name="webhooks", rich_help_panel="Tend")
     app.command("check-url", rich_help_panel="Tend")(check_url)
 
 
 _orgs = typer.Typer(help="Organisations and their plan.", no_args_is_help=True)
 _keys = typer.Typer(help="API keys.", no_args_is_help=True)
+_webhooks = typer.Typer(
+    help="Verification tokens that providers send for an application's webhook.",
+    no_args_is_help=True,
+)
 
 
 @_orgs.command("create")
@@ -236,6 +248,46 @@ def _rule(fetcher: Fetcher, verdict: Verdict) -> Rule:
     except Transient as error:
         rules = Robots.nothing(str(error))
     return rules.verdict(target)
+
+
+@_webhooks.command("list")
+def list_webhooks(as_json: AsJson = False) -> None:
+    """Show the tokens that came, to be pasted back at the provider (Notion).
+
+    Example: recollect webhooks list
+    """
+    keys = secret_keys(load())
+    with _transaction() as tx:
+        found = connections.hook_secrets(tx)
+    rows = [
+        {
+            "provider": one.provider,
+            "token": seal.unseal(keys, one.sealed, place=(one.provider, "hook")),
+            "cameAt": one.came_at.isoformat(),
+            "confirmed": one.confirmed,
+        }
+        for one in found
+    ]
+    if as_json:
+        echo_json(rows)
+    else:
+        columns = ["provider", "token", "cameAt", "confirmed"]
+        table(columns, [[shown(row[column]) for column in columns] for row in rows])
+
+
+@_webhooks.command("confirm")
+def confirm_webhook(provider: str, token: str, as_json: AsJson = False) -> None:
+    """Let a token prove the provider's pushes, after the provider took it; others are forgotten.
+
+    Example: recollect webhooks confirm notion secret_…
+    """
+    digest = hashlib.sha256(token.encode()).digest()
+    with _transaction() as tx:
+        connections.confirm_hook_secret(tx, provider, digest)
+    if as_json:
+        echo_json({"provider": provider, "confirmed": True})
+    else:
+        typer.echo(f"{provider}: confirmed")
 
 
 @contextmanager

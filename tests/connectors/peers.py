@@ -19,6 +19,7 @@ from recollect.oauth import Tokens
 from tests.fakes.authorization import Grant
 from tests.fakes.cabinet import Cabinet
 from tests.fakes.github import FakeGithub
+from tests.fakes.notion import FakeNotion, Page, para
 from tests.fakes.proxy import Proxy
 from tests.fakes.site import Site
 
@@ -252,9 +253,60 @@ class S3Peer(Peer):
         self.proxy.on(".", status=403, body=body, headers=headers, times=None)
 
 
+class NotionPeer(Peer):
+    """Pages in one that is shared; a few minutes pass with whatever a user does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notion = self._stack.enter_context(FakeNotion())
+        self.proxy.upstream = self.notion.url
+        self.token = "token-1"
+        self.settings = ProviderSettings(
+            client_id=self.notion.client[0],
+            client_secret=self.notion.client[1],  # pyright: ignore[reportArgumentType] # pydantic wraps it
+            api_url=self.proxy.url,
+            token_url=f"{self.proxy.url}/v1/oauth/token",
+        )
+
+    def tokens(self) -> Tokens | None:
+        self.notion.refreshing["refresh-1"] = self.token
+        return Tokens(self.token, "refresh-1")
+
+    def put(self, name: str, text: str) -> None:
+        blocks = [para(part) for part in text.split("\n\n")]
+        page = self._pages().get(name)
+        if page is None:
+            self.notion.page(name, *blocks)
+        else:
+            self.notion.write(page, *blocks)
+        self.notion.pass_time(minutes=5)
+
+    def remove(self, name: str) -> None:
+        self.notion.trash(self._pages()[name])
+        self.notion.pass_time(minutes=5)
+
+    def rename(self, old: str, new: str) -> None:
+        self.notion.rename(self._pages()[old], new)
+        self.notion.pass_time(minutes=5)
+
+    def names(self) -> set[str]:
+        return set(self._pages())
+
+    def _pages(self) -> dict[str, Page]:
+        return {page.title: page for page in self.notion.readable().values()}
+
+    def name_of(self, document: dict[str, Any]) -> str:
+        return document["title"]
+
+    def revoke(self) -> None:
+        self.notion.tokens.clear()
+        self.notion.refreshing.clear()
+
+
 PEERS: dict[str, Callable[[], Peer]] = {
     "cabinet": CabinetPeer,
     "github": GithubPeer,
+    "notion": NotionPeer,
     "s3": S3Peer,
     "web-crawler": SitePeer,
 }

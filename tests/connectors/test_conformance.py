@@ -174,7 +174,7 @@ every = pytest.mark.parametrize
 
 def test_every_connector_has_a_peer() -> None:
     missing = set(connectors.all()) - set(PEERS)
-    assert missing <= {"google-drive", "gmail", "notion", "onedrive"}
+    assert missing <= {"google-drive", "gmail", "onedrive"}
 
 
 @every("world", conforming("first"), indirect=True)
@@ -256,7 +256,9 @@ def test_6_rename_keeps_the_document_and_embeds_nothing(world: World) -> None:
     world.agrees()
     after = world.get("renamed")
     assert after["id"] == before["id"]
-    assert after["latestRevision"] == before["latestRevision"]
+    # Where a rename counts as an edit (Notion) it is read again, and costs nothing.
+    same = after["latestRevision"] == before["latestRevision"]
+    assert same or after["chunks"]["embedded"] == 0
 
 
 @every("world", conforming("revoked"), indirect=True)

@@ -1,5 +1,7 @@
 """Authorization from link to sync, its loss and return; pushes; what is said at the end."""
 
+import hashlib
+import hmac
 import json
 import threading
 from collections.abc import Generator
@@ -489,3 +491,41 @@ def test_a_change_of_the_key_seals_anew_and_a_lost_one_asks_again(world: World) 
     assert shown["state"] == "needs_auth"
     assert "secret key" in shown["error"]
     assert len(world.titles()) == 3
+
+
+def test_a_verification_token_counts_once_the_operator_confirmed_it(
+    world: World, service_free: None
+) -> None:
+    token = "secret_verification_token_of_the_application"
+    first = world.http.post("/v3/hooks/notion", json={"verification_token": token})
+    assert first.status_code == 200
+    with world.app.db.begin() as tx:
+        [pending] = connections.hook_secrets(tx, "notion")
+    assert not pending.confirmed
+    assert token not in pending.sealed
+    body = json.dumps({"id": "e1", "type": "page.created", "workspace_id": "w1"}).encode()
+    mark = hmac.new(token.encode(), body, hashlib.sha256).hexdigest()
+    signed = {"x-notion-signature": f"sha256={mark}", "content-type": "application/json"}
+    assert world.http.post("/v3/hooks/notion", content=body, headers=signed).status_code == 401
+    with world.app.db.begin() as tx:
+        connections.confirm_hook_secret(tx, "notion", pending.hash)
+    assert world.http.post("/v3/hooks/notion", content=body, headers=signed).status_code == 200
+    for n in range(10):
+        world.http.post("/v3/hooks/notion", json={"verification_token": f"a stranger's {n}"})
+    with world.app.db.begin() as tx:
+        found = connections.hook_secrets(tx, "notion")
+    assert [one.hash for one in found if one.confirmed] == [pending.hash]
+    assert len(found) <= 1 + connections.PENDING_KEPT
+    assert world.http.post("/v3/hooks/notion", content=body, headers=signed).status_code == 200
+
+
+@pytest.fixture
+def service_free(app: App) -> Generator[None]:
+    """The tokens are the installation's, not the organisation's: leave none behind."""
+    yield
+    with app.db.begin() as tx:
+        tx.execute("delete from hook_secrets")
+
+
+def test_a_push_of_gmail_without_its_settings_proves_nothing(world: World) -> None:
+    assert world.http.post("/v3/hooks/gmail", json={"message": {}}).status_code == 401

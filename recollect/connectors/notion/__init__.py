@@ -1,0 +1,209 @@
+"""Notion: the pages and the rows of databases that a user shares with the integration.
+
+The API version is the one that both official clients speak by default, so that they can judge
+what we send and expect. Of what 2026-03-11 changed, only two names are read here, and both forms
+of each: `archived`, now `in_trash`, and the block of a meeting's notes.
+
+Facts: developers.notion.com/reference (authentication, search, retrieve-page-markdown, webhooks,
+request-limits, status-codes).
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from recollect.connectors._api import RATE_LIMITED, Api, as_json, field_of
+from recollect.connectors.base import (
+    FORGED,
+    Account,
+    Change,
+    Connector,
+    Cursor,
+    Notice,
+    Push,
+    Source,
+)
+from recollect.connectors.notion._blocks import GONE, Reader, render
+from recollect.connectors.notion._markdown import has_unknown, simplified
+from recollect.connectors.notion._pass import PER_SECOND, RESTRICTED, Pass
+from recollect.connectors.notion._values import entry, tidy
+from recollect.errors import NotFoundError, Permanent, Transient
+from recollect.fetch import Answer, Endpoint, outcome
+from recollect.model import Extracted, Remembered
+from recollect.oauth import OAuth, Tokens
+
+VERSION = "2025-09-03"
+CONCERNING = ("page.", "data_source.", "database.", "comment.")
+"""beginnings of the events that may mean something new to read"""
+TOKEN = re.compile(r"[!-~]{10,500}")
+
+
+class Notion(Connector):
+    provider = "notion"
+    name = "Notion"
+    api_url = "https://api.notion.com"
+    # Revoking is left to `revoke`, because it needs the version in a header.
+    oauth = OAuth(
+        authorize_url="https://api.notion.com/v1/oauth/authorize",
+        token_url="https://api.notion.com/v1/oauth/token",  # noqa: S106 # an address
+        pkce=False,
+        parameters={"owner": "user"},
+        client="basic",
+        sends="json",
+        rotates=True,
+    )
+    per_second = float(PER_SECOND)
+    pushes = True
+
+    def headers(self) -> Mapping[str, str]:
+        return {"notion-version": VERSION}
+
+    def judge(self, answer: Answer) -> Exception | None:
+        code = _code(answer)
+        if answer.status == 403 and code == RESTRICTED:
+            return Permanent(
+                "the integration may not read content: switch on its capability “Read content”"
+                " at notion.so/my-integrations, then authorize the connection again",
+                code=RESTRICTED,
+            )
+        if answer.status == 529:
+            # service_overload; it is waited for as for a limit.
+            said = outcome(529, answer.headers, "")
+            wait = said.after if isinstance(said, Transient) else None
+            return Transient("Notion is overloaded", code=RATE_LIMITED, after=wait)
+        if answer.status == 409:
+            return Transient("Notion could not do it at this moment", code="conflict_error")
+        return None
+
+    # --- authorization -------------------------------------------------------------------------
+
+    def identify(self, api: Api, tokens: Tokens) -> Account:
+        """The workspace: events name it, and pages belong to it, whoever authorized.
+
+        Who did is the name. A user may authorize several times; each has pages of its own choice.
+        """
+        told = tokens.extra
+        workspace, name = told.get("workspace_id"), told.get("workspace_name")
+        email = told.get("owner.user.person.email")
+        if workspace is None:
+            bot = entry(field_of(api.get("/v1/users/me"), "bot", dict))
+            workspace, name = field_of(bot, "workspace_id", str), bot.get("workspace_name")
+            owner = entry(entry(bot.get("owner")).get("user"))
+            email = entry(owner.get("person")).get("email")
+        return Account(_short(workspace), tidy(email) or tidy(name) or None)
+
+    def revoke(self, endpoint: Endpoint, tokens: Tokens, client: tuple[str, str]) -> bool:
+        answer = endpoint.request(
+            "POST",
+            "/v1/oauth/revoke",
+            json={"token": tokens.access},
+            headers={
+                **self.headers(),
+                "authorization": "Basic " + base64.b64encode(":".join(client).encode()).decode(),
+            },
+        )
+        # 400 invalid_grant, 404: it was taken back already.
+        if answer.status not in (200, 404) and "invalid_grant" not in (
+            _code(answer),
+            _field(answer, "error"),
+        ):
+            raise endpoint.refusal(answer, hide=(tokens.access, client[1]))
+        return True
+
+    # --- listing and fetching ------------------------------------------------------------------
+
+    def changes(self, source: Source, cursor: Cursor | None) -> Iterator[Change]:
+        return Pass(source, cursor).run()
+
+    def fetch(self, source: Source, item: Remembered) -> Extracted:
+        """The page as Markdown; a row begins with what its properties say.
+
+        Notion's own rendering is one call for a page. Where it leaves something out, or does not
+        exist, the blocks are read.
+        """
+        reader = Reader(source.api.call)
+        text = _rendered(source.api, item.id)
+        if text is None:
+            try:
+                text = render(reader, item.id)
+            except Permanent as error:
+                if error.code != "no_access":
+                    raise
+                raise NotFoundError("Not found", f"Notion does not find {item.id}") from error
+        lines = cast("list[Any]", item.extra.get("lines") or [])
+        told = "\n".join(tidy(line) for line in lines)
+        return Extracted(
+            "\n\n".join(part for part in (told, text) if part.strip()),
+            title=item.title,
+            kind="notion_doc",
+            warnings=tuple(dict.fromkeys(reader.lacking)),
+        )
+
+    # --- pushes --------------------------------------------------------------------------------
+
+    def receive(self, push: Push) -> Notice:
+        """Events of all workspaces come by one registration, which the operator made by hand.
+
+        Before the first of them comes a token, unsigned, from Notion or from anybody: it is
+        nothing but shown until the operator says which one is good.
+        """
+        body = _body(push.body)
+        token = body.get("verification_token")
+        if token is not None and "type" not in body:
+            if not isinstance(token, str) or not TOKEN.fullmatch(token):
+                return Notice(status=400)
+            return Notice(status=200, pending_secret=token)
+        if not _signed(push):
+            return FORGED
+        key = tidy(body.get("id"))[:100] or None
+        workspace = body.get("workspace_id")
+        if isinstance(workspace, str) and tidy(body.get("type")).startswith(CONCERNING):
+            return Notice(status=200, accounts=[_short(workspace)], key=key)
+        return Notice(status=200, key=key)
+
+
+def _rendered(api: Api, id: str) -> str | None:
+    """A page in Notion's own rendering; None where there is none, or not of all of it."""
+    # 400: it is more than one request may ask for.
+    answer = api.call("GET", f"/v1/pages/{id}/markdown", accept=GONE | {400})
+    if answer.status != 200:
+        return None
+    said = as_json(answer)
+    markdown = field_of(said, "markdown", str)
+    whole = not said.get("truncated") and not said.get("unknown_block_ids")
+    return simplified(markdown) if whole and not has_unknown(markdown) else None
+
+
+def _signed(push: Push) -> bool:
+    """X-Notion-Signature over the raw body, by any of the tokens that are active."""
+    told = push.headers.get("x-notion-signature", "").encode(errors="replace")
+    good = False
+    for secret in push.secrets:
+        digest = hmac.new(secret.encode(), push.body, hashlib.sha256).hexdigest()
+        good |= hmac.compare_digest(told, f"sha256={digest}".encode())
+    return good
+
+
+def _short(id: str) -> str:
+    """As ids are kept: Notion writes them with hyphens or without."""
+    return tidy(id).replace("-", "").lower()[:100]
+
+
+def _body(data: bytes) -> dict[str, Any]:
+    try:
+        return entry(json.loads(data))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _field(answer: Answer, name: str) -> str:
+    return tidy(_body(answer.data).get(name))
+
+
+def _code(answer: Answer) -> str:
+    """Notion's word for an error."""
+    return _field(answer, "code")

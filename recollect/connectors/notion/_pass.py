@@ -1,0 +1,726 @@
+"""One pass over a workspace: what the search says is new, and now and then a complete check.
+
+Search is quick and not to be relied on: its index is late, it has gaps, and it ends at 10,000
+results. So a check walks: from each page to the pages and databases in it, from each database to
+its rows; and of whatever is known and was not met, it asks Notion one by one. That is why no
+listing is ever taken for complete here: a document goes only because Notion said of it that it is
+in the trash, or, twice, that there is no such thing.
+"""
+
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from hashlib import sha256
+from itertools import islice
+from typing import Any, cast
+
+from recollect.connectors._api import RATE_LIMITED, as_json, field_of
+from recollect.connectors.base import (
+    Change,
+    Checkpoint,
+    Cursor,
+    Gone,
+    Item,
+    Missing,
+    Source,
+    Trouble,
+    Verdict,
+)
+from recollect.connectors.notion._blocks import (
+    MOST_CALLS,
+    PAGE_SIZE,
+    ListPage,
+    Reader,
+    look_through,
+    pages,
+)
+from recollect.connectors.notion._values import (
+    SITE,
+    address,
+    entry,
+    id_of,
+    plain,
+    shown,
+    tidy,
+    time_of,
+    title_of,
+    value_of,
+)
+from recollect.errors import Permanent, Transient
+from recollect.fetch import Answer
+from recollect.model import MetadataValue, Remembered
+
+OVERLAP = timedelta(minutes=2)
+"""Times are rounded down to the minute, and the index is late: this much is looked at again. A page
+that was edited within it may have been edited again in the same minute, without a trace."""
+MOST_UNSETTLED = 200
+MOST_MISSING = 1_000
+PATIENCE = 3
+"""things in a row that fail before Notion as a whole counts as unavailable"""
+BATCH = 50
+"""things between two checkpoints, where each takes calls of its own"""
+NEWS_AFTER = 600
+"""calls of a check until it looks for news in between"""
+PER_SECOND = 3
+SHARE = 20
+"""A check may take the twentieth part of what Notion allows …"""
+OFTENEST, SELDOMEST = timedelta(hours=1), timedelta(days=1)
+"""… but happens this often."""
+MOST_PROPERTIES = 100
+LONGEST_VALUE = 2_000
+"""characters of one property"""
+LONGEST_LINES = 20_000
+"""characters of all properties of a row that begin its text"""
+LONGEST_KEY = 64
+PAGE, DATABASE = "page", "database"
+SOURCE = "data_source"
+UNSETTLED = "~"
+"""end of a version that may change without a trace"""
+SEARCH, WALK, VERIFY = "search", "walk", "verify"
+NEWEST_FIRST = {"timestamp": "last_edited_time", "direction": "descending"}
+GONE = frozenset({404})
+TRASHED = "gone"
+RESTRICTED = "restricted_resource"
+ROWS = "Its rows are documents of their own."
+NO_ACCESS = (
+    "Notion does not find it: it was deleted, or is not shared with the connection any more."
+)
+
+
+# --- what is kept between passes ---------------------------------------------------------------
+
+
+@dataclass
+class Check:
+    """A complete check that is under way."""
+
+    began: str
+    """what was said since then was met"""
+    phase: str = SEARCH
+    at: str | None = None
+    """where the search goes on"""
+    calls: int = 0
+
+
+@dataclass
+class State:
+    """The cursor; times are ISO 8601."""
+
+    edited: str | None = None
+    """the latest edit that search told of"""
+    checked: str | None = None
+    """when the last complete check began"""
+    calls: int = 0
+    """what it cost"""
+    check: Check | None = None
+    unsettled: dict[str, str] = field(default_factory=dict[str, str])
+    """id → edit that may not have been the last of its minute"""
+    missing: list[str] = field(default_factory=list[str])
+    """not found once, to be asked for again"""
+
+    @classmethod
+    def of(cls, cursor: Cursor | None) -> "State":
+        """What a cursor knows; one of another shape counts as none."""
+        if not cursor or cursor.get("form") != 1:
+            return cls()
+        given: dict[str, Any] = {name: cursor.get(name) for name in cls.__dataclass_fields__}
+        check = given.pop("check")
+        try:
+            state = cls(**given, check=None if check is None else Check(**check))
+            began = None if state.check is None else state.check.began
+            for time in (state.edited, state.checked, began, *dict(state.unsettled).values()):
+                if time is not None:
+                    time_of(time)
+            return replace(state, unsettled=dict(state.unsettled), missing=list(state.missing))
+        except (TypeError, ValueError, Transient):
+            return cls()
+
+    def cursor(self) -> Cursor:
+        return {"form": 1, **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What earlier passes kept of a thing in `extra`."""
+
+    row: Remembered
+
+    @property
+    def edited(self) -> str:
+        return tidy(self.row.extra.get("edited"))
+
+    @property
+    def object(self) -> str:
+        return PAGE if self.row.extra.get("object") == PAGE else DATABASE
+
+    @property
+    def children(self) -> list[tuple[str, str]]:
+        """Kind and id."""
+        told = cast("list[Any]", self.row.extra.get("children") or [])
+        return [(kind, id) for kind, _, id in (tidy(each).partition(":") for each in told) if id]
+
+    def unchanged(self, edited: str, mark: str) -> bool:
+        return (self.edited, self.row.extra.get("mark")) == (edited, mark)
+
+    def walked(self, edited: str) -> bool:
+        return self.row.extra.get("walked") == edited
+
+
+# --- the pass ----------------------------------------------------------------------------------
+
+
+class Pass:
+    """One call of `changes`; `run` yields what it says."""
+
+    def __init__(self, source: Source, cursor: Cursor | None) -> None:
+        self._source = source
+        self._state = State.of(cursor)
+        self._now = source.since
+        self._calls = 0
+        self._news_at = 0
+        self._failed = 0
+        self._met: set[str] = set()
+        """ids that were looked at in this pass"""
+        self._said: dict[str, str] = {}
+        """id → edit of which something was said in this pass"""
+        self._waiting: deque[tuple[str, str]] = deque()
+        """kind and id of what was heard of: it is looked at if it is not known"""
+        self._doubtful: deque[str] = deque()
+        """ids of what is known and may be gone: it is asked for"""
+        self._walked = 0
+        """calls that looked through pages; a page is looked through once per edit"""
+        self._titles: dict[str, str] = {}
+        """of pages and data sources"""
+        self._roomy = True
+
+    def run(self) -> Iterator[Change]:
+        try:
+            yield from self._changes()
+        except Permanent as error:
+            if error.code != RESTRICTED:
+                raise
+            yield Trouble(str(error), error.code)
+        yield self._checkpoint()
+
+    def _changes(self) -> Iterator[Change]:
+        if self._state.edited is not None:
+            yield from self._news()
+            yield from self._ask_again()
+            yield self._checkpoint()
+        if self._state.check is not None or self._is_due():
+            yield from self._check()
+
+    def _is_due(self) -> bool:
+        if self._state.checked is None:
+            return True
+        wait = timedelta(seconds=self._state.calls / PER_SECOND * SHARE)
+        wait = min(max(wait, OFTENEST), SELDOMEST)
+        return self._source.since >= time_of(self._state.checked) + wait
+
+    def _checkpoint(self) -> Checkpoint:
+        return Checkpoint(self._state.cursor())
+
+    # --- what is new ---
+
+    def _news(self) -> Iterator[Change]:
+        """What the search tells since the last time, newest first."""
+        self._news_at = self._calls
+        before = self._state.edited or ""
+        until = time_of(before) - OVERLAP
+        newest = before
+        latest = ""
+        for page in pages(self._search):
+            if not page.whole:
+                self._state.checked = None  # more is new than the search can tell
+            newest = max([newest, *(_edited(found) for found in page.results)])
+            latest = latest or _stamp(self._now)
+            yield from self._look_at(page.results)
+            yield from self._follow()
+            yield self._checkpoint()
+            if _is_over(page, until):
+                break
+        for page in pages(self._search_trash):
+            yield from self._bury(page.results)
+            if _is_over(page, until):
+                break
+        self._state.edited = min(newest, latest)
+
+    def _bury(self, trashed: Sequence[Mapping[str, Any]]) -> Iterator[Change]:
+        """What lies in the trash; what stood in it is asked for, since it may have moved."""
+        ids = [id_of(found.get("id")) for found in trashed]
+        for known in self._known(ids).values():
+            if self._said.get(known.row.id) != TRASHED:
+                yield from self._gone(known)
+                yield from self._follow()
+
+    def _gone(self, known: Known) -> Iterator[Change]:
+        self._said[known.row.id] = TRASHED
+        self._forget(known.row.id)
+        yield Gone(known.row.id)
+        self._doubt(known)
+
+    def _doubt(self, known: Known) -> None:
+        """What stood in something that is not there any more."""
+        self._doubtful.extend(id for kind, id in known.children if kind == PAGE)
+        containers = {id for kind, id in known.children if kind == DATABASE}
+        if containers or known.object == DATABASE:
+            self._doubtful.extend(
+                row.id
+                for row in self._source.remembered()
+                if row.extra.get("parent") == known.row.id
+                or row.extra.get("container") in containers
+            )
+
+    def _ask_again(self) -> Iterator[Change]:
+        """What was not found the last time, and what had just been edited."""
+        for id in list(self._state.missing):
+            if id not in self._met:
+                self._state.missing.remove(id)
+                yield from self._ask_for_known([id], again=True)
+        for id, edited in list(self._state.unsettled.items()):
+            if id in self._met or self._now < time_of(edited) + OVERLAP:
+                continue
+            del self._state.unsettled[id]
+            self._doubtful.append(id)
+        yield from self._follow()
+
+    # --- the complete check ---
+
+    def _check(self) -> Iterator[Change]:
+        check = self._state.check
+        if check is None:
+            check = self._state.check = Check(self._source.since.isoformat())
+        before = self._spent() - check.calls
+        if check.phase == SEARCH:
+            yield from self._search_all(check, before)
+        if check.phase == WALK:
+            yield from self._walk(check, before)
+        yield from self._verify(check, before)
+        self._state.check = None
+        self._state.checked = check.began
+        self._state.calls = self._spent() - before
+
+    def _spent(self) -> int:
+        """Calls so far that every check takes."""
+        return self._calls - self._walked
+
+    def _search_all(self, check: Check, before: int) -> Iterator[Change]:
+        resumed = check.at is not None
+        try:
+            for page in pages(self._search, check.at):
+                if self._state.edited is None:
+                    # What changes from now on is news.
+                    edits = [*(_edited(found) for found in page.results), ""]
+                    self._state.edited = min(max(edits) or _stamp(self._now), _stamp(self._now))
+                for at in range(0, len(page.results), BATCH):
+                    yield from self._look_at(page.results[at : at + BATCH], always=True)
+                    yield self._checkpoint()
+                check.at = page.next
+                yield from self._between(check, before)
+        except Permanent as error:
+            if not resumed or error.code != "http_400":
+                raise
+            # Nobody says how long a place in a search is good for.
+            check.at = None
+            yield from self._search_all(check, before)
+            return
+        check.phase, check.at = WALK, None
+        yield self._checkpoint()
+
+    def _walk(self, check: Check, before: int) -> Iterator[Change]:
+        """From all that was met to what stands in it."""
+        began = time_of(check.began)
+        calls = self._calls
+        for row in self._source.remembered():
+            if row.seen_at < began:
+                continue
+            known = Known(row)
+            self._waiting.extend(known.children)
+            if known.object == DATABASE and row.extra.get("listed") != check.began:
+                yield from self._guarded(self._rows_of(row.id, always=True), f"“{row.title}”")
+                extra = {**row.extra, "listed": check.began}
+                yield Verdict(row.id, DATABASE, ROWS, extra=extra, url=row.url, title=row.title)
+            yield from self._follow()
+            if self._calls - calls > BATCH:
+                calls = self._calls
+                yield from self._between(check, before)
+        check.phase = VERIFY
+        yield from self._between(check, before)
+
+    def _verify(self, check: Check, before: int) -> Iterator[Change]:
+        """What is known and was not met is asked for by itself."""
+        began = time_of(check.began)
+        yield self._checkpoint()
+        unmet = (row.id for row in self._source.remembered() if row.seen_at < began)
+        while ids := [id for id in islice(unmet, BATCH) if id not in self._said]:
+            yield from self._ask_for_known(ids)
+            yield from self._follow()
+            yield from self._between(check, before)
+
+    def _between(self, check: Check, before: int) -> Iterator[Change]:
+        check.calls = self._spent() - before
+        yield self._checkpoint()
+        if self._calls - self._news_at > NEWS_AFTER:
+            yield from self._news()
+            yield self._checkpoint()
+
+    # --- one thing ---
+
+    def _look_at(
+        self, found: Sequence[Mapping[str, Any]], *, always: bool = False
+    ) -> Iterator[Change]:
+        """Say of pages and data sources what is new of them; with `always`, of each something."""
+        ids = [id_of(one.get("id")) for one in found]
+        parents = [parent for one in found if (parent := _parent(one)) is not None]
+        known = self._known([*ids, *parents])
+        self._titles |= {id: one.row.title or "" for id, one in known.items()}
+        self._roomy = self._source.room() > 0
+        for id, one in zip(ids, found, strict=True):
+            self._met.add(id)
+            if id in self._said and self._said[id] == _edited(one):
+                continue
+            steps = (
+                self._database(id, one, known.get(id), always)
+                if one.get("object") == SOURCE
+                else self._page(id, one, known.get(id), always)
+            )
+            yield from self._guarded(steps, f"“{title_of(one.get('properties')) or id}”")
+
+    def _page(
+        self, id: str, page: Mapping[str, Any], known: Known | None, always: bool
+    ) -> Iterator[Change]:
+        if page.get("in_trash") or page.get("archived"):
+            if known is not None:
+                yield from self._gone(known)
+            return
+        if "last_edited_time" not in page:
+            raise Permanent("Notion tells nothing of it but its id", code="partial_object")
+        edited = _edited(page)
+        settled = self._now >= time_of(edited) + OVERLAP
+        always = always or id in self._state.missing
+        self._forget(id)
+        if not settled and len(self._state.unsettled) < MOST_UNSETTLED:
+            self._state.unsettled[id] = edited
+        version = edited if settled else edited + UNSETTLED
+        title = title_of(page.get("properties"))
+        self._titles[id] = title
+        url = address(page.get("url")) or SITE + id
+        metadata, lines = self._described(page)
+        mark = _mark(title, url, metadata, lines)
+        if known is not None and known.unchanged(version, mark) and not always:
+            return
+        look = yield from self._look_through(id, version, known)
+        self._waiting.extend(look.children)
+        self._said[id] = edited
+        extra = {
+            "object": PAGE,
+            "edited": version,
+            "mark": mark,
+            "walked": version if look.whole else None,
+            "children": [f"{kind}:{child}" for kind, child in look.children],
+            "blank": look.blank,
+            "parent": _parent(page),
+            "lines": lines,
+        }
+        if look.blank and not lines:
+            yield Verdict(
+                id,
+                "empty_page",
+                "Nothing is written on it yet.",
+                extra=extra,
+                url=url,
+                title=title or None,
+            )
+            return
+        yield Item(
+            id=id,
+            version=version,
+            title=title or None,
+            url=url,
+            kind="notion_doc",
+            metadata=metadata,
+            extra=extra,
+            modified_at=time_of(edited),
+        )
+
+    def _database(
+        self, id: str, found: Mapping[str, Any], known: Known | None, always: bool
+    ) -> Iterator[Change]:
+        """A data source: a table, whose rows are the documents."""
+        if found.get("in_trash") or found.get("archived"):
+            if known is not None:
+                yield from self._gone(known)
+            return
+        title = plain(found.get("title"))
+        self._titles[id] = title
+        edited = _edited(found)
+        url = address(found.get("url")) or SITE + id
+        mark = _mark(title, url, {}, [])
+        if known is not None and known.unchanged(edited, mark) and not always:
+            return
+        self._said[id] = edited
+        self._forget(id)
+        check = self._state.check
+        listed = None if known is None else known.row.extra.get("listed")
+        extra = {
+            "object": DATABASE,
+            "edited": edited,
+            "mark": mark,
+            "container": tidy(entry(found.get("parent")).get("database_id")).replace("-", ""),
+            "listed": listed,
+        }
+        yield Verdict(id, DATABASE, ROWS, extra=extra, url=url, title=title or None)
+        # What a check finds by its search, it lists afterwards.
+        late = check is not None and check.phase != SEARCH and listed != check.began
+        if known is None or late:
+            yield from self._rows_of(id, always=always)
+            if check is not None:
+                extra["listed"] = check.began
+                yield Verdict(id, DATABASE, ROWS, extra=extra, url=url, title=title or None)
+
+    def _rows_of(self, id: str, *, always: bool) -> Iterator[Change]:
+        """All rows, in windows of their creation where they are more than one query tells."""
+        since: str | None = None
+        while True:
+            last, whole = since, True
+            for page in pages(lambda at, since=since: self._query(id, at, since)):
+                for at in range(0, len(page.results), BATCH):
+                    yield from self._look_at(page.results[at : at + BATCH], always=always)
+                    yield self._checkpoint()
+                whole = page.whole
+                last = max([last or "", *(tidy(r.get("created_time")) for r in page.results)])
+            if whole:
+                return
+            if not last or last == since:
+                raise Permanent(
+                    "so many rows were created in one minute that Notion does not tell all of"
+                    " them. What is known of it stays",
+                    code="too_large",
+                )
+            since = last
+
+    def _described(self, page: Mapping[str, Any]) -> tuple[dict[str, MetadataValue], list[str]]:
+        """Metadata, and for a row what its properties say, as lines."""
+        given = entry(page.get("properties"))
+        within = _parent(page)
+        is_row = entry(page.get("parent")).get("type") in ("data_source_id", "database_id")
+        told: dict[str, MetadataValue] = {"type": "row" if is_row else PAGE}
+        if within is not None:
+            told["parentId"] = within
+        if is_row and within is not None and (title := self._name_of_database(within)):
+            told["database"] = title[:LONGEST_VALUE]
+        for name, key in (("created_time", "createdAt"), ("last_edited_time", "editedAt")):
+            if time := tidy(page.get(name)):
+                told[key] = time
+        lines: list[str] = []
+        left = LONGEST_LINES
+        for name, kind, value in islice(_properties(given), MOST_PROPERTIES):
+            key = name if name not in told else f"property {name}"[:LONGEST_KEY]
+            told[key] = value[:LONGEST_VALUE] if isinstance(value, str) else value
+            line = f"{name}: {shown(told[key])}"
+            left -= len(line)
+            if is_row and kind != "relation" and left >= 0:
+                lines.append(line)
+        return told, lines
+
+    def _name_of_database(self, id: str) -> str:
+        """Rows may be told of before their database is."""
+        if id not in self._titles:
+            answer = self._call("GET", f"/v1/data_sources/{id}", accept=GONE)
+            found = {} if answer.status in GONE else entry(as_json(answer))
+            self._titles[id] = plain(found.get("title"))
+            self._waiting.append((SOURCE, id))
+        return self._titles[id]
+
+    def _look_through(
+        self, id: str, version: str, known: Known | None
+    ) -> Generator[Change, None, "Look"]:
+        """What stands in a page; not looked for where it is known, or of no use."""
+        before = Look([] if known is None else known.children, blank=False, whole=False)
+        if known is not None and known.walked(version):
+            return Look(before.children, bool(known.row.extra.get("blank")), whole=True)
+        if not self._roomy and (known is None or known.row.document_id is None):
+            return before
+        reader = Reader(self._call)
+        try:
+            found = look_through(reader, id)
+        except (Permanent, Transient) as error:
+            yield self._trouble(error, f"“{self._titles.get(id) or id}”")
+            return before
+        finally:
+            self._walked += MOST_CALLS - reader.left
+        return Look(found.children, found.blank and not reader.lacking, not reader.lacking)
+
+    # --- what was heard of ---
+
+    def _follow(self) -> Iterator[Change]:
+        """Look at what waits, and at what stands in it, and so on."""
+        while self._waiting or self._doubtful:
+            doubtful = [self._doubtful.popleft() for _ in range(min(len(self._doubtful), BATCH))]
+            yield from self._ask_for_known(id for id in doubtful if id not in self._said)
+            batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH))]
+            known = self._known([id for _, id in batch])
+            for kind, id in dict.fromkeys(batch):
+                if id not in self._met and id not in known:
+                    self._met.add(id)
+                    yield from self._guarded(self._ask_for(kind, id), id)
+            yield self._checkpoint()
+
+    def _ask_for(self, kind: str, id: str) -> Iterator[Change]:
+        """Something that was not known so far; what is not shared with us is none of ours."""
+        if kind == DATABASE:
+            # A view of a database elsewhere is answered with 400 or 404.
+            answer = self._call("GET", f"/v1/databases/{id}", accept=GONE | {400})
+            if answer.status == 200:
+                found = field_of(as_json(answer), "data_sources", list)
+                sources = [id_of(entry(one).get("id")) for one in cast("list[Any]", found)]
+                self._waiting.extend((SOURCE, one) for one in sources)
+            return
+        path = "data_sources" if kind == SOURCE else "pages"
+        answer = self._call("GET", f"/v1/{path}/{id}", accept=GONE)
+        if answer.status == 200:
+            yield from self._look_at([_object(answer)])
+
+    def _ask_for_known(self, ids: Iterable[str], *, again: bool = False) -> Iterator[Change]:
+        """Things that are known, one by one."""
+        for id, known in self._known(list(ids)).items():
+            yield from self._guarded(self._ask_for_one(known, again), f"“{known.row.title or id}”")
+
+    def _ask_for_one(self, known: Known, again: bool) -> Iterator[Change]:
+        id = known.row.id
+        path = "data_sources" if known.object == DATABASE else "pages"
+        answer = self._call("GET", f"/v1/{path}/{id}", accept=GONE)
+        if answer.status == 200:
+            yield from self._look_at([_object(answer)], always=True)
+            return
+        self._met.add(id)
+        self._said[id] = TRASHED
+        self._forget(id)
+        if not again and len(self._state.missing) < MOST_MISSING:
+            self._state.missing.append(id)
+        yield Missing(id, NO_ACCESS)
+        self._doubt(known)
+
+    # --- trouble ---
+
+    def _guarded(self, steps: Iterator[Change], what: str) -> Iterator[Change]:
+        """What goes wrong with one thing is told, and the others go on."""
+        before = self._failed
+        try:
+            yield from steps
+        except (Permanent, Transient) as error:
+            yield self._trouble(error, what)
+            return
+        if self._failed == before:
+            self._failed = 0
+
+    def _trouble(self, error: Permanent | Transient, what: str) -> Trouble:
+        """Raises it again when it is not of this thing alone."""
+        if isinstance(error, Transient) or error.code == RESTRICTED:
+            self._failed += 1
+            if error.code == RATE_LIMITED or self._failed >= PATIENCE:
+                raise error
+        return Trouble(f"{what}: {error}. What is known of it stays.", error.code)
+
+    # --- calls ---
+
+    def _search(self, at: str | None) -> Answer:
+        return self._list("/v1/search", {"sort": NEWEST_FIRST}, at)
+
+    def _search_trash(self, at: str | None) -> Answer:
+        return self._list("/v1/search", {"sort": NEWEST_FIRST, "filter": {"in_trash": True}}, at)
+
+    def _query(self, id: str, at: str | None, since: str | None) -> Answer:
+        body: dict[str, Any] = {"sorts": [{"timestamp": "created_time", "direction": "ascending"}]}
+        if since is not None:
+            created = {"on_or_after": since}
+            body["filter"] = {"timestamp": "created_time", "created_time": created}
+        return self._list(f"/v1/data_sources/{id}/query", body, at)
+
+    def _list(self, path: str, body: Mapping[str, Any], at: str | None) -> Answer:
+        asked = {**body, "page_size": PAGE_SIZE, **({"start_cursor": at} if at else {})}
+        return self._call("POST", path, json=asked)
+
+    def _call(self, method: str, path: str, **asked: Any) -> Answer:
+        """They all read, so they may be repeated."""
+        self._calls += 1
+        answer = self._source.api.call(method, path, repeat=True, **asked)
+        try:
+            # Their clock, because it is their times that it is compared with.
+            self._now = parsedate_to_datetime(answer.headers.get("date", ""))
+        except ValueError:
+            self._now = max(self._now, self._source.since)
+        if self._now.tzinfo is None:
+            self._now = self._now.replace(tzinfo=UTC)
+        return answer
+
+    def _known(self, ids: Sequence[str]) -> dict[str, Known]:
+        if not ids:
+            return {}
+        return {row.id: Known(row) for row in self._source.remembered(list(dict.fromkeys(ids)))}
+
+    def _forget(self, id: str) -> None:
+        """It was found, or is gone: nothing waits to be asked of it."""
+        self._state.unsettled.pop(id, None)
+        if id in self._state.missing:
+            self._state.missing.remove(id)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    children: Sequence[tuple[str, str]]
+    blank: bool
+    whole: bool
+    """nothing was left out"""
+
+
+def _object(answer: Answer) -> dict[str, Any]:
+    found = entry(as_json(answer))
+    field_of(found, "object", str)
+    return found
+
+
+def _edited(found: Mapping[str, Any]) -> str:
+    """As Notion writes it, so that texts can be compared; empty for what tells only its id.
+
+    Raises Transient for a time that is none.
+    """
+    edited = tidy(found.get("last_edited_time"))
+    return _stamp(time_of(edited)) if edited else ""
+
+
+def _stamp(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+
+
+def _is_over(page: ListPage, until: datetime) -> bool:
+    """Whether a list that is newest first has come to what was seen before."""
+    times = [time_of(edited) for found in page.results if (edited := _edited(found))]
+    return bool(times) and min(times) < until
+
+
+def _parent(found: Mapping[str, Any]) -> str | None:
+    """Id of the page or data source that something stands in, if it says so."""
+    parent = entry(found.get("parent"))
+    for name in ("data_source_id", "page_id"):
+        if parent.get(name) is not None:
+            return id_of(parent.get(name))
+    return None
+
+
+def _properties(given: Mapping[str, Any]) -> Iterator[tuple[str, str, MetadataValue]]:
+    """Name, type and value of what has one; the title is told elsewhere."""
+    for name, property in given.items():
+        kind = tidy(entry(property).get("type"))
+        value = None if kind == "title" else value_of(property)
+        key = " ".join("".join(c if c.isprintable() else " " for c in tidy(name)).split())
+        if value is not None and key:
+            yield key[:LONGEST_KEY], kind, value
+
+
+def _mark(title: str, url: str, metadata: Mapping[str, Any], lines: Sequence[str]) -> str:
+    """Stands for all that is told of a thing besides its content."""
+    told = repr((title, url, sorted(metadata.items()), list(lines)))
+    return sha256(told.encode()).hexdigest()[:16]
