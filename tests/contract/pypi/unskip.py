@@ -1,12 +1,14 @@
 """Plug-in for the published suite of the Python client: switches on what talks to a server.
 
 The suite skips those tests, and its examples name a document `id` that no server has. So each
-test begins with an organisation that holds nothing but that document.
+test begins with an organisation that holds nothing but that document, an application for Notion,
+and a connection of the name that the examples use.
 """
 
 import os
 
 import httpx
+import psycopg
 import pytest
 
 OFF = "Mock server tests are disabled"
@@ -30,3 +32,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         http.post("/v3/settings/reset", json=reset).raise_for_status()
         one = {"content": "The one that the examples name.", "customId": "id"}
         http.post("/v3/documents", json=one).raise_for_status()
+        application = {
+            "notionCustomKeyEnabled": True,
+            "notionClientId": "id",
+            "notionClientSecret": "secret",
+        }
+        http.patch("/v3/settings", json=application).raise_for_status()
+    with psycopg.connect(ENVIRONMENT["TEST_API_DATABASE"], autocommit=True) as session:
+        session.execute(
+            "insert into connections (id, org_id, provider, container_tags, document_limit, state)"
+            " select 'connectionId', id, 'notion', '{user_123,project_123,_:_k--W2K_1V}', 100, 'ready' from orgs"
+            " where name = %s",
+            (ENVIRONMENT["TEST_API_ORG"],),
+        )
