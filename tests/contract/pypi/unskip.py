@@ -41,7 +41,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     with psycopg.connect(ENVIRONMENT["TEST_API_DATABASE"], autocommit=True) as session:
         session.execute(
             "insert into connections (id, org_id, provider, container_tags, document_limit, state)"
-            " select 'connectionId', id, 'notion', '{user_123,project_123,_:_k--W2K_1V}', 100, 'ready' from orgs"
-            " where name = %s",
+            " select 'connectionId', id, 'notion', '{user_123,project_123,_:_k--W2K_1V}', 100,"
+            " 'ready' from orgs where name = %s",
             (ENVIRONMENT["TEST_API_ORG"],),
         )
