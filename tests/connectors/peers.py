@@ -19,6 +19,7 @@ from recollect.oauth import Tokens
 from tests.fakes.authorization import Grant
 from tests.fakes.cabinet import Cabinet
 from tests.fakes.github import FakeGithub
+from tests.fakes.google_drive import TOKEN, FakeDrive
 from tests.fakes.notion import FakeNotion, Page, para
 from tests.fakes.proxy import Proxy
 from tests.fakes.site import Site
@@ -303,9 +304,53 @@ class NotionPeer(Peer):
         self.notion.refreshing.clear()
 
 
+class GoogleDrivePeer(Peer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drive = self._stack.enter_context(FakeDrive())
+        self.proxy.upstream = self.drive.url
+        self.settings = ProviderSettings(
+            client_id="id",
+            client_secret="secret",  # pyright: ignore[reportArgumentType] # pydantic wraps it
+            api_url=self.proxy.url,
+        )
+
+    def __exit__(self, *exit: object) -> None:
+        super().__exit__(*exit)
+        assert self.drive.violations == []
+
+    def tokens(self) -> Tokens | None:
+        return Tokens(TOKEN)
+
+    def put(self, name: str, text: str) -> None:
+        if name in (ids := self._ids()):
+            self.drive.edit(ids[name], text.encode())
+        else:
+            self.drive.doc(name, text)
+
+    def remove(self, name: str) -> None:
+        self.drive.trash(self._ids()[name])
+
+    def rename(self, old: str, new: str) -> None:
+        self.drive.rename(self._ids()[old], new)
+
+    def _ids(self) -> dict[str, str]:
+        return {document.title: id for id, document in self.drive.documents().items()}
+
+    def names(self) -> set[str]:
+        return {*self._ids()}
+
+    def name_of(self, document: dict[str, Any]) -> str:
+        return document["title"]
+
+    def revoke(self) -> None:
+        self.drive.scopes.clear()
+
+
 PEERS: dict[str, Callable[[], Peer]] = {
     "cabinet": CabinetPeer,
     "github": GithubPeer,
+    "google-drive": GoogleDrivePeer,
     "notion": NotionPeer,
     "s3": S3Peer,
     "web-crawler": SitePeer,

@@ -174,7 +174,7 @@ every = pytest.mark.parametrize
 
 def test_every_connector_has_a_peer() -> None:
     missing = set(connectors.all()) - set(PEERS)
-    assert missing <= {"google-drive", "gmail", "onedrive"}
+    assert missing <= {"gmail", "onedrive"}
 
 
 @every("world", conforming("first"), indirect=True)

@@ -273,6 +273,8 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1
+    """head and body leave together; apart, the second waits for the first's acknowledgement"""
 
     def setup(self) -> None:
         super().setup()
@@ -361,6 +363,8 @@ class _Handler(BaseHTTPRequestHandler):
         step = max(1, -(-len(body) // pieces))
         for start in range(0, len(body), step):
             self.wfile.write(body[start : start + step])
+            if rule.dribble is not None:
+                self.wfile.flush()
             if self.proxy.closing.wait(seconds if start + step < len(body) else 0):
                 break
         if rule.cut is not None:

@@ -1,0 +1,1269 @@
+"""Google Drive: what an account owns, what is shared with it, and its shared drives.
+
+Everything is listed once and then followed through the change feeds, one of the account and one
+of each shared drive (a branch, in the words of `base`). Feeds tell no paths, not what is in a
+folder that moved, and not always what was unshared; so folders are known, and each feed is listed
+whole again every week. Names and places are metadata: they change without fetching.
+
+A file is in scope by its folders. A shortcut is no document of its own; it brings its target into
+scope, under the target's id.
+
+Facts: developers.google.com/workspace/drive/api (files, changes, channels, shortcuts, resource
+keys, export formats, handle errors).
+"""
+
+import hmac
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+from urllib.parse import quote
+
+from recollect.connectors import _google
+from recollect.connectors._api import PROVIDER_UNAVAILABLE, RATE_LIMITED, Api, as_json, field_of
+from recollect.connectors.base import (
+    FORGED,
+    Account,
+    Change,
+    Checkpoint,
+    Connector,
+    Cursor,
+    Folder,
+    Gone,
+    Item,
+    Listed,
+    Listing,
+    Notice,
+    Push,
+    Registration,
+    Source,
+    Trouble,
+    Verdict,
+)
+from recollect.errors import (
+    BadRequestError,
+    CursorExpired,
+    NotFoundError,
+    Permanent,
+    Transient,
+)
+from recollect.fetch import Answer, Fetcher
+from recollect.model import Blob, Remembered
+from recollect.oauth import Tokens
+
+SYNC_SCOPE = "syncScope"
+"""key of the metadata: `full`, or `selected` for what is below `folders`"""
+FOLDERS = "folders"
+"""key of the metadata: ids of folders and shared drives, with commas between them"""
+MOST_SELECTED = 100
+USER = "user"
+"""the feed and branch of the account itself; those of shared drives are named by their ids"""
+SCOPE = "https://www.googleapis.com/auth/drive.readonly"
+PAGE = 1_000
+"""entries, the most that Drive gives at once"""
+TOGETHER = 20
+"""folders whose content is asked for in one query"""
+MANY = 200
+"""folders that came into scope, from which on listing everything is cheaper"""
+CHECK_EVERY = timedelta(days=7)
+"""between whole listings: access that is lost does not always come through the feed"""
+CHANNEL_LIFE = timedelta(days=7)
+"""the most that Drive gives"""
+LARGEST_FILE = 50_000_000
+"""bytes, as for an upload"""
+LONGEST_TEXT = 1_000
+"""characters of a name or a path"""
+REFUSED = frozenset({400, 404, 410})
+"""what Drive may say to a page token that it does not know any more"""
+
+GOOGLE = "application/vnd.google-apps."
+FOLDER = GOOGLE + "folder"
+SHORTCUT = GOOGLE + "shortcut"
+PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
+XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+EXPORTS: Mapping[str, Sequence[str]] = {
+    # Without its pictures a text is often less than the 10 MB that an export may have.
+    GOOGLE + "document": ("text/markdown", "text/plain"),
+    # As CSV there would be the first sheet only.
+    GOOGLE + "spreadsheet": (XLSX,),
+    GOOGLE + "presentation": (PPTX, "text/plain"),
+    GOOGLE + "drawing": ("application/pdf",),
+}
+"""What Google's own kinds are fetched as, the best first."""
+KINDS = {
+    GOOGLE + "document": "google_doc",
+    GOOGLE + "spreadsheet": "google_sheet",
+    GOOGLE + "presentation": "google_slide",
+}
+NO_TARGETS = frozenset({FOLDER, SHORTCUT})
+OUT_OF_REACH = "out_of_reach"
+"""verdict on what shortcuts stand for and cannot be read"""
+NEXT_FORMAT = frozenset({"export_too_large", "not_downloadable", "http_400"})
+"""codes of refusals that another format may not meet with"""
+
+ENTRY = (
+    "id,name,mimeType,parents,driveId,trashed,modifiedTime,md5Checksum,size,webViewLink,"
+    "resourceKey,owners(displayName,emailAddress),"
+    "shortcutDetails(targetId,targetMimeType,targetResourceKey)"
+)
+LIST_FIELDS = f"nextPageToken,incompleteSearch,files({ENTRY})"
+CHANGE_FIELDS = f"nextPageToken,newStartPageToken,changes(changeType,removed,fileId,file({ENTRY}))"
+ALL_DRIVES = {"supportsAllDrives": "true", "includeItemsFromAllDrives": "true"}
+
+REFUSALS = {
+    "exportSizeLimitExceeded": (
+        "export_too_large",
+        "Google exports at most 10 MB of a file; split it, or make its pictures smaller",
+    ),
+    "cannotDownloadAbusiveFile": (
+        "abusive_file",
+        "Google holds it for malware or spam and does not let it be downloaded",
+    ),
+    "cannotDownloadFile": (
+        "not_downloadable",
+        "its owner does not let viewers download it; ask for that",
+    ),
+    "cannotExportFile": (
+        "not_downloadable",
+        "its owner does not let viewers download it; ask for that",
+    ),
+    "fileNotDownloadable": ("not_downloadable", "Google does not give out files of this kind"),
+    "fileNotExportable": ("not_downloadable", "Google does not export files of this kind"),
+    "insufficientFilePermissions": (
+        "no_access",
+        "the account may not read it any more; share it with the account again",
+    ),
+    "appNotAuthorizedToFile": (
+        "no_access",
+        "the OAuth application may not read it; it needs the scope drive.readonly",
+    ),
+    "domainPolicy": (
+        "domain_policy",
+        "an administrator of the Google Workspace does not let applications read it",
+    ),
+}
+"""Reasons of Google that concern one file: our code, and what to do."""
+
+FOLDER_ID = re.compile(r"[A-Za-z0-9_-]{3,200}")
+FOLDER_LINK = re.compile(r"https://drive\.google\.com/drive/(?:u/\d+/)?folders/([A-Za-z0-9_-]+).*")
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+PICTURE_DATA = re.compile(rb"^\[[^\]\n]{1,100}\]:[ \t]*<?data:[^\n]*\n?", re.MULTILINE)
+PICTURE = re.compile(rb"!\[([^\]\n]*)\](?:\[[^\]\n]*\]|\(data:[^)\s]*\))")
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """What Drive tells of a file, as far as it is used."""
+
+    id: str
+    name: str
+    mime: str
+    parent: str
+    """empty when the account may not see its folder, or there is none"""
+    drive: str
+    """its shared drive; empty: it is in none"""
+    trashed: bool
+    version: str
+    modified: str
+    size: int
+    url: str | None
+    owner: str
+    key: str
+    """of files that are shared by link, from before Drive made such links longer"""
+    target: str
+    """of a shortcut: what it stands for"""
+    target_mime: str
+    target_key: str
+
+
+@dataclass(slots=True)
+class Feed:
+    """A change feed; JSON in the cursor."""
+
+    token: str
+    listed: str | None = None
+    """when it was last listed whole; None: it must be"""
+
+
+@dataclass(slots=True)
+class UnderWay:
+    """A listing that is going on; JSON in the cursor, so that the next sync can go on with it."""
+
+    feeds: list[str]
+    began: str
+    phase: str = "folders"
+    """then `files`, then `shortcuts`"""
+    at: str | None = None
+    """feed whose files are being listed"""
+    page: str | None = None
+    partial: list[str] = field(default_factory=list[str])
+    """feeds whose listing Drive called incomplete"""
+
+    def lacks(self, row: Remembered) -> bool:
+        return row.branch in self.feeds and row.seen_at < datetime.fromisoformat(self.began)
+
+
+@dataclass(slots=True)
+class State:
+    """The cursor."""
+
+    scope: str
+    user: Feed
+    drives: dict[str, Feed] = field(default_factory=dict[str, Feed])
+    lost: list[str] = field(default_factory=list[str])
+    """shared drives that are gone, but not all of their documents yet"""
+    listing: UnderWay | None = None
+
+    def feeds(self) -> dict[str, Feed]:
+        return {USER: self.user, **self.drives}
+
+
+class GoogleDrive(Connector):
+    provider = "google-drive"
+    name = "Google Drive"
+    api_url = "https://www.googleapis.com"
+    oauth = _google.GOOGLE_OAUTH((SCOPE, "openid", "email"))
+    pushes = True
+
+    def check(self, metadata: Mapping[str, Any], fetcher: Fetcher) -> dict[str, Any]:
+        if metadata.get(SYNC_SCOPE, "full") not in ("full", "selected"):
+            raise BadRequestError(f"metadata.{SYNC_SCOPE}: must be 'full' or 'selected'")
+        if FOLDERS not in metadata:
+            return dict(metadata)
+        return {**metadata, FOLDERS: ",".join(_checked(metadata[FOLDERS]))}
+
+    def judge(self, answer: Answer) -> Exception | None:
+        known = _google.judge(answer, scope="drive.readonly")
+        if known is not None or answer.status != 403:
+            return known
+        for reason in sorted(_google.reasons(answer) & REFUSALS.keys()):
+            code, sentence = REFUSALS[reason]
+            return Permanent(sentence, code=code)
+        return None
+
+    def identify(self, api: Api, tokens: Tokens) -> Account:
+        return _google.identify(api, tokens)
+
+    # --- listing and fetching ------------------------------------------------------------------
+
+    def changes(self, source: Source, cursor: Cursor | None) -> Iterator[Change]:
+        selected = _selected(source.metadata)
+        if selected is not None and not selected:
+            yield Trouble(
+                f"No folder is selected. Name some in metadata.{FOLDERS}, or set"
+                f" metadata.{SYNC_SCOPE} to 'full'",
+                code="no_folders",
+                branch=USER,
+            )
+            yield Checkpoint({})
+            return
+        yield from _Sync(source, selected, cursor).run()
+
+    def fetch(self, source: Source, item: Remembered) -> Blob:
+        mime, key = item.extra.get("mime"), item.extra.get("key")
+        headers = _keyed(item.id, key if isinstance(key, str) else "")
+        path = f"/drive/v3/files/{quote(item.id, safe='')}"
+        name = item.title
+        formats = EXPORTS.get(mime if isinstance(mime, str) else "")
+        if formats is None:
+            params = {"alt": "media", "supportsAllDrives": "true"}
+            data = _content(source.api, item, path, params, headers)
+            return Blob(data, mime if isinstance(mime, str) else None, name, item.url)
+        for better, form in enumerate(formats, 1):
+            try:
+                data = _content(source.api, item, f"{path}/export", {"mimeType": form}, headers)
+            except Permanent as error:
+                if error.code not in NEXT_FORMAT or better == len(formats):
+                    raise
+                continue
+            return Blob(_without_pictures(data, form), form, name, item.url)
+        raise NotFoundError(f"nothing is known of the content of {item.id}")
+
+    # --- pushes --------------------------------------------------------------------------------
+
+    def watches(self, source: Source) -> Sequence[str]:
+        return [USER, *_drives(source.api)]
+
+    def subscribe(self, source: Source, registration: Registration) -> Registration:
+        """docs: guides/push. What is watched is a feed, from now on."""
+        feed = registration.resource
+        expiry = source.since + CHANNEL_LIFE
+        answer = source.api.call(
+            "POST",
+            "/drive/v3/changes/watch",
+            params={**_of_feed(feed), "pageToken": _start(source.api, feed)},
+            json={
+                "id": registration.id,
+                "type": "web_hook",
+                "address": registration.url,
+                "token": registration.secret,
+                "expiration": str(int(expiry.timestamp() * 1000)),
+            },
+        )
+        channel = as_json(answer)
+        told = _word(_object(channel).get("expiration"))
+        if re.fullmatch(r"[0-9]{1,14}", told):
+            expiry = datetime.fromtimestamp(int(told) / 1000, UTC)
+        remote = {"id": registration.id, "resourceId": field_of(channel, "resourceId", str)}
+        return replace(registration, remote=remote, expires_at=expiry)
+
+    def unsubscribe(self, api: Api, registration: Registration) -> None:
+        resource = registration.remote.get("resourceId")
+        if not isinstance(resource, str):
+            return
+        body = {"id": registration.id, "resourceId": resource}
+        api.call("POST", "/drive/v3/channels/stop", json=body, accept=frozenset({404}))
+
+    def receive(self, push: Push) -> Notice:
+        """Nothing is signed; the channel's id, its resource and our token together are the proof.
+
+        The first one, `sync`, may come before the answer that names the resource.
+        """
+        registration = push.registration
+        if registration is None:
+            return Notice(status=200)
+        expected = {
+            "x-goog-channel-id": registration.id,
+            "x-goog-channel-token": registration.secret,
+        }
+        resource = registration.remote.get("resourceId")
+        if isinstance(resource, str):
+            expected["x-goog-resource-id"] = resource
+        right = [
+            hmac.compare_digest(push.headers.get(name, "").encode(errors="replace"), value.encode())
+            for name, value in expected.items()
+        ]
+        if not all(right):
+            return FORGED
+        number = push.headers.get("x-goog-message-number", "")[:40]
+        key = f"{registration.id}:{number}" if number else None
+        concerned = push.headers.get("x-goog-resource-state") != "sync"
+        return Notice(status=200, concerned=concerned, key=key)
+
+
+# --- one sync ----------------------------------------------------------------------------------
+
+
+class _Sync:
+    """One pass. What it knows besides the cursor is what it has read since it began."""
+
+    def __init__(
+        self, source: Source, selected: AbstractSet[str] | None, cursor: Cursor | None
+    ) -> None:
+        self._source = source
+        self._api = source.api
+        self._selected = selected
+        self._folders = dict(source.folders())
+        self._known = _state(cursor)
+        self._tried: set[str] = set()
+        """feeds that were listed in this sync, or could not be"""
+        self._failed: set[str] = set()
+
+    def run(self) -> Iterator[Change]:
+        scope = "full" if self._selected is None else ",".join(sorted(self._selected))
+        found = _drives(self._api)
+        self._state = self._known or self._anew(scope, found)
+        if self._state.scope != scope:
+            # Other folders: what is in scope is only known after listing everything again.
+            self._state.scope, self._state.listing = scope, None
+            for feed in self._state.feeds().values():
+                feed.listed = None
+        yield from self._meet(found)
+        yield self._checkpoint()
+        yield from self._list()
+        for feed in self._state.feeds():
+            if feed not in self._failed:
+                yield from self._guarded(feed, self._follow(feed))
+        yield from self._list()
+        yield from self._forget_drives()
+        yield self._checkpoint()
+
+    def _anew(self, scope: str, found: Mapping[str, str]) -> State:
+        """Without a cursor, only what is remembered tells which shared drives there were."""
+        user = Feed(_start(self._api, USER))
+        branches = {row.branch for row in self._source.remembered()}
+        return State(scope, user, lost=sorted(branches - {USER} - found.keys()))
+
+    def _checkpoint(self) -> Checkpoint:
+        return Checkpoint(asdict(self._state))
+
+    def _guarded(self, feed: str, work: Iterator[Change]) -> Iterator[Change]:
+        """A shared drive that fails does not keep the others from being synced."""
+        try:
+            yield from work
+        except (Permanent, Transient) as error:
+            if feed == USER or error.code == RATE_LIMITED:
+                raise
+            self._tried.add(feed)
+            self._failed.add(feed)
+            if self._state.listing and feed in self._state.listing.feeds:
+                self._state.listing.feeds.remove(feed)
+            yield Trouble(
+                f"The shared drive {self._name(feed)} could not be read ({error})."
+                " Its documents stay. It is tried again with the next sync.",
+                error.code,
+                feed,
+            )
+
+    # --- shared drives ---
+
+    def _meet(self, found: Mapping[str, str]) -> Iterator[Change]:
+        """Feeds of new shared drives, and farewell to those that are gone."""
+        state = self._state
+        for drive in [drive for drive in state.drives if drive not in found]:
+            yield from self._guarded(drive, self._look_for(drive))
+        state.lost = [drive for drive in state.lost if drive not in found]
+        if state.lost:
+            # What is shared with the account itself is found there before the rest is taken away.
+            state.user.listed = None
+        for drive, name in found.items():
+            if drive not in state.drives:
+                yield from self._guarded(drive, self._begin(drive))
+            before, now = self._folders.get(drive), Folder(drive, name, "")
+            if before != now:
+                self._folders[drive] = now
+                if before is not None:
+                    yield from self._replace_below({drive})
+                yield now
+
+    def _begin(self, drive: str) -> Iterator[Change]:
+        self._state.drives[drive] = Feed(_start(self._api, drive))
+        yield self._checkpoint()
+
+    def _look_for(self, drive: str) -> Iterator[Change]:
+        answer = self._api.call(
+            "GET",
+            f"/drive/v3/drives/{quote(drive, safe='')}",
+            params={"fields": "id"},
+            accept=frozenset({404}),
+        )
+        if answer.status != 404:
+            return
+        del self._state.drives[drive]
+        self._state.lost.append(drive)
+        listing = self._state.listing
+        if listing is not None and drive in listing.feeds:
+            listing.feeds.remove(drive)
+        yield self._checkpoint()
+
+    def _forget_drives(self) -> Iterator[Change]:
+        """An empty listing, so that the guard against mass deletion has its say."""
+        if self._state.user.listed is None:
+            return
+        for drive in list(self._state.lost):
+            yield Listing(drive)
+            yield Listed(drive)
+            for id in _below(self._folders, {drive}):
+                if self._folders.pop(id, None) is not None:
+                    yield Folder(id, "", None)
+            yield self._checkpoint()
+            if not any(self._source.remembered(branch=drive)):
+                self._state.lost.remove(drive)
+
+    # --- listing everything ---
+
+    def _list(self) -> Iterator[Change]:
+        state = self._state
+        listing = state.listing
+        if listing is None:
+            due = [name for name, feed in state.feeds().items() if self._is_due(name, feed)]
+            if not due:
+                return
+            listing = state.listing = UnderWay(due, self._source.since.isoformat())
+            for feed in due:
+                yield Listing(feed)
+            yield self._checkpoint()
+        self._tried.update(listing.feeds)
+        if listing.phase == "folders":
+            yield from self._list_folders(listing)
+        if listing.phase == "files":
+            yield from self._list_files(listing)
+        # Those of all feeds, because what they stand for may be in any.
+        for feed in state.feeds():
+            if feed not in self._failed:
+                yield from self._guarded(feed, self._list_shortcuts(listing, feed))
+        state.listing = None
+        for feed in listing.feeds:
+            if feed in listing.partial:
+                yield Trouble(
+                    "Google Drive could not search everything, so nothing was taken as deleted."
+                    " It is tried again with the next sync.",
+                    "incomplete_listing",
+                    feed,
+                )
+            else:
+                yield Listed(feed)
+        yield self._checkpoint()
+        for feed in listing.feeds:
+            # What is still there was kept by the guard, to be confirmed by another listing.
+            kept = any(listing.lacks(row) for row in self._source.remembered(branch=feed))
+            if feed not in listing.partial and not kept:
+                state.feeds()[feed].listed = listing.began
+        yield self._checkpoint()
+
+    def _is_due(self, name: str, feed: Feed) -> bool:
+        if name in self._tried:
+            return False
+        if feed.listed is None:
+            return True
+        return self._source.since - datetime.fromisoformat(feed.listed) > CHECK_EVERY
+
+    def _list_folders(self, listing: UnderWay) -> Iterator[Change]:
+        """All of them first: what is in scope, and where, is not to be said of files otherwise."""
+        seen = {*self._state.drives}
+        for feed in list(listing.feeds):
+            yield from self._guarded(feed, self._list_folders_of(feed, listing, seen))
+        if not listing.partial:
+            unseen = self._folders.keys() - seen
+            for id in sorted(id for id in unseen if self._home_of(id) in listing.feeds):
+                del self._folders[id]
+                yield Folder(id, "", None)
+        if USER in listing.feeds:
+            for id in sorted((self._selected or set()) - self._folders.keys()):
+                yield Verdict(
+                    id,
+                    "folder_missing",
+                    "This folder is selected, but it is not there, or not shared with the account.",
+                    branch=USER,
+                    failed=True,
+                )
+        listing.phase, listing.at, listing.page = "files", None, None
+        yield self._checkpoint()
+
+    def _list_folders_of(self, feed: str, listing: UnderWay, seen: set[str]) -> Iterator[Change]:
+        if feed == USER:
+            root = self._api.get("/drive/v3/files/root", {"fields": "id,name"})
+            id = field_of(root, "id", str)
+            seen.add(id)
+            yield from self._learn(Folder(id, _text(field_of(root, "name", str)), ""))
+        for entries, _ in self._pages(listing, feed, f"mimeType = '{FOLDER}'"):
+            for entry in entries:
+                if entry.id not in self._state.drives and not (feed == USER and entry.id in seen):
+                    seen.add(entry.id)
+                    yield from self._learn(Folder(entry.id, entry.name, entry.parent))
+
+    def _learn(self, folder: Folder) -> Iterator[Change]:
+        if self._folders.get(folder.id) != folder:
+            self._folders[folder.id] = folder
+            yield folder
+
+    def _list_files(self, listing: UnderWay) -> Iterator[Change]:
+        feeds = list(listing.feeds)
+        start = feeds.index(listing.at) if listing.at in feeds else 0
+        for feed in feeds[start:]:
+            if listing.at != feed:
+                listing.at, listing.page = feed, None
+            yield from self._guarded(feed, self._list_files_of(listing, feed))
+        listing.phase, listing.at, listing.page = "shortcuts", None, None
+        yield self._checkpoint()
+
+    def _list_files_of(self, listing: UnderWay, feed: str) -> Iterator[Change]:
+        kinds = f"mimeType != '{FOLDER}' and mimeType != '{SHORTCUT}'"
+        for entries, following in self._pages(listing, feed, kinds, listing.page):
+            for file in entries:
+                if self._belongs(file, feed):
+                    yield self._answer(file, feed)
+            listing.page = following
+            yield self._checkpoint()
+
+    def _list_shortcuts(self, listing: UnderWay, feed: str) -> Iterator[Change]:
+        found: list[File] = []
+        for entries, _ in self._pages(listing, feed, f"mimeType = '{SHORTCUT}'"):
+            found += [file for file in entries if self._belongs(file, feed)]
+        yield self._checkpoint()
+        yield from self._resolve(found, feed, listing)
+
+    def _belongs(self, file: File, feed: str) -> bool:
+        """Whether it is said in the listing of this feed: the account's has some of all drives."""
+        return self._home(file) == feed and self._in_scope(file.parent)
+
+    def _pages(
+        self, listing: UnderWay | None, feed: str, query: str, page: str | None = None
+    ) -> Iterator[tuple[list[File], str | None]]:
+        """Pages of what is not in the trash, each with the token of the next."""
+        drive = {"corpora": "user"} if feed == USER else {"corpora": "drive", "driveId": feed}
+        params = {
+            **ALL_DRIVES,
+            **drive,
+            "q": f"{query} and trashed = false",
+            "pageSize": str(PAGE),
+            "fields": LIST_FIELDS,
+        }
+        seen: set[str] = set()
+        restarted = False
+        while True:
+            self._source.going()
+            asked = params if page is None else {**params, "pageToken": page}
+            accept = frozenset[int]() if page is None else REFUSED
+            answer = self._api.call("GET", "/drive/v3/files", params=asked, accept=accept)
+            if answer.status in REFUSED:
+                # The place where we, or an earlier sync, stopped is forgotten: from the start.
+                if restarted:
+                    raise Transient("Drive forgets its own pages", code=PROVIDER_UNAVAILABLE)
+                page, restarted = None, True
+                seen.clear()
+                continue
+            body = as_json(answer)
+            entries = _files(field_of(body, "files", list))
+            if body.get("incompleteSearch") is True:
+                if listing is None:
+                    self._list_again(feed)
+                else:
+                    listing.partial = sorted({*listing.partial, feed})
+            page = _following(body, seen)
+            yield entries, page
+            if page is None:
+                return
+
+    # --- following a feed ---
+
+    def _follow(self, feed: str) -> Iterator[Change]:
+        state = self._state.feeds()[feed]
+        seen = {state.token}
+        while True:
+            self._source.going()
+            answer = self._api.call(
+                "GET",
+                "/drive/v3/changes",
+                params={
+                    **_of_feed(feed),
+                    "pageToken": state.token,
+                    "pageSize": str(PAGE),
+                    "includeRemoved": "true",
+                    "includeCorpusRemovals": "true",
+                    "fields": CHANGE_FIELDS,
+                },
+                accept=REFUSED,
+            )
+            if answer.status in REFUSED:
+                if feed == USER and self._known is None:
+                    raise Transient("Drive refuses its own token", code=PROVIDER_UNAVAILABLE)
+                if feed == USER:
+                    raise CursorExpired("Drive does not know the place in its change feed any more")
+                state.token, state.listed = _start(self._api, feed), None
+                self._tried.discard(feed)
+                yield self._checkpoint()
+                return
+            body = as_json(answer)
+            changes: list[Any] = field_of(body, "changes", list)
+            following = _following(body, seen)
+            newest = None if following else field_of(body, "newStartPageToken", str)
+            yield from self._apply(feed, self._changed(feed, changes))
+            state.token = following or newest or state.token
+            yield self._checkpoint()
+            if following is None:
+                return
+
+    def _changed(self, feed: str, entries: Sequence[Any]) -> dict[str, File | None]:
+        """By id, the last that was said of each; None: gone, as far as this feed knows."""
+        found: dict[str, File | None] = {}
+        for entry in entries:
+            said = _object(entry)
+            if said.get("changeType") == "drive":
+                continue
+            id = field_of(entry, "fileId", str)
+            file = _file(said["file"]) if said.get("file") is not None else None
+            if file is not None and said.get("removed") is True and self._home(file) == feed:
+                # It may still be read, but nothing more will be heard of it.
+                file = None
+            found.pop(id, None)
+            found[id] = file
+        return found
+
+    def _apply(self, feed: str, changes: Mapping[str, File | None]) -> Iterator[Change]:
+        """One page of the feed. None: removed, or not to be seen any more.
+
+        Folders are said last: should this end in between, it begins again with what was known.
+        """
+        rows = {row.id: row for row in self._source.remembered(list(changes))}
+        before = dict(self._folders)
+        in_trash, unseen = self._apply_folders(changes)
+        shortcuts: list[File] = []
+        released: list[Remembered] = []
+        for id, file in changes.items():
+            row = rows.get(id)
+            if id in before or id in self._folders:
+                continue
+            if file is None or file.trashed:
+                if row is not None and (file is not None or self._home_of_row(row) == feed):
+                    yield _away(row) if file is not None else self._lost(row)
+                    released.append(row)
+            elif file.target:
+                shortcuts.append(file)
+            else:
+                yield from self._tell(file, row)
+        if shortcuts or released or before != self._folders:
+            # What follows looks things up, so what was said must stand.
+            yield self._checkpoint()
+        yield from self._release(released)
+        yield from self._reshow(shortcuts)
+        if before != self._folders:
+            yield from self._look_into(self._entered(before))
+            yield self._checkpoint()
+            yield from self._replace_below(self._differing(before), in_trash, unseen)
+        for id in sorted(self._differing(before) | (before.keys() - self._folders.keys())):
+            yield self._folders.get(id) or Folder(id, "", None)
+
+    def _differing(self, before: Mapping[str, Folder]) -> set[str]:
+        """Folders that are new, renamed or moved."""
+        return {id for id, folder in self._folders.items() if before.get(id) != folder}
+
+    def _apply_folders(self, changes: Mapping[str, File | None]) -> tuple[set[str], set[str]]:
+        """Bring the folders up to date; all that were known and went into the trash, and all that
+        may not be seen any more."""
+        trashed: set[str] = set()
+        removed: set[str] = set()
+        for id, file in changes.items():
+            if id in self._state.drives:
+                continue
+            if file is not None and file.mime == FOLDER and not file.trashed:
+                self._folders[id] = Folder(id, file.name, file.parent)
+            elif id in self._folders:
+                (removed if file is None else trashed).add(id)
+        in_trash, unseen = _below(self._folders, trashed), _below(self._folders, removed)
+        for id in in_trash | removed:
+            self._folders.pop(id, None)
+        return in_trash, unseen - in_trash
+
+    def _tell(self, file: File, row: Remembered | None) -> Iterator[Change]:
+        """A file as it is now, wherever it was before."""
+        via = [] if row is None else _via(row)
+        own = self._in_scope(file.parent)
+        if own:
+            yield self._answer(file, self._home(file), via)
+        elif via and row is not None:
+            yield self._answer(file, row.branch, via, own=False)
+        elif row is not None:
+            yield Gone(file.id)
+
+    def _lost(self, row: Remembered) -> Change:
+        """Not to be seen any more; but what a link leads to may be read by who has the link."""
+        found = self._read(row.id, _said(row, "key")) if _via(row) else ""
+        if isinstance(found, File):
+            return self._answer(found, row.branch, _via(row), own=False)
+        return _away(row)
+
+    def _replace_below(
+        self,
+        moved: AbstractSet[str],
+        in_trash: AbstractSet[str] = frozenset(),
+        unseen: AbstractSet[str] = frozenset(),
+    ) -> Iterator[Change]:
+        """What is known below folders that changed, with its new path, or gone with them."""
+        elsewhere = _below(self._folders, moved)
+        if not in_trash | unseen | elsewhere:
+            return
+        released: list[Remembered] = []
+        for row in self._source.remembered():
+            parent = _said(row, "parent")
+            if parent in in_trash:
+                yield _away(row)
+                released.append(row)
+            elif parent in unseen:
+                # Some of it may be shared by itself, which only a listing tells.
+                self._list_again(row.branch)
+            elif parent in elsewhere:
+                yield from self._tell_again(row, released)
+        if released:
+            yield self._checkpoint()
+            yield from self._release(released)
+
+    def _tell_again(self, row: Remembered, released: list[Remembered]) -> Iterator[Change]:
+        own = self._in_scope(_said(row, "parent"))
+        if not own and not _via(row):
+            yield Gone(row.id)
+            released.append(row)
+        elif row.version is not None:
+            yield self._answer(_file_of(row), row.branch, _via(row), own=own)
+        elif row.verdict == OUT_OF_REACH:
+            found = self._read(row.id, _said(row, "key"))
+            if isinstance(found, File):
+                yield from self._tell(found, row)
+
+    def _list_again(self, branch: str) -> None:
+        feed = self._state.feeds().get(branch)
+        if feed is not None:
+            feed.listed = None
+            self._tried.discard(branch)
+
+    # --- folders that came into scope ---
+
+    def _entered(self, before: Mapping[str, Folder]) -> list[str]:
+        """Folders whose content was unknown, or out of scope, and is not any more."""
+        return sorted(
+            id
+            for id in _below(self._folders, self._differing(before))
+            if id in self._folders
+            and (id not in before or (self._in_scope(id) and not self._in_scope(id, before)))
+        )
+
+    def _look_into(self, folders: Sequence[str]) -> Iterator[Change]:
+        """Feeds do not tell what is in a folder that is new to the account.
+
+        All folders first: what is in scope may depend on any of them.
+        """
+        waiting, done = list(folders), set(folders)
+        found: list[File] = []
+        while waiting:
+            home = self._home_of(waiting[0])
+            now = [id for id in waiting if self._home_of(id) == home][:TOGETHER]
+            waiting = [id for id in waiting if id not in now]
+            content = None if len(done) > MANY else self._content_of(home, now)
+            if content is None:
+                self._list_again(home)
+                continue
+            for file in content:
+                if file.mime == FOLDER:
+                    self._folders[file.id] = Folder(file.id, file.name, file.parent)
+                    waiting += [file.id] if file.id not in done else []
+                    done.add(file.id)
+            found += [file for file in content if file.mime != FOLDER]
+        rows = {row.id: row for row in self._source.remembered([file.id for file in found])}
+        for file in found:
+            if not file.target:
+                yield from self._tell(file, rows.get(file.id))
+        shortcuts = [file for file in found if file.target]
+        if shortcuts:
+            yield self._checkpoint()
+            yield from self._reshow(shortcuts)
+
+    def _content_of(self, home: str, folders: Sequence[str]) -> list[File] | None:
+        """None: one of them is gone again, or not to be listed by itself."""
+        inside = " or ".join(f"'{id}' in parents" for id in folders)
+        try:
+            return [file for page, _ in self._pages(None, home, f"({inside})") for file in page]
+        except Permanent as error:
+            if error.code != "http_404":
+                raise
+            return None
+
+    # --- shortcuts ---
+
+    def _reshow(self, shortcuts: Sequence[File]) -> Iterator[Change]:
+        inside = [file for file in shortcuts if self._in_scope(file.parent)]
+        for feed in sorted({self._home(file) for file in inside}):
+            yield from self._resolve([file for file in inside if self._home(file) == feed], feed)
+        outside = [file.id for file in shortcuts if not self._in_scope(file.parent)]
+        released = list(self._source.remembered(outside)) if outside else []
+        for row in released:
+            yield Gone(row.id)
+        yield from self._release(released)
+
+    def _resolve(
+        self, shortcuts: Iterable[File], feed: str, listing: UnderWay | None = None
+    ) -> Iterator[Change]:
+        """Say the targets. What a listing under way has not seen so far is not there by itself."""
+        by_target: dict[str, list[File]] = {}
+        for shortcut in shortcuts:
+            by_target.setdefault(shortcut.target, []).append(shortcut)
+        for target, group in by_target.items():
+            self._source.going()
+            found = self._target(group[0])
+            row = next(iter(self._source.remembered([target])), None)
+            if row is not None and listing is not None and listing.lacks(row):
+                row = None
+            own = row is not None and row.extra.get("own") is True
+            via = sorted({*(_via(row) if row else ()), *(shortcut.id for shortcut in group)})
+            if isinstance(found, File):
+                kind, detail = "shortcut", f"It stands for {found.name}."
+                branch = row.branch if own and row is not None else feed
+                yield self._answer(found, branch, via, own=own)
+            else:
+                kind, detail = "broken_shortcut", found
+                if not own and group[0].target_mime not in NO_TARGETS:
+                    known = {"via": via, "key": group[0].target_key}
+                    yield Verdict(target, OUT_OF_REACH, detail, extra=known, branch=feed)
+            for shortcut in group:
+                yield _refusal(shortcut, feed, kind, detail)
+
+    def _target(self, shortcut: File) -> File | str:
+        """What a shortcut stands for, or why that is no document. Only once: no shortcuts to
+        shortcuts, so there are no circles."""
+        if shortcut.target_mime == FOLDER:
+            return "It stands for a folder. Select that folder itself."
+        if shortcut.target_mime == SHORTCUT:
+            return "It stands for another shortcut."
+        return self._read(shortcut.target, shortcut.target_key)
+
+    def _read(self, id: str, key: str) -> File | str:
+        try:
+            answer = self._api.call(
+                "GET",
+                f"/drive/v3/files/{quote(id, safe='')}",
+                params={"supportsAllDrives": "true", "fields": ENTRY},
+                headers=_keyed(id, key),
+            )
+        except Permanent as error:
+            if error.code == "http_404":
+                return "The file that it stands for is deleted, or not shared with the account."
+            return f"The file that it stands for cannot be read: {error}."
+        file = _file(as_json(answer))
+        if file.trashed:
+            return "The file that it stands for is in the trash."
+        if file.mime in NO_TARGETS:
+            return "It stands for a folder, or another shortcut."
+        return file
+
+    def _release(self, rows: Iterable[Remembered]) -> Iterator[Change]:
+        """Shortcuts that went: what was only there through them goes, too."""
+        leaving: dict[str, set[str]] = {}
+        for row in rows:
+            if target := _said(row, "target"):
+                leaving.setdefault(target, set()).add(row.id)
+        for row in list(self._source.remembered(list(leaving))) if leaving else ():
+            via = [id for id in _via(row) if id not in leaving[row.id]]
+            own = row.extra.get("own") is True
+            if not own and not via:
+                yield Gone(row.id)
+            elif row.version is not None:
+                yield self._answer(_file_of(row), row.branch, via, own=own)
+
+    # --- places ---
+
+    def _in_scope(self, parent: str, folders: Mapping[str, Folder] | None = None) -> bool:
+        if self._selected is None:
+            return True
+        above = _above(self._folders if folders is None else folders, parent)
+        return any(id in self._selected for id in above)
+
+    def _home(self, file: File) -> str:
+        """The feed that it is listed with. Files of foreign shared drives are the account's."""
+        return file.drive if file.drive in self._state.drives else USER
+
+    def _home_of_row(self, row: Remembered) -> str:
+        drive = _said(row, "drive")
+        return drive if drive in self._state.drives else USER
+
+    def _home_of(self, folder: str) -> str:
+        top = _above(self._folders, folder)[-1]
+        return top if top in self._state.drives else USER
+
+    def _name(self, drive: str) -> str:
+        return self._folders[drive].name if drive in self._folders else drive
+
+    def _answer(
+        self, file: File, branch: str, via: Sequence[str] = (), *, own: bool = True
+    ) -> Item | Verdict:
+        if file.mime.startswith(GOOGLE) and file.mime not in EXPORTS:
+            kind = file.mime.removeprefix(GOOGLE)
+            return _refusal(
+                file, branch, "unsupported", f"Google gives no text of this kind ({kind})."
+            )
+        if file.size > LARGEST_FILE and not file.mime.startswith(GOOGLE):
+            told = f"It has {file.size:,} bytes; at most {LARGEST_FILE:,} are read."
+            return _refusal(file, branch, "too_large", told)
+        names = [self._folders[id].name for id in _above(self._folders, file.parent)
+                 if id in self._folders]  # fmt: skip
+        path = "/".join([*reversed(names), file.name])
+        shown = {
+            "path": path if len(path) <= LONGEST_TEXT else "…" + path[1 - LONGEST_TEXT :],
+            "mimeType": file.mime,
+            "modifiedTime": file.modified,
+            "owner": file.owner,
+            "sharedDrive": self._name(file.drive) if file.drive in self._state.drives else "",
+        }
+        return Item(
+            id=file.id,
+            version=file.version,
+            title=file.name,
+            url=file.url,
+            kind=KINDS.get(file.mime),
+            metadata={name: value for name, value in shown.items() if value},
+            extra={**_extra(file), "own": own, **({"via": list(via)} if via else {})},
+            branch=branch,
+            modified_at=_time(file.modified),
+        )
+
+
+# --- calls -------------------------------------------------------------------------------------
+
+
+def _drives(api: Api) -> dict[str, str]:
+    """Names of the account's shared drives by id."""
+    found: dict[str, str] = {}
+    params = {"pageSize": "100", "fields": "nextPageToken,drives(id,name)"}
+    seen: set[str] = set()
+    page: str | None = None
+    while True:
+        asked = params if page is None else {**params, "pageToken": page}
+        body = api.get("/drive/v3/drives", asked)
+        for drive in field_of(body, "drives", list):
+            found[field_of(drive, "id", str)] = _text(field_of(drive, "name", str))
+        page = _following(body, seen)
+        if page is None:
+            return found
+
+
+def _start(api: Api, feed: str) -> str:
+    """Where a feed is now."""
+    params = {"supportsAllDrives": "true", **({} if feed == USER else {"driveId": feed})}
+    answer = api.get("/drive/v3/changes/startPageToken", params)
+    return field_of(answer, "startPageToken", str)
+
+
+def _of_feed(feed: str) -> dict[str, str]:
+    return {**ALL_DRIVES, **({} if feed == USER else {"driveId": feed})}
+
+
+def _following(body: Mapping[str, Any], seen: set[str]) -> str | None:
+    """The token of the next page, if there is one; raises Transient for one that came before."""
+    page = body.get("nextPageToken")
+    if not isinstance(page, str) or not page:
+        return None
+    if page in seen:
+        raise Transient("Drive leads from page to page in a circle", code=PROVIDER_UNAVAILABLE)
+    seen.add(page)
+    return page
+
+
+def _content(
+    api: Api,
+    item: Remembered,
+    path: str,
+    params: Mapping[str, str],
+    headers: Mapping[str, str],
+) -> bytes:
+    try:
+        return api.call("GET", path, params=params, headers=headers).data
+    except Permanent as error:
+        if error.code == "http_404":
+            raise NotFoundError(f"{item.title} is not there any more") from error
+        raise Permanent(f"{item.title}: {error}", code=error.code) from error
+
+
+def _keyed(id: str, key: str) -> dict[str, str]:
+    """docs: guides/resource-keys."""
+    return {"x-goog-drive-resource-keys": f"{id}/{key}"} if key else {}
+
+
+def _without_pictures(data: bytes, form: str) -> bytes:
+    """Exports to Markdown carry pictures in base64, which nobody searches for."""
+    if form != "text/markdown":
+        return data
+    return PICTURE.sub(rb"\1", PICTURE_DATA.sub(b"", data))
+
+
+# --- what Drive tells --------------------------------------------------------------------------
+
+
+def _files(entries: Sequence[Any]) -> list[File]:
+    return [_file(entry) for entry in entries]
+
+
+def _file(entry: Any) -> File:
+    """Raises Transient when something is missing that every file has."""
+    id, mime = field_of(entry, "id", str), _text(field_of(entry, "mimeType", str))
+    modified = field_of(entry, "modifiedTime", str)
+    parents, owners = _list(entry.get("parents")), _list(entry.get("owners"))
+    owner = _object(owners[0]) if owners else {}
+    shortcut = _object(entry.get("shortcutDetails"))
+    size = _word(entry.get("size"))
+    return File(
+        id=id,
+        name=_text(field_of(entry, "name", str)) or "Untitled",
+        mime=mime,
+        parent=_word(parents[0]) if parents else "",
+        drive=_word(entry.get("driveId")),
+        trashed=entry.get("trashed") is True,
+        # Google's own kinds have no checksum. `version` rises with every view.
+        version=_word(entry.get("md5Checksum")) or modified,
+        modified=modified,
+        size=int(size) if re.fullmatch(r"[0-9]{1,18}", size) else 0,
+        url=_word(entry.get("webViewLink")) or None,
+        owner=_text(_word(owner.get("emailAddress")) or _word(owner.get("displayName"))),
+        key=_word(entry.get("resourceKey")),
+        target=_word(shortcut.get("targetId")),
+        target_mime=_word(shortcut.get("targetMimeType")),
+        target_key=_word(shortcut.get("targetResourceKey")),
+    )
+
+
+def _list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _text(name: str) -> str:
+    """Without what cannot be stored, or is no name."""
+    return UNPRINTABLE.sub(" ", name)[:LONGEST_TEXT].strip()
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def _away(row: Remembered) -> Gone | Verdict:
+    """It is gone; but if shortcuts stand for it, that is not forgotten: it may come back."""
+    if not _via(row):
+        return Gone(row.id)
+    return Verdict(
+        row.id,
+        OUT_OF_REACH,
+        "A shortcut stands for it, but it is deleted, in the trash, or not shared.",
+        extra={**row.extra, "own": False},
+        branch=row.branch,
+        url=row.url,
+        title=row.title,
+    )
+
+
+def _refusal(file: File, branch: str, kind: str, detail: str) -> Verdict:
+    return Verdict(
+        file.id, kind, detail, extra=_extra(file), branch=branch, url=file.url, title=file.name
+    )
+
+
+# --- what is remembered ------------------------------------------------------------------------
+
+
+def _extra(file: File) -> dict[str, Any]:
+    """What is needed to say it again without asking."""
+    kept = {
+        "mime": file.mime,
+        "parent": file.parent,
+        "drive": file.drive,
+        "modified": file.modified,
+        "owner": file.owner,
+        "key": file.key,
+        "target": file.target,
+    }
+    return {name: value for name, value in kept.items() if value}
+
+
+def _file_of(row: Remembered) -> File:
+    return File(
+        id=row.id,
+        name=row.title or "Untitled",
+        mime=_said(row, "mime"),
+        parent=_said(row, "parent"),
+        drive=_said(row, "drive"),
+        trashed=False,
+        version=row.version or "",
+        modified=_said(row, "modified"),
+        size=0,
+        url=row.url,
+        owner=_said(row, "owner"),
+        key=_said(row, "key"),
+        target="",
+        target_mime="",
+        target_key="",
+    )
+
+
+def _said(row: Remembered, name: str) -> str:
+    return _word(row.extra.get(name))
+
+
+def _via(row: Remembered) -> list[str]:
+    """The shortcuts through which it is in scope, too."""
+    return [id for id in _list(row.extra.get("via")) if isinstance(id, str)]
+
+
+def _above(folders: Mapping[str, Folder], id: str) -> list[str]:
+    """The folder and those that it is in, up to one that is not known; never in circles."""
+    found: dict[str, None] = {}
+    while id and id not in found:
+        found[id] = None
+        folder = folders.get(id)
+        id = (folder.parent or "") if folder else ""
+    return list(found)
+
+
+def _below(folders: Mapping[str, Folder], roots: AbstractSet[str]) -> set[str]:
+    """The folders and all that are in them."""
+    if not roots:
+        return set()
+    inside: dict[str, list[str]] = {}
+    for folder in folders.values():
+        inside.setdefault(folder.parent or "", []).append(folder.id)
+    found: set[str] = set()
+    waiting = list(roots)
+    while waiting:
+        id = waiting.pop()
+        if id not in found:
+            found.add(id)
+            waiting += inside.get(id, ())
+    return found
+
+
+# --- metadata and cursor -----------------------------------------------------------------------
+
+
+def _checked(given: object) -> list[str]:
+    """Ids out of `a,b` or links to folders; raises BadRequestError."""
+    if not isinstance(given, str):
+        raise BadRequestError(f"metadata.{FOLDERS}: must be ids of folders with commas between")
+    found: list[str] = []
+    for part in filter(None, (part.strip() for part in given.split(","))):
+        link = FOLDER_LINK.fullmatch(part)
+        id = link[1] if link else part
+        if not FOLDER_ID.fullmatch(id):
+            raise BadRequestError(
+                f"metadata.{FOLDERS}: {part[:100]!r} is no id of a folder; it is what follows"
+                " /folders/ in the address when the folder is open in Google Drive"
+            )
+        found.append(id)
+    if len(set(found)) > MOST_SELECTED:
+        raise BadRequestError(f"metadata.{FOLDERS}: at most {MOST_SELECTED} folders")
+    return list(dict.fromkeys(found))
+
+
+def _selected(metadata: Mapping[str, Any]) -> frozenset[str] | None:
+    """The folders to which the sync is limited; None: it is not."""
+    if metadata.get(SYNC_SCOPE) != "selected":
+        return None
+    given = metadata.get(FOLDERS)
+    return frozenset(_checked(given)) if isinstance(given, str) else frozenset()
+
+
+def _state(cursor: Cursor | None) -> State | None:
+    """What a cursor says; None for one that is not ours."""
+    if cursor is None:
+        return None
+    user, scope = _feed(cursor.get("user")), cursor.get("scope")
+    drives = {id: _feed(said) for id, said in _object(cursor.get("drives")).items()}
+    if user is None or not isinstance(scope, str):
+        return None
+    return State(
+        scope=scope,
+        user=user,
+        drives={id: feed for id, feed in drives.items() if feed is not None},
+        lost=[id for id in _list(cursor.get("lost")) if isinstance(id, str)],
+        listing=_under_way(cursor.get("listing")),
+    )
+
+
+def _feed(said: Any) -> Feed | None:
+    token, listed = _object(said).get("token"), _object(said).get("listed")
+    if not isinstance(token, str):
+        return None
+    whole = isinstance(listed, str) and _time(listed) is not None
+    return Feed(token, listed if whole else None)
+
+
+def _under_way(said: Any) -> UnderWay | None:
+    told = _object(said)
+    began, phase = _word(told.get("began")), told.get("phase")
+    if _time(began) is None or phase not in ("folders", "files", "shortcuts"):
+        return None
+    return UnderWay(
+        feeds=[feed for feed in _list(told.get("feeds")) if isinstance(feed, str)],
+        began=began,
+        phase=phase,
+        at=_word(told.get("at")) or None,
+        page=_word(told.get("page")) or None,
+        partial=[feed for feed in _list(told.get("partial")) if isinstance(feed, str)],
+    )
