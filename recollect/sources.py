@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
+from urllib.parse import urlsplit
 
 from recollect import (
     admission,
@@ -21,8 +22,9 @@ from recollect import (
 )
 from recollect.app import App, secret_keys
 from recollect.config import ProviderSettings
+from recollect.connections import StoredRegistration
 from recollect.connectors._api import PROVIDER_UNAVAILABLE, RATE_LIMITED, Access, Api
-from recollect.connectors.base import Connector, Folder, Source
+from recollect.connectors.base import Connector, Folder, Registration, Source
 from recollect.db import Tx
 from recollect.errors import (
     BadRequestError,
@@ -48,6 +50,7 @@ from recollect.model import (
     SyncClaim,
     Tenant,
     WebPage,
+    random_id,
 )
 from recollect.oauth import Client, OAuth, Tokens
 
@@ -458,3 +461,53 @@ def open_secrets(app: App, connection: ConnectionId, sealed: str | None) -> dict
 def ageing(tokens: Tokens) -> bool:
     """Whether the access token is about to expire, as far as it tells."""
     return tokens.expires_at is not None and tokens.expires_at - datetime.now(UTC) < AGEING
+
+
+# --- pushes and farewells ------------------------------------------------------------------------
+
+
+def push_url(app: App, provider: str, registration: str) -> str | None:
+    """Where a provider may push to; None unless we have a public https address."""
+    public = app.config.public_url
+    if public is None or urlsplit(public).scheme != "https":
+        return None
+    return f"{public.rstrip('/')}/v3/hooks/{provider}?registration={registration}"
+
+
+def open_registration(app: App, stored: StoredRegistration) -> Registration:
+    registration = stored.registration
+    place = (registration.connection_id, "registration", registration.id)
+    return stored.opened(seal.unseal(secret_keys(app.config), stored.sealed, place=place))
+
+
+def farewell_of(
+    app: App, tx: Tx, ended: Sequence[Connection], *, revoke: bool
+) -> tuple[str, str] | None:
+    """What is to be said to the provider once connections of one account are gone: an id, and it
+    sealed.
+
+    None when there is nothing to take back. To be asked for before they are deleted.
+    """
+    newest = max(ended, key=lambda connection: connection.created_at)
+    sealed = connections.sealed(tx, newest.id).tokens
+    connector = connectors.get(newest.provider)
+    if sealed is None or connector.oauth is None:
+        return None
+    try:
+        client = client_of(tx, app, newest.org_id, connector)
+    except BadRequestError:
+        return None
+    stored = [r for one in ended for r in connections.registered(tx, one.id) if r.answered]
+    told = {
+        "connection": newest.id,
+        "tokens": sealed,
+        "client": [client.id, client.secret],
+        "revoke": revoke,
+        "registrations": [
+            {"id": r.id, "connection_id": r.connection_id, "resource": r.resource}
+            | {"secret": r.secret, "url": r.url, "remote": dict(r.remote)}
+            for r in (open_registration(app, one) for one in stored)
+        ],
+    }
+    id = random_id()
+    return id, seal.seal(secret_keys(app.config), json.dumps(told), place=("farewell", id))

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
 from recollect import admission, connections, connectors, items, log, oauth, orgs, seal, settings
 from recollect.app import App, secret_keys
@@ -19,20 +18,20 @@ from recollect.connectors.base import (
     Registration,
     Source,
 )
-from recollect.db import Tx
-from recollect.errors import BadRequestError, CursorExpired, Permanent, Reauthorize, Transient
+from recollect.errors import CursorExpired, Permanent, Reauthorize, Transient
 from recollect.items import Counts
 from recollect.model import Connection, ConnectionId, SyncClaim, Tenant, Trigger, random_id
 from recollect.sources import (
     GivenAccess,
     ageing,
     api_url,
-    client_of,
     endpoint_at,
     oauth_of,
     open_api,
+    open_registration,
     open_source,
     open_tokens,
+    push_url,
 )
 
 LOG = log.get("sync")
@@ -134,14 +133,6 @@ def _make_room(app: App, claim: SyncClaim, refuse: admission.Refuse, counts: Cou
 # --- pushes --------------------------------------------------------------------------------------
 
 
-def push_url(app: App, provider: str, registration: str) -> str | None:
-    """Where a provider may push to; None unless we have a public https address."""
-    public = app.config.public_url
-    if public is None or urlsplit(public).scheme != "https":
-        return None
-    return f"{public.rstrip('/')}/v3/hooks/{provider}?registration={registration}"
-
-
 def register(app: App, connection: Connection, stop: threading.Event) -> None:
     """Make sure that pushes are registered for all that the connection watches.
 
@@ -220,46 +211,7 @@ def _unsubscribe(
         connections.drop_registrations(tx, [old.registration.id for old in stored])
 
 
-def open_registration(app: App, stored: StoredRegistration) -> Registration:
-    registration = stored.registration
-    place = (registration.connection_id, "registration", registration.id)
-    return stored.opened(seal.unseal(secret_keys(app.config), stored.sealed, place=place))
-
-
 # --- after the end -------------------------------------------------------------------------------
-
-
-def farewell(
-    app: App, tx: Tx, ended: Sequence[Connection], *, revoke: bool
-) -> tuple[str, str] | None:
-    """What is to be said to the provider once connections of one account are gone: an id, and it
-    sealed.
-
-    None when there is nothing to take back. To be asked for before they are deleted.
-    """
-    newest = max(ended, key=lambda connection: connection.created_at)
-    sealed = connections.sealed(tx, newest.id).tokens
-    connector = connectors.get(newest.provider)
-    if sealed is None or connector.oauth is None:
-        return None
-    try:
-        client = client_of(tx, app, newest.org_id, connector)
-    except BadRequestError:
-        return None
-    stored = [r for one in ended for r in connections.registered(tx, one.id) if r.answered]
-    told = {
-        "connection": newest.id,
-        "tokens": sealed,
-        "client": [client.id, client.secret],
-        "revoke": revoke,
-        "registrations": [
-            {"id": r.id, "connection_id": r.connection_id, "resource": r.resource}
-            | {"secret": r.secret, "url": r.url, "remote": dict(r.remote)}
-            for r in (open_registration(app, one) for one in stored)
-        ],
-    }
-    id = random_id()
-    return id, seal.seal(secret_keys(app.config), json.dumps(told), place=("farewell", id))
 
 
 def bid(app: App, due: Farewell) -> None:

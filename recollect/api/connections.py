@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from recollect import connections, connectors, documents, items, oauth, seal, sync, tags
+from recollect import connections, connectors, documents, items, oauth, seal, tags
 from recollect.api.connection_schemas import (
     Authorize,
     ByTags,
@@ -49,7 +49,14 @@ from recollect.model import (
     Trigger,
     random_id,
 )
-from recollect.sources import client_of, oauth_of, open_source, seal_secrets
+from recollect.sources import (
+    client_of,
+    farewell_of,
+    oauth_of,
+    open_source,
+    push_url,
+    seal_secrets,
+)
 
 router = APIRouter(tags=["connections"])
 EXPIRES_IN = "1 hour"
@@ -327,7 +334,7 @@ def configure(
     change = ConnectionChange(metadata=connector.configure(found.metadata, body.resources))
     with app.db.begin() as tx:
         connections.update(tx, tenant, found.id, change)
-    public = sync.push_url(app, found.provider, "") is not None
+    public = push_url(app, found.provider, "") is not None
     told = "changes are pushed" if public else "changes are looked for every few minutes"
     count = len(body.resources)
     return Configured(
@@ -381,7 +388,7 @@ def end(app: App, tenant: Tenant, found: Sequence[Connection], *, with_documents
             accounts.setdefault((one.provider, one.account), []).append(one)
         for (provider, account), ended in accounts.items():
             others = connections.of_account(tx, provider, [account or ""])
-            farewell = sync.farewell(app, tx, ended, revoke=not set(others) - ids)
+            farewell = farewell_of(app, tx, ended, revoke=not set(others) - ids)
             if farewell is not None:
                 connections.say_later(tx, provider, *farewell)
         connections.delete(tx, tenant, found, with_documents=with_documents)

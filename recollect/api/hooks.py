@@ -36,9 +36,9 @@ from recollect.sources import (
     endpoint_at,
     oauth_of,
     open_api,
+    open_registration,
     seal_tokens,
 )
-from recollect.sync import open_registration
 
 LOG = log.get("hooks")
 router = APIRouter(tags=["connections"])
