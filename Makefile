@@ -5,7 +5,8 @@ JOBS ?= 2
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test nightly quick check format bench schema lock clean
+EXAMPLES ?= 500
+.PHONY: help run test nightly fuzz quick check format bench schema lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -18,6 +19,9 @@ test: check ## install, then lint, types, import contracts and all tests
 
 nightly: check ## the same with the long ones: all fuzzing, the clients' own suites
 	$(BIN)/pytest -n $(JOBS) --dist worksteal --timeout 1800
+
+fuzz: .venv/installed ## fuzz the API for long (EXAMPLES=500 of each operation)
+	RECOLLECT_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/pytest -n $(JOBS) --timeout 7200 tests/contract/test_fuzz.py
 
 quick: check ## the checks, and the unit and integration tests
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow" tests/unit tests/integration

@@ -19,6 +19,8 @@ from recollect.oauth import Tokens
 from tests.fakes.authorization import Grant
 from tests.fakes.cabinet import Cabinet
 from tests.fakes.github import FakeGithub
+from tests.fakes.gmail import TOKEN as GMAIL_TOKEN
+from tests.fakes.gmail import FakeGmail
 from tests.fakes.google_drive import TOKEN, FakeDrive
 from tests.fakes.notion import FakeNotion, Page, para
 from tests.fakes.proxy import Proxy
@@ -254,6 +256,57 @@ class S3Peer(Peer):
         self.proxy.on(".", status=403, body=body, headers=headers, times=None)
 
 
+class GmailPeer(Peer):
+    """Each thing is a thread, named by its subject."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gmail = self._stack.enter_context(FakeGmail())
+        self.proxy.upstream = self.gmail.url
+        self.settings = ProviderSettings(
+            client_id="id",
+            client_secret="secret",  # pyright: ignore[reportArgumentType] # pydantic wraps it
+            api_url=self.proxy.url,
+        )
+
+    def __exit__(self, *exit: object) -> None:
+        super().__exit__(*exit)
+        assert self.gmail.violations == []
+
+    def tokens(self) -> Tokens | None:
+        return Tokens(GMAIL_TOKEN)
+
+    def put(self, name: str, text: str) -> None:
+        thread = self._threads().get(name)
+        if thread is None:
+            self.gmail.mail(name, text)
+            return
+        old = [mail.id for mail in self.gmail.of(thread)]
+        self.gmail.mail(name, text, thread=thread)
+        for id in old:
+            self.gmail.delete_mail(id)
+
+    def remove(self, name: str) -> None:
+        self.gmail.trash(self._threads()[name])
+
+    def rename(self, old: str, new: str) -> None:
+        """There is no such thing; a new thread in place of the old one."""
+        self.remove(old)
+        self.put(new, f"Once called {old}.")
+
+    def names(self) -> set[str]:
+        return set(self._threads())
+
+    def _threads(self) -> dict[str, str]:
+        return {document.subject: id for id, document in self.gmail.documents().items()}
+
+    def name_of(self, document: dict[str, Any]) -> str:
+        return document["title"]
+
+    def revoke(self) -> None:
+        self.gmail.scopes.clear()
+
+
 class NotionPeer(Peer):
     """Pages in one that is shared; a few minutes pass with whatever a user does."""
 
@@ -350,6 +403,7 @@ class GoogleDrivePeer(Peer):
 PEERS: dict[str, Callable[[], Peer]] = {
     "cabinet": CabinetPeer,
     "github": GithubPeer,
+    "gmail": GmailPeer,
     "google-drive": GoogleDrivePeer,
     "notion": NotionPeer,
     "s3": S3Peer,

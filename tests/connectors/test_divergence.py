@@ -11,6 +11,7 @@ from recollect.model import Org
 from tests.connectors.peers import PEERS
 from tests.connectors.test_conformance import Stopping, World
 from tests.connectors.test_conformance import known_connectors as known_connectors
+from tests.connectors.test_conformance import unpaced as unpaced
 from tests.connectors.test_conformance import world as world
 
 FAULTS: list[dict[str, Any]] = [

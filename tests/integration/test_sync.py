@@ -540,6 +540,19 @@ def test_a_plan_that_is_too_low_stops_the_sync(
     assert shelf.listed == 0
 
 
+def test_calls_of_all_processes_keep_their_distance(
+    app: App, connect: Callable[..., Connection]
+) -> None:
+    id = connect().id
+    waits: list[timedelta] = []
+    for _ in range(3):
+        with app.db.begin() as tx:
+            waits.append(connections.next_call_in(tx, id, HOUR))
+    assert waits[0] <= timedelta()
+    assert HOUR * 0.9 < waits[1] <= HOUR
+    assert HOUR * 1.9 < waits[2] <= HOUR * 2
+
+
 def test_secrets_open_on_their_own_row_only(app: App) -> None:
     sealed = seal_secrets(app, ConnectionId("a" * 22), {"password": "hunter2"})
     assert sealed is not None
