@@ -41,7 +41,8 @@ OPEN = frozenset(
     {"/", "/console", "/health", "/ready", "/docs", "/docs/oauth2-redirect", "/v3/openapi"}
 )
 """Paths without a key; every other path, known or not, asks for one."""
-OPEN_BELOW = ("/v3/files/", "/console/", "/v3/hooks/", "/v3/connections/auth/callback/")
+OUTSIDE = ("/v3/hooks/", "/v3/connections/auth/callback/")
+OPEN_BELOW = ("/v3/files/", "/console/", *OUTSIDE)
 """Beginnings of such paths: signed addresses, the console, which has sessions of its own, pushes,
 which prove themselves, and users who come back from authorizing with a state."""
 CALLBACK = re.compile(r"/v3/connections/[a-z0-9-]+/callback")
@@ -56,6 +57,8 @@ STALL = timedelta(seconds=30)
 """How long a body may bring nothing before we stop to wait for the rest."""
 GUESSES = Limit(20)
 """Wrong keys from one address."""
+PUSHES = Limit(3_000)
+"""Pushes, and users who come back, from one address; providers push in bursts."""
 REMEMBERED = 10_000
 """Addresses, and keys that opened something, per process."""
 
@@ -102,6 +105,29 @@ class Guesses:
                 self._good.popitem(last=False)
 
 
+class Visits:
+    """Requests without a key by address, in this process; no more than the limit in a window."""
+
+    def __init__(self, limit: Limit) -> None:
+        self._limit = limit
+        self._seen = OrderedDict[str, tuple[float, int]]()
+        self._lock = Lock()
+
+    def count(self, address: str | None) -> None:
+        """Raises RateLimitError."""
+        now, window = time.monotonic(), self._limit.window.total_seconds()
+        with self._lock:
+            since, came = self._seen.pop(address or "", (now, 0))
+            if since + window <= now:
+                since, came = now, 0
+            self._seen[address or ""] = (since, came + 1)
+            if len(self._seen) > REMEMBERED:
+                self._seen.popitem(last=False)
+        if came >= self._limit.requests:
+            rest = math.ceil(since + window - now)
+            raise RateLimitError("Too many requests", timedelta(seconds=min(rest, LONGEST_RETRY)))
+
+
 class Edge:
     """ASGI middleware around everything."""
 
@@ -110,6 +136,7 @@ class Edge:
         self._app = app
         self._limit = limit
         self._guesses = Guesses()
+        self._visits = Visits(PUSHES)
         # Percent-encoded, as paths come in.
         self._prefix = quote(urlsplit(app.config.public_url or "").path.rstrip("/"), safe="/%")
 
@@ -155,6 +182,8 @@ class Edge:
 
     async def _answer(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         try:
+            if path.startswith(OUTSIDE) or CALLBACK.fullmatch(path):
+                self._visits.count(_address(scope))
             if not is_open(path, scope["method"]):
                 key, usage = await run_in_threadpool(
                     self._authenticate, Headers(scope=scope), _address(scope)

@@ -16,9 +16,10 @@ from pydantic import SecretStr
 from starlette.testclient import TestClient
 
 from recollect import connections, connectors, orgs, seal, sync, tender
-from recollect.api import create_app
+from recollect.api import create_app, edge
 from recollect.app import App, secret_keys
 from recollect.model import Connection, Org, Plan, Tenant
+from recollect.orgs import Limit
 from recollect.sources import StoredAccess
 from recollect.worker import drain
 from tests.fakes.cabinet import Cabinet, CabinetConnector
@@ -323,6 +324,19 @@ def test_pushes_to_nothing(world: World, name: str) -> None:
     assert answer.status_code == (202 if name == "cabinet" else 404)
     large = world.http.post(f"/v3/hooks/{name}", content=b"x" * (1024 * 1024 + 1))
     assert large.status_code == 400
+
+
+def test_strangers_may_not_knock_for_ever(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edge, "PUSHES", Limit(5))
+    headers = {"authorization": ""}
+    with TestClient(create_app(world.app), headers=headers) as http:
+        path = "/v3/hooks/cabinet?registration=unknown"
+        answers = [http.post(path, content=b"{}").status_code for _ in range(7)]
+        assert answers == [202] * 5 + [429] * 2
+        limited = http.get("/v3/connections/cabinet/callback?state=x&code=y")
+        assert limited.status_code == 429
+        assert int(limited.headers["retry-after"]) <= 60
+        assert http.get("/health").status_code == 200
 
 
 def test_the_handshake_may_come_before_the_answer(world: World) -> None:
