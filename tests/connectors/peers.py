@@ -22,6 +22,7 @@ from tests.fakes.github import FakeGithub
 from tests.fakes.gmail import TOKEN as GMAIL_TOKEN
 from tests.fakes.gmail import FakeGmail
 from tests.fakes.google_drive import TOKEN, FakeDrive
+from tests.fakes.graph import FakeGraph, Thing
 from tests.fakes.notion import FakeNotion, Page, para
 from tests.fakes.proxy import Proxy
 from tests.fakes.site import Site
@@ -307,6 +308,48 @@ class GmailPeer(Peer):
         self.gmail.scopes.clear()
 
 
+class OneDrivePeer(Peer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.graph = self._stack.enter_context(FakeGraph())
+        self.proxy.upstream = self.graph.url
+        self.graph.url = self.proxy.url  # what its links name
+        self.user = self.graph.user("ann")
+        self.settings = ProviderSettings(
+            client_id="id",
+            client_secret="secret",  # pyright: ignore[reportArgumentType] # pydantic wraps it
+            api_url=self.proxy.url,
+        )
+
+    def tokens(self) -> Tokens | None:
+        return Tokens(self.user.token)
+
+    def put(self, name: str, text: str) -> None:
+        if name in (things := self._things()):
+            self.user.drive.edit(things[name], text)
+        else:
+            self.user.drive.file(f"{name}.txt", text)
+
+    def remove(self, name: str) -> None:
+        self.user.drive.delete(self._things()[name])
+
+    def rename(self, old: str, new: str) -> None:
+        self.user.drive.rename(self._things()[old], f"{new}.txt")
+
+    def names(self) -> set[str]:
+        return set(self._things())
+
+    def _things(self) -> dict[str, Thing]:
+        files = self.user.drive.files().values()
+        return {thing.name.removesuffix(".txt"): thing for thing in files}
+
+    def name_of(self, document: dict[str, Any]) -> str:
+        return document["title"].removesuffix(".txt")
+
+    def revoke(self) -> None:
+        self.graph.users.clear()
+
+
 class NotionPeer(Peer):
     """Pages in one that is shared; a few minutes pass with whatever a user does."""
 
@@ -406,6 +449,7 @@ PEERS: dict[str, Callable[[], Peer]] = {
     "gmail": GmailPeer,
     "google-drive": GoogleDrivePeer,
     "notion": NotionPeer,
+    "onedrive": OneDrivePeer,
     "s3": S3Peer,
     "web-crawler": SitePeer,
 }
