@@ -57,7 +57,7 @@ class Size:
 
 
 FULL = Size(questions=150, passages=1_000)
-QUICK = Size(questions=50, passages=200)
+QUICK = Size(questions=50, passages=120)
 TINY = Size(questions=2, passages=4)
 
 

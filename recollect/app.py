@@ -68,6 +68,7 @@ def open_app(config: Config, database_url: str) -> App:
     was built with another embedding model.
     """
     self_test()
+    config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     embedder = open_embedder_of(config)
     listener = open_listener_of(config)
     database = Database(database_url, size=config.workers + 20).open()
@@ -79,7 +80,11 @@ def open_app(config: Config, database_url: str) -> App:
         blobs=open_blobs(config.blobs),
         embedder=embedder,
         fetcher=Fetcher(user_agent=user_agent(config), allow_networks=config.allow_networks),
-        sandbox=Sandbox(workers=min(config.workers, CHILDREN), readable=listener.readable),
+        sandbox=Sandbox(
+            workers=min(config.workers, CHILDREN),
+            readable=listener.readable,
+            heavy_lock=config.data_dir / "heavy.lock",
+        ),
         listener=listener,
     )
 

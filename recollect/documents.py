@@ -566,10 +566,11 @@ def claim(tx: Tx, *, lease: timedelta, limit: int, max_attempts: int) -> list[Cl
         " attempts = d.attempts + 1, claims = d.claims + 1, due_at = now() + %(lease)s"
         " from due where d.id = due.id"
         " returning " + COLUMNS + ", d.claims, d.content, d.content_hash, d.blob, d.blob_name,"
-        " d.blob_mime, d.forced_kind, d.source_id",
+        " d.blob_mime, d.forced_kind, d.source_id,"
+        " exists (select from watchers where expires_at > now()) as watched",
         {"lease": lease, "limit": limit, "max": max_attempts},
     )
-    return [Claim(read(row), row["claims"], _content(row)) for row in rows]
+    return [Claim(read(row), row["claims"], _content(row), row["watched"]) for row in rows]
 
 
 def trouble(tx: Tx, last: int = 20) -> str | None:
@@ -660,7 +661,7 @@ def stash(tx: Tx, claim: Claim, entries: Sequence[Entry], *, lease: timedelta) -
     if row is None:
         raise LeaseLost
     delta = Counter[int]()
-    _insert_entries(tx, claim.document.id, row["scope"], entries, delta)
+    _insert_entries(tx, claim, row["scope"], entries, delta)
     _count(tx, row["org_id"], delta)
 
 
@@ -677,23 +678,37 @@ def finish(
     """Swap in a processed revision: searchers see the old text or the new, never half.
 
     `entries` are those of chunk texts that the index does not hold yet; `reused` says how many
-    of the chunk texts it held when the work began. Raises LeaseLost.
+    of the chunk texts it held when the work began. `timings` are those of the stages before; that
+    of this transaction is added. Raises LeaseLost.
     """
     id = claim.document.id
     wanted = {chunk.hash for chunk in chunks}
     row = tx.execute(
+        "select org_id, scope from documents"
+        " where id = %s and claims = %s and status = 'processing' for no key update",
+        (id, claim.number),
+    ).fetchone()
+    if row is None:
+        raise LeaseLost
+    delta = Counter[int]()
+    removed = _drop_entries(tx, claim, keep=wanted, delta=delta)
+    _insert_entries(tx, claim, row["scope"], entries, delta)
+    _place(tx, claim, chunks)
+    done = tx.execute(
         "update documents set"
         # Newer content brought a kind of its own.
         " kind = case when revision > %(revision)s then kind else %(kind)s end,"
         " title = coalesce(%(title)s, title), text = %(text)s,"
-        " indexed_revision = %(revision)s, warnings = %(warnings)s, timings = %(timings)s,"
+        " indexed_revision = %(revision)s, warnings = %(warnings)s,"
+        " timings = %(timings)s || jsonb_build_object('indexing',"
+        "   round(extract(epoch from clock_timestamp() - now()) * 1000, 1)),"
         " status = case when revision > %(revision)s then 'queued' else 'done' end,"
         " due_at = case when revision > %(revision)s then now() end,"
         " attempts = case when revision > %(revision)s then 0 else attempts end,"
         " stage = null, error_code = null, error_message = null, updated_at = now(),"
-        " chunks = %(chunks)s, embedded = %(embedded)s, reused = %(reused)s"
-        " where id = %(id)s and claims = %(number)s and status = 'processing'"
-        " returning org_id, scope, status",
+        " chunks = %(chunks)s, embedded = %(embedded)s, reused = %(reused)s,"
+        " removed = %(removed)s"
+        " where id = %(id)s returning status",
         {
             "kind": extracted.kind,
             "title": extracted.title,
@@ -704,30 +719,16 @@ def finish(
             "chunks": len(chunks),
             "embedded": len(wanted) - reused,
             "reused": reused,
+            "removed": removed,
             "id": id,
-            "number": claim.number,
         },
     ).fetchone()
-    if row is None:
-        raise LeaseLost
-    if row["status"] == Status.QUEUED:
+    assert done is not None
+    if done["status"] == Status.QUEUED:
         db.notify(tx)
-    delta = Counter[int]()
-    removed = _drop_entries(tx, id, keep=wanted, delta=delta)
-    _insert_entries(tx, id, row["scope"], entries, delta)
-    _place(tx, id, chunks)
-    tx.execute("update documents set removed = %s where id = %s", (removed, id))
     # Last, since these rows are shared by all documents of the organisation.
     _count(tx, row["org_id"], delta)
     return Changed(len(chunks), reused, len(wanted) - reused, removed)
-
-
-def record_timings(tx: Tx, claim: Claim, timings: Mapping[str, float]) -> None:
-    """Milliseconds per stage of the revision that was just finished."""
-    tx.execute(
-        "update documents set timings = %s where id = %s and claims = %s",
-        (Jsonb(dict(timings)), claim.document.id, claim.number),
-    )
 
 
 def retry(tx: Tx, claim: Claim, failure: Failure, after: timedelta, *, free: bool = False) -> None:
@@ -1023,10 +1024,12 @@ def _take_out(tx: Tx, org: OrgId, ids: Sequence[DocumentId]) -> Counter[int]:
     return delta
 
 
-def _drop_entries(tx: Tx, id: DocumentId, *, keep: set[bytes], delta: Counter[int]) -> int:
+def _drop_entries(tx: Tx, claim: Claim, *, keep: set[bytes], delta: Counter[int]) -> int:
+    if _is_first(claim):
+        return 0
     rows = tx.execute(
         "delete from entries where document_id = %s and not hash = any(%s) returning terms",
-        (id, list(keep)),
+        (claim.document.id, list(keep)),
     ).fetchall()
     for row in rows:
         delta.subtract(row["terms"])
@@ -1047,21 +1050,31 @@ def _drop_stashed(tx: Tx, org: OrgId, ids: Sequence[DocumentId]) -> None:
     _count(tx, org, delta)
 
 
+def _is_first(claim: Claim) -> bool:
+    """Whether nobody claimed the document before: the index holds only what this claim put in."""
+    return claim.number == 1
+
+
 def _insert_entries(
-    tx: Tx, id: DocumentId, scope: Sequence[int], entries: Sequence[Entry], delta: Counter[int]
+    tx: Tx, claim: Claim, scope: Sequence[int], entries: Sequence[Entry], delta: Counter[int]
 ) -> None:
     """Put entries into the index; one that is there already only gets its vector anew."""
     if not entries:
         return
-    replaced = tx.execute(
-        "delete from entries where document_id = %s and hash = any(%s) returning terms",
-        (id, [entry.hash for entry in entries]),
-    )
-    for row in replaced:
-        delta.subtract(row["terms"])
+    id = claim.document.id
+    if not _is_first(claim):
+        replaced = tx.execute(
+            "delete from entries where document_id = %s and hash = any(%s) returning terms",
+            (id, [entry.hash for entry in entries]),
+        )
+        for row in replaced:
+            delta.subtract(row["terms"])
+    # Binary: to write the numbers of vectors out takes longer than to index them.
     with tx.cursor().copy(
-        "copy entries (document_id, hash, text, terms, weights, embedding) from stdin"
+        "copy entries (document_id, hash, text, terms, weights, embedding)"
+        " from stdin (format binary)"
     ) as copy:
+        copy.set_types(["text", "bytea", "text", "int4[]", "sparsevec", "halfvec"])
         for entry in entries:
             numbers = [*scope, *entry.terms]
             delta.update(numbers)
@@ -1078,8 +1091,10 @@ def _insert_entries(
             )
 
 
-def _place(tx: Tx, id: DocumentId, chunks: Sequence[Chunk]) -> None:
-    tx.execute("delete from chunks where document_id = %s", (id,))
+def _place(tx: Tx, claim: Claim, chunks: Sequence[Chunk]) -> None:
+    id = claim.document.id
+    if not _is_first(claim):
+        tx.execute("delete from chunks where document_id = %s", (id,))
     with tx.cursor().copy(
         "copy chunks (document_id, position, start_at, end_at, hash, place) from stdin"
     ) as copy:

@@ -13,21 +13,21 @@ import importlib.metadata
 import json
 import subprocess
 import sys
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from operator import attrgetter
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import Any, Protocol, cast
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from recollect import log
-from recollect.errors import Permanent, SetupError, Transient, Unavailable
+from recollect.errors import Permanent, RecollectError, SetupError, Transient, Unavailable
 from recollect.fetch import Endpoint
 
 Vectors = NDArray[np.float32]
@@ -73,6 +73,8 @@ CHECKS = (
 BATCH_TEXTS = 64
 BATCH_BYTES = 32_000
 """of UTF-8, about 8 000 tokens in most scripts: common endpoints take no more in one request"""
+REQUESTS = 4
+"""to an endpoint at once; what more there is gathers and goes together into the next"""
 
 _log = log.get("embed")
 
@@ -127,6 +129,139 @@ def open_embedder(choice: EmbedderChoice, *, cache: Path, threads: int) -> Embed
             )
 
 
+# Many callers, one model
+
+
+@dataclass(slots=True, eq=False)
+class _Ask:
+    """One caller's texts, and what has become of them."""
+
+    texts: Sequence[str]
+    rows: list[Vectors]
+    """in the order of the texts once all are there"""
+    taken: int = 0
+    answered: int = 0
+    error: BaseException | None = None
+    over: Event = field(default_factory=Event)
+
+    @property
+    def left(self) -> int:
+        return len(self.texts) - self.taken
+
+
+_Batch = Sequence[tuple[_Ask, int]]
+"""callers, and which of their texts"""
+
+
+class Turns:
+    """Brings the texts of many callers to a model, in batches, some of them at once.
+
+    A batch is for whoever waits longest and for whoever has the fewest left, by turns, filled up
+    with texts of others: a note does not wait for a book, and the book is not forgotten for notes.
+    Nobody waits for a batch to fill; texts gather while all of `lanes` are busy.
+    """
+
+    def __init__(
+        self,
+        model: Callable[[Sequence[str]], Vectors],
+        *,
+        lanes: int,
+        texts: int = BATCH_TEXTS,
+        size: int = BATCH_BYTES,
+    ) -> None:
+        """`texts` and `size` (bytes of UTF-8) are the most of a batch; one text always goes."""
+        self._model = model
+        self._texts = texts
+        self._size = size
+        self._pool = ThreadPoolExecutor(lanes, thread_name_prefix="embed")
+        self._lock = Lock()
+        self._waiting: list[_Ask] = []
+        self._longest_next = False
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """One row per text, of which there is at least one.
+
+        Raises what the model raised: Transient and Permanent only for a batch of these texts,
+        since one that failed with texts of others is tried anew for each caller alone.
+        """
+        ask = _Ask(texts, [_NO_ROW] * len(texts))
+        with self._lock:
+            self._waiting.append(ask)
+        for _ in texts:  # enough turns, even if each should take but one text
+            self._pool.submit(self._turn)
+        ask.over.wait()
+        if ask.error is not None:
+            raise ask.error
+        return np.stack(ask.rows)
+
+    def _turn(self) -> None:
+        if batch := self._take():
+            self._bring(batch)
+
+    def _take(self) -> _Batch:
+        batch: list[tuple[_Ask, int]] = []
+        size = 0
+        with self._lock:
+            ask = self._first()
+            while ask is not None and len(batch) < self._texts:
+                size += len(ask.texts[ask.taken].encode(errors="replace"))
+                if batch and size > self._size:
+                    break
+                batch.append((ask, ask.taken))
+                ask.taken += 1
+                if not ask.left:
+                    self._waiting.remove(ask)
+                    ask = self._waiting[0] if self._waiting else None
+        return batch
+
+    def _first(self) -> _Ask | None:
+        if not self._waiting:
+            return None
+        self._longest_next = not self._longest_next
+        return self._waiting[0] if self._longest_next else min(self._waiting, key=_left)
+
+    def _bring(self, batch: _Batch) -> None:
+        try:
+            vectors = self._model([ask.texts[position] for ask, position in batch])
+            answers = list(zip(batch, vectors, strict=True))
+        except RecollectError as error:
+            self._refuse(batch, error)
+        except BaseException as error:
+            self._fail(batch, error)
+            raise
+        else:
+            for (ask, position), row in answers:
+                self._answer(ask, position, row)
+
+    def _refuse(self, batch: _Batch, error: RecollectError) -> None:
+        asks = {id(ask): ask for ask, _ in batch}
+        if len(asks) == 1 or isinstance(error, Unavailable):
+            self._fail(batch, error)
+            return
+        for ask in asks.values():  # whose text it was, each finds out alone
+            self._pool.submit(self._bring, [one for one in batch if one[0] is ask])
+
+    def _answer(self, ask: _Ask, position: int, row: Vectors) -> None:
+        ask.rows[position] = row
+        with self._lock:
+            ask.answered += 1
+            done = ask.answered == len(ask.texts)
+        if done:
+            ask.over.set()
+
+    def _fail(self, batch: _Batch, error: BaseException) -> None:
+        for ask, _ in batch:
+            with self._lock:
+                if ask in self._waiting:
+                    self._waiting.remove(ask)
+            ask.error = error
+            ask.over.set()
+
+
+_NO_ROW = np.empty(0, np.float32)
+_left = attrgetter("left")
+
+
 # The local model
 
 
@@ -144,20 +279,20 @@ class LocalEmbedder:
         tokenizer.enable_truncation(MAX_TOKENS)  # pyright: ignore[reportUnknownMemberType]
         self._tokenizer = tokenizer
         self._session = _open_session(graph)
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="embed")
+        self._turns = Turns(self._run, lanes=threads, texts=1)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        vectors = np.empty((len(texts), DIMENSIONS), np.float32)
-        # A single text, such as a query, must not queue up behind somebody's 500 chunks.
-        rows = map(self._one, texts) if len(texts) == 1 else self._pool.map(self._one, texts)
-        for position, row in enumerate(rows):
-            vectors[position] = row
-        return vectors
+        if not texts:
+            return np.empty((0, DIMENSIONS), np.float32)
+        if query:  # somebody waits for the answer
+            return np.concatenate([self._run([text]) for text in texts])
+        return self._turns.embed(texts)
 
-    def _one(self, text: str) -> Vectors:
+    def _run(self, texts: Sequence[str]) -> Vectors:
+        [text] = texts
         # The tokenizer refuses lone surrogates, which JSON can carry.
         ids = self._tokenizer.encode(text.encode(errors="replace").decode()).ids
-        return self._session.run(["vector"], {"ids": np.array([ids], np.int64)})[0][0]
+        return self._session.run(["vector"], {"ids": np.array([ids], np.int64)})[0]
 
 
 class _Session(Protocol):
@@ -165,6 +300,8 @@ class _Session(Protocol):
 
 
 def _open_session(graph: Path | bytes) -> _Session:
+    import onnxruntime  # noqa: PLC0415 - 20 MB that processes which never embed need not hold
+
     options = cast(Any, onnxruntime).SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
@@ -475,6 +612,7 @@ class EndpointEmbedder:
         self._asked = dimensions
         self._learned = dimensions
         self._learning = Lock()
+        self._turns = Turns(self._embed_batch, lanes=REQUESTS)
 
     @property
     def name(self) -> str:
@@ -491,7 +629,9 @@ class EndpointEmbedder:
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         if not texts:
             return np.empty((0, self.dimensions), np.float32)
-        return np.concatenate([self._embed_batch(batch) for batch in _batches(texts)])
+        if query and len(texts) == 1:  # somebody waits for the answer
+            return self._embed_batch(texts)
+        return self._turns.embed(texts)
 
     def _embed_batch(self, texts: Sequence[str]) -> Vectors:
         # A text that the service does not like must not pause the queue for everybody, and wrong
@@ -556,20 +696,6 @@ def _open_endpoint(choice: EmbedderChoice) -> EndpointEmbedder:
         raise SetupError(f"RECOLLECT_EMBEDDER=openai needs {missing}")
     headers = {"Authorization": f"Bearer {choice.key}"} if choice.key else {}
     return EndpointEmbedder(Endpoint(choice.url, headers=headers), choice.model, choice.dimensions)
-
-
-def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    batch: list[str] = []
-    size = 0
-    for text in texts:
-        length = len(text.encode(errors="replace"))
-        if batch and (len(batch) == BATCH_TEXTS or size + length > BATCH_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(text)
-        size += length
-    if batch:
-        yield batch
 
 
 def _judge(error: Permanent) -> Unavailable | Permanent:

@@ -392,6 +392,8 @@ class Claim:
     document: Document
     number: int
     content: Content
+    watched: bool = False
+    """whether somebody wants to be told of each stage, however brief"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,23 @@
 """One document: acquire → extract → chunk → embed → index."""
 
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
 from recollect import chunk, documents, extract, place, sources, terms
 from recollect.app import App
-from recollect.errors import Permanent
+from recollect.errors import LeaseLost, Permanent, Unavailable
 from recollect.model import Blob, Changed, Chunk, Claim, Content, Entry, Extracted, Stage
 
-BATCH = 256
+BATCH = 64
 """Chunks embedded and stored at a time; a killed worker loses at most so much work."""
+BRIEF = 0.25
+"""Seconds; a stage that is over sooner need not be seen."""
+LONG = 1_000_000
+"""Characters from which chunking takes longer than that."""
 TITLE_LENGTH = 80
 
 
@@ -28,23 +34,24 @@ def process(app: App, claim: Claim) -> Changed:
         raise Permanent(said, code="empty_content")
     extracted = replace(extracted, title=extracted.title or _title(claim.content, extracted.text))
     clock.lap(Stage.EXTRACTING)
-    _advance(app, claim, Stage.CHUNKING)
+    if claim.watched or len(extracted.text) > LONG:
+        _advance(app, claim, Stage.CHUNKING)
     chunks = place.locate(extracted, chunk.split(extracted.text))
     clock.lap(Stage.CHUNKING)
-    _advance(app, claim, Stage.EMBEDDING)
-    with app.db.begin() as tx:
-        known = documents.known_hashes(tx, claim, embedded=app.embedder is not None)
-    fresh = list({c.hash: c for c in chunks if c.hash not in known}.values())
-    last: list[Entry] = []
-    for batch, is_last in _batches(fresh):
-        last = _entries(app, claim, batch)
-        if not is_last:
-            with app.db.begin() as tx:
-                documents.stash(tx, claim, last, lease=app.lease)
+    with _shown(app, claim, Stage.EMBEDDING):
+        known = _known(app, claim)
+        fresh = list({c.hash: c for c in chunks if c.hash not in known}.values())
+        last: list[Entry] = []
+        for batch, is_last in _batches(fresh):
+            last = _entries(app, claim, batch)
+            if not is_last:
+                with app.db.begin() as tx:
+                    documents.stash(tx, claim, last, lease=app.lease)
     clock.lap(Stage.EMBEDDING)
-    _advance(app, claim, Stage.INDEXING)
+    if claim.watched or len(chunks) > BATCH:
+        _advance(app, claim, Stage.INDEXING)
     with app.db.begin() as tx:
-        changed = documents.finish(
+        return documents.finish(
             tx,
             claim,
             extracted,
@@ -53,9 +60,6 @@ def process(app: App, claim: Claim) -> Changed:
             clock.timings,
             reused=len({c.hash for c in chunks} & known),
         )
-        clock.lap(Stage.INDEXING)
-        documents.record_timings(tx, claim, clock.timings)
-    return changed
 
 
 def read(app: App, content: Content) -> Extracted:
@@ -113,6 +117,35 @@ class Clock:
 def _advance(app: App, claim: Claim, stage: Stage) -> None:
     with app.db.begin() as tx:
         documents.advance(tx, claim, stage, lease=app.lease)
+
+
+@contextmanager
+def _shown(app: App, claim: Claim, stage: Stage) -> Generator[None]:
+    """Show the stage of what is inside, unless it is over before anybody has looked."""
+    if claim.watched:
+        _advance(app, claim, stage)
+        yield
+        return
+
+    def show() -> None:
+        with suppress(LeaseLost, Unavailable):  # what is inside will meet the same
+            _advance(app, claim, stage)
+
+    timer = threading.Timer(BRIEF, show)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # or it may show an earlier stage than the next
+
+
+def _known(app: App, claim: Claim) -> set[bytes]:
+    """Hashes of those of its chunk texts that the index holds already."""
+    if claim.number == 1:  # nobody had it before
+        return set()
+    with app.db.begin() as tx:
+        return documents.known_hashes(tx, claim, embedded=app.embedder is not None)
 
 
 def _entries(app: App, claim: Claim, chunks: Sequence[Chunk]) -> list[Entry]:

@@ -26,6 +26,10 @@ LONGEST_WISH = timedelta(hours=1)
 """Upper bound of a Retry-After that we honour."""
 LONGEST_ATTEMPT = timedelta(hours=2)
 """A claim held longer is no longer renewed, so that even a hang of ours ends in another attempt."""
+PACE = timedelta(milliseconds=250)
+"""How soon housekeeping may be done again."""
+GATHER = timedelta(milliseconds=50)
+"""How long a free place waits for others while some are taken: one claim serves all of them."""
 GRACE = timedelta(seconds=20)
 """How long a stopping worker waits for what is in flight."""
 
@@ -57,13 +61,19 @@ class Worker:
         ]
         for helper in helpers:
             helper.start()
+        wait, tend_at = TICK, 0.0
         with ThreadPoolExecutor(app.config.workers, "document") as pool:
             while not self._stop.is_set():
                 self._wake.clear()
                 try:
                     for claim in self._claim():
                         pool.submit(self._work, claim)
-                    wait = self._tend()
+                    now = time.monotonic()
+                    if now < tend_at:
+                        wait = timedelta(seconds=tend_at - now)
+                    else:
+                        wait = self._tend()
+                        tend_at = now + PACE.total_seconds()
                     if not swept:
                         sweep_blobs(app)
                         swept = True
@@ -71,13 +81,26 @@ class Worker:
                     LOG.warning("waiting", error=str(error))
                     wait = TICK
                 self._wake.wait(wait.total_seconds())
+                self._gather()
             self._let_go()
         for helper in helpers:
             helper.join(2)
 
-    def _claim(self) -> list[Claim]:
+    def _gather(self) -> None:
+        end = time.monotonic() + GATHER.total_seconds()
+        while 0 < self._free() <= self._app.config.workers // 2 and not self._stop.is_set():
+            rest = end - time.monotonic()
+            if rest <= 0:
+                break
+            self._wake.wait(rest)
+            self._wake.clear()
+
+    def _free(self) -> int:
         with self._held_lock:
-            free = self._app.config.workers - len(self._held)
+            return self._app.config.workers - len(self._held)
+
+    def _claim(self) -> list[Claim]:
+        free = self._free()
         if free <= 0 or self._paused.is_set():
             return []
         with self._app.db.begin() as tx:
@@ -105,9 +128,7 @@ class Worker:
         if doomed:
             with app.db.begin() as tx:
                 documents.forget_blobs(tx, doomed)
-        with self._held_lock:
-            full = len(self._held) >= app.config.workers
-        if wait is None or full or self._paused.is_set():
+        if wait is None or self._free() <= 0 or self._paused.is_set():
             return TICK
         return min(TICK, max(wait, timedelta(milliseconds=20)))
 

@@ -53,7 +53,7 @@ class Database:
             min_size=1,
             max_size=size,
             open=False,
-            max_idle=120,
+            max_idle=20,  # each connection is a process with megabytes of its own
             reconnect_timeout=0,
             kwargs={
                 "autocommit": True,
@@ -62,9 +62,10 @@ class Database:
                 "prepare_threshold": None,
                 "connect_timeout": int(CONNECT_TIMEOUT),
                 "application_name": "recollect",
+                # ef_search: of the 10 nearest of 100,000 entries, 400 finds 9.6; 100 finds 8.9.
                 "options": (
                     "-c plan_cache_mode=force_custom_plan -c timezone=UTC -c jit=off"
-                    " -c hnsw.ef_search=100 -c hnsw.iterative_scan=relaxed_order"
+                    " -c hnsw.ef_search=400 -c hnsw.iterative_scan=relaxed_order"
                     f" -c idle_in_transaction_session_timeout={_ms(idle_timeout)}"
                     f" -c statement_timeout={_ms(statement_timeout)}"
                 ),

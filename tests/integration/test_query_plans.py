@@ -303,6 +303,42 @@ def test_words_are_found_by_their_numbers(explain: Explain, tenant: Tenant) -> N
     assert "entries_terms" in found.indexes
 
 
+def test_words_look_for_documents_only_once_the_best_are_known(
+    explain: Explain, tenant: Tenant
+) -> None:
+    found = searched(explain, tenant, search.Query(RARE_WORD, None))
+
+    assert {"entries"} in [
+        {part["Relation Name"] for part in nodes(node) if "Relation Name" in part}
+        for node in nodes(found.plan)
+        if node["Node Type"] == "Limit"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("counts", "in_scope", "picking"),
+    [
+        pytest.param([2_000, 700, 200], 1.0, [700, 200, 2_000], id="all find few"),
+        pytest.param([2_900, 500], 1.0, [500], id="the rarer finds enough"),
+        pytest.param([6_000, 50, 7_000], 1.0, [50, 6_000], id="the rarest finds too few"),
+        pytest.param([40_000, 3], 1.0, [3], id="a rare one and one that is everywhere"),
+        pytest.param([60_000, 40_000], 1.0, [40_000], id="both are everywhere"),
+        pytest.param([9_000, 8_000], 0.01, [8_000, 9_000], id="in a small scope"),
+        pytest.param([0, 20, 0], 1.0, [20], id="unknown words"),
+        pytest.param([0], 1.0, [], id="unknown words only"),
+    ],
+)
+def test_the_rarest_words_pick_until_they_find_enough(
+    counts: list[int], in_scope: float, picking: list[int]
+) -> None:
+    total = 100_000
+    groups = [(count,) for count in counts]  # a word's number is how often it stands somewhere
+
+    picks = search._picks(groups, {n: n for n in counts}, total, round(in_scope * total))
+
+    assert sorted(picks) == sorted(picking)
+
+
 def test_vectors_of_everything_are_walked(explain: Explain, tenant: Tenant) -> None:
     found = searched(explain, tenant, search.Query("no such word", NOISE))
 
@@ -318,8 +354,9 @@ def test_vectors_of_a_large_tag_are_walked(explain: Explain, tenant: Tenant) -> 
 def test_vectors_of_a_small_tag_are_all_compared(explain: Explain, tenant: Tenant) -> None:
     found = searched(explain, tenant, search.Query("no such word", NOISE, tags=["few"]))
 
-    assert "entries_embedding" not in found.indexes
-    assert found.indexes & {"entries_terms", "documents_scope"}
+    # From its documents to their entries: terms would be looked up anew for each document.
+    assert {"documents_scope", "entries_pkey"} <= found.indexes
+    assert not found.indexes & {"entries_embedding", "entries_terms"}
 
 
 def test_vectors_of_one_document_are_all_compared(explain: Explain, tenant: Tenant) -> None:

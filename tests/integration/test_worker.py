@@ -1,6 +1,7 @@
 """The worker: what becomes of each outcome, and what happens when its surroundings misbehave."""
 
 import threading
+import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -441,7 +442,8 @@ class GatedEmbedder(WordEmbedder):
         self.gate = threading.Event()
         self.asked = threading.Event()
         """somebody waits at the gate"""
-        self._passes: list[threading.Event] = []
+        self.came: list[threading.Event] = []
+        """one for each who ever came"""
 
     def __enter__(self) -> Self:
         return self
@@ -451,14 +453,14 @@ class GatedEmbedder(WordEmbedder):
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
         own = threading.Event()
-        self._passes.append(own)
+        self.came.append(own)
         self.asked.set()
         while not (self.gate.wait(0.01) or own.is_set()):
             pass
         return super().embed(texts, query=query)
 
     def let_the_first_pass(self) -> None:
-        self._passes[0].set()
+        self.came[0].set()
 
 
 class AwayAtFirst(FolderBlobs):
@@ -523,6 +525,85 @@ def test_two_workers_do_each_document_once(own: App, tenant: Tenant) -> None:
         eventually(all_done(own, tenant))
 
     assert {row(own, id)["claims"] for id in ids} == {1}
+
+
+def test_documents_are_worked_side_by_side_but_no_more_than_asked(own: App, tenant: Tenant) -> None:
+    gated = GatedEmbedder()
+    for n in range(5):
+        add(own, tenant, f"note {n}")
+    with running(replace(own, embedder=gated)), gated:
+        eventually(lambda: len(gated.came) == own.config.workers == 2)
+        with own.db.begin() as tx:
+            found = documents.counts(tx, tenant)
+        assert (found[Status.PROCESSING], found[Status.QUEUED]) == (2, 3)
+        gated.gate.set()
+        eventually(all_done(own, tenant))
+
+
+def test_a_free_place_is_taken_while_others_work_on(own: App, tenant: Tenant) -> None:
+    gated = GatedEmbedder()
+    for n in range(3):
+        add(own, tenant, f"note {n}")
+    with running(replace(own, embedder=gated)), gated:
+        eventually(lambda: len(gated.came) == 2)
+        gated.let_the_first_pass()
+
+        eventually(lambda: len(gated.came) == 3)
+        gated.gate.set()
+        eventually(all_done(own, tenant))
+
+
+def test_a_stage_is_shown_once_it_lasts(
+    own: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.process.BRIEF", 0.001)
+    gated = GatedEmbedder()
+    id = add(own, tenant, "slow to embed")
+    with running(replace(own, embedder=gated)), gated:
+        eventually(lambda: row(own, id)["stage"] == "embedding")
+        gated.gate.set()
+        eventually(all_done(own, tenant))
+
+    assert row(own, id)["stage"] is None
+
+
+@pytest.mark.parametrize(
+    ("watched", "stage"), [(False, "extracting"), (True, "embedding")], ids=["unseen", "watched"]
+)
+def test_a_brief_stage_is_written_only_for_who_watches(
+    own: App, tenant: Tenant, watched: bool, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.process.BRIEF", HOUR.total_seconds())
+    gated = GatedEmbedder()
+    watcher = uuid.uuid4().hex
+    with own.db.begin() as tx:
+        tx.execute("delete from watchers")
+        tx.execute(
+            "insert into watchers (id, expires_at) values (%s, now() + %s)",
+            (watcher, HOUR if watched else -HOUR),
+        )
+    id = add(own, tenant, "hello")
+    with running(replace(own, embedder=gated)), gated:
+        assert gated.asked.wait(30)
+        shown = row(own, id)["stage"]
+        gated.gate.set()
+        eventually(all_done(own, tenant))
+    with own.db.begin() as tx:
+        tx.execute("delete from watchers where id = %s", (watcher,))
+
+    assert shown == stage
+
+
+def test_a_late_showing_never_follows_the_end(
+    own: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.process.BRIEF", 0.0)
+    ids = [add(own, tenant, f"note {n}") for n in range(30)]
+    with running(own):
+        eventually(all_done(own, tenant))
+
+    found = [row(own, id) for id in ids]
+    assert {(one["status"], one["stage"], one["due_at"]) for one in found} == {("done", None, None)}
 
 
 def test_a_waiting_worker_is_woken_by_new_content(
@@ -598,6 +679,22 @@ def test_a_stopping_worker_finishes_what_it_holds(own: App, tenant: Tenant) -> N
         gated.gate.set()
 
     assert row(own, id)["status"] == "done"
+
+
+def test_a_stopping_worker_finishes_all_that_it_holds_and_claims_no_more(
+    own: App, tenant: Tenant
+) -> None:
+    gated = GatedEmbedder()
+    for n in range(6):
+        add(own, tenant, f"note {n}")
+    with running(replace(own, embedder=gated)) as stopping, gated:
+        eventually(lambda: len(gated.came) == 2)
+        stopping.stop()
+        gated.gate.set()
+
+    with own.db.begin() as tx:
+        found = documents.counts(tx, tenant)
+    assert (found[Status.DONE], found[Status.QUEUED]) == (2, 4)
 
 
 def test_a_stopping_worker_gives_back_what_it_cannot_finish(

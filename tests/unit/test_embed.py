@@ -1,24 +1,27 @@
 import base64
+import gc
 import json
 import shutil
 import threading
-from collections.abc import Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect import embed
-from recollect.embed import Embedder, EmbedderChoice, open_embedder
+from recollect.embed import Embedder, EmbedderChoice, Turns, open_embedder
 from recollect.errors import Permanent, SetupError, Transient, Unavailable
+from tests.conftest import eventually
 
 LOCAL = EmbedderChoice("local")
 LONG = "The harbour was rebuilt after the flood, and trade came back slowly. " * 60
@@ -285,6 +288,203 @@ def test_an_unknown_kind_is_refused(tmp_path: Path):
         open_embedder(EmbedderChoice("magic"), cache=tmp_path, threads=1)
 
 
+# Many callers, one model
+
+
+@dataclass
+class Model:
+    """Says of each text how long it is; works when it is let, and keeps what it was brought."""
+
+    refuse: dict[str, Exception] = field(default_factory=dict)
+    """by text"""
+    let: threading.Event = field(default_factory=threading.Event)
+    batches: list[list[str]] = field(default_factory=list)
+
+    def __call__(self, texts: Sequence[str]) -> embed.Vectors:
+        self.batches.append(list(texts))
+        assert self.let.wait(30)
+        for text in texts:
+            if text in self.refuse:
+                raise self.refuse[text]
+        return lengths(texts)
+
+
+def lengths(texts: Sequence[str]) -> embed.Vectors:
+    return np.array([[len(text), len(text.encode())] for text in texts], np.float32)
+
+
+@pytest.fixture
+def model() -> Generator[Model]:
+    model = Model()
+    yield model
+    model.let.set()
+
+
+@contextmanager
+def asking(model: Model, turns: Turns, *asked: list[str]) -> Generator[list[Future[embed.Vectors]]]:
+    """A thread for each caller; they come one after the other, once a text of `busy` is worked."""
+    with ThreadPoolExecutor(len(asked) + 1) as pool:
+        pool.submit(turns.embed, ["busy"])
+        eventually(lambda: model.batches)
+        found: list[Future[embed.Vectors]] = []
+        for texts in asked:
+            found.append(pool.submit(turns.embed, texts))
+            eventually(lambda: len(turns._waiting) == len(found))
+        yield found
+
+
+def test_texts_that_come_while_the_model_works_go_together(model: Model):
+    asked = [["one"], ["two", "three"], ["four"]]
+
+    with asking(model, Turns(model, lanes=1), *asked) as found:
+        model.let.set()
+
+    assert [sorted(batch) for batch in model.batches] == [["busy"], ["four", "one", "three", "two"]]
+    for future, texts in zip(found, asked, strict=True):
+        assert np.array_equal(future.result(), lengths(texts))
+
+
+def test_nobody_waits_for_a_batch_to_fill(model: Model):
+    model.let.set()
+
+    found = Turns(model, lanes=1).embed(["alone"])
+
+    assert np.array_equal(found, lengths(["alone"]))
+    assert model.batches == [["alone"]]
+
+
+def test_as_many_batches_are_worked_at_once_as_there_are_lanes(model: Model):
+    turns = Turns(model, lanes=3, texts=2)
+
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(turns.embed, list("abcdefghij"))
+        eventually(lambda: len(model.batches) == 3)
+        assert len(turns._waiting) == 1
+        model.let.set()
+
+    assert len(found.result()) == 10
+    assert sorted(map("".join, model.batches)) == ["ab", "cd", "ef", "gh", "ij"]
+
+
+@settings(deadline=None)
+@given(
+    asked=st.lists(
+        st.lists(st.text(max_size=9).map(lambda text: text * 3), min_size=1, max_size=9),
+        min_size=1,
+        max_size=6,
+    ),
+    lanes=st.integers(1, 3),
+    texts=st.integers(1, 5),
+    size=st.integers(1, 60),
+)
+def test_each_caller_gets_the_rows_of_its_texts_in_batches_under_the_limits(
+    asked: list[list[str]], lanes: int, texts: int, size: int
+):
+    model = Model()
+    model.let.set()
+    turns = Turns(model, lanes=lanes, texts=texts, size=size)
+
+    with ThreadPoolExecutor(len(asked)) as pool:
+        found = list(pool.map(turns.embed, asked))
+
+    for rows, own in zip(found, asked, strict=True):
+        assert np.array_equal(rows, lengths(own))
+    for batch in model.batches:
+        assert len(batch) <= texts
+        assert len(batch) == 1 or sum(len(text.encode()) for text in batch) <= size
+    assert sorted(chain(*model.batches)) == sorted(chain(*asked))
+
+
+def test_the_error_of_a_text_reaches_its_caller_only(model: Model):
+    model.refuse = {"bad": Permanent("no such text")}
+
+    with asking(model, Turns(model, lanes=1), ["one"], ["good", "bad"], ["two", "three"]) as found:
+        model.let.set()
+
+    first, second, third = found
+    assert np.array_equal(first.result(), lengths(["one"]))
+    assert second.exception() is model.refuse["bad"]
+    assert np.array_equal(third.result(), lengths(["two", "three"]))
+
+
+def test_a_model_that_is_down_is_not_asked_again_for_each_caller(model: Model):
+    model.refuse = {"one": Unavailable("down")}
+
+    with asking(model, Turns(model, lanes=1), ["one"], ["two"]) as found:
+        model.let.set()
+
+    assert [future.exception() for future in found] == [model.refuse["one"]] * 2
+    assert len(model.batches) == 2
+
+
+def test_a_bug_leaves_nobody_waiting(model: Model):
+    model.refuse = {"one": ZeroDivisionError()}
+    turns = Turns(model, lanes=1)
+
+    with asking(model, turns, ["one"], ["two"]) as found:
+        model.let.set()
+
+    assert [future.exception() for future in found] == [model.refuse["one"]] * 2
+    assert np.array_equal(turns.embed(["three"]), lengths(["three"]))
+
+
+def test_what_is_left_of_a_caller_that_failed_is_not_worked(model: Model):
+    model.refuse = {"0": Permanent("no")}
+    turns = Turns(model, lanes=1, texts=1)
+
+    with asking(model, turns, [str(number) for number in range(50)], ["other"]) as found:
+        model.let.set()
+
+    assert [type(future.exception()) for future in found] == [Permanent, type(None)]
+    assert sorted(chain(*model.batches)) == ["0", "busy", "other"]
+
+
+def test_a_note_does_not_wait_for_a_book_and_the_book_is_not_forgotten_for_notes(model: Model):
+    notes = [[f"note {number}"] for number in range(20)]
+
+    with asking(model, Turns(model, lanes=1, texts=1), ["page"] * 8, *notes):
+        model.let.set()
+
+    order = [text[:4] for [text] in model.batches[1:]]
+    assert len(order) == 28
+    for end in range(1, 17):
+        assert abs(order[:end].count("page") - order[:end].count("note")) <= 1
+
+
+def test_of_two_books_the_first_is_finished_first(model: Model):
+    with asking(model, Turns(model, lanes=1, texts=1), ["one"] * 9, ["two"] * 9):
+        model.let.set()
+
+    order = [text for [text] in model.batches[1:]]
+    assert order == ["one"] * 9 + ["two"] * 9
+
+
+def test_a_query_does_not_queue_behind_documents(
+    local: Embedder, model: Model, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(local, "_turns", Turns(model, lanes=1))
+
+    with ThreadPoolExecutor(1) as pool:
+        document = pool.submit(local.embed, ["document"])
+        eventually(lambda: model.batches)
+        assert local.embed(["query"], query=True).shape == (1, 384)
+        assert not document.done()
+        model.let.set()
+
+
+def test_threads_end_with_what_they_worked_for(model: Model):
+    before = set(threading.enumerate())
+    model.let.set()
+    turns = Turns(model, lanes=2)
+    turns.embed(["one", "two"])
+    own = set(threading.enumerate()) - before
+
+    assert own
+    del turns
+    gc.collect()
+    eventually(lambda: not any(thread.is_alive() for thread in own))
+
+
 # An endpoint
 
 
@@ -408,18 +608,23 @@ def test_many_texts_are_sent_in_batches(service: Service):
     vectors = connected(service).embed(texts)
 
     assert_meanings(vectors, texts)
-    assert [len(body["input"]) for body in service.bodies] == [64, 64, 22]
+    # Several requests are under way at once: they may arrive in any order.
+    assert sorted(len(body["input"]) for body in service.bodies) == [22, 64, 64]
 
 
-@given(st.lists(st.text(max_size=40).map(lambda text: text * 1000), max_size=12))
-def test_batches_keep_all_texts_in_order_and_under_the_limits(texts: list[str]):
-    batches = list(embed._batches(texts))
+def test_a_text_that_is_refused_fails_its_document_only(service: Service):
+    service.refuse = "overlong"
+    embedder = connected(service)
+    texts = [[f"document {number}", "overlong" if number == 3 else "fine"] for number in range(12)]
 
-    assert [text for batch in batches for text in batch] == texts
-    for batch in batches:
-        size = sum(len(text.encode()) for text in batch)
-        assert 1 <= len(batch) <= 64
-        assert size <= 32_000 or len(batch) == 1
+    with ThreadPoolExecutor(len(texts)) as pool:
+        futures = [pool.submit(embedder.embed, some) for some in texts]
+
+    for number, future in enumerate(futures):
+        if number == 3:
+            assert isinstance(future.exception(), Permanent)
+        else:
+            assert_meanings(future.result(), texts[number])
 
 
 def test_dimensions_are_asked_for_only_when_they_are_set(service: Service):
