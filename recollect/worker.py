@@ -56,7 +56,9 @@ class Worker:
         app = self._app
         swept = False
         helpers = [
-            threading.Thread(target=self._listen, name="listen", daemon=True),
+            threading.Thread(
+                target=app.db.heed, args=(self._wake, self._stop), name="heed", daemon=True
+            ),
             threading.Thread(target=self._beat, name="heartbeat", daemon=True),
         ]
         for helper in helpers:
@@ -166,23 +168,6 @@ class Worker:
         self._stop.wait((error.after or PAUSE).total_seconds())
         self._paused.clear()
         LOG.info("queue resumed")
-
-    def _listen(self) -> None:
-        while not self._stop.is_set():
-            try:
-                listener = self._app.db.listen()
-            except Unavailable:
-                self._stop.wait(1)
-                continue
-            try:
-                self._wake.set()
-                while not self._stop.is_set():
-                    if listener.wait(timedelta(seconds=1)):
-                        self._wake.set()
-            except Unavailable:
-                self._stop.wait(1)
-            finally:
-                listener.close()
 
     def _beat(self) -> None:
         """Renew leases from a thread of its own: long OCR needs no long lease."""

@@ -2003,7 +2003,12 @@ class Chance:
 
 @pytest.mark.parametrize(
     ("seed", "kind", "selected"),
-    [(1, "business", False), (2, "personal", False), (3, "business", True)],
+    [
+        (1, "business", False),
+        (2, "personal", False),
+        (3, "business", True),
+        (4, "personal", True),
+    ],
 )
 def test_after_300_operations_with_faults_nothing_diverges(
     graph: FakeGraph, connect: Connect, seed: int, kind: Any, selected: bool
