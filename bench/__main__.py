@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
     """The exit code: 1 when a figure is below its floor."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", default=[])
-    parser.add_argument("--quick", action="store_true", help="less of everything: 2 minutes")
+    parser.add_argument("--quick", action="store_true", help="less of everything: 3 minutes")
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args(arguments)
     kept = floors()

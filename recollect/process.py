@@ -2,23 +2,33 @@
 
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
 
 from recollect import chunk, documents, extract, place, sources, terms
 from recollect.app import App
 from recollect.errors import LeaseLost, Permanent, Unavailable
-from recollect.model import Blob, Changed, Chunk, Claim, Content, Entry, Extracted, Stage
+from recollect.model import Blob, Changed, Chunk, Claim, Content, Entry, Extracted, OrgId, Stage
 
 BATCH = 64
 """Chunks embedded and stored at a time; a killed worker loses at most so much work."""
+FEW = 8
+"""Chunks up to which a thread that embeds ahead would cost more than it overlaps."""
 BRIEF = 0.25
 """Seconds; a stage that is over sooner need not be seen."""
 LONG = 1_000_000
 """Characters from which chunking takes longer than that."""
 TITLE_LENGTH = 80
+
+Vectors = Sequence[NDArray[np.float32] | None]
+"""one for each text; without an embedder there are none"""
 
 
 def process(app: App, claim: Claim) -> Changed:
@@ -42,11 +52,11 @@ def process(app: App, claim: Claim) -> Changed:
         known = _known(app, claim)
         fresh = list({c.hash: c for c in chunks if c.hash not in known}.values())
         last: list[Entry] = []
-        for batch, is_last in _batches(fresh):
-            last = _entries(app, claim, batch)
-            if not is_last:
-                with app.db.begin() as tx:
-                    documents.stash(tx, claim, last, lease=app.lease)
+        with closing(_entries(app, claim, fresh)) as batches:
+            for last, more in batches:
+                if more:
+                    with app.db.begin() as tx:
+                        documents.stash(tx, claim, last, lease=app.lease)
     clock.lap(Stage.EMBEDDING)
     if claim.watched or len(chunks) > BATCH:
         _advance(app, claim, Stage.INDEXING)
@@ -148,18 +158,35 @@ def _known(app: App, claim: Claim) -> set[bytes]:
         return documents.known_hashes(tx, claim, embedded=app.embedder is not None)
 
 
-def _entries(app: App, claim: Claim, chunks: Sequence[Chunk]) -> list[Entry]:
-    vectors = app.embedder.embed([c.text for c in chunks]) if app.embedder else None
+def _entries(
+    app: App, claim: Claim, chunks: Sequence[Chunk]
+) -> Generator[tuple[list[Entry], bool]]:
+    """Batch by batch, and whether more will come; while one is stored, the next is embedded."""
     org = claim.document.org_id
-    return [
-        Entry(c.hash, c.text, terms.weigh(org, c.text), None if vectors is None else vectors[i])
-        for i, c in enumerate(chunks)
-    ]
+    batches = [chunks[start : start + BATCH] for start in range(0, len(chunks), BATCH)]
+    if len(batches) <= 1 and len(chunks) <= FEW:
+        for batch in batches:
+            yield _weighed(org, batch, partial(_vectors, app, batch)), False
+        return
+    with ThreadPoolExecutor(1, "ahead") as ahead:
+        coming = ahead.submit(_vectors, app, batches[0])
+        for batch, following in pairwise([*batches, []]):
+            entries = _weighed(org, batch, coming.result)
+            if following:
+                coming = ahead.submit(_vectors, app, following)
+            yield entries, bool(following)
 
 
-def _batches(chunks: Sequence[Chunk]) -> Iterator[tuple[Sequence[Chunk], bool]]:
-    for start in range(0, len(chunks), BATCH):
-        yield chunks[start : start + BATCH], start + BATCH >= len(chunks)
+def _weighed(org: OrgId, chunks: Sequence[Chunk], vectors: Callable[[], Vectors]) -> list[Entry]:
+    weights = [terms.weigh(org, one.text) for one in chunks]
+    columns = zip(chunks, weights, vectors(), strict=True)
+    return [Entry(one.hash, one.text, weight, vector) for one, weight, vector in columns]
+
+
+def _vectors(app: App, chunks: Sequence[Chunk]) -> Vectors:
+    if app.embedder is None:
+        return [None] * len(chunks)
+    return list(app.embedder.embed([one.text for one in chunks]))
 
 
 def _title(content: Content, text: str) -> str:

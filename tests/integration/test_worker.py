@@ -553,6 +553,27 @@ def test_a_free_place_is_taken_while_others_work_on(own: App, tenant: Tenant) ->
         eventually(all_done(own, tenant))
 
 
+def test_while_a_batch_is_stored_the_next_is_embedded(
+    own: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.process.BATCH", 2)
+    gated = GatedEmbedder()
+    id = add(own, tenant, story(*range(4)))
+    with running(replace(own, embedder=gated)), gated:
+        assert gated.asked.wait(30)
+        with own.db.begin() as tx:
+            tx.execute("select 1 from documents where id = %s for update", (id,))
+            gated.let_the_first_pass()  # its batch cannot be stored before the lock is gone
+            eventually(lambda: len(gated.came) == 2)
+        gated.gate.set()
+        eventually(all_done(own, tenant))
+
+    changed = get(own, tenant, id).changed
+    assert changed is not None
+    assert len(gated.came) == -(-changed.chunks // 2)
+    assert rows_of(own, tenant, "entries") == changed.chunks
+
+
 def test_a_stage_is_shown_once_it_lasts(
     own: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
