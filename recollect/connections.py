@@ -28,6 +28,7 @@ from recollect.model import (
     Tenant,
     Trigger,
     random_id,
+    storable,
 )
 
 AUTH_LINK_LIFE = timedelta(hours=1)
@@ -190,35 +191,27 @@ def update(tx: Tx, tenant: Tenant, id: str, change: ConnectionChange) -> Connect
     return get(tx, tenant, found.id)
 
 
-def delete(
-    tx: Tx, tenant: Tenant, found: Sequence[Connection], *, with_documents: bool
-) -> list[Secrets]:
-    """End them, secrets and all; a sync that runs is fenced off. Returns what was sealed.
+def delete(tx: Tx, tenant: Tenant, found: Sequence[Connection], *, with_documents: bool) -> int:
+    """End them, secrets and all; a sync that runs is fenced off. Returns how many documents went.
 
     `with_documents`: what they brought is removed for good; else it stays, without connection.
     """
-    sealed: list[Secrets] = []
+    gone = 0
     for connection in sorted(found, key=lambda connection: connection.id):
         row = tx.execute(
-            "select c.secrets, c.tokens from connections c where "
-            + _REACH
-            + " and c.id = %(id)s for update",
+            "select 1 from connections c where " + _REACH + " and c.id = %(id)s for update",
             {**_reach(tenant), "id": connection.id},
         ).fetchone()
         if row is None:
             continue
-        sealed.append(Secrets(row["secrets"], row["tokens"]))
         if with_documents:
-            documents.drop(tx, connection.org_id, documents.of_connection(tx, connection.id))
+            brought = documents.of_connection(tx, connection.id)
+            documents.drop(tx, connection.org_id, brought, by=tenant.key)
+            gone += len(brought)
         else:
             documents.detach(tx, connection.org_id, connection.id)
         tx.execute("delete from connections where id = %s", (connection.id,))
-    return sealed
-
-
-def delete_all(tx: Tx, tenant: Tenant) -> None:
-    """All connections of an organisation; their documents are the caller's."""
-    tx.execute("delete from connections where org_id = %s", (tenant.id,))
+    return gone
 
 
 def runs(tx: Tx, connection: ConnectionId, limit: int = 50) -> list[SyncRun]:
@@ -303,15 +296,15 @@ def authorize(
     done = tx.execute(
         "update connections set tokens = %(tokens)s, expires_at = %(expires_at)s,"
         " account = %(account)s, email = %(email)s, error_code = null, error_message = null,"
-        " attempts = 0, state = 'ready', due_at = case when %(due)s then now() end,"
-        " updated_at = now() where id = %(id)s and state <> 'syncing'"
-        " and (account is null or account = %(account)s)",
+        " attempts = 0, state = case when state = 'syncing' then state else 'ready' end,"
+        " due_at = case when state = 'syncing' then due_at when %(due)s then now() end,"
+        " updated_at = now() where id = %(id)s and (account is null or account = %(account)s)",
         {
             "id": connection.id,
             "tokens": tokens,
             "expires_at": expires_at,
-            "account": account,
-            "email": email,
+            "account": storable(account),
+            "email": storable(email),
             "due": due,
         },
     )
@@ -338,8 +331,17 @@ def keep_tokens(tx: Tx, id: ConnectionId, *, tokens: str, expires_at: datetime |
 def want(tx: Tx, ids: Sequence[ConnectionId], trigger: Trigger) -> int:
     """Have them synced soon: at once, or after the sync that runs now; returns how many will be.
 
-    Any number of wishes during a sync makes one more.
+    Any number of wishes during a sync makes one more. Where there is nothing to authorize (a
+    bucket's keys), the wish of a user is another try after the provider refused.
     """
+    if trigger is Trigger.MANUAL:
+        for row in tx.execute(
+            "update connections set state = 'ready', error_code = null, error_message = null,"
+            " attempts = 0 where id = any(%s) and state = 'needs_auth' and tokens is null"
+            " returning id",
+            (list(ids),),
+        ).fetchall():
+            documents.resume(tx, ConnectionId(row["id"]))
     done = tx.execute(
         "update connections set wanted_at = clock_timestamp(),"
         " wanted_by = case when wanted_by = 'manual' then wanted_by else %(trigger)s end,"
@@ -447,7 +449,7 @@ def save(
         " troubled = %(troubled)s, held = %(held)s where id = %(id)s",
         {
             "id": claim.connection.id,
-            "cursor": None if cursor is None else Jsonb(dict(cursor)),
+            "cursor": None if cursor is None else Jsonb(storable(cursor)),
             "listings": Jsonb({b: at.isoformat() for b, at in listings.began.items()}),
             "troubled": sorted(listings.troubled),
             "held": Jsonb(listings.held),
@@ -698,7 +700,7 @@ def _run(row: Mapping[str, Any]) -> SyncRun:
 
 
 def _sentence(failure: Failure) -> str:
-    return failure.message.replace("\0", "�")[:2000]
+    return storable(failure.message)[:2000]
 
 
 def _reach(tenant: Tenant) -> dict[str, object]:
@@ -731,10 +733,13 @@ def registration(tx: Tx, id: str) -> tuple[StoredRegistration, Connection] | Non
 def add_registration(
     tx: Tx, id: str, connection: ConnectionId, resource: str, *, secret: str, url: str
 ) -> None:
-    """Before the provider is asked, since its handshake may come before its answer."""
+    """Before the provider is asked, since its handshake may come before its answer.
+
+    Should we be cut off before that answer, it is made anew.
+    """
     tx.execute(
-        "insert into registrations (id, connection_id, resource, secret, url)"
-        " values (%s, %s, %s, %s, %s)",
+        "insert into registrations (id, connection_id, resource, secret, url, renew_at)"
+        " values (%s, %s, %s, %s, %s, now() + interval '10 minutes')",
         (id, connection, resource, secret, url),
     )
 
@@ -768,7 +773,7 @@ def refuse_registration(tx: Tx, id: str, reason: str, again: timedelta) -> None:
     tx.execute(
         "update registrations set error = %s, attempts = attempts + 1, renew_at = now() + %s"
         " where id = %s",
-        (reason[:500], again, id),
+        (storable(reason)[:500], again, id),
     )
 
 

@@ -9,7 +9,7 @@ then the row is due again at once, so content that grows faster than it is proce
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -33,6 +33,7 @@ from recollect.model import (
     Entry,
     Extracted,
     Failure,
+    KeyId,
     Metadata,
     OrgId,
     Page,
@@ -41,10 +42,13 @@ from recollect.model import (
     StoredBlob,
     Tenant,
     random_id,
+    storable,
 )
 
 OUR_FAULT = ("internal_error", "worker_died", "dependency_down")
 """Error codes that say more about the service than about the document."""
+TURNS_KEPT = 100
+"""organisations of which a worker remembers the tag whose turn was last"""
 BELOW = ":*"
 """Ending of a tag in a query that means: any tag that begins so."""
 TERM_SPACE = 1_000_000_000
@@ -193,7 +197,7 @@ def delete_named(
             gone.add(DocumentId(named[0]))
         else:
             refused[id] = _ambiguous(id) if named else _unknown(id)
-    _remove(tx, tenant.id, sorted(gone))
+    _remove(tx, tenant.id, sorted(gone), by=tenant.key)
     return sorted(gone), refused
 
 
@@ -221,7 +225,7 @@ def delete_where(
         },
     ).fetchall()
     gone = [DocumentId(row["id"]) for row in rows]
-    _remove(tx, tenant.id, gone)
+    _remove(tx, tenant.id, gone, by=tenant.key)
     return gone
 
 
@@ -232,7 +236,7 @@ def delete_all(tx: Tx, tenant: Tenant) -> list[DocumentId]:
         _reach(tenant),
     ).fetchall()
     gone = [DocumentId(row["id"]) for row in rows]
-    _remove(tx, tenant.id, gone)
+    _remove(tx, tenant.id, gone, by=tenant.key)
     return gone
 
 
@@ -262,7 +266,7 @@ def untag(tx: Tx, tenant: Tenant, tag: str) -> list[DocumentId]:
             f"two documents of the tag {taken['tag']!r} would have the customId"
             f" {taken['custom_id']!r}; delete or rename one of them first"
         )
-    delta = _take_out(tx, tenant.id, gone)
+    delta = _take_out(tx, tenant.id, gone, by=tenant.key)
     for document in shared:
         rest = [name for name in document.container_tags if name != tag]
         delta.update(_set_details(tx, document, DocumentChange(tags=rest)))
@@ -372,7 +376,7 @@ def put(tx: Tx, org: OrgId, synced: SyncedDocument, known: DocumentId | None) ->
     """
     content = Content(
         kind=synced.kind,
-        hash=hashlib.sha256(synced.version.encode()).digest(),
+        hash=content_hash(synced.version),
         text=synced.text,
         url=synced.url,
         source_id=synced.source_id,
@@ -417,9 +421,14 @@ def put(tx: Tx, org: OrgId, synced: SyncedDocument, known: DocumentId | None) ->
     return known, bool(again["differs"] or moved or not same)
 
 
-def drop(tx: Tx, org: OrgId, ids: Sequence[DocumentId]) -> None:
-    """Remove for good documents of a connection that are gone at the provider."""
-    _remove(tx, org, sorted(ids))
+def content_hash(version: str) -> bytes:
+    """What stands for the content of a document of a connection."""
+    return hashlib.sha256(version.encode()).digest()
+
+
+def drop(tx: Tx, org: OrgId, ids: Sequence[DocumentId], *, by: KeyId | None = None) -> None:
+    """Remove for good documents of a connection: gone at the provider, or with it (`by`: who)."""
+    _remove(tx, org, sorted(ids), by=by)
 
 
 def discard(tx: Tx, claim: Claim) -> None:
@@ -464,7 +473,7 @@ def postpone(tx: Tx, connection: ConnectionId, until: timedelta, failure: Failur
     tx.execute(
         "update documents set due_at = greatest(due_at, now() + %s), error_code = %s,"
         " error_message = %s where connection_id = %s and status = 'queued' and content is null",
-        (until, failure.code, failure.message[:2000], connection),
+        (until, failure.code, storable(failure.message)[:2000], connection),
     )
 
 
@@ -554,22 +563,98 @@ def counts(tx: Tx, tenant: Tenant) -> Mapping[Status, int]:
 # --- the queue ---------------------------------------------------------------------------------
 
 
-def claim(tx: Tx, *, lease: timedelta, limit: int, max_attempts: int) -> list[Claim]:
-    """Take up to `limit` documents that are due, the longest waiting first."""
-    # Materialized: a subquery in `from` may be run anew for each row of `documents`, and each run
-    # would take `limit` rows more.
+@dataclass(slots=True)
+class Turn:
+    """Whose turn was last: an organisation, and a container tag of each of the last ones."""
+
+    org: str = ""
+    tags: dict[str, str] = field(default_factory=dict[str, str])
+
+    def pass_on(self, org: str, tag: str) -> None:
+        self.org = org
+        self.tags.pop(org, None)
+        self.tags[org] = tag
+        while len(self.tags) > TURNS_KEPT:
+            del self.tags[next(iter(self.tags))]
+
+
+# Walks from the turn on, in circles: organisations that have something due, then each one's tags.
+# Each step is one look into documents_turns; what waits behind the first is not read.
+_CLAIM = (
+    """
+with recursive orgs as (
+  select %(org)s::text as org_id, false as around, 0 as n
+  union all
+  select next.org_id, next.around, o.n + 1 from orgs o cross join lateral (
+    (select d.org_id, o.around from documents d
+      where d.org_id > o.org_id and d.due_at <= now() and d.attempts < %(max)s
+      order by d.org_id limit 1)
+    union all
+    (select d.org_id, true from documents d
+      where not o.around and d.due_at <= now() and d.attempts < %(max)s
+      order by d.org_id limit 1)
+    limit 1
+  ) next where o.n < %(limit)s and not (next.around and next.org_id > %(org)s)
+), lanes as (
+  select o.org_id, o.n, walk.tag, walk.k from orgs o cross join lateral (
+    with recursive tags as (
+      select coalesce(%(tags)s::jsonb ->> o.org_id, '') as tag, false as around, 0 as k
+      union all
+      select next.tag, next.around, t.k + 1 from tags t cross join lateral (
+        (select d.container_tags[1] as tag, t.around from documents d
+          where d.org_id = o.org_id and d.container_tags[1] > t.tag and d.due_at <= now()
+            and d.attempts < %(max)s order by d.container_tags[1] limit 1)
+        union all
+        (select d.container_tags[1], true from documents d
+          where not t.around and d.org_id = o.org_id and d.due_at <= now()
+            and d.attempts < %(max)s order by d.container_tags[1] limit 1)
+        limit 1
+      ) next where t.k < %(limit)s
+        and not (next.around and next.tag > coalesce(%(tags)s::jsonb ->> o.org_id, ''))
+    ) select tag, k from tags where k > 0
+  ) walk where o.n > 0 order by walk.k, o.n limit %(limit)s
+), due as materialized (
+  select one.id, lanes.n, lanes.k, lanes.tag from lanes cross join lateral (
+    select d.id from documents d
+    where d.org_id = lanes.org_id and d.container_tags[1] = lanes.tag and d.due_at <= now()
+      and d.attempts < %(max)s
+    order by d.due_at limit %(limit)s / (select count(*) from lanes) for update skip locked
+  ) one
+)
+update documents d set status = 'processing', stage = 'extracting', attempts = d.attempts + 1,
+  claims = d.claims + 1, due_at = now() + %(lease)s
+from due where d.id = due.id
+returning """
+    + COLUMNS
+    + """, d.claims, d.content, d.content_hash, d.blob, d.blob_name,
+  d.blob_mime, d.forced_kind, d.source_id, due.n, due.k, due.tag,
+  exists (select from watchers where expires_at > now()) as watched
+"""
+)
+
+
+def claim(
+    tx: Tx, *, lease: timedelta, limit: int, max_attempts: int, turn: Turn | None = None
+) -> list[Claim]:
+    """Take up to `limit` documents that are due, of as many organisations and tags as have some.
+
+    They take turns, from `turn` on, which is passed on; of each tag the longest waiting come first.
+    So whoever adds one document waits for one of everybody else's, not for all. Fewer than `limit`
+    are no sign that nothing is left.
+    """
+    turn = turn or Turn()
     rows = tx.execute(
-        "with due as materialized"
-        " (select id from documents where due_at <= now() and attempts < %(max)s"
-        "  order by due_at limit %(limit)s for update skip locked)"
-        " update documents d set status = 'processing', stage = 'extracting',"
-        " attempts = d.attempts + 1, claims = d.claims + 1, due_at = now() + %(lease)s"
-        " from due where d.id = due.id"
-        " returning " + COLUMNS + ", d.claims, d.content, d.content_hash, d.blob, d.blob_name,"
-        " d.blob_mime, d.forced_kind, d.source_id,"
-        " exists (select from watchers where expires_at > now()) as watched",
-        {"lease": lease, "limit": limit, "max": max_attempts},
-    )
+        _CLAIM,
+        {
+            "lease": lease,
+            "limit": limit,
+            "max": max_attempts,
+            "org": turn.org,
+            "tags": Jsonb(turn.tags),
+        },
+    ).fetchall()
+    for row in sorted(rows, key=lambda row: (row["n"], row["k"])):
+        turn.pass_on(row["org_id"], row["tag"])
     return [Claim(read(row), row["claims"], _content(row), row["watched"]) for row in rows]
 
 
@@ -796,8 +881,26 @@ def reindex(tx: Tx) -> int:
 # --- blobs that nobody names any more ----------------------------------------------------------
 
 
+def hold_blobs(tx: Tx) -> bool:
+    """Keep all blobs that a document names now until this session ends; False: another does."""
+    row = tx.execute(
+        "select pg_try_advisory_lock(hashtextextended('recollect.blobs', 0)) as held"
+    ).fetchone()
+    return bool(row and row["held"])
+
+
+def blobs_may_go(tx: Tx) -> bool:
+    """Whether nobody holds the blobs, for a backup that has yet to copy them."""
+    row = tx.execute(
+        "select pg_try_advisory_xact_lock_shared(hashtextextended('recollect.blobs', 0)) as free"
+    ).fetchone()
+    return bool(row and row["free"])
+
+
 def doomed_blobs(tx: Tx, limit: int = 100) -> list[str]:
-    """Keys of blobs whose document is gone or has new content."""
+    """Keys of blobs whose document is gone or has new content, and that may go now."""
+    if not blobs_may_go(tx):
+        return []
     rows = tx.execute("select key from doomed_blobs order by doomed_at limit %s", (limit,))
     return [row["key"] for row in rows]
 
@@ -1002,12 +1105,14 @@ def _set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[
     return delta
 
 
-def _remove(tx: Tx, org: OrgId, ids: Sequence[DocumentId]) -> None:
-    _count(tx, org, _take_out(tx, org, ids))
+def _remove(tx: Tx, org: OrgId, ids: Sequence[DocumentId], *, by: KeyId | None = None) -> None:
+    _count(tx, org, _take_out(tx, org, ids, by=by))
 
 
-def _take_out(tx: Tx, org: OrgId, ids: Sequence[DocumentId]) -> Counter[int]:
-    """Remove documents; returns by how much `term_counts` change."""
+def _take_out(
+    tx: Tx, org: OrgId, ids: Sequence[DocumentId], *, by: KeyId | None = None
+) -> Counter[int]:
+    """Remove documents, with a receipt; returns by how much `term_counts` change."""
     delta = Counter[int]()
     rows = tx.execute(
         "select number, count(*) as n from entries, unnest(terms) as number"
@@ -1016,12 +1121,34 @@ def _take_out(tx: Tx, org: OrgId, ids: Sequence[DocumentId]) -> Counter[int]:
     )
     for row in rows:
         delta[row["number"]] -= row["n"]
-    blobs = tx.execute(
-        "delete from documents where org_id = %s and id = any(%s) returning blob",
+    gone = tx.execute(
+        "delete from documents where org_id = %s and id = any(%s) returning id, blob, chunks",
         (org, list(ids)),
     ).fetchall()
-    _doom(tx, [row["blob"] for row in blobs])
+    _doom(tx, [row["blob"] for row in gone])
+    if gone:
+        _receipt(tx, org, gone, by)
     return delta
+
+
+def _receipt(tx: Tx, org: OrgId, gone: Sequence[Mapping[str, Any]], by: KeyId | None) -> None:
+    """Note that documents were deleted, without a word of them: their ids are random."""
+    tx.execute(
+        "with receipt as (insert into receipts (id, org_id, key_id, documents, chunks, files)"
+        "  values (%(id)s, %(org)s, %(key)s, %(documents)s, %(chunks)s, %(files)s) returning id)"
+        " insert into receipt_documents (document, receipt_id)"
+        " select sha256(convert_to(document, 'UTF8')), receipt.id"
+        " from receipt, unnest(%(ids)s::text[]) as document",
+        {
+            "id": random_id(),
+            "org": org,
+            "key": by,
+            "documents": len(gone),
+            "chunks": sum(row["chunks"] for row in gone),
+            "files": sum(row["blob"] is not None for row in gone),
+            "ids": [row["id"] for row in gone],
+        },
+    )
 
 
 def _drop_entries(tx: Tx, claim: Claim, *, keep: set[bytes], delta: Counter[int]) -> int:
@@ -1279,7 +1406,7 @@ def _failed(claim: Claim, failure: Failure) -> dict[str, object]:
         "number": claim.number,
         "revision": claim.document.revision,
         "code": failure.code,
-        "message": failure.message.replace("\0", "�")[:2000],
+        "message": storable(failure.message)[:2000],
     }
 
 

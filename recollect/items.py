@@ -7,7 +7,7 @@ runs in the transaction that stores the cursor.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -26,9 +26,9 @@ from recollect.connectors.base import (
     Verdict,
 )
 from recollect.db import Tx
-from recollect.documents import SyncedDocument
+from recollect.documents import SyncedDocument, content_hash
 from recollect.errors import NotFoundError
-from recollect.model import ConnectionId, DocumentId, Page, Remembered, SyncClaim
+from recollect.model import ConnectionId, DocumentId, Page, Remembered, SyncClaim, storable
 
 DOCUMENT = "document"
 """The verdict on things that are documents, or were until a user deleted the document."""
@@ -36,6 +36,7 @@ OVER_LIMIT = "over_limit"
 FILTERED = "filtered"
 DELETED = "deleted"
 PLANNED = "planned"
+UNSUPPORTED = "unsupported"
 HELD = "mass_deletion_held"
 GUARDED = 20
 """A listing that lost more documents than this, and more than half, has to be confirmed."""
@@ -86,7 +87,13 @@ def apply(
 ) -> None:
     """Make it so; the connection's row is locked by the caller."""
     counts.free = room(tx, claim)
+    changes = [_storable(change) for change in changes]
+    same = _Same(tx, claim, changes)
     for change in changes:
+        if isinstance(change, Item) and same.holds(change):
+            counts.unchanged += 1
+            continue
+        same.settle(change)
         match change:
             case Item():
                 _apply_item(tx, claim, change, refuse, counts)
@@ -112,6 +119,7 @@ def apply(
                 _apply_folder(tx, claim.connection.id, change)
             case _:
                 raise TypeError(f"{type(change).__name__} is the sync's own")
+    same.settle(None)
 
 
 def room(tx: Tx, claim: SyncClaim) -> int:
@@ -123,18 +131,23 @@ def room(tx: Tx, claim: SyncClaim) -> int:
     return claim.connection.document_limit - row["n"]
 
 
-def reconsider(tx: Tx, claim: SyncClaim, refuse: Refuse, counts: Counts, limit: int) -> bool:
-    """Let in what the filter refused and now admits, up to `limit` things; whether any came in."""
+def reconsider(
+    tx: Tx, claim: SyncClaim, refuse: Refuse, counts: Counts, *, after: str, limit: int
+) -> str | None:
+    """Let in what the filter refused and now admits, of up to `limit` things behind the id `after`.
+
+    Returns the id to go on behind, None at the end.
+    """
     rows = tx.execute(
         "select * from items where connection_id = %s and verdict = %s and version is not null"
-        " order by id limit 10000",
-        (claim.connection.id, FILTERED),
+        " and id > %s order by id limit %s",
+        (claim.connection.id, FILTERED, after, limit),
     ).fetchall()
     counts.free = room(tx, claim)
-    admitted = [row for row in rows if refuse(row["title"], row["url"]) is None][:limit]
-    for row in admitted:
-        _apply_item(tx, claim, _item(row), refuse, counts)
-    return bool(admitted)
+    for row in rows:
+        if refuse(row["title"], row["url"]) is None:
+            _apply_item(tx, claim, _item(row), refuse, counts)
+    return rows[-1]["id"] if len(rows) == limit else None
 
 
 def fill(tx: Tx, claim: SyncClaim, counts: Counts, limit: int) -> bool:
@@ -259,6 +272,81 @@ def forget(tx: Tx, connection: ConnectionId, id: str) -> None:
 # --- what each change does -----------------------------------------------------------------------
 
 
+class _Same:
+    """The items of a batch that are documents as they are said to be: most, in most listings.
+
+    They are looked up together and only their time of being seen is written, together.
+    """
+
+    def __init__(self, tx: Tx, claim: SyncClaim, changes: Sequence[Change]) -> None:
+        self._tx = tx
+        self._claim = claim
+        self._seen: list[str] = []
+        ids = [c.id for c in changes if isinstance(c, Item) and c.formerly is None]
+        rows = tx.execute(
+            "select i.*, d.container_tags as now_tags, d.metadata as now_metadata,"
+            " d.title as now_title, d.url as now_url, d.content_hash as now_hash"
+            " from items i join documents d on d.id = i.document_id and d.source_id = i.id"
+            " where i.connection_id = %s and i.id = any(%s) and i.verdict = %s"
+            " and i.missing_at is null",
+            (claim.connection.id, ids, DOCUMENT),
+        )
+        self._rows = {row["id"]: row for row in rows}
+
+    def holds(self, item: Item) -> bool:
+        row = self._rows.get(item.id)
+        if row is None or item.formerly is not None or not self._equal(item, row):
+            return False
+        self._seen.append(item.id)
+        return True
+
+    def settle(self, change: Change | None) -> None:
+        """Write down what was seen, before a change that may rely on it; None: at the end."""
+        if self._seen:
+            self._tx.execute(
+                "update items set seen_at = now() where connection_id = %s and id = any(%s)",
+                (self._claim.connection.id, self._seen),
+            )
+            self._seen = []
+        match change:
+            case Item():
+                self._rows.pop(change.id, None)
+                self._rows.pop(change.formerly or "", None)
+            case Gone() | Missing() | Verdict():
+                self._rows.pop(change.id, None)
+            case Listed():
+                self._rows.clear()
+            case _:
+                pass
+
+    def _equal(self, item: Item, row: Mapping[str, Any]) -> bool:
+        return (
+            row["version"] == item.version
+            and row["now_hash"] == content_hash(item.version)
+            and (row["title"], row["url"], row["kind"]) == (item.title, item.url, item.kind)
+            and (row["branch"], row["detail"]) == (item.branch, item.detail)
+            and row["modified_at"] == item.modified_at
+            and row["tags"] == list(item.tags)
+            and row["metadata"] == dict(item.metadata)
+            and row["extra"] == dict(item.extra)
+            and row["now_tags"] == _tags(self._claim, item)
+            and row["now_metadata"] == dict(item.metadata)
+            and row["now_title"] == (item.title or row["now_title"])
+            and row["now_url"] == item.url
+        )
+
+
+def _storable(change: Change) -> Change:
+    """As the database can hold it. What has another id then could never be fetched."""
+    clean = replace(
+        change, **{one.name: storable(getattr(change, one.name)) for one in fields(change)}
+    )
+    if isinstance(clean, Item) and isinstance(change, Item) and clean.id != change.id:
+        told = "its id contains characters that cannot be stored"
+        return Verdict(clean.id, UNSUPPORTED, told, branch=clean.branch, title=clean.title)
+    return clean
+
+
 def _apply_item(tx: Tx, claim: SyncClaim, item: Item, refuse: Refuse, counts: Counts) -> None:
     row = _row(tx, claim, item.formerly) if item.formerly is not None else None
     if row is not None:
@@ -290,14 +378,13 @@ def _apply_item(tx: Tx, claim: SyncClaim, item: Item, refuse: Refuse, counts: Co
 
 def _store(tx: Tx, claim: SyncClaim, item: Item, known: DocumentId | None, counts: Counts) -> None:
     connection = claim.connection
-    tags = list(dict.fromkeys([*connection.container_tags, *item.tags]))
     synced = SyncedDocument(
         connection_id=connection.id,
         source_id=item.id,
         provider=connection.provider,
         version=item.version,
         kind=item.kind or "text",
-        tags=tags,
+        tags=_tags(claim, item),
         title=item.title,
         url=item.url,
         metadata=item.metadata,
@@ -312,6 +399,10 @@ def _store(tx: Tx, claim: SyncClaim, item: Item, known: DocumentId | None, count
         counts.changed += 1
     else:
         counts.unchanged += 1
+
+
+def _tags(claim: SyncClaim, item: Item) -> list[str]:
+    return list(dict.fromkeys([*claim.connection.container_tags, *item.tags]))
 
 
 def _apply_verdict(tx: Tx, claim: SyncClaim, verdict: Verdict, counts: Counts) -> None:

@@ -1,12 +1,13 @@
 """The nouns as frozen values. Times are aware and UTC; offsets count characters, not bytes."""
 
+import re
 import secrets
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Generic, NewType, TypeVar
+from typing import Any, Generic, NewType, TypeVar, cast
 
 ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
 OrgId = NewType("OrgId", str)
@@ -17,6 +18,25 @@ ConnectionId = NewType("ConnectionId", str)
 MetadataValue = str | float | bool
 """int counts as float, as in JSON."""
 Metadata = Mapping[str, MetadataValue]
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+_Anything = TypeVar("_Anything")
+
+
+def storable(value: _Anything) -> _Anything:
+    """The same with every text in it as PostgreSQL and UTF-8 can hold it.
+
+    NUL and lone surrogates become U+FFFD, in keys and at any depth of a JSON value; offsets stay.
+    """
+    match value:
+        case str():
+            return cast("_Anything", _UNSTORABLE.sub("\ufffd", value))
+        case Mapping():
+            pairs = cast("Mapping[Any, Any]", value).items()
+            return cast("_Anything", {storable(key): storable(one) for key, one in pairs})
+        case list() | tuple():
+            return cast("_Anything", [storable(one) for one in cast("Sequence[Any]", value)])
+        case _:
+            return value
 
 
 class Status(StrEnum):
@@ -64,10 +84,14 @@ class Org:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Who asks: an organisation, and the only container tags its key may touch (None: all)."""
+    """Who asks: an organisation, and the only container tags its key may touch (None: all).
+
+    `key`: which key it was, for the record; None for the service itself.
+    """
 
     id: OrgId
     tags: Sequence[str] | None = None
+    key: KeyId | None = None
 
 
 @dataclass(frozen=True, slots=True)

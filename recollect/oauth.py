@@ -67,6 +67,8 @@ WRONG_CLIENT = frozenset(
     }
 )  # fmt: skip
 """errors that only the operator can mend"""
+INVALID_CLIENT = "invalid_client"
+"""the code of our errors for all of those"""
 WRONG_CALLBACK = "redirect_uri_mismatch"
 PASSING = frozenset({"temporarily_unavailable", "server_error", "slow_down"})
 DEAD = LOST | {"invalid_token"}
@@ -478,13 +480,13 @@ def _check(reply: _Reply, *, hide: Sequence[str], callback: str | None = None) -
         raise Permanent(
             f"{reply.host} does not know our callback address ({because});"
             f" register {callback or 'it'} with the OAuth application",
-            code="invalid_client",
+            code=INVALID_CLIENT,
         )
     if error in WRONG_CLIENT:
         raise Permanent(
             f"{reply.host} does not accept our OAuth application ({because});"
             " check its client id and client secret in the settings",
-            code="invalid_client",
+            code=INVALID_CLIENT,
         )
     if error is not None:
         raise Permanent(f"{reply.host} refuses ({because})", code="provider_error")

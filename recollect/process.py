@@ -15,7 +15,18 @@ from numpy.typing import NDArray
 from recollect import chunk, documents, extract, place, sources, terms
 from recollect.app import App
 from recollect.errors import LeaseLost, Permanent, Unavailable
-from recollect.model import Blob, Changed, Chunk, Claim, Content, Entry, Extracted, OrgId, Stage
+from recollect.model import (
+    Blob,
+    Changed,
+    Chunk,
+    Claim,
+    Content,
+    Entry,
+    Extracted,
+    OrgId,
+    Stage,
+    storable,
+)
 
 BATCH = 64
 """Chunks embedded and stored at a time; a killed worker loses at most so much work."""
@@ -95,7 +106,10 @@ def _synced(app: App, claim: Claim) -> Extracted:
     if content.text is not None:
         return Extracted(extract.clean(content.text), title=title, kind=content.kind)
     found = sources.fetch(app, claim)
-    extracted = found if isinstance(found, Extracted) else _extract(app, found, None)
+    if isinstance(found, Extracted):
+        extracted = replace(found, text=storable(found.text), title=storable(found.title))
+    else:
+        extracted = _extract(app, found, None)
     kind = extracted.kind if content.kind == "text" else content.kind
     return replace(extracted, title=title or extracted.title, kind=kind)
 

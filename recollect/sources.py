@@ -16,6 +16,7 @@ from recollect import (
     connectors,
     documents,
     items,
+    log,
     oauth,
     seal,
     settings,
@@ -31,7 +32,10 @@ from recollect.errors import (
     LeaseLost,
     NotFoundError,
     Parked,
+    Permanent,
     Reauthorize,
+    RecollectError,
+    RequestError,
     SetupError,
     Transient,
 )
@@ -54,6 +58,7 @@ from recollect.model import (
 )
 from recollect.oauth import Client, OAuth, Tokens
 
+LOG = log.get("sources")
 AGEING = timedelta(minutes=5)
 """An access token with less than this to live is refreshed before it is used."""
 LONGEST_ANSWER = 120.0
@@ -231,11 +236,9 @@ class StoredAccess:
                 raise Reauthorize(
                     "the provider refuses the authorization, and there is no refresh token"
                 )
-            with self._app.db.begin() as tx:
-                client = client_of(tx, self._app, self._connection.org_id, self._connector)
             fresh = oauth.refresh(
                 oauth_of(self._app, self._connector),
-                client,
+                self._client(),
                 tokens,
                 headers=self._connector.headers(),
             )
@@ -245,6 +248,13 @@ class StoredAccess:
                     tx, self._connection.id, tokens=sealed, expires_at=fresh.expires_at
                 )
             return fresh
+
+    def _client(self) -> Client:
+        try:
+            with self._app.db.begin() as tx:
+                return client_of(tx, self._app, self._connection.org_id, self._connector)
+        except (BadRequestError, SetupError) as error:  # the operator's to mend, not the user's
+            raise Permanent(_sentence(error), code=oauth.INVALID_CLIENT) from error
 
     def _stored(self) -> Tokens:
         with self._app.db.begin() as tx:
@@ -306,10 +316,14 @@ def fetch(app: App, claim: Claim) -> Blob | Extracted:
     """
     assert claim.document.connection_id is not None
     assert claim.content.source_id is not None
-    with app.db.begin() as tx:
-        tenant = Tenant(claim.document.org_id)
-        connection = connections.get(tx, tenant, claim.document.connection_id)
-        item = items.get(tx, connection.id, claim.content.source_id)
+    try:
+        with app.db.begin() as tx:
+            tenant = Tenant(claim.document.org_id)
+            connection = connections.get(tx, tenant, claim.document.connection_id)
+            item = items.get(tx, connection.id, claim.content.source_id)
+    except NotFoundError as error:
+        # A sync renamed or removed it since the claim: the row as it now is tells what to do.
+        raise Transient("its connection does not know it any more", code="source_moved") from error
     if connection.state is ConnectionState.NEEDS_AUTH:
         raise Parked(_told(connection), code=connections.AUTH_EXPIRED, after=DAY)
     if connection.parked_until is not None and connection.parked_until > datetime.now(UTC):
@@ -328,6 +342,10 @@ def fetch(app: App, claim: Claim) -> Blob | Extracted:
         with app.db.begin() as tx:
             connections.lose(tx, connection.id, str(error))
         raise Parked(str(error), code=connections.AUTH_EXPIRED, after=DAY) from error
+    except Permanent as error:
+        if error.code != oauth.INVALID_CLIENT:
+            raise
+        raise Parked(str(error), code=error.code, after=HOUR) from error
     except Transient as error:
         raise _parked(app, claim, connection, error) from error
 
@@ -458,6 +476,10 @@ def open_secrets(app: App, connection: ConnectionId, sealed: str | None) -> dict
     return json.loads(seal.unseal(secret_keys(app.config), sealed, place=(connection, "secrets")))
 
 
+def _sentence(error: RecollectError) -> str:
+    return (error.details or error.message) if isinstance(error, RequestError) else str(error)
+
+
 def ageing(tokens: Tokens) -> bool:
     """Whether the access token is about to expire, as far as it tells."""
     return tokens.expires_at is not None and tokens.expires_at - datetime.now(UTC) < AGEING
@@ -480,13 +502,37 @@ def open_registration(app: App, stored: StoredRegistration) -> Registration:
     return stored.opened(seal.unseal(secret_keys(app.config), stored.sealed, place=place))
 
 
-def farewell_of(
+def end(
+    tx: Tx, app: App, tenant: Tenant, found: Sequence[Connection], *, with_documents: bool
+) -> int:
+    """Delete connections; what is to be said to their providers is said in the background.
+
+    Returns how many documents went with them.
+    """
+    ids = {connection.id for connection in found}
+    # One farewell for all that an account authorized: the first must not end the others'.
+    accounts: dict[tuple[str, str | None], list[Connection]] = {}
+    for one in found:
+        accounts.setdefault((one.provider, one.account), []).append(one)
+    for (provider, account), ended in accounts.items():
+        others = connections.of_account(tx, provider, [account or ""])
+        try:
+            farewell = _farewell_of(app, tx, ended, revoke=not set(others) - ids)
+        except SetupError as error:  # what no key opens cannot be taken back, only deleted
+            LOG.warning("no farewell", provider=provider, reason=str(error))
+            continue
+        if farewell is not None:
+            connections.say_later(tx, provider, *farewell)
+    return connections.delete(tx, tenant, found, with_documents=with_documents)
+
+
+def _farewell_of(
     app: App, tx: Tx, ended: Sequence[Connection], *, revoke: bool
 ) -> tuple[str, str] | None:
     """What is to be said to the provider once connections of one account are gone: an id, and it
     sealed.
 
-    None when there is nothing to take back. To be asked for before they are deleted.
+    None when there is nothing to take back; raises SetupError when no key opens it.
     """
     newest = max(ended, key=lambda connection: connection.created_at)
     sealed = connections.sealed(tx, newest.id).tokens

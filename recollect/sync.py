@@ -122,12 +122,16 @@ def _store(
 
 
 def _make_room(app: App, claim: SyncClaim, refuse: admission.Refuse, counts: Counts) -> None:
+    after: str | None = ""
+    while after is not None:
+        with app.db.begin() as tx:
+            connections.lock(tx, claim, lease=app.lease)
+            after = items.reconsider(tx, claim, refuse, counts, after=after, limit=FILL)
     moved = True
     while moved:
         with app.db.begin() as tx:
             connections.lock(tx, claim, lease=app.lease)
-            moved = items.reconsider(tx, claim, refuse, counts, FILL)
-            moved = items.fill(tx, claim, counts, FILL) or moved
+            moved = items.fill(tx, claim, counts, FILL)
 
 
 # --- pushes --------------------------------------------------------------------------------------

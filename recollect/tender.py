@@ -17,6 +17,7 @@ from recollect.errors import (
     Permanent,
     Reauthorize,
     RecollectError,
+    SetupError,
     Transient,
     Unavailable,
 )
@@ -252,19 +253,26 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
 
 
 def chores(app: App, stop: threading.Event) -> None:
-    """Renew registrations, say farewells, forget old keys."""
+    """Renew registrations, say farewells, forget old keys; each for itself."""
     with app.db.begin() as tx:
         connections.sweep(tx)
         due = connections.due_registrations(tx)
         farewells = connections.due_farewells(tx)
     for one in due:
-        sync.renew(app, one, stop)
+        try:
+            sync.renew(app, one, stop)
+        except RecollectError as error:
+            LOG.warning(
+                "pushes are off", connection=one.registration.connection_id, reason=str(error)
+            )
     for farewell in farewells:
         try:
             sync.bid(app, farewell)
         except Transient as error:
             LOG.info("farewell later", provider=farewell.provider, reason=str(error))
             continue
+        except SetupError as error:  # its key is lost: it can never be said
+            LOG.warning("no farewell", provider=farewell.provider, reason=str(error))
         with app.db.begin() as tx:
             connections.said(tx, farewell.id)
 

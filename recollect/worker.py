@@ -45,6 +45,7 @@ class Worker:
         self._held: dict[tuple[str, int], tuple[Claim, float]] = {}
         self._held_lock = threading.Lock()
         self._paused = threading.Event()
+        self._turn = documents.Turn()
 
     def stop(self) -> None:
         """Ask the worker to finish what it holds and end; safe in a signal handler."""
@@ -111,6 +112,7 @@ class Worker:
                 lease=self._app.lease,
                 limit=free,
                 max_attempts=self._app.config.max_attempts,
+                turn=self._turn,
             )
         with self._held_lock:
             now = time.monotonic()
@@ -208,12 +210,12 @@ def _key(claim: Claim) -> tuple[str, int]:
 
 def drain(app: App) -> int:
     """Work inline until nothing is due; returns how many claims were worked."""
-    worked = 0
+    worked, turn = 0, documents.Turn()
     while True:
         with app.db.begin() as tx:
             documents.bury(tx, max_attempts=app.config.max_attempts)
             claims = documents.claim(
-                tx, lease=app.lease, limit=1, max_attempts=app.config.max_attempts
+                tx, lease=app.lease, limit=1, max_attempts=app.config.max_attempts, turn=turn
             )
         if not claims:
             return worked
@@ -305,6 +307,8 @@ def sweep_blobs(app: App) -> int:
     for start in range(0, len(keys), 500):
         some = keys[start : start + 500]
         with app.db.begin() as tx:
+            if not documents.blobs_may_go(tx):
+                break
             known = documents.known_blobs(tx, some)
         for key in some:
             if key not in known:

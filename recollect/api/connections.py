@@ -51,7 +51,7 @@ from recollect.model import (
 )
 from recollect.sources import (
     client_of,
-    farewell_of,
+    end,
     oauth_of,
     open_source,
     push_url,
@@ -371,27 +371,12 @@ def delete(
             raise _none(connection)
     else:
         found = [_connection(app, tenant, connection)]
-    end(app, tenant, found, with_documents=delete_documents)
+    with app.db.begin() as tx:
+        end(tx, app, tenant, found, with_documents=delete_documents)
     gone = Deleted(id=found[0].id, provider=found[0].provider)
     if app.config.python_client_arrays and _expects_array(language, version):
         return JSONResponse([gone.model_dump(by_alias=True)])
     return gone
-
-
-def end(app: App, tenant: Tenant, found: Sequence[Connection], *, with_documents: bool) -> None:
-    """End connections; what is to be said to their providers is said in the background."""
-    with app.db.begin() as tx:
-        ids = {connection.id for connection in found}
-        # One farewell for all that an account authorized: the first must not end the others'.
-        accounts: dict[tuple[str, str | None], list[Connection]] = {}
-        for one in found:
-            accounts.setdefault((one.provider, one.account), []).append(one)
-        for (provider, account), ended in accounts.items():
-            others = connections.of_account(tx, provider, [account or ""])
-            farewell = farewell_of(app, tx, ended, revoke=not set(others) - ids)
-            if farewell is not None:
-                connections.say_later(tx, provider, *farewell)
-        connections.delete(tx, tenant, found, with_documents=with_documents)
 
 
 class _Upstream(RequestError):
@@ -406,9 +391,7 @@ class _Upstream(RequestError):
 def _wanted(app: App, provider: str, found: Sequence[Connection], accept: str | None) -> Response:
     with app.db.begin() as tx:
         wanted = connections.want(tx, [connection.id for connection in found], Trigger.MANUAL)
-    lost = sum(one.state is not ConnectionState.READY for one in found) - sum(
-        one.state is ConnectionState.SYNCING for one in found
-    )
+    lost = len(found) - wanted
     message = f"Sync of {wanted} {provider} connection{'' if wanted == 1 else 's'} requested"
     if lost:
         message += f"; {lost} must be authorized first"

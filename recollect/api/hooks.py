@@ -4,6 +4,7 @@ import hashlib
 import html
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from functools import cache
 from typing import Annotated, Any
@@ -17,7 +18,8 @@ from recollect import connections, connectors, db, log, oauth, seal
 from recollect.api.connections import callback_url
 from recollect.api.deps import CurrentApp, PathId
 from recollect.app import App, secret_keys
-from recollect.connectors.base import Account, Connector, Push
+from recollect.connections import StoredRegistration
+from recollect.connectors.base import Account, Connector, Push, Registration
 from recollect.connectors.gmail import Keys
 from recollect.errors import (
     BadRequestError,
@@ -26,6 +28,7 @@ from recollect.errors import (
     Reauthorize,
     RecollectError,
     RequestError,
+    SetupError,
     Transient,
 )
 from recollect.model import Connection, Trigger
@@ -207,7 +210,7 @@ def _receive(
         with app.db.begin() as tx:
             found = connections.registration(tx, named)
         if found is not None and found[1].provider == provider:
-            registration, connection = open_registration(app, found[0]), found[1]
+            registration, connection = _opened(app, found[0]), found[1]
     notice = connector.receive(
         Push(headers, query, body, registration, _proofs(app, provider), _settings(app, provider))
     )
@@ -227,14 +230,25 @@ def _receive(
     return Response(status_code=notice.status)
 
 
+def _opened(app: App, stored: StoredRegistration) -> Registration | None:
+    """None when its key is lost: then nothing proves its pushes, and syncs go on by schedule."""
+    try:
+        return open_registration(app, stored)
+    except SetupError as error:
+        LOG.warning("push not proved", reason=str(error))
+        return None
+
+
 def _proofs(app: App, provider: str) -> list[str]:
     """The secrets of the application that are active."""
     with app.db.begin() as tx:
         stored = connections.hook_secrets(tx, provider)
     keys = secret_keys(app.config)
-    active = [
-        seal.unseal(keys, one.sealed, place=(provider, "hook")) for one in stored if one.confirmed
-    ]
+    active: list[str] = []
+    for one in stored:
+        if one.confirmed:
+            with suppress(SetupError):  # what no key opens proves nothing
+                active.append(seal.unseal(keys, one.sealed, place=(provider, "hook")))
     named = app.config.notion_verification_token
     if provider == "notion" and named is not None:
         active.append(named.get_secret_value())

@@ -5,7 +5,6 @@ Answers show nullable fields as null and leave optional ones out.
 """
 
 import json
-import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
@@ -24,7 +23,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from recollect.model import Changed, Chunk, Document, Hit, HitChunk, Page, Status
+from recollect.model import Changed, Chunk, Document, Hit, HitChunk, Page, Status, storable
 from recollect.tags import Merge, TagDetails
 
 CONTENT_LIMIT = 50 * 1024 * 1024
@@ -32,12 +31,11 @@ METADATA_KEYS = 1_000
 METADATA_VALUE = 10_000
 PATTERNS = 1_000
 MESSAGE_LEVELS = 32
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 def text(value: str) -> str:
     """Text as PostgreSQL and UTF-8 can hold it: NUL and lone surrogates become U+FFFD."""
-    return _UNSTORABLE.sub("\ufffd", value)
+    return storable(value)
 
 
 def _storable(value: object) -> object:

@@ -9,6 +9,7 @@ from recollect.api.deps import Admin, CurrentApp, CurrentKey, Whole
 from recollect.api.schemas import Reset, ResetDone, SettingsChanged, SettingsPatch
 from recollect.app import secret_keys
 from recollect.errors import BadRequestError
+from recollect.sources import end
 
 router = APIRouter(tags=["settings"])
 _MASK = "********"
@@ -43,11 +44,11 @@ def reset(body: Reset, tenant: Admin, key: CurrentKey, app: CurrentApp) -> Reset
     if body.confirmation != key.org.name:
         raise BadRequestError(f"confirmation: must be the orgSlug, {key.org.name!r}")
     with app.db.begin() as tx:
-        gone = documents.delete_all(tx, tenant)
-        connections.delete_all(tx, tenant)
+        gone = end(tx, app, tenant, connections.find(tx, tenant), with_documents=True)
+        gone += len(documents.delete_all(tx, tenant))
         tags.forget_all(tx, tenant.id)
         settings.reset(tx, tenant.id)
-    return ResetDone(success=True, deleted_count=len(gone))
+    return ResetDone(success=True, deleted_count=gone)
 
 
 def _masked(values: dict[str, Any]) -> dict[str, Any]:

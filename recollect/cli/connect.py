@@ -33,7 +33,11 @@ def connect(
     tag: Tags = None,
     set: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Metadata, such as startUrl=https://…"),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Metadata, such as startUrl=https://… or webhooks=false",
+        ),
     ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, max=10_000, help="At most so many documents.")
@@ -189,7 +193,8 @@ def _pairs(given: list[str]) -> dict[str, str | float | bool]:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             fail(f"--set {pair}: give it as KEY=VALUE", code=2)
-        pairs[name] = value
+        # Numbers stay text: an access key may look like one.
+        pairs[name] = value == "true" if value in ("true", "false") else value
     return pairs
 
 

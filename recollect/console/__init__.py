@@ -23,7 +23,7 @@ from starlette.datastructures import FormData, UploadFile
 from recollect import documents, extract, orgs, search, tags
 from recollect.app import App, secret_keys
 from recollect.console import _adding, _room, _session, _show
-from recollect.console._adding import Sent, storable
+from recollect.console._adding import Sent
 from recollect.console._room import (
     HOME,
     LIVE,
@@ -46,7 +46,7 @@ from recollect.errors import (
     NotFoundError,
     RequestError,
 )
-from recollect.model import Chunk, Document, DocumentId, Hit, HitChunk, Status, Tenant
+from recollect.model import Chunk, Document, DocumentId, Hit, HitChunk, Status, Tenant, storable
 
 FAILURES = 100
 """How many of the last failures the overview groups."""

@@ -22,13 +22,13 @@ from recollect.model import (
     MetadataValue,
     StoredBlob,
     Tenant,
+    storable,
 )
 
 CONTENT_LIMIT = 50 * 1024 * 1024
 METADATA_KEY = 64
 METADATA_VALUE = 10_000
 CUSTOM_ID = 255
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _URL = re.compile(r"\s*https?://\S+\s*", re.IGNORECASE)
 
 
@@ -48,11 +48,6 @@ class Sent:
     file: BinaryIO
     name: str | None
     mime: str | None
-
-
-def storable(value: str) -> str:
-    """Text as PostgreSQL and UTF-8 can hold it: NUL and lone surrogates become U+FFFD."""
-    return _UNSTORABLE.sub("\ufffd", value)
 
 
 def labels(

@@ -139,7 +139,7 @@ CurrentKey = Annotated[Key, Depends(current_key)]
 
 
 def reader(key: CurrentKey) -> Tenant:
-    return Tenant(key.org.id, key.tags)
+    return Tenant(key.org.id, key.tags, key.id)
 
 
 def writer(key: CurrentKey) -> Tenant:
@@ -147,7 +147,7 @@ def writer(key: CurrentKey) -> Tenant:
         raise PermissionDeniedError(
             "Forbidden", f"this key has the scope {key.scope}, which does not allow it"
         )
-    return Tenant(key.org.id, key.tags)
+    return Tenant(key.org.id, key.tags, key.id)
 
 
 Reader = Annotated[Tenant, Depends(reader)]

@@ -543,3 +543,124 @@ def service_free(app: App) -> Generator[None]:
 
 def test_a_push_of_gmail_without_its_settings_proves_nothing(world: World) -> None:
     assert world.http.post("/v3/hooks/gmail", json={"message": {}}).status_code == 401
+
+
+def test_authorizing_again_during_a_sync(world: World) -> None:
+    id = world.connected()
+    world.due(id)
+    with world.app.db.begin() as tx:
+        [claim] = connections.claim(tx, lease=world.app.lease, limit=1)
+    link = world.http.post(f"/v3/connections/{id}/authorize").json()
+    assert world.follow(link["authLink"]).status_code == 200
+    assert world.get(id)["state"] == "syncing"
+    tender.settle(world.app, claim, tender.attempt(world.app, claim, threading.Event()))
+    assert world.get(id)["state"] == "ready"
+
+
+def test_a_registration_that_was_cut_off_is_made_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def die(*_: object) -> Any:
+        raise Killed
+
+    monkeypatch.setattr(CabinetConnector, "subscribe", die)
+    made = world.create()
+    world.follow(made["authLink"])
+    with pytest.raises(Killed):
+        tender.drain(world.app)
+    monkeypatch.undo()
+    world.work()
+    assert world.cabinet.hooks == {}, "it may still be answered"
+    with world.app.db.begin() as tx:
+        tx.execute("update registrations set renew_at = now() where renew_at < now() + '1 hour'")
+    world.work()
+    assert len(world.cabinet.hooks) == 1
+    assert world.get(made["id"])["pushes"] == "on"
+
+
+def lost_key(world: World) -> World:
+    """The same service after its secret was lost."""
+    lost = world.app.config.model_copy(
+        update={"secret_key": NEW, "data_dir": world.app.config.data_dir / "elsewhere"}
+    )
+    own = replace(world.app, config=lost)
+    http = TestClient(
+        create_app(own), headers={"authorization": world.http.headers["authorization"]}
+    )
+    return replace(world, app=own, http=cast("httpx.Client", http))
+
+
+def test_what_no_key_opens_can_be_deleted(world: World) -> None:
+    id = world.connected()
+    lost = lost_key(world)
+    assert lost.http.delete(f"/v3/connections/{id}").status_code == 200
+    assert world.http.get(f"/v3/connections/{id}").status_code == 404
+
+
+def test_a_farewell_that_no_key_opens_keeps_no_other_waiting(world: World) -> None:
+    world.connected("a")
+    first = world.connected("b", user="bob@example.com")
+    world.http.delete(f"/v3/connections/{first}")
+    lost = lost_key(world)
+    tender.drain(lost.app)
+    with world.app.db.begin() as tx:
+        assert tx.execute("select 1 from farewells").rowcount == 0
+
+
+def test_a_hook_that_no_key_opens_proves_nothing(world: World) -> None:
+    world.connected()
+    [hook] = world.cabinet.hooks.values()
+    url = urlsplit(hook["url"])
+    answer = lost_key(world).http.post(f"{url.path}?{url.query}", content=b"{}")
+    assert answer.status_code < 500
+
+
+def test_an_application_that_was_taken_away_is_the_operator_s_to_mend(world: World) -> None:
+    id = world.connected()
+    world.cabinet.shelf.put("9", "New.")
+    world.cabinet.authorization.expire()
+    without = world.app.config.model_copy(
+        update={
+            "providers": {
+                "cabinet": world.cabinet.settings(token=world.proxy.url).model_copy(
+                    update={"client_id": None}
+                )
+            }
+        }
+    )
+    own = replace(world.app, config=without)
+    world.due(id)
+    tender.drain(own)
+    shown = world.get(id)
+    assert shown["state"] == "ready"
+    assert "RECOLLECT_CABINET_CLIENT_ID" in shown["error"]
+    assert "error in Recollect" not in shown["error"]
+
+
+def test_documents_wait_while_the_application_is_wrong(world: World) -> None:
+    made = world.create()
+    world.follow(made["authLink"])
+    tender.drain(world.app)
+    world.cabinet.authorization.expire()
+    world.proxy.on("POST /token", status=401, json_body={"error": "invalid_client"}, times=None)
+    drain(world.app)
+    listed = world.http.post("/v3/connections/cabinet/documents").json()
+    assert {document["status"] for document in listed} == {"queued"}
+    world.proxy.behave()
+    with world.app.db.begin() as tx:
+        tx.execute("update documents set due_at = now() where connection_id = %s", (made["id"],))
+    drain(world.app)
+    listed = world.http.post("/v3/connections/cabinet/documents").json()
+    assert {document["status"] for document in listed} == {"done"}
+
+
+def test_a_reset_takes_back_what_was_given(world: World, org: Org) -> None:
+    world.connected()
+    answer = world.http.post("/v3/settings/reset", json={"confirmation": org.name})
+    assert answer.status_code == 200
+    tender.drain(world.app)
+    assert world.cabinet.hooks == {}
+    assert world.proxy.asked("POST /revoke") > 0

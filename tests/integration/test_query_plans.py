@@ -184,14 +184,14 @@ def one(found: list[Explained], words: str) -> Explained:
 # --- the queue ---------------------------------------------------------------------------------
 
 
-def test_a_claim_walks_the_due_documents(explain: Explain) -> None:
+def test_a_claim_walks_the_turns(explain: Explain) -> None:
     def claim(tx: Tx) -> None:
         claims = documents.claim(tx, lease=timedelta(seconds=60), limit=4, max_attempts=5)
         assert len(claims) == 4
 
     found = one(explain(claim), "update documents")
 
-    assert found.indexes == {"documents_due", "documents_pkey"}
+    assert found.indexes == {"documents_turns", "documents_pkey"}
     assert not found.scans("documents")
 
 

@@ -560,3 +560,68 @@ def test_secrets_open_on_their_own_row_only(app: App) -> None:
     assert open_secrets(app, ConnectionId("a" * 22), sealed) == {"password": "hunter2"}
     with pytest.raises(Exception, match="cannot be opened"):
         open_secrets(app, ConnectionId("b" * 22), sealed)
+
+
+# --- what strangers and operators do -------------------------------------------------------------
+
+
+def test_without_an_authorization_the_user_s_wish_is_another_try(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    """A bucket's key was refused and then mended at the provider: there is no link to follow."""
+    shelf.put("a", "First.")
+    shelf.fail("changes", Reauthorize("the key is unknown"))
+    connection = sync(app, connect())
+    assert connection.state is ConnectionState.NEEDS_AUTH
+    with app.db.begin() as tx:
+        assert connections.want(tx, [connection.id], Trigger.EVENT) == 0
+        assert connections.want(tx, [connection.id], Trigger.MANUAL) == 1
+    connection = sync(app, connection)
+    assert (connection.state, connection.failure) == (ConnectionState.READY, None)
+    assert sorted(found(app, connection)) == ["Thing a"]
+
+
+def test_new_secrets_are_another_try(
+    app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    shelf.put("a", "First.")
+    shelf.fail("changes", Reauthorize("the key is unknown"))
+    connection = sync(app, connect())
+    with app.db.begin() as tx:
+        connections.update(
+            tx, tenant, connection.id, ConnectionChange(metadata=connection.metadata)
+        )
+    assert sync(app, connection).state is ConnectionState.READY
+
+
+def test_what_cannot_be_stored_does_not_stop_a_sync(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    shelf.put("a", "x\0y \ud800 z", title="bad\0 \ud800title", metadata={"k\0": "v\0\udfff"})
+    shelf.put("b\0b", "Its id cannot be stored.")
+    shelf.put("c", "Fine.")
+    connection = sync(app, connect())
+    known = found(app, connection)
+    assert {document.status for document in known.values()} == {"done"}
+    assert sorted(known) == ["Thing c", "bad\ufffd \ufffdtitle"]
+    assert known["bad\ufffd \ufffdtitle"].metadata == {"k\ufffd": "v\ufffd\ufffd"}
+    assert verdicts(app, connection) == {"document": 2, "unsupported": 1}
+
+
+def test_all_that_was_filtered_comes_in_however_much_it_is(
+    app: App,
+    tenant: Tenant,
+    shelf: Shelf,
+    connect: Callable[..., Connection],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("recollect.sync.FILL", 3)
+    for n in range(11):
+        shelf.put(f"{n:02}", f"Number {n}.", title=f"{'Draft' if n < 7 else 'Memo'} {n}")
+    set_filter(app, tenant, excludeItems={"urlPatterns": [], "titlePatterns": ["*"]})
+    connection = sync(app, connect())
+    assert found(app, connection) == {}
+    set_filter(app, tenant, excludeItems={"urlPatterns": [], "titlePatterns": ["draft*"]})
+    connection = sync(app, connection)
+    assert sorted(found(app, connection)) == ["Memo 10", "Memo 7", "Memo 8", "Memo 9"]
+    assert verdicts(app, connection) == {"filtered": 7, "document": 4}

@@ -11,10 +11,9 @@ from urllib.parse import unquote, urlsplit
 
 from recollect.connectors._api import PROVIDER_UNAVAILABLE
 from recollect.errors import Transient
+from recollect.model import storable
 
 SITE = "https://www.notion.so/"
-UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-"""what JSON can spell and PostgreSQL cannot hold"""
 SIGNED = re.compile(
     r"X-Amz-(Signature|Credential|Security-Token)=|[?&](AWSAccessKeyId|Signature|signature)="
     r"|//(file\.notion\.so|prod-files-secure\.)|secure\.notion-static\.com",
@@ -42,7 +41,7 @@ def entries(value: Any) -> list[dict[str, Any]]:
 
 def tidy(value: Any) -> str:
     """A text that can be stored; empty where there is none."""
-    return UNSTORABLE.sub("\ufffd", value) if isinstance(value, str) else ""
+    return storable(value) if isinstance(value, str) else ""
 
 
 def id_of(value: Any) -> str:

@@ -1,13 +1,12 @@
-"""`serve`, `api` and `work`: the processes of the service and who watches over them.
+"""`serve`: the whole service on one machine, and who watches over its processes.
 
-`serve` is a supervisor. It holds the listening socket, so that connections wait while a killed API
+It is a supervisor. It holds the listening socket, so that connections wait while a killed API
 process comes back; it starts the embedded PostgreSQL, one API process and one worker process, and
 starts again whichever ends. Each child reads its standard input, a pipe that only the supervisor
 holds open: when the supervisor dies, however suddenly, its children end, too.
 """
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -19,18 +18,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import uvicorn
 
-from recollect import console, log
-from recollect.api import create_app
-from recollect.app import App, database, open_app, prepare
+from recollect import log
+from recollect.app import database, prepare
+from recollect.cli._process import Host, Port, Workers, on_signals
 from recollect.cli.output import fail
 from recollect.config import Config, load
 from recollect.errors import RecollectError, SetupError, Transient, Unavailable
 from recollect.fetch import Endpoint
-from recollect.orgs import Limit
-from recollect.tender import Tender
-from recollect.worker import Worker
 
 LOG = log.get("serve")
 READY_WITHIN = 120.0
@@ -39,18 +34,11 @@ WATCH = 0.3
 """Seconds between two looks at the children."""
 LONGEST_PAUSE = 30.0
 
-Host = Annotated[str | None, typer.Option(help="Address to listen on.")]
-Port = Annotated[int | None, typer.Option(help="Port to listen on.")]
 DataDir = Annotated[Path | None, typer.Option(help="Folder of everything that is kept.")]
-Workers = Annotated[int | None, typer.Option(help="Documents processed at once.")]
-Supervised = Annotated[bool, typer.Option("--supervised", hidden=True)]
-Listening = Annotated[int | None, typer.Option("--listening", hidden=True)]
 
 
 def register(app: typer.Typer) -> None:
     app.command(rich_help_panel="Run")(serve)
-    app.command(rich_help_panel="Run")(api)
-    app.command(rich_help_panel="Run")(work)
 
 
 def serve(
@@ -66,62 +54,6 @@ def serve(
         Supervisor(config).run()
     except RecollectError as error:
         fail(str(error))
-
-
-def api(
-    host: Host = None,
-    port: Port = None,
-    supervised: Supervised = False,
-    listening: Listening = None,
-) -> None:
-    """Run one API process; as many as wanted may share a database.
-
-    Example: RECOLLECT_DATABASE_URL=postgresql://… recollect api --port 6767
-    """
-    config = load(host=host, port=port)
-    log.configure(config.log_level, process="api")
-    with _opened(config) as app:
-        web = create_app(app, limit=Limit(config.rate_limit) if config.rate_limit else None)
-        web.mount("/console/static", console.static)
-        web.include_router(console.router, include_in_schema=False)  # last: it takes all the rest
-        server = uvicorn.Server(
-            uvicorn.Config(
-                web,
-                host=config.host,
-                port=config.port,
-                fd=listening,
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=10,
-            )
-        )
-        if supervised:
-            _when_orphaned(lambda: setattr(server, "should_exit", True))
-        server.run()
-
-
-def work(workers: Workers = None, supervised: Supervised = False) -> None:
-    """Run one worker process; as many as wanted may share a database.
-
-    Example: RECOLLECT_DATABASE_URL=postgresql://… recollect work --workers 4
-    """
-    config = load(workers=workers)
-    log.configure(config.log_level, process="worker")
-    with _opened(config) as app:
-        worker, tender = Worker(app), Tender(app)
-
-        def stop() -> None:
-            worker.stop()
-            tender.stop()
-
-        _on_signals(stop)
-        if supervised:
-            _when_orphaned(stop)
-        tending = threading.Thread(target=tender.run, name="tender")
-        tending.start()
-        worker.run()
-        tending.join()
 
 
 @dataclass
@@ -146,7 +78,7 @@ class Supervisor:
 
     def run(self) -> None:
         """Until SIGINT or SIGTERM. Raises SetupError when a part cannot start at all."""
-        _on_signals(self._stop.set)
+        on_signals(self._stop.set)
         listening = _listen(self._config)
         with database(self._config) as ensure:
             url = ensure()
@@ -225,15 +157,6 @@ class Supervisor:
         return answer.status == 200
 
 
-def _opened(config: Config) -> App:
-    """The App of a child process, on the database that is configured or that runs here."""
-    try:
-        with database(config, keep=True) as ensure:
-            return open_app(config, ensure())
-    except (SetupError, Unavailable) as error:
-        fail(str(error), code=2 if isinstance(error, SetupError) else 1)
-
-
 def _listen(config: Config) -> socket.socket:
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
@@ -278,20 +201,3 @@ def _end(children: Sequence[Child]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _on_signals(stop: Callable[[], object]) -> None:
-    def handle(number: int, frame: object) -> None:
-        stop()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, handle)
-
-
-def _when_orphaned(stop: Callable[[], object]) -> None:
-    def watch() -> None:
-        while os.read(0, 1024):
-            pass
-        stop()
-
-    threading.Thread(target=watch, name="orphan-watch", daemon=True).start()

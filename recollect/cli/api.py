@@ -1,0 +1,51 @@
+"""`api`: one process that answers HTTP."""
+
+from typing import Annotated
+
+import typer
+import uvicorn
+
+from recollect import console, log
+from recollect.api import create_app
+from recollect.cli._process import Host, Port, Supervised, opened, when_orphaned
+from recollect.config import load
+from recollect.orgs import Limit
+
+Listening = Annotated[int | None, typer.Option("--listening", hidden=True)]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel="Run")(api)
+
+
+def api(
+    host: Host = None,
+    port: Port = None,
+    supervised: Supervised = False,
+    listening: Listening = None,
+) -> None:
+    """Run one API process; as many as wanted may share a database.
+
+    Example: RECOLLECT_DATABASE_URL=postgresql://… recollect api --port 6767
+    """
+    config = load(host=host, port=port)
+    log.configure(config.log_level, process="api")
+    with opened(config) as app:
+        web = create_app(app, limit=Limit(config.rate_limit) if config.rate_limit else None)
+        web.mount("/console/static", console.static)
+        web.include_router(console.router, include_in_schema=False)  # last: it takes all the rest
+        server = uvicorn.Server(
+            uvicorn.Config(
+                web,
+                host=config.host,
+                port=config.port,
+                fd=listening,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=10,
+            )
+        )
+        if supervised:
+            when_orphaned(lambda: setattr(server, "should_exit", True))
+        server.run()
