@@ -353,6 +353,7 @@ CREATE INDEX documents_in_flight ON public.documents USING btree (org_id, conten
 CREATE INDEX documents_metadata ON public.documents USING gin (metadata jsonb_path_ops);
 CREATE INDEX documents_scope ON public.documents USING gin (scope);
 CREATE UNIQUE INDEX documents_source ON public.documents USING btree (connection_id, source_id) WHERE (connection_id IS NOT NULL);
+CREATE INDEX documents_turns ON public.documents USING btree (org_id, (container_tags[1]), due_at) WHERE (due_at IS NOT NULL);
 CREATE INDEX documents_updated ON public.documents USING btree (org_id, updated_at DESC, id DESC);
 CREATE INDEX entries_terms ON public.entries USING gin (terms);
 CREATE INDEX farewells_due ON public.farewells USING btree (due_at);
