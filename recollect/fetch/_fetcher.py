@@ -275,13 +275,14 @@ class Fetcher(AbstractContextManager["Fetcher"]):
         unchanged = status == 304 and conditional
         if not (200 <= status < 300 or unchanged):
             raise outcome(status, headers, f"{target.host} answered {status}")
-        body = () if unchanged else response.iter_stream()
+        body = response.iter_stream()
         return Fetched(
             url=target.href,
             status=status,
             mime=mime_of(headers),
             headers=headers,
-            data=b"" if unchanged else read_body(body, headers, self._limits.max_bytes),
+            # A 304 has none (RFC 9110 15.4.5), but its connection is kept once its end was read.
+            data=b"".join(body) if unchanged else read_body(body, headers, self._limits.max_bytes),
             name=file_name(headers, target.resource.partition("?")[0]),
             redirects=(),
         )

@@ -181,6 +181,14 @@ def test_a_conditional_request_may_find_nothing_new(site: Website, fetcher: Fetc
     assert (second.status, second.data) == (304, b"")
 
 
+def test_a_304_keeps_its_connection(site: Website, fetcher: Fetcher):
+    site.page("/", "hello", headers={"ETag": '"1"'})
+    for _ in range(3):
+        assert fetcher.get(site.url(), headers={"If-None-Match": '"1"'}).status == 304
+
+    assert {request.connection for request in site.requests} == {1}
+
+
 def test_304_is_no_answer_to_a_plain_request(site: Website, fetcher: Fetcher):
     site.page("/", "", status=304)
 
