@@ -28,6 +28,7 @@ from recollect.connectors._api import (
     as_json,
     field_of,
 )
+from recollect.connectors._json import as_object
 from recollect.connectors.base import (
     FORGED,
     Account,
@@ -637,8 +638,8 @@ def _states(cursor: Cursor | None) -> dict[str, State]:
     found: dict[str, State] = {}
     if isinstance(repositories, dict):
         for id, state in cast("dict[str, Any]", repositories).items():
-            texts = [text for text in _object(state).values() if isinstance(text, str | None)]
-            if len(texts) == len(FIELDS) and _object(state).keys() == FIELDS:
+            texts = [text for text in as_object(state).values() if isinstance(text, str | None)]
+            if len(texts) == len(FIELDS) and as_object(state).keys() == FIELDS:
                 found[id] = State(**state)
     return found
 
@@ -707,10 +708,6 @@ def _entries(value: Any) -> list[dict[str, Any]]:
     return cast("list[dict[str, Any]]", value)
 
 
-def _object(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
 def _resource(entry: Mapping[str, Any]) -> Resource:
     return Resource(
         id=str(field_of(entry, "id", int)),
@@ -768,9 +765,9 @@ def _on_default_branch(body: bytes, repository: str) -> bool:
         payload = json.loads(body)
     except (ValueError, RecursionError):
         return False
-    about = _object(_object(payload).get("repository"))
+    about = as_object(as_object(payload).get("repository"))
     default = f"refs/heads/{about.get('default_branch')}"
-    return str(about.get("id")) == repository and _object(payload).get("ref") == default
+    return str(about.get("id")) == repository and as_object(payload).get("ref") == default
 
 
 def _last(path: str) -> str:

@@ -35,6 +35,7 @@ import jwt
 from recollect import log
 from recollect.connectors import _google
 from recollect.connectors._api import PROVIDER_UNAVAILABLE, RATE_LIMITED, Api, as_json, field_of
+from recollect.connectors._json import as_list, as_object, as_word
 from recollect.connectors.base import (
     FORGED,
     Account,
@@ -244,9 +245,9 @@ class Gmail(Connector):
         )
         if not proven:
             return FORGED
-        message = _object(_json(push.body).get("message"))
-        address = _word(_json(_bytes(_word(message.get("data"))) or b"").get("emailAddress"))
-        key = _word(message.get("messageId"))[:100]
+        message = as_object(_json(push.body).get("message"))
+        address = as_word(_json(_bytes(as_word(message.get("data"))) or b"").get("emailAddress"))
+        key = as_word(message.get("messageId"))[:100]
         return Notice(status=200, accounts=[address] if address else [], key=key or None)
 
 
@@ -307,8 +308,8 @@ class _Sync:
     def __init__(self, source: Source, cursor: Cursor | None) -> None:
         self._source = source
         self._api = source.api
-        self._query = _word(source.metadata.get(QUERY))
-        self._label_ids = [id for id in _word(source.metadata.get(LABELS)).split(",") if id]
+        self._query = as_word(source.metadata.get(QUERY))
+        self._label_ids = [id for id in as_word(source.metadata.get(LABELS)).split(",") if id]
         self._scope = json.dumps([self._query, self._label_ids])
         if not self._query and not self._label_ids:
             self._scope = ""
@@ -397,7 +398,7 @@ class _Sync:
                 yield Listing()
                 continue
             body = as_json(answer)
-            if "threads" not in _object(body):
+            if "threads" not in as_object(body):
                 # An empty mailbox says at least that it has none.
                 field_of(body, "resultSizeEstimate", int)
             yield from self._tell_listed(_marks(body))
@@ -418,7 +419,7 @@ class _Sync:
             if row is None and free <= 0:
                 self._state.more = True
                 continue
-            if row is not None and _is_known(row) and _word(row.extra.get("history")) == mark:
+            if row is not None and _is_known(row) and as_word(row.extra.get("history")) == mark:
                 yield _said_again(row)
             else:
                 yield from self._look(id, row, mark)
@@ -479,7 +480,7 @@ class _Sync:
             newest = str(_number(field_of(body, "historyId", str)))
             touched: dict[str, int] = {}
             last = 0
-            for record in _list(body.get("history")):
+            for record in as_list(body.get("history")):
                 last = max(last, _number(field_of(record, "id", str)))
                 for id in _touched(record):
                     touched[id] = last
@@ -581,7 +582,7 @@ class _Sync:
     def _label(self, id: str) -> str:
         """Its name; labels of the user have ids that say nothing."""
         if self._names is None:
-            found = _list(field_of(self._api.get(_path("labels")), "labels", list))
+            found = as_list(field_of(self._api.get(_path("labels")), "labels", list))
             self._names = {_said(one, "id"): _line(_said(one, "name")) for one in found}
         return self._names.get(id) or _line(id)
 
@@ -592,21 +593,21 @@ def _is_known(row: Remembered) -> bool:
 
 
 def _said_again(row: Remembered) -> Item:
-    modified = _word(row.extra.get("modified"))
+    modified = as_word(row.extra.get("modified"))
     return Item(
         id=row.id,
         version=row.version or "",
         title=row.title,
         url=row.url,
         kind="text",
-        metadata=_object(row.extra.get("metadata")),
+        metadata=as_object(row.extra.get("metadata")),
         extra=row.extra,
         modified_at=datetime.fromisoformat(modified) if modified else None,
     )
 
 
 def _history_of(row: Remembered) -> int:
-    return _number(_word(row.extra.get("history")) or "0")
+    return _number(as_word(row.extra.get("history")) or "0")
 
 
 def _state(cursor: Cursor | None) -> State | None:
@@ -618,10 +619,10 @@ def _state(cursor: Cursor | None) -> State | None:
         return None
     if not (isinstance(listed, bool) and isinstance(more, bool) and history.isdecimal()):
         return None
-    again = [id for id in _list(said.get("again")) if isinstance(id, str)]
+    again = [id for id in as_list(said.get("again")) if isinstance(id, str)]
     state = State(scope, address, history, listed, more, again=again)
     if isinstance(listing, dict):
-        under_way = _object(listing)
+        under_way = as_object(listing)
         began, page = under_way.get("began"), under_way.get("page")
         if not (isinstance(began, str) and isinstance(page, str | None)):
             return None
@@ -658,21 +659,21 @@ def _thread(api: Api, id: str, fields: str) -> Thread | None:
     if answer.status == 404:
         return None
     body = as_json(answer)
-    mails = [_mail(entry) for entry in _list(field_of(body, "messages", list))]
+    mails = [_mail(entry) for entry in as_list(field_of(body, "messages", list))]
     kept = [mail for mail in mails if LEFT_OUT.isdisjoint(mail.labels)]
     kept.sort(key=lambda mail: mail.at)
     if not kept:
         return None
-    return Thread(field_of(body, "id", str), _word(body.get("historyId")), kept)
+    return Thread(field_of(body, "id", str), as_word(body.get("historyId")), kept)
 
 
 def _mail(entry: Any) -> Mail:
-    said = _object(entry)
-    payload = _object(said.get("payload"))
+    said = as_object(entry)
+    payload = as_object(said.get("payload"))
     return Mail(
         id=field_of(entry, "id", str),
-        at=_number(_word(said.get("internalDate")) or "0"),
-        labels=[id for id in _list(said.get("labelIds")) if isinstance(id, str)],
+        at=_number(as_word(said.get("internalDate")) or "0"),
+        labels=[id for id in as_list(said.get("labelIds")) if isinstance(id, str)],
         payload=payload,
         headers=_headers(payload),
     )
@@ -680,35 +681,35 @@ def _mail(entry: Any) -> Mail:
 
 def _headers(part: Mapping[str, Any]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for header in _list(part.get("headers")):
+    for header in as_list(part.get("headers")):
         found.setdefault(_said(header, "name").lower(), _said(header, "value"))
     return found
 
 
 def _marks(body: Mapping[str, Any]) -> dict[str, str]:
     """Thread → historyId, in the order of the listing."""
-    entries = _list(body.get("threads"))
+    entries = as_list(body.get("threads"))
     return {field_of(one, "id", str): field_of(one, "historyId", str) for one in entries}
 
 
 def _touched(record: Any) -> Iterator[str]:
     """Threads of one record of the history."""
-    said = _object(record)
+    said = as_object(record)
     kinds = [kind for kind in CHANGED if kind in said]
     for kind in kinds:
-        for entry in _list(said[kind]):
-            labels = _list(_object(entry).get("labelIds"))
+        for entry in as_list(said[kind]):
+            labels = as_list(as_object(entry).get("labelIds"))
             if kind.startswith("labels") and QUIET.issuperset(labels):
                 continue
-            yield field_of(_object(entry).get("message"), "threadId", str)
+            yield field_of(as_object(entry).get("message"), "threadId", str)
     if not kinds:
-        for message in _list(said.get("messages")):
+        for message in as_list(said.get("messages")):
             yield field_of(message, "threadId", str)
 
 
 def _following(body: Mapping[str, Any], seen: set[str]) -> str | None:
     """The token of the next page, if there is one; raises Transient for one that came before."""
-    page = _word(body.get("nextPageToken"))
+    page = as_word(body.get("nextPageToken"))
     if page in seen:
         raise Transient("Gmail leads from page to page in a circle", code=PROVIDER_UNAVAILABLE)
     if page:
@@ -741,20 +742,8 @@ def _time(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(min(milliseconds / 1000, 253_402_300_799), UTC)
 
 
-def _list(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _word(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
 def _said(entry: Any, name: str) -> str:
-    return _word(_object(entry).get(name))
+    return as_word(as_object(entry).get(name))
 
 
 def _line(text: str) -> str:
@@ -798,24 +787,24 @@ def _attachments(payload: Mapping[str, Any]) -> Iterator[str]:
     while pending and looked < MOST_PARTS:
         part, around = pending.pop()
         looked += 1
-        kind, inner = _kind(part), _list(part.get("parts"))
+        kind, inner = _kind(part), as_list(part.get("parts"))
         if kind.startswith("multipart/"):
-            pending += [(_object(one), kind) for one in reversed(inner)]
+            pending += [(as_object(one), kind) for one in reversed(inner)]
         elif _is_attachment(part, around):
-            yield _line(_word(part.get("filename"))) or f"unnamed ({_line(kind)})"
+            yield _line(as_word(part.get("filename"))) or f"unnamed ({_line(kind)})"
 
 
 def _is_attachment(part: Mapping[str, Any], around: str) -> bool:
     kind = _kind(part)
     if kind.startswith("image/") and around == "multipart/related":
         return False
-    if _word(part.get("filename")) or kind == "message/rfc822":
+    if as_word(part.get("filename")) or kind == "message/rfc822":
         return True
-    return not kind.startswith("text/") and "attachmentId" in _object(part.get("body"))
+    return not kind.startswith("text/") and "attachmentId" in as_object(part.get("body"))
 
 
 def _kind(part: Mapping[str, Any]) -> str:
-    return _word(part.get("mimeType")).lower()
+    return as_word(part.get("mimeType")).lower()
 
 
 # --- mails as text -----------------------------------------------------------------------------
@@ -902,8 +891,8 @@ class _Reader:
 
     def _data(self, mail: str, part: Mapping[str, Any]) -> bytes:
         """The bytes of a body; large ones come by themselves."""
-        body = _object(part.get("body"))
-        encoded, id = _word(body.get("data")), _word(body.get("attachmentId"))
+        body = as_object(part.get("body"))
+        encoded, id = as_word(body.get("data")), as_word(body.get("attachmentId"))
         if not encoded and id:
             size = body.get("size")
             if self._calls >= MOST_CALLS or (isinstance(size, int) and size > LARGEST_BODY):
@@ -934,7 +923,7 @@ def _sorted_parts(
         part = pending.pop()
         looked += 1
         kind = _kind(part)
-        below = [_object(one) for one in _list(part.get("parts"))]
+        below = [as_object(one) for one in as_list(part.get("parts"))]
         if kind == "message/rfc822":
             inner += below
         elif kind == "multipart/alternative":
@@ -953,16 +942,16 @@ def _better(parts: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         part for part in parts if _kind(part) == "text/html" or _kind(part).startswith("multipart/")
     ]
     for part in plain:
-        body = _object(part.get("body"))
+        body = as_object(part.get("body"))
         # More than three words; what comes by itself is long.
-        if "attachmentId" in body or len((_bytes(_word(body.get("data"))) or b"").split()) > 3:
+        if "attachmentId" in body or len((_bytes(as_word(body.get("data"))) or b"").split()) > 3:
             return [part]
     return rich[:1] or plain[:1] or parts[:1]
 
 
 def _is_file(part: Mapping[str, Any]) -> bool:
     disposition = _headers(part).get("content-disposition", "")
-    named = _word(part.get("filename")) != ""
+    named = as_word(part.get("filename")) != ""
     return named or disposition.strip().lower().startswith("attachment")
 
 
@@ -1256,8 +1245,8 @@ class Keys:
             return
         found = {
             name: key
-            for entry in _list(_json(data).get("keys"))
-            if (name := _said(entry, "kid")) and (key := _key(_object(entry))) is not None
+            for entry in as_list(_json(data).get("keys"))
+            if (name := _said(entry, "kid")) and (key := _key(as_object(entry))) is not None
         }
         if found:
             shortest, longest = KEYS_LIFE
@@ -1276,6 +1265,6 @@ def _key(entry: dict[str, Any]) -> jwt.PyJWK | None:
 
 def _json(data: bytes) -> dict[str, Any]:
     try:
-        return _object(json.loads(data))
+        return as_object(json.loads(data))
     except (ValueError, RecursionError):
         return {}

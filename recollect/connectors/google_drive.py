@@ -18,11 +18,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote
 
 from recollect.connectors import _google
 from recollect.connectors._api import PROVIDER_UNAVAILABLE, RATE_LIMITED, Api, as_json, field_of
+from recollect.connectors._json import LONGEST_NAME, as_list, as_name, as_object, as_time, as_word
 from recollect.connectors.base import (
     FORGED,
     Account,
@@ -73,8 +74,6 @@ CHANNEL_LIFE = timedelta(days=7)
 """the most that Drive gives"""
 LARGEST_FILE = 50_000_000
 """bytes, as for an upload"""
-LONGEST_TEXT = 1_000
-"""characters of a name or a path"""
 REFUSED = frozenset({400, 404, 410})
 """what Drive may say to a page token that it does not know any more"""
 
@@ -148,7 +147,6 @@ REFUSALS = {
 
 FOLDER_ID = re.compile(r"[A-Za-z0-9_-]{3,200}")
 FOLDER_LINK = re.compile(r"https://drive\.google\.com/drive/(?:u/\d+/)?folders/([A-Za-z0-9_-]+).*")
-UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 PICTURE_DATA = re.compile(rb"^\[[^\]\n]{1,100}\]:[ \t]*<?data:[^\n]*\n?", re.MULTILINE)
 PICTURE = re.compile(rb"!\[([^\]\n]*)\](?:\[[^\]\n]*\]|\(data:[^)\s]*\))")
 
@@ -303,7 +301,7 @@ class GoogleDrive(Connector):
             },
         )
         channel = as_json(answer)
-        told = _word(_object(channel).get("expiration"))
+        told = as_word(as_object(channel).get("expiration"))
         if re.fullmatch(r"[0-9]{1,14}", told):
             expiry = datetime.fromtimestamp(int(told) / 1000, UTC)
         remote = {"id": registration.id, "resourceId": field_of(channel, "resourceId", str)}
@@ -537,7 +535,7 @@ class _Sync:
             root = self._api.get("/drive/v3/files/root", {"fields": "id,name"})
             id = field_of(root, "id", str)
             seen.add(id)
-            yield from self._learn(Folder(id, _text(field_of(root, "name", str)), ""))
+            yield from self._learn(Folder(id, as_name(field_of(root, "name", str)), ""))
         for entries, _ in self._pages(listing, feed, f"mimeType = '{FOLDER}'"):
             for entry in entries:
                 if entry.id not in self._state.drives and not (feed == USER and entry.id in seen):
@@ -660,7 +658,7 @@ class _Sync:
         """By id, the last that was said of each; None: gone, as far as this feed knows."""
         found: dict[str, File | None] = {}
         for entry in entries:
-            said = _object(entry)
+            said = as_object(entry)
             if said.get("changeType") == "drive":
                 continue
             id = field_of(entry, "fileId", str)
@@ -958,7 +956,7 @@ class _Sync:
                  if id in self._folders]  # fmt: skip
         path = "/".join([*reversed(names), file.name])
         shown = {
-            "path": path if len(path) <= LONGEST_TEXT else "…" + path[1 - LONGEST_TEXT :],
+            "path": path if len(path) <= LONGEST_NAME else "…" + path[1 - LONGEST_NAME :],
             "mimeType": file.mime,
             "modifiedTime": file.modified,
             "owner": file.owner,
@@ -973,7 +971,7 @@ class _Sync:
             metadata={name: value for name, value in shown.items() if value},
             extra={**_extra(file), "own": own, **({"via": list(via)} if via else {})},
             branch=branch,
-            modified_at=_time(file.modified),
+            modified_at=as_time(file.modified),
         )
 
 
@@ -990,7 +988,7 @@ def _drives(api: Api) -> dict[str, str]:
         asked = params if page is None else {**params, "pageToken": page}
         body = api.get("/drive/v3/drives", asked)
         for drive in field_of(body, "drives", list):
-            found[field_of(drive, "id", str)] = _text(field_of(drive, "name", str))
+            found[field_of(drive, "id", str)] = as_name(field_of(drive, "name", str))
         page = _following(body, seen)
         if page is None:
             return found
@@ -1054,55 +1052,30 @@ def _files(entries: Sequence[Any]) -> list[File]:
 
 def _file(entry: Any) -> File:
     """Raises Transient when something is missing that every file has."""
-    id, mime = field_of(entry, "id", str), _text(field_of(entry, "mimeType", str))
+    id, mime = field_of(entry, "id", str), as_name(field_of(entry, "mimeType", str))
     modified = field_of(entry, "modifiedTime", str)
-    parents, owners = _list(entry.get("parents")), _list(entry.get("owners"))
-    owner = _object(owners[0]) if owners else {}
-    shortcut = _object(entry.get("shortcutDetails"))
-    size = _word(entry.get("size"))
+    parents, owners = as_list(entry.get("parents")), as_list(entry.get("owners"))
+    owner = as_object(owners[0]) if owners else {}
+    shortcut = as_object(entry.get("shortcutDetails"))
+    size = as_word(entry.get("size"))
     return File(
         id=id,
-        name=_text(field_of(entry, "name", str)) or "Untitled",
+        name=as_name(field_of(entry, "name", str)) or "Untitled",
         mime=mime,
-        parent=_word(parents[0]) if parents else "",
-        drive=_word(entry.get("driveId")),
+        parent=as_word(parents[0]) if parents else "",
+        drive=as_word(entry.get("driveId")),
         trashed=entry.get("trashed") is True,
         # Google's own kinds have no checksum. `version` rises with every view.
-        version=_word(entry.get("md5Checksum")) or modified,
+        version=as_word(entry.get("md5Checksum")) or modified,
         modified=modified,
         size=int(size) if re.fullmatch(r"[0-9]{1,18}", size) else 0,
-        url=_word(entry.get("webViewLink")) or None,
-        owner=_text(_word(owner.get("emailAddress")) or _word(owner.get("displayName"))),
-        key=_word(entry.get("resourceKey")),
-        target=_word(shortcut.get("targetId")),
-        target_mime=_word(shortcut.get("targetMimeType")),
-        target_key=_word(shortcut.get("targetResourceKey")),
+        url=as_word(entry.get("webViewLink")) or None,
+        owner=as_name(as_word(owner.get("emailAddress")) or as_word(owner.get("displayName"))),
+        key=as_word(entry.get("resourceKey")),
+        target=as_word(shortcut.get("targetId")),
+        target_mime=as_word(shortcut.get("targetMimeType")),
+        target_key=as_word(shortcut.get("targetResourceKey")),
     )
-
-
-def _list(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _word(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _text(name: str) -> str:
-    """Without what cannot be stored, or is no name."""
-    return UNPRINTABLE.sub(" ", name)[:LONGEST_TEXT].strip()
-
-
-def _time(text: str) -> datetime | None:
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _away(row: Remembered) -> Gone | Verdict:
@@ -1164,12 +1137,12 @@ def _file_of(row: Remembered) -> File:
 
 
 def _said(row: Remembered, name: str) -> str:
-    return _word(row.extra.get(name))
+    return as_word(row.extra.get(name))
 
 
 def _via(row: Remembered) -> list[str]:
     """The shortcuts through which it is in scope, too."""
-    return [id for id in _list(row.extra.get("via")) if isinstance(id, str)]
+    return [id for id in as_list(row.extra.get("via")) if isinstance(id, str)]
 
 
 def _above(folders: Mapping[str, Folder], id: str) -> list[str]:
@@ -1234,36 +1207,36 @@ def _state(cursor: Cursor | None) -> State | None:
     if cursor is None:
         return None
     user, scope = _feed(cursor.get("user")), cursor.get("scope")
-    drives = {id: _feed(said) for id, said in _object(cursor.get("drives")).items()}
+    drives = {id: _feed(said) for id, said in as_object(cursor.get("drives")).items()}
     if user is None or not isinstance(scope, str):
         return None
     return State(
         scope=scope,
         user=user,
         drives={id: feed for id, feed in drives.items() if feed is not None},
-        lost=[id for id in _list(cursor.get("lost")) if isinstance(id, str)],
+        lost=[id for id in as_list(cursor.get("lost")) if isinstance(id, str)],
         listing=_under_way(cursor.get("listing")),
     )
 
 
 def _feed(said: Any) -> Feed | None:
-    token, listed = _object(said).get("token"), _object(said).get("listed")
+    token, listed = as_object(said).get("token"), as_object(said).get("listed")
     if not isinstance(token, str):
         return None
-    whole = isinstance(listed, str) and _time(listed) is not None
+    whole = isinstance(listed, str) and as_time(listed) is not None
     return Feed(token, listed if whole else None)
 
 
 def _under_way(said: Any) -> UnderWay | None:
-    told = _object(said)
-    began, phase = _word(told.get("began")), told.get("phase")
-    if _time(began) is None or phase not in ("folders", "files", "shortcuts"):
+    told = as_object(said)
+    began, phase = as_word(told.get("began")), told.get("phase")
+    if as_time(began) is None or phase not in ("folders", "files", "shortcuts"):
         return None
     return UnderWay(
-        feeds=[feed for feed in _list(told.get("feeds")) if isinstance(feed, str)],
+        feeds=[feed for feed in as_list(told.get("feeds")) if isinstance(feed, str)],
         began=began,
         phase=phase,
-        at=_word(told.get("at")) or None,
-        page=_word(told.get("page")) or None,
-        partial=[feed for feed in _list(told.get("partial")) if isinstance(feed, str)],
+        at=as_word(told.get("at")) or None,
+        page=as_word(told.get("page")) or None,
+        partial=[feed for feed in as_list(told.get("partial")) if isinstance(feed, str)],
     )

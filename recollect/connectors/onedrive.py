@@ -25,6 +25,14 @@ from typing import Any, cast
 from urllib.parse import quote, urlencode, urljoin
 
 from recollect.connectors._api import PROVIDER_UNAVAILABLE, RATE_LIMITED, Api, as_json, field_of
+from recollect.connectors._json import (
+    LONGEST_NAME,
+    UNPRINTABLE,
+    as_name,
+    as_object,
+    as_time,
+    as_word,
+)
 from recollect.connectors.base import (
     FORGED,
     Account,
@@ -91,8 +99,6 @@ LARGEST_FILE = 50_000_000
 DOWNLOAD_TIME = 300.0
 """seconds for one file"""
 HOPS = 3
-LONGEST_TEXT = 1_000
-"""characters of a name or a path"""
 BANDWIDTH_WAIT = timedelta(minutes=10)
 LOCKED_WAIT = timedelta(minutes=5)
 
@@ -128,7 +134,6 @@ LOST = frozenset({"reauthorizationRequired", "subscriptionRemoved"})
 """lifecycle events after which a subscription has to be made anew"""
 
 ITEM_ID = re.compile(r"[A-Za-z0-9!_.-]{3,200}")
-UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 HANDSHAKE = re.compile(r"[^\x00-\x1f\x7f-\x9f<>\ud800-\udfff]{1,2048}")
 
 
@@ -246,8 +251,8 @@ class OneDrive(Connector):
         return (files, "offline_access", "User.Read")
 
     def identify(self, api: Api, tokens: Tokens) -> Account:
-        me = _object(api.get("/v1.0/me", {"$select": "id,mail,userPrincipalName"}))
-        name = _word(me.get("mail")) or _word(me.get("userPrincipalName"))
+        me = as_object(api.get("/v1.0/me", {"$select": "id,mail,userPrincipalName"}))
+        name = as_word(me.get("mail")) or as_word(me.get("userPrincipalName"))
         return Account(field_of(me, "id", str), name or None)
 
     # --- listing and fetching ------------------------------------------------------------------
@@ -296,14 +301,14 @@ class OneDrive(Connector):
             "clientState": registration.secret,
         }
         try:
-            made = _object(source.api.post("/v1.0/subscriptions", body))
+            made = as_object(source.api.post("/v1.0/subscriptions", body))
         except Permanent as error:
             raise Permanent(
                 f"no subscription ({error}): Microsoft must reach our address over https and get"
                 " its answer within ten seconds. Until then changes are found by asking",
                 code="no_webhook",
             ) from error
-        told = _time(_word(made.get("expirationDateTime")))
+        told = as_time(as_word(made.get("expirationDateTime")))
         return replace(
             registration, remote={"id": field_of(made, "id", str)}, expires_at=told or expiry
         )
@@ -327,12 +332,12 @@ class OneDrive(Connector):
         notifications = _notifications(push.body)
         secret = push.registration.secret.encode()
         right = [
-            hmac.compare_digest(_word(each.get("clientState")).encode(errors="replace"), secret)
+            hmac.compare_digest(as_word(each.get("clientState")).encode(errors="replace"), secret)
             for each in notifications
         ]
         if not right or not all(right):
             return FORGED
-        events = {_word(each.get("lifecycleEvent")) for each in notifications}
+        events = {as_word(each.get("lifecycleEvent")) for each in notifications}
         return Notice(202, concerned=True, lost=not events.isdisjoint(LOST))
 
 
@@ -392,7 +397,7 @@ class _Sync:
         if state.listing:
             # From its first page on, it would not tell what was deleted since it began.
             return state.link == DELTA
-        listed = _time(state.listed or "")
+        listed = as_time(state.listed or "")
         return listed is None or self._source.since - listed > CHECK_EVERY
 
     def _scope(self) -> str:
@@ -463,7 +468,7 @@ class _Sync:
             doubtful = False
             body = as_json(answer)
             entries: list[Any] = field_of(body, "value", list)
-            following = _word(body.get(NEXT))
+            following = as_word(body.get(NEXT))
             link = following or field_of(body, LAST, str)
             yield from self._apply(entries)
             self._state.link, self._state.midway = link, bool(following)
@@ -596,7 +601,7 @@ class _Sync:
         if refused is not None:
             return _refusal(file, branch, *refused)
         path = "/".join([*(self._names(file.parent) if above is None else above), file.name])
-        path = path if len(path) <= LONGEST_TEXT else "…" + path[1 - LONGEST_TEXT :]
+        path = path if len(path) <= LONGEST_NAME else "…" + path[1 - LONGEST_NAME :]
         shown: dict[str, str | float | bool] = {
             "path": path,
             "size": file.size if file.size >= 0 else "",
@@ -614,7 +619,7 @@ class _Sync:
             metadata={name: value for name, value in shown.items() if value != ""},
             extra={**_extra(file), "path": path},
             branch=branch,
-            modified_at=_time(file.modified),
+            modified_at=as_time(file.modified),
         )
 
     # --- places ---
@@ -697,7 +702,7 @@ class _Sync:
                 if len(met) > MOST_FOLDERS:
                     raise Permanent("it has too many folders to list", code="too_large")
                 yield folder, entries
-                link = _word(body.get(NEXT))
+                link = as_word(body.get(NEXT))
                 if link in seen:
                     raise Transient(
                         "OneDrive leads in a circle of pages", code=PROVIDER_UNAVAILABLE
@@ -853,26 +858,26 @@ def _limit(answer: Answer) -> Transient:
 def _error(answer: Answer) -> tuple[frozenset[str], str]:
     """Codes of a refusal, the outer and the inner ones, and what it tells people."""
     try:
-        said = _object(_object(json.loads(answer.data)).get("error"))
+        said = as_object(as_object(json.loads(answer.data)).get("error"))
     except (ValueError, RecursionError):
         return frozenset(), f"status {answer.status}"
-    message = " ".join(_text(_word(said.get("message"))).split())[:300]
+    message = " ".join(as_name(as_word(said.get("message"))).split())[:300]
     codes: list[str] = []
     while said and len(codes) < 10:
-        codes.append(_word(said.get("code")))
-        said = _object(said.get("innerError")) or _object(said.get("innererror"))
+        codes.append(as_word(said.get("code")))
+        said = as_object(said.get("innerError")) or as_object(said.get("innererror"))
     outer = codes[0] if codes else ""
-    told = ": ".join(filter(None, (_text(outer), message)))
+    told = ": ".join(filter(None, (as_name(outer), message)))
     return frozenset(filter(None, codes)), told or f"status {answer.status}"
 
 
 def _notifications(body: bytes) -> list[Mapping[str, Any]]:
     """Those of a push; none if it is none."""
     try:
-        said = _object(json.loads(body)).get("value")
+        said = as_object(json.loads(body)).get("value")
     except (ValueError, RecursionError):
         return []
-    return [_object(each) for each in cast("list[Any]", said)] if isinstance(said, list) else []
+    return [as_object(each) for each in cast("list[Any]", said)] if isinstance(said, list) else []
 
 
 # --- what Graph tells --------------------------------------------------------------------------
@@ -880,12 +885,12 @@ def _notifications(body: bytes) -> list[Mapping[str, Any]]:
 
 def _file(entry: Mapping[str, Any]) -> File:
     """Raises Transient when it has no id."""
-    file, remote = _object(entry.get("file")), _object(entry.get("remoteItem"))
+    file, remote = as_object(entry.get("file")), as_object(entry.get("remoteItem"))
     size: Any = entry.get("size")
-    modified = _word(entry.get("lastModifiedDateTime"))
-    hashed = _word(_object(file.get("hashes")).get("quickXorHash"))
-    tag = _word(entry.get("cTag"))
-    publication = _object(entry.get("publication"))
+    modified = as_word(entry.get("lastModifiedDateTime"))
+    hashed = as_word(as_object(file.get("hashes")).get("quickXorHash"))
+    tag = as_word(entry.get("cTag"))
+    publication = as_object(entry.get("publication"))
     # `delta` leaves out the cTag in drives for work or school, where folders list it.
     version = f"{hashed} {size}" if hashed else tag or f"{modified} {size}"
     return File(
@@ -893,15 +898,15 @@ def _file(entry: Mapping[str, Any]) -> File:
         name=_name(entry),
         parent=_parent(entry),
         version=version,
-        version_id=_word(publication.get("versionId")) or tag or version,
+        version_id=as_word(publication.get("versionId")) or tag or version,
         size=size if isinstance(size, int) and size >= 0 else -1,
-        mime=_text(_word(file.get("mimeType"))),
-        url=UNPRINTABLE.sub("", _word(entry.get("webUrl"))),
+        mime=as_name(as_word(file.get("mimeType"))),
+        url=UNPRINTABLE.sub("", as_word(entry.get("webUrl"))),
         modified=modified,
         modified_by=_who(entry.get("lastModifiedBy")),
         created_by=_who(entry.get("createdBy")),
-        drive=_word(_object(remote.get("parentReference")).get("driveId")),
-        target=_word(remote.get("id")),
+        drive=as_word(as_object(remote.get("parentReference")).get("driveId")),
+        target=as_word(remote.get("id")),
         folder=isinstance(remote.get("folder"), dict),
         fault=_kind_of_fault(entry),
     )
@@ -944,44 +949,23 @@ def _is_folder(entry: Mapping[str, Any]) -> bool:
 
 
 def _name(entry: Mapping[str, Any]) -> str:
-    name = entry.get("name") or _object(entry.get("remoteItem")).get("name")
-    return _text(_word(name)) or "Untitled"
+    name = entry.get("name") or as_object(entry.get("remoteItem")).get("name")
+    return as_name(as_word(name)) or "Untitled"
 
 
 def _parent(entry: Mapping[str, Any]) -> str:
     """Empty for the root."""
     if entry.get("root") is not None:
         return ""
-    return _word(_object(entry.get("parentReference")).get("id"))
+    return as_word(as_object(entry.get("parentReference")).get("id"))
 
 
 def _who(identities: Any) -> str:
     """Name of the user, else of the application."""
     for kind in ("user", "application"):
-        if name := _word(_object(_object(identities).get(kind)).get("displayName")):
-            return _text(name)
+        if name := as_word(as_object(as_object(identities).get(kind)).get("displayName")):
+            return as_name(name)
     return ""
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _word(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _text(name: str) -> str:
-    """Without what cannot be stored, or is no name."""
-    return UNPRINTABLE.sub(" ", name)[:LONGEST_TEXT].strip()
-
-
-def _time(text: str) -> datetime | None:
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 # --- what is remembered ------------------------------------------------------------------------
@@ -1020,7 +1004,7 @@ def _extra(file: File) -> dict[str, Any]:
 
 def _file_of(row: Remembered) -> File:
     said = {name: value for name, value in row.extra.items() if name in KEPT}
-    version = row.version or _word(row.extra.get("version"))
+    version = row.version or as_word(row.extra.get("version"))
     return File(row.id, row.title or "Untitled", version=version, url=row.url or "", **said)
 
 
@@ -1071,9 +1055,9 @@ def _state(cursor: Cursor | None) -> State | None:
     """What a cursor says; None for one that is not ours."""
     if cursor is None:
         return None
-    scope, link, began = (_word(cursor.get(name)) for name in ("scope", "link", "began"))
+    scope, link, began = (as_word(cursor.get(name)) for name in ("scope", "link", "began"))
     listed = cursor.get("listed")
-    if not scope or not link or _time(began) is None:
+    if not scope or not link or as_time(began) is None:
         return None
     return State(
         scope=scope,

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from recollect.connectors._api import RATE_LIMITED, Api, as_json, field_of
+from recollect.connectors._json import as_object
 from recollect.connectors.base import (
     FORGED,
     Account,
@@ -30,7 +31,7 @@ from recollect.connectors.base import (
 from recollect.connectors.notion._blocks import GONE, Reader, render
 from recollect.connectors.notion._markdown import has_unknown, simplified
 from recollect.connectors.notion._pass import PER_SECOND, RESTRICTED, Pass
-from recollect.connectors.notion._values import entry, tidy
+from recollect.connectors.notion._values import tidy
 from recollect.errors import NotFoundError, Permanent, Transient
 from recollect.fetch import Answer, Endpoint, outcome
 from recollect.model import Extracted, Remembered
@@ -90,10 +91,10 @@ class Notion(Connector):
         workspace, name = told.get("workspace_id"), told.get("workspace_name")
         email = told.get("owner.user.person.email")
         if workspace is None:
-            bot = entry(field_of(api.get("/v1/users/me"), "bot", dict))
+            bot = as_object(field_of(api.get("/v1/users/me"), "bot", dict))
             workspace, name = field_of(bot, "workspace_id", str), bot.get("workspace_name")
-            owner = entry(entry(bot.get("owner")).get("user"))
-            email = entry(owner.get("person")).get("email")
+            owner = as_object(as_object(bot.get("owner")).get("user"))
+            email = as_object(owner.get("person")).get("email")
         return Account(_short(workspace), tidy(email) or tidy(name) or None)
 
     def revoke(self, endpoint: Endpoint, tokens: Tokens, client: tuple[str, str]) -> bool:
@@ -195,7 +196,7 @@ def _short(id: str) -> str:
 
 def _body(data: bytes) -> dict[str, Any]:
     try:
-        return entry(json.loads(data))
+        return as_object(json.loads(data))
     except (ValueError, RecursionError):
         return {}
 

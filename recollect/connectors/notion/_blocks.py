@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from recollect.connectors._api import PROVIDER_UNAVAILABLE, as_json, field_of
+from recollect.connectors._json import as_object, as_objects
 from recollect.connectors.notion._values import (
     SITE,
     address,
-    entries,
-    entry,
     file_name,
     id_of,
     link,
@@ -81,13 +80,13 @@ def pages(ask: Callable[[str | None], Answer], start: str | None = None) -> Iter
     at = start
     while True:
         said = as_json(ask(at))
-        results = entries(field_of(said, "results", list))
+        results = as_objects(field_of(said, "results", list))
         more = field_of(said, "has_more", bool)
         at = said.get("next_cursor") if more else None
         if more and (not isinstance(at, str) or not at or at in seen):
             raise Transient("Notion's list leads back to itself", code=PROVIDER_UNAVAILABLE)
         seen.add(at)
-        whole = entry(said.get("request_status")).get("type") != "incomplete"
+        whole = as_object(said.get("request_status")).get("type") != "incomplete"
         yield ListPage(results, at, whole)
         if at is None:
             return
@@ -139,7 +138,7 @@ def look_through(reader: Reader, page: str) -> Found:
         id, depth = waiting.pop()
         for block in reader.children(id) if depth == 0 else reader.part(id):
             kind = tidy(block.get("type"))
-            blank = blank and not _says_something(kind, entry(block.get(kind)))
+            blank = blank and not _says_something(kind, as_object(block.get(kind)))
             if kind in (CHILD_PAGE, CHILD_DATABASE):
                 children[id_of(block.get("id"))] = kind.removeprefix("child_")
             elif _may_hold_pages(kind, block) and depth < DEEPEST:
@@ -160,7 +159,7 @@ def _may_hold_pages(kind: str, block: Mapping[str, Any]) -> bool:
     if not block.get("has_children") or kind == "table":
         return False
     # What stands in a copy stands in the original.
-    return kind != "synced_block" or entry(block.get(kind)).get("synced_from") is None
+    return kind != "synced_block" or as_object(block.get(kind)).get("synced_from") is None
 
 
 # --- as Markdown -------------------------------------------------------------------------------
@@ -203,7 +202,7 @@ def _pieces(reader: Reader, blocks: list[dict[str, Any]], above: tuple[str, ...]
 def _block(
     reader: Reader, block: dict[str, Any], kind: str, number: int, above: tuple[str, ...]
 ) -> list[Piece]:
-    content = entry(block.get(kind))
+    content = as_object(block.get(kind))
     if kind in SILENT:
         return []
     if kind == "table":
@@ -241,7 +240,9 @@ def _source(block: dict[str, Any]) -> str | None:
     if kind in (CHILD_PAGE, CHILD_DATABASE):
         return None
     if kind == "synced_block":
-        original = entry(entry(block.get("synced_block")).get("synced_from")).get("block_id")
+        original = as_object(as_object(block.get("synced_block")).get("synced_from")).get(
+            "block_id"
+        )
         if original is not None:
             return id_of(original)
     return id_of(block.get("id")) if block.get("has_children") else None
@@ -283,7 +284,7 @@ def _own(kind: str, content: Mapping[str, Any], block: Mapping[str, Any]) -> str
             target = content.get(tidy(content.get("type")))
             return address(SITE + tidy(target).replace("-", "")) or ""
         case "callout":
-            icon = tidy(entry(content.get("icon")).get("emoji"))
+            icon = tidy(as_object(content.get("icon")).get("emoji"))
             return f"{icon} {marked(content.get('rich_text'))}".strip()
         case _ if "rich_text" in content:
             return marked(content.get("rich_text"))
@@ -312,7 +313,7 @@ def _file(label: str, content: Mapping[str, Any]) -> str:
     caption, name = marked(content.get("caption")), file_name(content)
     words = " ".join(f"{caption} ({name})".split()) if caption and name else caption or name
     if content.get("type") == "external":
-        words = link(words, entry(content.get("external")).get("url"))
+        words = link(words, as_object(content.get("external")).get("url"))
     return f"{label}: {words}" if words else ""
 
 
@@ -320,7 +321,7 @@ def _table(content: Mapping[str, Any], rows: list[dict[str, Any]]) -> str:
     found = [
         [
             marked(cell).replace("|", "\\|").replace("\n", " ")
-            for cell in cast("list[Any]", entry(row.get("table_row")).get("cells") or [])
+            for cell in cast("list[Any]", as_object(row.get("table_row")).get("cells") or [])
         ]
         for row in rows
     ]

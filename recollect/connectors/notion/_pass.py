@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Any, cast
 
 from recollect.connectors._api import RATE_LIMITED, as_json, field_of
+from recollect.connectors._json import as_object
 from recollect.connectors.base import (
     Change,
     Checkpoint,
@@ -39,7 +40,6 @@ from recollect.connectors.notion._blocks import (
 from recollect.connectors.notion._values import (
     SITE,
     address,
-    entry,
     id_of,
     plain,
     shown,
@@ -468,7 +468,7 @@ class Pass:
             "object": DATABASE,
             "edited": edited,
             "mark": mark,
-            "container": tidy(entry(found.get("parent")).get("database_id")).replace("-", ""),
+            "container": tidy(as_object(found.get("parent")).get("database_id")).replace("-", ""),
             "listed": listed,
         }
         yield Verdict(id, DATABASE, ROWS, extra=extra, url=url, title=title or None)
@@ -503,9 +503,9 @@ class Pass:
 
     def _described(self, page: Mapping[str, Any]) -> tuple[dict[str, MetadataValue], list[str]]:
         """Metadata, and for a row what its properties say, as lines."""
-        given = entry(page.get("properties"))
+        given = as_object(page.get("properties"))
         within = _parent(page)
-        is_row = entry(page.get("parent")).get("type") in ("data_source_id", "database_id")
+        is_row = as_object(page.get("parent")).get("type") in ("data_source_id", "database_id")
         told: dict[str, MetadataValue] = {"type": "row" if is_row else PAGE}
         if within is not None:
             told["parentId"] = within
@@ -529,7 +529,7 @@ class Pass:
         """Rows may be told of before their database is."""
         if id not in self._titles:
             answer = self._call("GET", f"/v1/data_sources/{id}", accept=GONE)
-            found = {} if answer.status in GONE else entry(as_json(answer))
+            found = {} if answer.status in GONE else as_object(as_json(answer))
             self._titles[id] = plain(found.get("title"))
             self._waiting.append((SOURCE, id))
         return self._titles[id]
@@ -575,7 +575,7 @@ class Pass:
             answer = self._call("GET", f"/v1/databases/{id}", accept=GONE | {400})
             if answer.status == 200:
                 found = field_of(as_json(answer), "data_sources", list)
-                sources = [id_of(entry(one).get("id")) for one in cast("list[Any]", found)]
+                sources = [id_of(as_object(one).get("id")) for one in cast("list[Any]", found)]
                 self._waiting.extend((SOURCE, one) for one in sources)
             return
         path = "data_sources" if kind == SOURCE else "pages"
@@ -677,7 +677,7 @@ class Look:
 
 
 def _object(answer: Answer) -> dict[str, Any]:
-    found = entry(as_json(answer))
+    found = as_object(as_json(answer))
     field_of(found, "object", str)
     return found
 
@@ -703,7 +703,7 @@ def _is_over(page: ListPage, until: datetime) -> bool:
 
 def _parent(found: Mapping[str, Any]) -> str | None:
     """Id of the page or data source that something stands in, if it says so."""
-    parent = entry(found.get("parent"))
+    parent = as_object(found.get("parent"))
     for name in ("data_source_id", "page_id"):
         if parent.get(name) is not None:
             return id_of(parent.get(name))
@@ -713,7 +713,7 @@ def _parent(found: Mapping[str, Any]) -> str | None:
 def _properties(given: Mapping[str, Any]) -> Iterator[tuple[str, str, MetadataValue]]:
     """Name, type and value of what has one; the title is told elsewhere."""
     for name, property in given.items():
-        kind = tidy(entry(property).get("type"))
+        kind = tidy(as_object(property).get("type"))
         value = None if kind == "title" else value_of(property)
         key = " ".join("".join(c if c.isprintable() else " " for c in tidy(name)).split())
         if value is not None and key:

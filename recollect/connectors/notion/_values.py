@@ -10,6 +10,7 @@ from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 from recollect.connectors._api import PROVIDER_UNAVAILABLE
+from recollect.connectors._json import as_object, as_objects
 from recollect.errors import Transient
 from recollect.model import storable
 
@@ -26,17 +27,6 @@ ROLLED = 50
 
 
 # --- unpacking ---------------------------------------------------------------------------------
-
-
-def entry(value: Any) -> dict[str, Any]:
-    """An object; none where there is something else."""
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def entries(value: Any) -> list[dict[str, Any]]:
-    """The objects of a list."""
-    found = cast("list[Any]", value) if isinstance(value, list) else []
-    return [cast("dict[str, Any]", each) for each in found if isinstance(each, dict)]
 
 
 def tidy(value: Any) -> str:
@@ -71,12 +61,12 @@ def time_of(value: Any) -> datetime:
 
 def plain(rich: Any) -> str:
     """Rich text without its marks."""
-    return "".join(tidy(part.get("plain_text")) for part in entries(rich))
+    return "".join(tidy(part.get("plain_text")) for part in as_objects(rich))
 
 
 def marked(rich: Any) -> str:
     """Rich text as Markdown."""
-    return "".join(_part(part) for part in entries(rich))
+    return "".join(_part(part) for part in as_objects(rich))
 
 
 def link(label: str, url: Any) -> str:
@@ -102,13 +92,13 @@ def file_name(file: Mapping[str, Any]) -> str:
     """What a file is called: by its name, else by the end of its address."""
     if name := tidy(file.get("name")):
         return name
-    url = tidy(entry(file.get(tidy(file.get("type")))).get("url"))
+    url = tidy(as_object(file.get(tidy(file.get("type")))).get("url"))
     return tidy(unquote(urlsplit(url).path.rpartition("/")[2]))
 
 
 def _part(part: Mapping[str, Any]) -> str:
     text = tidy(part.get("plain_text"))
-    how = entry(part.get("annotations"))
+    how = as_object(part.get("annotations"))
     core = text.strip()
     if not core:
         return text
@@ -130,15 +120,15 @@ def _part(part: Mapping[str, Any]) -> str:
 
 def title_of(properties: Any) -> str:
     """The title of a page stands in the one property of that type, whatever it is called."""
-    for value in entry(properties).values():
-        if entry(value).get("type") == "title":
-            return " ".join(plain(entry(value).get("title")).split())
+    for value in as_object(properties).values():
+        if as_object(value).get("type") == "title":
+            return " ".join(plain(as_object(value).get("title")).split())
     return ""
 
 
 def value_of(property: Any) -> str | float | bool | None:
     """A property's value as metadata can hold it; None: it has none, or none that is known."""
-    given = entry(property)
+    given = as_object(property)
     kind = tidy(given.get("type"))
     return _value(kind, given.get(kind))
 
@@ -150,9 +140,9 @@ def _value(kind: str, value: Any) -> str | float | bool | None:
         case "number":
             return None if isinstance(value, bool) or not isinstance(value, int | float) else value
         case "formula":
-            return _computed(entry(value))
+            return _computed(as_object(value))
         case "rollup":
-            return _rolled(entry(value))
+            return _rolled(as_object(value))
         case _:
             return _words(kind, value) or None
 
@@ -166,25 +156,25 @@ def _words(kind: str, value: Any) -> str:  # noqa: C901 # one table
         case "email" | "phone_number" | "created_time" | "last_edited_time" | "string":
             return tidy(value)
         case "select" | "status":
-            return tidy(entry(value).get("name"))
+            return tidy(as_object(value).get("name"))
         case "multi_select" | "people":
-            return _listed(tidy(each.get("name")) for each in entries(value))
+            return _listed(tidy(each.get("name")) for each in as_objects(value))
         case "created_by" | "last_edited_by":
-            return tidy(entry(value).get("name"))
+            return tidy(as_object(value).get("name"))
         case "files":
-            return _listed(file_name(each) for each in entries(value))
+            return _listed(file_name(each) for each in as_objects(value))
         case "relation":
-            return _listed(tidy(each.get("id")).replace("-", "") for each in entries(value))
+            return _listed(tidy(each.get("id")).replace("-", "") for each in as_objects(value))
         case "date":
-            return _date(entry(value))
+            return _date(as_object(value))
         case "unique_id":
-            given = entry(value)
+            given = as_object(value)
             number = given.get("number")
             return "" if number is None else _joined("-", tidy(given.get("prefix")), str(number))
         case "verification":
-            return tidy(entry(value).get("state"))
+            return tidy(as_object(value).get("state"))
         case "place":
-            return _place(entry(value))
+            return _place(as_object(value))
         case _:
             return ""
 
@@ -217,7 +207,7 @@ def _computed(value: Mapping[str, Any]) -> str | float | bool | None:
 def _rolled(value: Mapping[str, Any]) -> str | float | bool | None:
     if value.get("type") != "array":
         return _computed(value)
-    found = [value_of(each) for each in entries(value.get("array"))[:ROLLED]]
+    found = [value_of(each) for each in as_objects(value.get("array"))[:ROLLED]]
     return ", ".join(shown(each) for each in found if each is not None) or None
 
 
