@@ -261,10 +261,10 @@ async def get(
     deadline = time.monotonic() + wait
     pause = SHORTEST_PAUSE
     while True:
-        document = await run_in_threadpool(_read, app, tenant, id)
+        document, ahead = await run_in_threadpool(_read, app, tenant, id)
         rest = deadline - time.monotonic()
         if rest <= 0 or document.status in (Status.DONE, Status.FAILED):
-            return DocumentOut.of(document, app.config.status_words)
+            return DocumentOut.of(document, app.config.status_words, ahead)
         await asyncio.sleep(min(pause, rest))
         pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -365,9 +365,10 @@ def flat(app: App, metadata: Metadata | None) -> Metadata | None:
     return metadata
 
 
-def _read(app: App, tenant: Tenant, id: str) -> Document:
+def _read(app: App, tenant: Tenant, id: str) -> tuple[Document, int | None]:
     with app.db.begin() as tx:
-        return documents.get(tx, tenant, id, with_text=True)
+        document = documents.get(tx, tenant, id, with_text=True)
+        return document, documents.ahead(tx, document)
 
 
 def _batch_item(app: App, tenant: Tenant, body: BatchAdd, item: object) -> BatchItem:

@@ -208,6 +208,10 @@ def show(
             typer.echo(f"{name:<10}{value}")
 
 
+def _before(count: int | None) -> str | None:
+    return f"{count} document{'' if count == 1 else 's'} of its tag" if count else None
+
+
 def _facts(document: dict[str, Any]) -> Iterable[tuple[str, str]]:
     one = Listed.of(document)
     waits = document["nextAttemptAt"]
@@ -219,6 +223,7 @@ def _facts(document: dict[str, Any]) -> Iterable[tuple[str, str]]:
         ("error", f"{one.error_message} ({one.error_code})" if one.error_message else None),
         ("attempts", document["attempts"]),
         ("next try", waits if one.error_message else None),
+        ("before it", _before(document["queuedBefore"])),
         ("type", document["type"]),
         ("customId", one.custom_id),
         ("source", one.filepath or one.url),

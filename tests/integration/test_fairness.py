@@ -128,6 +128,25 @@ def test_two_claims_at_a_time_take_different_ones(app: App, tenant: Tenant, add:
     assert len({claim.document.id for claim in first + second}) == 6
 
 
+def test_what_waits_tells_how_many_are_before_it(
+    app: App, tenant: Tenant, neighbour: Tenant, add: Add
+) -> None:
+    add(tenant, 3)
+    add(tenant, 5, "another")
+    add(neighbour, 5)
+    with app.db.begin() as tx:
+        tx.execute(
+            "update documents set due_at = now() - numbered.n * interval '1 minute' from"
+            " (select id, row_number() over (order by id) as n from documents) numbered"
+            " where documents.id = numbered.id"
+        )
+        waiting = documents.find(tx, tenant, documents.DocumentQuery(tags=["notes"])).items
+        assert sorted(documents.ahead(tx, one) or 0 for one in waiting) == [0, 1, 2]
+        claimed = documents.claim(tx, lease=app.lease, limit=1, max_attempts=5)
+        now = documents.get(tx, Tenant(claimed[0].document.org_id), claimed[0].document.id)
+        assert documents.ahead(tx, now) is None
+
+
 def test_a_turn_forgets_tags_of_long_ago() -> None:
     turn = Turn()
     for number in range(1_000):

@@ -195,6 +195,22 @@ def test_a_claim_walks_the_turns(explain: Explain) -> None:
     assert not found.scans("documents")
 
 
+def test_who_is_before_one_that_waits_is_counted_in_its_turns(explain: Explain) -> None:
+    def ahead(tx: Tx) -> None:
+        row = tx.execute(
+            "select id, org_id from documents where status = 'queued' order by due_at limit 1"
+            " offset 100"
+        ).fetchone()
+        assert row is not None
+        document = documents.get(tx, Tenant(row["org_id"]), row["id"])
+        assert documents.ahead(tx, document)
+
+    found = one(explain(ahead), "select count(*) as n from (select from documents")
+
+    assert found.indexes == {"documents_turns"}
+    assert not found.scans("documents")
+
+
 @pytest.mark.parametrize(
     "look",
     [lambda tx: documents.bury(tx, max_attempts=5), documents.next_due_in],
