@@ -49,6 +49,8 @@ OUR_FAULT = ("internal_error", "worker_died", "dependency_down")
 """Error codes that say more about the service than about the document."""
 TURNS_KEPT = 100
 """organisations of which a worker remembers the tag whose turn was last"""
+MOST_AHEAD = 10_000
+"""documents that are counted before one that waits"""
 BELOW = ":*"
 """Ending of a tag in a query that means: any tag that begins so."""
 TERM_SPACE = 1_000_000_000
@@ -656,6 +658,22 @@ def claim(
     for row in sorted(rows, key=lambda row: (row["n"], row["k"])):
         turn.pass_on(row["org_id"], row["tag"])
     return [Claim(read(row), row["claims"], _content(row), row["watched"]) for row in rows]
+
+
+def ahead(tx: Tx, document: Document) -> int | None:
+    """How many of its organisation and first tag are worked before it; None unless it waits.
+
+    Counted up to `MOST_AHEAD`.
+    """
+    if document.status is not Status.QUEUED or document.due_at is None:
+        return None
+    row = tx.execute(
+        "select count(*) as n from (select from documents where org_id = %s"
+        " and container_tags[1] = %s and due_at < %s limit %s) before",
+        (document.org_id, document.container_tags[0], document.due_at, MOST_AHEAD),
+    ).fetchone()
+    assert row is not None
+    return row["n"]
 
 
 def trouble(tx: Tx, last: int = 20) -> str | None:

@@ -587,12 +587,16 @@ class DocumentOut(ListedDocument):
     spatial_point: None
     attempts: int
     next_attempt_at: Timestamp | None
+    queued_before: int | None = Field(
+        description="How many of the same container tag are processed before it, at most 10,000;"
+        " null unless it waits."
+    )
     timings: dict[str, float] = Field(description="Milliseconds per stage, by the last success.")
     warnings: list[str]
     chunks: ChangedOut | None = Field(description="What the last change cost, in chunks.")
 
     @classmethod
-    def of(cls, document: Document, words: str) -> Self:
+    def of(cls, document: Document, words: str, ahead: int | None = None) -> Self:
         pending = document.status in (Status.QUEUED, Status.PROCESSING)
         return cls(
             **cls.fields(document, words),
@@ -608,6 +612,7 @@ class DocumentOut(ListedDocument):
             spatial_point=None,
             attempts=document.attempts,
             next_attempt_at=document.due_at if document.status is Status.QUEUED else None,
+            queued_before=ahead,
             timings=dict(document.timings),
             warnings=list(document.warnings),
             chunks=ChangedOut.of(document.changed) if document.changed else None,
