@@ -1,0 +1,362 @@
+"""The one file of a backup: a ZIP of tables, uploaded files and what is known of them.
+
+    manifest.json          what it is, of which schema, and how much
+    tables/<name>          rows, as PostgreSQL's binary COPY writes them
+    files/<key>            uploaded files, under their keys in the blob store
+    secrets/<name>         only with --with-key
+    SHA256SUMS             of all the others, for `sha256sum --check`
+
+ZIP, since it is written in one go, read from anywhere, and its end tells that it is whole.
+"""
+
+import hashlib
+import os
+import secrets
+import zipfile
+import zlib
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self, TypeAlias
+
+import msgspec
+
+from recollect.errors import SetupError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+SUMS = "SHA256SUMS"
+PIECE = 1 << 20
+"""bytes read or written at a time"""
+FAST = 1
+"""zlib's level: a higher one takes several times as long for a tenth less"""
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class Column(msgspec.Struct, frozen=True):
+    name: str
+    type: str
+    """as PostgreSQL spells it, `halfvec` or `text[]`"""
+
+
+class Table(msgspec.Struct, frozen=True):
+    name: str
+    columns: list[Column]
+    rows: int
+
+
+class Sequence(msgspec.Struct, frozen=True):
+    name: str
+    last: int
+    called: bool
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a backup is and holds. Unknown fields of later versions are passed over."""
+
+    format: int
+    recollect: str
+    """version that wrote it"""
+    made_at: datetime
+    """of the snapshot: what was acknowledged before is in it"""
+    postgres: str
+    migrations: list[str]
+    """those that had been applied, in their order"""
+    embedder: str | None
+    dimensions: int
+    """of the index; without vectors `none` and 0, None before the service ever started"""
+    sealed_with: str
+    """mark of the newest key of the installation, which tells nothing of the key"""
+    tables: list[Table]
+    sequences: list[Sequence]
+    files: int
+    file_bytes: int
+    missing: list[str]
+    """keys of files that documents name and the blob store had lost before"""
+    secrets: list[str]
+    """names of the files of secrets that are in it"""
+
+    def rows(self, table: str) -> int:
+        return next((one.rows for one in self.tables if one.name == table), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far it is. `total` is None when nobody knows how much there will be."""
+
+    step: str
+    """`checking`, `tables`, `files`, `indexes`, `documents`"""
+    done: int
+    total: int | None = None
+    detail: str = ""
+
+
+Tell = Callable[[Progress], None]
+
+
+def silent(_: Progress) -> None:
+    """For whoever wants to hear nothing."""
+
+
+class Sink:
+    """A member while it is written; whatever is written counts into its digest."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._held = bytearray()
+        self._sha = hashlib.sha256()
+
+    def write(self, data: Buffer) -> None:
+        self._held += data
+        if len(self._held) >= PIECE:
+            self.flush()
+
+    def flush(self) -> None:
+        self._sha.update(self._held)
+        self._file.write(self._held)
+        self._held.clear()
+
+    @property
+    def digest(self) -> str:
+        return self._sha.hexdigest()
+
+
+class Writing:
+    """A new archive. It stands under its name once it is whole and on the disk, and never before.
+
+    Raises SetupError when it cannot be written; then nothing is left behind.
+    """
+
+    def __init__(self, path: Path, *, force: bool = False) -> None:
+        """`force`: an existing file is replaced, by the whole new one."""
+        self._path = path
+        self._force = force
+        self._aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        self._sums: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        self._refuse_existing()
+        try:
+            handle = os.open(self._aside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        except OSError as error:
+            raise self._refusal(error) from error
+        self._target = _Target(os.fdopen(handle, "r+b"))
+        self._zip = zipfile.ZipFile(self._target, "w", zipfile.ZIP_DEFLATED, compresslevel=FAST)
+        return self
+
+    @contextmanager
+    def member(self, name: str, *, compress: bool = True) -> Generator[Sink]:
+        self._zip.compression = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
+        with self._zip.open(name, "w", force_zip64=True) as file:
+            sink = Sink(file)
+            yield sink
+            sink.flush()
+        self._sums[name] = sink.digest
+
+    def put(self, name: str, data: bytes, *, compress: bool = True) -> None:
+        with self.member(name, compress=compress) as sink:
+            sink.write(data)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self._finish()
+        except OSError as fault:
+            raise self._refusal(fault) from fault
+        finally:
+            self._target.abandon()
+            self._zip.close()
+            self._target.close()
+            with suppress(OSError):
+                self._aside.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise self._refusal(error) from error
+
+    def _finish(self) -> None:
+        lines = [f"{digest}  {name}\n" for name, digest in self._sums.items()]
+        self.put(SUMS, "".join(lines).encode())
+        self._zip.close()
+        self._target.sync()
+        self._refuse_existing()
+        self._aside.rename(self._path)
+        folder = os.open(self._path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _refuse_existing(self) -> None:
+        if not self._force and self._path.exists():
+            raise SetupError(f"{self._path} is there already; --force replaces it")
+        if self._path.is_dir():
+            raise SetupError(f"{self._path} is a folder; name the file to write")
+
+    def _refusal(self, error: OSError) -> SetupError:
+        return SetupError(
+            f"cannot write {self._path} ({error.strerror or error}); nothing is left of it"
+        )
+
+
+class _Target:
+    """The file below a ZipFile, which wants to write its end even after the disk was full."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._abandoned = False
+
+    def abandon(self) -> None:
+        """From now on nothing is written any more."""
+        self._abandoned = True
+
+    def write(self, data: bytes) -> int:
+        if self._abandoned:
+            return len(data)
+        try:
+            return self._file.write(data)
+        except OSError:
+            self._abandoned = True
+            raise
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return 0 if self._abandoned else self._guarded(lambda: self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        return 0 if self._abandoned else self._file.tell()
+
+    def flush(self) -> None:
+        if not self._abandoned:
+            self._guarded(self._file.flush)
+
+    def sync(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        with suppress(OSError):  # what it still holds was abandoned
+            self._file.close()
+
+    def _guarded(self, act: Callable[[], Any]) -> Any:
+        try:
+            return act()
+        except OSError:
+            self._abandoned = True
+            raise
+
+
+class Archive:
+    """A backup to be read. Raises SetupError, on opening it, for what is no whole backup."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            if path.stat().st_size == 0:
+                raise SetupError(f"{path} is empty; it is no backup")
+            self._zip = zipfile.ZipFile(path)
+        except OSError as error:
+            raise SetupError(f"cannot read {path} ({error.strerror})") from error
+        except zipfile.BadZipFile as error:
+            raise SetupError(
+                f"{path} is damaged, cut off, or no backup at all; nothing was changed"
+            ) from error
+        try:
+            self.manifest = self._manifest()
+        except BaseException:
+            self._zip.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._zip.close()
+
+    def check(self, tell: Tell = silent) -> None:
+        """Read it once and compare every byte with its digest; raises SetupError."""
+        sums = self._sums()
+        names = self._zip.namelist()
+        if sorted(names) != sorted([*sums, SUMS]):
+            raise self._damaged("it lacks members, or has some that it should not have")
+        total = sum(info.file_size for info in self._zip.infolist())
+        done = 0
+        for name, expected in sums.items():
+            digest = hashlib.sha256()
+            for piece in self.pieces(name):
+                digest.update(piece)
+                done += len(piece)
+                tell(Progress("checking", done, total))
+            if digest.hexdigest() != expected:
+                raise self._damaged(f"{name} is not what was written")
+        missing = {f"tables/{table.name}" for table in self.manifest.tables} - set(names)
+        files = sum(1 for name in names if name.startswith("files/"))
+        if missing or files != self.manifest.files:
+            raise self._damaged("it does not hold what it says")
+
+    def pieces(self, name: str) -> Generator[bytes]:
+        with self._reading(name), self._zip.open(name) as member:
+            while piece := member.read(PIECE):
+                yield piece
+
+    def read(self, name: str) -> bytes:
+        return b"".join(self.pieces(name))
+
+    def files(self) -> list[str]:
+        """Keys of the uploaded files in it."""
+        return [
+            name.removeprefix("files/")
+            for name in self._zip.namelist()
+            if name.startswith("files/")
+        ]
+
+    def _manifest(self) -> Manifest:
+        try:
+            data = self.read(MANIFEST)
+        except KeyError:
+            raise SetupError(f"{self.path} is no backup of Recollect") from None
+        try:
+            if msgspec.json.decode(data, type=_Versioned).format > FORMAT:
+                raise SetupError(
+                    f"{self.path} was made by a newer Recollect"
+                    f" ({msgspec.json.decode(data, type=_Versioned).recollect});"
+                    " install that version to restore it"
+                )
+            return msgspec.json.decode(data, type=Manifest)
+        except msgspec.MsgspecError as error:
+            raise self._damaged(f"{MANIFEST}: {error}") from error
+
+    def _sums(self) -> Mapping[str, str]:
+        try:
+            lines = self.read(SUMS).decode().splitlines()
+        except (KeyError, UnicodeDecodeError):
+            raise self._damaged(f"it has no {SUMS}") from None
+        return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+
+    @contextmanager
+    def _reading(self, name: str) -> Generator[None]:
+        try:
+            yield
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+            raise self._damaged(f"{name} cannot be read") from error
+        except OSError as error:
+            raise SetupError(f"cannot read {self.path} ({error.strerror or error})") from error
+
+    def _damaged(self, how: str) -> SetupError:
+        return SetupError(f"{self.path} is damaged: {how}; nothing was changed")
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    format: int
+    recollect: str

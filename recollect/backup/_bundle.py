@@ -1,0 +1,165 @@
+"""The open bundle: a folder of JSON and files that others may read and write.
+
+    bundle.json        what it is
+    documents.jsonl    a document a line, with its text, its chunks and their vectors
+    memories.jsonl     a memory a line, with its sources; only where there are some
+    files/<aa>/<sha>   uploaded files, under their SHA-256
+
+`docs/backup.md` describes every field.
+"""
+
+import base64
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.errors import SetupError
+
+FORMAT = 1
+INDEX = "bundle.json"
+DOCUMENTS = "documents.jsonl"
+MEMORIES = "memories.jsonl"
+
+
+class Model(msgspec.Struct, frozen=True):
+    """Which model made the vectors."""
+
+    name: str
+    dimensions: int
+
+
+class BundledTag(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    name: str
+    title: str | None = None
+    entity_context: str | None = None
+    profile_buckets: list[dict[str, Any]] | None = None
+
+
+class BundledFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    sha256: str
+    size: int
+    name: str | None = None
+    mime: str | None = None
+
+    def path(self, folder: Path) -> Path:
+        """Raises SetupError for what is no SHA-256."""
+        if len(self.sha256) != 64 or set(self.sha256) - set("0123456789abcdef"):
+            raise SetupError(f"{self.sha256[:70]!r} is no SHA-256")
+        return folder / "files" / self.sha256[:2] / self.sha256
+
+
+class BundledChunk(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`start` and `end` count characters of `text`; `vector` is base64 of little-endian float16.
+
+    `read`: memories were drawn from it, so that nobody has to do so again.
+    """
+
+    start: int
+    end: int
+    place: dict[str, Any] = {}
+    vector: str | None = None
+    read: bool = False
+
+
+class BundledDocument(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+):
+    """A document. With `text` and `chunks` it is finished, else it will be processed."""
+
+    container_tags: list[str]
+    id: str | None = None
+    custom_id: str | None = None
+    type: str = "text"
+    title: str | None = None
+    url: str | None = None
+    source: str = "api"
+    filepath: str | None = None
+    metadata: dict[str, str | float | bool | list[str]] | None = None
+    document_date: datetime | None = None
+    task_type: str = "memory"
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    forced_type: str | None = None
+    content: str | None = None
+    """what was given; None: `text`, or `file`"""
+    file: BundledFile | None = None
+    text: str | None = None
+    """what was read out of it"""
+    warnings: list[str] = []
+    chunks: list[BundledChunk] | None = None
+
+
+class BundledSource(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a memory comes from: characters `start` to `end` of a chunk, or of the whole text."""
+
+    document: str
+    start: int
+    end: int
+    hash: str = ""
+    """hexadecimal BLAKE2b of 16 bytes of the chunk's text; empty: offsets are those of the text"""
+
+
+class BundledMemory(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One version of a memory. Earlier versions stand in earlier lines."""
+
+    id: str
+    tag: str
+    content: str
+    sources: list[BundledSource]
+    version: int = 1
+    parent: str | None = None
+    root: str | None = None
+    latest: bool = True
+    static: bool = False
+    inference: bool = False
+    buckets: list[str] = []
+    metadata: dict[str, Any] | None = None
+    temporal: dict[str, Any] | None = None
+    forget_after: datetime | None = None
+    forget_reason: str | None = None
+    forgotten_at: datetime | None = None
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    relations: dict[str, str] = {}
+    """id of another memory → `extends` or `derives`"""
+    vector: str | None = None
+
+
+class Bundle(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The head of a bundle. What tools of others leave out is not checked."""
+
+    format: str
+    version: int
+    recollect: str | None = None
+    made_at: datetime | None = None
+    org: str | None = None
+    only_tags: list[str] | None = None
+    embedder: Model | None = None
+    tags: list[BundledTag] = []
+    documents: int | None = None
+    chunks: int | None = None
+    files: int | None = None
+    memories: int | None = None
+    left_out: int | None = None
+    """documents of connections that had not been fetched yet"""
+    missing: list[str] = []
+    """ids of documents whose file the blob store had lost"""
+    sha256: Mapping[str, str] = {}
+    """of documents.jsonl and memories.jsonl"""
+
+
+def vector_text(vector: NDArray[np.float16]) -> str:
+    return base64.b64encode(vector.astype("<f2").tobytes()).decode()
+
+
+def vector_of(text: str, dimensions: int) -> NDArray[np.float32]:
+    """Raises ValueError when it is none of that many dimensions."""
+    found = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f2")
+    if len(found) != dimensions or not np.isfinite(found).all():
+        raise ValueError(f"a vector of {len(found)} dimensions, not {dimensions}")
+    return found.astype(np.float32)

@@ -1,0 +1,75 @@
+"""Sessions for long work: no time limits, one snapshot, and files that stay meanwhile."""
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from threading import Event
+
+import psycopg
+from psycopg.rows import DictRow, dict_row
+
+from recollect import documents
+from recollect.db import CONNECT_TIMEOUT, MIGRATION_LOCK, Tx
+from recollect.errors import SetupError, Unavailable
+
+PATIENCE = 30.0
+"""Seconds to wait for another backup or a migration to end."""
+_PAUSE = Event()
+
+
+@contextmanager
+def session(url: str) -> Generator[Tx]:
+    """A connection of its own, in autocommit; what goes wrong with it is Unavailable, a refusal
+    or a full disk of the server SetupError."""
+    try:
+        with psycopg.Connection[DictRow].connect(
+            url,
+            autocommit=True,
+            connect_timeout=int(CONNECT_TIMEOUT),
+            application_name="recollect-backup",
+            row_factory=dict_row,
+            prepare_threshold=None,
+        ) as opened:
+            opened.execute(
+                "set statement_timeout = 0; set idle_in_transaction_session_timeout = 0;"
+                " set lock_timeout = '30s'; set timezone = 'UTC'; set jit = off"
+            )
+            yield opened
+    except psycopg.errors.LockNotAvailable as error:
+        raise SetupError("the database is in use; stop the service and try again") from error
+    except (psycopg.errors.DiskFull, psycopg.errors.OutOfMemory) as error:
+        raise SetupError(f"the database server gave up: {_said(error)}") from error
+    except psycopg.OperationalError as error:
+        raise Unavailable(f"the database does not answer: {_said(error)}") from error
+    except psycopg.Error as error:
+        raise SetupError(f"the database refuses: {_said(error)}") from error
+
+
+@contextmanager
+def snapshot(url: str) -> Generator[Tx]:
+    """A read-only transaction that sees one moment; until the end of the block no file that a
+    document named at that moment is deleted."""
+    with session(url) as tx:
+        _hold_files(tx)
+        # So that no migration runs between the look at the tables and their locks.
+        tx.execute("select pg_advisory_lock_shared(%s)", (MIGRATION_LOCK,))
+        tx.execute("begin isolation level repeatable read, read only")
+        yield tx
+
+
+def unlock_migrations(tx: Tx) -> None:
+    """The tables are locked now: migrations wait for those they touch."""
+    tx.execute("select pg_advisory_unlock_shared(%s)", (MIGRATION_LOCK,))
+
+
+def _hold_files(tx: Tx) -> None:
+    give_up = time.monotonic() + PATIENCE
+    while not documents.hold_blobs(tx):
+        if time.monotonic() > give_up:
+            raise SetupError("another backup or export of this database is running")
+        _PAUSE.wait(0.05)
+
+
+def _said(error: psycopg.Error) -> str:
+    """The server's message without its details, which may quote rows."""
+    return error.diag.message_primary or str(error).strip().split("\n", 1)[0]

@@ -1,0 +1,349 @@
+"""`backup` and `restore` of the whole installation; `export` and `import` of documents."""
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.live import Live
+from rich.text import Text
+
+from recollect import audit, connections, log, orgs, seal, tags
+from recollect import backup as backups
+from recollect.app import database, open_app, secret_keys
+from recollect.backup import Archive, Progress, Tell
+from recollect.blobs import open_blobs
+from recollect.cli.output import console, echo_json, fail, tell
+from recollect.config import Config, load
+from recollect.db import Database, migrate
+from recollect.errors import RecollectError, SetupError
+
+SECRETS = ("secret-key", "api-key")
+"""Files of the data folder that open what is sealed, and the service."""
+
+AUDITED = "0011_events"
+"""The migration that brought the audit log."""
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+OrgName = Annotated[str, typer.Option("--org", help="Name of the organisation.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel="Tend")(backup)
+    app.command(rich_help_panel="Tend")(restore)
+    app.command(rich_help_panel="Tend")(export)
+    app.command("import", rich_help_panel="Tend")(bring)
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(help="The file to write.")],
+    with_key: Annotated[
+        bool,
+        typer.Option("--with-key", help="Put the secret key in, too; then keep the file as one."),
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write everything into one file, while the service goes on.
+
+    Example: recollect backup /backups/recollect-monday.zip
+    """
+    config = _config()
+    with _plainly(), _watched("backup") as show:
+        _refuse_no_database(config)
+        secrets = _secrets(config) if with_key else {}
+        with database(config) as ensure:
+            url = ensure()
+            made = backups.backup(
+                url,
+                open_blobs(config.blobs),
+                file,
+                sealed_with=_mark(config),
+                secrets=secrets,
+                force=force,
+                tell=show,
+            )
+            if AUDITED in made.manifest.migrations:  # a backup changes no older schema
+                audit.act(audit.CLI)
+                with Database(url, size=1) as db, db.begin() as tx:
+                    audit.record(tx, "backup.made", with_key=bool(secrets))
+    manifest = made.manifest
+    if as_json:
+        echo_json(
+            {
+                "file": str(made.path),
+                "bytes": made.bytes,
+                "madeAt": manifest.made_at.isoformat(),
+                "schema": manifest.migrations[-1] if manifest.migrations else None,
+                "documents": manifest.rows("documents"),
+                "connections": manifest.rows("connections"),
+                "rows": {table.name: table.rows for table in manifest.tables},
+                "files": manifest.files,
+                "fileBytes": manifest.file_bytes,
+                "missing": manifest.missing,
+                "secrets": manifest.secrets,
+            }
+        )
+    else:
+        typer.echo(
+            f"{made.path}: {manifest.rows('documents')} documents, {manifest.files} files,"
+            f" {made.bytes / 1e6:.1f} MB, as of {manifest.made_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+    if manifest.missing:
+        tell(
+            f"{len(manifest.missing)} files that documents were uploaded as are not in the blob"
+            f" store any more, so not in the backup either; the first is {manifest.missing[0]}"
+        )
+    if config.secret_key is not None:
+        tell(
+            "RECOLLECT_SECRET_KEY is not in it: keep it elsewhere, or connections must be"
+            " authorized anew after a restore"
+        )
+    elif "secret-key" not in manifest.secrets:
+        tell(
+            "the secret key is not in it: keep a copy of DATA_DIR/secret-key elsewhere, or"
+            " connections must be authorized anew after a restore"
+        )
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(help="A file of `recollect backup`.")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Drop what the database holds now.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring a backup into an empty database and data folder; the service must not run.
+
+    Example: RECOLLECT_DATA_DIR=/srv/recollect recollect restore /backups/recollect-monday.zip
+    """
+    config = _config()
+    with _plainly(), _watched("restore") as show, Archive(file) as archive:
+        backups.check_schema(archive.manifest)
+        archive.check(show)
+        secrets = {name: archive.read(f"secrets/{name}") for name in archive.manifest.secrets}
+        with database(config) as ensure:
+            url = ensure()
+            done = backups.restore(
+                archive, url, open_blobs(config.blobs), replace=replace, tell=show
+            )
+            _put_secrets(config, secrets)
+            marks = [seal.mark([key]) for key in secret_keys(config)]
+            with Database(url, size=1) as db, db.begin() as tx:
+                sealed = connections.sealed_by_others(tx, marks[0])
+                audit.act(audit.CLI)
+                audit.record(tx, "backup.restored", made_at=done.manifest.made_at.isoformat())
+    manifest = done.manifest
+    key_missing = manifest.sealed_with not in marks and (bool(manifest.sealed_with) or sealed > 0)
+    closed = sealed if key_missing else 0
+    if as_json:
+        echo_json(
+            {
+                "file": str(file),
+                "madeAt": manifest.made_at.isoformat(),
+                "recollect": manifest.recollect,
+                "documents": done.documents,
+                "connections": manifest.rows("connections"),
+                "files": manifest.files,
+                "missing": manifest.missing,
+                "migrated": list(done.migrated),
+                "leftOut": list(done.strange),
+                "secrets": sorted(secrets),
+                "keyMissing": key_missing,
+                "connectionsClosed": closed,
+            }
+        )
+    else:
+        typer.echo(
+            f"restored {done.documents} documents and {manifest.files} files, as of"
+            f" {manifest.made_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+        if done.migrated:
+            typer.echo(f"brought the schema up to date: {', '.join(done.migrated)}")
+    if done.strange:
+        tell(f"left out, since they are not Recollect's: {', '.join(done.strange)}")
+    if manifest.missing:
+        tell(f"{len(manifest.missing)} uploaded files were missing when the backup was made")
+    if key_missing:
+        tell(
+            "the secret key of that installation is not here: what it sealed cannot be opened."
+            f" {closed} connections must be authorized anew, and secrets among the settings set"
+            " anew, unless you put its secret-key file into DATA_DIR, or its RECOLLECT_SECRET_KEY"
+            " behind this one's after a comma"
+        )
+
+
+def export(
+    folder: Annotated[Path, typer.Argument(help="The folder to make.")],
+    org: OrgName = orgs.DEFAULT,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="Only documents with this container tag.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write an organisation's documents as an open bundle of JSON and files.
+
+    Example: recollect export handbook-bundle --org acme --tag handbook
+    """
+    config = _config()
+    with _plainly(), _watched("export") as show:
+        _refuse_no_database(config)
+        only = tags.check(tag, "--tag") if tag else None
+        with database(config) as ensure:
+            url = ensure()
+            migrate(url)
+            bundle = backups.export(
+                url, open_blobs(config.blobs), folder, org=org, tags=only, tell=show
+            )
+    if as_json:
+        echo_json(
+            {
+                "folder": str(folder),
+                "org": bundle.org,
+                "documents": bundle.documents,
+                "chunks": bundle.chunks,
+                "files": bundle.files,
+                "memories": bundle.memories,
+                "leftOut": bundle.left_out,
+                "missing": bundle.missing,
+                "embedder": bundle.embedder.name if bundle.embedder else None,
+            }
+        )
+    else:
+        typer.echo(
+            f"{folder}: {bundle.documents} documents, {bundle.chunks} chunks, {bundle.files} files,"
+            f" {bundle.memories} memories"
+        )
+    if bundle.left_out:
+        tell(f"left out: {bundle.left_out} documents that their connection has yet to fetch")
+    if bundle.missing:
+        tell(f"{len(bundle.missing)} documents lost the file they were uploaded as")
+
+
+def bring(
+    folder: Annotated[Path, typer.Argument(help="A folder of `recollect export`.")],
+    org: OrgName = orgs.DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Add the documents of a bundle to an organisation; those that are there already stay.
+
+    Example: recollect import handbook-bundle --org acme
+    """
+    config = _config()
+    with _plainly(), _watched("import") as show:
+        bundle = backups.open_bundle(folder)
+        with database(config) as ensure:
+            url = ensure()
+            migrate(url)
+            with open_app(config, url) as app:
+                reason = backups.must_embed(bundle, app.embedder)
+                if reason is not None:
+                    tell(reason)
+                brought = backups.bring(app, folder, org=org, tell=show)
+    if as_json:
+        echo_json(
+            {
+                "folder": str(folder),
+                "org": org,
+                "added": brought.added,
+                "unchanged": brought.there,
+                "differing": brought.differing,
+                "queued": brought.queued,
+                "renamed": brought.renamed,
+                "memories": brought.memories,
+                "vectorsTakenOver": brought.taken_over,
+                "vectorsMade": brought.embedded,
+                "embedsBecause": reason,
+            }
+        )
+        return
+    typer.echo(
+        f"{brought.added} added, {brought.there} there already; {brought.memories} memories;"
+        f" {brought.taken_over} vectors taken over, {brought.embedded} made"
+    )
+    if brought.differing:
+        tell(f"{brought.differing} of those there already differ from the bundle, and stay")
+    if brought.queued:
+        tell(f"{brought.queued} of the added wait for a worker")
+
+
+def _config() -> Config:
+    config = load()
+    log.configure(config.log_level, process="cli")  # to standard error, away from the data
+    return config
+
+
+def _mark(config: Config) -> str:
+    """Of the newest key; empty on a machine that has none, where none is to be made."""
+    if config.secret_key is None and not (config.data_dir / "secret-key").exists():
+        return ""
+    return seal.mark(secret_keys(config))
+
+
+def _secrets(config: Config) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for name in SECRETS:
+        path = config.data_dir / name
+        try:
+            found[name] = path.read_bytes()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise SetupError(f"{path} cannot be read ({error.strerror})") from error
+    return found
+
+
+def _put_secrets(config: Config, secrets: dict[str, bytes]) -> None:
+    for name, data in secrets.items():
+        if name not in SECRETS:
+            continue
+        path = config.data_dir / name
+        config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.exists() and path.read_bytes() != data:
+            path.rename(path.with_name(f"{name}.replaced"))
+        aside = path.with_name(f"{name}.restoring")
+        aside.touch(mode=0o600)
+        aside.write_bytes(data)
+        aside.rename(path)
+
+
+def _refuse_no_database(config: Config) -> None:
+    """Rather than make an empty one, only to find nothing in it."""
+    if config.database_url is None and not (config.data_dir / "postgres").exists():
+        raise SetupError(
+            f"there is no database in {config.data_dir}; name the data folder with"
+            " RECOLLECT_DATA_DIR, or the database with RECOLLECT_DATABASE_URL"
+        )
+
+
+@contextmanager
+def _plainly() -> Generator[None]:
+    try:
+        yield
+    except RecollectError as error:
+        fail(str(error))
+
+
+@contextmanager
+def _watched(what: str) -> Generator[Tell]:
+    """One line that says how far it is; on a terminal only."""
+    out = console(err=True)
+    if not out.is_terminal:
+        yield backups.silent
+        return
+    shown_at = 0.0
+    with Live(console=out, transient=True, auto_refresh=False) as live:
+
+        def show(progress: Progress) -> None:
+            nonlocal shown_at
+            if time.monotonic() < shown_at + 0.1:
+                return
+            shown_at = time.monotonic()
+            of = "" if progress.total is None else f" of {progress.total:,}"
+            live.update(
+                Text(f"{what}: {progress.step} {progress.done:,}{of} {progress.detail}"),
+                refresh=True,
+            )
+
+        yield show

@@ -1,0 +1,1007 @@
+"""Backups and bundles: what was acknowledged comes back whole, and nothing is embedded again."""
+
+import hashlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import threading
+import uuid
+import zipfile
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, LiteralString
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+from psycopg.rows import dict_row
+
+from recollect import backup, blobs, documents, memories, orgs, seal, search, tags, terms
+from recollect.app import App, index_identity
+from recollect.backup import Archive, Progress, Restored
+from recollect.blobs import FolderBlobs
+from recollect.config import Config
+from recollect.db import Database, scripts
+from recollect.documents import NewDocument
+from recollect.errors import NotFoundError, SetupError, Unavailable
+from recollect.model import Content, DocumentId, OrgId, Plan, StoredBlob, Tenant, random_id
+from recollect.worker import Worker, drain, sweep_blobs
+from tests.conftest import eventually
+from tests.fakes.embedder import WordEmbedder
+from tests.schema import dump
+
+KEY = b"k" * 32
+MARK = seal.mark([KEY])
+SUBJECTS = ("apple", "harbour", "violin", "glacier", "copper", "lantern", "meadow", "printer")
+
+
+@pytest.fixture
+def new_place(
+    app: App, new_database: Callable[[], str], tmp_path: Path
+) -> Generator[Callable[..., App]]:
+    """Makes an App with a database and a folder of its own; `fresh=False`: on that database."""
+    opened: list[Database] = []
+
+    def make(url: str | None = None, folder: str | None = None) -> App:
+        data_dir = tmp_path / (folder or uuid.uuid4().hex[:8])
+        db = Database(url or new_database(), size=12).open()
+        opened.append(db)
+        embedder = WordEmbedder()
+        with db.begin() as tx:
+            search.adopt(tx, *index_identity(embedder))
+        config = Config(data_dir=data_dir, workers=1, allow_networks=app.config.allow_networks)
+        return replace(
+            app, config=config, db=db, blobs=FolderBlobs(data_dir / "blobs"), embedder=embedder
+        )
+
+    yield make
+    for db in opened:
+        db.close()
+
+
+@pytest.fixture
+def empty_database(postgres_url: str) -> Generator[Callable[[], str]]:
+    """Makes databases without any table."""
+    made: list[str] = []
+
+    def make() -> str:
+        name = f"empty_{uuid.uuid4().hex[:12]}"
+        with psycopg.connect(postgres_url, autocommit=True) as session:
+            session.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+        made.append(name)
+        return make_conninfo(postgres_url, dbname=name)
+
+    yield make
+    with psycopg.connect(postgres_url, autocommit=True) as session:
+        for name in made:
+            session.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+def new_org(app: App, name: str = "acme") -> Tenant:
+    with app.db.begin() as tx:
+        return Tenant(orgs.create(tx, name, Plan.ENTERPRISE).id)
+
+
+def story(n: int) -> str:
+    one, two = SUBJECTS[n % len(SUBJECTS)], SUBJECTS[n // 8 % len(SUBJECTS)]
+    return f"Note {n}: the {one} stands beside the {two}. " + f"detail{n} " * 20
+
+
+def add(app: App, tenant: Tenant, text: str, **more: Any) -> DocumentId:
+    new = NewDocument(documents.text_content(text), more.pop("tags", ["notes"]), **more)
+    with app.db.begin() as tx:
+        tags.ensure(tx, tenant.id, new.tags)
+        return documents.add(tx, tenant, new, DocumentId(random_id())).id
+
+
+def upload(app: App, tenant: Tenant, data: bytes, name: str = "a.txt") -> tuple[DocumentId, str]:
+    key = blobs.new_key(tenant.id, data)
+    app.blobs.put(key, data)
+    digest = hashlib.sha256(data).digest()
+    new = NewDocument(Content("text", digest, blob=StoredBlob(key, name, "text/plain")), ["files"])
+    with app.db.begin() as tx:
+        return documents.add(tx, tenant, new, DocumentId(random_id())).id, key
+
+
+def url_of(app: App) -> str:
+    return app.db.url
+
+
+def save(app: App, path: Path, **more: Any) -> backup.Made:
+    return backup.backup(url_of(app), app.blobs, path, sealed_with=MARK, **more)
+
+
+def load(path: Path, url: str, folder: Path, **more: Any) -> Restored:
+    """As the command does it: checked first."""
+    with Archive(path) as archive:
+        backup.check_schema(archive.manifest)
+        archive.check()
+        return backup.restore(archive, url, FolderBlobs(folder), **more)
+
+
+def rows(url: str, query: LiteralString, *values: Any) -> list[dict[str, Any]]:
+    with psycopg.Connection[dict[str, Any]].connect(url, row_factory=dict_row) as session:
+        return session.execute(query, values or None).fetchall()
+
+
+def hits(app: App, tenant: Tenant, text: str) -> list[tuple[str, float, str]]:
+    assert app.embedder is not None
+    [vector] = app.embedder.embed([text], query=True)
+    with app.db.begin() as tx:
+        found = search.search(tx, tenant, search.Query(text, vector, limit=20))
+    return [(h.document.id, round(h.score, 9), c.text) for h in found for c in h.chunks]
+
+
+def embedded(app: App) -> Sequence[str]:
+    assert isinstance(app.embedder, WordEmbedder)
+    return app.embedder.texts
+
+
+def nothing_in(url: str) -> bool:
+    return rows(url, "select 1 as one from pg_tables where schemaname = 'public'") == []
+
+
+# --- backup and restore --------------------------------------------------------------------------
+
+
+def test_a_backup_during_writes_holds_all_that_was_acknowledged_before(
+    new_place: Callable[..., App], empty_database: Callable[[], str], tmp_path: Path
+) -> None:
+    app = new_place()
+    tenant = new_org(app)
+    acknowledged: list[tuple[str, str | bytes, str | None]] = []
+    pairs: list[tuple[str, str]] = []
+    stop = threading.Event()
+    faults: list[BaseException] = []
+
+    def write(lane: int) -> None:
+        try:
+            n = lane
+            while not stop.is_set():
+                text = story(n)
+                with app.db.begin() as tx:  # two that belong together
+                    first, second = (
+                        documents.add(
+                            tx,
+                            tenant,
+                            NewDocument(documents.text_content(text + half), ["notes"]),
+                            DocumentId(random_id()),
+                        ).id
+                        for half in ("left", "right")
+                    )
+                pairs.append((first, second))
+                acknowledged.append((first, text + "left", None))
+                data = f"file {n} {random_id()}".encode()
+                id, key = upload(app, tenant, data)
+                acknowledged.append((id, data, key))
+                if n % 3 == 0:  # and some go again
+                    with app.db.begin() as tx:
+                        documents.delete(tx, tenant, [add(app, tenant, story(n) + "short-lived")])
+                n += 4
+        except BaseException as error:  # noqa: BLE001 # told below, in the test's own thread
+            faults.append(error)
+
+    threads = [threading.Thread(target=write, args=(lane,)) for lane in range(4)]
+    for thread in threads:
+        thread.start()
+    working = threading.Thread(target=lambda: [drain(app) for _ in iter(stop.is_set, True)])
+    working.start()
+    eventually(lambda: len(acknowledged) > 60 or faults)
+
+    before = list(acknowledged)
+    made = save(app, tmp_path / "b.zip")
+    during = len(acknowledged) - len(before)
+    stop.set()
+    for thread in [*threads, working]:
+        thread.join()
+    assert not faults
+    url = empty_database()
+    restored = load(tmp_path / "b.zip", url, tmp_path / "there")
+
+    assert restored.documents == made.manifest.rows("documents") >= len(before)
+    assert during > 0, "nobody wrote while the backup was made"
+    held = {row["id"]: row for row in rows(url, "select * from documents")}
+    store = FolderBlobs(tmp_path / "there")
+    for id, body, key in before:
+        row = held[id]
+        if isinstance(body, bytes):
+            assert row["blob"] == key
+            assert store.get(str(key)) == body
+        else:
+            assert row["content"] == body
+    assert all((first in held) == (second in held) for first, second in pairs)
+    counted = {table.name: table.rows for table in made.manifest.tables}
+    for table, expected in counted.items():
+        with psycopg.connect(url) as session:
+            query = sql.SQL("select count(*) from {}").format(sql.Identifier(table))
+            assert session.execute(query).fetchone() == (expected,), table
+    unfinished = [row for row in held.values() if row["status"] == "done" and row["chunks"] == 0]
+    assert not unfinished
+
+
+def test_a_restored_service_goes_on_where_the_other_stood(
+    new_place: Callable[..., App], empty_database: Callable[[], str], tmp_path: Path
+) -> None:
+    app = new_place()
+    tenant, stranger = new_org(app), new_org(app, "others")
+    for n in range(24):
+        add(app, tenant, story(n), custom_id=f"note-{n}", metadata={"n": n})
+    add(app, stranger, story(1) + " of others")
+    upload(app, tenant, b"The lighthouse keeper counts ships.\n", "ships.txt")
+    drain(app)
+    waiting = add(app, tenant, "Queued: the telescope waits for its lens.")
+    cursor = {"page": "t-41", "nested": {"since": 7}}
+    with app.db.begin() as tx:
+        _, secret = orgs.create_key(tx, tenant.id)
+        tx.execute(
+            "insert into connections (id, org_id, provider, container_tags, document_limit, state,"
+            " cursor, tokens) values ('c1', %s, 'github', '{notes}', 100, 'ready', %s, %s)",
+            (
+                tenant.id,
+                json.dumps(cursor),
+                seal.seal([KEY], "hush", place=(tenant.id, "c1")),
+            ),
+        )
+    questions = ("apple beside the harbour", "ships", "detail17", "violin")
+    expected = {q: hits(app, tenant, q) for q in questions}
+    assert all(expected.values())
+    save(app, tmp_path / "b.zip")
+
+    url = empty_database()
+    load(tmp_path / "b.zip", url, tmp_path / "there" / "blobs")
+    again = new_place(url, "there")
+
+    assert {q: hits(again, tenant, q) for q in questions} == expected
+    assert embedded(again) == []
+    assert drain(again) == 1
+    assert embedded(again) == ["Queued: the telescope waits for its lens."]
+    with again.db.begin() as tx:
+        assert documents.get(tx, tenant, waiting).status == "done"
+        assert orgs.authenticate(tx, secret).org.id == tenant.id
+        held = tx.execute("select cursor, tokens from connections").fetchone()
+        file = documents.file(tx, tenant, hits(again, tenant, "ships")[0][0])
+    assert held is not None
+    assert held["cursor"] == cursor
+    assert seal.unseal([KEY], held["tokens"], place=(tenant.id, "c1")) == "hush"
+    assert again.blobs.get(file.key) == b"The lighthouse keeper counts ships.\n"
+    assert dump(url) == dump(url_of(app)), "indexes, foreign keys or triggers are not as they were"
+
+
+def test_files_stay_until_a_backup_has_copied_them(
+    new_place: Callable[..., App], empty_database: Callable[[], str], tmp_path: Path
+) -> None:
+    app = new_place()
+    tenant = new_org(app)
+    uploaded = [upload(app, tenant, f"page {n}".encode()) for n in range(5)]
+    for _, key in uploaded:  # old enough for the sweep, too
+        os.utime(app.config.data_dir / "blobs" / key, (0, 0))
+    worker, deleted = Worker(app), threading.Event()
+
+    def delete_all_meanwhile(progress: Progress) -> None:
+        if progress.step == "files" and not deleted.is_set():
+            deleted.set()
+            with app.db.begin() as tx:
+                documents.delete_all(tx, tenant)
+            worker._tend()
+            sweep_blobs(app)
+
+    made = save(app, tmp_path / "b.zip", tell=delete_all_meanwhile)
+
+    assert deleted.is_set()
+    assert made.manifest.missing == []
+    url = empty_database()
+    load(tmp_path / "b.zip", url, tmp_path / "there")
+    store = FolderBlobs(tmp_path / "there")
+    assert [store.get(key) for _, key in uploaded] == [f"page {n}".encode() for n in range(5)]
+    worker._tend()  # and now they go
+    assert not list((app.config.data_dir / "blobs").rglob("*.????????"))
+
+
+def test_a_file_that_was_lost_before_is_named_and_stops_nothing(
+    new_place: Callable[..., App], empty_database: Callable[[], str], tmp_path: Path
+) -> None:
+    app = new_place()
+    tenant = new_org(app)
+    _, lost = upload(app, tenant, b"lost")
+    _, kept = upload(app, tenant, b"kept")
+    app.blobs.delete(lost)
+
+    made = save(app, tmp_path / "b.zip")
+
+    assert made.manifest.missing == [lost]
+    load(tmp_path / "b.zip", empty_database(), tmp_path / "there")
+    assert FolderBlobs(tmp_path / "there").get(kept) == b"kept"
+
+
+def test_two_backups_at_once_do_not_disturb_each_other(
+    new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    app = new_place()
+    new_org(app)
+    inside: list[bool] = []
+
+    def second(progress: Progress) -> None:
+        if not inside:
+            with app.db.begin() as tx:
+                inside.append(documents.blobs_may_go(tx))
+
+    save(app, tmp_path / "one.zip", tell=second)
+    save(app, tmp_path / "two.zip")
+
+    assert inside == [False]
+    assert sorted(path.name for path in tmp_path.glob("*.zip")) == ["one.zip", "two.zip"]
+
+
+@pytest.fixture(scope="module")
+def sound(
+    app: App, new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A backup with a little of everything."""
+    folder = tmp_path_factory.mktemp("sound")
+    with Database(new_database(), size=4) as db:
+        here = replace(app, db=db, blobs=FolderBlobs(folder / "blobs"), embedder=WordEmbedder())
+        with db.begin() as tx:
+            search.adopt(tx, *index_identity(here.embedder))
+        tenant = new_org(here)
+        for n in range(5):
+            add(here, tenant, story(n))
+        upload(here, tenant, b"a file " * 100)
+        drain(here)
+        save(here, folder / "sound.zip")
+    return folder / "sound.zip"
+
+
+def _rewritten(source: Path, path: Path, change: Callable[[str, bytes], bytes | None]) -> Path:
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            data = change(name, old.read(name))
+            if data is not None:
+                new.writestr(name, data)
+    return path
+
+
+def _flipped(source: Path, path: Path, member: str) -> Path:
+    data = bytearray(source.read_bytes())
+    with zipfile.ZipFile(source) as archive:
+        info = archive.getinfo(member)
+    at = info.header_offset + 30 + len(info.filename) + 20 + info.compress_size // 2
+    data[at] ^= 0x55
+    path.write_bytes(data)
+    return path
+
+
+DAMAGES: dict[str, Callable[[Path, Path], object]] = {
+    "empty": lambda _, to: to.write_bytes(b""),
+    "text": lambda _, to: to.write_text("no archive"),
+    "no backup": lambda _, to: zipfile.ZipFile(to, "w").writestr("a", "b"),
+    "cut in the middle": lambda s, to: to.write_bytes(s.read_bytes()[: s.stat().st_size // 2]),
+    "last byte cut off": lambda s, to: to.write_bytes(s.read_bytes()[:-1]),
+    "a bit of the documents": lambda s, to: _flipped(s, to, "tables/documents"),
+    "a bit of the entries": lambda s, to: _flipped(s, to, "tables/entries"),
+    "a bit of the manifest": lambda s, to: _flipped(s, to, "manifest.json"),
+    "a bit of the sums": lambda s, to: _flipped(s, to, "SHA256SUMS"),
+    "other rows, CRC right": lambda s, to: _rewritten(
+        s, to, lambda name, data: data + b"x" if name == "tables/orgs" else data
+    ),
+    "a table gone": lambda s, to: _rewritten(
+        s, to, lambda name, data: None if name == "tables/tags" else data
+    ),
+    "a file gone": lambda s, to: _rewritten(
+        s, to, lambda name, data: None if name.startswith("files/") else data
+    ),
+    "no sums": lambda s, to: _rewritten(
+        s, to, lambda name, data: None if name == "SHA256SUMS" else data
+    ),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_backup_is_refused_before_anything_is_written(
+    how: str, sound: Path, empty_database: Callable[[], str], tmp_path: Path
+) -> None:
+    path = tmp_path / "damaged.zip"
+    DAMAGES[how](sound, path)
+    url = empty_database()
+
+    with pytest.raises(SetupError):
+        load(path, url, tmp_path / "there")
+
+    assert nothing_in(url)
+    assert not (tmp_path / "there").exists()
+
+
+def test_the_sound_one_is_taken(
+    sound: Path, empty_database: Callable[[], str], tmp_path: Path
+) -> None:
+    assert load(sound, empty_database(), tmp_path / "there").documents == 6
+    unpacked = tmp_path / "unpacked"
+    zipfile.ZipFile(sound).extractall(unpacked)
+    subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=unpacked, check=True)
+
+
+def test_no_name_in_a_backup_leads_out_of_the_blob_folder(
+    sound: Path, empty_database: Callable[[], str], tmp_path: Path
+) -> None:
+    path = tmp_path / "evil.zip"
+    evil = "../../outside"
+    with zipfile.ZipFile(sound) as old, zipfile.ZipFile(path, "w") as new:
+        sums = old.read("SHA256SUMS").decode()
+        for name in old.namelist():
+            data = old.read(name)
+            if name.startswith("files/"):
+                sums = sums.replace(name, f"files/{evil}")
+                name = f"files/{evil}"
+            if name != "SHA256SUMS":
+                new.writestr(name, data)
+        new.writestr("SHA256SUMS", sums)
+    url = empty_database()
+
+    with pytest.raises(SetupError, match="no document has the file"):
+        load(path, url, tmp_path / "deep" / "there")
+
+    assert nothing_in(url)
+    assert not list(tmp_path.rglob("outside"))
+
+
+@pytest.fixture(scope="module")
+def newest_schema(new_database: Callable[[], str]) -> str:
+    return dump(new_database())
+
+
+@pytest.mark.parametrize("last", [name for name, _ in scripts()])
+def test_a_backup_of_any_earlier_schema_is_brought_up_to_date(
+    last: str, empty_database: Callable[[], str], newest_schema: str, tmp_path: Path
+) -> None:
+    old, org = empty_database(), OrgId(random_id())
+    text = "The copper kettle sings before dawn."
+    with psycopg.connect(old) as session:
+        session.execute(
+            "create table migrations"
+            " (name text primary key, applied_at timestamptz not null default now())"
+        )
+        for name, script in scripts():
+            if name <= last:
+                session.execute(script)
+                session.execute("insert into migrations (name) values (%s)", (name,))
+        session.execute("insert into orgs (id, name, plan) values (%s, 'acme', 'free')", (org,))
+        session.execute("insert into index_settings (embedder, dimensions) values ('none', 0)")
+        session.execute(
+            "insert into documents (id, org_id, container_tags, scope, kind, source, content,"
+            " content_hash) values ('old-one', %s, '{notes}', %s, 'text', 'api', %s, %s)",
+            (org, documents.scope(org, ["notes"]), text, hashlib.sha256(text.encode()).digest()),
+        )
+    made = backup.backup(old, FolderBlobs(tmp_path / "b"), tmp_path / "b.zip", sealed_with="")
+    url = empty_database()
+
+    done = load(tmp_path / "b.zip", url, tmp_path / "there")
+
+    assert made.manifest.migrations[-1] == last
+    assert list(done.migrated) == [name for name, _ in scripts() if name > last]
+    assert dump(url) == newest_schema
+    with Database(url, size=2) as db, db.begin() as tx:
+        assert documents.get(tx, Tenant(org), "old-one", with_text=True).text == text
+
+
+def test_a_backup_of_a_newer_version_is_refused_with_its_name(
+    new_place: Callable[..., App], empty_database: Callable[[], str], tmp_path: Path
+) -> None:
+    app = new_place()
+    new_org(app)
+    with app.db.begin() as tx:
+        tx.execute("insert into migrations (name) values ('9999_tomorrow')")
+    save(app, tmp_path / "b.zip")
+    url = empty_database()
+
+    with pytest.raises(SetupError, match=r"newer than this one's \(it has 9999_tomorrow\)"):
+        load(tmp_path / "b.zip", url, tmp_path / "there")
+
+    assert nothing_in(url)
+
+
+def test_a_used_database_is_refused_unless_it_is_to_be_replaced(
+    sound: Path,
+    new_place: Callable[..., App],
+    new_database: Callable[[], str],
+    empty_database: Callable[[], str],
+    tmp_path: Path,
+) -> None:
+    app = new_place()
+    tenant = new_org(app, "mine")
+    add(app, tenant, "mine alone")
+    url = url_of(app)
+
+    with pytest.raises(SetupError, match="a service is running"):
+        load(sound, url, tmp_path / "there", replace=True)
+    app.db.close()
+    eventually(
+        lambda: (
+            not rows(
+                url,
+                "select 1 from pg_stat_activity where application_name = 'recollect'"
+                " and datname = current_database()",
+            )
+        )
+    )
+    with pytest.raises(SetupError, match="in use already"):
+        load(sound, url, tmp_path / "there")
+    assert [row["name"] for row in rows(url, "select name from orgs")] == ["mine"]
+
+    load(sound, url, tmp_path / "there", replace=True)
+
+    assert [row["name"] for row in rows(url, "select name from orgs")] == ["acme"]
+    assert load(sound, new_database(), tmp_path / "made-but-unused").documents == 6
+    foreign = empty_database()
+    with psycopg.connect(foreign) as session:
+        session.execute("create table orders (id int)")
+    with pytest.raises(SetupError, match="tables of another program"):
+        load(sound, foreign, tmp_path / "foreign", replace=True)
+
+
+def test_a_restore_that_fails_leaves_database_and_files_as_they_were(
+    sound: Path, empty_database: Callable[[], str], tmp_path: Path
+) -> None:
+    url = empty_database()
+    load(sound, url, tmp_path / "first")
+    before = rows(url, "select id, updated_at from documents order by id")
+
+    class Full(FolderBlobs):
+        def put(self, key: str, data: bytes) -> None:
+            super().put(key, data)
+            raise Unavailable("cannot write to the blob folder: No space left on device")
+
+    with Archive(sound) as archive, pytest.raises(Unavailable, match="No space left"):
+        backup.restore(archive, url, Full(tmp_path / "full"), replace=True)
+
+    assert rows(url, "select id, updated_at from documents order by id") == before
+    assert not [path for path in (tmp_path / "full").rglob("*") if path.is_file()]
+
+
+# --- the commands --------------------------------------------------------------------------------
+
+
+def recollect(
+    *arguments: str, url: str | None, data_dir: Path, limit: int | None = None
+) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,  # noqa: TID251 # the child needs PATH and the like
+        "RECOLLECT_DATA_DIR": str(data_dir),
+        "RECOLLECT_EMBEDDER": "none",
+    }
+    if url is not None:
+        environment["RECOLLECT_DATABASE_URL"] = url
+
+    def bound() -> None:
+        if limit is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "recollect", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        preexec_fn=bound,  # no threads in the child
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def test_the_commands_move_an_installation_into_an_embedded_database(
+    new_place: Callable[..., App], short_tmp: Path, tmp_path: Path
+) -> None:
+    app = new_place()
+    tenant = new_org(app)
+    add(app, tenant, story(3))
+    drain(app)
+    here, there = app.config.data_dir, short_tmp / f"moved-{uuid.uuid4().hex[:6]}"
+    here.mkdir(exist_ok=True)
+    (here / "secret-key").write_bytes(KEY)
+    with app.db.begin() as tx:
+        tx.execute(
+            "insert into connections (id, org_id, provider, container_tags, document_limit, state,"
+            " tokens) values ('c1', %s, 'github', '{notes}', 100, 'ready', %s)",
+            (tenant.id, seal.seal([KEY], "hush", place=(tenant.id, "c1"))),
+        )
+    file = tmp_path / "b.zip"
+
+    saved = recollect("backup", str(file), url=url_of(app), data_dir=here)
+    assert saved.returncode == 0, saved.stderr
+    assert "1 documents" in saved.stdout
+    assert "the secret key is not in it" in saved.stderr
+    assert file.stat().st_mode & 0o777 == 0o600
+    refused = recollect("backup", str(file), url=url_of(app), data_dir=here)
+    assert refused.returncode == 1
+    assert "is there already; --force replaces it" in refused.stderr
+    keyed = tmp_path / "keyed.zip"
+    told = recollect("backup", str(keyed), "--with-key", "--json", url=url_of(app), data_dir=here)
+    assert json.loads(told.stdout)["secrets"] == ["secret-key"]
+    assert json.loads(told.stdout)["documents"] == 1
+
+    moved = recollect("restore", str(file), url=None, data_dir=there)
+    assert moved.returncode == 0, moved.stderr
+    assert "restored 1 documents" in moved.stdout
+    assert "1 connections must be authorized anew" in moved.stderr
+    again = recollect("restore", str(file), url=None, data_dir=there)
+    assert again.returncode == 1
+    assert "in use already" in again.stderr
+    whole = recollect("restore", str(keyed), "--replace", "--json", url=None, data_dir=there)
+    assert whole.returncode == 0, whole.stderr
+    assert json.loads(whole.stdout)["keyMissing"] is False
+    assert (there / "secret-key").read_bytes() == KEY
+    assert (there / "secret-key").stat().st_mode & 0o777 == 0o600
+    listed = recollect("orgs", "list", "--json", url=None, data_dir=there)
+    assert [one["name"] for one in json.loads(listed.stdout)] == ["acme"]
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(
+    new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    app = new_place()
+    upload(app, new_org(app), os.urandom(300_000))
+    folder = tmp_path / "target"
+    folder.mkdir()
+
+    done = recollect(
+        "backup",
+        str(folder / "b.zip"),
+        url=url_of(app),
+        data_dir=app.config.data_dir,
+        limit=100_000,
+    )
+
+    assert done.returncode == 1
+    assert "cannot write" in done.stderr
+    assert "nothing is left of it" in done.stderr
+    assert list(folder.iterdir()) == []
+
+
+def test_what_cannot_be_backed_up_is_said(
+    tmp_path: Path, empty_database: Callable[[], str]
+) -> None:
+    nowhere = recollect("backup", str(tmp_path / "b.zip"), url=None, data_dir=tmp_path / "none")
+    assert "there is no database in" in nowhere.stderr
+    assert not (tmp_path / "none").exists()
+    unused = recollect("backup", str(tmp_path / "b.zip"), url=empty_database(), data_dir=tmp_path)
+    assert "there is nothing to back up" in unused.stderr
+    folder = recollect(
+        "backup", str(tmp_path / "no" / "b.zip"), url=empty_database(), data_dir=tmp_path
+    )
+    assert "No such file or directory" in folder.stderr
+    assert not list(tmp_path.glob("**/*.zip"))
+    assert not list(tmp_path.glob("**/*.part"))
+
+
+# --- bundles -------------------------------------------------------------------------------------
+
+
+def bundle_of(app: App, folder: Path, **more: Any) -> backup.Bundle:
+    return backup.export(url_of(app), app.blobs, folder, org="acme", **more)
+
+
+def filled(app: App) -> Tenant:
+    tenant = new_org(app)
+    for n in range(12):
+        add(app, tenant, story(n), custom_id=f"note-{n}", metadata={"n": n, "even": n % 2 == 0})
+    add(app, tenant, "The orchard keeper counts pears.", tags=["orchard", "notes"])
+    upload(app, tenant, b"The lighthouse keeper counts ships.\n", "ships.txt")
+    drain(app)
+    return tenant
+
+
+QUESTIONS = ("apple beside the harbour", "counts ships", "detail7", "pears")
+
+
+def test_a_bundle_goes_into_another_installation_without_embedding(
+    new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    app, other = new_place(), new_place()
+    tenant = filled(app)
+    waiting = add(app, tenant, "Queued: the telescope waits.", custom_id="late")
+    with app.db.begin() as tx:
+        tags.patch(tx, tenant, "notes", {"title": "Notes", "entity_context": "of a keeper"})
+    expected = {q: [(id, text) for id, _, text in hits(app, tenant, q)] for q in QUESTIONS}
+    there = new_org(other, "elsewhere")
+
+    bundle = bundle_of(app, tmp_path / "bundle")
+    done = backup.bring(other, tmp_path / "bundle", org="elsewhere")
+
+    assert (bundle.documents, bundle.files) == (15, 1)
+    assert (done.added, done.queued, done.there, done.renamed) == (15, 1, 0, 0)
+    assert (done.taken_over, done.embedded) == (bundle.chunks, 0)
+    assert embedded(other) == []
+    assert {q: [(id, text) for id, _, text in hits(other, there, q)] for q in QUESTIONS} == expected
+    with app.db.begin() as old, other.db.begin() as new:
+        for n in range(12):
+            before = documents.get(old, tenant, f"note-{n}", with_text=True)
+            after = documents.get(new, there, f"note-{n}", with_text=True)
+            assert (after.id, after.custom_id, after.text) == (
+                before.id,
+                before.custom_id,
+                before.text,
+            )
+            assert (after.metadata, after.container_tags, after.title) == (
+                before.metadata,
+                before.container_tags,
+                before.title,
+            )
+            assert (after.created_at, after.updated_at) == (before.created_at, before.updated_at)
+            assert documents.chunks(new, there, after.id) == documents.chunks(
+                old, tenant, before.id
+            )
+        kept = tags.get(new, there, "notes")
+        assert (kept.title, kept.tag.entity_context) == ("Notes", "of a keeper")
+        file = documents.file(new, there, hits(other, there, "counts ships")[0][0])
+    assert other.blobs.get(file.key) == b"The lighthouse keeper counts ships.\n"
+    assert drain(other) == 1
+    with other.db.begin() as tx:
+        assert documents.get(tx, there, waiting).status == "done"
+        [counted] = tx.execute(
+            "select (select sum(entries) from term_counts) as told,"
+            " (select sum(cardinality(terms)) from entries) as there"
+        ).fetchall()
+    assert counted["told"] == counted["there"]
+
+
+def test_a_bundle_goes_into_another_organisation_beside_its_own(
+    new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    app = new_place()
+    tenant, second = filled(app), new_org(app, "second")
+    bundle_of(app, tmp_path / "bundle")
+    assert isinstance(app.embedder, WordEmbedder)
+    app.embedder.forget()
+
+    first = backup.bring(app, tmp_path / "bundle", org="second")
+    once_more = backup.bring(app, tmp_path / "bundle", org="second")
+    home = backup.bring(app, tmp_path / "bundle", org="acme")
+
+    assert (first.added, first.renamed, first.there) == (14, 14, 0)
+    assert (once_more.added, once_more.there, once_more.differing) == (0, 14, 0)
+    assert (home.added, home.there, home.differing) == (0, 14, 0)
+    assert embedded(app) == []
+    for question in QUESTIONS:
+        # Those that score alike stand in the order of their ids, which are others here.
+        ours = sorted((text, score) for _, score, text in hits(app, tenant, question))
+        assert sorted((t, score) for _, score, t in hits(app, second, question)) == ours
+    assert not {id for id, _, _ in hits(app, tenant, "apple")} & {
+        id for id, _, _ in hits(app, second, "apple")
+    }
+
+
+def recalled(app: App, tenant: Tenant, text: str) -> list[tuple[str, int, list[str], bool]]:
+    """What searchers of memories see: text, version, its neighbours, whether it has evidence."""
+    assert app.embedder is not None
+    [vector] = app.embedder.embed([text], query=True)
+    with app.db.begin() as tx:
+        found = memories.search(tx, tenant, text, vector, memories.MemoryQuery(tags=["notes"]))
+        ids = [one.memory.id for one in found]
+        related, evidence = memories.neighbours(tx, tenant, ids), memories.evidence(tx, tenant, ids)
+    return [
+        (
+            one.memory.content,
+            one.memory.version,
+            sorted(f"{near.relation} {near.memory}" for near in related[one.memory.id]),
+            bool(evidence[one.memory.id]),
+        )
+        for one in found
+    ]
+
+
+def test_memories_go_along_with_their_versions_relations_and_sources(
+    new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    app, other = new_place(), new_place()
+    tenant, second = new_org(app), new_org(app, "second")
+    there = new_org(other, "elsewhere")
+    add(app, tenant, "The miller told that the mill stands still in winter.", custom_id="talk")
+    drain(app)
+
+    def fact(text: str, **more: Any) -> memories.Fact:
+        assert app.embedder is not None
+        return memories.Fact(
+            text, terms.weigh(tenant.id, text), app.embedder.embed([text], query=True)[0], **more
+        )
+
+    with app.db.begin() as tx:
+        document = documents.get(tx, tenant, "talk")
+        [chunk] = documents.chunks(tx, tenant, document.id)
+        span = memories.Span(chunk.hash, 21, 52)
+        drawn = fact("The mill stands still in winter.", spans=[span], is_inference=True)
+        kept = memories.store(tx, tenant.id, document.id, "notes", [drawn], read=[chunk.hash])
+        _, [old, _] = memories.add(
+            tx,
+            tenant,
+            "notes",
+            [
+                fact("The miller has two cats.", metadata={"sure": True}),
+                fact(
+                    "Winter is quiet at the mill.",
+                    related={memories.MemoryId(kept[0]): memories.Relation.DERIVES},
+                ),
+            ],
+            DocumentId(random_id()),
+        )
+        said = "The miller has three cats."
+        memories.correct(
+            tx,
+            tenant,
+            "notes",
+            memories.Target(id=old.id),
+            memories.Correction(said, fact(said).weights, fact(said).vector),
+        )
+    expected = {q: recalled(app, tenant, q) for q in ("cats of the miller", "mill in winter")}
+    assert [(said, 2)] == [one[:2] for one in expected["cats of the miller"] if "cats" in one[0]]
+    assert any("derives" in near for one in expected["mill in winter"] for near in one[2])
+    assert all(one[3] for found in expected.values() for one in found)
+
+    bundle = bundle_of(app, tmp_path / "bundle")
+    done = backup.bring(other, tmp_path / "bundle", org="elsewhere")
+    beside = backup.bring(app, tmp_path / "bundle", org="second")
+    again = backup.bring(app, tmp_path / "bundle", org="second")
+
+    assert bundle.memories == done.memories == beside.memories == 4
+    assert (again.memories, again.added) == (0, 0)
+    assert embedded(other) == []
+    assert {q: recalled(other, there, q) for q in expected} == expected
+    for question, found in expected.items():
+        assert sorted(recalled(app, second, question)) == sorted(found)
+    with other.db.begin() as tx:
+        ids = [one.id for one in memories.find(tx, there, memories.MemoryQuery()).items]
+        versions = sorted(len(past) for past in memories.history(tx, there, ids).values())
+        assert memories.unread(tx, documents.get(tx, there, "talk").id) == []
+    with app.db.begin() as tx:
+        mine = [one.id for one in memories.find(tx, tenant, memories.MemoryQuery()).items]
+        assert versions == sorted(len(p) for p in memories.history(tx, tenant, mine).values())
+
+
+def test_an_import_that_was_cut_off_goes_on(new_place: Callable[..., App], tmp_path: Path) -> None:
+    app, other = new_place(), new_place()
+    filled(app)
+    there = new_org(other, "elsewhere")
+    bundle_of(app, tmp_path / "bundle")
+
+    class CutError(Exception):
+        pass
+
+    def cut(progress: Progress) -> None:
+        if progress.done == 6:
+            raise CutError
+
+    with pytest.raises(CutError):
+        backup.bring(other, tmp_path / "bundle", org="elsewhere", tell=cut)
+    with other.db.begin() as tx:
+        mine = documents.get(tx, there, "note-2")
+        documents.update(
+            tx,
+            there,
+            mine.id,
+            documents.DocumentChange(content=documents.text_content("changed here")),
+        )
+
+    done = backup.bring(other, tmp_path / "bundle", org="elsewhere")
+
+    assert (done.there, done.added, done.differing) == (6, 8, 1)
+    with other.db.begin() as tx:
+        row = tx.execute("select content from documents where id = %s", (mine.id,)).fetchone()
+        assert row is not None
+        assert row["content"] == "changed here"
+        assert sum(documents.counts(tx, there).values()) == 14
+
+
+def test_another_model_embeds_and_says_so(new_place: Callable[..., App], tmp_path: Path) -> None:
+    app, other = new_place(), new_place()
+    filled(app)
+    there = new_org(other, "elsewhere")
+    bundle = bundle_of(app, tmp_path / "bundle")
+    assert isinstance(other.embedder, WordEmbedder)
+    other.embedder.name = "fake:other"
+    with other.db.begin() as tx:
+        search.rebind(tx, *index_identity(other.embedder))
+
+    done = backup.bring(other, tmp_path / "bundle", org="elsewhere")
+
+    reason = backup.must_embed(bundle, other.embedder)
+    assert reason is not None
+    assert "of fake:words, the index is of fake:other" in reason
+    assert done.taken_over == 0
+    assert done.embedded == len(embedded(other)) == bundle.chunks
+    assert hits(other, there, "pears")
+
+
+def test_an_export_holds_the_organisation_and_tags_that_were_named(
+    new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    app = new_place()
+    filled(app)
+    add(app, new_org(app, "others"), "a secret of others", tags=["orchard"])
+
+    bundle_of(app, tmp_path / "all")
+    some = bundle_of(app, tmp_path / "some", tags=["orchard"])
+
+    assert "a secret of others" not in (tmp_path / "all" / "documents.jsonl").read_text()
+    lines = (tmp_path / "some" / "documents.jsonl").read_text().splitlines()
+    assert [json.loads(line)["title"] for line in lines] == ["The orchard keeper counts pears."]
+    assert [tag.name for tag in some.tags] == ["orchard"]
+    with pytest.raises(NotFoundError):
+        backup.export(url_of(app), app.blobs, tmp_path / "none", org="nobody")
+    with pytest.raises(SetupError, match="not empty"):
+        bundle_of(app, tmp_path / "all")
+    assert sorted(path.name for path in tmp_path.iterdir() if not path.name.isalnum()) == []
+
+
+def test_a_bundle_that_others_wrote_is_read(new_place: Callable[..., App], tmp_path: Path) -> None:
+    app = new_place()
+    tenant = new_org(app)
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    (folder / "bundle.json").write_text('{"format": "recollect-bundle", "version": 1}')
+    (folder / "documents.jsonl").write_text(
+        '{"containerTags": ["notes"], "text": "The clockmaker lends a spring."}\n'
+        '{"containerTags": ["notes"], "customId": "b", "text": "A bell, cast in tin.",'
+        ' "chunks": [{"start": 0, "end": 20}], "extra": 1}\n'
+    )
+
+    done = backup.bring(app, folder, org="acme")
+    again = backup.bring(app, folder, org="acme")
+    drain(app)
+
+    assert (done.added, done.queued, done.embedded) == (2, 1, 1)
+    assert (again.added, again.there) == (0, 2)
+    assert hits(app, tenant, "clockmaker")[0][2].startswith("The clock")
+    assert hits(app, tenant, "bell")[0][2] == "A bell, cast in tin."
+
+
+FAULTS = [
+    ('{"text": "no tags"}', "containerTags"),
+    ('{"containerTags": [], "text": "x"}', "at least one"),
+    ('{"containerTags": ["a b"], "text": "x"}', "letters, digits"),
+    ('{"containerTags": ["a"]}', "neither content, text, nor file"),
+    ('{"containerTags": ["a"], "text": "x", "chunks": [{"start": 0, "end": 9}]}', "outside"),
+    ('{"containerTags": ["a"], "text": "x", "metadata": {"a": {"b": 1}}}', "metadata"),
+    ('{"containerTags": ["a"], "file": {"sha256": "../../etc", "size": 1}}', "no SHA-256"),
+    ('{"containerTags": ["a"], "file": {"sha256": "' + "0" * 64 + '", "size": 1}}', "read"),
+    ('{"containerTags": ["a"], "text": "x", "id": "../x"}', "id: "),
+    ("{", "truncated"),
+]
+
+
+def test_a_faulty_line_is_named(new_place: Callable[..., App], tmp_path: Path) -> None:
+    app = new_place()
+    new_org(app)
+    (tmp_path / "bundle.json").write_text('{"format": "recollect-bundle", "version": 1}')
+    good = '{"containerTags": ["notes"], "text": "fine"}'
+    for line, fault in FAULTS:
+        (tmp_path / "documents.jsonl").write_text(f"{good}\n{line}\n")
+
+        with pytest.raises(SetupError, match="line 2: ") as caught:
+            backup.bring(app, tmp_path, org="acme")
+
+        assert fault in str(caught.value)
+
+
+def test_a_damaged_bundle_is_refused(new_place: Callable[..., App], tmp_path: Path) -> None:
+    app = new_place()
+    filled(app)
+    other = new_place()
+    there = new_org(other, "elsewhere")
+    bundle_of(app, tmp_path / "bundle")
+    lines = tmp_path / "bundle" / "documents.jsonl"
+    text = lines.read_text()
+
+    lines.write_text(text[: len(text) // 2])
+    with pytest.raises(SetupError, match="SHA-256 differs"):
+        backup.bring(other, tmp_path / "bundle", org="elsewhere")
+    lines.write_text(text)
+    [file] = [path for path in (tmp_path / "bundle" / "files").rglob("*") if path.is_file()]
+    file.write_bytes(b"another file")
+    with pytest.raises(SetupError, match="is damaged"):
+        backup.bring(other, tmp_path / "bundle", org="elsewhere")
+
+    with other.db.begin() as tx:
+        found = documents.find(tx, there, documents.DocumentQuery(limit=100))
+    assert not [one for one in found.items if one.kind != "text" or one.title == "ships.txt"]
