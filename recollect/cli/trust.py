@@ -1,0 +1,145 @@
+"""Commands that show that the service can be trusted: purge, verify, receipt.
+
+They work on the database of the settings, whether the service runs or not.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from recollect import audit, log
+from recollect import verify as checks
+from recollect.app import database
+from recollect.blobs import open_blobs
+from recollect.cli.output import echo_json, fail, shown, table, tell
+from recollect.config import Config, load
+from recollect.db import Database, migrate
+from recollect.errors import RecollectError
+from recollect.purge import Receipt, receipts
+from recollect.purge import purge as purge_now
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+MB = 1_048_576
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel="Tend")(purge)
+    app.command(rich_help_panel="Tend")(verify)
+    app.command(rich_help_panel="Tend")(receipt)
+
+
+def purge(
+    now: Annotated[bool, typer.Option("--now", help="Do it, at once.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove from the disk what was deleted: pages, statistics, write-ahead log, files.
+
+    The service does it by itself every RECOLLECT_PURGE_INTERVAL; it may run meanwhile.
+
+    Example: recollect purge --now
+    """
+    if not now:
+        fail("say `recollect purge --now`; the service purges by itself otherwise", code=2)
+    config = load()
+    with _opened(config) as db:
+        done = purge_now(db, open_blobs(config.blobs), config.data_dir)
+        audit.act(audit.CLI)
+        with db.begin() as tx:
+            audit.record(tx, "purge.done", done.id, receipts=done.receipts)
+    if as_json:
+        echo_json(asdict(done))
+    else:
+        before = sum(one.before for one in done.tables)
+        after = sum(one.after for one in done.tables)
+        typer.echo(
+            f"purged in {done.seconds:.1f} s: {len(done.tables)} tables,"
+            f" {before / MB:.1f} MB before, {after / MB:.1f} MB now"
+        )
+        longest = max(done.tables, key=lambda one: one.locked, default=None)
+        if longest is not None:
+            typer.echo(f"longest lock {longest.locked:.2f} s ({longest.table})")
+        typer.echo(f"{done.files} files removed, {done.receipts} deletions completed")
+    for rest in done.left:
+        tell(f"not reached: {rest}")
+
+
+def verify(
+    mend: Annotated[bool, typer.Option("--mend", help="Mend what can be mended.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Prove that documents, index and files agree; exit code 1 when something was found.
+
+    The service may run meanwhile. With --mend the exit code is 1 only for what could not be mended.
+
+    Example: recollect verify --mend
+    """
+    config = load()
+    with _opened(config) as db:
+        done = checks.verify(db, open_blobs(config.blobs), mend=mend)
+    if as_json:
+        echo_json(asdict(done))
+    else:
+        typer.echo(
+            f"{done.documents} documents, {done.entries} entries, {done.files} files looked at"
+            f" in {done.seconds:.1f} s"
+        )
+        if done.findings:
+            table(
+                ["found", "count", "for example", "mend", "mended"],
+                [
+                    [one.kind, str(one.count), ", ".join(one.examples), one.mend, str(one.mended)]
+                    for one in done.findings
+                ],
+            )
+        else:
+            typer.echo("everything agrees")
+    if any(one.count > one.mended for one in done.findings):
+        raise typer.Exit(1)
+
+
+def receipt(id: str, as_json: AsJson = False) -> None:
+    """Show that a document was deleted: when, by which key, and since when it is off the disk.
+
+    ID is the document's, or that of a receipt. Exit code 1 when there is none.
+
+    Example: recollect receipt 7msRU48jI0KqwTPC6nnlhv
+    """
+    with _opened(load()) as db, db.begin() as tx:
+        found = receipts(tx, id)
+    if as_json:
+        echo_json([_shown(one) for one in found])
+    for one in [] if as_json else found:
+        for name, value in _shown(one).items():
+            typer.echo(f"{name:10}{shown(value) or '-'}")
+    if not found:
+        fail(f"nothing was deleted under the id {id}")
+
+
+def _shown(one: Receipt) -> dict[str, object]:
+    return {
+        "receipt": one.id,
+        "org": one.org,
+        "key": one.key,
+        "documents": one.documents,
+        "chunks": one.chunks,
+        "files": one.files,
+        "deletedAt": one.deleted_at.isoformat(),
+        "purgedAt": one.purged_at and one.purged_at.isoformat(),
+        "sha256": list(one.sha256),
+    }
+
+
+@contextmanager
+def _opened(config: Config) -> Generator[Database]:
+    log.configure(config.log_level, process="cli")
+    try:
+        with database(config) as ensure:
+            url = ensure()
+            migrate(url)
+            with Database(url, size=2) as db:
+                yield db
+    except RecollectError as error:
+        fail(str(error))

@@ -1,0 +1,276 @@
+"""Each kind of damage is done by SQL, found, named, and mended; an intact service has none."""
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from recollect import blobs, documents, orgs, tags, verify
+from recollect.app import App, index_identity
+from recollect.blobs import open_blobs
+from recollect.db import Database
+from recollect.documents import DocumentChange, NewDocument, text_content
+from recollect.model import Content, DocumentId, Plan, StoredBlob, Tenant, random_id
+from recollect.search import adopt
+from recollect.worker import drain
+from tests.fakes.site import prose
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A process on a database and a blob folder of its own, with documents in one organisation."""
+
+    app: App
+    tenant: Tenant
+    folder: Path
+
+    def add(self, text: str) -> DocumentId:
+        with self.app.db.begin() as tx:
+            tags.ensure(tx, self.tenant.id, ["a", "b"])
+            new = NewDocument(text_content(text), tags=["a", "b"])
+            return documents.add(tx, self.tenant, new, DocumentId(random_id())).id
+
+    def upload(self, data: bytes) -> tuple[DocumentId, Path]:
+        key = blobs.new_key(self.tenant.id, data)
+        self.app.blobs.put(key, data)
+        content = Content(
+            kind="text",
+            hash=hashlib.sha256(data).digest(),
+            blob=StoredBlob(key, "a.txt", "text/plain"),
+        )
+        with self.app.db.begin() as tx:
+            tags.ensure(tx, self.tenant.id, ["a"])
+            new = NewDocument(content, tags=["a"])
+            id = documents.add(tx, self.tenant, new, DocumentId(random_id())).id
+        return id, self.folder / key
+
+    def sql(self, statement: str, *parameters: object) -> int:
+        with self.app.db.begin() as tx:
+            # As if there were no triggers, no references, no order in which things happen.
+            tx.execute("set local session_replication_role = replica")
+            return tx.execute(statement, parameters).rowcount  # pyright: ignore[reportArgumentType]
+
+    def verify(self, *, mend: bool = False) -> dict[str, verify.Finding]:
+        done = verify.verify(self.app.db, self.app.blobs, mend=mend)
+        return {one.kind: one for one in done.findings}
+
+
+@pytest.fixture(scope="module")
+def ground(
+    app: App, new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> Generator[Ground]:
+    folder = tmp_path_factory.mktemp("blobs")
+    with Database(new_database(), size=8) as database:
+        with database.begin() as tx:
+            adopt(tx, *index_identity(app.embedder))
+            tenant = Tenant(orgs.create(tx, "verified", Plan.ENTERPRISE).id)
+        mine = replace(app, db=database, blobs=open_blobs(folder.as_uri()))
+        yield Ground(mine, tenant, folder)
+
+
+@pytest.fixture
+def id(ground: Ground) -> DocumentId:
+    """A document of several chunks, among others."""
+    found = ground.add("\n\n".join(prose(f"{random_id()} {n}") for n in range(9)))
+    ground.add(prose(random_id()))
+    drain(ground.app)
+    assert ground.verify() == {}
+    return found
+
+
+DAMAGES = {
+    "revision_behind": "update documents set revision = revision + 1 where id = %s",
+    "chunks_missing": "delete from chunks where document_id = %s and position = 1",
+    "chunk_without_entry": "delete from entries e where document_id = %s and hash ="
+    " (select min(hash) from entries m where m.document_id = e.document_id)",
+    "offsets_wrong": "update documents set text = ' ' || text where id = %s",
+    "hash_wrong": "update entries set text = text || '!' where document_id = %s",
+    "scope_wrong": "update documents set scope = scope || 5 where id = %s",
+    "vector_missing": "update entries set embedding = null where document_id = %s",
+    "entry_orphaned": "insert into entries (document_id, hash, text, terms, weights, embedding)"
+    " select document_id, '\\x00', text, terms, weights, embedding from entries"
+    " where document_id = %s limit 1",
+    "count_wrong": "update term_counts set entries = entries + 3 where number ="
+    " (select terms[5] from entries where document_id = %s limit 1)",
+    "stranded": "update documents set status = 'queued', due_at = 'infinity' where id = %s",
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_damage_is_found_and_mended(ground: Ground, id: DocumentId, kind: str) -> None:
+    assert ground.sql(DAMAGES[kind], id)
+    found = ground.verify()
+
+    assert kind in found
+    assert found[kind].count >= 1
+    assert found[kind].mended == 0
+    if kind != "count_wrong":
+        assert list(found[kind].examples) == [id]
+
+    mended = ground.verify(mend=True)
+    drain(ground.app)
+
+    assert mended[kind].mended == mended[kind].count
+    assert ground.verify() == {}
+    with ground.app.db.begin() as tx:
+        assert len(documents.chunks(tx, ground.tenant, id)) > 2
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "insert into chunks (document_id, position, start_at, end_at, hash)"
+        " values ('nowhere', 0, 0, 1, '\\x01')",
+        "insert into entries (document_id, hash, text, terms, weights)"
+        " select 'nowhere', '\\x01', text, terms, weights from entries limit 1",
+        "insert into term_counts (org_id, number, entries) values ('nowhere', 1, 1)",
+        "insert into documents (id, org_id, container_tags, scope, kind, source, content,"
+        " content_hash) values ('lost', 'nowhere', '{a}', '{1}', 'text', 'api', 'x', '\\x01')",
+    ],
+    ids=["chunk", "entry", "count", "document"],
+)
+def test_rows_that_belong_to_nothing_are_found_and_removed(
+    ground: Ground, id: DocumentId, damage: str
+) -> None:
+    assert ground.sql(damage)
+    found = ground.verify(mend=True)
+
+    assert "reference_broken" in found
+    assert "nowhere" in found["reference_broken"].examples[0]
+    assert ground.verify() == {}
+
+
+def test_a_missing_tag_is_made_again(ground: Ground, id: DocumentId) -> None:
+    assert ground.sql("delete from tags where name = 'a' and org_id = %s", ground.tenant.id)
+    [found] = ground.verify(mend=True).values()
+
+    assert (found.kind, list(found.examples), found.mended) == ("tag_missing", ["a"], 1)
+    assert ground.verify() == {}
+
+
+def test_a_document_that_its_connection_does_not_know_is_remembered(
+    ground: Ground, id: DocumentId
+) -> None:
+    ground.sql(
+        "insert into connections (id, org_id, provider, container_tags, document_limit, state)"
+        " values ('c', %s, 's3', '{a}', 10, 'ready')",
+        ground.tenant.id,
+    )
+    ground.sql("update documents set connection_id = 'c', source_id = 's' where id = %s", id)
+    try:
+        [found] = ground.verify(mend=True).values()
+        assert (found.kind, list(found.examples)) == ("item_missing", [id])
+        assert ground.verify() == {}
+    finally:
+        ground.sql("update documents set connection_id = null where id = %s", id)
+        ground.sql("delete from items")
+        ground.sql("delete from connections")
+
+
+def test_files_are_compared_with_their_digests(ground: Ground) -> None:
+    missing, gone = ground.upload(b"first words of the one")
+    damaged, altered = ground.upload(b"first words of the other")
+    drain(ground.app)
+    assert ground.verify() == {}
+    kept = gone.read_bytes(), altered.read_bytes()
+    gone.unlink()
+    altered.write_bytes(b"other words")
+    found = ground.verify(mend=True)
+
+    assert set(found) == {"file_missing", "file_damaged"}
+    assert list(found["file_missing"].examples) == [missing]
+    assert list(found["file_damaged"].examples) == [damaged]
+    assert all(one.mended == 0 for one in found.values())
+    gone.write_bytes(kept[0])
+    altered.write_bytes(kept[1])
+    assert ground.verify() == {}
+
+
+def test_files_that_nobody_names_are_removed(ground: Ground) -> None:
+    orphan = blobs.new_key(ground.tenant.id, b"nobody's")
+    doomed = blobs.new_key(ground.tenant.id, b"late")
+    young = blobs.new_key(ground.tenant.id, b"an upload of this moment")
+    for key in (orphan, doomed, young):
+        ground.app.blobs.put(key, b"bytes")
+    for key in (orphan, doomed):
+        os.utime(ground.folder / key, (1, 1))
+    ground.sql(
+        "insert into doomed_blobs (key, doomed_at) values (%s, now() - interval '2 h')", doomed
+    )
+    found = ground.verify(mend=True)
+
+    assert list(found["file_orphaned"].examples) == [orphan]
+    assert list(found["file_undeleted"].examples) == [doomed]
+    assert not (ground.folder / orphan).exists()
+    assert not (ground.folder / doomed).exists()
+    assert (ground.folder / young).exists()
+    assert ground.verify() == {}
+    ground.app.blobs.delete(young)
+
+
+def test_there_is_no_false_alarm_while_the_service_writes(ground: Ground) -> None:
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            first, second = ground.add(prose(random_id(), 400)), ground.add(prose(random_id(), 200))
+            drain(ground.app)
+            change = DocumentChange(content=text_content(prose(random_id(), 300)), tags=["b", "a"])
+            with ground.app.db.begin() as tx:
+                documents.update(tx, ground.tenant, first, change)
+            with ground.app.db.begin() as tx:
+                documents.delete(tx, ground.tenant, [second])
+
+    with ThreadPoolExecutor(2) as pool:
+        busy = [pool.submit(work) for _ in range(2)]
+        try:
+            found = [ground.verify() for _ in range(8)]
+        finally:
+            stop.set()
+        for one in busy:
+            one.result()
+    drain(ground.app)
+
+    assert found == [{}] * 8
+    assert ground.verify() == {}
+
+
+def test_counts_are_mended_while_others_change_them(ground: Ground) -> None:
+    ground.sql("update term_counts set entries = entries + 7 where org_id = %s", ground.tenant.id)
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            ground.add(prose(random_id(), 100))
+            drain(ground.app)
+
+    with ThreadPoolExecutor(1) as pool:
+        busy = pool.submit(work)
+        try:
+            assert ground.verify(mend=True)["count_wrong"].mended
+        finally:
+            stop.set()
+        busy.result()
+
+    assert ground.verify() == {}
+
+
+def test_looking_takes_few_documents_at_a_time(
+    ground: Ground, id: DocumentId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "CHUNKS_AT_ONCE", 1)
+    for _ in range(3):
+        ground.add(prose(random_id(), 300))
+    drain(ground.app)
+    ground.sql("update documents set text = ' ' || text where id = %s", id)
+    found = ground.verify()
+    ground.verify(mend=True)
+    drain(ground.app)
+
+    assert list(found["offsets_wrong"].examples) == [id]
+    assert ground.verify() == {}
