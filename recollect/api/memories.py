@@ -1,0 +1,237 @@
+"""Memories and the profile that they make. What is added here needs no model."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import APIRouter
+
+from recollect import memories, orgs, settings, tags, terms
+from recollect.api.deps import CurrentApp, Reader, Writer, effective_tags
+from recollect.api.memory_schemas import (
+    AddMemories,
+    BucketsOut,
+    BucketsRequest,
+    Candidate,
+    ForgetMatching,
+    ForgetMatchingOut,
+    ForgetMemory,
+    Forgotten,
+    ListMemories,
+    MemoriesAdded,
+    MemoryEntry,
+    MemoryList,
+    MemoryResults,
+    MemorySearch,
+    ProfileOut,
+    ProfileRequest,
+    ProfileSections,
+    UpdateMemory,
+)
+from recollect.api.schemas import Bucket, MemoryOut, Pagination, TemporalContext
+from recollect.api.search import answers, vectors
+from recollect.db import Tx
+from recollect.db.filters import parse as parse_filter
+from recollect.errors import BadRequestError, NotFoundError
+from recollect.memories import Correction, Fact, Found, MemoryQuery, Target
+from recollect.model import DocumentId, Tenant, random_id
+
+router = APIRouter(tags=["memories"])
+MATCHED = "matched: "
+"""Beginning of the reason when a query chose what to forget and nobody said why."""
+
+
+@router.post("/v4/memories", status_code=201, summary="Add memories", operation_id="addMemories")
+def add(body: AddMemories, tenant: Writer, app: CurrentApp) -> MemoriesAdded:
+    """Facts as they are: nothing is drawn from them. They can be found at once.
+
+    The answer names the document that bears them; when it is deleted they go with it. What is
+    known word for word in this tag already is confirmed, not doubled.
+    """
+    [tag] = effective_tags(tenant, body.container_tag, None, default=False)
+    texts = [memory.content for memory in body.memories]
+    facts = [
+        Fact(
+            text=memory.content,
+            weights=terms.weigh(tenant.id, memory.content),
+            vector=vector,
+            is_static=memory.is_static,
+            buckets=memory.buckets,
+            metadata=memory.metadata,
+            temporal=_temporal(memory.temporal_context),
+            forget_after=memory.forget_after,
+            forget_reason=memory.forget_reason,
+        )
+        for memory, vector in zip(body.memories, vectors(app, texts), strict=True)
+    ]
+    with app.db.begin() as tx:
+        tags.ensure(tx, tenant.id, [tag])
+        id, added = memories.add(tx, tenant, tag, facts, DocumentId(random_id()))
+    return MemoriesAdded(document_id=id, memories=[MemoryOut.of(memory) for memory in added])
+
+
+@router.patch("/v4/memories", summary="Update a memory", operation_id="updateMemory")
+def update(body: UpdateMemory, tenant: Writer, app: CurrentApp) -> MemoryOut:
+    """Adds a version; the one before is kept, but no longer found. Not named, metadata,
+    `forgetAfter` and `temporalContext` stay as they are."""
+    [tag] = effective_tags(tenant, body.container_tag, None, default=False)
+    target = _target(body.id, body.content)
+    [vector] = vectors(app, [body.new_content])
+    correction = Correction(
+        text=body.new_content,
+        weights=terms.weigh(tenant.id, body.new_content),
+        vector=vector,
+        metadata=body.metadata,
+        temporal=_temporal(body.temporal_context),
+        sets_expiry="forget_after" in body.model_fields_set,
+        forget_after=body.forget_after,
+        forget_reason=body.forget_reason,
+    )
+    with app.db.begin() as tx:
+        return MemoryOut.of(memories.correct(tx, tenant, tag, target, correction))
+
+
+@router.delete("/v4/memories", summary="Forget a memory", operation_id="forgetMemory")
+def forget(body: ForgetMemory, tenant: Writer, app: CurrentApp) -> Forgotten:
+    """It is found no more, but kept, with the reason. To delete it for good, delete the document
+    that it comes from. 409: it was forgotten before."""
+    [tag] = effective_tags(tenant, body.container_tag, None, default=False)
+    target = _target(body.id, body.content)
+    with app.db.begin() as tx:
+        gone = memories.forget(tx, tenant, tag, target, body.reason)
+    return Forgotten(id=gone.id, forgotten=True)
+
+
+@router.post("/v4/memories/list", summary="List memories", operation_id="listMemories")
+def find(body: ListMemories, tenant: Reader, app: CurrentApp) -> MemoryList:
+    """The latest versions, each with its history and the documents that it comes from."""
+    named = effective_tags(
+        tenant, body.container_tag, body.container_tags, default=False, prefixes=True
+    )
+    if not named:
+        raise BadRequestError("containerTags: name at least one")
+    query = MemoryQuery(
+        any_of=named,
+        filter=None if body.filters is None else parse_filter(body.filters),
+        forgotten=body.include_forgotten,
+        sort="updated_at" if body.sort == "updatedAt" else "created_at",
+        descending=body.order == "desc",
+        limit=body.limit,
+        page=body.page,
+    )
+    with app.db.begin() as tx:
+        page = memories.find(tx, tenant, query)
+        versions = memories.history(tx, tenant, [memory.id for memory in page.items])
+    return MemoryList(
+        memory_entries=[MemoryEntry.entry(memory, versions[memory.id]) for memory in page.items],
+        pagination=Pagination.of(page),
+    )
+
+
+@router.post(
+    "/v4/memories/forget-matching",
+    summary="Forget what matches",
+    operation_id="forgetMatchingMemories",
+)
+def forget_matching(body: ForgetMatching, tenant: Writer, app: CurrentApp) -> ForgetMatchingOut:
+    """Memories that answer the `query`, the likest first, or exactly those of `ids`.
+
+    `dryRun` only tells what would be forgotten.
+    """
+    [tag] = effective_tags(tenant, body.container_tag, None, default=False)
+    if body.query is None and body.ids is None:
+        raise BadRequestError("name a query, or ids")
+    query = MemoryQuery(any_of=[tag], limit=body.max_forget)
+    vector = vectors(app, [body.query], query=True)[0] if body.query and not body.ids else None
+    with app.db.begin() as tx:
+        if body.ids is not None:
+            live = memories.named(tx, tenant, tag, body.ids)[: body.max_forget]
+            found = [Found(memory, 1.0) for memory in live]
+        else:
+            found = memories.search(
+                tx, tenant, body.query or "", vector, query, threshold=body.threshold
+            )
+        batch = None
+        if found and not body.dry_run:
+            batch = orgs.random_id()
+            reason = body.reason or (MATCHED + body.query if body.query else None)
+            ids = [one.memory.id for one in found]
+            done = {m.id for m in memories.forget_these(tx, tenant, tag, ids, reason, batch)}
+            found = [one for one in found if one.memory.id in done]
+    shown = [
+        Candidate(id=one.memory.id, memory=one.memory.content, score=round(one.similarity, 6))
+        for one in found
+    ]
+    counted = "1 memory" if len(shown) == 1 else f"{len(shown)} memories"
+    return ForgetMatchingOut(
+        dry_run=body.dry_run,
+        count=len(shown),
+        forget_batch_id=batch,
+        summary=f"{counted} would be forgotten" if body.dry_run else f"forgot {counted}",
+        candidates=shown if body.dry_run else None,
+        forgotten=None if body.dry_run else shown,
+    )
+
+
+@router.post("/v4/profile", summary="Get a profile", operation_id="getProfile")
+def profile(body: ProfileRequest, tenant: Reader, app: CurrentApp) -> ProfileOut:
+    """What is known under a tag: lasting facts (`static`), the others, newest first (`dynamic`),
+    and those of each bucket. With `q`, what answers it, too. An unknown tag has empty lists."""
+    [tag] = effective_tags(tenant, body.container_tag, None, default=False)
+    filter = None if body.filters is None else parse_filter(body.filters)
+    wanted = body.include or ["static", "dynamic", "buckets"]
+    results = None
+    if body.q is not None:
+        started = time.monotonic()
+        search = MemorySearch(
+            q=body.q, container_tag=tag, threshold=body.threshold, filters=body.filters
+        )
+        found = answers(app, tenant, search)
+        took = round((time.monotonic() - started) * 1000, 3)
+        results = MemoryResults(results=found, timing=took, total=len(found))
+    with app.db.begin() as tx:
+        keys = body.buckets
+        if keys is None:
+            keys = [bucket["key"] for bucket in _buckets(tx, tenant, tag)]
+        known = memories.profile(tx, tenant, tag, filter, keys)
+    sections = ProfileSections(
+        static=list(known.static) if "static" in wanted else None,
+        dynamic=list(known.dynamic) if "dynamic" in wanted else None,
+        buckets={key: list(texts) for key, texts in known.buckets.items()}
+        if "buckets" in wanted
+        else None,
+    )
+    return ProfileOut(profile=sections, search_results=results)
+
+
+@router.post(
+    "/v4/profile/buckets", summary="List profile buckets", operation_id="listProfileBuckets"
+)
+def buckets(tenant: Reader, app: CurrentApp, body: BucketsRequest | None = None) -> BucketsOut:
+    """Those of the tag, if it has some of its own, else those of the organisation."""
+    named = effective_tags(tenant, body.container_tag if body else None, None, default=False)
+    with app.db.begin() as tx:
+        found = _buckets(tx, tenant, named[0] if named else None)
+    return BucketsOut(buckets=[Bucket.model_validate(bucket) for bucket in found])
+
+
+def _buckets(tx: Tx, tenant: Tenant, tag: str | None) -> Sequence[Mapping[str, Any]]:
+    """The definitions that hold for a tag."""
+    if tag is not None:
+        try:
+            own = tags.get(tx, tenant, tag).profile_buckets
+        except NotFoundError:
+            own = None
+        if own is not None:
+            return own
+    return settings.read(tx, tenant.id)["profileBuckets"] or []
+
+
+def _target(id: str | None, content: str | None) -> Target:
+    if id is None and content is None:
+        raise BadRequestError("name the id or the content of the memory")
+    return Target(id=id, content=content)
+
+
+def _temporal(context: TemporalContext | None) -> dict[str, Any] | None:
+    return None if context is None else context.model_dump(by_alias=True, exclude_none=True)
