@@ -1,0 +1,105 @@
+"""`/mcp` of the API: who may come in, and the SDK's server behind it."""
+
+import asyncio
+from contextvars import Context
+from importlib import import_module
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from recollect.errors import RequestError
+from recollect.mcp.inside import Inside
+from recollect.mcp.seam import Session
+
+if TYPE_CHECKING:
+    from recollect.mcp.server import Http
+
+TAG_HEADER = "x-recollect-tag"
+"""Container tag that is meant when a tool is called without one; percent-encoded or plain."""
+
+
+class Door:
+    """ASGI application at `/mcp`, behind the edge, which has checked the key.
+
+    MCP asks servers to check `Origin`, against pages that reach a service on the reader's own
+    machine or network under a name of their own (DNS rebinding).
+    """
+
+    def __init__(self, service: ASGIApp, *, address: str, public_url: str | None) -> None:
+        """`service` answers what the tools ask. `address` is where this machine reaches it,
+        `public_url` where others do."""
+        self._service = service
+        self._public = urlsplit(public_url) if public_url else None
+        self._only_here = is_loopback(urlsplit(address).hostname)
+        self._http: Http | None = None
+        self._opening = asyncio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        self._check_host(headers.get("host", ""))
+        self._check_origin(headers.get("origin"))
+        if scope["method"] != "POST":
+            # Nothing is ever told unasked and there are no sessions to end, so nothing but POST.
+            raise HTTPException(405, headers={"Allow": "POST"})
+        scope["state"]["mcp"] = Session(
+            Inside(self._service, headers["authorization"], scope.get("client")),
+            unquote(headers.get(TAG_HEADER, "")).strip() or None,
+        )
+        http = await self._opened()
+        await http(scope, receive, send)
+
+    async def _opened(self) -> "Http":
+        async with self._opening:
+            if self._http is None:
+                server = await run_in_threadpool(import_module, "recollect.mcp.server")
+                http: Http = server.Http()
+                # In a context of its own: what the first caller's log lines say is not for all.
+                self._life = asyncio.create_task(http.live(), context=Context())
+                await http.alive.wait()
+                self._http = http
+            return self._http
+
+    def _check_origin(self, origin: str | None) -> None:
+        """Browsers send one with every POST; other programs send none."""
+        if origin is None or is_loopback(_host_of(origin)):
+            return
+        public = self._public
+        if public is not None and origin == f"{public.scheme}://{public.netloc}":
+            return
+        raise _Stranger("Origin", origin)
+
+    def _check_host(self, host: str) -> None:
+        """Of a service that only this machine reaches: a foreign name means a rebound one."""
+        name = _host_of(f"//{host}")
+        public = self._public.hostname if self._public else None
+        if self._only_here and not is_loopback(name) and name != public:
+            raise _Stranger("Host", host)
+
+
+class _Stranger(RequestError):
+    status = 403
+
+    def __init__(self, header: str, value: str) -> None:
+        super().__init__(
+            "Forbidden",
+            f"{header}: {value[:200]!r} is neither this machine nor RECOLLECT_PUBLIC_URL",
+        )
+
+
+def _host_of(address: str) -> str | None:
+    try:
+        return urlsplit(address).hostname
+    except ValueError:  # brackets that hold no IPv6 address
+        return None
+
+
+def is_loopback(host: str | None) -> bool:
+    try:
+        return ip_address(host or "").is_loopback
+    except ValueError:
+        return host == "localhost"

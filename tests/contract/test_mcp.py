@@ -1,0 +1,537 @@
+"""Assistants, by the client of the official SDK: over HTTP and over stdio, both dialects."""
+
+import json
+import re
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+import httpx
+import httpx2
+import pytest
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp.types import TextContent, TextResourceContents
+
+from recollect import orgs
+from recollect.app import App
+from recollect.db import Database
+from recollect.mcp.door import is_loopback
+from recollect.model import Org, Scope
+from recollect.worker import drain
+from tests.conftest import Service, free_port
+from tests.contract.calls import add, get, listed, refused
+from tests.fakes.site import Site
+
+TOOLS = {"search", "add", "get", "list", "forget", "connect", "sync_status"}
+MODES = ("auto", "legacy")
+Assistant = Callable[[], AbstractAsyncContextManager[Client]]
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+ACCEPT = {"Accept": "application/json, text/event-stream"}
+
+
+@asynccontextmanager
+async def over_http(
+    url: str, key: str, *, tag: str | None = None, mode: str = "auto"
+) -> AsyncGenerator[Client]:
+    headers = {"Authorization": f"Bearer {key}", **({"X-Recollect-Tag": tag} if tag else {})}
+    async with httpx2.AsyncClient(headers=headers, timeout=60, trust_env=False) as http:
+        transport = streamable_http_client(f"{url}/mcp", http_client=http)
+        async with Client(transport, mode=mode) as client:
+            yield client
+
+
+@asynccontextmanager
+async def over_stdio(
+    url: str, key: str, *, tag: str | None = None, mode: str = "auto"
+) -> AsyncGenerator[Client]:
+    started = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "recollect", "mcp", *(["--tag", tag] if tag else [])],
+        env={"RECOLLECT_URL": url, "RECOLLECT_API_KEY": key},
+        cwd=Path(__file__).parents[2],
+    )
+    async with Client(started, mode=mode) as client:
+        yield client
+
+
+def told(block: object) -> str:
+    assert isinstance(block, TextContent | TextResourceContents)
+    return block.text
+
+
+async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    """The structured answer, which the text repeats for older assistants."""
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    assert json.loads(told(result.content[0])) == result.structured_content
+    return result.structured_content
+
+
+async def trouble(client: Client, tool: str, **arguments: Any) -> str:
+    """What a tool says when it cannot."""
+    result = await client.call_tool(tool, arguments)
+    assert result.is_error, result.structured_content
+    return told(result.content[0])
+
+
+T = TypeVar("T")
+
+
+def talk(assistant: Assistant, said: Callable[[Client], Awaitable[T]]) -> T:
+    async def run() -> T:
+        async with assistant() as client:
+            return await said(client)
+
+    return anyio.run(run)
+
+
+def key_of(
+    db: Database, org: Org, scope: Scope = Scope.ADMIN, tags: list[str] | None = None
+) -> str:
+    with db.begin() as tx:
+        return orgs.create_key(tx, org.id, scope=scope, tags=tags)[1]
+
+
+# --- every tool --------------------------------------------------------------------------------
+
+
+async def use_every_tool(client: Client, tag: str, site: Site) -> set[str]:
+    """A visit from the first note to the last; returns which tools were called."""
+    added = await call(
+        client,
+        "add",
+        content="# Herons\n\nA heron waits in the shallow water.",
+        custom_id=f"birds/{tag}",
+        metadata={"year": 2026},
+        wait_seconds=30,
+    )
+    assert added["status"] == "done", added
+    hits = (await call(client, "search", query="Where does the heron wait?"))["results"]
+    assert [hit["id"] for hit in hits] == [added["id"]]
+    assert hits[0]["source"] == f"birds/{tag}"
+    assert hits[0]["metadata"] == {"year": 2026}
+    passage = hits[0]["passages"][0]
+
+    document = await call(client, "get", id=f"birds/{tag}")
+    assert document["tags"] == [tag]
+    assert document["text"][passage["start"] : passage["end"]] == passage["text"]
+    assert document["total_length"] == len(document["text"])
+    part = await call(client, "get", id=added["id"], start=2, length=6)
+    assert (part["text"], part["start"]) == ("Herons", 2)
+
+    page = await call(client, "list", status="done")
+    assert ([one["id"] for one in page["documents"]], page["total"]) == ([added["id"]], 1)
+
+    templates = (await client.list_resource_templates()).resource_templates
+    assert [template.uri_template for template in templates] == ["recollect://documents/{id}"]
+    shown = (await client.list_resources()).resources
+    assert [str(resource.uri) for resource in shown] == [added["uri"]]
+    read = (await client.read_resource(added["uri"])).contents[0]
+    assert told(read) == document["text"]
+    with pytest.raises(MCPError, match="Document not found"):
+        await client.read_resource("recollect://documents/absent")
+
+    connected = await call(
+        client, "connect", provider="web-crawler", settings={"startUrl": site.url("/")}
+    )
+    assert connected["authorization_link"] is None
+    status: dict[str, Any] = {}
+    with anyio.fail_after(60):
+        while not status.get("last_synced_at"):
+            found = await call(client, "sync_status", connection=connected["id"])
+            status = found["connections"][0]
+            await anyio.sleep(0.1)
+    assert [(run["status"], run["added"]) for run in status["runs"]] == [("completed", 1)]
+    everything = (await call(client, "sync_status"))["connections"]
+    assert [(one["id"], one["tags"], one["runs"]) for one in everything] == [
+        (connected["id"], [tag], [])
+    ]
+
+    assert (await call(client, "forget", id=added["id"]))["forgotten"]
+    assert "no document" in await trouble(client, "get", id=added["id"])
+    return {"add", "search", "get", "list", "connect", "sync_status", "forget"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("way", [over_http, over_stdio], ids=["http", "stdio"])
+def test_an_assistant_uses_every_tool(service: Service, way: Any, mode: str) -> None:
+    tag = f"mcp-{uuid.uuid4().hex[:8]}"
+
+    async def visit(client: Client) -> tuple[set[str], set[str]]:
+        offered = {tool.name for tool in (await client.list_tools()).tools}
+        with Site() as site:
+            site.write("/", "The lighthouse keeper rows home.")
+            return offered, await use_every_tool(client, tag, site)
+
+    offered, used = talk(partial(way, service.url, service.key, tag=tag, mode=mode), visit)
+
+    assert offered == used == TOOLS
+
+
+def test_tools_say_what_they_do(live_url: str, key: str) -> None:
+    async def look(client: Client) -> Any:
+        return client.instructions, (await client.list_tools()).tools
+
+    instructions, tools = talk(partial(over_http, live_url, key), look)
+
+    assert "Search it before" in instructions
+    for tool in tools:
+        assert len(tool.description) > 80, tool.name
+        assert tool.input_schema["additionalProperties"] is False
+        assert tool.output_schema["type"] == "object"
+        for name, field in tool.input_schema["properties"].items():
+            assert "description" in field or name in ("page",), (tool.name, name)
+    hints = {tool.name: tool.annotations for tool in tools}
+    assert {name for name, hint in hints.items() if hint.read_only_hint} == {
+        "search",
+        "get",
+        "list",
+        "sync_status",
+    }
+    assert [name for name, hint in hints.items() if hint.destructive_hint] == ["forget"]
+    assert {name for name, hint in hints.items() if hint.open_world_hint} == {"add", "connect"}
+
+
+def test_where_a_user_has_to_agree_the_link_is_handed_over(
+    live_url: str, client: httpx.Client, key: str
+) -> None:
+    client.patch(
+        "/v3/settings",
+        json={
+            "githubCustomKeyEnabled": True,
+            "githubClientId": "an-application",
+            "githubClientSecret": "its-secret",
+        },
+    )
+
+    async def visit(assistant: Client) -> tuple[dict[str, Any], dict[str, Any]]:
+        made = await call(assistant, "connect", provider="github", tag="code")
+        return made, await call(assistant, "sync_status", connection=made["id"])
+
+    made, status = talk(partial(over_http, live_url, key), visit)
+
+    assert "client_id=an-application" in made["authorization_link"]
+    assert made["expires_in"] == "1 hour"
+    assert status["connections"][0]["state"] == "pending"
+    assert "its-secret" not in json.dumps([made, status])
+
+
+# --- scope -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", [over_http, over_stdio], ids=["http", "stdio"])
+def test_a_session_has_a_tag(
+    live_url: str, client: httpx.Client, app: App, key: str, way: Any
+) -> None:
+    add(client, "A heron in the reeds.", containerTag="lake")
+    add(client, "A heron on the roof.", containerTag="town")
+    drain(app)
+
+    async def visit(assistant: Client) -> dict[str, Any]:
+        made = await call(assistant, "add", content="A note.", wait_seconds=0)
+        resources = (await assistant.list_resources()).resources
+        return {
+            "added": made["id"],
+            "found": await call(assistant, "search", query="heron"),
+            "elsewhere": await call(assistant, "search", query="heron", tag="town"),
+            "listed": await call(assistant, "list"),
+            "resources": [resource.uri for resource in resources],
+        }
+
+    seen = talk(partial(way, live_url, key, tag="lake"), visit)
+
+    assert get(client, seen["added"])["containerTags"] == ["lake"]
+    assert ["reeds" in hit["passages"][0]["text"] for hit in seen["found"]["results"]] == [True]
+    assert ["roof" in hit["passages"][0]["text"] for hit in seen["elsewhere"]["results"]] == [True]
+    assert [one["tags"] for one in seen["listed"]["documents"]] == [["lake"], ["lake"]]
+    assert len(seen["resources"]) == 1
+
+
+@pytest.mark.parametrize("way", [over_http, over_stdio], ids=["http", "stdio"])
+def test_a_limited_key_keeps_its_limits(
+    live_url: str, client: httpx.Client, app: App, db: Database, org: Org, way: Any
+) -> None:
+    secret = add(client, "The word is zugzwang.", containerTag="vault", customId="owned")
+    own = add(client, "The word is known.", containerTag="mine")
+    drain(app)
+    before = listed(client, limit=100)
+    scoped = key_of(db, org, Scope.WRITE, ["mine"])
+
+    async def visit(assistant: Client) -> list[str]:
+        found = await call(assistant, "search", query="The word zugzwang")
+        everything = await call(assistant, "list")
+        assert [hit["id"] for hit in found["results"]] == [own]
+        assert [one["id"] for one in everything["documents"]] == [own]
+        assert len((await assistant.list_resources()).resources) == 1
+        with pytest.raises(MCPError, match="Document not found"):
+            await assistant.read_resource(f"recollect://documents/{secret}")
+        for id in (secret, "owned"):
+            for tool in ("get", "forget"):
+                assert "Document not found" in await trouble(assistant, tool, id=id)
+        return [
+            await trouble(assistant, "search", query="x", tag="vault"),
+            await trouble(assistant, "add", content="x", tag="vault"),
+            await trouble(assistant, "list", tag="vault"),
+            await trouble(assistant, "sync_status", tag="vault"),
+        ]
+
+    refusals = talk(partial(way, live_url, scoped), visit)
+
+    assert all("may not use 'vault'" in said and "keys create" in said for said in refusals)
+    assert listed(client, limit=100) == before
+
+
+def test_another_organisation_reaches_nothing(
+    live_url: str, client: httpx.Client, app: App, stranger: httpx.Client
+) -> None:
+    id = add(client, "The word is zugzwang.", customId="owned")
+    drain(app)
+    foreign = stranger.headers["authorization"].removeprefix("Bearer ")
+
+    async def visit(assistant: Client) -> list[Any]:
+        return [
+            await call(assistant, "search", query="zugzwang"),
+            await call(assistant, "list"),
+            await call(assistant, "sync_status"),
+            await trouble(assistant, "get", id=id),
+            await trouble(assistant, "get", id="absent"),
+            await trouble(assistant, "forget", id="owned"),
+        ]
+
+    found, everything, connections, one, absent, gone = talk(
+        partial(over_http, live_url, foreign), visit
+    )
+
+    assert (found["results"], everything["documents"], connections["connections"]) == ([], [], [])
+    assert one.replace(id, "*") == absent.replace("absent", "*")
+    assert "Document not found" in gone
+    assert get(client, id)["status"] == "done"
+
+
+def test_a_key_that_may_only_read_changes_nothing(
+    live_url: str, client: httpx.Client, app: App, db: Database, org: Org
+) -> None:
+    id = add(client, "A heron.")
+    drain(app)
+    before = get(client, id)
+    reader = key_of(db, org, Scope.READ)
+
+    async def visit(assistant: Client) -> list[str]:
+        assert (await call(assistant, "search", query="heron"))["results"]
+        return [
+            await trouble(assistant, "add", content="mine"),
+            await trouble(assistant, "forget", id=id),
+            await trouble(assistant, "connect", provider="web-crawler"),
+        ]
+
+    refusals = talk(partial(over_http, live_url, reader), visit)
+
+    assert all("scope read, which does not allow it" in said for said in refusals)
+    assert get(client, id) == before
+
+
+# --- what goes wrong ---------------------------------------------------------------------------
+
+
+def test_errors_say_what_to_do(live_url: str, key: str) -> None:
+    async def visit(assistant: Client) -> dict[str, str]:
+        with pytest.raises(MCPError, match="there is no tool 'dance'"):
+            await assistant.call_tool("dance", {})
+        with pytest.raises(MCPError, match="recollect://documents"):
+            await assistant.read_resource("file:///etc/passwd")
+        return {
+            "limit": await trouble(assistant, "search", query="x", limit=1000),
+            "invented": await trouble(assistant, "search", query="x", colour="red"),
+            "missing": await trouble(assistant, "get", id="no-such-document"),
+            "blank": await trouble(assistant, "add", content="   "),
+            "provider": await trouble(assistant, "connect", provider="myspace"),
+            "filter": await trouble(assistant, "search", query="x", filters={"key": "a"}),
+            "path": await trouble(assistant, "get", id="../settings"),
+        }
+
+    said = talk(partial(over_http, live_url, key), visit)
+
+    assert "limit" in said["limit"]
+    assert "50" in said["limit"]
+    assert "colour" in said["invented"]
+    assert "`search`" in said["missing"]
+    assert "must not be empty" in said["blank"]
+    assert "myspace" in said["provider"]
+    assert "AND" in said["filter"]
+    assert "Document not found" in said["path"]
+
+
+def test_without_a_service_each_tool_says_how_to_start_one() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+
+    async def visit(assistant: Client) -> tuple[int, str]:
+        return len((await assistant.list_tools()).tools), await trouble(
+            assistant, "search", query="x"
+        )
+
+    offered, said = talk(partial(over_stdio, url, "sm_any"), visit)
+
+    assert offered == len(TOOLS)
+    assert said == f"no service at {url}; start it with `recollect serve`"
+
+
+def test_a_wrong_key_is_told_where_keys_come_from(live_url: str) -> None:
+    async def visit(assistant: Client) -> str:
+        return await trouble(assistant, "list")
+
+    assert "recollect keys create" in talk(partial(over_stdio, live_url, "sm_wrong"), visit)
+
+
+def test_an_api_without_assistants_does_not_hold_the_sdk() -> None:
+    loaded = (
+        "import sys, recollect.api; print('mcp' in sys.modules, 'recollect.mcp' in sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", loaded], capture_output=True, check=True)
+
+    assert told.stdout == b"False True\n"
+
+
+# --- the door ----------------------------------------------------------------------------------
+
+
+def test_the_door_asks_for_a_key(with_key: Callable[[str], httpx.Client]) -> None:
+    for secret in ("", "nobody"):
+        answer = with_key(secret).post("/mcp", json=HELLO, headers=ACCEPT)
+
+        refused(answer, 401, "Unauthorized")
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_pages_of_strangers_are_turned_away(client: httpx.Client) -> None:
+    def came(**headers: str) -> httpx.Response:
+        return client.post("/mcp", json=HELLO, headers={**ACCEPT, **headers})
+
+    assert came().status_code == 200
+    assert came(Origin="http://localhost:6274").status_code == 200
+    refused(came(Origin="http://evil.example"), 403, "Origin")
+    refused(came(Origin="http://[evil"), 403, "Origin")
+    refused(came(Origin="null"), 403, "Origin")
+    # A name that was rebound to this machine's address.
+    refused(came(Host="evil.example:6767"), 403, "RECOLLECT_PUBLIC_URL")
+    refused(came(Origin="http://evil.example", Host="evil.example"), 403)
+
+
+def test_loopback_is_told_by_name_and_number() -> None:
+    here = ("localhost", "127.0.0.1", "127.9.9.9", "::1")
+    elsewhere = ("localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "", None)
+
+    assert all(is_loopback(host) for host in here)
+    assert not any(is_loopback(host) for host in elsewhere)
+
+
+def test_the_public_address_is_no_stranger(served: Callable[..., httpx.Client]) -> None:
+    with served(public_url="https://recollect.example.org") as http:
+        fine = {"Host": "recollect.example.org", "Origin": "https://recollect.example.org"}
+        ours = http.post("/mcp", json=HELLO, headers={**ACCEPT, **fine})
+        plain = {"Host": "recollect.example.org", "Origin": "http://recollect.example.org"}
+        theirs = http.post("/mcp", json=HELLO, headers={**ACCEPT, **plain})
+
+    assert (ours.status_code, theirs.status_code) == (200, 403)
+
+
+def test_nothing_but_posts(client: httpx.Client) -> None:
+    for method in ("GET", "DELETE", "PUT"):
+        answer = client.request(method, "/mcp", headers=ACCEPT)
+
+        refused(answer, 405, "/mcp takes POST")
+        assert answer.headers["allow"] == "POST"
+
+
+def test_garbage_is_refused(client: httpx.Client) -> None:
+    for body in (b"", b"{", b"[]", b'{"jsonrpc": "2.0"}', b"\xff", b"1" * 5000):
+        headers = {**ACCEPT, "Content-Type": "application/json"}
+        answer = client.post("/mcp", content=body, headers=headers)
+        assert answer.status_code == 400, body
+
+
+def test_a_document_may_be_as_large_as_elsewhere(
+    live_url: str, client: httpx.Client, key: str
+) -> None:
+    text = "heron " * 1_000_000  # 6 MB, above what the SDK takes by itself
+
+    async def visit(assistant: Client) -> str:
+        return (await call(assistant, "add", content=text, wait_seconds=0))["id"]
+
+    id = talk(partial(over_http, live_url, key), visit)
+
+    assert len(get(client, id)["content"]) == len(text)
+
+
+def test_a_tag_of_any_spelling_comes_through_the_header(
+    live_url: str, client: httpx.Client, key: str
+) -> None:
+    async def visit(assistant: Client) -> str:
+        return (await call(assistant, "add", content="A note.", wait_seconds=0))["id"]
+
+    id = talk(partial(over_http, live_url, key, tag="team%3Ablue"), visit)
+
+    assert get(client, id)["containerTags"] == ["team:blue"]
+
+
+def test_many_at_once_stay_apart(
+    live_url: str, client: httpx.Client, app: App, db: Database, org: Org
+) -> None:
+    tags = [f"room-{number}" for number in range(6)]
+    for tag in tags:
+        add(client, f"A heron lives in {tag}.", containerTag=tag)
+    drain(app)
+    keys = {tag: key_of(db, org, Scope.READ, [tag]) for tag in tags}
+    seen: dict[str, set[str]] = {}
+
+    async def one(tag: str) -> None:
+        async with over_http(live_url, keys[tag]) as assistant:
+            told: set[str] = set()
+            for _ in range(3):
+                found = await call(assistant, "search", query="Where does the heron live?")
+                told |= {hit["passages"][0]["text"] for hit in found["results"]}
+            seen[tag] = told
+
+    async def all_of_them() -> None:
+        async with anyio.create_task_group() as group:
+            for tag in tags:
+                group.start_soon(one, tag)
+
+    anyio.run(all_of_them)
+
+    assert seen == {tag: {f"A heron lives in {tag}."} for tag in tags}
+
+
+def test_the_guide_can_be_copied() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text()
+    snippets = [json.loads(found) for found in re.findall(r"```json\n(.*?)```", text, re.DOTALL)]
+
+    assert len(snippets) == 5
+    assert all("recollect" in json.dumps(snippet) for snippet in snippets)
+    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == TOOLS
+
+
+def test_the_command_lists_the_tools(tmp_path: Path) -> None:
+    listed = subprocess.run(
+        [sys.executable, "-m", "recollect", "mcp", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+    )
+
+    assert {tool["name"] for tool in json.loads(listed.stdout)} == TOOLS

@@ -1,0 +1,270 @@
+"""The first minute with the product: quickstart, completion, and commands without a service."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.main import get_group
+
+from recollect.cli import COMMANDS
+from recollect.cli.quickstart import FIRST, sample
+from tests.conftest import Service, free_port
+
+ASKING = (
+    ("quickstart",),
+    ("quickstart", "--clean"),
+    ("add", "-"),
+    ("search", "x"),
+    ("list",),
+    ("show", "x"),
+    ("rm", "x"),
+    ("rm", "--tag", "x", "--all"),
+    ("retry", "x"),
+    ("retry", "--failed"),
+    ("status",),
+    ("status", "--watch"),
+    ("connect", "github"),
+    ("connect", "github", "--follow"),
+    ("connections",),
+    ("sync", "x"),
+    ("sync", "x", "--follow"),
+    ("seen", "x"),
+    ("disconnect", "x", "--yes"),
+    ("filters", "show"),
+    ("filters", "preview"),
+)
+"""Every way of asking a running service for something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """Runs `recollect …` as a user who has set nothing but `settings`."""
+
+    folder: Path
+    settings: dict[str, str]
+
+    def __call__(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "recollect", *arguments],
+            input="A note.",
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            env=self.environment(**more),
+            timeout=150,
+            check=False,
+        )
+
+    def environment(self, **more: str) -> dict[str, str]:
+        inherited = os.environ  # noqa: TID251 # the child needs PATH and the like
+        return {
+            **{name: v for name, v in inherited.items() if not name.startswith("RECOLLECT_")},
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "XDG_CACHE_HOME": str(self.folder / "cache"),
+            **self.settings,
+            **more,
+        }
+
+
+@pytest.fixture
+def shell(service: Service, tmp_path: Path) -> Shell:
+    return Shell(tmp_path, {"RECOLLECT_URL": service.url, "RECOLLECT_API_KEY": service.key})
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Shell:
+    """Where nothing answers."""
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    return Shell(tmp_path, {"RECOLLECT_URL": nowhere, "RECOLLECT_DATA_DIR": str(tmp_path)})
+
+
+@pytest.fixture
+def tag() -> str:
+    return f"quick-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def listed(service: Service, tag: str) -> Callable[[], list[str]]:
+    def ask() -> list[str]:
+        with service.client() as http:
+            answer = http.post("/v3/documents/list", json={"containerTags": [tag], "limit": 100})
+        return [document["customId"] for document in answer.json()["memories"]]
+
+    return ask
+
+
+# --- quickstart --------------------------------------------------------------------------------
+
+
+def test_the_first_hit_comes_within_fifteen_seconds(
+    shell: Shell, tag: str, listed: Callable[[], list[str]]
+) -> None:
+    began = time.monotonic()
+    ended = shell("quickstart", "--tag", tag, "--json")
+    took = time.monotonic() - began
+    told: dict[str, Any] = json.loads(ended.stdout)
+
+    assert ended.returncode == 0, ended.stderr
+    assert took < 15
+    assert told["seconds"] < took
+    assert told["hit"]["customId"] == f"quickstart/{FIRST}"
+    assert "power fails" in told["hit"]["chunks"][0]["content"]
+    assert sorted(listed()) == sorted(f"quickstart/{name}" for name in sample())
+
+
+def test_it_shows_what_to_do_next_and_goes_away_without_a_trace(
+    shell: Shell, tag: str, listed: Callable[[], list[str]]
+) -> None:
+    first = shell("quickstart", "--tag", tag)
+    ids = set(listed())
+    again = shell("quickstart", "--tag", tag)
+    kept = set(listed())
+    shell("add", "-", "--tag", tag)
+    cleaned = shell("quickstart", "--clean", "--tag", tag)
+    nothing = shell("quickstart", "--clean", "--tag", tag, "--json")
+
+    assert first.returncode == again.returncode == 0, first.stderr + again.stderr
+    command, heading, passage, place = first.stdout.splitlines()[:4]
+    assert command.startswith("$ recollect search")
+    assert heading.startswith("1. ")
+    assert passage.strip()
+    assert place.strip().startswith(f"quickstart/{FIRST} · ")
+    assert "quickstart --clean" in first.stderr
+    assert ids == kept
+    assert cleaned.stdout == f"deleted {len(sample())}\n"
+    assert json.loads(nothing.stdout) == {"deleted": 0}
+    assert listed() == [None]  # what somebody else brought into the tag
+
+
+def test_it_brings_a_service_along_and_throws_it_away(alone: Shell, short_tmp: Path) -> None:
+    scratch = short_tmp / f"quick-{uuid.uuid4().hex[:6]}"
+    scratch.mkdir(mode=0o711)
+    # The settings of a service elsewhere are not used for the one that is thrown away.
+    elsewhere = {"RECOLLECT_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"}
+    ended = alone("quickstart", "--serve", "--json", TMPDIR=str(scratch), **elsewhere)
+
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout)
+    assert told["hit"]["customId"] == f"quickstart/{FIRST}"
+    assert told["seconds"] < 120
+    assert list(scratch.glob("recollect-quickstart-*")) == []
+    running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    assert str(scratch) not in running.stdout
+
+
+def test_a_service_of_its_own_takes_no_address(alone: Shell) -> None:
+    ended = alone("quickstart", "--serve", "--url", "http://127.0.0.1:1")
+
+    assert (ended.returncode, ended.stdout) == (2, "")
+
+
+def test_the_sample_is_short_and_useful() -> None:
+    texts = sample()
+
+    assert next(iter(texts)) == FIRST
+    assert len(texts) >= 5
+    for name, text in texts.items():
+        assert text.startswith("# "), name
+        assert 300 < len(text) < 3000, name
+
+
+# --- without a service -------------------------------------------------------------------------
+
+
+def test_every_command_that_asks_a_service_is_tried() -> None:
+    asking: set[str] = set()
+    for name, module in COMMANDS.items():
+        part = typer.Typer()
+        import_module(f"recollect.cli.{module}").register(part)
+        command = get_group(part).commands[name]
+        every = [command, *getattr(command, "commands", {}).values()]
+        if any("--url" in option.opts for one in every for option in one.params):
+            asking.add(name)
+
+    # An assistant may be started before the service is; its tools say what is missing.
+    assert {arguments[0] for arguments in ASKING} == asking - {"mcp"}
+
+
+@pytest.mark.parametrize("arguments", ASKING, ids=" ".join)
+def test_without_a_service_one_line_says_how_to_start_it(
+    alone: Shell, arguments: Sequence[str]
+) -> None:
+    ended = alone(*arguments)
+
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    line = f"error: no service at {alone.settings['RECOLLECT_URL']}; start it with"
+    assert ended.stderr.startswith(line)
+    assert ended.stderr.count("\n") == 1
+
+
+def test_quickstart_offers_to_bring_one_along(alone: Shell) -> None:
+    assert "`recollect quickstart --serve`" in alone("quickstart").stderr
+
+
+# --- completion --------------------------------------------------------------------------------
+
+
+def completed(shell: Shell, line: str) -> list[str]:
+    words = line.split(" ")
+    ended = shell(
+        _RECOLLECT_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1)
+    )
+    return ended.stdout.split()
+
+
+def test_commands_and_options_are_completed(alone: Shell) -> None:
+    assert set(completed(alone, "recollect ")) == set(COMMANDS)
+    assert completed(alone, "recollect qui") == ["quickstart"]
+    assert "--limit" in completed(alone, "recollect search --")
+    assert completed(alone, "recollect keys cr") == ["create"]
+    assert "--install-completion" in completed(alone, "recollect --")
+
+
+def test_completing_a_command_loads_none() -> None:
+    code = (
+        "import sys\n"
+        "from recollect.cli import app\n"
+        "try: app(prog_name='recollect')\n"
+        "except SystemExit: pass\n"
+        "print([m for m in sys.modules if m.startswith('recollect.cli.')], file=sys.stderr)"
+    )
+    inherited = os.environ  # noqa: TID251 # the child needs PATH and the like
+    asked = {"_RECOLLECT_COMPLETE": "complete_bash", "COMP_WORDS": "recollect s", "COMP_CWORD": "1"}
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**inherited, **asked},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert set(ended.stdout.split()) >= {"search", "serve", "status"}
+    assert ended.stderr.strip() == "['recollect.cli.output']"
+
+
+@pytest.mark.parametrize("kind", ["bash", "zsh", "fish"])
+def test_completion_is_installed(alone: Shell, kind: str) -> None:
+    shown = alone("--show-completion", kind, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    home = alone.folder / "home"
+    home.mkdir()
+    installed = alone(
+        *("--install-completion", kind),
+        HOME=str(home),
+        _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1",
+    )
+    written = "".join(path.read_text() for path in home.rglob("*") if path.is_file())
+
+    assert "_RECOLLECT_COMPLETE=complete_" + kind in shown.stdout
+    assert installed.returncode == 0, installed.stderr
+    assert "_RECOLLECT_COMPLETE=complete_" + kind in written
