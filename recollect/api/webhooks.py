@@ -1,0 +1,249 @@
+"""Endpoints that are told what happens, and the log of what they were told."""
+
+from typing import Annotated, Any, Literal, Self
+
+from fastapi import APIRouter, Query, Response
+from pydantic import Field
+
+from recollect import outbox, seal
+from recollect.api.deps import CurrentApp, PathId, Reader, Writer, effective_tags
+from recollect.api.schemas import Pagination, TagsIn, Text, Timestamp, Wire, absent, example
+from recollect.app import App, secret_keys
+from recollect.errors import BadRequestError
+from recollect.fetch import parse_url
+from recollect.model import Tenant, random_id
+from recollect.outbox import Delivery, Target, TargetChange
+
+router = APIRouter(tags=["webhooks"])
+Event = Literal[
+    "document.done",
+    "document.failed",
+    "document.deleted",
+    "sync.completed",
+    "sync.failed",
+    "connection.needs_auth",
+]
+Address = Annotated[Text, Field(min_length=1, max_length=2_000)]
+Events = Annotated[list[Event], Field(min_length=1, max_length=len(outbox.EVENTS))]
+Description = Annotated[Text, Field(max_length=200)]
+
+
+class NewEndpoint(Wire):
+    model_config = example(
+        url="https://app.example.org/hooks/recollect", events=["document.done", "document.failed"]
+    )
+
+    url: Address = Field(description="http or https, at a public address.")
+    events: Events | None = Field(None, description="All of them, if absent.")
+    container_tags: TagsIn | None = Field(
+        None, description="Only what carries one of them (connections: nothing else but them)."
+    )
+    description: Description = ""
+    secret: Annotated[str, Field(max_length=120)] | None = Field(
+        None, description="`whsec_` and base64 of 24 to 64 bytes; made here, if absent."
+    )
+
+
+class EndpointPatch(Wire):
+    model_config = example(disabled=False, rotateSecret=True)
+
+    url: Address | None = None
+    events: Events | None = None
+    container_tags: TagsIn | None = None
+    description: Description | None = None
+    disabled: bool | None = Field(None, description="false enables it again.")
+    rotate_secret: bool = Field(
+        False, description="Make a new secret; for a day both sign, the new one first."
+    )
+
+
+class EndpointOut(Wire):
+    id: str
+    url: str
+    description: str
+    events: list[str]
+    container_tags: list[str] | None = Field(description="null: everything.")
+    disabled: bool
+    disabled_reason: str | None
+    failing_since: Timestamp | None
+    failures: int = Field(description="Attempts in a row that failed.")
+    created_at: Timestamp
+    created_by: str | None = Field(description="Id of the key.")
+    secret: str | None = absent()
+
+    @classmethod
+    def of(cls, found: Target, secret: str | None = None) -> Self:
+        return cls(
+            id=found.id,
+            url=found.url,
+            description=found.description,
+            events=list(found.events),
+            container_tags=None if found.tags is None else list(found.tags),
+            disabled=found.disabled_at is not None,
+            disabled_reason=found.disabled_reason,
+            failing_since=found.failing_since,
+            failures=found.failures,
+            created_at=found.created_at,
+            created_by=found.key_id,
+            secret=secret,
+        )
+
+
+class EndpointList(Wire):
+    endpoints: list[EndpointOut]
+
+
+class AttemptOut(Wire):
+    at: str
+    status: int | None
+    reason: str | None = Field(description="Why it was not taken; null: it was.")
+    ms: float
+
+
+class DeliveryOut(Wire):
+    id: str = Field(description="The `webhook-id`.")
+    type: str
+    state: Literal["pending", "delivered", "dead"]
+    attempts: int
+    next_attempt_at: Timestamp | None
+    created_at: Timestamp
+    ended_at: Timestamp | None
+    log: list[AttemptOut]
+    payload: dict[str, Any]
+
+    @classmethod
+    def of(cls, found: Delivery) -> Self:
+        return cls(
+            id=found.id,
+            type=found.type,
+            state=found.state,  # pyright: ignore[reportArgumentType] # the table's check
+            attempts=found.attempts,
+            next_attempt_at=found.due_at,
+            created_at=found.created_at,
+            ended_at=found.ended_at,
+            log=[AttemptOut(**attempt) for attempt in found.log],
+            payload=dict(found.payload),
+        )
+
+
+class DeliveryList(Wire):
+    deliveries: list[DeliveryOut]
+    pagination: Pagination
+
+
+@router.get("/v3/webhooks", summary="List endpoints", operation_id="listWebhooks")
+def find(tenant: Reader, app: CurrentApp) -> EndpointList:
+    """A key that is limited to container tags sees those that are told of nothing else."""
+    with app.db.begin() as tx:
+        return EndpointList(endpoints=[EndpointOut.of(one) for one in outbox.find(tx, tenant)])
+
+
+@router.post(
+    "/v3/webhooks", status_code=201, summary="Make an endpoint", operation_id="createWebhook"
+)
+def create(body: NewEndpoint, tenant: Writer, app: CurrentApp) -> EndpointOut:
+    """The answer is the only place that shows the secret, which signs what is sent."""
+    id = random_id()
+    secret = outbox.check_secret(body.secret) if body.secret else outbox.new_secret()
+    with app.db.begin() as tx:
+        made = outbox.create(
+            tx,
+            tenant,
+            id,
+            url=_address(app, body.url),
+            events=body.events or outbox.EVENTS,
+            tags=_tags(tenant, body.container_tags),
+            secret=seal.seal(secret_keys(app.config), secret, place=outbox.place(id)),
+            description=body.description,
+        )
+    return EndpointOut.of(made, secret)
+
+
+@router.patch("/v3/webhooks/{id}", summary="Change an endpoint", operation_id="updateWebhook")
+def patch(id: PathId, body: EndpointPatch, tenant: Writer, app: CurrentApp) -> EndpointOut:
+    """Named fields change. A new secret is shown in the answer, once."""
+    secret = outbox.new_secret() if body.rotate_secret else None
+    with app.db.begin() as tx:
+        found = outbox.get(tx, tenant, id)
+        sealed = None
+        if secret is not None:
+            sealed = seal.seal(secret_keys(app.config), secret, place=outbox.place(found.id))
+        change = TargetChange(
+            url=None if body.url is None else _address(app, body.url),
+            description=body.description,
+            events=body.events,
+            tags=_tags(tenant, body.container_tags) if body.container_tags else None,
+            disabled=body.disabled,
+            secret=sealed,
+        )
+        changed = outbox.update(tx, tenant, found.id, change)
+    return EndpointOut.of(changed, secret)
+
+
+@router.delete(
+    "/v3/webhooks/{id}",
+    status_code=204,
+    response_class=Response,
+    summary="Delete an endpoint",
+    operation_id="deleteWebhook",
+)
+def delete(id: PathId, tenant: Writer, app: CurrentApp) -> Response:
+    """With its log; nothing more is sent."""
+    with app.db.begin() as tx:
+        outbox.delete(tx, tenant, id)
+    return Response(status_code=204)
+
+
+@router.get(
+    "/v3/webhooks/{id}/deliveries", summary="What it was told", operation_id="listDeliveries"
+)
+def deliveries(
+    id: PathId,
+    tenant: Reader,
+    app: CurrentApp,
+    state: Literal["pending", "delivered", "dead"] | None = None,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
+) -> DeliveryList:
+    """The newest first, with each attempt's status and reason; kept for seven days."""
+    with app.db.begin() as tx:
+        found = outbox.deliveries(tx, tenant, id, state=state, limit=limit, page=page)
+    return DeliveryList(
+        deliveries=[DeliveryOut.of(one) for one in found.items], pagination=Pagination.of(found)
+    )
+
+
+@router.post(
+    "/v3/webhooks/{id}/deliveries/{delivery}/replay",
+    status_code=202,
+    summary="Send again",
+    operation_id="replayDelivery",
+)
+def replay(id: PathId, delivery: PathId, tenant: Writer, app: CurrentApp) -> DeliveryOut:
+    """With the same `webhook-id`."""
+    with app.db.begin() as tx:
+        return DeliveryOut.of(outbox.replay(tx, tenant, id, delivery))
+
+
+@router.post(
+    "/v3/webhooks/{id}/test", status_code=202, summary="Send a test", operation_id="testWebhook"
+)
+def try_out(id: PathId, tenant: Writer, app: CurrentApp) -> DeliveryOut:
+    """A `webhook.test`; the log of deliveries tells how it went."""
+    with app.db.begin() as tx:
+        return DeliveryOut.of(outbox.try_out(tx, tenant, id))
+
+
+def _address(app: App, url: str) -> str:
+    try:
+        return parse_url(url, allow_networks=app.config.allow_networks)
+    except BadRequestError as error:
+        raise BadRequestError(f"url: {error.details}") from error
+
+
+def _tags(tenant: Tenant, given: list[str] | None) -> list[str] | None:
+    """What the endpoint is told of: never more than the key may touch."""
+    named = effective_tags(tenant, None, given, default=False)
+    if named:
+        return named
+    return None if tenant.tags is None else list(tenant.tags)

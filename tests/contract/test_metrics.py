@@ -1,0 +1,349 @@
+"""/metrics and /ready: what they show, at what cost, to whom; and the canary behind them."""
+
+import re
+import threading
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from datetime import timedelta
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from pydantic import SecretStr
+
+from bench.ground import PROJECT
+from recollect import canary, documents, metrics, orgs, pulse, search, worker
+from recollect.app import App
+from recollect.db import Database
+from recollect.documents import DocumentQuery, NewDocument
+from recollect.errors import Unavailable
+from recollect.metrics import METRICS, TROUBLED
+from recollect.model import DocumentId, Org, Scope, Tenant, random_id
+from recollect.search import Query
+from tests.contract.calls import add
+from tests.integration.test_query_plans import ExplainingCursor
+
+Numbers = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+@pytest.fixture(autouse=True)
+def clean(db: Database) -> Generator[None]:
+    """Nothing of other tests, in the database or in this process."""
+
+    def forget() -> None:
+        metrics.take()
+        with db.begin() as tx:
+            tx.execute("delete from tallies")
+            tx.execute("delete from stage_health")
+            tx.execute("delete from canary")
+            tx.execute("delete from orgs where id = %s", (canary.ORG,))
+
+    forget()
+    yield
+    forget()
+
+
+@pytest.fixture
+def operator(db: Database, live_url: str) -> Generator[httpx.Client]:
+    """With an admin key of the default organisation."""
+    with db.begin() as tx:
+        orgs.ensure_default(tx, plan=orgs.Plan.ENTERPRISE, secret=None)
+        made, secret = orgs.create_key(tx, orgs.find(tx, orgs.DEFAULT).id)
+    headers = {"Authorization": f"Bearer {secret}"}
+    with httpx.Client(base_url=live_url, headers=headers, timeout=60, trust_env=False) as http:
+        yield http
+    with db.begin() as tx:
+        orgs.revoke_key(tx, made.id)
+
+
+def numbers(http: httpx.Client) -> Numbers:
+    answer = http.get("/metrics")
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/plain")
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+def test_what_workers_did_is_seen_at_the_api(
+    operator: httpx.Client, client: httpx.Client, app: App
+):
+    add(client, "the heron stands in the shallow water", customId="one")
+    client.post("/v3/documents", json={"content": "   x ", "customId": "two"})
+    worker.drain(app)
+    add(client, "the heron stands in the shallow water, still", customId="one")
+    worker.drain(app)
+    pulse.flush(app)
+
+    found = numbers(operator)
+    assert found["recollect_documents_finished_total", (("code", ""), ("outcome", "done"))] == 3
+    assert found["recollect_chunks_total", (("how", "embedded"),)] == 3
+    stages = {"chunking", "embedding", "extracting", "indexing"}
+    assert {
+        dict(labels)["stage"]
+        for (name, labels), value in found.items()
+        if name == "recollect_stage_seconds_count" and value == 3
+    } == stages
+    assert found["recollect_stage_seconds_bucket", (("le", "+Inf"), ("stage", "indexing"))] == 3
+    assert all(found["recollect_stage_failures", (("stage", stage),)] == 0 for stage in stages)
+    assert found["recollect_queue_documents", (("state", "queued"),)] >= 0
+
+
+def test_two_processes_add_up(operator: httpx.Client, app: App):
+    for _ in range(2):
+        metrics.add("recollect_chunks_total", 5, how="embedded")
+        pulse.flush(app)
+
+    assert numbers(operator)["recollect_chunks_total", (("how", "embedded"),)] == 10
+
+
+def test_what_could_not_be_stored_is_kept(operator: httpx.Client, app: App):
+    metrics.add("recollect_chunks_total", 5, how="embedded")
+    metrics.stumbled("embedding", "dependency_down")
+    metrics.give_back(metrics.take())
+    metrics.add("recollect_chunks_total", 1, how="embedded")
+    metrics.stumbled("embedding", "dependency_down")
+    pulse.flush(app)
+
+    found = numbers(operator)
+    assert found["recollect_chunks_total", (("how", "embedded"),)] == 6
+    assert found["recollect_stage_failures", (("stage", "embedding"),)] == 2
+
+
+def test_the_queue_shows_its_depth_and_age(
+    operator: httpx.Client, client: httpx.Client, app: App, db: Database
+):
+    id = add(client, "it waits")
+    with db.begin() as tx:
+        tx.execute(
+            "update documents set updated_at = now() - interval '1 hour' where id = %s", (id,)
+        )
+    found = numbers(operator)
+    worker.drain(app)
+
+    assert found["recollect_queue_documents", (("state", "queued"),)] >= 1
+    assert found["recollect_queue_oldest_seconds", (("state", "queued"),)] >= 3600
+    assert numbers(operator)["recollect_queue_documents", (("state", "queued"),)] == 0
+
+
+def test_requests_are_counted_by_template_and_status(operator: httpx.Client, client: httpx.Client):
+    client.get("/v3/documents/no-such-thing")
+    client.get("/v3/zugzwang")
+
+    answer = operator.get("/metrics").text
+    [line] = [
+        line
+        for line in answer.splitlines()
+        if line.startswith("recollect_http_request_seconds_count")
+        and 'route="/v3/documents/{id}"' in line
+        and 'status="404"' in line
+    ]
+    assert float(line.rsplit(" ", 1)[1]) >= 1
+    assert "no-such-thing" not in answer
+    assert "zugzwang" not in answer
+
+
+def test_only_the_operator_sees_it(
+    live_url: str, db: Database, client: httpx.Client, served: Callable[..., httpx.Client]
+):
+    assert httpx.get(f"{live_url}/metrics", trust_env=False).status_code == 401
+    assert client.get("/metrics").status_code == 403, "an admin of another organisation"
+    with db.begin() as tx:
+        orgs.ensure_default(tx, plan=orgs.Plan.ENTERPRISE, secret=None)
+        default = orgs.find(tx, orgs.DEFAULT).id
+        secret = orgs.create_key(tx, default, scope=Scope.READ)[1]
+    headers = {"Authorization": f"Bearer {secret}"}
+    assert httpx.get(f"{live_url}/metrics", headers=headers, trust_env=False).status_code == 403
+
+    other = served(metrics_token=SecretStr("of-prometheus"))
+    assert other.get("/metrics", headers={"Authorization": "Bearer of-prometheus"}).is_success
+    assert other.get("/metrics", headers={"Authorization": "Bearer of"}).status_code == 401
+    assert other.get("/v3/settings", headers={"Authorization": "Bearer of-prometheus"}).is_error
+
+
+def test_no_statement_of_it_reads_a_large_table(new_database: Callable[[], str]):
+    with Database(new_database()) as other:
+        with other.begin() as tx:
+            org = orgs.create(tx, "large", orgs.Plan.ENTERPRISE)
+            tx.execute(
+                "insert into documents (id, org_id, container_tags, scope, kind, source, content,"
+                " content_hash, status, due_at)"
+                " select 'd' || n, %s, '{a}', '{1}', 'text', 'api', repeat('x', 500), 'x',"
+                " case when n %% 100 = 0 then 'queued' else 'done' end,"
+                " case when n %% 100 = 0 then now() end from generate_series(1, 20000) n",
+                (org.id,),
+            )
+            tx.execute(
+                "insert into endpoints (id, org_id, url, events, secret)"
+                " values ('e', %s, 'https://x', '{document.done}', 's')",
+                (org.id,),
+            )
+            tx.execute(
+                "insert into deliveries (id, endpoint_id, type, payload, state, due_at, ended_at)"
+                " select 'm' || n, 'e', 'document.done', '{}',"
+                " case when n % 100 = 0 then 'pending' else 'delivered' end,"
+                " case when n % 100 = 0 then now() end,"
+                " case when n % 100 = 0 then null else now() end from generate_series(1, 20000) n"
+            )
+        with other.begin() as tx:
+            tx.execute("analyze")
+        ExplainingCursor.explained.clear()
+        with other.begin() as tx:
+            tx.cursor_factory = ExplainingCursor
+            samples = {(one.name, one.labels): one.value for one in metrics.look(tx)}
+            metrics.failing(tx)
+
+    assert len(ExplainingCursor.explained) >= 8
+    for statement in ExplainingCursor.explained:
+        assert not statement.scans("documents"), statement.statement
+        assert not statement.scans("deliveries"), statement.statement
+    assert samples["recollect_queue_documents", (("state", "queued"),)] == 200
+    assert samples["recollect_deliveries_pending", ()] == 200
+
+
+def test_every_metric_is_described_and_none_is_invented():
+    page = (PROJECT / "docs" / "operations.md").read_text()
+
+    assert set(re.findall(r"`(recollect_\w+)", page)) == set(METRICS)
+    for name, metric in METRICS.items():
+        [line] = [line for line in page.splitlines() if line.startswith(f"| `{name}`")]
+        assert metric.kind in line
+        assert all(f"`{label}`" in line for label in metric.labels), name
+
+
+# --- ready ---------------------------------------------------------------------------------------
+
+
+def test_a_stage_that_fails_by_itself_turns_ready_red_until_it_works(
+    client: httpx.Client, served: Callable[..., httpx.Client], app: App
+):
+    class Down:
+        name, dimensions = "words", 16
+
+        def embed(self, texts: object, *, query: bool = False) -> object:
+            raise Unavailable("the embedding model does not answer")
+
+    broken = replace(app, embedder=Down())
+    add(client, "a heron")
+    for _ in range(TROUBLED):
+        with app.db.begin() as tx:
+            tx.execute("update documents set due_at = now() where status = 'queued'")
+        worker.drain(broken)
+    pulse.flush(app)
+    red = client.get("/ready")
+    with app.db.begin() as tx:
+        tx.execute("update documents set due_at = now() where status = 'queued'")
+    worker.drain(app)
+    pulse.flush(app)
+
+    assert red.status_code == 503
+    assert red.json()["reason"].startswith("embedding failed 5 times in a row")
+    assert client.get("/ready").json() == {"status": "ready"}
+
+
+def test_bad_documents_do_not_turn_it_red(client: httpx.Client, app: App):
+    for number in range(2 * TROUBLED):
+        data = b"%PDF-1.7 not really" + str(number).encode()
+        client.post("/v3/documents/file", files={"file": (f"{number}.pdf", data)})
+    worker.drain(app)
+    pulse.flush(app)
+
+    assert client.get("/ready").status_code == 200
+
+
+def test_one_document_alone_does_not_accuse_a_stage(app: App, client: httpx.Client):
+    for _ in range(2 * TROUBLED):
+        metrics.stumbled("extracting", "internal_error", "the same")
+    pulse.flush(app)
+    assert client.get("/ready").status_code == 200
+
+    for number in range(TROUBLED):
+        metrics.stumbled("extracting", "internal_error", f"another {number}")
+    pulse.flush(app)
+    assert client.get("/ready").status_code == 503
+
+
+# --- the canary ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def working(app: App) -> Generator[None]:
+    """A worker beside the test."""
+    loop = worker.Worker(app)
+    thread = threading.Thread(target=loop.run)
+    thread.start()
+    yield
+    loop.stop()
+    thread.join()
+
+
+def test_the_canary_goes_through_everything_and_leaves_nothing(
+    working: None, app: App, db: Database, client: httpx.Client, operator: httpx.Client
+):
+    assert pulse.send_canary(app, threading.Event()) is True
+
+    told = client.get("/ready").json()
+    assert told["status"] == "ready"
+    assert told["canary"]["ok"] is True
+    assert told["canary"]["ageSeconds"] < 60
+    found = numbers(operator)
+    assert found["recollect_canary_ok", ()] == 1
+    assert found["recollect_canary_seconds", ()] > 0
+    with db.begin() as tx:
+        assert canary.ORG not in [org.id for org in orgs.list_all(tx)]
+        for table in ("documents", "receipts", "term_counts", "tags"):
+            row = tx.execute(
+                f"select count(*) as n from {table} where org_id = %s".encode(), (canary.ORG,)
+            ).fetchone()
+            assert row == {"n": 0}, table
+
+
+def test_a_canary_that_nobody_works_on_turns_ready_red(
+    client: httpx.Client, app: App, db: Database
+):
+    came = pulse.send_canary(app, threading.Event(), patience=timedelta(seconds=0.3))
+
+    assert came is False
+    answer = client.get("/ready")
+    assert answer.status_code == 503
+    assert "canary did not come through: it is still queued" in answer.json()["reason"]
+
+
+def test_one_that_was_cut_off_is_cleaned_up_by_the_next(working: None, app: App, db: Database):
+    with db.begin() as tx:
+        canary.ensure(tx)
+        new = NewDocument(documents.text_content("an old one"), [canary.TAG], custom_id="canary")
+        documents.add(tx, canary.TENANT, new, DocumentId(random_id()))
+
+    assert pulse.send_canary(app, threading.Event()) is True
+    with db.begin() as tx:
+        assert documents.find(tx, canary.TENANT, DocumentQuery()).total == 0
+
+
+def test_nobody_else_finds_the_canary(app: App, db: Database, org: Org, tenant: Tenant):
+    with db.begin() as tx:
+        canary.ensure(tx)
+        new = NewDocument(documents.text_content("the canary sings"), [canary.TAG])
+        documents.add(tx, canary.TENANT, new, DocumentId(random_id()))
+    worker.drain(app)
+    with db.begin() as tx:
+        found = search.search(tx, tenant, Query("canary sings", vector=None))
+        with pytest.raises(orgs.NotFoundError):
+            orgs.find(tx, "recollect canary")
+
+    assert found == []
+
+
+def test_only_one_process_sends_it_and_not_before_its_time(db: Database):
+    hour = timedelta(hours=1)
+    with db.begin() as tx:
+        assert not canary.take(tx, hour), "the first is due an interval after the start"
+        tx.execute("update canary set due_at = now()")
+        assert canary.take(tx, hour)
+        assert not canary.take(tx, hour)
+        assert not canary.take(tx, timedelta(minutes=1))
+        row = tx.execute("select due_at - now() as wait from canary").fetchone()
+
+    assert row == {"wait": timedelta(minutes=1)}

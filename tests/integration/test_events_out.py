@@ -1,0 +1,600 @@
+"""Webhooks: what is told to whom, signed how, and what happens when nobody takes it."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from recollect import (
+    connections,
+    connectors,
+    deliver,
+    documents,
+    orgs,
+    outbox,
+    seal,
+    tender,
+    worker,
+)
+from recollect.app import App, secret_keys
+from recollect.config import Config
+from recollect.connections import NewConnection
+from recollect.db import Database
+from recollect.deliver import LEASE, Deliverer
+from recollect.documents import NewDocument
+from recollect.errors import Permanent
+from recollect.model import ConnectionId, DocumentId, Org, Plan, Scope, Tenant, random_id
+from tests.conftest import eventually
+from tests.fakes.receiver import Came, Receiver
+from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
+
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def receiver() -> Generator[Receiver]:
+    with Receiver() as found:
+        yield found
+
+
+@pytest.fixture
+def endpoint(client: httpx.Client, receiver: Receiver) -> Callable[..., Json]:
+    """Makes an endpoint of the test's organisation."""
+
+    def make(http: httpx.Client = client, **body: Any) -> Json:
+        answer = http.post("/v3/webhooks", json={"url": receiver.url, **body})
+        assert answer.status_code == 201, answer.text
+        return answer.json()
+
+    return make
+
+
+def add(app: App, tenant: Tenant, text: str = "a heron in the reeds", tag: str = "a") -> str:
+    with app.db.begin() as tx:
+        new = NewDocument(documents.text_content(text), [tag])
+        return documents.add(tx, tenant, new, DocumentId(random_id())).id
+
+
+def log(http: httpx.Client, endpoint: Json, **query: Any) -> list[Json]:
+    answer = http.get(f"/v3/webhooks/{endpoint['id']}/deliveries", params=query)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["deliveries"]
+
+
+def due_now(db: Database) -> None:
+    """As after a pause."""
+    with db.begin() as tx:
+        tx.execute("update deliveries set due_at = now() where due_at is not null")
+        tx.execute("update endpoints set rest_until = now()")
+
+
+def told(receiver: Receiver) -> list[tuple[str, Mapping[str, Any]]]:
+    return [(one.said["type"], one.said["data"]) for one in receiver.came]
+
+
+def test_the_signature_is_that_of_standard_webhooks():
+    stamp, body = 1731705121, b'{"event_type":"ping","data":{"success":true}}'
+
+    signature = outbox.sign("whsec_plJ3nmyCDGBKInavdOK15jsl", "msg_loFOjxBNrRLzqYUf", stamp, body)
+
+    assert signature == "v1,rAvfW3dJ/X/qxhsaXPOyyCGmRKsaKWcsNccKXlIktD0="
+
+
+def test_the_life_of_a_document_is_told_signed_and_without_content(
+    app: App, tenant: Tenant, receiver: Receiver, endpoint: Callable[..., Json]
+):
+    made = endpoint()
+    id = add(app, tenant, "zugzwang in the reeds", tag="a")
+    worker.drain(app)
+    with app.db.begin() as tx:
+        documents.delete(tx, tenant, [id])
+    deliver.drain(app)
+
+    assert sorted(type for type, _ in told(receiver)) == ["document.deleted", "document.done"]
+    [done] = [data for type, data in told(receiver) if type == "document.done"]
+    assert (done["id"], done["status"], done["chunks"]) == (id, "done", 1)
+    assert done["containerTags"] == ["a"]
+    for one in receiver.came:
+        assert one.signed_by(made["secret"])
+        assert abs(int(one.headers["webhook-timestamp"]) - time.time()) < 60
+        assert b"zugzwang" not in one.body
+
+
+def test_a_failure_is_told_with_its_code_alone(
+    app: App, tenant: Tenant, receiver: Receiver, endpoint: Callable[..., Json]
+):
+    endpoint(events=["document.failed"])
+    add(app, tenant, "   ")
+    worker.drain(app)
+    deliver.drain(app)
+
+    [(type, data)] = told(receiver)
+    assert (type, data["code"]) == ("document.failed", "empty_content")
+
+
+def test_nothing_is_written_where_nobody_wants_it(
+    app: App, db: Database, tenant: Tenant, endpoint: Callable[..., Json]
+):
+    made = endpoint(events=["document.failed"])
+    add(app, tenant)
+    worker.drain(app)
+
+    with db.begin() as tx:
+        assert (
+            tx.execute("select 1 from deliveries where endpoint_id = %s", (made["id"],)).fetchone()
+            is None
+        )
+
+
+def test_what_is_rolled_back_is_never_told(
+    app: App, tenant: Tenant, receiver: Receiver, endpoint: Callable[..., Json]
+):
+    endpoint(events=["document.deleted"])
+    id = add(app, tenant)
+
+    def delete_in_vain() -> None:
+        with app.db.begin() as tx:
+            documents.delete(tx, tenant, [id])
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        delete_in_vain()
+    deliver.drain(app)
+
+    assert receiver.came == []
+
+
+@pytest.fixture
+def shelf() -> Generator[Shelf]:
+    known = connectors.all()
+    assert isinstance(known, dict)
+    known["shelf"] = ShelfConnector()
+    SHELVES["events"] = Shelf()
+    yield SHELVES["events"]
+    del known["shelf"], SHELVES["events"]
+
+
+def connect(app: App, tenant: Tenant, tags: list[str]) -> ConnectionId:
+    new = NewConnection("shelf", tags, 100, {"shelf": "events"}, None, pending=False)
+    with app.db.begin() as tx:
+        return connections.create(tx, tenant.id, new, ConnectionId(random_id())).id
+
+
+def test_syncs_and_lost_authorizations_are_told(
+    app: App, tenant: Tenant, receiver: Receiver, shelf: Shelf, endpoint: Callable[..., Json]
+):
+    endpoint(events=["sync.completed", "sync.failed", "connection.needs_auth"])
+    shelf.put("1", "one")
+    id = connect(app, tenant, ["notes"])
+    tender.drain(app)
+    shelf.fail("changes", Permanent("no", code="broken"))
+    with app.db.begin() as tx:
+        connections.want(tx, [id], connections.Trigger.MANUAL)
+    tender.drain(app)
+    with app.db.begin() as tx:
+        connections.lose(tx, id, "it was taken back")
+    deliver.drain(app)
+
+    found = dict(told(receiver))
+    assert found["sync.completed"]["added"] == 1
+    assert found["sync.failed"]["code"] == "broken"
+    assert found["connection.needs_auth"]["id"] == id
+
+
+def test_a_limited_key_hears_only_of_its_tags(
+    app: App,
+    db: Database,
+    org: Org,
+    tenant: Tenant,
+    live_url: str,
+    client: httpx.Client,
+    receiver: Receiver,
+    endpoint: Callable[..., Json],
+    shelf: Shelf,
+):
+    with db.begin() as tx:
+        secret = orgs.create_key(tx, org.id, scope=Scope.WRITE, tags=["mine"])[1]
+    headers = {"Authorization": f"Bearer {secret}"}
+    whole = endpoint(url=f"{receiver.url}/whole")
+    with httpx.Client(base_url=live_url, headers=headers, trust_env=False) as limited:
+        mine = endpoint(limited, events=["document.done", "sync.completed"])
+        assert (
+            limited.post(
+                "/v3/webhooks", json={"url": receiver.url, "containerTags": ["theirs"]}
+            ).status_code
+            == 403
+        )
+        assert [one["id"] for one in limited.get("/v3/webhooks").json()["endpoints"]] == [
+            mine["id"]
+        ]
+        assert limited.get(f"/v3/webhooks/{whole['id']}/deliveries").status_code == 404
+    for tags in (["mine"], ["theirs"], ["theirs", "mine"]):
+        with app.db.begin() as tx:
+            new = NewDocument(documents.text_content(f"of {tags}"), tags)
+            documents.add(tx, tenant, new, DocumentId(random_id()))
+    worker.drain(app)
+    shelf.put("1", "one")
+    connect(app, tenant, ["mine", "theirs"])
+    tender.drain(app)
+    deliver.drain(app)
+
+    heard = [one.said for one in receiver.came if one.path == "/hook"]
+    assert [(said["type"], said["data"]["containerTags"]) for said in heard] == [
+        ("document.done", ["mine"])
+    ] * 2
+    assert mine["containerTags"] == ["mine"]
+    assert client.get("/v3/webhooks").json()["endpoints"][0]["id"] in (mine["id"], whole["id"])
+
+
+def test_what_is_not_taken_is_sent_again_with_the_same_id_until_it_is_dead(
+    app: App,
+    db: Database,
+    tenant: Tenant,
+    client: httpx.Client,
+    receiver: Receiver,
+    endpoint: Callable[..., Json],
+):
+    made = endpoint(events=["document.done"])
+    receiver.status = 500
+    add(app, tenant)
+    worker.drain(app)
+    attempts = len(deliver.PAUSES) + 1
+    for _ in range(attempts):
+        assert deliver.drain(app) == 1
+        due_now(db)
+    assert deliver.drain(app) == 0
+
+    [delivery] = log(client, made)
+    assert (delivery["state"], delivery["attempts"]) == ("dead", attempts)
+    assert [(one["status"], one["reason"]) for one in delivery["log"]] == [
+        (500, "it answered 500")
+    ] * attempts
+    assert {one.id for one in receiver.came} == {delivery["id"]}
+
+    receiver.status = 200
+    answer = client.post(f"/v3/webhooks/{made['id']}/deliveries/{delivery['id']}/replay")
+    assert answer.status_code == 202, answer.text
+    deliver.drain(app)
+    [delivery] = log(client, made, state="delivered")
+    assert len(receiver.came) == attempts + 1
+    assert receiver.came[-1].id == delivery["id"]
+    assert client.get("/v3/webhooks").json()["endpoints"][0]["failingSince"] is None
+
+
+def test_pauses_grow_and_retry_after_is_obeyed(
+    app: App, db: Database, tenant: Tenant, receiver: Receiver, endpoint: Callable[..., Json]
+):
+    made = endpoint(events=["document.done"])
+    receiver.status, receiver.headers = 429, {"retry-after": "600"}
+    add(app, tenant)
+    worker.drain(app)
+    deliver.drain(app)
+
+    with db.begin() as tx:
+        row = tx.execute(
+            "select due_at - now() as wait from deliveries where endpoint_id = %s", (made["id"],)
+        ).fetchone()
+    assert row is not None
+    assert timedelta(seconds=590) < row["wait"] <= timedelta(seconds=600)
+    pauses = [deliver.pause(n, None) for n in range(1, len(deliver.PAUSES) + 2)]
+    assert pauses[-1] is None
+    assert all(
+        p is not None and p >= least for p, least in zip(pauses, deliver.PAUSES, strict=False)
+    )
+
+
+def test_a_worker_that_dies_after_sending_sends_it_again_with_the_same_id(
+    app: App, db: Database, tenant: Tenant, receiver: Receiver, endpoint: Callable[..., Json]
+):
+    endpoint(events=["document.done"])
+    add(app, tenant)
+    worker.drain(app)
+    with app.db.begin() as tx:
+        [parcel] = outbox.claim(tx, lease=LEASE, limit=10, busy={})
+    deliver.send(app, parcel)  # and the process is gone before it could write that down
+    assert deliver.drain(app) == 0, "somebody has the lease"
+    due_now(db)
+    assert deliver.drain(app) == 1
+
+    assert [one.id for one in receiver.came] == [parcel.id] * 2
+
+
+def test_who_lost_the_lease_does_not_overrule_who_has_it(
+    app: App, db: Database, tenant: Tenant, client: httpx.Client, endpoint: Callable[..., Json]
+):
+    made = endpoint(events=["document.done"])
+    add(app, tenant)
+    worker.drain(app)
+    with app.db.begin() as tx:
+        [late] = outbox.claim(tx, lease=LEASE, limit=10, busy={})
+    due_now(db)
+    deliver.drain(app)
+    with app.db.begin() as tx:
+        outbox.refused(tx, late, outbox.Attempt(None, "timeout", 1.0), timedelta(seconds=1))
+
+    [delivery] = log(client, made)
+    assert delivery["state"] == "delivered"
+    assert len(delivery["log"]) == 1
+
+
+def test_an_endpoint_that_takes_nothing_for_days_is_disabled_with_the_reason(
+    app: App,
+    db: Database,
+    tenant: Tenant,
+    client: httpx.Client,
+    receiver: Receiver,
+    endpoint: Callable[..., Json],
+):
+    made = endpoint()
+    receiver.status = 503
+    for text in ("one", "two"):
+        add(app, tenant, text)
+    worker.drain(app)
+    deliver.drain(app)
+    with db.begin() as tx:
+        tx.execute(
+            "update endpoints set failing_since = now() - interval '4 days' where id = %s",
+            (made["id"],),
+        )
+    due_now(db)
+    deliver.drain(app)
+
+    [shown] = client.get("/v3/webhooks").json()["endpoints"]
+    assert shown["disabled"]
+    assert "3 days: it answered 503" in shown["disabledReason"]
+    assert [one["state"] for one in log(client, made)] == ["dead", "dead"]
+    add(app, tenant, "three")
+    worker.drain(app)
+    assert len(log(client, made)) == 2
+    assert client.post(f"/v3/webhooks/{made['id']}/test").status_code == 400
+
+    enabled = client.patch(f"/v3/webhooks/{made['id']}", json={"disabled": False}).json()
+    assert (enabled["disabled"], enabled["failures"]) == (False, 0)
+    receiver.status = 200
+    assert client.post(f"/v3/webhooks/{made['id']}/test").status_code == 202
+    deliver.drain(app)
+    assert told(receiver)[-1] == ("webhook.test", {"endpointId": made["id"]})
+
+
+def test_one_that_is_gone_is_disabled_at_once(
+    app: App,
+    tenant: Tenant,
+    client: httpx.Client,
+    receiver: Receiver,
+    endpoint: Callable[..., Json],
+):
+    endpoint()
+    receiver.status = 410
+    add(app, tenant)
+    worker.drain(app)
+    deliver.drain(app)
+
+    assert client.get("/v3/webhooks").json()["endpoints"][0]["disabledReason"] == (
+        "it answered 410 Gone"
+    )
+
+
+def test_after_rotation_both_secrets_sign_for_a_day(
+    app: App,
+    db: Database,
+    client: httpx.Client,
+    receiver: Receiver,
+    endpoint: Callable[..., Json],
+):
+    made = endpoint()
+    rotated = client.patch(f"/v3/webhooks/{made['id']}", json={"rotateSecret": True}).json()
+    client.post(f"/v3/webhooks/{made['id']}/test")
+    deliver.drain(app)
+    with db.begin() as tx:
+        tx.execute("update endpoints set old_until = now() where id = %s", (made["id"],))
+        outbox.sweep(tx)
+    client.post(f"/v3/webhooks/{made['id']}/test")
+    deliver.drain(app)
+
+    during, after = receiver.came
+    assert during.signed_by(made["secret"])
+    assert during.signed_by(rotated["secret"])
+    assert not after.signed_by(made["secret"])
+    assert after.signed_by(rotated["secret"])
+    with db.begin() as tx:
+        row = tx.execute("select * from endpoints where id = %s", (made["id"],)).fetchone()
+    assert row is not None
+    assert rotated["secret"] not in str(row)
+    assert "secret" not in client.get("/v3/webhooks").json()["endpoints"][0]
+
+
+def test_inner_addresses_are_not_called(
+    app: App, db: Database, client: httpx.Client, receiver: Receiver, endpoint: Callable[..., Json]
+):
+    refused = client.post("/v3/webhooks", json={"url": "http://10.0.0.1/x"})
+    made = endpoint()
+    with db.begin() as tx:  # as if its name had come to mean another address
+        tx.execute("update endpoints set url = 'http://10.0.0.1/x' where id = %s", (made["id"],))
+    client.post(f"/v3/webhooks/{made['id']}/test")
+    deliver.drain(app)
+
+    assert refused.status_code == 400
+    assert "url" in refused.json()["details"]
+    assert log(client, made)[0]["log"][0]["reason"].startswith("blocked_target")
+
+
+def test_redirects_are_not_followed(
+    app: App, client: httpx.Client, receiver: Receiver, endpoint: Callable[..., Json]
+):
+    made = endpoint()
+    receiver.status, receiver.headers = 307, {"location": f"{receiver.url}/elsewhere"}
+    client.post(f"/v3/webhooks/{made['id']}/test")
+    deliver.drain(app)
+
+    assert [one.path for one in receiver.came] == ["/hook"]
+    assert log(client, made)[0]["state"] == "pending"
+
+
+def test_a_slow_endpoint_does_not_delay_another(
+    app: App, tenant: Tenant, receiver: Receiver, endpoint: Callable[..., Json]
+):
+    with Receiver() as slow:
+        slow.hold.clear()
+        endpoint(url=slow.url, events=["document.done"])
+        endpoint(events=["document.done"])
+        loop = Deliverer(app)
+        thread = threading.Thread(target=loop.run)
+        thread.start()
+        try:
+            for number in range(40):
+                add(app, tenant, f"text {number}")
+            worker.drain(app)
+            eventually(lambda: len(receiver.came) == 40, timeout=12)
+            waiting = len(slow.came)
+            slow.hold.set()
+            eventually(lambda: len(slow.came) == 40)
+        finally:
+            loop.stop()
+            thread.join()
+
+    assert waiting <= outbox.AT_ONCE
+
+
+def ids(came: list[Came]) -> list[str]:
+    return [one.id for one in came]
+
+
+def test_two_loops_send_each_delivery_once(
+    app: App, tenant: Tenant, receiver: Receiver, endpoint: Callable[..., Json]
+):
+    endpoint(events=["document.done"])
+    loops = [Deliverer(app), Deliverer(app)]
+    threads = [threading.Thread(target=loop.run) for loop in loops]
+    for number in range(30):
+        add(app, tenant, f"text {number}")
+    worker.drain(app)
+    for thread in threads:
+        thread.start()
+    try:
+        eventually(lambda: len(receiver.came) >= 30)
+    finally:
+        for loop in loops:
+            loop.stop()
+        for thread in threads:
+            thread.join()
+
+    assert len(set(ids(receiver.came))) == len(ids(receiver.came)) == 30
+
+
+def test_the_log_forgets_what_ended_a_week_ago(
+    app: App, db: Database, client: httpx.Client, endpoint: Callable[..., Json]
+):
+    made = endpoint()
+    for _ in range(2):
+        client.post(f"/v3/webhooks/{made['id']}/test")
+    deliver.drain(app)
+    newest, oldest = log(client, made)
+    with db.begin() as tx:
+        tx.execute(
+            "update deliveries set ended_at = now() - interval '8 days' where id = %s",
+            (oldest["id"],),
+        )
+        outbox.sweep(tx)
+
+    assert [one["id"] for one in log(client, made)] == [newest["id"]]
+
+
+# --- real processes ------------------------------------------------------------------------------
+
+
+@pytest.mark.chaos
+def test_a_worker_killed_while_it_waits_for_the_answer_loses_nothing(
+    new_database: Callable[[], str], short_tmp: Path, receiver: Receiver
+):
+    url, folder = new_database(), short_tmp / f"killed-{random_id()}"
+    config = Config(data_dir=folder, embedder="none")
+    secret, id = outbox.new_secret(), random_id()
+    environment = {
+        **os.environ,  # noqa: TID251 # the child needs PATH and the like
+        "RECOLLECT_DATABASE_URL": url,
+        "RECOLLECT_DATA_DIR": str(folder),
+        "RECOLLECT_EMBEDDER": "none",
+        "RECOLLECT_ALLOW_NETWORKS": "127.0.0.0/8",
+    }
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "recollect", "work", "--workers", "1"],
+            env=environment,
+            stderr=subprocess.DEVNULL,
+        )
+
+    receiver.hold.clear()
+    with Database(url, size=2) as other:
+        with other.begin() as tx:
+            tenant = Tenant(orgs.create(tx, "killed", Plan.FREE).id)
+            outbox.create(
+                tx,
+                tenant,
+                id,
+                url=receiver.url,
+                events=["document.done"],
+                tags=None,
+                secret=seal.seal(secret_keys(config), secret, place=outbox.place(id)),
+            )
+            new = NewDocument(documents.text_content("a heron"), ["a"])
+            documents.add(tx, tenant, new, DocumentId(random_id()))
+        first = start()
+        eventually(lambda: receiver.came)
+        first.kill()
+        first.wait()
+        due_now(other)
+        receiver.hold.set()
+        second = start()
+        eventually(lambda: len(receiver.came) == 2)
+
+        def delivered() -> bool:
+            with other.begin() as tx:
+                found = outbox.deliveries(tx, tenant, id, state="delivered", limit=9, page=1)
+            return found.total == 1
+
+        eventually(delivered)
+        second.terminate()
+        assert second.wait(40) == 0
+
+    assert len(set(ids(receiver.came))) == 1
+    assert all(one.signed_by(secret) for one in receiver.came)
+
+
+def test_the_command_line_makes_tests_and_replays(
+    app: App, live_url: str, key: str, receiver: Receiver
+):
+    service = ["--url", live_url, "--key", key, "--json"]
+
+    def run(*words: str) -> Any:
+        done = subprocess.run(
+            [sys.executable, "-m", "recollect", "endpoints", *words, *service],
+            capture_output=True,
+            check=True,
+        )
+        return json.loads(done.stdout)
+
+    made = run("add", receiver.url, "--event", "document.done", "--tag", "a")
+    sent = run("test", made["id"])
+    deliver.drain(app)
+    [delivery] = run("log", made["id"], "--state", "delivered")
+    run("replay", made["id"], delivery["id"])
+    deliver.drain(app)
+    rotated = run("rotate", made["id"])
+    [listed] = run("list")
+    run("rm", made["id"])
+
+    assert delivery["id"] == sent["id"]
+    assert ids(receiver.came) == [sent["id"]] * 2
+    assert rotated["secret"] != made["secret"]
+    assert (listed["events"], listed["containerTags"]) == (["document.done"], ["a"])
+    assert run("list") == []
