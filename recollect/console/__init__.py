@@ -11,18 +11,17 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import unquote, urlencode
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
-from pydantic import AfterValidator
 from starlette.datastructures import FormData, UploadFile
 
-from recollect import documents, extract, orgs, search, tags
+from recollect import documents, extract, orgs, search
 from recollect.app import App, secret_keys
-from recollect.console import _adding, _room, _session, _show
+from recollect.console import _adding, _connections, _keys, _room, _session, _settings, _show
 from recollect.console._adding import Sent
 from recollect.console._room import (
     HOME,
@@ -30,10 +29,16 @@ from recollect.console._room import (
     LOGIN,
     CurrentApp,
     Door,
+    Part,
+    PathId,
     Reader,
     Room,
+    Text,
     Writer,
+    address,
     inside,
+    known_tags,
+    near,
     page,
 )
 from recollect.db import Tx
@@ -46,7 +51,7 @@ from recollect.errors import (
     NotFoundError,
     RequestError,
 )
-from recollect.model import Chunk, Document, DocumentId, Hit, HitChunk, Status, Tenant, storable
+from recollect.model import Chunk, Document, DocumentId, Hit, HitChunk, Status, Tenant
 
 FAILURES = 100
 """How many of the last failures the overview groups."""
@@ -54,8 +59,6 @@ PART = 100
 """Chunks shown at once of a document."""
 WHOLE = 50_000
 """Characters shown of a text that is not cut into chunks yet."""
-TAGS = 500
-"""Tags offered in a field."""
 SIZES = (25, 50, 100)
 BODY_OF_LOGIN = 4_096
 """bytes"""
@@ -68,10 +71,7 @@ NOTICES = {
     "delete": "deleted for good",
 }
 
-Text = Annotated[str, AfterValidator(storable)]
-PathId = Annotated[str, AfterValidator(lambda id: storable(unquote(id)))]
 Ids = Annotated[list[Text] | None, Query(max_length=1_000)]
-Part = Annotated[str, Query()]
 
 
 class Files(StaticFiles):
@@ -113,6 +113,8 @@ def sign_in(
         with app.db.begin() as tx:
             found = orgs.authenticate(tx, secret)
     except AuthenticationError:
+        with app.db.begin() as tx:
+            orgs.note_wrong(tx, secret)
         error = "This key opens nothing: it is mistyped, revoked or expired."
         return page(request, "login.html", {"next": inside(next), "error": error}, 401)
     response = RedirectResponse(inside(next), 303)
@@ -168,11 +170,6 @@ def overview(request: Request, tenant: Reader, app: CurrentApp, part: Part = "")
     return page(request, "_overview.html" if part == LIVE else "overview.html", values)
 
 
-def _known_tags(tx: Tx, tenant: Tenant) -> list[str]:
-    """What the tag fields offer."""
-    return [details.tag.name for details in tags.find(tx, tenant, limit=TAGS, page=1).items]
-
-
 def _by_code(failed: Sequence[Document]) -> list[tuple[str, list[Document]]]:
     """Failed documents by error code, the newest failure first in each and among all."""
     groups: dict[str, list[Document]] = {}
@@ -217,7 +214,7 @@ def find(
     with app.db.begin() as tx:
         found = documents.find(tx, tenant, query)
         counts = documents.counts(tx, tenant)
-        known = _known_tags(tx, tenant)
+        known = known_tags(tx, tenant)
     last = max(1, -(-found.total // found.limit))
     chosen = {"tag": tag, "status": status, "size": found.limit}
     values = {
@@ -230,8 +227,8 @@ def find(
         "known": known,
         "notice": f"{_show.counted(n, 'document')} {NOTICES[done]}." if done in NOTICES else None,
         "last": last,
-        "links": {at: _with(DOCUMENTS, **chosen, page=at) for at in _near(number, last)},
-        "back": _with(DOCUMENTS, **chosen, page=number),
+        "links": {at: address(DOCUMENTS, **chosen, page=at) for at in near(number, last)},
+        "back": address(DOCUMENTS, **chosen, page=number),
     }
     return page(request, "_documents.html" if part == LIVE else "documents.html", values)
 
@@ -314,7 +311,7 @@ def show(
         "pieces": _pieces(document, chunks[first : first + PART], q),
         "total": len(chunks),
         "parts": [
-            (at, min(at + PART, len(chunks)), _with(own, q=q, **{"from": at}))
+            (at, min(at + PART, len(chunks)), address(own, q=q, **{"from": at}))
             for at in range(0, len(chunks), PART)
         ],
         "first": first,
@@ -412,7 +409,7 @@ def _add(request: Request, app: App, tenant: Tenant, form: FormData) -> Response
             refused.append((file.filename or "", error))
     if refused:
         return _form(request, app, tenant, draft, refused, added)
-    return RedirectResponse(_with("/console/progress", id=added), 303)
+    return RedirectResponse(address("/console/progress", id=added), 303)
 
 
 def _form(
@@ -424,7 +421,7 @@ def _form(
     added: Sequence[DocumentId],
 ) -> Response:
     with app.db.begin() as tx:
-        known = _known_tags(tx, tenant)
+        known = known_tags(tx, tenant)
     blank = max(METADATA_ROWS - len(draft.rows), 0)
     values = {
         "draft": draft,
@@ -435,7 +432,7 @@ def _form(
         "kinds": extract.supported(),
         "refused": refused,
         "added": len(added),
-        "progress": _with("/console/progress", id=added),
+        "progress": address("/console/progress", id=added),
     }
     return page(request, "add.html", values, refused[0][1].status if refused else 200)
 
@@ -469,7 +466,7 @@ def playground(
 ) -> Response:
     """A search with all that stands behind its order, and the same search as code."""
     with app.db.begin() as tx:
-        known = _known_tags(tx, tenant)
+        known = known_tags(tx, tenant)
     typed = {"q": q, "tag": tag, "filters": filters, "limit": limit}
     values: dict[str, object] = {**typed, "hits": None, "error": None, "known": known}
     values["own_tags"] = tenant.tags
@@ -535,24 +532,15 @@ def nowhere(rest: str) -> Response:
 
 router = APIRouter()
 router.include_router(doors)
+router.include_router(_connections.rooms)
+router.include_router(_keys.rooms)
+router.include_router(_settings.rooms)
 router.include_router(rooms)
 
 
 def _place(id: DocumentId, q: str, position: int) -> str:
     """Where a chunk stands in its document, with the query to mark."""
-    return f"{_with(f'{DOCUMENTS}/{id}', q=q, chunk=position)}#chunk-{position}"
-
-
-def _near(number: int, last: int) -> list[int]:
-    """Page numbers worth a link: the ends and those around."""
-    around = range(max(1, number - 2), min(last, number + 2) + 1)
-    return sorted({1, last, *around})
-
-
-def _with(path: str, **parameters: object) -> str:
-    """The path with those parameters that are not empty."""
-    given = {name: value for name, value in parameters.items() if value not in ("", None, [])}
-    return f"{path}?{urlencode(given, doseq=True)}" if given else path
+    return f"{address(f'{DOCUMENTS}/{id}', q=q, chunk=position)}#chunk-{position}"
 
 
 def _fields(form: FormData, name: str) -> list[str]:

@@ -4,20 +4,22 @@ from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import structlog
-from fastapi import Depends, Request, Response
+from fastapi import Depends, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from pydantic import AfterValidator
 from starlette.exceptions import HTTPException
 
-from recollect import log, orgs
+from recollect import audit, log, orgs, tags
 from recollect.app import App, secret_keys
 from recollect.console import _session, _show
+from recollect.db import Tx
 from recollect.errors import (
     AuthenticationError,
     BadRequestError,
@@ -25,11 +27,13 @@ from recollect.errors import (
     RequestError,
     Unavailable,
 )
-from recollect.model import Key, Scope, Tenant
+from recollect.model import Key, Scope, Tenant, storable
 
 LOG = log.get("console")
 HOME = "/console"
 LOGIN = "/console/login"
+TAGS = 500
+"""Tags offered in a field."""
 LIVE = "live"
 """Value of the query parameter `part` that asks for the changing piece of a page alone."""
 HEADERS: Mapping[str, str] = {
@@ -94,6 +98,7 @@ class Room(Door):
             raise AuthenticationError("your session has ended; sign in again")
         request.state.key = key
         structlog.contextvars.bind_contextvars(org=key.org.id, key=key.id)
+        audit.act_as(key.id, key.org.id)
         return await inner(request)
 
 
@@ -150,18 +155,59 @@ def writer(key: CurrentKey) -> Tenant:
     return Tenant(key.org.id, key.tags, key.id)
 
 
+def whole(key: CurrentKey) -> Tenant:
+    if key.tags is not None:
+        raise PermissionDeniedError("Forbidden", "this key is limited to container tags")
+    return reader(key)
+
+
+def admin(key: CurrentKey) -> Tenant:
+    if key.scope is not Scope.ADMIN:
+        raise PermissionDeniedError(
+            "Forbidden", f"this key has the scope {key.scope}, which does not allow it"
+        )
+    return whole(key)
+
+
 Reader = Annotated[Tenant, Depends(reader)]
 Writer = Annotated[Tenant, Depends(writer)]
+Whole = Annotated[Tenant, Depends(whole)]
+Admin = Annotated[Tenant, Depends(admin)]
+Text = Annotated[str, AfterValidator(storable)]
+PathId = Annotated[str, AfterValidator(lambda id: storable(unquote(id)))]
+Part = Annotated[str, Query()]
 
 
 def may_write(key: Key) -> bool:
     return key.scope is not Scope.READ
 
 
+def may_tend(key: Key) -> bool:
+    """Whether keys and settings are this key's to change."""
+    return key.scope is Scope.ADMIN and key.tags is None
+
+
 def here(request: Request) -> str:
     """Path and query of this request."""
     query = request.url.query
     return request.url.path + (f"?{query}" if query else "")
+
+
+def address(path: str, **parameters: object) -> str:
+    """The path with those parameters that are not empty."""
+    given = {name: value for name, value in parameters.items() if value not in ("", None, [])}
+    return f"{path}?{urlencode(given, doseq=True)}" if given else path
+
+
+def near(number: int, last: int) -> list[int]:
+    """Page numbers worth a link: the ends and those around."""
+    around = range(max(1, number - 2), min(last, number + 2) + 1)
+    return sorted({1, last, *around})
+
+
+def known_tags(tx: Tx, tenant: Tenant) -> list[str]:
+    """What the tag fields offer."""
+    return [details.tag.name for details in tags.find(tx, tenant, limit=TAGS, page=1).items]
 
 
 def inside(path: str, otherwise: str = HOME) -> str:
@@ -186,6 +232,8 @@ def page(
         "live": f"{here(request)}{'&' if request.url.query else '?'}part={LIVE}",
         "key": key,
         "may_write": key is not None and may_write(key),
+        "may_tend": key is not None and may_tend(key),
+        "is_whole": key is not None and key.tags is None,
     }
     return HTMLResponse(_environment.get_template(template).render({**shared, **values}), status)
 

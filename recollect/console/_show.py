@@ -9,11 +9,18 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from recollect import terms
-from recollect.model import Document, OrgId, Stage, Status
+from recollect.model import Document, OrgId, Stage, Status, SyncRun
 
 Piece = tuple[str, bool]
 """A stretch of text, and whether it is a word of the query."""
 _WORD = re.compile(r"\w+")
+RULED_OUT = frozenset(
+    {
+        "robots", "noindex", "nofollow", "filtered", "deleted", "over_limit", "limit", "depth",
+        "trap", "too_large",
+    }
+)  # fmt: skip
+"""Verdicts of somebody's rule, or of a limit."""
 
 
 def marked(org: OrgId, query: str, text: str) -> list[Piece]:
@@ -146,6 +153,37 @@ def unfinished(documents: Sequence[Document]) -> int:
     return sum(document.status in (Status.QUEUED, Status.PROCESSING) for document in documents)
 
 
+def verdict_class(verdict: str) -> str:
+    """How a verdict is coloured: it is a document, waits, went wrong, is kept out by somebody's
+    rule or a limit, or is none for what it is."""
+    match verdict:
+        case "document":
+            return "good"
+        case "planned" | "undecided":
+            return "open"
+        case "error" | "blocked" | "missing":
+            return "wrong"
+        case _ if verdict in RULED_OUT:
+            return "ruled"
+        case _:
+            return "out"
+
+
+def words(code: str) -> str:
+    """`over_limit` as people read it."""
+    return code.replace("_", " ")
+
+
+def total(verdicts: Mapping[str, int]) -> int:
+    return sum(verdicts.values())
+
+
+def span(run: SyncRun) -> str:
+    """How long it took, or takes by now."""
+    end = run.finished_at or datetime.now(UTC)
+    return _duration(max(0, int((end - run.started_at).total_seconds())))
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
     "iso": iso,
     "full": full,
@@ -156,4 +194,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "stages": stages,
     "unfinished": unfinished,
     "thousands": thousands,
+    "verdict_class": verdict_class,
+    "words": words,
+    "total": total,
+    "span": span,
 }

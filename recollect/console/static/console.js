@@ -11,20 +11,49 @@ function say(words) {
 // --- live: a region is fetched anew every 2 s while something in it is unfinished ---
 
 async function watch(region) {
+  if (region.watched) return;
+  region.watched = true;
+  await follow(region);
+  region.watched = false;
+}
+
+async function follow(region) {
   const state = () => region.firstElementChild?.dataset.state;
   while (state() === "unfinished") {
     await new Promise((resolve) => setTimeout(resolve, PAUSE));
     if (document.hidden || selecting(region)) continue;
+    const asked = region.dataset.live;
     let answer;
     try {
-      answer = await fetch(region.dataset.live, { credentials: "same-origin", redirect: "error" });
+      answer = await fetch(asked, { credentials: "same-origin", redirect: "error" });
     } catch {
       continue; // the service restarts, or the network is away
     }
     if (answer.status === 401) return say("Your session has ended. Load the page again to sign in.");
     if (answer.status === 404) return location.reload();
-    if (answer.ok) renew(region, await answer.text());
+    const html = answer.ok ? await answer.text() : null;
+    if (html !== null && asked === region.dataset.live) renew(region, html);
   }
+}
+
+// --- turning: a link marked so changes its region only, and the address of the page ---
+
+async function turn(region, link) {
+  const target = new URL(link.href);
+  const live = new URL(target);
+  live.searchParams.set("part", "live");
+  let answer;
+  try {
+    answer = await fetch(live, { credentials: "same-origin", redirect: "error" });
+  } catch {
+    return location.assign(target);
+  }
+  if (!answer.ok) return location.assign(target);
+  const html = await answer.text();
+  region.dataset.live = live.pathname + live.search;
+  history.replaceState(null, "", target);
+  renew(region, html);
+  watch(region);
 }
 
 function selecting(region) {
@@ -137,6 +166,11 @@ for (const zone of document.querySelectorAll("[data-drop]")) {
 // --- clicks ---
 
 document.addEventListener("click", (event) => {
+  const link = event.target.closest("[data-inside] a[data-turn]");
+  if (link && event.button === 0 && !(event.ctrlKey || event.metaKey || event.shiftKey || event.altKey)) {
+    event.preventDefault();
+    turn(link.closest("[data-inside]"), link);
+  }
   const button = event.target.closest("[data-copy], [data-more]");
   if (button?.dataset.copy) copy(button);
   if (button?.dataset.more !== undefined) {

@@ -1,0 +1,747 @@
+"""The rooms of connections: make one, watch it sync, see what it saw and why, end it."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any, cast
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, Form, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import RedirectResponse
+from starlette.datastructures import FormData
+
+from recollect import connect, connections, connectors, documents, items, tags
+from recollect.app import App
+from recollect.connect import Asked, Changed
+from recollect.connections import LIMIT
+from recollect.connectors.base import Connector
+from recollect.console import _guides, _room
+from recollect.console._guides import Guide
+from recollect.console._room import (
+    LIVE,
+    CurrentApp,
+    CurrentKey,
+    Part,
+    PathId,
+    Reader,
+    Room,
+    Text,
+    Writer,
+    address,
+    known_tags,
+    near,
+    page,
+)
+from recollect.db import Tx
+from recollect.documents import DocumentQuery
+from recollect.errors import BadRequestError, PermissionDeniedError, RequestError, SetupError
+from recollect.items import Branch
+from recollect.model import Connection, ConnectionState, Key, Tenant, Trigger
+from recollect.sources import CUSTOM, client_of, end, oauth_of
+
+CONNECTIONS = "/console/connections"
+ROWS = 25
+"""Connections on a page."""
+RUNS = 20
+SEEN = 50
+"""Things on a page of what was seen."""
+BRANCHES = 100
+"""Names shown at once in a folder of the tree."""
+OPEN = 30
+"""Folders of the tree that may be open at once."""
+OPEN_LENGTH = 8_000
+"""characters of them together, since they stand in the address of the page"""
+CLOSED = "-"
+"""Stands for "no folder is open"; where the address says nothing, the first one is."""
+PICKS = 30
+"""Resources on a page, as the API has them."""
+MOST_PICKED = 1_000
+LONGEST_PICK = 2_000
+"""characters"""
+TREES = frozenset({"web-crawler", "s3"})
+"""Providers whose things have addresses that make a tree."""
+NOTICES = {
+    "created": "Connected. The first sync begins.",
+    "connected": "Authorized.",
+    "sync": "A sync is on its way.",
+    "lost": "It has to be authorized first.",
+    "pause": "Paused: nothing is synced on schedule or by pushes until you resume it.",
+    "resume": "Resumed; a sync is on its way.",
+    "changed": "Saved; a sync makes it so.",
+    "same": "Nothing was changed.",
+    "picked": "Saved; the sync begins.",
+    "ended": "The connection and its documents are deleted for good.",
+    "detached": "The connection is deleted; its documents stay.",
+}
+REFUSALS = {
+    "access_denied": "The authorization was refused at the provider.",
+    "code_refused": "The provider did not accept the authorization. Try once more.",
+    "provider_unavailable": "The provider does not answer. Try again in a while.",
+    "provider_refused": "The provider refused. The application there may be set up wrongly.",
+    "refused": "It was authorized with another account, or with fewer rights than needed. Leave"
+    " everything ticked and take the same account.",
+}
+NOT_AUTHORIZED = "That did not work. Try once more."
+
+_HOST = re.compile(r"https?://[^/?#]+", re.IGNORECASE)
+
+rooms = APIRouter(route_class=Room, include_in_schema=False)
+
+
+# --- all of them -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A provider that may be connected, or why it may not."""
+
+    connector: Connector
+    guide: Guide
+    reason: str | None
+    by_settings: bool
+    """whether the settings of the organisation could help as well"""
+
+
+@rooms.get(CONNECTIONS)
+def find(
+    request: Request,
+    key: CurrentKey,
+    tenant: Reader,
+    app: CurrentApp,
+    provider: Text = "",
+    tag: Text = "",
+    number: Annotated[int, Query(alias="page", ge=1, le=1_000_000)] = 1,
+    done: str = "",
+    part: Part = "",
+) -> Response:
+    with app.db.begin() as tx:
+        found = connections.browse(
+            tx,
+            tenant,
+            provider=provider if provider in connectors.all() else None,
+            tag=tag.strip() or None,
+            limit=ROWS,
+            page=number,
+        )
+        tiles = [] if part == LIVE else _tiles(tx, app, key)
+        known = known_tags(tx, tenant)
+    last = max(1, -(-found.total // found.limit))
+    values = {
+        "found": found,
+        "rows": [(one, _subject(one), _name(one.provider)) for one in found.items],
+        "moving": any(_is_moving(one) for one in found.items),
+        "tiles": tiles,
+        "provider": provider,
+        "providers": [(one.provider, one.name) for one in connectors.all().values()],
+        "tag": tag,
+        "own_tags": tenant.tags,
+        "known": known,
+        "notice": NOTICES.get(done),
+        "last": last,
+        "links": {
+            at: address(CONNECTIONS, provider=provider, tag=tag, page=at)
+            for at in near(number, last)
+        },
+    }
+    return page(request, "_connections.html" if part == LIVE else "connections.html", values)
+
+
+def _tiles(tx: Tx, app: App, key: Key) -> list[Tile]:
+    if not _room.may_write(key):
+        return []
+    return [
+        Tile(
+            connector,
+            _guides.of(connector.provider),
+            _obstacle(tx, app, key, connector),
+            connector.oauth is not None and connector.provider in CUSTOM,
+        )
+        for connector in connectors.all().values()
+    ]
+
+
+def _obstacle(tx: Tx, app: App, key: Key, connector: Connector) -> str | None:
+    """Why nobody can connect it as things are, naming what to set."""
+    try:
+        connect.check_plan(connector, key.org.plan)
+        if connector.oauth is not None:
+            client_of(tx, app, key.org.id, connector)
+    except PermissionDeniedError as error:
+        return f"{error.message} ({error.details})"
+    except BadRequestError as error:
+        told = (error.details or error.message).removeprefix(f"{connector.provider}: ")
+        # The rest is for programs; people are led to the room of settings.
+        return told.partition(", or ")[0]
+    except SetupError as error:
+        return str(error)
+    return None
+
+
+# --- making one --------------------------------------------------------------------------------
+
+
+@rooms.get(CONNECTIONS + "/new/{provider}")
+def new_form(
+    request: Request, provider: PathId, key: CurrentKey, tenant: Writer, app: CurrentApp
+) -> Response:
+    connector = connectors.get(provider)
+    return _form(request, app, key, tenant, connector, None, {}, None)
+
+
+@rooms.post(CONNECTIONS + "/new/{provider}")
+async def create(
+    request: Request, provider: PathId, key: CurrentKey, tenant: Writer, app: CurrentApp
+) -> Response:
+    async with request.form(max_files=0, max_fields=100) as form:
+        return await run_in_threadpool(_create, request, app, key, tenant, provider, _texts(form))
+
+
+def _create(
+    request: Request, app: App, key: Key, tenant: Tenant, provider: str, form: Mapping[str, str]
+) -> Response:
+    connector = connectors.get(provider)
+    guide = _guides.of(provider)
+    try:
+        asked = Asked(
+            provider=provider,
+            tags=_tags_of(tenant, form.get("tags", "")),
+            metadata=_guides.typed(guide, form),
+            limit=_limit_of(form.get("limit", "")),
+        )
+        made = connect.create(app, tenant, key.org.plan, asked)
+    except RequestError as error:
+        return _form(request, app, key, tenant, connector, None, form, error)
+    if connector.oauth is not None:
+        return RedirectResponse(f"{CONNECTIONS}/{made.id}/authorize", 303)
+    return RedirectResponse(f"{CONNECTIONS}/{made.id}?done=created", 303)
+
+
+def _form(
+    request: Request,
+    app: App,
+    key: Key,
+    tenant: Tenant,
+    connector: Connector,
+    connection: Connection | None,
+    form: Mapping[str, str],
+    error: RequestError | None,
+) -> Response:
+    """Of a new connection, or of one that is to be changed."""
+    guide = _guides.of(connector.provider)
+    own = f"{CONNECTIONS}/{connection.id}" if connection else CONNECTIONS
+    blank = _guides.as_typed(guide, {}) if not form else {}
+    with app.db.begin() as tx:
+        known = known_tags(tx, tenant)
+        obstacle = None if connection else _obstacle(tx, app, key, connector)
+    values = {
+        "connector": connector,
+        "guide": guide,
+        "connection": connection,
+        "typed": {**blank, **form},
+        **_fault(guide, error),
+        "obstacle": obstacle,
+        "action": f"{own}/edit" if connection else f"{own}/new/{connector.provider}",
+        "back": own,
+        "most": LIMIT,
+        "own_tags": tenant.tags,
+        "default_tag": tenant.tags[0] if tenant.tags else tags.DEFAULT,
+        "known": known,
+        "opens": _host_of(app, connector),
+    }
+    return page(request, "connect.html", values, error.status if error else 200)
+
+
+def _fault(guide: Guide, error: RequestError | None) -> dict[str, object]:
+    """What is wrong, in the words of the form, and the id of the field that it is about."""
+    if error is None:
+        return {"error": None, "wrong": None}
+    told = error.details or error.message
+    name, colon, rest = told.partition(": ")
+    for field in guide.fields:
+        if colon and name == f"metadata.{field.name}":
+            return {"error": f"{field.label}: {rest}", "wrong": f"m.{field.name}"}
+    return {"error": told, "wrong": name if name in ("tags", "limit") else None}
+
+
+def _tags_of(tenant: Tenant, written: str) -> list[str]:
+    """The tags, or the one that a write goes to; raises as `_adding.allowed`."""
+    named = tags.check(written.replace(",", " ").split(), "tags")
+    if tenant.tags is not None:
+        foreign = [name for name in named if name not in tenant.tags]
+        if foreign:
+            raise PermissionDeniedError("Forbidden", f"tags: this key may not use {foreign[0]!r}")
+    return named or [tenant.tags[0] if tenant.tags else tags.DEFAULT]
+
+
+def _limit_of(written: str) -> int:
+    text = written.strip() or str(LIMIT)
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:9]) <= LIMIT:
+        raise BadRequestError(f"limit: 1 to {LIMIT:,}")
+    return int(text)
+
+
+# --- authorizing -------------------------------------------------------------------------------
+
+
+@rooms.get(CONNECTIONS + "/{id}/authorize")
+def authorize(request: Request, id: PathId, tenant: Writer, app: CurrentApp) -> Response:
+    """A page with the link; a form could not lead to another host under our policy."""
+    found = _connection(app, tenant, id)
+    link = connect.link(app, found, _way_back(request, app))
+    connector = connectors.get(found.provider)
+    values = {
+        "connection": found,
+        "connector": connector,
+        "link": link,
+        "opens": urlsplit(link).hostname,
+        "own": f"{CONNECTIONS}/{found.id}",
+    }
+    return page(request, "authorize.html", values)
+
+
+def _way_back(request: Request, app: App) -> str:
+    """The console as this browser reaches it, since there is its session; else as the settings
+    name it."""
+    path = f"{CONNECTIONS}/back"
+    seen = _room.public_url(request) + path
+    try:
+        connect.check_redirect(app, seen)
+    except BadRequestError:
+        return connect.own_url(app) + path
+    return seen
+
+
+@rooms.get(CONNECTIONS + "/back")
+def back(
+    tenant: Reader,
+    app: CurrentApp,
+    connection: Annotated[Text, Query(alias="connectionId")] = "",
+    status: Text = "",
+    error: Text = "",
+) -> Response:
+    """The browser returns from the provider."""
+    found = _connection(app, tenant, connection)
+    own = f"{CONNECTIONS}/{found.id}"
+    if status != "connected":
+        return RedirectResponse(address(own, refused=error or "unknown"), 303)
+    if connectors.get(found.provider).picks and connect.PICKED not in found.metadata:
+        return RedirectResponse(f"{own}/pick", 303)
+    return RedirectResponse(f"{own}?done=connected", 303)
+
+
+# --- one of them -------------------------------------------------------------------------------
+
+
+@rooms.get(CONNECTIONS + "/{id}")
+def show(
+    request: Request,
+    id: PathId,
+    tenant: Reader,
+    app: CurrentApp,
+    done: str = "",
+    refused: str = "",
+    part: Part = "",
+) -> Response:
+    with app.db.begin() as tx:
+        found = connections.get(tx, tenant, id)
+        runs = connections.runs(tx, found.id, RUNS)
+        seen = items.verdicts(tx, found.id)
+    connector = connectors.all().get(found.provider)
+    picks = connector is not None and connector.picks
+    values = {
+        **_about(found),
+        "connector": connector,
+        "runs": runs,
+        "seen": seen,
+        "shown": _shown_metadata(found),
+        "picked": _picked(found) if picks else None,
+        "notice": NOTICES.get(done),
+        "refusal": REFUSALS.get(refused, NOT_AUTHORIZED) if refused else None,
+    }
+    return page(request, "_connection.html" if part == LIVE else "connection.html", values)
+
+
+@rooms.post(CONNECTIONS + "/{id}/do")
+def act(id: PathId, tenant: Writer, app: CurrentApp, action: Annotated[str, Form()]) -> Response:
+    """Sync now, pause or resume."""
+    with app.db.begin() as tx:
+        found = connections.get(tx, tenant, id)
+        match action:
+            case "sync":
+                wanted = connections.want(tx, [found.id], Trigger.MANUAL)
+                done = "sync" if wanted else "lost"
+            case "pause" | "resume":
+                change = connections.ConnectionChange(paused=action == "pause")
+                connections.update(tx, tenant, found.id, change)
+                done = action
+            case _:
+                raise BadRequestError("action: sync, pause or resume")
+    return RedirectResponse(f"{CONNECTIONS}/{found.id}?done={done}", 303)
+
+
+@rooms.get(CONNECTIONS + "/{id}/edit")
+def edit_form(
+    request: Request, id: PathId, key: CurrentKey, tenant: Writer, app: CurrentApp
+) -> Response:
+    found = _connection(app, tenant, id)
+    connector = connectors.get(found.provider)
+    form = _guides.as_typed(_guides.of(found.provider), found.metadata)
+    form |= {"tags": ", ".join(found.container_tags), "limit": str(found.document_limit)}
+    return _form(request, app, key, tenant, connector, found, form, None)
+
+
+@rooms.post(CONNECTIONS + "/{id}/edit")
+async def edit(
+    request: Request, id: PathId, key: CurrentKey, tenant: Writer, app: CurrentApp
+) -> Response:
+    async with request.form(max_files=0, max_fields=100) as form:
+        return await run_in_threadpool(_edit, request, app, key, tenant, id, _texts(form))
+
+
+def _edit(
+    request: Request, app: App, key: Key, tenant: Tenant, id: str, form: Mapping[str, str]
+) -> Response:
+    found = _connection(app, tenant, id)
+    try:
+        changed = _difference(tenant, found, form)
+        if changed != Changed():
+            connect.change(app, tenant, found, changed)
+    except RequestError as error:
+        connector = connectors.get(found.provider)
+        return _form(request, app, key, tenant, connector, found, form, error)
+    done = "same" if changed == Changed() else "changed"
+    return RedirectResponse(f"{CONNECTIONS}/{found.id}?done={done}", 303)
+
+
+def _difference(tenant: Tenant, found: Connection, form: Mapping[str, str]) -> Changed:
+    """Only what differs, because other tags or metadata have everything listed anew."""
+    guide = _guides.of(found.provider)
+    named = _tags_of(tenant, form.get("tags", ""))
+    limit = _limit_of(form.get("limit", ""))
+    before = {n: v for n, v in found.metadata.items() if isinstance(v, (str, int, float))}
+    fields = {field.name for field in guide.fields}
+    told = _guides.typed(guide, form)
+    same = told == _guides.typed(guide, _guides.as_typed(guide, found.metadata))
+    others = {name: value for name, value in before.items() if name not in fields}
+    return Changed(
+        tags=None if named == list(found.container_tags) else named,
+        limit=None if limit == found.document_limit else limit,
+        metadata=None if same else {**others, **told},
+    )
+
+
+# --- picking -----------------------------------------------------------------------------------
+
+
+@rooms.get(CONNECTIONS + "/{id}/pick")
+def pick_form(request: Request, id: PathId, tenant: Writer, app: CurrentApp) -> Response:
+    found = _connection(app, tenant, id)
+    return _picking(request, app, found, _picked(found), 1, None)
+
+
+@rooms.post(CONNECTIONS + "/{id}/pick")
+async def pick(request: Request, id: PathId, tenant: Writer, app: CurrentApp) -> Response:
+    async with request.form(max_files=0, max_fields=MOST_PICKED + 100) as form:
+        return await run_in_threadpool(_pick, request, app, tenant, id, form)
+
+
+def _pick(request: Request, app: App, tenant: Tenant, id: str, form: FormData) -> Response:
+    """Turn to another page of what may be picked, or save. What is ticked elsewhere comes along."""
+    found = _connection(app, tenant, id)
+    written = [one for one in form.getlist("pick") if isinstance(one, str)]
+    picked = [_resource(one) for one in written]
+    turn = form.get("page")
+    if isinstance(turn, str) and turn.isascii() and turn.isdecimal():
+        number = min(max(int(turn[:6]), 1), 10_000)
+        return _picking(request, app, found, picked, number, None)
+    if not picked:
+        error = BadRequestError("Pick at least one; to end all of it, delete the connection.")
+        return _picking(request, app, found, picked, 1, error)
+    try:
+        connect.pick(app, tenant, found, picked)
+    except BadRequestError as error:
+        return _picking(request, app, found, picked, 1, error)
+    return RedirectResponse(f"{CONNECTIONS}/{found.id}?done=picked", 303)
+
+
+def _picking(
+    request: Request,
+    app: App,
+    found: Connection,
+    picked: Sequence[Mapping[str, Any]],
+    number: int,
+    error: RequestError | None,
+) -> Response:
+    some, total = connect.resources(app, found, number, PICKS)
+    ticked = {str(one.get("id")) for one in picked}
+    here = {one.id for one in some}
+    choices = [
+        (
+            one,
+            one.id in ticked,
+            json.dumps(
+                {"id": one.id, "name": one.full_name, "defaultBranch": one.default_branch},
+                ensure_ascii=False,
+            ),
+        )
+        for one in some
+    ]
+    values = {
+        **_about(found),
+        "connector": connectors.get(found.provider),
+        "choices": choices,
+        "elsewhere": [
+            (str(one.get("name", "")), json.dumps(one, ensure_ascii=False))
+            for one in picked
+            if str(one.get("id")) not in here
+        ],
+        "number": number,
+        "last": max(1, -(-total // PICKS)),
+        "total": total,
+        "error": (error.details or error.message) if error else None,
+    }
+    return page(request, "pick.html", values, error.status if error else 200)
+
+
+def _resource(written: str) -> Mapping[str, Any]:
+    """What a box of the form says; the connector checks it."""
+    try:
+        found: object = json.loads(written) if len(written) <= LONGEST_PICK else None
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise BadRequestError("pick: is none of those that were shown")
+    return cast("Mapping[str, Any]", found)
+
+
+def _picked(found: Connection) -> list[Mapping[str, Any]]:
+    stored = found.metadata.get(connect.PICKED)
+    return cast("list[Mapping[str, Any]]", stored) if isinstance(stored, list) else []
+
+
+# --- what it saw -------------------------------------------------------------------------------
+
+
+@rooms.get(CONNECTIONS + "/{id}/seen")
+def seen(
+    request: Request,
+    id: PathId,
+    tenant: Reader,
+    app: CurrentApp,
+    verdict: Text = "",
+    q: Text = "",
+    number: Annotated[int, Query(alias="page", ge=1, le=1_000_000)] = 1,
+    part: Part = "",
+) -> Response:
+    """Everything that was seen, the latest first, with the verdict and the reason."""
+    with app.db.begin() as tx:
+        found = connections.get(tx, tenant, id)
+        counts = items.verdicts(tx, found.id)
+        some = items.find(
+            tx,
+            found.id,
+            verdict=verdict or None,
+            text=q.strip() or None,
+            limit=SEEN,
+            page=number,
+        )
+    last = max(1, -(-some.total // SEEN))
+    own = f"{CONNECTIONS}/{found.id}/seen"
+    values = {
+        **_about(found),
+        "some": some,
+        "counts": counts,
+        "verdict": verdict,
+        "q": q,
+        "last": last,
+        "links": {at: address(own, verdict=verdict, q=q, page=at) for at in near(number, last)},
+    }
+    return page(request, "_seen.html" if part == LIVE else "seen.html", values)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A row of the tree as it is shown."""
+
+    branch: Branch
+    toggle: str
+    """the address of the page with the folder opened or closed"""
+    below: "Sequence[Node] | None"
+    """None: closed, or no folder"""
+    more: str | None
+    """the address of the page on which the folder goes on"""
+
+
+@rooms.get(CONNECTIONS + "/{id}/tree")
+def tree(
+    request: Request,
+    id: PathId,
+    tenant: Reader,
+    app: CurrentApp,
+    opened: Annotated[list[Text] | None, Query(alias="open", max_length=OPEN)] = None,
+    after: Text = "",
+    root: Text = "",
+    part: Part = "",
+) -> Response:
+    """The addresses as a tree. Only open folders are read, and a page of names of each; `root` and
+    `after` go on in a folder that has more."""
+    with app.db.begin() as tx:
+        found = connections.get(tx, tenant, id)
+        counts = items.verdicts(tx, found.id)
+        own = f"{CONNECTIONS}/{found.id}/tree"
+        folders = _first_open(tx, found) if opened is None else list(dict.fromkeys(opened))
+        view = _View(own, [one for one in folders if one != CLOSED], root, after)
+        nodes, more = _nodes(tx, found, view, root, after)
+    values = {
+        **_about(found),
+        "nodes": nodes,
+        "more": more,
+        "counts": counts,
+        "root": root,
+        "up": view.at(root="", after=""),
+    }
+    return page(request, "_tree.html" if part == LIVE else "tree.html", values)
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What the address of a page of the tree says."""
+
+    own: str
+    opened: Sequence[str]
+    root: str
+    after: str
+
+    def at(
+        self, *, opened: Sequence[str] | None = None, root: str | None = None, after: str = ""
+    ) -> str:
+        folders = list(self.opened if opened is None else opened)
+        return address(
+            self.own,
+            open=folders or [CLOSED],
+            root=self.root if root is None else root,
+            after=after,
+        )
+
+    def toggled(self, prefix: str) -> str:
+        rest = [one for one in self.opened if one != prefix]
+        # Closing a folder closes what is open in it.
+        rest = [one for one in rest if prefix not in self.opened or not one.startswith(prefix)]
+        opened = rest if prefix in self.opened else [*rest, prefix][-OPEN:]
+        while sum(map(len, opened)) > OPEN_LENGTH:
+            opened = opened[1:]
+        return self.at(opened=opened, after=self.after)
+
+
+def _first_open(tx: Tx, found: Connection) -> list[str]:
+    """The host of the start page; of others the first."""
+    own = _HOST.match(str(found.metadata.get("startUrl") or ""))
+    if own is not None:
+        return [f"{own[0].lower()}/"]
+    return [one.prefix for one in items.below(tx, found.id, "", after="", limit=1)]
+
+
+def _nodes(
+    tx: Tx, found: Connection, view: _View, prefix: str, after: str
+) -> tuple[list[Node], str | None]:
+    """What stands in a folder, open folders with theirs; and where it goes on."""
+    branches = items.below(tx, found.id, prefix, after=after, limit=BRANCHES + 1)
+    more = None
+    if len(branches) > BRANCHES:
+        branches = branches[:BRANCHES]
+        more = view.at(root=prefix, after=branches[-1].name)
+    nodes: list[Node] = []
+    for branch in branches:
+        below, rest = None, None
+        if branch.is_folder and branch.prefix in view.opened:
+            below, rest = _nodes(tx, found, view, branch.prefix, "")
+        nodes.append(Node(branch, view.toggled(branch.prefix), below, rest))
+    return nodes, more
+
+
+# --- ending ------------------------------------------------------------------------------------
+
+
+@rooms.get(CONNECTIONS + "/{id}/delete")
+def confirm_end(request: Request, id: PathId, tenant: Writer, app: CurrentApp) -> Response:
+    with app.db.begin() as tx:
+        found = connections.get(tx, tenant, id)
+        query = DocumentQuery(connections=[found.id], limit=1)
+        brought = documents.find(tx, Tenant(tenant.id), query).total
+    return page(request, "disconnect.html", {**_about(found), "brought": brought})
+
+
+@rooms.post(CONNECTIONS + "/{id}/delete")
+def finish(id: PathId, tenant: Writer, app: CurrentApp, what: Annotated[str, Form()]) -> Response:
+    if what not in ("all", "connection"):
+        raise BadRequestError("what: all or connection")
+    with app.db.begin() as tx:
+        found = connections.get(tx, tenant, id)
+        end(tx, app, tenant, [found], with_documents=what == "all")
+    done = "ended" if what == "all" else "detached"
+    return RedirectResponse(f"{CONNECTIONS}?done={done}", 303)
+
+
+# --- words -------------------------------------------------------------------------------------
+
+
+def _about(found: Connection) -> dict[str, object]:
+    """What every page of a connection shows."""
+    return {
+        "connection": found,
+        "name": _name(found.provider),
+        "subject": _subject(found),
+        "own": f"{CONNECTIONS}/{found.id}",
+        "moving": _is_moving(found),
+        "has_tree": found.provider in TREES,
+    }
+
+
+def _name(provider: str) -> str:
+    """For people; a provider that this version does not know keeps its own."""
+    connector = connectors.all().get(provider)
+    return connector.name if connector else provider
+
+
+def _subject(found: Connection) -> str:
+    """What it is of: an account, a site, a bucket."""
+    of_metadata = found.metadata.get("startUrl") or found.metadata.get("bucket")
+    return str(found.email or of_metadata or found.account or "")
+
+
+def _is_moving(found: Connection) -> bool:
+    """Whether something will change soon, so that it is worth looking again."""
+    if found.state is ConnectionState.SYNCING:
+        return True
+    due = found.due_at is not None and found.due_at <= datetime.now(UTC)
+    return found.state is ConnectionState.READY and due and not found.paused
+
+
+def _shown_metadata(found: Connection) -> list[tuple[str, str]]:
+    """The metadata with the words of the form, where it has some."""
+    words = {field.name: field.label for field in _guides.of(found.provider).fields}
+    return [
+        (
+            words.get(name, name),
+            ("no", "yes")[value] if isinstance(value, bool) else str(value),
+        )
+        for name, value in found.metadata.items()
+        if name != connect.PICKED
+    ]
+
+
+def _host_of(app: App, connector: Connector) -> str | None:
+    """Whose page the user is led to."""
+    return urlsplit(oauth_of(app, connector).authorize_url).hostname if connector.oauth else None
+
+
+def _connection(app: App, tenant: Tenant, id: str) -> Connection:
+    with app.db.begin() as tx:
+        return connections.get(tx, tenant, id)
+
+
+def _texts(form: FormData) -> dict[str, str]:
+    return {name: value for name, value in form.items() if isinstance(value, str)}

@@ -1,0 +1,152 @@
+"""The room of keys: make one, which is shown once, and revoke."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Query, Request, Response
+from fastapi.responses import RedirectResponse
+
+from recollect import orgs, tags
+from recollect.app import App
+from recollect.console._room import (
+    LOGIN,
+    Admin,
+    CurrentApp,
+    CurrentKey,
+    PathId,
+    Room,
+    Text,
+    address,
+    known_tags,
+    near,
+    page,
+)
+from recollect.errors import BadRequestError, NotFoundError, RequestError
+from recollect.model import Key, KeyId, Scope, Tenant
+from recollect.orgs import Limit
+
+KEYS = "/console/keys"
+ROWS = 50
+LONGEST_NAME = 100
+LONGEST_LIFE = 3_650
+"""days"""
+MOST_REQUESTS = 1_000_000
+"""per minute"""
+SCOPES = {
+    Scope.READ: "read: sees and searches",
+    Scope.WRITE: "write: also adds, changes and deletes",
+    Scope.ADMIN: "admin: also keys and settings",
+}
+
+rooms = APIRouter(route_class=Room, include_in_schema=False)
+
+
+@rooms.get(KEYS)
+def find(
+    request: Request,
+    tenant: Admin,
+    app: CurrentApp,
+    number: Annotated[int, Query(alias="page", ge=1, le=1_000_000)] = 1,
+    revoked: Text = "",
+) -> Response:
+    notice = f"The key {revoked[:40]} opens nothing any more." if revoked else None
+    return _page(request, app, tenant, number=number, notice=notice)
+
+
+@rooms.post(KEYS)
+def create(
+    request: Request,
+    tenant: Admin,
+    app: CurrentApp,
+    name: Annotated[Text, Form()] = "",
+    scope: Annotated[str, Form()] = "",
+    tag: Annotated[Text, Form(alias="tags")] = "",
+    days: Annotated[str, Form()] = "",
+    limit: Annotated[str, Form()] = "",
+) -> Response:
+    """The answer is the only place that shows the key."""
+    typed = {"name": name, "scope": scope, "tags": tag, "days": days, "limit": limit}
+    try:
+        if scope not in list(Scope):
+            raise BadRequestError("scope: read, write or admin")
+        if len(name) > LONGEST_NAME or not (name.isprintable()):
+            raise BadRequestError(f"name: at most {LONGEST_NAME} printable characters")
+        named = tags.check(tag.replace(",", " ").split(), "tags")
+        lasts = _number("expires", days, LONGEST_LIFE)
+        requests = _number("limit", limit, MOST_REQUESTS)
+    except RequestError as error:
+        return _page(request, app, tenant, typed=typed, error=error)
+    with app.db.begin() as tx:
+        made, secret = orgs.create_key(
+            tx,
+            tenant.id,
+            name=name.strip(),
+            scope=Scope(scope),
+            tags=named or None,
+            expires_at=None if lasts is None else datetime.now(UTC) + timedelta(days=lasts),
+            limit=None if requests is None else Limit(requests),
+        )
+    return page(request, "key.html", {"made": made, "secret": secret})
+
+
+@rooms.get(KEYS + "/{id}/revoke")
+def confirm(
+    request: Request, id: PathId, tenant: Admin, key: CurrentKey, app: CurrentApp
+) -> Response:
+    with app.db.begin() as tx:
+        found = orgs.find_key(tx, tenant.id, KeyId(id))
+    return page(request, "revoke.html", {"one": found, "is_own": found.id == key.id})
+
+
+@rooms.post(KEYS + "/{id}/revoke")
+def revoke(id: PathId, tenant: Admin, key: CurrentKey, app: CurrentApp) -> Response:
+    with app.db.begin() as tx:
+        orgs.revoke_key(tx, KeyId(id), tenant.id)
+    return RedirectResponse(LOGIN if id == key.id else address(KEYS, revoked=id), 303)
+
+
+def _page(
+    request: Request,
+    app: App,
+    tenant: Tenant,
+    *,
+    number: int = 1,
+    typed: dict[str, str] | None = None,
+    error: RequestError | None = None,
+    notice: str | None = None,
+) -> Response:
+    with app.db.begin() as tx:
+        found = orgs.browse_keys(tx, tenant.id, limit=ROWS, page=number)
+        known = known_tags(tx, tenant)
+    if not found.items and number > 1:
+        raise NotFoundError("Not found", "there is no such page of keys")
+    last = max(1, -(-found.total // ROWS))
+    blank = {"name": "", "scope": Scope.WRITE.value, "tags": "", "days": "", "limit": ""}
+    values = {
+        "found": found,
+        "rows": [(one, _state(one)) for one in found.items],
+        "scopes": SCOPES,
+        "typed": typed or blank,
+        "known": known,
+        "error": (error.details or error.message) if error else None,
+        "notice": notice,
+        "last": last,
+        "links": {at: address(KEYS, page=at) for at in near(number, last)},
+    }
+    return page(request, "keys.html", values, error.status if error else 200)
+
+
+def _state(one: Key) -> str:
+    if one.revoked_at is not None:
+        return "revoked"
+    is_over = one.expires_at is not None and one.expires_at <= datetime.now(UTC)
+    return "expired" if is_over else "active"
+
+
+def _number(field: str, written: str, most: int) -> int | None:
+    text = written.strip()
+    if not text:
+        return None
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:9]) <= most:
+        raise BadRequestError(f"{field}: 1 to {most:,}, or nothing")
+    return int(text)
