@@ -71,6 +71,17 @@ def ensure(tx: Tx, org: OrgId, names: Sequence[str], entity_context: str | None 
     )
 
 
+def guidance(
+    tx: Tx, org: OrgId, name: str
+) -> tuple[str | None, Sequence[Mapping[str, Any]] | None]:
+    """Entity context and profile buckets of its own; None where there are none."""
+    row = tx.execute(
+        "select entity_context, profile_buckets from tags where org_id = %s and name = %s",
+        (org, name),
+    ).fetchone()
+    return (row["entity_context"], row["profile_buckets"]) if row else (None, None)
+
+
 _DETAILS = (
     "select t.org_id, t.name, t.entity_context, t.created_at, t.title, t.profile_buckets,"
     " t.updated_at, coalesce(held.documents, 0) as documents from tags t"
@@ -182,16 +193,11 @@ def merge(tx: Tx, tenant: Tenant, id: str) -> Merge:
     return _merge(row)
 
 
-def claim_merge(tx: Tx, id: str | None = None) -> Merge | None:
-    """An unfinished merge that nobody else works on now, locked; None when there is none.
-
-    `id`: only that one, otherwise the one that waits longest.
-    """
+def claim_merge(tx: Tx) -> Merge | None:
+    """The unfinished merge that waits longest, of those that nobody else works on now, locked."""
     row = tx.execute(
         "select * from tag_merges where finished_at is null"
-        " and (%(id)s::text is null or id = %(id)s)"
-        " order by updated_at limit 1 for update skip locked",
-        {"id": id},
+        " order by updated_at limit 1 for update skip locked"
     ).fetchone()
     return None if row is None else _merge(row)
 

@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, BackgroundTasks, Path, Query
+from fastapi import APIRouter, Path, Query
 
-from recollect import documents, log, tags
+from recollect import db, documents, tags
 from recollect.api.deps import CurrentApp, PathId, Reader, Writer, effective_tags
 from recollect.api.schemas import (
     MergeOut,
@@ -15,14 +15,10 @@ from recollect.api.schemas import (
     TagOut,
     TagPatch,
 )
-from recollect.app import App
-from recollect.errors import BadRequestError, Unavailable
+from recollect.errors import BadRequestError
 from recollect.orgs import random_id
 
-LOG = log.get("api")
 router = APIRouter(tags=["container tags"])
-MERGED_AT_ONCE = 100
-"""Documents moved in one transaction."""
 TagName = Annotated[str, Path(description="A container tag.", examples=["user_123"])]
 
 
@@ -76,11 +72,12 @@ def delete(tag: TagName, tenant: Writer, app: CurrentApp) -> TagDeleted:
     summary="Merge tags",
     operation_id="mergeContainerTags",
 )
-def merge(body: MergeTags, tenant: Writer, app: CurrentApp, after: BackgroundTasks) -> MergeOut:
-    """Documents of the tags get the target instead; then the tags end. Goes on after the answer.
+def merge(body: MergeTags, tenant: Writer, app: CurrentApp) -> MergeOut:
+    """Documents and connections of the tags get the target instead; then the tags end. A worker
+    does it after the answer.
 
     A document whose customId another one of the target has keeps its tag, and is named in the
-    state of the merge. The same request again takes up what a stopped process left.
+    state of the merge. The same request again answers the same merge.
     """
     [target] = effective_tags(tenant, body.target_container_tag, None, default=False)
     named = effective_tags(tenant, None, body.container_tags, default=False)
@@ -89,39 +86,13 @@ def merge(body: MergeTags, tenant: Writer, app: CurrentApp, after: BackgroundTas
         raise BadRequestError("containerTags: name at least one besides the targetContainerTag")
     with app.db.begin() as tx:
         begun = tags.begin_merge(tx, tenant, sources, target, random_id())
-    after.add_task(work_off, app, begun.id)
+        db.notify(tx)
     return MergeOut.of(begun)
 
 
 @router.get(
     "/v3/container-tags/merge/{id}", summary="State of a merge", operation_id="getContainerTagMerge"
 )
-def merge_state(id: PathId, tenant: Reader, app: CurrentApp, after: BackgroundTasks) -> MergeOut:
-    """Asking takes it up again when the process that worked on it has ended."""
+def merge_state(id: PathId, tenant: Reader, app: CurrentApp) -> MergeOut:
     with app.db.begin() as tx:
-        found = tags.merge(tx, tenant, id)
-    if found.finished_at is None:
-        after.add_task(work_off, app, found.id)
-    return MergeOut.of(found)
-
-
-def work_off(app: App, id: str) -> None:
-    """Move batch after batch until the merge is done or somebody else works on it."""
-    try:
-        while _moved_some(app, id):
-            pass
-    except Unavailable as error:
-        LOG.warning("merge interrupted", merge=id, error=str(error))
-
-
-def _moved_some(app: App, id: str) -> bool:
-    with app.db.begin() as tx:
-        found = tags.claim_merge(tx, id)
-        if found is None:
-            return False
-        moved, kept = documents.retag(
-            tx, found.org_id, found.sources, found.target, kept=found.kept, limit=MERGED_AT_ONCE
-        )
-        working = moved + len(kept) > 0
-        tags.advance_merge(tx, found, moved, kept, done=not working)
-    return working
+        return MergeOut.of(tags.merge(tx, tenant, id))

@@ -6,44 +6,43 @@ from typing import Any
 import httpx
 import pytest
 
-from recollect import tags
-from recollect.api import tags as endpoint
+from recollect import connections, retag, tags
 from recollect.app import App
+from recollect.connections import NewConnection
 from recollect.db import Database
-from recollect.model import Org, Tenant
+from recollect.model import ConnectionId, Org, Tenant, random_id
 from recollect.worker import drain
-from tests.conftest import eventually
 from tests.contract.calls import add, found, get, listed, refused, rows
 
 
-def merge(http: httpx.Client, *sources: str, into: str) -> dict[str, Any]:
-    """Ask for a merge and wait for its end."""
+def merge(http: httpx.Client, app: App, *sources: str, into: str) -> dict[str, Any]:
+    """Ask for a merge and do it."""
     body = {"containerTags": list(sources), "targetContainerTag": into}
     answer = http.post("/v3/container-tags/merge", json=body)
     assert answer.status_code == 202, answer.text
-    return finished(http, answer.json()["mergeId"])
+    return finished(http, app, answer.json()["mergeId"])
 
 
-def finished(http: httpx.Client, id: str) -> dict[str, Any]:
-    def state() -> dict[str, Any] | None:
-        answer = http.get(f"/v3/container-tags/merge/{id}")
-        assert answer.status_code == 200, answer.text
-        return answer.json() if answer.json()["status"] == "completed" else None
-
-    return eventually(state)
+def finished(http: httpx.Client, app: App, id: str) -> dict[str, Any]:
+    while retag.step(app):
+        pass
+    answer = http.get(f"/v3/container-tags/merge/{id}")
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["status"] == "completed"
+    return answer.json()
 
 
 def test_documents_get_the_target_and_the_sources_end(
     client: httpx.Client, app: App, db: Database, org: Org, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(endpoint, "MERGED_AT_ONCE", 2)
+    monkeypatch.setattr(retag, "BATCH", 2)
     ids = [add(client, f"heron {n}", containerTags=["old", "x"]) for n in range(5)]
     both = add(client, "heron in both", containerTags=["team:a", "old", "older"])
     add(client, "stork", containerTag="elsewhere", entityContext="storks")
     client.patch("/v3/container-tags/old", json={"entityContext": "herons"})
     drain(app)
     before = rows(db, org)
-    state = merge(client, "old", "older", into="team:a")
+    state = merge(client, app, "old", "older", into="team:a")
 
     assert state["success"] is True
     assert state["mergedCount"] == 6
@@ -58,11 +57,11 @@ def test_documents_get_the_target_and_the_sources_end(
     assert (after["documents"], after["entries"]) == (before["documents"], before["entries"])
 
 
-def test_a_document_whose_name_is_taken_stays(client: httpx.Client):
+def test_a_document_whose_name_is_taken_stays(client: httpx.Client, app: App):
     stays = add(client, "one", customId="n", containerTag="old")
     goes = add(client, "two", containerTag="old")
     add(client, "three", customId="n", containerTag="new")
-    state = merge(client, "old", "new", into="new")
+    state = merge(client, app, "old", "new", into="new")
 
     assert (state["success"], state["mergedCount"], state["keptDocuments"]) == (False, 1, [stays])
     assert get(client, goes)["containerTags"] == ["new"]
@@ -70,8 +69,8 @@ def test_a_document_whose_name_is_taken_stays(client: httpx.Client):
     assert client.get("/v3/container-tags/old").json()["documentCount"] == 1
 
 
-def test_what_a_stopped_process_left_goes_on_when_somebody_asks(
-    client: httpx.Client, db: Database, tenant: Tenant
+def test_what_a_stopped_process_left_goes_on(
+    client: httpx.Client, app: App, db: Database, tenant: Tenant
 ):
     for n in range(3):
         add(client, f"heron {n}", containerTag="old")
@@ -82,7 +81,7 @@ def test_what_a_stopped_process_left_goes_on_when_somebody_asks(
     assert again.id == left.id
     body = {"containerTags": ["new"], "targetContainerTag": "other"}
     refused(client.post("/v3/container-tags/merge", json=body), 409, "left-behind")
-    assert finished(client, left.id)["mergedCount"] == 3
+    assert finished(client, app, left.id)["mergedCount"] == 3
     assert len(listed(client, containerTag="new")) == 3
 
 
@@ -95,7 +94,7 @@ def test_two_at_once_move_each_document_once(
     body = {"containerTags": ["old"], "targetContainerTag": "new"}
     answers = [client.post("/v3/container-tags/merge", json=body) for _ in range(2)]
     assert answers[0].status_code == 202
-    assert finished(client, answers[0].json()["mergeId"])["mergedCount"] == 4
+    assert finished(client, app, answers[0].json()["mergeId"])["mergedCount"] == 4
     with db.begin() as tx:
         counted = tx.execute(
             "select number, entries from term_counts where org_id = %s and entries <> (select"
@@ -107,7 +106,10 @@ def test_two_at_once_move_each_document_once(
 
 
 def test_what_cannot_be_merged_is_refused(
-    client: httpx.Client, limited: Callable[..., httpx.Client], stranger: httpx.Client
+    client: httpx.Client,
+    app: App,
+    limited: Callable[..., httpx.Client],
+    stranger: httpx.Client,
 ):
     add(client, containerTag="a")
     path = "/v3/container-tags/merge"
@@ -124,6 +126,21 @@ def test_what_cannot_be_merged_is_refused(
     body = {"containerTags": ["a"], "targetContainerTag": "b"}
     refused(limited(tags=["a"]).post(path, json=body), 403)
     refused(client.get(f"{path}/nobody"), 404, "Merge not found")
-    id = merge(client, "a", into="b")["mergeId"]
+    id = merge(client, app, "a", into="b")["mergeId"]
     refused(stranger.get(f"{path}/{id}"), 404)
     refused(limited(tags=["a"]).get(f"{path}/{id}"), 404)
+
+
+def test_connections_write_to_the_target_from_then_on(
+    client: httpx.Client, app: App, db: Database, tenant: Tenant
+):
+    add(client, containerTag="old")
+    with db.begin() as tx:
+        new = NewConnection("s3", ["x", "old", "target"], 10, {}, None, pending=False)
+        made = connections.create(tx, tenant.id, new, ConnectionId(random_id()))
+        [claim] = connections.claim(tx, lease=app.lease, limit=1)
+    merge(client, app, "old", into="target")
+
+    with db.begin() as tx:
+        assert connections.get(tx, tenant, made.id).container_tags == ["x", "target"]
+        assert not connections.alive(tx, claim), "it would bring the old tag back"
