@@ -20,6 +20,7 @@ from recollect.embed import Embedder, EmbedderChoice, open_embedder
 from recollect.errors import SetupError
 from recollect.extract import Sandbox
 from recollect.fetch import Fetcher, self_test
+from recollect.llm import Llm, LlmChoice, open_llm
 from recollect.transcribe import Listener, TranscriberChoice, open_transcriber
 
 LOG = log.get("app")
@@ -39,6 +40,8 @@ class App:
     fetcher: Fetcher
     sandbox: Sandbox
     listener: Listener
+    llm: Llm | None = None
+    """None: no language model is configured"""
 
     @property
     def lease(self) -> timedelta:
@@ -47,6 +50,8 @@ class App:
     def close(self) -> None:
         self.sandbox.close()
         self.fetcher.close()
+        if self.llm is not None:
+            self.llm.close()
         self.db.close()
 
     def __enter__(self) -> Self:
@@ -71,6 +76,7 @@ def open_app(config: Config, database_url: str) -> App:
     config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     embedder = open_embedder_of(config)
     listener = open_listener_of(config)
+    llm = open_llm_of(config)
     database = Database(database_url, size=config.workers + 20).open()
     with database.begin() as tx:
         search.adopt(tx, *index_identity(embedder))
@@ -86,6 +92,7 @@ def open_app(config: Config, database_url: str) -> App:
             heavy_lock=config.data_dir / "heavy.lock",
         ),
         listener=listener,
+        llm=llm,
     )
 
 
@@ -155,6 +162,18 @@ def open_listener_of(config: Config) -> Listener:
         fallback=config.transcriber_fallback,
     )
     return open_transcriber(choice)
+
+
+def open_llm_of(config: Config) -> Llm | None:
+    """The language model that the settings name; raises SetupError, None without one."""
+    choice = LlmChoice(
+        url=config.llm_url,
+        key=config.llm_key.get_secret_value() if config.llm_key else None,
+        model=config.llm_model,
+        concurrency=config.llm_concurrency,
+        timeout=config.llm_timeout,
+    )
+    return open_llm(choice)
 
 
 def secret_keys(config: Config) -> tuple[bytes, ...]:

@@ -85,11 +85,12 @@ def split(text: str) -> list[Chunk]:
         start = end - len(part)
         part = part.rstrip()
         if part:
-            chunks.append(Chunk(len(chunks), start, start + len(part), part, _hash(part)))
+            chunks.append(Chunk(len(chunks), start, start + len(part), part, digest(part)))
     return chunks
 
 
-def _hash(text: str) -> bytes:
+def digest(text: str) -> bytes:
+    """What stands for the text of a chunk."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 

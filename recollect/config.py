@@ -163,6 +163,22 @@ class Config(BaseSettings):
         description="For want of an engine: metadata (keep what is known, with a warning),"
         " pocketsphinx (poor text), fail.",
     )
+    llm_url: str | None = Field(
+        default=None,
+        description="Base URL of a language model's endpoint (OpenAI-compatible), with its /v1.",
+    )
+    llm_key: SecretStr | None = Field(
+        default=None, description="Key of the language model's endpoint."
+    )
+    llm_model: str | None = Field(
+        default=None, description="Name of the language model at the endpoint."
+    )
+    llm_concurrency: int = Field(
+        default=4, ge=1, le=64, description="Questions to the language model at once, per process."
+    )
+    llm_timeout: float = Field(
+        default=120, gt=0, le=3600, description="Seconds for one answer of the language model."
+    )
     allow_networks: Networks = Field(
         default_factory=list,
         description="Networks (CIDR, …) that URLs may point into besides the public internet.",
@@ -226,6 +242,21 @@ class Config(BaseSettings):
     metadata_arrays: Literal["refuse", "allow"] = Field(
         default="refuse", description="Whether metadata values may be arrays of strings."
     )
+    metrics_token: SecretStr | None = Field(
+        default=None,
+        description="Opens /metrics, as a bearer token; if unset, admin keys of the default"
+        " organisation do.",
+    )
+    canary_interval: timedelta = Field(
+        default=timedelta(hours=1),
+        ge=timedelta(),
+        description="Between canaries, documents that prove that the whole service works; 0: none.",
+    )
+    audit_retention: timedelta = Field(
+        default=timedelta(days=365),
+        ge=timedelta(),
+        description="How long the audit log is kept; 0: for ever.",
+    )
     rate_limit: int = Field(
         default=0, ge=0, description="Requests per minute and key; 0 sets no limit."
     )
@@ -237,6 +268,12 @@ class Config(BaseSettings):
     )
     max_file_mb: int = Field(
         default=50, ge=1, le=50, description="Largest upload in MB (1 MB = 1,048,576 bytes)."
+    )
+    purge_interval: timedelta = Field(
+        default=timedelta(days=7),
+        ge=timedelta(),
+        description="Between purges of what was deleted from the disk, in seconds or as ISO 8601;"
+        " 0: only by `recollect purge --now`.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least severe log line that is written."

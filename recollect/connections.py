@@ -12,7 +12,7 @@ from typing import Any
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from recollect import db, documents, seal
+from recollect import audit, db, documents, seal
 from recollect.connectors.base import Registration
 from recollect.db import Tx
 from recollect.errors import BadRequestError, LeaseLost, NotFoundError, SetupError
@@ -23,6 +23,7 @@ from recollect.model import (
     ConnectionState,
     Failure,
     OrgId,
+    Page,
     SyncClaim,
     SyncRun,
     Tenant,
@@ -134,6 +135,7 @@ def create(tx: Tx, org: OrgId, new: NewConnection, id: ConnectionId) -> Connecti
         ),
     )
     db.notify(tx)
+    audit.record(tx, "connection.created", id, org=org, provider=new.provider)
     return get(tx, Tenant(org), id)
 
 
@@ -159,6 +161,25 @@ def find(
         {**_reach(tenant), "provider": provider, "tags": list(tags)},
     )
     return [_read(row) for row in rows]
+
+
+def browse(
+    tx: Tx, tenant: Tenant, *, provider: str | None, tag: str | None, limit: int, page: int
+) -> Page[Connection]:
+    """One page of those of the provider that carry the tag, the newest first."""
+    asked = {**_reach(tenant), "provider": provider, "tags": [tag] if tag else []}
+    where = (
+        " from connections c where " + _REACH + " and"
+        " (%(provider)s::text is null or c.provider = %(provider)s)"
+        " and c.container_tags @> %(tags)s::text[]"
+    )
+    counted = tx.execute("select count(*) as n" + where, asked).fetchone()
+    rows = tx.execute(
+        "select " + _COLUMNS + where + " order by c.created_at desc, c.id desc"
+        " limit %(limit)s offset %(offset)s",
+        {**asked, "limit": limit, "offset": (page - 1) * limit},
+    ).fetchall()
+    return Page([_read(row) for row in rows], counted["n"] if counted else 0, page, limit)
 
 
 def update(tx: Tx, tenant: Tenant, id: str, change: ConnectionChange) -> Connection:
@@ -191,6 +212,21 @@ def update(tx: Tx, tenant: Tenant, id: str, change: ConnectionChange) -> Connect
     return get(tx, tenant, found.id)
 
 
+def retag(tx: Tx, org: OrgId, sources: Sequence[str], target: str) -> None:
+    """Let them write to the target instead of the sources; a sync that runs goes on so."""
+    done = tx.execute(
+        "update connections set container_tags = (select array_agg(tag order by place) from"
+        "   (select case when tag = any(%(sources)s) then %(target)s else tag end as tag,"
+        "     min(place) as place from unnest(container_tags) with ordinality as old (tag, place)"
+        "     group by 1) as anew),"
+        " claims = claims + 1, due_at = case when state = 'syncing' then now() else due_at end,"
+        " updated_at = now() where org_id = %(org)s and container_tags && %(sources)s::text[]",
+        {"org": org, "sources": list(sources), "target": target},
+    )
+    if done.rowcount:
+        db.notify(tx)
+
+
 def delete(tx: Tx, tenant: Tenant, found: Sequence[Connection], *, with_documents: bool) -> int:
     """End them, secrets and all; a sync that runs is fenced off. Returns how many documents went.
 
@@ -204,13 +240,21 @@ def delete(tx: Tx, tenant: Tenant, found: Sequence[Connection], *, with_document
         ).fetchone()
         if row is None:
             continue
+        brought = documents.of_connection(tx, connection.id) if with_documents else []
         if with_documents:
-            brought = documents.of_connection(tx, connection.id)
             documents.drop(tx, connection.org_id, brought, by=tenant.key)
             gone += len(brought)
         else:
             documents.detach(tx, connection.org_id, connection.id)
         tx.execute("delete from connections where id = %s", (connection.id,))
+        audit.record(
+            tx,
+            "connection.deleted",
+            connection.id,
+            org=tenant.id,
+            provider=connection.provider,
+            documents=len(brought),
+        )
     return gone
 
 
@@ -313,6 +357,13 @@ def authorize(
             "account: this connection belongs to another account; create a new connection for it"
         )
     documents.resume(tx, connection.id)
+    audit.record(
+        tx,
+        "connection.authorized",
+        connection.id,
+        org=connection.org_id,
+        provider=connection.provider,
+    )
 
 
 def keep_tokens(tx: Tx, id: ConnectionId, *, tokens: str, expires_at: datetime | None) -> None:
@@ -928,6 +979,7 @@ def confirm_hook_secret(tx: Tx, provider: str, hash: bytes) -> None:
     if done.rowcount == 0:
         raise NotFoundError("Token not found", f"{provider} sent no such token")
     tx.execute("delete from hook_secrets where provider = %s and hash <> %s", (provider, hash))
+    audit.record(tx, "hook_token.confirmed", provider)
 
 
 # --- farewells -----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from pgvector import HalfVector, SparseVector
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from recollect import db, merge, terms
+from recollect import audit, db, merge, terms
 from recollect.db import Tx
 from recollect.db.filters import Filter
 from recollect.db.filters import compile as compile_filter
@@ -45,14 +45,16 @@ from recollect.model import (
     storable,
 )
 
-OUR_FAULT = ("internal_error", "worker_died", "dependency_down")
-"""Error codes that say more about the service than about the document."""
 TURNS_KEPT = 100
 """organisations of which a worker remembers the tag whose turn was last"""
 MOST_AHEAD = 10_000
 """documents that are counted before one that waits"""
+DIRECT = "memories"
+"""`source` of documents that only bear the memories that were added with them."""
 BELOW = ":*"
 """Ending of a tag in a query that means: any tag that begins so."""
+TITLE_LENGTH = 80
+"""Characters of a title that is made of the first line."""
 TERM_SPACE = 1_000_000_000
 """Largest term number, and the dimensions of the sparse weights."""
 
@@ -89,6 +91,7 @@ class NewDocument:
     metadata: Metadata | None = None
     document_date: datetime | None = None
     task_type: str | None = None
+    dreaming: str | None = None
     connection_id: ConnectionId | None = None
     join: Callable[[str, str, bool], str] = lambda old, new, _: merge.merge(old, new).text
     """how the text goes together with the one that its customId has already; told whether that
@@ -106,6 +109,7 @@ class DocumentChange:
     metadata: Metadata | None = None
     document_date: datetime | None = None
     task_type: str | None = None
+    dreaming: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +150,38 @@ def add(tx: Tx, tenant: Tenant, new: NewDocument, id: DocumentId) -> Document:
     return _add_again(tx, found, new)
 
 
+def bear(tx: Tx, tenant: Tenant, tag: str, text: str, id: DocumentId) -> Document:
+    """Insert a document that bears memories which nobody has to draw from it: done at once.
+
+    It is never processed and has no chunks. The same within seconds is a client's retry, and gets
+    the document that is there.
+    """
+    content = text_content(text)
+    _lock(tx, tenant.id, "content", content.hash.hex())
+    row = tx.execute(
+        "select " + COLUMNS + " from documents d where d.org_id = %s and d.scope @> %s"
+        " and d.source = %s and d.container_tags = array[%s::text] and d.content_hash = %s"
+        " and d.created_at > now() - interval '10 seconds' limit 1",
+        (tenant.id, sought(tenant.id, [tag]), DIRECT, tag, content.hash),
+    ).fetchone()
+    if row is not None:
+        return read(row)
+    document = _insert(tx, tenant.id, NewDocument(content, [tag], source=DIRECT), id)
+    done = tx.execute(
+        "update documents d set status = 'done', due_at = null, indexed_revision = revision,"
+        " text = content, title = left(split_part(content, E'\n', 1), %s) where id = %s returning "
+        + COLUMNS,
+        (TITLE_LENGTH, document.id),
+    ).fetchone()
+    assert done is not None
+    return read(done)
+
+
 def update(tx: Tx, tenant: Tenant, id: str, change: DocumentChange) -> Document:
     """Metadata and labels in place, without indexing; new content replaces all and is queued.
 
-    Raises NotFoundError, and ConflictError when the new customId is taken in that tag.
+    Raises NotFoundError, and BadRequestError when the new customId is taken in that tag, or for
+    new content of a document that only bears memories.
     """
     document = _locked(tx, tenant, id, change)
     tags = change.tags or document.container_tags
@@ -166,6 +198,7 @@ def update(tx: Tx, tenant: Tenant, id: str, change: DocumentChange) -> Document:
                 raise BadRequestError(f"customId: {custom_id!r} is taken in tag {tags[0]!r}")
     _count(tx, document.org_id, _set_details(tx, document, change))
     if change.content is not None:
+        _refuse_direct(document)
         _accept(tx, document.id, change.content, revive=True)
     return get(tx, tenant, document.id)
 
@@ -335,13 +368,13 @@ def reprocess(
     """Queue the documents once more with the content they have: those named, or all that failed."""
     rows = tx.execute(
         "with ended as materialized (select d.id from documents d"
-        " where " + _REACH + " and d.status in ('done', 'failed')"
+        " where " + _REACH + " and d.status in ('done', 'failed') and d.source <> %(direct)s"
         " and (d.id = any(%(ids)s) or d.custom_id = any(%(ids)s)"
         " or (%(failed)s and d.status = 'failed')) order by d.id for update)"
         " update documents d set status = 'queued', stage = null, due_at = now(), attempts = 0,"
         " error_code = null, error_message = null, updated_at = now()"
         " from ended where d.id = ended.id returning d.id",
-        {**_reach(tenant), "ids": list(ids), "failed": failed},
+        {**_reach(tenant), "ids": list(ids), "failed": failed, "direct": DIRECT},
     ).fetchall()
     if rows:
         db.notify(tx)
@@ -676,19 +709,6 @@ def ahead(tx: Tx, document: Document) -> int | None:
     return row["n"]
 
 
-def trouble(tx: Tx, last: int = 20) -> str | None:
-    """Why processing as a whole fails: the last `last` attempts all ended in an error of ours."""
-    rows = tx.execute(
-        "select error_code from documents where indexed_revision is not null"
-        " or error_code is not null order by updated_at desc limit %s",
-        (last,),
-    ).fetchall()
-    codes = [row["error_code"] for row in rows]
-    if len(codes) == last and all(code in OUR_FAULT for code in codes):
-        return f"the last {last} documents ended with {codes[0]}"
-    return None
-
-
 def bury(tx: Tx, *, max_attempts: int) -> list[DocumentId]:
     """Fail what is due with no attempt left: such a document took its worker down each time."""
     rows = tx.execute(
@@ -794,9 +814,11 @@ def finish(
     if row is None:
         raise LeaseLost
     delta = Counter[int]()
+    lost = _lost_evidence(tx, claim, keep=wanted)
     removed = _drop_entries(tx, claim, keep=wanted, delta=delta)
     _insert_entries(tx, claim, row["scope"], entries, delta)
     _place(tx, claim, chunks)
+    _mend_evidence(tx, claim, chunks, lost)
     done = tx.execute(
         "update documents set"
         # Newer content brought a kind of its own.
@@ -885,12 +907,25 @@ def release(tx: Tx, claims: Sequence[Claim]) -> None:
     db.notify(tx)
 
 
+def drop_entries(tx: Tx, org: OrgId, id: DocumentId, hashes: Sequence[bytes]) -> None:
+    """Take entries out of the index, with their counts; for a mend."""
+    delta = Counter[int]()
+    rows = tx.execute(
+        "delete from entries where document_id = %s and hash = any(%s) returning terms",
+        (id, list(hashes)),
+    )
+    for row in rows:
+        delta.subtract(row["terms"])
+    _count(tx, org, delta)
+
+
 def reindex(tx: Tx) -> int:
     """Queue every document anew and forget all vectors; for a change of the embedding model."""
     tx.execute("update entries set embedding = null where embedding is not null")
     done = tx.execute(
         "update documents set status = 'queued', stage = null, due_at = now(), attempts = 0"
-        " where status in ('done', 'failed')"
+        " where status in ('done', 'failed') and source <> %s",
+        (DIRECT,),
     )
     db.notify(tx)
     return done.rowcount
@@ -929,7 +964,9 @@ def forget_blobs(tx: Tx, keys: Sequence[str]) -> None:
 
 
 def known_blobs(tx: Tx, keys: Sequence[str]) -> set[str]:
-    """Those of the keys that a document names."""
+    """Those of the keys that must stay: a document names them, or somebody holds them all."""
+    if not blobs_may_go(tx):
+        return set(keys)
     rows = tx.execute("select blob from documents where blob = any(%s)", (list(keys),))
     return {row["blob"] for row in rows}
 
@@ -994,11 +1031,11 @@ def _insert(tx: Tx, org: OrgId, new: NewDocument, id: DocumentId) -> Document:
     content = new.content
     row = tx.execute(
         "insert into documents as d (id, org_id, custom_id, container_tags, scope, kind, title,"
-        " url, source, filepath, metadata, document_date, task_type, content, content_hash, blob,"
-        " blob_name, blob_mime, forced_kind, source_id, connection_id)"
+        " url, source, filepath, metadata, document_date, task_type, dreaming, content,"
+        " content_hash, blob, blob_name, blob_mime, forced_kind, source_id, connection_id)"
         " values (%(id)s, %(org)s, %(custom_id)s, %(tags)s, %(scope)s, %(kind)s, %(title)s,"
         " %(url)s, %(source)s, %(filepath)s, %(metadata)s, %(document_date)s, %(task_type)s,"
-        " %(text)s, %(hash)s, %(blob)s, %(blob_name)s, %(blob_mime)s, %(forced)s,"
+        " %(dreaming)s, %(text)s, %(hash)s, %(blob)s, %(blob_name)s, %(blob_mime)s, %(forced)s,"
         " %(source_id)s, %(connection)s)"
         " returning " + COLUMNS,
         {
@@ -1013,6 +1050,7 @@ def _insert(tx: Tx, org: OrgId, new: NewDocument, id: DocumentId) -> Document:
             "metadata": None if new.metadata is None else Jsonb(dict(new.metadata)),
             "document_date": new.document_date,
             "task_type": new.task_type or "memory",
+            "dreaming": new.dreaming or "dynamic",
             "connection": new.connection_id,
             **_stored(content),
         },
@@ -1030,11 +1068,21 @@ def _add_again(tx: Tx, row: Mapping[str, Any], new: NewDocument) -> Document:
         metadata=new.metadata,
         document_date=new.document_date,
         task_type=new.task_type,
+        dreaming=new.dreaming,
     )
     document = read(row)
+    _refuse_direct(document)
     _count(tx, document.org_id, _set_details(tx, document, change))
     _accept(tx, document.id, _merged(_content(row), new, recent=row["recent"]), revive=False)
     return get(tx, Tenant(document.org_id), document.id)
+
+
+def _refuse_direct(document: Document) -> None:
+    if document.source == DIRECT:
+        raise BadRequestError(
+            "content: this document only bears memories that were added directly;"
+            " change those with PATCH /v4/memories"
+        )
 
 
 def _merged(old: Content, new: NewDocument, *, recent: bool) -> Content:
@@ -1095,11 +1143,12 @@ def _set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[
         " filepath = coalesce(%(filepath)s, d.filepath),"
         " metadata = coalesce(%(metadata)s, d.metadata),"
         " document_date = coalesce(%(document_date)s, d.document_date),"
-        " task_type = coalesce(%(task_type)s, d.task_type), updated_at = now()"
+        " task_type = coalesce(%(task_type)s, d.task_type),"
+        " dreaming = coalesce(%(dreaming)s, d.dreaming), updated_at = now()"
         " from (select id, scope from documents where id = %(id)s) old"
         " where d.id = old.id and num_nonnulls(%(custom_id)s::text, %(tags)s::text[],"
         "   %(filepath)s::text, %(metadata)s::jsonb, %(document_date)s::timestamptz,"
-        "   %(task_type)s::text) > 0 returning old.scope",
+        "   %(task_type)s::text, %(dreaming)s::text) > 0 returning old.scope",
         {
             "id": document.id,
             "custom_id": change.custom_id,
@@ -1109,6 +1158,7 @@ def _set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[
             "metadata": None if change.metadata is None else Jsonb(dict(change.metadata)),
             "document_date": change.document_date,
             "task_type": change.task_type,
+            "dreaming": change.dreaming,
         },
     ).fetchone()
     delta = Counter[int]()
@@ -1151,6 +1201,9 @@ def _take_out(
 
 def _receipt(tx: Tx, org: OrgId, gone: Sequence[Mapping[str, Any]], by: KeyId | None) -> None:
     """Note that documents were deleted, without a word of them: their ids are random."""
+    id = random_id()
+    if by is not None and len(gone) > 1:
+        audit.record(tx, "documents.deleted", id, org=org, documents=len(gone))
     tx.execute(
         "with receipt as (insert into receipts (id, org_id, key_id, documents, chunks, files)"
         "  values (%(id)s, %(org)s, %(key)s, %(documents)s, %(chunks)s, %(files)s) returning id)"
@@ -1158,7 +1211,7 @@ def _receipt(tx: Tx, org: OrgId, gone: Sequence[Mapping[str, Any]], by: KeyId | 
         " select sha256(convert_to(document, 'UTF8')), receipt.id"
         " from receipt, unnest(%(ids)s::text[]) as document",
         {
-            "id": random_id(),
+            "id": id,
             "org": org,
             "key": by,
             "documents": len(gone),
@@ -1246,6 +1299,55 @@ def _place(tx: Tx, claim: Claim, chunks: Sequence[Chunk]) -> None:
         for chunk in chunks:
             place = Jsonb(dict(chunk.place))
             copy.write_row((id, chunk.position, chunk.start, chunk.end, chunk.hash, place))
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """What a memory was drawn from, in a chunk that is about to go."""
+
+    memory: str
+    quote: str
+
+
+def _lost_evidence(tx: Tx, claim: Claim, *, keep: set[bytes]) -> list[_Lost]:
+    if _is_first(claim):
+        return []
+    # Locked in the order of deletion, so that two that end at once do not wait for each other.
+    rows = tx.execute(
+        "select m.id as memory, substr(e.text, s.start_at + 1, s.end_at - s.start_at) as quote"
+        " from memory_sources s join memories m on m.id = s.memory_id"
+        " join entries e on e.document_id = s.document_id and e.hash = s.hash"
+        " where s.document_id = %s and not s.hash = any(%s) order by m.id for update of m",
+        (claim.document.id, list(keep)),
+    )
+    return [_Lost(row["memory"], row["quote"]) for row in rows]
+
+
+def _mend_evidence(tx: Tx, claim: Claim, chunks: Sequence[Chunk], lost: Sequence[_Lost]) -> None:
+    """Move evidence along that still stands in the text; with the rest, its memories go.
+
+    What is appended changes the chunk before it, and that is no reason to forget what it says.
+    """
+    if _is_first(claim):
+        return
+    id, there = claim.document.id, [chunk.hash for chunk in chunks]
+    for one in lost:
+        found = next((chunk for chunk in chunks if one.quote in chunk.text), None)
+        if found is not None:
+            start = found.text.index(one.quote)
+            tx.execute(
+                "insert into memory_sources (memory_id, document_id, hash, start_at, end_at)"
+                " values (%s, %s, %s, %s, %s) on conflict do nothing",
+                (one.memory, id, found.hash, start, start + len(one.quote)),
+            )
+    # Documents that only bear memories are never finished, so all hashes are those of chunks.
+    for table in ("memory_sources", "memory_reads"):
+        tx.execute(
+            sql.SQL("delete from {} where document_id = %s and not hash = any(%s)").format(
+                sql.Identifier(table)
+            ),
+            (id, there),
+        )
 
 
 def _count(tx: Tx, org: OrgId, delta: Mapping[int, int]) -> None:

@@ -6,7 +6,7 @@ runs in the transaction that stores the cursor.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from recollect import documents
+from recollect.admission import FILTERED, KEYS, UNDECIDED, Gate, Judgement, Ruling
 from recollect.connectors.base import (
     Change,
     Folder,
@@ -33,16 +34,15 @@ from recollect.model import ConnectionId, DocumentId, Page, Remembered, SyncClai
 DOCUMENT = "document"
 """The verdict on things that are documents, or were until a user deleted the document."""
 OVER_LIMIT = "over_limit"
-FILTERED = "filtered"
 DELETED = "deleted"
 PLANNED = "planned"
 UNSUPPORTED = "unsupported"
 HELD = "mass_deletion_held"
+WAITS_FOR_MODEL = "filter_undecided"
 GUARDED = 20
 """A listing that lost more documents than this, and more than half, has to be confirmed."""
 
-Refuse = Callable[[str | None, str | None], str | None]
-"""Why the settings' filter keeps a title and url out, or None."""
+_VERDICT = "case when verdict = 'document' and document_id is null then 'deleted' else verdict end"
 
 
 @dataclass(slots=True)
@@ -76,16 +76,36 @@ class Listings:
     """branch → how many documents a listing would have removed"""
 
 
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A step in the tree of the addresses that a connection saw."""
+
+    prefix: str
+    """the address, or what all addresses in the folder begin with"""
+    name: str
+    """its last part"""
+    verdicts: Mapping[str, int]
+    """how many things in it have which verdict, itself included"""
+    own: Remembered | None
+    """what was seen at exactly this address"""
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether more than the thing itself stands there."""
+        return sum(self.verdicts.values()) > (0 if self.own is None else 1)
+
+
 def apply(
     tx: Tx,
     claim: SyncClaim,
     changes: Sequence[Change],
     *,
     listings: Listings,
-    refuse: Refuse,
+    gate: Gate,
     counts: Counts,
 ) -> None:
-    """Make it so; the connection's row is locked by the caller."""
+    """Make it so; the connection's row is locked by the caller, and what `undecided` returned of
+    these changes was asked."""
     counts.free = room(tx, claim)
     changes = [_storable(change) for change in changes]
     same = _Same(tx, claim, changes)
@@ -96,7 +116,7 @@ def apply(
         same.settle(change)
         match change:
             case Item():
-                _apply_item(tx, claim, change, refuse, counts)
+                _apply_item(tx, claim, change, gate, counts)
             case Verdict():
                 _apply_verdict(tx, claim, change, counts)
             case Gone():
@@ -120,6 +140,7 @@ def apply(
             case _:
                 raise TypeError(f"{type(change).__name__} is the sync's own")
     same.settle(None)
+    note(tx, claim.connection.id, [one for one in changes if isinstance(one, Item)], gate)
 
 
 def room(tx: Tx, claim: SyncClaim) -> int:
@@ -132,28 +153,48 @@ def room(tx: Tx, claim: SyncClaim) -> int:
 
 
 def reconsider(
-    tx: Tx, claim: SyncClaim, refuse: Refuse, counts: Counts, *, after: str, limit: int
+    tx: Tx, claim: SyncClaim, gate: Gate, counts: Counts, *, after: str, limit: int
 ) -> str | None:
-    """Let in what the filter refused and now admits, of up to `limit` things behind the id `after`.
+    """Let in what the filter refused, or could not decide, and now admits, of up to `limit` things
+    behind the id `after`.
 
-    Returns the id to go on behind, None at the end.
+    Returns the id to go on behind, None at the end. What `outside` returned of them was asked.
     """
-    rows = tx.execute(
-        "select * from items where connection_id = %s and verdict = %s and version is not null"
-        " and id > %s order by id limit %s",
-        (claim.connection.id, FILTERED, after, limit),
-    ).fetchall()
+    rows = _outside(tx, claim, after, limit)
     counts.free = room(tx, claim)
     for row in rows:
-        if refuse(row["title"], row["url"]) is None:
-            _apply_item(tx, claim, _item(row), refuse, counts)
+        item = _item(row)
+        ruling = gate.rule(item)
+        if ruling is None:
+            _apply_item(tx, claim, item, gate, counts)
+        elif (ruling.verdict, ruling.reason) != (row["verdict"], row["detail"]):
+            _keep_out(tx, claim, item.id, ruling)
+            if (row["verdict"], ruling.verdict) == (UNDECIDED, FILTERED):
+                counts.skipped[FILTERED] += 1
+    note(tx, claim.connection.id, [_item(row) for row in rows], gate)
     return rows[-1]["id"] if len(rows) == limit else None
 
 
-def fill(tx: Tx, claim: SyncClaim, counts: Counts, limit: int) -> bool:
+def _outside(tx: Tx, claim: SyncClaim, after: str, limit: int) -> list[dict[str, Any]]:
+    return tx.execute(
+        "select * from items where connection_id = %s and verdict = any(%s)"
+        " and version is not null and id > %s order by id limit %s",
+        (claim.connection.id, [FILTERED, UNDECIDED], after, limit),
+    ).fetchall()
+
+
+def _keep_out(tx: Tx, claim: SyncClaim, id: str, ruling: Ruling) -> None:
+    tx.execute(
+        "update items set verdict = %s, detail = %s where connection_id = %s and id = %s",
+        (ruling.verdict, ruling.reason, claim.connection.id, id),
+    )
+
+
+def fill(tx: Tx, claim: SyncClaim, gate: Gate, counts: Counts, limit: int) -> bool:
     """Keep the newest within documentLimit: let in what waits for room, up to `limit` things.
 
-    Newer things take the place of older ones, if the provider tells times. Whether any moved.
+    Newer things take the place of older ones, if the provider tells times. What the filter does
+    not admit any more, as far as that is known, waits for room no longer. Whether any moved.
     """
     connection = claim.connection.id
     waiting = tx.execute(
@@ -161,22 +202,24 @@ def fill(tx: Tx, claim: SyncClaim, counts: Counts, limit: int) -> bool:
         " order by modified_at desc nulls last, id limit %s",
         (connection, OVER_LIMIT, limit),
     ).fetchall()
+    recall(tx, connection, [_item(row) for row in waiting], gate)
     moved = False
     free = room(tx, claim)
     if free < 0:
         _evict(tx, claim, _oldest(tx, connection, -free), counts)
         return True
     for row in waiting:
-        if free <= 0:
-            [oldest] = _oldest(tx, connection, 1) or [None]
-            if (
-                oldest is None
-                or row["modified_at"] is None
-                or oldest["modified_at"] is None
-                or oldest["modified_at"] >= row["modified_at"]
-            ):
-                break
-            _evict(tx, claim, [oldest], counts)
+        older = None if free > 0 else _older(tx, connection, row)
+        if free <= 0 and older is None:
+            break
+        ruling = gate.rule(_item(row))
+        if ruling is not None:
+            _keep_out(tx, claim, row["id"], ruling)
+            counts.skipped[ruling.verdict] += 1
+            moved = True
+            continue
+        if older is not None:
+            _evict(tx, claim, [older], counts)
             free += 1
         _store(tx, claim, _item(row), None, counts)
         free -= 1
@@ -230,7 +273,7 @@ def find(
     """One page of what is known, the latest seen first; `text` is looked for in id and title."""
     rows = tx.execute(
         "select *, count(*) over () as total from items where connection_id = %(connection)s"
-        " and (%(verdict)s::text is null or verdict = %(verdict)s)"
+        " and (%(verdict)s::text is null or " + _VERDICT + " = %(verdict)s)"
         " and (%(text)s::text is null or position(lower(%(text)s) in lower(id)) > 0"
         "      or position(lower(%(text)s) in lower(title)) > 0)"
         " order by seen_at desc, id limit %(limit)s offset %(offset)s",
@@ -249,12 +292,54 @@ def find(
 def verdicts(tx: Tx, connection: ConnectionId) -> Mapping[str, int]:
     """How many things have which verdict."""
     rows = tx.execute(
-        "select case when verdict = 'document' and document_id is null then 'deleted'"
-        " else verdict end as verdict, count(*) as n"
+        "select " + _VERDICT + " as verdict, count(*) as n"
         " from items where connection_id = %s group by 1 order by 2 desc, 1",
         (connection,),
     )
     return {row["verdict"]: row["n"] for row in rows}
+
+
+def below(tx: Tx, connection: ConnectionId, prefix: str, *, after: str, limit: int) -> list[Branch]:
+    """What stands directly below the beginning of an address, in the order of the names from
+    behind `after` on, at most `limit`. "" has the hosts below it.
+
+    A name that ends with a slash is a folder, and counts all that is in it; others are single
+    things. Whoever wants to know whether there is more asks for one more.
+    """
+    # Of `docs/a?b=/c` below a host, `docs/` is the folder: a slash in a query makes none.
+    slash = "strpos(split_part(rest, '?', 1), '/')"
+    if prefix == "":
+        mark = "strpos(rest, '://')"
+        slash = (
+            f"case when {mark} = 0 then 0 else"
+            f" coalesce(nullif(strpos(substr(rest, {mark} + 3), '/'), 0) + {mark} + 2, 0) end"
+        )
+    rows = tx.execute(
+        "with here as materialized (select id, verdict, document_id,"
+        "  substr(coalesce(url, id), length(%(prefix)s) + 1) as rest"
+        "  from items where connection_id = %(connection)s"
+        "  and starts_with(coalesce(url, id), %(prefix)s)),"
+        " measured as (select *, " + slash + " as slash from here),"
+        " named as (select *, case when slash > 0 then left(rest, slash) else rest end"
+        '  collate "C" as name from measured),'
+        " counted as (select name, " + _VERDICT + " as verdict, count(*) as n,"
+        "  min(id) filter (where rest = name) as own from named"
+        "  where name > %(after)s group by name, 2),"
+        " chosen as (select name, jsonb_object_agg(verdict, n) as verdicts, min(own) as own"
+        "  from counted group by name order by name limit %(limit)s)"
+        " select c.name, c.verdicts, to_jsonb(i) as item from chosen c"
+        " left join items i on i.connection_id = %(connection)s and i.id = c.own order by c.name",
+        {"connection": connection, "prefix": prefix, "after": after, "limit": limit},
+    )
+    return [
+        Branch(
+            prefix + row["name"],
+            row["name"],
+            row["verdicts"],
+            None if row["item"] is None else _remembered(_from_json(row["item"])),
+        )
+        for row in rows
+    ]
 
 
 def folders(tx: Tx, connection: ConnectionId) -> dict[str, Folder]:
@@ -267,6 +352,120 @@ def folders(tx: Tx, connection: ConnectionId) -> dict[str, Folder]:
 def forget(tx: Tx, connection: ConnectionId, id: str) -> None:
     """It vanished at the provider while its document was to be read."""
     tx.execute("delete from items where connection_id = %s and id = %s", (connection, id))
+
+
+# --- the filter ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A thing that is a document, or that the filter keeps out."""
+
+    item: Item
+    detail: str | None
+    document_id: DocumentId | None
+
+
+def survey(
+    tx: Tx, connection: ConnectionId, *, after: str, limit: int
+) -> tuple[list[Known], str | None]:
+    """What a changed filter could mean something for, of up to `limit` things behind the id
+    `after`; and the id to go on behind, None at the end.
+
+    What the connection's own patterns keep out is not among them.
+    """
+    rows = tx.execute(
+        "select * from items where connection_id = %(connection)s and id > %(after)s"
+        " and (document_id is not null or verdict = %(undecided)s"
+        "  or (verdict = %(filtered)s and split_part(detail, ':', 1) = any(%(keys)s)))"
+        " order by id limit %(limit)s",
+        {
+            "connection": connection,
+            "after": after,
+            "undecided": UNDECIDED,
+            "filtered": FILTERED,
+            "keys": list(KEYS),
+            "limit": limit,
+        },
+    ).fetchall()
+    found = [Known(_item(row), row["detail"], row["document_id"]) for row in rows]
+    return found, rows[-1]["id"] if len(rows) == limit else None
+
+
+def undecided(tx: Tx, claim: SyncClaim, changes: Sequence[Change], gate: Gate) -> list[Item]:
+    """The new things among the changes that only the model can decide: to be asked before `apply`,
+    outside of the transaction."""
+    found = [one for change in changes if isinstance(one := _storable(change), Item)]
+    rows = tx.execute(
+        "select id from items where connection_id = %s and id = any(%s)"
+        " and (document_id is not null or verdict = %s)",
+        (
+            claim.connection.id,
+            [id for item in found for id in (item.id, item.formerly) if id is not None],
+            DOCUMENT,
+        ),
+    ).fetchall()
+    here = {row["id"] for row in rows}
+    new = [item for item in found if (item.formerly or item.id) not in here]
+    recall(tx, claim.connection.id, new, gate)
+    return [item for item in new if gate.open(item)]
+
+
+def outside(tx: Tx, claim: SyncClaim, gate: Gate, *, after: str, limit: int) -> list[Item]:
+    """The same of what `reconsider` looks at next."""
+    known = [_item(row) for row in _outside(tx, claim, after, limit)]
+    recall(tx, claim.connection.id, known, gate)
+    return [item for item in known if gate.open(item)]
+
+
+def count_undecided(tx: Tx, claim: SyncClaim, gate: Gate, counts: Counts) -> None:
+    """At the end of a sync: how many things wait for the model; then the run is partial."""
+    row = tx.execute(
+        "select count(*) as n from items where connection_id = %s and verdict = %s",
+        (claim.connection.id, UNDECIDED),
+    ).fetchone()
+    assert row is not None
+    counts.skipped.pop(UNDECIDED, None)
+    if row["n"]:
+        counts.skipped[UNDECIDED] = row["n"]
+        number = "1 thing waits" if row["n"] == 1 else f"{row['n']:,} things wait"
+        reason = gate.trouble or "it gave no answer about them"
+        counts.note(f"{number} for the model of the filter: {reason}. The next sync asks again.")
+        counts.code = counts.code or WAITS_FOR_MODEL
+
+
+def recall(tx: Tx, connection: ConnectionId, known: Sequence[Item], gate: Gate) -> None:
+    """Tell the gate what the model said of these earlier."""
+    if not gate.asks or not known:
+        return
+    rows = tx.execute(
+        "select j.* from judgements j join unnest(%s::text[], %s::bytea[]) as asked (id, question)"
+        " on j.item_id = asked.id and j.question = asked.question where j.connection_id = %s",
+        ([item.id for item in known], [gate.question(item) for item in known], connection),
+    )
+    for row in rows:
+        gate.recall(row["item_id"], row["question"], Judgement(row["keep"], row["reason"]))
+
+
+def note(tx: Tx, connection: ConnectionId, known: Sequence[Item], gate: Gate) -> None:
+    """Remember what the model said of these, for as long as the things are remembered."""
+    said = [(item.id, gate.question(item), j) for item in known if (j := gate.judgement(item))]
+    if not said:
+        return
+    tx.execute(
+        "insert into judgements (connection_id, item_id, question, keep, reason)"
+        " select i.connection_id, i.id, s.question, s.keep, s.reason"
+        " from unnest(%s::text[], %s::bytea[], %s::bool[], %s::text[]) as s"
+        "  (id, question, keep, reason)"
+        " join items i on i.connection_id = %s and i.id = s.id on conflict do nothing",
+        (
+            [id for id, _, _ in said],
+            [question for _, question, _ in said],
+            [judgement.keep for _, _, judgement in said],
+            [judgement.reason for _, _, judgement in said],
+            connection,
+        ),
+    )
 
 
 # --- what each change does -----------------------------------------------------------------------
@@ -347,7 +546,7 @@ def _storable(change: Change) -> Change:
     return clean
 
 
-def _apply_item(tx: Tx, claim: SyncClaim, item: Item, refuse: Refuse, counts: Counts) -> None:
+def _apply_item(tx: Tx, claim: SyncClaim, item: Item, gate: Gate, counts: Counts) -> None:
     row = _row(tx, claim, item.formerly) if item.formerly is not None else None
     if row is not None:
         # Under its new id; whatever was known under that one gives way.
@@ -363,11 +562,11 @@ def _apply_item(tx: Tx, claim: SyncClaim, item: Item, refuse: Refuse, counts: Co
         _remember(tx, claim, item, DOCUMENT, None, "deleted here; it stays away")
         counts.skipped[DELETED] += 1
         return
-    reason = refuse(item.title, item.url)
     # The filter acts on new content only: what is here already stays.
-    if reason is not None and known is None:
-        _remember(tx, claim, item, FILTERED, None, reason)
-        counts.skipped[FILTERED] += 1
+    ruling = gate.rule(item) if known is None else None
+    if ruling is not None:
+        _remember(tx, claim, item, ruling.verdict, None, ruling.reason)
+        counts.skipped[ruling.verdict] += 1
         return
     if known is None and counts.free <= 0:
         _remember(tx, claim, item, OVER_LIMIT, None, "documentLimit is reached")
@@ -551,6 +750,17 @@ def _oldest(tx: Tx, connection: ConnectionId, count: int) -> list[dict[str, Any]
     ).fetchall()
 
 
+def _older(
+    tx: Tx, connection: ConnectionId, waiting: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    """The document that gives way to a newer thing; None where the provider tells no times."""
+    for oldest in _oldest(tx, connection, 1):
+        times = oldest["modified_at"], waiting["modified_at"]
+        if None not in times and times[0] < times[1]:
+            return oldest
+    return None
+
+
 def _evict(tx: Tx, claim: SyncClaim, rows: Sequence[Mapping[str, Any]], counts: Counts) -> None:
     tx.execute(
         "update items set verdict = %s, detail = %s, document_id = null"
@@ -583,8 +793,10 @@ def _remember(
     document: DocumentId | None,
     detail: str | None,
 ) -> None:
-    # A page's text without a document is not kept: it is fetched again when there is room.
-    version = item.version if document is not None or item.text is None else None
+    # A page's text without a document is not kept: it is fetched again when there is room, or
+    # when the filter lets it in.
+    kept = document is not None or item.text is None or verdict in (FILTERED, UNDECIDED)
+    version = item.version if kept else None
     tx.execute(
         "insert into items (connection_id, id, version, title, url, kind, metadata, tags, extra,"
         " branch, verdict, detail, document_id, modified_at, seen_at)"
@@ -646,6 +858,10 @@ def _remembered(row: Mapping[str, Any]) -> Remembered:
         document_id=row["document_id"],
         seen_at=row["seen_at"],
     )
+
+
+def _from_json(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {**row, "seen_at": datetime.fromisoformat(row["seen_at"])}
 
 
 def _now(tx: Tx) -> datetime:

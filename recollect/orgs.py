@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from recollect import audit
 from recollect.db import Tx
 from recollect.errors import AuthenticationError, BadRequestError, ConflictError, NotFoundError
-from recollect.model import Key, KeyId, Org, OrgId, Plan, Scope, random_id
+from recollect.model import Key, KeyId, Org, OrgId, Page, Plan, Scope, random_id
 
 DEFAULT = "default"
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -48,12 +49,16 @@ def create(tx: Tx, name: str, plan: Plan) -> Org:
     ).fetchone()
     if row is None:
         raise ConflictError("Organisation exists", f"there is an organisation {name!r} already")
-    return _org(row)
+    org = _org(row)
+    audit.record(tx, "org.created", org.id, org=org.id, plan=plan)
+    return org
 
 
 def find(tx: Tx, name: str) -> Org:
     """The organisation of that name; raises NotFoundError."""
-    row = tx.execute("select " + _ORG + " from orgs o where o.name = %s", (name,)).fetchone()
+    row = tx.execute(
+        "select " + _ORG + " from orgs o where o.name = %s and not o.hidden", (name,)
+    ).fetchone()
     if row is None:
         raise NotFoundError("Organisation not found", f"no organisation {name!r}")
     return _org(row)
@@ -61,7 +66,10 @@ def find(tx: Tx, name: str) -> Org:
 
 def list_all(tx: Tx) -> list[Org]:
     return [
-        _org(row) for row in tx.execute("select " + _ORG + " from orgs o order by o.created_at")
+        _org(row)
+        for row in tx.execute(
+            "select " + _ORG + " from orgs o where not o.hidden order by o.created_at"
+        )
     ]
 
 
@@ -76,6 +84,7 @@ def plan(tx: Tx, id: OrgId) -> Plan:
 def change_plan(tx: Tx, name: str, plan: Plan) -> Org:
     org = find(tx, name)
     tx.execute("update orgs set plan = %s where id = %s", (plan, org.id))
+    audit.record(tx, "org.plan_changed", org.id, org=org.id, plan=plan)
     return find(tx, name)
 
 
@@ -112,6 +121,7 @@ def create_key(
         "select " + _KEY + " from keys k join orgs o on o.id = k.org_id where k.id = %s", (id_,)
     ).fetchone()
     assert row is not None
+    audit.record(tx, "key.created", id_, org=org, scope=scope, limited=bool(tags))
     return _key(row), secret
 
 
@@ -124,6 +134,31 @@ def list_keys(tx: Tx, org: OrgId | None = None) -> list[Key]:
     return [_key(row) for row in rows]
 
 
+def browse_keys(tx: Tx, org: OrgId, *, limit: int, page: int) -> Page[Key]:
+    """One page of the organisation's keys: those that open something first, then the newest."""
+    counted = tx.execute("select count(*) as n from keys where org_id = %s", (org,)).fetchone()
+    rows = tx.execute(
+        "select " + _KEY + " from keys k join orgs o on o.id = k.org_id where k.org_id = %s"
+        " order by k.revoked_at is not null or coalesce(k.expires_at <= now(), false),"
+        " k.created_at desc, k.id limit %s offset %s",
+        (org, limit, (page - 1) * limit),
+    ).fetchall()
+    return Page([_key(row) for row in rows], counted["n"] if counted else 0, page, limit)
+
+
+def find_key(tx: Tx, org: OrgId, id: KeyId) -> Key:
+    """One of the organisation's keys, also one that opens nothing any more; raises
+    NotFoundError."""
+    row = tx.execute(
+        "select " + _KEY + " from keys k join orgs o on o.id = k.org_id"
+        " where k.id = %s and k.org_id = %s",
+        (id, org),
+    ).fetchone()
+    if row is None:
+        raise NotFoundError("Key not found", f"no key {id}")
+    return _key(row)
+
+
 def revoke_key(tx: Tx, id: KeyId, org: OrgId | None = None, *, scoped: bool = False) -> None:
     """From the commit on, the key opens nothing; raises NotFoundError.
 
@@ -132,11 +167,12 @@ def revoke_key(tx: Tx, id: KeyId, org: OrgId | None = None, *, scoped: bool = Fa
     done = tx.execute(
         "update keys set revoked_at = coalesce(revoked_at, now())"
         " where id = %(id)s and (%(org)s::text is null or org_id = %(org)s)"
-        " and (tags is not null or not %(scoped)s)",
+        " and (tags is not null or not %(scoped)s) returning org_id",
         {"id": id, "org": org, "scoped": scoped},
-    )
-    if done.rowcount == 0:
+    ).fetchone()
+    if done is None:
         raise NotFoundError("Key not found", f"no key {id}")
+    audit.record(tx, "key.revoked", id, org=OrgId(done["org_id"]))
 
 
 def authenticate(tx: Tx, secret: str) -> Key:
@@ -153,6 +189,19 @@ def authenticate(tx: Tx, secret: str) -> Key:
     if row is None:
         raise AuthenticationError
     return _key(row)
+
+
+def note_wrong(tx: Tx, secret: str) -> None:
+    """Record that a secret opened nothing; if its public id is that of a key, whose key it is.
+
+    One row a minute and address: whoever guesses must not fill the record.
+    """
+    if not audit.is_news(tx, "sign_in.failed"):
+        return
+    match = _OURS.fullmatch(secret)
+    row = match and tx.execute("select id, org_id from keys where id = %s", (match[1],)).fetchone()
+    id, org = (row["id"], OrgId(row["org_id"])) if row else (None, None)
+    audit.record(tx, "sign_in.failed", id, org=org, result=audit.REFUSED)
 
 
 def key(tx: Tx, id: KeyId) -> Key:

@@ -12,9 +12,17 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect import chunk, documents, extract, place, sources, terms
+from recollect import chunk, documents, extract, metrics, place, sources, terms
 from recollect.app import App
-from recollect.errors import LeaseLost, Permanent, Unavailable
+from recollect.errors import (
+    LeaseLost,
+    Parked,
+    Permanent,
+    Reauthorize,
+    SetupError,
+    Transient,
+    Unavailable,
+)
 from recollect.model import (
     Blob,
     Changed,
@@ -48,6 +56,43 @@ def process(app: App, claim: Claim) -> Changed:
     Raises Transient, Unavailable, Permanent, or LeaseLost; the worker settles those.
     """
     clock = Clock()
+    try:
+        changed = _through(app, claim, clock)
+        clock.lap(Stage.INDEXING)
+    except Exception as error:
+        if _own(clock.stage, error):
+            # What is down is down for all; else it takes several documents to accuse a stage.
+            document = None if isinstance(error, Unavailable) else claim.document.id
+            metrics.stumbled(clock.stage, _code(error), document)
+        raise
+    finally:
+        for stage, took in clock.timings.items():
+            metrics.observe("recollect_stage_seconds", took / 1000, stage=stage)
+        metrics.passed(list(clock.timings))
+    return changed
+
+
+def _own(stage: Stage, error: Exception) -> bool:
+    """Whether a failure says more of the stage than of the document.
+
+    Nothing that the caller sent can make embedding or indexing fail.
+    """
+    match error:
+        case LeaseLost() | Parked() | Reauthorize():
+            return False
+        case Unavailable() | SetupError():
+            return True
+        case Permanent() | Transient():
+            return stage in (Stage.EMBEDDING, Stage.INDEXING)
+        case _:
+            return True
+
+
+def _code(error: Exception) -> str:
+    return error.code if isinstance(error, Permanent | Transient) else "internal_error"
+
+
+def _through(app: App, claim: Claim, clock: "Clock") -> Changed:
     synced = claim.content.source_id is not None
     extracted = _synced(app, claim) if synced else read(app, claim.content)
     if not extracted.text.strip():
@@ -131,6 +176,11 @@ class Clock:
     def __init__(self) -> None:
         self._last = time.monotonic()
         self.timings: dict[str, float] = {}
+
+    @property
+    def stage(self) -> Stage:
+        """The one that is under way: the first without its lap."""
+        return next((stage for stage in Stage if stage not in self.timings), Stage.INDEXING)
 
     def lap(self, name: str) -> None:
         now = time.monotonic()

@@ -7,7 +7,6 @@ and walks the HNSW index where it holds many: the planner cannot know which is b
 in `term_counts` do.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -171,7 +170,7 @@ def search(tx: Tx, tenant: Tenant, query: Query, *, inside: DocumentId | None = 
     counted, everywhere = _counts(tx, tenant, [*scope, *(n for group in groups for n in group)])
     total = counted.get(scope[0], 0)
     in_scope = min((counted.get(number, 0) for number in scope), default=0)
-    words = _idf(groups, counted, total)
+    words = terms.idf(groups, counted, total)
     condition, parameters = documents.condition(
         tenant,
         documents.DocumentQuery(
@@ -246,23 +245,6 @@ def _counts(tx: Tx, tenant: Tenant, numbers: Sequence[int]) -> tuple[dict[int, i
     ).fetchall()
     everywhere = next(row["entries"] for row in rows if row["number"] is None)
     return {row["number"]: row["entries"] for row in rows if row["number"]}, everywhere
-
-
-def _idf(
-    groups: Sequence[Sequence[int]], counted: Mapping[int, int], total: int
-) -> dict[int, float]:
-    """BM25's query side: rare words weigh more; words that stand nowhere weigh nothing.
-
-    An entry holds a word under one number of its group, so the group's frequency is the sum.
-    """
-    weights: dict[int, float] = {}
-    for group in groups:
-        found = [number for number in group if counted.get(number, 0) > 0]
-        n = sum(counted[number] for number in found)
-        idf = math.log1p((max(total - n, 0) + 0.5) / (n + 0.5))
-        for number in found:
-            weights[number] = max(idf, weights.get(number, 0.0))
-    return weights
 
 
 def _picks(

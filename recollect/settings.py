@@ -5,7 +5,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from recollect import seal
+from recollect import audit, seal
 from recollect.db import Tx
 from recollect.errors import SetupError
 from recollect.model import OrgId
@@ -36,12 +36,27 @@ DEFAULTS: Mapping[str, Any] = {
 
 SECRETS = frozenset(name for name in DEFAULTS if name.endswith("ClientSecret"))
 """Those that are stored sealed."""
+MASK = "********"
+"""What is shown in place of a secret, and taken for "as it is" when it comes back."""
+PATTERNS = 1_000
+"""of each kind in a filter"""
+PATTERN_LENGTH = 1_000
+"""characters of a pattern of a filter"""
+PROMPT_LENGTH = 10_000
+"""characters"""
+CREDENTIAL_LENGTH = 1_000
+"""characters of a client's id or secret"""
 
 
 def read(tx: Tx, org: OrgId) -> dict[str, Any]:
     """All settings, those that nobody set with their defaults; secrets are sealed."""
     row = tx.execute("select data from settings where org_id = %s", (org,)).fetchone()
     return {**DEFAULTS, **(row["data"] if row else {})}
+
+
+def masked(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings as they may be shown."""
+    return {name: MASK if v and name in SECRETS else v for name, v in values.items()}
 
 
 def secret(tx: Tx, org: OrgId, name: str, *, keys: Sequence[bytes]) -> str | None:
@@ -55,11 +70,13 @@ def patch(
 ) -> dict[str, Any]:
     """Merge top-level keys; None clears one. Returns all settings as they now are.
 
-    `keys`, the secrets of the installation, seal the secrets among them.
+    `keys`, the secrets of the installation, seal the secrets among them. Who sends back what
+    `masked` showed does not overwrite a secret with its mask.
     """
     stored = {
         name: seal.seal(keys, value, place=(org, name)) if name in SECRETS and value else value
         for name, value in change.items()
+        if not (name in SECRETS and value == MASK)
     }
     tx.execute(
         "insert into settings (org_id, data) values (%(org)s, jsonb_strip_nulls(%(change)s))"
@@ -67,6 +84,8 @@ def patch(
         " set data = jsonb_strip_nulls(settings.data || %(change)s), updated_at = now()",
         {"org": org, "change": Jsonb(stored)},
     )
+    if stored:
+        audit.record(tx, "settings.changed", org=org, names=sorted(stored))
     return read(tx, org)
 
 

@@ -4,10 +4,23 @@ import json
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from recollect import admission, connections, connectors, items, log, oauth, orgs, seal, settings
+from recollect import (
+    admission,
+    connections,
+    connectors,
+    items,
+    log,
+    oauth,
+    orgs,
+    outbox,
+    seal,
+    settings,
+)
+from recollect.admission import Gate
 from recollect.app import App, secret_keys
 from recollect.connections import Farewell, StoredRegistration
 from recollect.connectors.base import (
@@ -18,7 +31,7 @@ from recollect.connectors.base import (
     Registration,
     Source,
 )
-from recollect.errors import CursorExpired, Permanent, Reauthorize, Transient
+from recollect.errors import CursorExpired, LeaseLost, Permanent, Reauthorize, Transient
 from recollect.items import Counts
 from recollect.model import Connection, ConnectionId, SyncClaim, Tenant, Trigger, random_id
 from recollect.sources import (
@@ -53,19 +66,20 @@ def run(app: App, claim: SyncClaim, stop: threading.Event) -> Counts:
     with app.db.begin() as tx:
         counts = connections.counted(tx, claim)
         plan = orgs.plan(tx, claim.connection.org_id)
-        refuse = admission.refusal(settings.read(tx, claim.connection.org_id))
+        gate = admission.open_gate(settings.read(tx, claim.connection.org_id), app.llm)
     if plan not in connector.plans:
         raise Permanent(f"{connector.name} is not part of the plan {plan}", code=PLAN_REQUIRED)
     source = open_source(app, claim.connection, claim=claim, stop=stop)
+    work = _Work(app, claim, gate, counts, stop)
     try:
-        _list(app, claim, connector, source, claim.connection.cursor, refuse, counts)
+        _list(work, connector, source, claim.connection.cursor)
     except CursorExpired:
         with app.db.begin() as tx:
             connections.lock(tx, claim, lease=app.lease)
             connections.forget_cursor(tx, claim)
         counts.note("The provider forgot where we were, so everything was listed again.")
-        _list(app, claim, connector, source, None, refuse, counts)
-    _make_room(app, claim, refuse, counts)
+        _list(work, connector, source, None)
+    _make_room(work)
     return counts
 
 
@@ -82,56 +96,85 @@ def next_in(app: App, connection: Connection, counts: Counts) -> timedelta:
     return interval
 
 
-def _list(
-    app: App,
-    claim: SyncClaim,
-    connector: Connector,
-    source: Source,
-    cursor: Cursor | None,
-    refuse: admission.Refuse,
-    counts: Counts,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One sync under way."""
+
+    app: App
+    claim: SyncClaim
+    gate: Gate
+    counts: Counts
+    stop: threading.Event
+
+    def pause(self, seconds: float) -> None:
+        """For the model, in whatever thread."""
+        if self.stop.wait(seconds):
+            raise LeaseLost
+
+
+def _list(work: _Work, connector: Connector, source: Source, cursor: Cursor | None) -> None:
     batch: list[Change] = []
     for change in connector.changes(source, cursor):
         if isinstance(change, Checkpoint):
-            _store(app, claim, batch, change.cursor, refuse, counts)
+            _store(work, batch, change.cursor)
             batch = []
         else:
             batch.append(change)
             if len(batch) >= BATCH:
-                _store(app, claim, batch, None, refuse, counts)
+                _store(work, batch, None)
                 batch = []
         source.going()
     if batch:
         raise TypeError(f"{connector.provider} did not end on a checkpoint")
 
 
-def _store(
-    app: App,
-    claim: SyncClaim,
-    batch: Sequence[Change],
-    cursor: Cursor | None,
-    refuse: admission.Refuse,
-    counts: Counts,
-) -> None:
+def _store(work: _Work, batch: Sequence[Change], cursor: Cursor | None) -> None:
     """Documents and cursor in one transaction, so that no cursor is ever ahead."""
+    app, claim, gate, counts = work.app, work.claim, work.gate, work.counts
+    if gate.asks:
+        with app.db.begin() as tx:
+            undecided = items.undecided(tx, claim, batch, gate)
+        gate.ask(undecided, work.pause)
     with app.db.begin() as tx:
         listings = connections.lock(tx, claim, lease=app.lease)
-        items.apply(tx, claim, batch, listings=listings, refuse=refuse, counts=counts)
+        items.apply(tx, claim, batch, listings=listings, gate=gate, counts=counts)
         connections.save(tx, claim, cursor=cursor, listings=listings, counts=counts)
+    gate.forget()
 
 
-def _make_room(app: App, claim: SyncClaim, refuse: admission.Refuse, counts: Counts) -> None:
+def _make_room(work: _Work) -> None:
+    work.gate.trouble = None  # it may be over
+    _reconsider(work)
+    if _fill(work):
+        _reconsider(work)
+    with work.app.db.begin() as tx:
+        items.count_undecided(tx, work.claim, work.gate, work.counts)
+
+
+def _reconsider(work: _Work) -> None:
+    app, claim, gate, counts = work.app, work.claim, work.gate, work.counts
     after: str | None = ""
     while after is not None:
+        if gate.asks:
+            with app.db.begin() as tx:
+                undecided = items.outside(tx, claim, gate, after=after, limit=FILL)
+            gate.ask(undecided, work.pause)
         with app.db.begin() as tx:
             connections.lock(tx, claim, lease=app.lease)
-            after = items.reconsider(tx, claim, refuse, counts, after=after, limit=FILL)
+            after = items.reconsider(tx, claim, gate, counts, after=after, limit=FILL)
+        gate.forget()
+
+
+def _fill(work: _Work) -> bool:
+    """Whether the model has to be asked about things that waited for room."""
+    app, claim, gate, counts = work.app, work.claim, work.gate, work.counts
+    before = counts.skipped[items.UNDECIDED]
     moved = True
     while moved:
         with app.db.begin() as tx:
             connections.lock(tx, claim, lease=app.lease)
-            moved = items.fill(tx, claim, counts, FILL)
+            moved = items.fill(tx, claim, gate, counts, FILL)
+    return counts.skipped[items.UNDECIDED] > before
 
 
 # --- pushes --------------------------------------------------------------------------------------
@@ -258,6 +301,7 @@ def reseal(app: App) -> int:
     keys = secret_keys(app.config)
     with app.db.begin() as tx:
         done = sum(settings.reseal(tx, org.id, keys) for org in orgs.list_all(tx))
+        done += outbox.reseal(tx, keys)
     after: str | None = ""
     while after is not None:
         with app.db.begin() as tx:

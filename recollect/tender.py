@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import structlog
 
-from recollect import connections, log, sync
+from recollect import connections, log, metrics, sync
 from recollect.app import App
 from recollect.connectors._api import PROVIDER_UNAVAILABLE, RATE_LIMITED
 from recollect.db import Tx
@@ -29,6 +29,7 @@ TICK = timedelta(seconds=5)
 """A waiting loop looks at least this often, should a wake-up call get lost."""
 CHORES = timedelta(seconds=30)
 """Between two looks for registrations to renew."""
+ITEMS = ("added", "changed", "unchanged", "removed", "failed")
 FIRST_BACKOFF = timedelta(minutes=1)
 LONGEST_BACKOFF = timedelta(hours=1)
 GRACE = timedelta(seconds=10)
@@ -219,6 +220,8 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
                 failed=outcome.failed,
                 skipped=dict(outcome.skipped),
             )
+            _count(claim, "partial" if outcome.code else "completed")
+            _count_items(claim, outcome)
             return
         case LeaseLost():
             _write(app, lambda tx: connections.release(tx, [claim]))
@@ -228,6 +231,7 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
             lost = str(outcome)
             _write(app, lambda tx: connections.lose(tx, claim.connection.id, lost, claim))
             LOG.warning("sync", outcome="authorization lost", reason=str(outcome))
+            _count(claim, "needs_auth")
             return
         case Unavailable():
             failure, after = Failure("internal", str(outcome)), TICK
@@ -250,6 +254,7 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
         ),
     )
     LOG.warning("sync", outcome="put off", code=failure.code, error=failure.message)
+    _count(claim, "failed")
 
 
 def chores(app: App, stop: threading.Event) -> None:
@@ -280,6 +285,18 @@ def chores(app: App, stop: threading.Event) -> None:
 def backoff(failures: int) -> timedelta:
     """1, 2, 4 … minutes, up to an hour."""
     return min(FIRST_BACKOFF * 2.0 ** min(failures, 10), LONGEST_BACKOFF)
+
+
+def _count(claim: SyncClaim, outcome: str) -> None:
+    metrics.add("recollect_syncs_total", provider=claim.connection.provider, outcome=outcome)
+
+
+def _count_items(claim: SyncClaim, counts: Counts) -> None:
+    told = {name: getattr(counts, name) for name in ITEMS} | dict(counts.skipped)
+    for verdict, number in told.items():
+        if number:
+            provider = claim.connection.provider
+            metrics.add("recollect_sync_items_total", number, provider=provider, verdict=verdict)
 
 
 def _write(app: App, write: Callable[[Tx], object]) -> None:

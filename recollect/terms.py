@@ -12,10 +12,11 @@ spaces (and Korean, whose particles stick to the words) are indexed as single ch
 a query meets wherever all of its pairs do. Symbols and emoji are terms of their own.
 """
 
+import math
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Protocol, cast
@@ -238,6 +239,31 @@ def query_terms(org: str, text: str) -> list[tuple[int, ...]]:
     telling = [word for word in words if spoken.isdisjoint(SPEAKERS.get(word[0], ()))]
     groups = list(dict.fromkeys(_alternatives(*word) for word in telling or words))
     return [tuple(number(org, term) for term in group) for group in groups[:MOST_WORDS]]
+
+
+def idf(
+    groups: Sequence[Sequence[int]], counted: Mapping[int, int], total: int
+) -> dict[int, float]:
+    """BM25's query side: rare words weigh more; words that stand nowhere weigh nothing.
+
+    `counted`: in how many of the `total` texts a number stands. A text holds a word under one
+    number of its group, so the group's frequency is the sum.
+    """
+    weights: dict[int, float] = {}
+    for group in groups:
+        found = [number for number in group if counted.get(number, 0) > 0]
+        n = sum(counted[number] for number in found)
+        rarity = math.log1p((max(total - n, 0) + 0.5) / (n + 0.5))
+        for number in found:
+            weights[number] = max(rarity, weights.get(number, 0.0))
+    return weights
+
+
+def share(groups: Sequence[Sequence[int]], held: Collection[int]) -> float:
+    """Which share of a query's words a text holds, 0 … 1; `held` are the numbers of the text."""
+    if not groups:
+        return 0.0
+    return sum(any(number in held for number in group) for group in groups) / len(groups)
 
 
 def number(org: str, stem: str) -> int:

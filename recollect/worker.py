@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import structlog
 
-from recollect import documents, log
+from recollect import canary, documents, log, metrics, retag
 from recollect.app import App
 from recollect.errors import LeaseLost, Parked, Permanent, RecollectError, Transient, Unavailable
 from recollect.model import Changed, Claim, Failure
@@ -125,6 +125,8 @@ class Worker:
         with app.db.begin() as tx:
             for id in documents.bury(tx, max_attempts=app.config.max_attempts):
                 LOG.warning("document", document=id, outcome="failed", code="worker_died")
+                metrics.stumbled("worker", "worker_died", id)
+                _count("failed", "worker_died")
             wait = documents.next_due_in(tx)
             doomed = documents.doomed_blobs(tx)
         for key in doomed:
@@ -132,6 +134,8 @@ class Worker:
         if doomed:
             with app.db.begin() as tx:
                 documents.forget_blobs(tx, doomed)
+        if retag.step(app):
+            return timedelta(milliseconds=20)
         if wait is None or self._free() <= 0 or self._paused.is_set():
             return TICK
         return min(TICK, max(wait, timedelta(milliseconds=20)))
@@ -210,6 +214,8 @@ def _key(claim: Claim) -> tuple[str, int]:
 
 def drain(app: App) -> int:
     """Work inline until nothing is due; returns how many claims were worked."""
+    while retag.step(app):
+        pass
     worked, turn = 0, documents.Turn()
     while True:
         with app.db.begin() as tx:
@@ -260,9 +266,15 @@ def settle(app: App, claim: Claim, outcome: Outcome) -> None:
                 reused=outcome.reused,
                 removed=outcome.removed,
             )
+            metrics.passed(["worker"])
+            if claim.document.org_id != canary.ORG:
+                _count("done", "")
+                for how in ("embedded", "reused", "removed"):
+                    metrics.add("recollect_chunks_total", getattr(outcome, how), how=how)
             return
         case LeaseLost():
             line.info("document", outcome="lease lost")
+            _count("lease_lost", "")
             return
         case Permanent():
             failure, after, free = Failure(outcome.code, str(outcome)), None, False
@@ -286,12 +298,17 @@ def settle(app: App, claim: Claim, outcome: Outcome) -> None:
     except LeaseLost:
         line.info("document", outcome="lease lost")
         return
+    _count("failed" if after is None else "again", failure.code)
     line.info(
         "document",
         outcome="failed" if after is None else "again",
         code=failure.code,
         error=failure.message,
     )
+
+
+def _count(outcome: str, code: str) -> None:
+    metrics.add("recollect_documents_finished_total", outcome=outcome, code=code)
 
 
 def backoff(attempts: int) -> timedelta:
@@ -307,8 +324,6 @@ def sweep_blobs(app: App) -> int:
     for start in range(0, len(keys), 500):
         some = keys[start : start + 500]
         with app.db.begin() as tx:
-            if not documents.blobs_may_go(tx):
-                break
             known = documents.known_blobs(tx, some)
         for key in some:
             if key not in known:

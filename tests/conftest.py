@@ -10,6 +10,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
@@ -152,9 +153,9 @@ def key(db: Database, org: Org) -> str:
         return orgs.create_key(tx, org.id, scope=Scope.ADMIN)[1]
 
 
-@pytest.fixture(scope="session")
-def live_url(app: App) -> Generator[str]:
-    """The API on real HTTP, in a thread of this process."""
+@contextmanager
+def serving(app: App) -> Generator[str]:
+    """The API on real HTTP, in a thread of this process; yields its address."""
     server = uvicorn.Server(
         uvicorn.Config(create_app(app), port=0, log_config=None, access_log=False)
     )
@@ -165,6 +166,13 @@ def live_url(app: App) -> Generator[str]:
     yield f"http://127.0.0.1:{port}"
     server.should_exit = True
     thread.join(10)
+
+
+@pytest.fixture(scope="session")
+def live_url(app: App) -> Generator[str]:
+    """The API on real HTTP."""
+    with serving(app) as url:
+        yield url
 
 
 @pytest.fixture

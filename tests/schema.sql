@@ -1,5 +1,155 @@
 CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public;
 COMMENT ON EXTENSION vector IS 'vector data type and ivfflat and hnsw access methods';
+CREATE FUNCTION public.connection_lost() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  perform tell_endpoints(new.org_id, 'connection.needs_auth', new.container_tags, true,
+    jsonb_build_object('id', new.id, 'provider', new.provider, 'status', new.state,
+      'code', new.error_code));
+  return null;
+end $$;
+CREATE FUNCTION public.document_ended() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  if exists (select from endpoints where org_id = new.org_id) then
+    perform tell_endpoints(new.org_id, 'document.' || new.status, new.container_tags, false,
+      jsonb_build_object('id', new.id, 'status', new.status, 'type', new.kind,
+        'connectionId', new.connection_id, 'revision', new.revision)
+      || case when new.status = 'failed' then jsonb_build_object('code', new.error_code)
+         else jsonb_build_object('chunks', new.chunks, 'embedded', new.embedded,
+           'reused', new.reused, 'removed', new.removed) end);
+  end if;
+  return null;
+end $$;
+CREATE FUNCTION public.documents_gone() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  if exists (select from endpoints) then
+    perform tell_endpoints(d.org_id, 'document.deleted', d.container_tags, false,
+      jsonb_build_object('id', d.id, 'status', 'deleted', 'connectionId', d.connection_id))
+    from gone d where d.org_id in (select org_id from endpoints);
+  end if;
+  return null;
+end $$;
+CREATE FUNCTION public.forget_item() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  new.title := null;
+  new.url := null;
+  new.kind := null;
+  new.detail := 'deleted here; it stays away';
+  new.metadata := '{}';
+  new.tags := '{}';
+  new.extra := '{}';
+  -- Nor what a model said of it.
+  delete from judgements where connection_id = new.connection_id and item_id = new.id;
+  return new;
+end $$;
+CREATE FUNCTION public.forget_merges() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  delete from tag_merges m where m.org_id = old.org_id and m.target = old.name
+    and m.finished_at is not null;
+  return null;
+end $$;
+CREATE FUNCTION public.forget_unsourced() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  -- Two that take the last two sources away at the same time must see each other.
+  perform from memories m where m.id in (select memory_id from gone) order by m.id for update;
+  delete from memories m where m.id in (select memory_id from gone)
+    and not exists (select from memory_sources s where s.memory_id = m.id);
+  return null;
+end $$;
+CREATE FUNCTION public.keep_audit() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  if tg_op = 'DELETE' then
+    if old.at < now() - interval '1 hour'
+       and current_setting('recollect.sweep_audit', true) = 'on' then
+      return old;
+    end if;
+  end if;
+  raise exception 'the audit log is append-only';
+end $$;
+CREATE FUNCTION public.mend_versions() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  with recursive orphan (id, parent_id) as (
+    select m.id, g.parent_id from gone g join memories m on m.parent_id = g.id
+    union all
+    select o.id, g.parent_id from orphan o join gone g on g.id = o.parent_id
+  )
+  update memories m set parent_id = o.parent_id from orphan o
+   where m.id = o.id and (o.parent_id is null or o.parent_id not in (select id from gone));
+  update memories m set is_latest = true
+   where not m.is_latest and m.id in (select parent_id from gone)
+     and not exists (select from memories c where c.parent_id = m.id);
+  return null;
+end $$;
+CREATE FUNCTION public.move_memories() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+declare
+  added text := (select t.tag from unnest(new.container_tags) with ordinality as t (tag, n)
+                 where t.tag <> all (old.container_tags) order by t.n limit 1);
+begin
+  update memories m set tag = added
+   where added is not null and m.tag <> all (new.container_tags)
+     and exists (select from memory_sources s where s.memory_id = m.id and s.document_id = new.id)
+     and (exists (select from tag_merges g where g.org_id = new.org_id and g.finished_at is null
+                  and g.target = added and m.tag = any (g.sources))
+          or not exists (select from memory_sources s join documents d on d.id = s.document_id
+                         where s.memory_id = m.id and m.tag = any (d.container_tags)));
+  delete from memory_sources s using memories m
+   where s.document_id = new.id and m.id = s.memory_id and m.tag <> all (new.container_tags);
+  return null;
+end $$;
+CREATE FUNCTION public.queue_dream() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+declare
+  due timestamptz := now() + case new.dreaming when 'instant' then interval '0'
+                                               else interval '5 seconds' end;
+begin
+  if new.task_type = 'memory' and new.source <> 'memories' and new.indexed_revision is not null
+     and not exists (select from orgs where id = new.org_id and hidden) then
+    insert into dreams (document_id, org_id, due_at) values (new.id, new.org_id, due)
+    on conflict (document_id) do update set
+      due_at = case when dreams.held then dreams.due_at
+        -- Who appends without end is read all the same.
+        else least(due, greatest(now(), case when dreams.due_at is null then now()
+          else dreams.since end + interval '1 minute')) end,
+      since = case when dreams.due_at is null or dreams.held then now() else dreams.since end,
+      wanted = dreams.wanted + 1, attempts = 0, error_code = null, error_message = null;
+  else
+    delete from dreams where document_id = new.id;
+  end if;
+  return null;
+end $$;
+CREATE FUNCTION public.sync_ended() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  perform tell_endpoints(c.org_id,
+    case when new.status = 'failed' then 'sync.failed' else 'sync.completed' end,
+    c.container_tags, true,
+    jsonb_build_object('id', new.id, 'connectionId', c.id, 'provider', c.provider,
+      'status', new.status, 'trigger', new.trigger, 'added', new.added, 'changed', new.changed,
+      'unchanged', new.unchanged, 'removed', new.removed, 'failed', new.failed,
+      'skipped', new.skipped, 'code', new.error_code))
+  from connections c where c.id = new.connection_id
+    and exists (select from endpoints e where e.org_id = c.org_id);
+  return null;
+end $$;
 CREATE FUNCTION public.tell_document() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -19,12 +169,55 @@ begin
   end if;
   return null;
 end $$;
+CREATE FUNCTION public.tell_endpoints(owner text, event text, labels text[], whole boolean, told jsonb) RETURNS void
+    LANGUAGE sql
+    AS $$
+  insert into deliveries (id, endpoint_id, type, payload)
+  select 'msg_' || replace(gen_random_uuid()::text, '-', ''), e.id, event, jsonb_build_object(
+      'type', event,
+      'timestamp', to_char(clock_timestamp() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+      'data', told || jsonb_build_object('containerTags', array(
+        select label from unnest(labels) as label where e.tags is null or label = any (e.tags))))
+  from endpoints e join orgs o on o.id = e.org_id
+  where e.org_id = owner and e.disabled_at is null and event = any (e.events)
+    and (e.tags is null or case when whole then labels <@ e.tags else labels && e.tags end)
+$$;
+CREATE TABLE public.audit_log (
+    id bigint NOT NULL,
+    at timestamp with time zone DEFAULT now() NOT NULL,
+    org_id text,
+    actor text NOT NULL,
+    action text NOT NULL,
+    object text,
+    result text NOT NULL,
+    address text,
+    request text,
+    details jsonb DEFAULT '{}'::jsonb NOT NULL,
+    CONSTRAINT audit_log_result_check CHECK ((result = ANY (ARRAY['done'::text, 'refused'::text])))
+);
+ALTER TABLE public.audit_log ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.audit_log_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 CREATE TABLE public.authorizations (
     state bytea NOT NULL,
     connection_id text NOT NULL,
     verifier text,
     redirect_url text,
     expires_at timestamp with time zone NOT NULL
+);
+CREATE TABLE public.canary (
+    only_row boolean DEFAULT true NOT NULL,
+    due_at timestamp with time zone NOT NULL,
+    ran_at timestamp with time zone,
+    ok boolean,
+    reason text,
+    ms double precision,
+    CONSTRAINT canary_only_row_check CHECK (only_row)
 );
 CREATE TABLE public.chunks (
     document_id text NOT NULL,
@@ -74,6 +267,21 @@ CREATE TABLE public.connections (
     CONSTRAINT connections_state_check CHECK ((state = ANY (ARRAY['pending'::text, 'ready'::text, 'syncing'::text, 'needs_auth'::text]))),
     CONSTRAINT connections_wanted_by_check CHECK ((wanted_by = ANY (ARRAY['event'::text, 'cron'::text, 'manual'::text])))
 );
+CREATE TABLE public.deliveries (
+    id text NOT NULL,
+    endpoint_id text NOT NULL,
+    type text NOT NULL,
+    payload jsonb NOT NULL,
+    state text DEFAULT 'pending'::text NOT NULL,
+    due_at timestamp with time zone DEFAULT now(),
+    attempts integer DEFAULT 0 NOT NULL,
+    log jsonb DEFAULT '[]'::jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    ended_at timestamp with time zone,
+    CONSTRAINT deliveries_check CHECK (((due_at IS NULL) = (state <> 'pending'::text))),
+    CONSTRAINT deliveries_check1 CHECK (((ended_at IS NULL) = (state = 'pending'::text))),
+    CONSTRAINT deliveries_state_check CHECK ((state = ANY (ARRAY['pending'::text, 'delivered'::text, 'dead'::text])))
+);
 CREATE TABLE public.documents (
     id text NOT NULL,
     org_id text NOT NULL,
@@ -114,10 +322,12 @@ CREATE TABLE public.documents (
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     connection_id text,
     source_id text,
+    dreaming text DEFAULT 'dynamic'::text NOT NULL,
     CONSTRAINT documents_check CHECK (((due_at IS NULL) = (status = ANY (ARRAY['done'::text, 'failed'::text])))),
     CONSTRAINT documents_check1 CHECK (((stage IS NULL) OR (status = 'processing'::text))),
     CONSTRAINT documents_container_tags_check CHECK ((cardinality(container_tags) > 0)),
     CONSTRAINT documents_content CHECK (((content IS NOT NULL) OR (blob IS NOT NULL) OR (source_id IS NOT NULL))),
+    CONSTRAINT documents_dreaming_check CHECK ((dreaming = ANY (ARRAY['dynamic'::text, 'instant'::text]))),
     CONSTRAINT documents_metadata_check CHECK ((jsonb_typeof(metadata) = 'object'::text)),
     CONSTRAINT documents_stage_check CHECK ((stage = ANY (ARRAY['extracting'::text, 'chunking'::text, 'embedding'::text, 'indexing'::text]))),
     CONSTRAINT documents_status_check CHECK ((status = ANY (ARRAY['queued'::text, 'processing'::text, 'done'::text, 'failed'::text]))),
@@ -126,6 +336,42 @@ CREATE TABLE public.documents (
 CREATE TABLE public.doomed_blobs (
     key text NOT NULL,
     doomed_at timestamp with time zone DEFAULT now() NOT NULL
+);
+CREATE TABLE public.dreams (
+    document_id text NOT NULL,
+    org_id text NOT NULL,
+    due_at timestamp with time zone,
+    held boolean DEFAULT false NOT NULL,
+    claims bigint DEFAULT 0 NOT NULL,
+    wanted bigint DEFAULT 0 NOT NULL,
+    since timestamp with time zone DEFAULT now() NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    error_code text,
+    error_message text,
+    CONSTRAINT dreams_check CHECK (((due_at IS NOT NULL) OR (NOT held)))
+);
+CREATE TABLE public.endpoints (
+    id text NOT NULL,
+    org_id text NOT NULL,
+    url text NOT NULL,
+    description text DEFAULT ''::text NOT NULL,
+    events text[] NOT NULL,
+    tags text[],
+    secret text NOT NULL,
+    old_secret text,
+    old_until timestamp with time zone,
+    key_id text,
+    failures integer DEFAULT 0 NOT NULL,
+    failing_since timestamp with time zone,
+    rest_until timestamp with time zone DEFAULT now() NOT NULL,
+    disabled_at timestamp with time zone,
+    disabled_reason text,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT endpoints_check CHECK (((failures = 0) = (failing_since IS NULL))),
+    CONSTRAINT endpoints_check1 CHECK (((disabled_at IS NULL) = (disabled_reason IS NULL))),
+    CONSTRAINT endpoints_events_check CHECK ((cardinality(events) > 0)),
+    CONSTRAINT endpoints_tags_check CHECK ((cardinality(tags) > 0))
 );
 CREATE TABLE public.entries (
     document_id text NOT NULL,
@@ -180,6 +426,14 @@ CREATE TABLE public.items (
     seen_at timestamp with time zone NOT NULL,
     missing_at timestamp with time zone
 );
+CREATE TABLE public.judgements (
+    connection_id text NOT NULL,
+    item_id text NOT NULL,
+    question bytea NOT NULL,
+    keep boolean NOT NULL,
+    reason text NOT NULL,
+    said_at timestamp with time zone DEFAULT now() NOT NULL
+);
 CREATE UNLOGGED TABLE public.key_usage (
     key_id text NOT NULL,
     allowed integer NOT NULL,
@@ -205,6 +459,54 @@ CREATE TABLE public.keys (
     CONSTRAINT keys_scope_check CHECK ((scope = ANY (ARRAY['read'::text, 'write'::text, 'admin'::text]))),
     CONSTRAINT keys_tags_check CHECK ((cardinality(tags) > 0))
 );
+CREATE TABLE public.memories (
+    id text NOT NULL,
+    org_id text NOT NULL,
+    tag text NOT NULL,
+    content text NOT NULL,
+    version integer DEFAULT 1 NOT NULL,
+    parent_id text,
+    root_id text,
+    is_latest boolean DEFAULT true NOT NULL,
+    is_static boolean DEFAULT false NOT NULL,
+    is_inference boolean DEFAULT false NOT NULL,
+    buckets text[] DEFAULT '{}'::text[] NOT NULL,
+    metadata jsonb,
+    temporal jsonb,
+    forget_after timestamp with time zone,
+    forget_reason text,
+    forgotten_at timestamp with time zone,
+    forget_batch text,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    terms integer[] NOT NULL,
+    weights public.sparsevec(1000000000) NOT NULL,
+    embedding public.halfvec,
+    CONSTRAINT memories_content_check CHECK ((content <> ''::text)),
+    CONSTRAINT memories_metadata_check CHECK ((jsonb_typeof(metadata) = 'object'::text)),
+    CONSTRAINT memories_temporal_check CHECK ((jsonb_typeof(temporal) = 'object'::text)),
+    CONSTRAINT memories_version_check CHECK ((version > 0))
+);
+CREATE TABLE public.memory_reads (
+    document_id text NOT NULL,
+    hash bytea NOT NULL
+);
+CREATE TABLE public.memory_relations (
+    memory_id text NOT NULL,
+    target_id text NOT NULL,
+    relation text NOT NULL,
+    CONSTRAINT memory_relations_check CHECK ((target_id <> memory_id)),
+    CONSTRAINT memory_relations_relation_check CHECK ((relation = ANY (ARRAY['extends'::text, 'derives'::text])))
+);
+CREATE TABLE public.memory_sources (
+    memory_id text NOT NULL,
+    document_id text NOT NULL,
+    hash bytea NOT NULL,
+    start_at integer NOT NULL,
+    end_at integer NOT NULL,
+    CONSTRAINT memory_sources_check CHECK ((end_at > start_at)),
+    CONSTRAINT memory_sources_start_at_check CHECK ((start_at >= 0))
+);
 CREATE TABLE public.migrations (
     name text NOT NULL,
     applied_at timestamp with time zone DEFAULT now() NOT NULL
@@ -214,12 +516,35 @@ CREATE TABLE public.orgs (
     name text NOT NULL,
     plan text NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
+    hidden boolean DEFAULT false NOT NULL,
     CONSTRAINT orgs_plan_check CHECK ((plan = ANY (ARRAY['free'::text, 'pro'::text, 'scale'::text, 'enterprise'::text])))
+);
+CREATE TABLE public.purges (
+    id text NOT NULL,
+    started_at timestamp with time zone DEFAULT now() NOT NULL,
+    finished_at timestamp with time zone,
+    changes bigint,
+    report jsonb
 );
 CREATE TABLE public.pushes (
     provider text NOT NULL,
     key text NOT NULL,
     came_at timestamp with time zone DEFAULT now() NOT NULL
+);
+CREATE TABLE public.receipt_documents (
+    document bytea NOT NULL,
+    receipt_id text NOT NULL
+);
+CREATE TABLE public.receipts (
+    id text NOT NULL,
+    org_id text NOT NULL,
+    key_id text,
+    documents integer NOT NULL,
+    chunks integer NOT NULL,
+    files integer NOT NULL,
+    deleted_at timestamp with time zone DEFAULT now() NOT NULL,
+    purge_id text,
+    purged_at timestamp with time zone
 );
 CREATE TABLE public.registrations (
     id text NOT NULL,
@@ -240,6 +565,14 @@ CREATE TABLE public.settings (
     data jsonb NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL
 );
+CREATE TABLE public.stage_health (
+    stage text NOT NULL,
+    failures integer NOT NULL,
+    ok_at timestamp with time zone,
+    failed_at timestamp with time zone,
+    code text
+)
+WITH (fillfactor='50');
 CREATE TABLE public.sync_runs (
     id text NOT NULL,
     connection_id text NOT NULL,
@@ -282,6 +615,12 @@ CREATE TABLE public.tags (
     profile_buckets jsonb,
     CONSTRAINT tags_entity_context_check CHECK ((char_length(entity_context) <= 1500))
 );
+CREATE TABLE public.tallies (
+    name text NOT NULL,
+    labels jsonb NOT NULL,
+    value double precision NOT NULL
+)
+WITH (fillfactor='50');
 CREATE TABLE public.term_counts (
     org_id text NOT NULL,
     number integer NOT NULL,
@@ -292,16 +631,26 @@ CREATE UNLOGGED TABLE public.watchers (
     id text NOT NULL,
     expires_at timestamp with time zone NOT NULL
 );
+ALTER TABLE ONLY public.audit_log
+    ADD CONSTRAINT audit_log_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.authorizations
     ADD CONSTRAINT authorizations_pkey PRIMARY KEY (state);
+ALTER TABLE ONLY public.canary
+    ADD CONSTRAINT canary_pkey PRIMARY KEY (only_row);
 ALTER TABLE ONLY public.chunks
     ADD CONSTRAINT chunks_pkey PRIMARY KEY (document_id, "position");
 ALTER TABLE ONLY public.connections
     ADD CONSTRAINT connections_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.deliveries
+    ADD CONSTRAINT deliveries_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.documents
     ADD CONSTRAINT documents_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.doomed_blobs
     ADD CONSTRAINT doomed_blobs_pkey PRIMARY KEY (key);
+ALTER TABLE ONLY public.dreams
+    ADD CONSTRAINT dreams_pkey PRIMARY KEY (document_id);
+ALTER TABLE ONLY public.endpoints
+    ADD CONSTRAINT endpoints_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.entries
     ADD CONSTRAINT entries_pkey PRIMARY KEY (document_id, hash);
 ALTER TABLE ONLY public.farewells
@@ -314,38 +663,63 @@ ALTER TABLE ONLY public.index_settings
     ADD CONSTRAINT index_settings_pkey PRIMARY KEY (only_row);
 ALTER TABLE ONLY public.items
     ADD CONSTRAINT items_pkey PRIMARY KEY (connection_id, id);
+ALTER TABLE ONLY public.judgements
+    ADD CONSTRAINT judgements_pkey PRIMARY KEY (connection_id, item_id, question);
 ALTER TABLE ONLY public.key_usage
     ADD CONSTRAINT key_usage_pkey PRIMARY KEY (key_id);
 ALTER TABLE ONLY public.keys
     ADD CONSTRAINT keys_hash_key UNIQUE (hash);
 ALTER TABLE ONLY public.keys
     ADD CONSTRAINT keys_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.memories
+    ADD CONSTRAINT memories_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.memory_reads
+    ADD CONSTRAINT memory_reads_pkey PRIMARY KEY (document_id, hash);
+ALTER TABLE ONLY public.memory_relations
+    ADD CONSTRAINT memory_relations_pkey PRIMARY KEY (memory_id, target_id);
+ALTER TABLE ONLY public.memory_sources
+    ADD CONSTRAINT memory_sources_pkey PRIMARY KEY (memory_id, document_id, hash, start_at);
 ALTER TABLE ONLY public.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (name);
 ALTER TABLE ONLY public.orgs
     ADD CONSTRAINT orgs_name_key UNIQUE (name);
 ALTER TABLE ONLY public.orgs
     ADD CONSTRAINT orgs_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.purges
+    ADD CONSTRAINT purges_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.pushes
     ADD CONSTRAINT pushes_pkey PRIMARY KEY (provider, key);
+ALTER TABLE ONLY public.receipt_documents
+    ADD CONSTRAINT receipt_documents_pkey PRIMARY KEY (document, receipt_id);
+ALTER TABLE ONLY public.receipts
+    ADD CONSTRAINT receipts_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.registrations
     ADD CONSTRAINT registrations_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.settings
     ADD CONSTRAINT settings_pkey PRIMARY KEY (org_id);
+ALTER TABLE ONLY public.stage_health
+    ADD CONSTRAINT stage_health_pkey PRIMARY KEY (stage);
 ALTER TABLE ONLY public.sync_runs
     ADD CONSTRAINT sync_runs_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.tag_merges
     ADD CONSTRAINT tag_merges_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.tags
     ADD CONSTRAINT tags_pkey PRIMARY KEY (org_id, name);
+ALTER TABLE ONLY public.tallies
+    ADD CONSTRAINT tallies_pkey PRIMARY KEY (name, labels);
 ALTER TABLE ONLY public.term_counts
     ADD CONSTRAINT term_counts_pkey PRIMARY KEY (org_id, number);
 ALTER TABLE ONLY public.watchers
     ADD CONSTRAINT watchers_pkey PRIMARY KEY (id);
+CREATE INDEX audit_log_at ON public.audit_log USING btree (at);
+CREATE INDEX audit_log_org ON public.audit_log USING btree (org_id, id DESC);
 CREATE INDEX authorizations_connection ON public.authorizations USING btree (connection_id);
 CREATE INDEX connections_account ON public.connections USING btree (provider, account);
 CREATE INDEX connections_due ON public.connections USING btree (due_at) WHERE (due_at IS NOT NULL);
 CREATE INDEX connections_org ON public.connections USING btree (org_id, created_at DESC, id DESC);
+CREATE INDEX deliveries_due ON public.deliveries USING btree (endpoint_id, due_at) WHERE (due_at IS NOT NULL);
+CREATE INDEX deliveries_ended ON public.deliveries USING btree (ended_at) WHERE (ended_at IS NOT NULL);
+CREATE INDEX deliveries_listed ON public.deliveries USING btree (endpoint_id, created_at DESC, id DESC);
 CREATE INDEX documents_created ON public.documents USING btree (org_id, created_at DESC, id DESC);
 CREATE UNIQUE INDEX documents_custom_id ON public.documents USING btree (org_id, custom_id, (container_tags[1])) WHERE (custom_id IS NOT NULL);
 CREATE INDEX documents_due ON public.documents USING btree (due_at) WHERE (due_at IS NOT NULL);
@@ -355,16 +729,40 @@ CREATE INDEX documents_scope ON public.documents USING gin (scope);
 CREATE UNIQUE INDEX documents_source ON public.documents USING btree (connection_id, source_id) WHERE (connection_id IS NOT NULL);
 CREATE INDEX documents_turns ON public.documents USING btree (org_id, (container_tags[1]), due_at) WHERE (due_at IS NOT NULL);
 CREATE INDEX documents_updated ON public.documents USING btree (org_id, updated_at DESC, id DESC);
+CREATE INDEX dreams_due ON public.dreams USING btree (org_id, due_at) WHERE (due_at IS NOT NULL);
+CREATE INDEX endpoints_org ON public.endpoints USING btree (org_id);
 CREATE INDEX entries_terms ON public.entries USING gin (terms);
 CREATE INDEX farewells_due ON public.farewells USING btree (due_at);
 CREATE INDEX items_document ON public.items USING btree (document_id) WHERE (document_id IS NOT NULL);
 CREATE INDEX items_unseen ON public.items USING btree (connection_id, seen_at);
 CREATE INDEX items_verdict ON public.items USING btree (connection_id, verdict, id);
 CREATE INDEX keys_org ON public.keys USING btree (org_id);
+CREATE INDEX memories_chain ON public.memories USING btree (root_id) WHERE (root_id IS NOT NULL);
+CREATE INDEX memories_content ON public.memories USING btree (org_id, tag, md5(content)) WHERE is_latest;
+CREATE INDEX memories_parent ON public.memories USING btree (parent_id) WHERE (parent_id IS NOT NULL);
+CREATE INDEX memories_tag ON public.memories USING btree (org_id, tag, updated_at DESC, id DESC);
+CREATE INDEX memories_terms ON public.memories USING gin (terms);
+CREATE INDEX memory_relations_target ON public.memory_relations USING btree (target_id);
+CREATE INDEX memory_sources_document ON public.memory_sources USING btree (document_id, hash);
 CREATE INDEX pushes_came ON public.pushes USING btree (came_at);
+CREATE INDEX receipt_documents_receipt ON public.receipt_documents USING btree (receipt_id);
+CREATE INDEX receipts_unpurged ON public.receipts USING btree (deleted_at) WHERE (purged_at IS NULL);
 CREATE INDEX registrations_connection ON public.registrations USING btree (connection_id);
 CREATE INDEX sync_runs_connection ON public.sync_runs USING btree (connection_id, started_at DESC, id DESC);
 CREATE INDEX tag_merges_unfinished ON public.tag_merges USING btree (org_id) WHERE (finished_at IS NULL);
+CREATE TRIGGER connection_lost AFTER UPDATE OF state ON public.connections FOR EACH ROW WHEN (((old.state IS DISTINCT FROM new.state) AND (new.state = 'needs_auth'::text))) EXECUTE FUNCTION public.connection_lost();
+CREATE TRIGGER document_ended AFTER UPDATE OF status ON public.documents FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) AND (new.status = ANY (ARRAY['done'::text, 'failed'::text])))) EXECUTE FUNCTION public.document_ended();
+CREATE TRIGGER documents_gone AFTER DELETE ON public.documents REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION public.documents_gone();
+CREATE TRIGGER forget_deleted BEFORE INSERT OR UPDATE ON public.items FOR EACH ROW WHEN (((new.verdict = 'document'::text) AND (new.document_id IS NULL))) EXECUTE FUNCTION public.forget_item();
+CREATE TRIGGER forget_merges AFTER DELETE ON public.tags FOR EACH ROW EXECUTE FUNCTION public.forget_merges();
+CREATE TRIGGER forget_unsourced AFTER DELETE ON public.memory_sources REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION public.forget_unsourced();
+CREATE TRIGGER keep_all_audit BEFORE TRUNCATE ON public.audit_log FOR EACH STATEMENT EXECUTE FUNCTION public.keep_audit();
+CREATE TRIGGER keep_audit BEFORE DELETE OR UPDATE ON public.audit_log FOR EACH ROW EXECUTE FUNCTION public.keep_audit();
+CREATE TRIGGER mend_versions AFTER DELETE ON public.memories REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION public.mend_versions();
+CREATE TRIGGER move_memories AFTER UPDATE OF container_tags ON public.documents FOR EACH ROW WHEN ((old.container_tags IS DISTINCT FROM new.container_tags)) EXECUTE FUNCTION public.move_memories();
+CREATE TRIGGER queue_dream AFTER UPDATE OF status, indexed_revision, task_type ON public.documents FOR EACH ROW WHEN (((new.indexed_revision IS NOT NULL) AND ((old.indexed_revision IS DISTINCT FROM new.indexed_revision) OR ((old.status IS DISTINCT FROM new.status) AND (new.status = 'done'::text)) OR (old.task_type IS DISTINCT FROM new.task_type)))) EXECUTE FUNCTION public.queue_dream();
+CREATE TRIGGER queue_new_dream AFTER INSERT ON public.documents FOR EACH ROW WHEN ((new.indexed_revision IS NOT NULL)) EXECUTE FUNCTION public.queue_dream();
+CREATE TRIGGER sync_ended AFTER UPDATE OF status ON public.sync_runs FOR EACH ROW WHEN (((old.status = 'running'::text) AND (new.status <> 'running'::text))) EXECUTE FUNCTION public.sync_ended();
 CREATE TRIGGER tell_added AFTER INSERT OR DELETE ON public.documents FOR EACH ROW EXECUTE FUNCTION public.tell_document();
 CREATE TRIGGER tell_changed AFTER UPDATE OF status, stage ON public.documents FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) OR (old.stage IS DISTINCT FROM new.stage))) EXECUTE FUNCTION public.tell_document();
 ALTER TABLE ONLY public.authorizations
@@ -373,10 +771,18 @@ ALTER TABLE ONLY public.chunks
     ADD CONSTRAINT chunks_document_id_fkey FOREIGN KEY (document_id) REFERENCES public.documents(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.connections
     ADD CONSTRAINT connections_org_id_fkey FOREIGN KEY (org_id) REFERENCES public.orgs(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.deliveries
+    ADD CONSTRAINT deliveries_endpoint_id_fkey FOREIGN KEY (endpoint_id) REFERENCES public.endpoints(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.documents
     ADD CONSTRAINT documents_connection_id_fkey FOREIGN KEY (connection_id) REFERENCES public.connections(id) ON DELETE SET NULL;
 ALTER TABLE ONLY public.documents
     ADD CONSTRAINT documents_org_id_fkey FOREIGN KEY (org_id) REFERENCES public.orgs(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.dreams
+    ADD CONSTRAINT dreams_document_id_fkey FOREIGN KEY (document_id) REFERENCES public.documents(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.dreams
+    ADD CONSTRAINT dreams_org_id_fkey FOREIGN KEY (org_id) REFERENCES public.orgs(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.endpoints
+    ADD CONSTRAINT endpoints_org_id_fkey FOREIGN KEY (org_id) REFERENCES public.orgs(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.entries
     ADD CONSTRAINT entries_document_id_fkey FOREIGN KEY (document_id) REFERENCES public.documents(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.folders
@@ -385,10 +791,28 @@ ALTER TABLE ONLY public.items
     ADD CONSTRAINT items_connection_id_fkey FOREIGN KEY (connection_id) REFERENCES public.connections(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.items
     ADD CONSTRAINT items_document_id_fkey FOREIGN KEY (document_id) REFERENCES public.documents(id) ON DELETE SET NULL;
+ALTER TABLE ONLY public.judgements
+    ADD CONSTRAINT judgements_connection_id_item_id_fkey FOREIGN KEY (connection_id, item_id) REFERENCES public.items(connection_id, id) ON UPDATE CASCADE ON DELETE CASCADE;
 ALTER TABLE ONLY public.key_usage
     ADD CONSTRAINT key_usage_key_id_fkey FOREIGN KEY (key_id) REFERENCES public.keys(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.keys
     ADD CONSTRAINT keys_org_id_fkey FOREIGN KEY (org_id) REFERENCES public.orgs(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.memories
+    ADD CONSTRAINT memories_org_id_fkey FOREIGN KEY (org_id) REFERENCES public.orgs(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.memory_reads
+    ADD CONSTRAINT memory_reads_document_id_fkey FOREIGN KEY (document_id) REFERENCES public.documents(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.memory_relations
+    ADD CONSTRAINT memory_relations_memory_id_fkey FOREIGN KEY (memory_id) REFERENCES public.memories(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.memory_relations
+    ADD CONSTRAINT memory_relations_target_id_fkey FOREIGN KEY (target_id) REFERENCES public.memories(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.memory_sources
+    ADD CONSTRAINT memory_sources_document_id_fkey FOREIGN KEY (document_id) REFERENCES public.documents(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.memory_sources
+    ADD CONSTRAINT memory_sources_memory_id_fkey FOREIGN KEY (memory_id) REFERENCES public.memories(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.receipt_documents
+    ADD CONSTRAINT receipt_documents_receipt_id_fkey FOREIGN KEY (receipt_id) REFERENCES public.receipts(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.receipts
+    ADD CONSTRAINT receipts_org_id_fkey FOREIGN KEY (org_id) REFERENCES public.orgs(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.registrations
     ADD CONSTRAINT registrations_connection_id_fkey FOREIGN KEY (connection_id) REFERENCES public.connections(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.settings

@@ -3,9 +3,11 @@
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from recollect import __version__
 from recollect.api import (
+    audit,
     connections,
     conversations,
     documents,
@@ -15,14 +17,19 @@ from recollect.api import (
     health,
     hooks,
     keys,
+    memories,
+    metrics,
+    preview,
     search,
     settings,
     tags,
+    webhooks,
 )
 from recollect.api.edge import Edge
 from recollect.api.openapi import document_errors
 from recollect.app import App
-from recollect.errors import RequestError, Unavailable
+from recollect.errors import RequestError, Transient
+from recollect.mcp import Door
 from recollect.orgs import Limit
 
 
@@ -46,6 +53,7 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
     )
     api.state.app = app
     api.state.events = events.Events(app.db.url)
+    api.state.requests = metrics.Requests()
     # Events first: their path looks like that of a document.
     # Hooks before connections: the callback's path looks like that of a connection.
     for module in (
@@ -54,18 +62,25 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
         files,
         conversations,
         search,
+        memories,
         tags,
         settings,
+        preview,
         hooks,
         connections,
         keys,
+        webhooks,
         health,
+        metrics,
+        audit,
     ):
         api.include_router(module.router)
+    door = Door(api, address=app.config.address, public_url=app.config.public_url)
+    api.router.routes.append(Route("/mcp", door, include_in_schema=False))
     api.add_exception_handler(RequestError, errors.request_error)
     api.add_exception_handler(RequestValidationError, errors.invalid)
     api.add_exception_handler(HTTPException, errors.http_error)
-    api.add_exception_handler(Unavailable, errors.unavailable)
-    api.add_middleware(Edge, app=app, limit=limit)
+    api.add_exception_handler(Transient, errors.unavailable)
+    api.add_middleware(Edge, app=app, limit=limit, requests=api.state.requests)
     document_errors(api, app.config.public_url)
     return api

@@ -1,13 +1,13 @@
 """Connections: create, find, sync, configure, delete; what they saw, and their runs."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from recollect import connections, connectors, documents, items, oauth, seal, tags
+from recollect import connect, connections, connectors, documents, items
 from recollect.api.connection_schemas import (
     Authorize,
     ByTags,
@@ -27,41 +27,17 @@ from recollect.api.connection_schemas import (
     listed,
 )
 from recollect.api.deps import CurrentApp, CurrentKey, PathId, Reader, Writer, effective_tags
-from recollect.app import App, secret_keys
-from recollect.connections import LIMIT, ConnectionChange
-from recollect.connectors.base import Connector
+from recollect.app import App
+from recollect.connect import Asked, Changed
+from recollect.connections import LIMIT
 from recollect.documents import DocumentQuery
-from recollect.errors import (
-    BadRequestError,
-    NotFoundError,
-    Permanent,
-    PermissionDeniedError,
-    Reauthorize,
-    RequestError,
-    Transient,
-)
-from recollect.model import (
-    Connection,
-    ConnectionId,
-    ConnectionState,
-    Page,
-    Tenant,
-    Trigger,
-    random_id,
-)
-from recollect.sources import (
-    client_of,
-    end,
-    oauth_of,
-    open_source,
-    push_url,
-    seal_secrets,
-)
+from recollect.errors import BadRequestError, NotFoundError
+from recollect.model import Connection, Page, Tenant, Trigger
+from recollect.sources import end, push_url
 
 router = APIRouter(tags=["connections"])
 EXPIRES_IN = "1 hour"
 """`connections.AUTH_LINK_LIFE`, in the wire's words."""
-PLANS_ABOVE = "requires a Scale or Enterprise plan"
 _ARRAYS_SINCE = (3, 58)
 """From this version on the published Python client expects an array of what was deleted."""
 
@@ -88,29 +64,20 @@ def create(
     """
     body = body or NewConnection()
     connector = connectors.get(provider)
-    if key.org.plan not in connector.plans:
-        raise PermissionDeniedError(f"{connector.provider} {PLANS_ABOVE}", f"plan: {key.org.plan}")
+    connect.check_plan(connector, key.org.plan)
     if body.redirect_url is not None:
-        oauth.check_redirect(body.redirect_url, app.config.redirect_origins)
-    named = effective_tags(tenant, body.container_tag, body.container_tags, default=True)
-    shown, secrets = _metadata(app, connector, body.metadata or {})
-    id = ConnectionId(random_id())
-    new = connections.NewConnection(
+        connect.check_redirect(app, body.redirect_url)
+    asked = Asked(
         provider=connector.provider,
-        tags=named,
+        tags=effective_tags(tenant, body.container_tag, body.container_tags, default=True),
+        metadata=body.metadata or {},
         limit=body.document_limit or LIMIT,
-        metadata=shown,
-        secrets=seal_secrets(app, id, secrets),
-        pending=connector.oauth is not None,
+        redirect_url=body.redirect_url,
     )
-    with app.db.begin() as tx:
-        if connector.oauth is not None:
-            client_of(tx, app, tenant.id, connector)
-        made = connections.create(tx, tenant.id, new, id)
-        tags.ensure(tx, tenant.id, named)
+    made = connect.create(app, tenant, key.org.plan, asked)
     if connector.oauth is None:
-        return Created(id=id, redirects_to=body.redirect_url, auth_link=None, expires_in=None)
-    return _link(app, made, connector, body.redirect_url)
+        return Created(id=made.id, redirects_to=body.redirect_url, auth_link=None, expires_in=None)
+    return _link(app, made, body.redirect_url)
 
 
 @router.post(
@@ -189,24 +156,11 @@ def patch(
 ) -> ConnectionOut:
     """Named fields change, and a sync makes it so. `paused` stops schedule and pushes."""
     found = _connection(app, tenant, connectionId)
-    connector = connectors.get(found.provider)
-    shown, sealed = None, None
-    if body.metadata is not None:
-        # What is never shown, or was picked, cannot be sent back: it stays unless it comes anew.
-        kept = {
-            name: value
-            for name, value in open_source(app, found).metadata.items()
-            if name in connector.secrets or not isinstance(value, (str, int, float))
-        }
-        shown, secrets = _metadata(app, connector, {**kept, **body.metadata})
-        sealed = seal_secrets(app, found.id, secrets)
     named = None
     if body.container_tags:
         named = effective_tags(tenant, None, body.container_tags, default=False)
-    change = ConnectionChange(named, body.document_limit, shown, sealed, body.paused)
-    with app.db.begin() as tx:
-        changed = connections.update(tx, tenant, found.id, change)
-        tags.ensure(tx, tenant.id, changed.container_tags)
+    wanted = Changed(named, body.document_limit, body.metadata, body.paused)
+    changed = connect.change(app, tenant, found, wanted)
     return ConnectionOut.of(changed)
 
 
@@ -224,12 +178,8 @@ def authorize(
     """A new link, for a connection that was never authorized or that has lost it."""
     redirect_url = body.redirect_url if body else None
     if redirect_url is not None:
-        oauth.check_redirect(redirect_url, app.config.redirect_origins)
-    found = _connection(app, tenant, connectionId)
-    connector = connectors.get(found.provider)
-    if connector.oauth is None:
-        raise BadRequestError(f"{found.provider} needs no authorization")
-    return _link(app, found, connector, redirect_url)
+        connect.check_redirect(app, redirect_url)
+    return _link(app, _connection(app, tenant, connectionId), redirect_url)
 
 
 @router.post(
@@ -307,13 +257,7 @@ def resources(
 ) -> Resources:
     """Of providers where one picks, such as repositories."""
     found = _connection(app, tenant, connectionId)
-    connector = _picking(found)
-    try:
-        some, total = connector.resources(open_source(app, found), page, per_page)
-    except Reauthorize as error:
-        raise BadRequestError(f"authorization: {error}") from error
-    except (Transient, Permanent) as error:
-        raise _Upstream(connector.name, error) from error
+    some, total = connect.resources(app, found, page, per_page)
     return Resources(resources=[ResourceOut.of(one) for one in some], total_count=total)
 
 
@@ -330,10 +274,7 @@ def configure(
 ) -> Configured:
     """They replace what was picked before; a sync follows."""
     found = _connection(app, tenant, connectionId)
-    connector = _picking(found)
-    change = ConnectionChange(metadata=connector.configure(found.metadata, body.resources))
-    with app.db.begin() as tx:
-        connections.update(tx, tenant, found.id, change)
+    connect.pick(app, tenant, found, body.resources)
     public = push_url(app, found.provider, "") is not None
     told = "changes are pushed" if public else "changes are looked for every few minutes"
     count = len(body.resources)
@@ -379,15 +320,6 @@ def delete(
     return gone
 
 
-class _Upstream(RequestError):
-    """The provider did not answer, or refused."""
-
-    status = 502
-
-    def __init__(self, name: str, error: Exception) -> None:
-        super().__init__(f"{name} did not answer", str(error))
-
-
 def _wanted(app: App, provider: str, found: Sequence[Connection], accept: str | None) -> Response:
     with app.db.begin() as tx:
         wanted = connections.want(tx, [connection.id for connection in found], Trigger.MANUAL)
@@ -422,64 +354,13 @@ def _none(provider: str) -> NotFoundError:
     return NotFoundError("Connection not found", f"no {provider} connection carries these tags")
 
 
-def _picking(connection: Connection) -> Connector:
-    connector = connectors.get(connection.provider)
-    if not connector.picks:
-        raise _NothingToPick(connector.name)
-    if connection.state in (ConnectionState.PENDING, ConnectionState.NEEDS_AUTH):
-        raise BadRequestError("authorization: the user has to authorize the connection first")
-    return connector
-
-
-class _NothingToPick(RequestError):
-    """The clients repeat a 501 unless they are told not to; `errors.py` tells them."""
-
-    status = 501
-
-    def __init__(self, name: str) -> None:
-        super().__init__("Not supported", f"{name} has nothing to pick: all of it is synced")
-
-
-def _metadata(
-    app: App, connector: Connector, given: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What is shown, and what is sealed."""
-    checked = connector.check(given, app.fetcher)
-    secrets = {name: value for name, value in checked.items() if name in connector.secrets}
-    return {n: v for n, v in checked.items() if n not in connector.secrets}, secrets
-
-
-def _link(
-    app: App, connection: Connection, connector: Connector, redirect_url: str | None
-) -> Created:
-    with app.db.begin() as tx:
-        client = client_of(tx, app, connection.org_id, connector)
-        link = oauth.begin(
-            oauth_of(app, connector),
-            client,
-            redirect_uri=callback_url(app, connector.provider),
-            scopes=connector.authorized(connection.metadata),
-        )
-        verifier = None
-        if link.verifier is not None:
-            place = (connection.id, "verifier")
-            verifier = seal.seal(secret_keys(app.config), link.verifier, place=place)
-        connections.begin_authorization(
-            tx,
-            connection.id,
-            state=oauth.hashed(link.state),
-            verifier=verifier,
-            redirect_url=redirect_url,
-        )
+def _link(app: App, connection: Connection, redirect_url: str | None) -> Created:
     return Created(
-        id=connection.id, redirects_to=redirect_url, auth_link=link.url, expires_in=EXPIRES_IN
+        id=connection.id,
+        redirects_to=redirect_url,
+        auth_link=connect.link(app, connection, redirect_url),
+        expires_in=EXPIRES_IN,
     )
-
-
-def callback_url(app: App, provider: str) -> str:
-    """Where providers send users back; operators register it there."""
-    public = (app.config.public_url or app.config.address).rstrip("/")
-    return f"{public}/v3/connections/auth/callback/{provider}"
 
 
 def _expects_array(language: str | None, version: str | None) -> bool:

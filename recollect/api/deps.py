@@ -32,7 +32,7 @@ CurrentKey = Annotated[Key, Depends(current_key)]
 
 
 def reader(key: CurrentKey) -> Tenant:
-    return Tenant(key.org.id, key.tags)
+    return Tenant(key.org.id, key.tags, key.id)
 
 
 def writer(key: CurrentKey) -> Tenant:
@@ -95,4 +95,4 @@ def _allowed(key: Key, scope: Scope) -> Tenant:
         raise PermissionDeniedError(
             "Forbidden", f"this key has the scope {key.scope}, which does not allow it"
         )
-    return Tenant(key.org.id, key.tags)
+    return Tenant(key.org.id, key.tags, key.id)

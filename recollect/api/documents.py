@@ -12,7 +12,7 @@ from fastapi import APIRouter, File, Form, Query, Response, UploadFile
 from fastapi.concurrency import run_in_threadpool
 from pydantic import TypeAdapter, ValidationError
 
-from recollect import blobs, documents, extract, orgs, tags
+from recollect import blobs, documents, dreams, extract, memories, orgs, tags
 from recollect.api.deps import CurrentApp, PathId, Reader, Writer, effective_tags
 from recollect.api.schemas import (
     AddDocument,
@@ -43,8 +43,10 @@ from recollect.api.schemas import (
 from recollect.app import App
 from recollect.db.filters import parse as parse_filter
 from recollect.documents import DocumentChange, DocumentQuery, NewDocument
+from recollect.dreams import Dreaming
 from recollect.errors import BadRequestError, Issue, RequestError
 from recollect.fetch import parse_url
+from recollect.memories import Memory
 from recollect.model import Content, Document, DocumentId, Metadata, Status, StoredBlob, Tenant
 
 router = APIRouter(tags=["documents"])
@@ -261,10 +263,10 @@ async def get(
     deadline = time.monotonic() + wait
     pause = SHORTEST_PAUSE
     while True:
-        document, ahead = await run_in_threadpool(_read, app, tenant, id)
+        document, ahead, known, dreaming = await run_in_threadpool(_read, app, tenant, id)
         rest = deadline - time.monotonic()
         if rest <= 0 or document.status in (Status.DONE, Status.FAILED):
-            return DocumentOut.of(document, app.config.status_words, ahead)
+            return DocumentOut.of(document, app.config.status_words, ahead, known, dreaming)
         await asyncio.sleep(min(pause, rest))
         pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -290,6 +292,7 @@ def update(id: PathId, body: UpdateDocument, tenant: Writer, app: CurrentApp) ->
         metadata=flat(app, body.metadata),
         document_date=body.document_date,
         task_type=body.task_type,
+        dreaming=body.dreaming,
     )
     with app.db.begin() as tx:
         document = documents.update(tx, tenant, id, change)
@@ -347,6 +350,7 @@ def _add(
         metadata=flat(app, labels.metadata),
         document_date=labels.document_date,
         task_type=labels.task_type,
+        dreaming=labels.dreaming,
     )
     with app.db.begin() as tx:
         document = documents.add(tx, tenant, new, DocumentId(orgs.random_id()))
@@ -365,10 +369,15 @@ def flat(app: App, metadata: Metadata | None) -> Metadata | None:
     return metadata
 
 
-def _read(app: App, tenant: Tenant, id: str) -> tuple[Document, int | None]:
+def _read(
+    app: App, tenant: Tenant, id: str
+) -> tuple[Document, int | None, list[Memory], Dreaming | None]:
+    """With what waits before it, what was drawn from it, and, with a model, what is still to be."""
     with app.db.begin() as tx:
         document = documents.get(tx, tenant, id, with_text=True)
-        return document, documents.ahead(tx, document)
+        known = memories.of_document(tx, tenant, document.id)
+        dreaming = dreams.state(tx, document.id) if app.llm is not None else None
+        return document, documents.ahead(tx, document), known, dreaming
 
 
 def _batch_item(app: App, tenant: Tenant, body: BatchAdd, item: object) -> BatchItem:

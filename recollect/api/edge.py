@@ -21,9 +21,10 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recollect import log, orgs
-from recollect.api import errors
+from recollect import audit, log, orgs
+from recollect.api import errors, metrics
 from recollect.app import App
+from recollect.audit import Actor
 from recollect.errors import (
     AuthenticationError,
     BadRequestError,
@@ -131,10 +132,13 @@ class Visits:
 class Edge:
     """ASGI middleware around everything."""
 
-    def __init__(self, inner: ASGIApp, app: App, limit: Limit | None) -> None:
+    def __init__(
+        self, inner: ASGIApp, app: App, limit: Limit | None, requests: metrics.Requests
+    ) -> None:
         self._inner = inner
         self._app = app
         self._limit = limit
+        self._requests = requests
         self._guesses = Guesses()
         self._visits = Visits(PUSHES)
         # Percent-encoded, as paths come in.
@@ -151,6 +155,8 @@ class Edge:
         request_id = secrets.token_hex(8)
         structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(request=request_id)
+        client = scope.get("client")
+        audit.act(Actor("nobody", address=client[0] if client else None, request=request_id))
         started = time.monotonic()
         status: int | None = None
         marks = {"x-request-id": request_id, "x-content-type-options": "nosniff"}
@@ -172,24 +178,28 @@ class Edge:
                 raise
             await errors.bug()(scope, receive, answer)
         finally:
+            route = getattr(scope.get("route"), "path", None)
+            took = time.monotonic() - started
+            self._requests.count(scope["method"], route, status, took)
             LOG.info(
                 "request",
                 method=scope["method"],
-                route=getattr(scope.get("route"), "path", None),
+                route=route,
                 status=status,
-                ms=round((time.monotonic() - started) * 1000, 1),
+                ms=round(took * 1000, 1),
             )
 
     async def _answer(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             if path.startswith(OUTSIDE) or CALLBACK.fullmatch(path):
                 self._visits.count(_address(scope))
-            if not is_open(path, scope["method"]):
-                key, usage = await run_in_threadpool(
-                    self._authenticate, Headers(scope=scope), _address(scope)
-                )
+            headers = Headers(scope=scope)
+            scrapes = path == metrics.PATH and metrics.opens(self._app, headers)
+            if not scrapes and not is_open(path, scope["method"]):
+                key, usage = await run_in_threadpool(self._authenticate, headers, scope)
                 scope["state"]["key"] = key
                 structlog.contextvars.bind_contextvars(org=key.org.id, key=key.id)
+                audit.act_as(key.id, key.org.id)
                 if usage is not None:
                     scope["state"]["marks"].update(_told(usage))
                     _judge(usage)
@@ -200,8 +210,9 @@ class Edge:
         else:
             await self._inner(scope, limited(receive, scope["state"]["marks"]), send)
 
-    def _authenticate(self, headers: Headers, address: str | None) -> tuple[Key, Usage | None]:
+    def _authenticate(self, headers: Headers, scope: Scope) -> tuple[Key, Usage | None]:
         """The key behind a request, and what it has used if it is limited."""
+        address = _address(scope)
         scheme, _, secret = headers.get("authorization", "").partition(" ")
         secret = secret.strip()
         if scheme.lower() != "bearer" or not secret:
@@ -211,6 +222,8 @@ class Edge:
             found = self._found(secret)
         except AuthenticationError:
             self._guesses.wrong(address)
+            with self._app.db.begin() as tx:
+                orgs.note_wrong(tx, secret)
             raise
         self._guesses.right(secret)
         return found

@@ -1,11 +1,20 @@
 """Whether the process lives, whether the service can work."""
 
+import time
+from datetime import timedelta
+from typing import Any
+
 from fastapi import APIRouter, Response
 
-from recollect import documents
+from recollect import canary, metrics
 from recollect.api.deps import CurrentApp
+from recollect.canary import Fate
 
 router = APIRouter(tags=["health"])
+_STARTED = time.monotonic()
+MISSED = 3
+"""Canaries that may be missing before nothing seems to work at all."""
+SLACK = timedelta(minutes=5)
 
 
 @router.get("/", include_in_schema=False)
@@ -25,11 +34,36 @@ def health() -> dict[str, str]:
     operation_id="ready",
     responses={503: {"description": "The database does not answer, or nothing is processed."}},
 )
-def ready(app: CurrentApp, response: Response) -> dict[str, str]:
-    """200 when the database answers and processing does not fail for reasons of its own."""
+def ready(app: CurrentApp, response: Response) -> dict[str, Any]:
+    """200 when the database answers, no stage of processing fails for reasons of its own, and the
+    last canary came through."""
     with app.db.begin() as tx:
-        trouble = documents.trouble(tx)
-    if trouble:
+        reason = metrics.failing(tx)
+        fate = canary.last(tx)
+    reason = reason or _missing(fate, app.config.canary_interval)
+    told: dict[str, Any] = {"status": "failing", "reason": reason} if reason else {}
+    told = told or {"status": "ready"}
+    if fate is not None:
+        told["canary"] = {
+            "ok": fate.ok,
+            "reason": fate.reason,
+            "ageSeconds": round(fate.age.total_seconds()),
+            "ms": fate.ms,
+        }
+    if reason:
         response.status_code = 503
-        return {"status": "failing", "reason": trouble}
-    return {"status": "ready"}
+    return told
+
+
+def _missing(fate: Fate | None, interval: timedelta) -> str | None:
+    """What the canary says against the service; nothing when there is none."""
+    if not interval:
+        return None
+    if fate is not None and not fate.ok and fate.age < MISSED * interval:
+        return f"the canary did not come through: {fate.reason}"
+    # A service that was off for a while has no fresh one yet.
+    up = timedelta(seconds=time.monotonic() - _STARTED)
+    age = up if fate is None else min(up, fate.age)
+    if age > MISSED * interval + SLACK:
+        return f"no canary for {age.total_seconds():.0f} s: no worker seems to run"
+    return None

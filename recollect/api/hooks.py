@@ -14,10 +14,10 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 
-from recollect import connections, connectors, db, log, oauth, seal
-from recollect.api.connections import callback_url
+from recollect import connect, connections, connectors, db, log, oauth, seal
 from recollect.api.deps import CurrentApp, PathId
 from recollect.app import App, secret_keys
+from recollect.connect import callback_url
 from recollect.connections import StoredRegistration
 from recollect.connectors.base import Account, Connector, Push, Registration
 from recollect.connectors.gmail import Keys
@@ -192,7 +192,7 @@ def _back(redirect_url: str | None, connection: Connection, fault: RecollectErro
 
 def _redirect(app: App, url: str, connection: Connection, error: str | None) -> Response:
     # Checked when it was stored; the origins that may be named can have changed since.
-    oauth.check_redirect(url, app.config.redirect_origins)
+    connect.check_redirect(app, url)
     status = "error" if error else "connected"
     target = oauth.with_outcome(url, connectionId=connection.id, status=status, error=error)
     return RedirectResponse(target, 303, _HEADERS)

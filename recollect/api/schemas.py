@@ -23,13 +23,16 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from recollect.admission import KEYS as FILTER_KEYS
+from recollect.dreams import Dreaming
+from recollect.memories import Memory
 from recollect.model import Changed, Chunk, Document, Hit, HitChunk, Page, Status, storable
+from recollect.settings import CREDENTIAL_LENGTH, PATTERN_LENGTH, PATTERNS, PROMPT_LENGTH
 from recollect.tags import Merge, TagDetails
 
 CONTENT_LIMIT = 50 * 1024 * 1024
 METADATA_KEYS = 1_000
 METADATA_VALUE = 10_000
-PATTERNS = 1_000
 MESSAGE_LEVELS = 32
 
 
@@ -341,7 +344,8 @@ class SearchRequest(Wire):
 
 
 PatternList = Annotated[
-    list[Annotated[Text, Field(min_length=1, max_length=1_000)]], Field(max_length=PATTERNS)
+    list[Annotated[Text, Field(min_length=1, max_length=PATTERN_LENGTH)]],
+    Field(max_length=PATTERNS),
 ]
 
 
@@ -364,8 +368,8 @@ def _patterns(value: object) -> object:
 
 
 PatternsIn = Annotated[Patterns, BeforeValidator(_patterns)]
-Prompt = Annotated[Text, Field(max_length=10_000)]
-Credential = Annotated[Text, Field(max_length=1_000)]
+Prompt = Annotated[Text, Field(max_length=PROMPT_LENGTH)]
+Credential = Annotated[Text, Field(max_length=CREDENTIAL_LENGTH)]
 
 
 class Bucket(Wire):
@@ -413,6 +417,30 @@ class SettingsPatch(Wire):
     def given(self) -> dict[str, Any]:
         """What the caller named, null included, on the wire's spelling."""
         return self.model_dump(by_alias=True, exclude_unset=True, mode="json")
+
+
+class FilterPreview(Wire):
+    """A change of the filter to try out: any of its settings; null clears, absent stays."""
+
+    model_config = example(
+        excludeItems={"urlPatterns": [], "titlePatterns": ["Draft *"]}, examples=5
+    )
+
+    should_llm_filter: Annotated[bool | None, Field(alias="shouldLLMFilter")] = None
+    include_items: PatternsIn | None = None
+    exclude_items: PatternsIn | None = None
+    filter_prompt: Prompt | None = None
+    connection_id: Text | None = Field(None, description="Only this one; all if absent.")
+    ask: bool = Field(
+        False,
+        description="Have the model judge up to 50 things that it never judged by this prompt.",
+    )
+    examples: int = Field(10, ge=0, le=100, description="Of each effect and connection.")
+
+    def given(self) -> dict[str, Any]:
+        """The settings that the caller named, null included, on the wire's spelling."""
+        every = self.model_dump(by_alias=True, exclude_unset=True, mode="json")
+        return {name: value for name, value in every.items() if name in FILTER_KEYS}
 
 
 class TagPatch(Wire):
@@ -573,6 +601,59 @@ class ListedDocument(Wire):
         return cls(**cls.fields(document, words))
 
 
+class TemporalContext(Wire):
+    """When something was said, and when what it tells happens; dates or times, as given."""
+
+    document_date: Annotated[Text, Field(max_length=100)] | None = None
+    event_date: list[Annotated[Text, Field(max_length=100)]] | None = Field(None, max_length=100)
+
+
+class MemoryOut(Wire):
+    id: str
+    memory: str
+    version: int
+    parent_memory_id: str | None = Field(description="The version before.")
+    root_memory_id: str | None = Field(description="The first version; null in itself.")
+    is_latest: bool
+    is_forgotten: bool
+    is_static: bool
+    is_inference: bool
+    buckets: list[str] = Field(description="Keys of profile buckets.")
+    source_count: int
+    metadata: dict[str, Any] | None
+    temporal_context: TemporalContext | None = absent()
+    forget_after: Timestamp | None
+    forget_reason: str | None
+    created_at: Timestamp
+    updated_at: Timestamp
+
+    @classmethod
+    def fields(cls, memory: Memory) -> dict[str, Any]:
+        return {
+            "id": memory.id,
+            "memory": memory.content,
+            "version": memory.version,
+            "parent_memory_id": memory.parent_id,
+            "root_memory_id": memory.root_id,
+            "is_latest": memory.is_latest,
+            "is_forgotten": memory.is_forgotten,
+            "is_static": memory.is_static,
+            "is_inference": memory.is_inference,
+            "buckets": memory.buckets,
+            "source_count": len(memory.sources),
+            "metadata": memory.metadata,
+            "temporal_context": memory.temporal,
+            "forget_after": memory.forget_after,
+            "forget_reason": memory.forget_reason,
+            "created_at": memory.created_at,
+            "updated_at": memory.updated_at,
+        }
+
+    @classmethod
+    def of(cls, memory: Memory) -> Self:
+        return cls(**cls.fields(memory))
+
+
 class DocumentOut(ListedDocument):
     content: str | None = None
     source: str | None
@@ -594,15 +675,26 @@ class DocumentOut(ListedDocument):
     timings: dict[str, float] = Field(description="Milliseconds per stage, by the last success.")
     warnings: list[str]
     chunks: ChangedOut | None = Field(description="What the last change cost, in chunks.")
+    memories: list[MemoryOut] | None = absent()
 
     @classmethod
-    def of(cls, document: Document, words: str, ahead: int | None = None) -> Self:
+    def of(
+        cls,
+        document: Document,
+        words: str,
+        ahead: int | None = None,
+        memories: Sequence[Memory] = (),
+        dreaming: Dreaming | None = None,
+    ) -> Self:
         pending = document.status in (Status.QUEUED, Status.PROCESSING)
+        warnings = list(document.warnings)
+        if dreaming is not None and dreaming.failure is not None:
+            warnings.append(f"Memories: {dreaming.failure.message}")
         return cls(
             **cls.fields(document, words),
             source=document.source,
             task_type=document.task_type,
-            dreaming_status="dreaming" if pending else "done",
+            dreaming_status="dreaming" if pending or (dreaming and dreaming.pending) else "done",
             latest_revision=document.revision,
             active_content_update_id=f"{document.id}.{document.revision}" if pending else None,
             tombstoned_at=None,
@@ -614,8 +706,9 @@ class DocumentOut(ListedDocument):
             next_attempt_at=document.due_at if document.status is Status.QUEUED else None,
             queued_before=ahead,
             timings=dict(document.timings),
-            warnings=list(document.warnings),
+            warnings=warnings,
             chunks=ChangedOut.of(document.changed) if document.changed else None,
+            memories=[MemoryOut.of(memory) for memory in memories] or None,
         )
 
 
@@ -882,12 +975,47 @@ class SearchOut(Wire):
     results: list[HitOut]
     timing: float = Field(description="Milliseconds.")
     total: int
+    warnings: list[str] | None = Field(
+        default=None,
+        description="What was asked for and not done, and why.",
+        exclude_if=lambda value: value is None,
+    )
 
 
 class SettingsChanged(Wire):
     org_id: str
     org_slug: str
     updated: dict[str, Any]
+
+
+class FilterExample(Wire):
+    effect: Literal["add", "drop", "undecided"]
+    id: str
+    title: str | None
+    url: str | None
+    before: str | None = Field(description="What was noted when it was seen last.")
+    reason: str | None = Field(description="What this filter says: a pattern, the model's word.")
+
+
+class FilterEffect(Wire):
+    """What a filter does to the things that one connection remembers."""
+
+    connection_id: str
+    provider: str
+    known: int = Field(description="Things that are documents, or that a filter kept out.")
+    adds: int = Field(description="Kept out now; a sync would let them in, if there is room.")
+    drops: int = Field(description="Documents that would be refused were they new. They stay.")
+    undecided: int = Field(description="Only the model could say, and it has not.")
+    examples: list[FilterExample]
+
+
+class FilterPreviewed(Wire):
+    adds: int
+    drops: int
+    undecided: int
+    asked: int = Field(description="Things that the model was asked about for this answer.")
+    connections: list[FilterEffect]
+    notes: list[str] = Field(description="Sentences for people.")
 
 
 class Health(Wire):

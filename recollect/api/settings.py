@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from recollect import connections, documents, settings, tags
+from recollect import admission, audit, connections, documents, settings, tags
 from recollect.api.deps import Admin, CurrentApp, CurrentKey, Whole
 from recollect.api.schemas import Reset, ResetDone, SettingsChanged, SettingsPatch
 from recollect.app import secret_keys
@@ -12,13 +12,12 @@ from recollect.errors import BadRequestError
 from recollect.sources import end
 
 router = APIRouter(tags=["settings"])
-_MASK = "********"
 
 
 @router.get("/v3/settings", summary="Get settings", operation_id="getSettings")
 def read(tenant: Whole, app: CurrentApp) -> dict[str, Any]:
     with app.db.begin() as tx:
-        return _masked(settings.read(tx, tenant.id))
+        return settings.masked(settings.read(tx, tenant.id))
 
 
 @router.patch("/v3/settings", summary="Change settings", operation_id="updateSettings")
@@ -27,15 +26,10 @@ def patch(
 ) -> SettingsChanged:
     """Named fields change, null clears one; the answer shows all settings as they now are."""
     change = body.given() if body else {}
-    # A client that sends back what it read must not overwrite a secret with its mask.
-    change = {
-        name: value
-        for name, value in change.items()
-        if not (name in settings.SECRETS and value == _MASK)
-    }
+    admission.need_model(change, app.llm)
     with app.db.begin() as tx:
         now = settings.patch(tx, tenant.id, change, keys=secret_keys(app.config))
-    return SettingsChanged(org_id=key.org.id, org_slug=key.org.name, updated=_masked(now))
+    return SettingsChanged(org_id=key.org.id, org_slug=key.org.name, updated=settings.masked(now))
 
 
 @router.post("/v3/settings/reset", summary="Delete everything", operation_id="resetOrganization")
@@ -48,8 +42,5 @@ def reset(body: Reset, tenant: Admin, key: CurrentKey, app: CurrentApp) -> Reset
         gone += len(documents.delete_all(tx, tenant))
         tags.forget_all(tx, tenant.id)
         settings.reset(tx, tenant.id)
+        audit.record(tx, "organisation.reset", tenant.id, documents=gone)
     return ResetDone(success=True, deleted_count=gone)
-
-
-def _masked(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: _MASK if v and name in settings.SECRETS else v for name, v in values.items()}

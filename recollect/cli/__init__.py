@@ -9,6 +9,7 @@ from importlib import import_module
 from types import MappingProxyType
 
 import typer
+from typer._click.shell_completion import CompletionItem
 from typer.core import TyperGroup
 from typer.main import get_group
 
@@ -17,6 +18,7 @@ from recollect.errors import RecollectError
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
+        "quickstart": "quickstart",
         "add": "add",
         "search": "look",
         "list": "look",
@@ -29,15 +31,27 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "sync": "connect",
         "seen": "connect",
         "disconnect": "connect",
+        "filters": "filters",
         "serve": "serve",
         "api": "api",
         "work": "work",
+        "mcp": "mcp",
         "orgs": "admin",
         "keys": "admin",
         "doctor": "doctor",
         "reindex": "admin",
+        "backup": "backup",
+        "restore": "backup",
+        "export": "backup",
+        "import": "backup",
+        "purge": "trust",
+        "verify": "trust",
+        "receipt": "trust",
         "check-url": "admin",
+        "torture": "torture",
         "webhooks": "admin",
+        "endpoints": "events",
+        "audit": "admin",
     }
 )
 """Command → module of this package that registers it, in the order of the help."""
@@ -53,6 +67,12 @@ class _Lazy(TyperGroup):
         part = typer.Typer()
         import_module(f"recollect.cli.{COMMANDS[cmd_name]}").register(part)
         return get_group(part).commands[cmd_name]
+
+    def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[CompletionItem]:  # pyright: ignore[reportIncompatibleMethodOverride] # as above
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        # Names alone: help texts would load every command while somebody waits for Tab.
+        return [CompletionItem(name) for name in COMMANDS if name.startswith(incomplete)]
 
 
 app = typer.Typer(

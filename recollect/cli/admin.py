@@ -1,15 +1,17 @@
 """Commands that tend the service from inside: organisations, keys, checks, the index."""
 
 import hashlib
+import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
 
-from recollect import connections, documents, orgs, seal, search, tags
+from recollect import audit as audits
+from recollect import connections, documents, memories, orgs, seal, search, tags
 from recollect.app import (
     database,
     index_identity,
@@ -22,6 +24,7 @@ from recollect.config import load
 from recollect.connectors._robots import Robots, Rule
 from recollect.connectors.web_crawler import AGENT
 from recollect.db import Database, Tx, migrate
+from recollect.embed import Embedder
 from recollect.errors import Permanent, RecollectError, SetupError, Transient
 from recollect.fetch import Fetcher, Verdict
 from recollect.model import KeyId, Plan, Scope
@@ -33,6 +36,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(_orgs, name="orgs", rich_help_panel="Tend")
     app.add_typer(_keys, name="keys", rich_help_panel="Tend")
     app.command(rich_help_panel="Tend")(reindex)
+    app.command(rich_help_panel="Tend")(audit)
     app.add_typer(_webhooks, name="webhooks", rich_help_panel="Tend")
     app.command("check-url", rich_help_panel="Tend")(check_url)
 
@@ -171,20 +175,101 @@ def reindex(
     """Bind the index to the embedding model of the settings and embed everything anew.
 
     Stop the service first; documents stay searchable by words while the workers go through them.
+    Memories are embedded before it ends.
 
     Example: RECOLLECT_EMBEDDER=none recollect reindex --yes
     """
     config = load()
     try:
-        name, dimensions = index_identity(open_embedder_of(config))
+        embedder = open_embedder_of(config)
     except SetupError as error:
         fail(str(error))
+    name, dimensions = index_identity(embedder)
     if not yes:
         typer.confirm(f"Embed every document anew with {name}?", abort=True)
     with _transaction() as tx:
         search.rebind(tx, name, dimensions)
         queued = documents.reindex(tx)
+        audits.record(tx, "index.rebuilt", embedder=name)
+        memories.forget_vectors(tx)
+    if embedder is not None:
+        try:
+            with database(config, keep=False) as ensure, Database(ensure(), size=1) as db:
+                embed_memories(db, embedder)
+        except RecollectError as error:
+            fail(f"{error}; memories without a vector are found by words: run it again")
     typer.echo(f"{queued} documents are queued; start the service to work through them")
+
+
+def embed_memories(db: Database, embedder: Embedder) -> int:
+    """Give every memory that has no vector one; how many those were. Raises Transient, Permanent.
+
+    In batches: what is done stays done.
+    """
+    done = 0
+    while True:
+        with db.begin() as tx:
+            waiting = memories.without_vector(tx)
+        if not waiting:
+            return done
+        vectors = embedder.embed(list(waiting.values()))
+        with db.begin() as tx:
+            memories.embed(tx, dict(zip(waiting, vectors, strict=True)))
+        done += len(waiting)
+
+
+def audit(
+    org: Annotated[str | None, typer.Option(help="Only of this organisation; else of all.")] = None,
+    action: Annotated[
+        str | None, typer.Option(help="Only this action, or all that begin so: key.")
+    ] = None,
+    actor: Annotated[str | None, typer.Option(help="Only of key:ID, cli, service.")] = None,
+    since: Annotated[datetime | None, typer.Option(help="Not older than that, in UTC.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000)] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Show who did what, the newest first: keys, settings, connections, deletions, sign-ins.
+
+    Example: recollect audit --action key. --since 2026-11-01
+    """
+    with _transaction() as tx:
+        found = audits.find(
+            tx,
+            org=orgs.find(tx, org).id if org else None,
+            action=action,
+            actor=actor,
+            since=since.replace(tzinfo=since.tzinfo or UTC) if since else None,
+            limit=limit,
+        )
+    rows: list[dict[str, Any]] = [
+        {
+            "id": one.id,
+            "at": one.at.isoformat(),
+            "org": one.org_id,
+            "actor": one.actor,
+            "action": one.action,
+            "object": one.object,
+            "result": one.result,
+            "address": one.address,
+            "request": one.request,
+            "details": dict(one.details),
+        }
+        for one in found
+    ]
+    if as_json:
+        echo_json(rows)
+        return
+    columns = ["at", "actor", "action", "object", "result", "address", "details"]
+    table(
+        columns,
+        [[_told(row[column]) for column in columns] for row in rows],
+    )
+
+
+def _told(value: object) -> str:
+    if isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False) if value else ""
+    return "" if value is None else str(value)
 
 
 def check_url(
@@ -293,6 +378,7 @@ def confirm_webhook(provider: str, token: str, as_json: AsJson = False) -> None:
 @contextmanager
 def _transaction() -> Generator[Tx]:
     """One transaction on the service's database, whether the service runs or not."""
+    audits.act(audits.CLI)
     config = load()
     try:
         with database(config) as ensure:

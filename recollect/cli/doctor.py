@@ -18,6 +18,7 @@ from recollect.app import (
     index_identity,
     open_embedder_of,
     open_listener_of,
+    open_llm_of,
     secret_keys,
 )
 from recollect.cli.client import AsJson
@@ -25,7 +26,7 @@ from recollect.cli.output import echo_json, shown, table
 from recollect.config import Config, load
 from recollect.connectors import all as all_connectors
 from recollect.db import Database, migrate
-from recollect.errors import RecollectError
+from recollect.errors import Permanent, RecollectError, Transient
 from recollect.extract import Sandbox
 from recollect.transcribe import GET_BETTER
 
@@ -160,6 +161,25 @@ def _recordings(config: Config) -> list[Finding]:
     return [Finding("recordings", "ok", f"captions, else {listener.describe()}")]
 
 
+def _model(config: Config) -> list[Finding]:
+    llm = open_llm_of(config)
+    if llm is None:
+        told = (
+            "no language model: filterPrompt is not judged (shouldLLMFilter is refused) and no"
+            " memories are drawn from documents; everything else works. RECOLLECT_LLM_URL and"
+            " RECOLLECT_LLM_MODEL name one"
+        )
+        return [Finding("language model", "off", told)]
+    try:
+        llm.check()
+    except (Permanent, Transient) as error:
+        return [Finding("language model", "FAIL", f"{llm.name}: {error}")]
+    finally:
+        llm.close()
+    told = f"{llm.name} answers; {config.llm_concurrency} questions at once"
+    return [Finding("language model", "ok", told)]
+
+
 def _providers(config: Config) -> list[Finding]:
     found: list[Finding] = []
     for provider, connector in all_connectors().items():
@@ -205,4 +225,4 @@ def _disk(config: Config) -> list[Finding]:
     return [Finding("machine", "ok" if free > LEAST_FREE else "FAIL", told)]
 
 
-CHECKS = (_database, _embedder, _sandbox, _pictures, _recordings, _providers, _disk)
+CHECKS = (_database, _embedder, _sandbox, _pictures, _recordings, _model, _providers, _disk)

@@ -83,12 +83,12 @@ def search(
         echo_json(found)
         return
     for number, hit in enumerate(found["results"], 1):
-        _print_hit(number, hit, query)
+        print_hit(number, hit, query)
     if not found["results"]:
         tell("nothing found")
 
 
-def _print_hit(number: int, hit: dict[str, Any], query: str) -> None:
+def print_hit(number: int, hit: dict[str, Any], query: str) -> None:
     out = console()
     best = hit["chunks"][0]
     title = one_line(hit["title"] or "") or "(no title)"

@@ -7,6 +7,10 @@ import typer
 from recollect import log
 from recollect.cli._process import Supervised, Workers, on_signals, opened, when_orphaned
 from recollect.config import load
+from recollect.deliver import Deliverer
+from recollect.dream import Dreamer
+from recollect.pulse import Pulse
+from recollect.purge import Purger
 from recollect.tender import Tender
 from recollect.worker import Worker
 
@@ -23,16 +27,25 @@ def work(workers: Workers = None, supervised: Supervised = False) -> None:
     config = load(workers=workers)
     log.configure(config.log_level, process="worker")
     with opened(config) as app:
-        worker, tender = Worker(app), Tender(app)
+        worker, purger = Worker(app), Purger(app)
+        others = [Tender(app), Deliverer(app), Pulse(app), Dreamer(app)]
 
         def stop() -> None:
             worker.stop()
-            tender.stop()
+            purger.stop()
+            for other in others:
+                other.stop()
 
         on_signals(stop)
         if supervised:
             when_orphaned(stop)
-        tending = threading.Thread(target=tender.run, name="tender")
-        tending.start()
+        threads = [
+            threading.Thread(target=other.run, name=type(other).__name__) for other in others
+        ]
+        for thread in threads:
+            thread.start()
+        # A daemon, since a purge takes its time: one that is cut off is cleared away by the next.
+        threading.Thread(target=purger.run, name="Purger", daemon=True).start()
         worker.run()
-        tending.join()
+        for thread in threads:
+            thread.join()

@@ -580,7 +580,7 @@ class _Crawl:
 
         self._room = source.room()
         self._freed = False
-        """a document may have gone since `_room` was asked for"""
+        """a document may have gone since `_room` was asked for, or not have come"""
         self._pages = 0
         self._answers: list[Change] = []
         """to be said with the next checkpoint"""
@@ -1142,6 +1142,7 @@ class _Crawl:
             self._renamed.add(formerly)
         elif not page.has_document:
             self._room -= 1
+            self._freed = True  # the filter may yet refuse it
         near = None if print is None else self._prints.nearest(page.url, print)
         written = None if print is None else print.hex()
         extra = {**page.place(), **found, "metadata": metadata}

@@ -51,6 +51,11 @@ autovacuum_vacuum_scale_factor = 0.05
 autovacuum_analyze_scale_factor = 0.05
 log_min_messages = warning
 log_checkpoints = off
+log_error_verbosity = terse
+log_min_error_statement = panic
+log_parameter_max_length = 0
+log_parameter_max_length_on_error = 0
+wal_recycle = off
 shared_memory_type = mmap
 restart_after_crash = on
 jit = off
@@ -368,8 +373,9 @@ def _check_version(cluster: Path) -> None:
     version = (cluster / "PG_VERSION").read_text().strip()
     if version != "18":
         raise SetupError(
-            f"{cluster} was written by PostgreSQL {version}, the bundled one is 18;"
-            " export with the Recollect that wrote it and import here"
+            f"{cluster} was written by PostgreSQL {version}, the bundled one is 18. Run"
+            " `recollect backup FILE` with the Recollect that wrote it, move"
+            f" {cluster.parent} away, and run `recollect restore FILE` with this one"
         )
 
 

@@ -1,7 +1,7 @@
 """Fetching what strangers name."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType, TracebackType
@@ -37,6 +37,8 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 CONDITIONS = frozenset({"if-none-match", "if-modified-since"})
 SECRETS = frozenset({"authorization", "cookie", "proxy-authorization"})
+SKIPPED = 64 * 1024
+"""bytes of an answer that nobody wants"""
 OURS = frozenset({"host", "user-agent", "accept-encoding", "connection", "transfer-encoding"})
 
 
@@ -172,6 +174,31 @@ class Fetcher(AbstractContextManager["Fetcher"]):
         with self._guard.fetching.within(total):
             return self._request(self._guard.target(url), sent, read)
 
+    def tell(
+        self, url: str, content: bytes, *, headers: Mapping[str, str] = NOTHING, total: float
+    ) -> Answer:
+        """The status and headers of the answer to one POST; redirects are not followed, and what
+        the answer says is thrown away.
+
+        For receivers at addresses that strangers name; they know a repeated message by its id,
+        for it may be sent twice. `total` is seconds, replacing the limit. Raises what `ask` raises.
+        """
+
+        def read(response: httpcore.Response) -> Answer:
+            # A connection may be used again only when its answer was read; a long one is not worth
+            # that, and a broken one has said its status all the same.
+            size = 0
+            with suppress(httpcore.TimeoutException, httpcore.NetworkError, TimeoutError):
+                for part in response.iter_stream():
+                    size += len(part)
+                    if size > SKIPPED:
+                        break
+            return Answer(response.status, join_headers(response.headers), b"")
+
+        sent = {name.lower(): value for name, value in headers.items()}
+        with self._guard.fetching.within(total):
+            return self._request(self._guard.target(url), sent, read, content)
+
     def proxy(self, limits: ProxyLimits | None = None) -> GuardedProxy:
         """The same door for HTTP stacks that are not ours; runs while it is entered."""
         return GuardedProxy(self._guard, limits or ProxyLimits())
@@ -225,14 +252,18 @@ class Fetcher(AbstractContextManager["Fetcher"]):
         return self._guard.target(joined)
 
     def _request(
-        self, target: Target, headers: Mapping[str, str], read: Callable[[httpcore.Response], T]
+        self,
+        target: Target,
+        headers: Mapping[str, str],
+        read: Callable[[httpcore.Response], T],
+        content: bytes | None = None,
     ) -> T:
-        """One hop, and what `read` makes of its answer."""
+        """One hop, and what `read` makes of its answer; a GET, or a POST of `content`."""
         host = f"[{target.host}]" if ":" in target.host else target.host
         while True:
             dials = self._guard.fetching.dials
             try:
-                return self._send(target, headers, read)
+                return self._send(target, headers, read, content)
             except (httpcore.TimeoutException, TimeoutError) as error:
                 raise Transient(f"{host} did not answer in time", code="timeout") from error
             except (httpcore.NetworkError, httpcore.RemoteProtocolError) as error:
@@ -242,10 +273,14 @@ class Fetcher(AbstractContextManager["Fetcher"]):
                     raise Transient(f"{host} gave a broken answer", code="bad_response") from error
 
     def _send(
-        self, target: Target, headers: Mapping[str, str], read: Callable[[httpcore.Response], T]
+        self,
+        target: Target,
+        headers: Mapping[str, str],
+        read: Callable[[httpcore.Response], T],
+        content: bytes | None,
     ) -> T:
         with self._pool.stream(
-            "GET",
+            "GET" if content is None else "POST",
             httpcore.URL(
                 scheme=target.scheme, host=target.host, port=target.port, target=target.resource
             ),
@@ -256,6 +291,7 @@ class Fetcher(AbstractContextManager["Fetcher"]):
                 "Accept": "*/*",
                 **{name: value for name, value in headers.items() if name not in OURS},
             },
+            content=content,
             # A final dot belongs to DNS; certificates do not have it.
             extensions={"sni_hostname": target.host.removesuffix(".")},
         ) as response:

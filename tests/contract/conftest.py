@@ -13,7 +13,10 @@ from recollect import log, orgs
 from recollect.api import create_app
 from recollect.app import App
 from recollect.db import Database
+from recollect.llm import Llm
 from recollect.model import Org, Plan, Scope
+from tests.conftest import serving
+from tests.fakes.llm import Model, running
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -23,11 +26,12 @@ def plain_log() -> None:
 
 @pytest.fixture
 def served(app: App, key: str) -> Generator[Callable[..., httpx.Client]]:
-    """Makes clients of an API whose settings or tools differ: `served(embedder=None)`."""
+    """Makes clients of an API whose settings or tools differ: `served(embedder=None)`, `llm=`."""
     opened: list[TestClient] = []
 
-    def serve(*, embedder: Any = app.embedder, **settings: Any) -> httpx.Client:
-        other = replace(app, embedder=embedder, config=app.config.model_copy(update=settings))
+    def serve(*, embedder: Any = app.embedder, llm: Any = app.llm, **settings: Any) -> httpx.Client:
+        config = app.config.model_copy(update=settings)
+        other = replace(app, embedder=embedder, llm=llm, config=config)
         http = TestClient(create_app(other), headers={"Authorization": f"Bearer {key}"})
         opened.append(http)
         return cast("httpx.Client", http)  # starlette's own copy of the class
@@ -35,6 +39,13 @@ def served(app: App, key: str) -> Generator[Callable[..., httpx.Client]]:
     yield serve
     for http in opened:
         http.close()
+
+
+@pytest.fixture
+def model_url(app: App) -> Generator[str]:
+    """The API on real HTTP with a language model configured, which nobody asks anything."""
+    with running(Model()) as model, serving(replace(app, llm=Llm(model.url, "a-model"))) as url:
+        yield url
 
 
 @pytest.fixture

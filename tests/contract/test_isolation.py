@@ -35,6 +35,8 @@ class Names:
     org_id: str
     org_name: str
     connection: str
+    memory: str
+    webhook: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +123,61 @@ ROWS: dict[str, Row] = {
         post("/v3/search", lambda n: {"q": SECRET, "includeFullDocs": True, "limit": 100}),
         Scope.READ,
     ),
+    "searchMemories": Row(
+        post(
+            "/v4/search",
+            lambda n: {
+                "q": SECRET,
+                "threshold": 0,
+                "searchMode": "hybrid",
+                "include": {"forgottenMemories": True, "documents": True},
+            },
+        ),
+        Scope.READ,
+    ),
+    "addMemories": Row(
+        post(
+            "/v4/memories",
+            lambda n: {"containerTag": "elsewhere", "memories": [{"content": "mine"}]},
+        ),
+        Scope.WRITE,
+    ),
+    "updateMemory": Row(
+        lambda http, n: http.patch(
+            "/v4/memories",
+            json={"containerTag": "elsewhere", "id": n.memory, "newContent": "taken over"},
+        ),
+        Scope.WRITE,
+    ),
+    "forgetMemory": Row(
+        lambda http, n: http.request(
+            "DELETE", "/v4/memories", json={"containerTag": "elsewhere", "id": n.memory}
+        ),
+        Scope.WRITE,
+    ),
+    "listMemories": Row(
+        post(
+            "/v4/memories/list",
+            lambda n: {"containerTags": ["elsewhere"], "includeForgotten": True},
+        ),
+        Scope.READ,
+    ),
+    "forgetMatchingMemories": Row(
+        post(
+            "/v4/memories/forget-matching",
+            lambda n: {"containerTag": "elsewhere", "ids": [n.memory], "query": SECRET},
+        ),
+        Scope.WRITE,
+    ),
+    "getProfile": Row(post("/v4/profile", lambda n: {"containerTag": "elsewhere"}), Scope.READ),
+    "listProfileBuckets": Row(post("/v4/profile/buckets", lambda n: {}), Scope.READ),
     "getSettings": Row(lambda http, n: http.get("/v3/settings"), Scope.READ),
     "updateSettings": Row(
         lambda http, n: http.patch("/v3/settings", json={"filterPrompt": "mine"}), Scope.ADMIN
+    ),
+    "previewSettings": Row(
+        post("/v3/settings/preview", lambda n: {"connectionId": n.connection, "examples": 100}),
+        Scope.ADMIN,
     ),
     "resetOrganization": Row(
         post("/v3/settings/reset", lambda n: {"confirmation": n.org_name}), Scope.ADMIN
@@ -192,6 +246,24 @@ ROWS: dict[str, Row] = {
     "deleteConnection": Row(
         lambda http, n: http.delete(f"/v3/connections/{n.connection}"), Scope.WRITE
     ),
+    "createWebhook": Row(
+        post("/v3/webhooks", lambda n: {"url": "https://hooks.example.org/"}), Scope.WRITE
+    ),
+    "listWebhooks": Row(lambda http, n: http.get("/v3/webhooks"), Scope.READ),
+    "updateWebhook": Row(
+        lambda http, n: http.patch(f"/v3/webhooks/{n.webhook}", json={"rotateSecret": True}),
+        Scope.WRITE,
+    ),
+    "listDeliveries": Row(
+        lambda http, n: http.get(f"/v3/webhooks/{n.webhook}/deliveries"), Scope.READ
+    ),
+    "replayDelivery": Row(
+        lambda http, n: http.post(f"/v3/webhooks/{n.webhook}/deliveries/{n.id}/replay"),
+        Scope.WRITE,
+    ),
+    "testWebhook": Row(lambda http, n: http.post(f"/v3/webhooks/{n.webhook}/test"), Scope.WRITE),
+    "deleteWebhook": Row(lambda http, n: http.delete(f"/v3/webhooks/{n.webhook}"), Scope.WRITE),
+    "listAudit": Row(lambda http, n: http.get("/v3/audit?limit=1000"), Scope.ADMIN),
     "health": Row(lambda http, n: http.get("/health"), None),
     "ready": Row(lambda http, n: http.get("/ready"), None),
 }
@@ -202,9 +274,14 @@ ANSWERS_VARY = (
     "addConversation",
     "createScopedKey",
     "searchDocuments",
+    "searchMemories",
+    "addMemories",
     "createConnection",
+    "createWebhook",
+    "listWebhooks",
+    "listAudit",
 )
-"""New ids and keys, and the time that a search took."""
+"""New ids and keys, the time that a search took, and what was made by the calls before."""
 _NAMING_TAGS: list[Callable[[httpx.Client, Names], httpx.Response]] = [
     post("/v3/documents", lambda n: {"content": "x", "containerTag": n.tag}),
     post("/v3/documents/batch", lambda n: {"documents": ["x"], "containerTag": n.tag}),
@@ -212,6 +289,23 @@ _NAMING_TAGS: list[Callable[[httpx.Client, Names], httpx.Response]] = [
     post("/v3/documents/list", lambda n: {"containerTags": [n.tag], "includeContent": True}),
     post("/v3/search", lambda n: {"q": SECRET, "containerTags": [n.tag]}),
     post("/v3/search", lambda n: {"q": SECRET, "docId": n.id}),
+    post("/v4/search", lambda n: {"q": SECRET, "threshold": 0, "containerTags": [n.tag]}),
+    post("/v4/profile", lambda n: {"containerTag": n.tag, "q": SECRET, "threshold": 0}),
+    post("/v4/profile/buckets", lambda n: {"containerTag": n.tag}),
+    post("/v4/memories/list", lambda n: {"containerTags": [n.tag]}),
+    post("/v4/memories", lambda n: {"containerTag": n.tag, "memories": [{"content": "x"}]}),
+    post(
+        "/v4/memories/forget-matching",
+        lambda n: {"containerTag": n.tag, "query": SECRET, "threshold": 0},
+    ),
+    lambda http, n: http.patch(
+        "/v4/memories", json={"containerTag": n.tag, "id": n.memory, "newContent": "x"}
+    ),
+    lambda http, n: http.request(
+        "DELETE",
+        "/v4/memories",
+        json={"containerTag": n.tag, "content": f"they know the {SECRET}"},
+    ),
     lambda http, n: http.get(f"/v3/documents/processing?view=all&containerTags={n.tag}"),
     lambda http, n: http.request("DELETE", "/v3/documents/bulk", json={"containerTags": [n.tag]}),
     lambda http, n: http.request("DELETE", "/v3/documents/bulk", json={"filepath": "/secret/"}),
@@ -228,8 +322,9 @@ _NAMING_TAGS: list[Callable[[httpx.Client, Names], httpx.Response]] = [
 ]
 NAMING_TAGS = {f"naming {number}": call for number, call in enumerate(_NAMING_TAGS)}
 NOBODY = Names(
-    "n" * 22, "absent-1", "absent-2", "absent-3", "f" * 12, "m" * 22, "o" * 22, "absent-4", "c" * 22
-)
+    "n" * 22, "absent-1", "absent-2", "absent-3", "f" * 12, "m" * 22, "o" * 22, "absent-4",
+    "c" * 22, "y" * 22, "w" * 22,
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -262,7 +357,15 @@ def owned(client: httpx.Client, app: App, org: Org) -> Names:
     connection = client.post("/v3/connections/shelf", json=body).json()["id"]
     tender.drain(app)
     drain(app)
-    return Names(file, "owned", "talk", "vault", key["id"], merge, org.id, org.name, connection)
+    body = {"containerTag": "vault", "memories": [{"content": f"they know the {SECRET}"}]}
+    memory = client.post("/v4/memories", json=body).json()["memories"][0]["id"]
+    body = {"url": f"https://hooks.example.org/{SECRET}", "description": SECRET}
+    webhook = client.post("/v3/webhooks", json=body).json()["id"]
+    client.post(f"/v3/webhooks/{webhook}/test")
+    return Names(
+        file, "owned", "talk", "vault", key["id"], merge, org.id, org.name, connection, memory,
+        webhook,
+    )  # fmt: skip
 
 
 @pytest.fixture(params=["stranger", "scoped"])
@@ -290,6 +393,8 @@ def without(names: Names, answer: httpx.Response) -> str:
         names.key_id,
         names.merge_id,
         names.connection,
+        names.memory,
+        names.webhook,
     )
     for name in named:
         text = text.replace(name, "*")

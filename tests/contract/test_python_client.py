@@ -150,7 +150,8 @@ def test_bulk(sdk: Supermemory):
     assert sdk.documents.list().memories == []
 
 
-def test_settings(sdk: Supermemory):
+def test_settings(model_url: str, key: str):
+    sdk = Supermemory(base_url=model_url, api_key=key, max_retries=0)
     changed = sdk.settings.update(
         should_llm_filter=True,
         include_items={"urlPatterns": ["*docs*"], "titlePatterns": []},

@@ -61,6 +61,15 @@ READS: dict[str, Callable[[httpx.Client], httpx.Response]] = {
     "tags": lambda http: http.get("/v3/container-tags/list"),
     "tag": lambda http: http.get("/v3/container-tags/a"),
     "settings": lambda http: http.get("/v3/settings"),
+    "memories": body("/v4/memories/list", containerTags=["a"], limit=100),
+    "profile": body("/v4/profile", containerTag="a", q="heron"),
+    "search memories": body(
+        "/v4/search",
+        q="heron",
+        threshold=0,
+        searchMode="hybrid",
+        include={"documents": True, "relatedMemories": True, "chunks": True},
+    ),
 }
 WRITES: dict[str, Callable[[httpx.Client], httpx.Response]] = {
     "add": body("/v3/documents", content="new", containerTag="a"),
@@ -73,6 +82,13 @@ WRITES: dict[str, Callable[[httpx.Client], httpx.Response]] = {
     "replace": lambda http: http.patch("/v3/documents/known", json={"content": "other"}),
     "retry": body("/v3/documents/retry", failed=True),
     "settings": lambda http: http.patch("/v3/settings", json={"filterPrompt": "x"}),
+    "correct": lambda http: http.patch(
+        "/v4/memories", json={"containerTag": "w", "content": "Ann.", "newContent": "Bob."}
+    ),
+    "forget": lambda http: http.request(
+        "DELETE", "/v4/memories", json={"containerTag": "w", "content": "Bob."}
+    ),
+    "forget matching": body("/v4/memories/forget-matching", containerTag="a", query="stood"),
     "tag": lambda http: http.patch("/v3/container-tags/a", json={"name": "x"}),
     "delete": lambda http: http.delete("/v3/documents/known"),
     "delete by tag": lambda http: http.request(
@@ -83,7 +99,10 @@ WRITES: dict[str, Callable[[httpx.Client], httpx.Response]] = {
 
 def fill(http: httpx.Client, app: App, times: int) -> None:
     for _ in range(times):
-        add(http, f"heron {len(listed(http, limit=100))} " * 40, containerTags=["a", "b"])
+        number = len(listed(http, limit=100))
+        add(http, f"heron {number} " * 40, containerTags=["a", "b"])
+        known = {"containerTag": "a", "memories": [{"content": f"The heron stood at {number}."}]}
+        assert http.post("/v4/memories", json=known).status_code == 201
     drain(app)
 
 
@@ -109,6 +128,8 @@ def test_writing(client: httpx.Client, app: App, statements: Statements):
     for documents in (1, 12):
         add(client, "heron", customId="known", containerTag="a")
         fill(client, app, documents)
+        known = {"containerTag": "w", "memories": [{"content": "Ann."}]}
+        assert client.post("/v4/memories", json=known).status_code == 201
         counts.append({})
         for name, call in WRITES.items():
             with statements.sent() as sent:

@@ -10,6 +10,7 @@ from recollect import settings
 from recollect.app import App, secret_keys
 from recollect.db import Database
 from recollect.errors import SetupError
+from recollect.llm import Llm
 from recollect.model import Org, Scope
 from tests.contract.calls import refused, rows
 
@@ -31,7 +32,8 @@ def test_the_defaults_are_flat_and_complete(client: httpx.Client):
     assert {"chunkSize", "profileBuckets", "notionClientId", "githubClientSecret"} <= set(settings)
 
 
-def test_the_answer_to_a_change_is_all_settings(client: httpx.Client, org: Org):
+def test_the_answer_to_a_change_is_all_settings(served: Callable[..., httpx.Client], org: Org):
+    client = served(llm=Llm("http://127.0.0.1:9/v1", "a-model"))
     answer = client.patch(
         "/v3/settings",
         json={"shouldLLMFilter": True, "includeItems": PATTERNS, "filterPrompt": "only papers"},
@@ -44,6 +46,18 @@ def test_the_answer_to_a_change_is_all_settings(client: httpx.Client, org: Org):
     assert answer.json()["updated"] == client.get("/v3/settings").json()
     assert answer.json()["updated"]["includeItems"] == PATTERNS
     assert answer.json()["updated"]["shouldLLMFilter"] is True
+
+
+def test_a_filter_by_model_needs_one(client: httpx.Client):
+    """It must not look as if something were filtered."""
+    body = refused(client.patch("/v3/settings", json={"shouldLLMFilter": True}), 400)
+    assert "RECOLLECT_LLM_URL" in body["details"]
+    assert "RECOLLECT_LLM_MODEL" in body["details"]
+    assert body["issues"][0]["path"] == ["shouldLLMFilter"]
+    refused(client.post("/v3/settings/preview", json={"shouldLLMFilter": True}), 400, "LLM_URL")
+
+    assert client.get("/v3/settings").json()["shouldLLMFilter"] is False
+    assert patched(client, shouldLLMFilter=False, filterPrompt="only papers")
 
 
 def test_changes_merge_by_key_and_null_clears(client: httpx.Client):

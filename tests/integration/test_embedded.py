@@ -91,5 +91,8 @@ def test_a_cluster_of_another_major_version_is_refused_with_the_way_out(folder: 
     server.cluster.mkdir()
     (server.cluster / "PG_VERSION").write_text("17\n")
 
-    with pytest.raises(SetupError, match="export with the Recollect that wrote it"):
+    way_out = "with the Recollect that wrote it, move .* away, and run `recollect restore"
+    with pytest.raises(SetupError, match=way_out):
         server.ensure()
+
+    assert [path.name for path in server.cluster.iterdir()] == ["PG_VERSION"]

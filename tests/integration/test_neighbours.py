@@ -71,12 +71,12 @@ def _reads(url: str, neighbours: int) -> Generator[Reads]:
 
         def read(work: Callable[[Tx, Tenant], object]) -> int:
             with db.begin() as tx:
-                tx.cursor_factory = CountingCursor
+                factory, tx.cursor_factory = tx.cursor_factory, CountingCursor
                 CountingCursor.pages = 0
                 try:
                     assert work(tx, tenant)
                 finally:
-                    tx.cursor_factory = Cursor
+                    tx.cursor_factory = factory
             return CountingCursor.pages
 
         yield read

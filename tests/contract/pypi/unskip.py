@@ -2,7 +2,7 @@
 
 The suite skips those tests, and its examples name a document `id` that no server has. So each
 test begins with an organisation that holds nothing but that document, an application for Notion,
-and a connection of the name that the examples use.
+and a connection and a memory of the names that the examples use.
 """
 
 import os
@@ -38,10 +38,23 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             "notionClientSecret": "secret",
         }
         http.patch("/v3/settings", json=application).raise_for_status()
+        known = {"containerTag": "user_123", "memories": [{"content": "John prefers dark mode"}]}
+        told = http.post("/v4/memories", json=known).raise_for_status().json()
     with psycopg.connect(ENVIRONMENT["TEST_API_DATABASE"], autocommit=True) as session:
         session.execute(
             "insert into connections (id, org_id, provider, container_tags, document_limit, state)"
             " select 'connectionId', id, 'notion', '{user_123,project_123,_:_k--W2K_1V}', 100,"
             " 'ready' from orgs where name = %s",
             (ENVIRONMENT["TEST_API_ORG"],),
+        )
+        session.execute(
+            "insert into memories (id, org_id, tag, content, terms, weights)"
+            " select 'mem_abc123', org_id, tag, content, terms, weights from memories"
+            " where id = %s",
+            (told["memories"][0]["id"],),
+        )
+        session.execute(
+            "insert into memory_sources (memory_id, document_id, hash, start_at, end_at)"
+            " values ('mem_abc123', %s, '', 0, 1)",
+            (told["documentId"],),
         )

@@ -1,0 +1,209 @@
+"""The queue of documents from which memories are to be drawn (see the migration `0013_dreams`).
+
+A claim is fenced by `claims`, as in `documents.py`; what comes to a document while it is held makes
+it due again. Attempts are only counted when they came to nothing.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from recollect.db import Tx
+from recollect.errors import LeaseLost
+from recollect.model import DocumentId, Failure, OrgId, storable
+
+
+@dataclass(frozen=True, slots=True)
+class DreamClaim:
+    """A worker's hold on a document that is to be read. `number` fences."""
+
+    document_id: DocumentId
+    org_id: OrgId
+    number: int
+    wanted: int
+    """what had come to the document by then"""
+    attempts: int
+    """that came to nothing, in a row"""
+
+
+@dataclass(frozen=True, slots=True)
+class Dreaming:
+    """How a document stands: still to be read, and why it was not the last time."""
+
+    pending: bool
+    failure: Failure | None
+
+
+@dataclass(slots=True)
+class Turn:
+    """The organisation whose turn was last."""
+
+    org: str = field(default="")
+
+
+# As documents.py walks: organisations that have something due, from the turn on, in a circle.
+_CLAIM = """
+with recursive orgs as (
+  select %(org)s::text as org_id, false as around, 0 as n
+  union all
+  select next.org_id, next.around, o.n + 1 from orgs o cross join lateral (
+    (select d.org_id, o.around from dreams d
+      where d.org_id > o.org_id and d.due_at <= now() order by d.org_id limit 1)
+    union all
+    (select d.org_id, true from dreams d
+      where not o.around and d.due_at <= now() order by d.org_id limit 1)
+    limit 1
+  ) next where o.n < %(limit)s and not (next.around and next.org_id > %(org)s)
+), due as materialized (
+  select one.document_id, orgs.n from orgs cross join lateral (
+    select d.document_id from dreams d
+     where d.org_id = orgs.org_id and d.due_at <= now() order by d.due_at
+     limit greatest(%(limit)s / greatest((select count(*) - 1 from orgs), 1), 1)
+     for update skip locked
+  ) one where orgs.n > 0
+)
+update dreams d set held = true, claims = d.claims + 1, due_at = now() + %(lease)s
+from due where d.document_id = due.document_id
+returning d.document_id, d.org_id, d.claims, d.wanted, d.attempts, due.n
+"""
+
+
+def claim(tx: Tx, *, lease: timedelta, limit: int, turn: Turn | None = None) -> list[DreamClaim]:
+    """Take up to `limit` documents that are due, of as many organisations as have some.
+
+    They take turns, from `turn` on, which is passed on; of each the longest waiting come first.
+    """
+    turn = turn or Turn()
+    rows = tx.execute(_CLAIM, {"lease": lease, "limit": limit, "org": turn.org}).fetchall()
+    if rows:
+        turn.org = max(rows, key=lambda row: row["n"])["org_id"]
+    return [
+        DreamClaim(
+            DocumentId(row["document_id"]),
+            OrgId(row["org_id"]),
+            row["claims"],
+            row["wanted"],
+            row["attempts"],
+        )
+        for row in rows
+    ]
+
+
+def renew(tx: Tx, claims: Sequence[DreamClaim], *, lease: timedelta) -> None:
+    """The heartbeat: renew the leases that are still ours."""
+    tx.execute(
+        "update dreams d set due_at = now() + %s from (select d.document_id from dreams d"
+        "  join unnest(%s::text[], %s::bigint[]) as ours (id, number)"
+        "   on d.document_id = ours.id and d.claims = ours.number and d.held"
+        "  order by d.document_id for update of d skip locked) ours"
+        " where d.document_id = ours.document_id",
+        (lease, [one.document_id for one in claims], [one.number for one in claims]),
+    )
+
+
+def advance(tx: Tx, claim: DreamClaim, *, lease: timedelta) -> None:
+    """Say that something was read, which renews the lease; raises LeaseLost.
+
+    After the document is locked, not before: whoever finishes it locks in that order, too.
+    """
+    _ours(
+        tx.execute(
+            "update dreams set due_at = now() + %s, attempts = 0, error_code = null,"
+            " error_message = null where document_id = %s and claims = %s and held",
+            (lease, claim.document_id, claim.number),
+        ).rowcount
+    )
+
+
+def finish(tx: Tx, claim: DreamClaim) -> None:
+    """All is read, unless something came meanwhile: then it is due again. Raises LeaseLost."""
+    _ours(
+        tx.execute(
+            "update dreams set held = false, attempts = 0, error_code = null, error_message = null,"
+            " due_at = case when wanted > %s then now() end"
+            " where document_id = %s and claims = %s and held",
+            (claim.wanted, claim.document_id, claim.number),
+        ).rowcount
+    )
+
+
+def again(
+    tx: Tx,
+    claim: DreamClaim,
+    after: timedelta,
+    failure: Failure | None = None,
+    *,
+    free: bool = False,
+) -> None:
+    """Put it back, due after `after`; it counts as an attempt with a failure that is not `free`.
+
+    Raises LeaseLost.
+    """
+    counts = failure is not None and not free
+    _ours(
+        tx.execute(
+            "update dreams set held = false, attempts = attempts + %s, error_code = %s,"
+            " error_message = %s, due_at = now() + %s"
+            " where document_id = %s and claims = %s and held",
+            (int(counts), *_said(failure), after, claim.document_id, claim.number),
+        ).rowcount
+    )
+
+
+def give_up(tx: Tx, claim: DreamClaim, failure: Failure) -> None:
+    """End it with the reason, unless something came meanwhile. Raises LeaseLost."""
+    _ours(
+        tx.execute(
+            "update dreams set held = false, attempts = 0, error_code = %s, error_message = %s,"
+            " due_at = case when wanted > %s then now() end"
+            " where document_id = %s and claims = %s and held",
+            (*_said(failure), claim.wanted, claim.document_id, claim.number),
+        ).rowcount
+    )
+
+
+def release(tx: Tx, claims: Sequence[DreamClaim]) -> None:
+    """Give back what is not read yet: due at once, for whoever comes."""
+    tx.execute(
+        "update dreams d set held = false, due_at = now() from (select d.document_id from dreams d"
+        "  join unnest(%s::text[], %s::bigint[]) as ours (id, number)"
+        "   on d.document_id = ours.id and d.claims = ours.number and d.held"
+        "  order by d.document_id for update of d) ours"
+        " where d.document_id = ours.document_id",
+        ([one.document_id for one in claims], [one.number for one in claims]),
+    )
+
+
+def state(tx: Tx, document: DocumentId) -> Dreaming:
+    """How the document stands; not pending when it never is to be read."""
+    row = tx.execute(
+        "select due_at is not null as pending, error_code, error_message from dreams"
+        " where document_id = %s",
+        (document,),
+    ).fetchone()
+    if row is None:
+        return Dreaming(False, None)
+    failure = None
+    if row["error_message"] is not None:
+        failure = Failure(row["error_code"], row["error_message"])
+    return Dreaming(row["pending"], failure)
+
+
+def placed(tx: Tx, document: DocumentId, hashes: Collection[bytes]) -> set[bytes]:
+    """Those of the chunk texts that the document still has."""
+    rows = tx.execute(
+        "select distinct hash from chunks where document_id = %s and hash = any(%s)",
+        (document, list(hashes)),
+    )
+    return {row["hash"] for row in rows}
+
+
+def _ours(rows: int) -> None:
+    if rows == 0:
+        raise LeaseLost
+
+
+def _said(failure: Failure | None) -> tuple[str | None, str | None]:
+    if failure is None:
+        return None, None
+    return failure.code, storable(failure.message)[:2000]
