@@ -28,7 +28,7 @@ class DreamClaim:
 
 @dataclass(frozen=True, slots=True)
 class Dreaming:
-    """How a document stands: still to be read, and why it was not the last time."""
+    """How a document stands: still to be read, and why it was not, the last time."""
 
     pending: bool
     failure: Failure | None
@@ -60,7 +60,7 @@ with recursive orgs as (
      where d.org_id = orgs.org_id and d.due_at <= now() order by d.due_at
      limit greatest(%(limit)s / greatest((select count(*) - 1 from orgs), 1), 1)
      for update skip locked
-  ) one where orgs.n > 0
+  ) one where orgs.n > 0 limit %(limit)s
 )
 update dreams d set held = true, claims = d.claims + 1, due_at = now() + %(lease)s
 from due where d.document_id = due.document_id

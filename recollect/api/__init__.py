@@ -28,7 +28,7 @@ from recollect.api import (
 from recollect.api.edge import Edge
 from recollect.api.openapi import document_errors
 from recollect.app import App
-from recollect.errors import RequestError, Transient
+from recollect.errors import Permanent, RequestError, Transient
 from recollect.mcp import Door
 from recollect.orgs import Limit
 
@@ -81,6 +81,7 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
     api.add_exception_handler(RequestValidationError, errors.invalid)
     api.add_exception_handler(HTTPException, errors.http_error)
     api.add_exception_handler(Transient, errors.unavailable)
+    api.add_exception_handler(Permanent, errors.unavailable)  # an endpoint refuses our settings
     api.add_middleware(Edge, app=app, limit=limit, requests=api.state.requests)
     document_errors(api, app.config.public_url)
     return api

@@ -118,6 +118,7 @@ def test_a_short_run_of_the_whole_service_loses_doubles_and_delays_nothing() -> 
     assert report["command"] == f"recollect torture --seed {SEED} --minutes 0.2 --kills 6"
 
 
+@pytest.mark.slow
 @pytest.mark.chaos
 @pytest.mark.timeout(600)
 def test_every_mutant_is_found(short_tmp: Path) -> None:
@@ -138,6 +139,7 @@ def test_every_mutant_is_found(short_tmp: Path) -> None:
     assert [one.what for one in report.faults if sound.intersection(one.what.split())] == []
 
 
+@pytest.mark.slow
 @pytest.mark.chaos
 @pytest.mark.timeout(300)
 def test_kills_hit_nothing_but_the_service_that_was_started(short_tmp: Path) -> None:

@@ -137,6 +137,7 @@ def test_requests_are_counted_by_template_and_status(operator: httpx.Client, cli
         line
         for line in answer.splitlines()
         if line.startswith("recollect_http_request_seconds_count")
+        and 'method="GET"' in line
         and 'route="/v3/documents/{id}"' in line
         and 'status="404"' in line
     ]

@@ -42,6 +42,8 @@ ASKING = (
     ("disconnect", "x", "--yes"),
     ("filters", "show"),
     ("filters", "preview"),
+    ("endpoints", "list"),
+    ("endpoints", "log", "x"),
 )
 """Every way of asking a running service for something."""
 

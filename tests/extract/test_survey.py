@@ -471,7 +471,7 @@ def test_when_a_page_was_published_and_changed(survey, page, published, modified
         "<html>" + "<meta name=robots content=noindex>" * 10_000,
         "<html>" + "<time datetime=2026-01-02 class=a></time>" * 20_000,
         "<html>" + "<div>" * 1_900 + "<time datetime=2026-01-02 class=a></time>" * 60_000,
-        "<html>" + "<div class=cookie>" * 1_900 + "<i></i><b>a</b>" * 20_000,
+        "<html>" + "<div class=cookie>" * 1_900 + "<i></i><b>a</b>" * 8_000,
         "<html><script type='application/ld+json'>" + "[" * 400_000 + "</script>",
         "<html><script type='application/ld+json'>" + '{"@graph":' * 9_000 + "</script>",
         "<html><script type='application/ld+json'>[" + "{}," * 300_000 + "{}]</script>",

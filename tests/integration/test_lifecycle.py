@@ -293,7 +293,8 @@ class Lifecycle(RuleBasedStateMachine):
             claims = documents.claim(tx, lease=LEASE, limit=limit, max_attempts=MAX_ATTEMPTS)
         taken = {claim.document.id for claim in claims}
         assert taken <= ready
-        assert len(claims) == len(taken) == min(limit, len(ready))
+        # Tags share a claim evenly, so it may be smaller than it could.
+        assert min(1, len(ready)) <= len(claims) == len(taken) <= min(limit, len(ready))
         for claim in sorted(claims, key=lambda claim: list(self.known).index(claim.document.id)):
             expected = self.known[claim.document.id]
             assert claim.document.revision == expected.revision
