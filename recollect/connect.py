@@ -107,7 +107,7 @@ def change(app: App, tenant: Tenant, found: Connection, changed: Changed) -> Con
     if changed.metadata is not None:
         kept = {
             name: value
-            for name, value in open_source(app, found).metadata.items()
+            for name, value in _known(app, found).items()
             if name in connector.secrets or not isinstance(value, (str, int, float))
         }
         shown, secrets = _metadata(app, connector, {**kept, **changed.metadata})
@@ -117,6 +117,14 @@ def change(app: App, tenant: Tenant, found: Connection, changed: Changed) -> Con
         now = connections.update(tx, tenant, found.id, wanted)
         tags.ensure(tx, tenant.id, now.container_tags)
     return now
+
+
+def _known(app: App, found: Connection) -> Mapping[str, Any]:
+    """Its metadata with its secrets, unless their key is lost: then they are to be given anew."""
+    try:
+        return open_source(app, found).metadata
+    except Reauthorize:
+        return found.metadata
 
 
 # --- authorizing -------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from recollect import documents
+from recollect import documents, tags
 from recollect.admission import FILTERED, KEYS, UNDECIDED, Gate, Judgement, Ruling
 from recollect.connectors.base import (
     Change,
@@ -589,6 +589,8 @@ def _store(tx: Tx, claim: SyncClaim, item: Item, known: DocumentId | None, count
         metadata=item.metadata,
         text=item.text,
     )
+    if item.tags:  # those of the connection are there
+        tags.ensure(tx, connection.org_id, item.tags)
     id, changed = documents.put(tx, connection.org_id, synced, known)
     _remember(tx, claim, item, DOCUMENT, DocumentId(id), item.detail)
     if known is None:

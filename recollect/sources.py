@@ -253,7 +253,7 @@ class StoredAccess:
         try:
             with self._app.db.begin() as tx:
                 return client_of(tx, self._app, self._connection.org_id, self._connector)
-        except (BadRequestError, SetupError) as error:  # the operator's to mend, not the user's
+        except BadRequestError as error:  # the operator's to mend, not the user's
             raise Permanent(_sentence(error), code=oauth.INVALID_CLIENT) from error
 
     def _stored(self) -> Tokens:
@@ -425,7 +425,10 @@ def client_of(tx: Tx, app: App, org: OrgId, connector: Connector) -> Client:
     prefix = CUSTOM.get(connector.provider)
     stored = settings.read(tx, org) if prefix else {}
     if stored.get(f"{prefix}CustomKeyEnabled") and stored[f"{prefix}ClientId"]:
-        secret = settings.secret(tx, org, f"{prefix}ClientSecret", keys=secret_keys(app.config))
+        try:
+            secret = settings.secret(tx, org, f"{prefix}ClientSecret", keys=secret_keys(app.config))
+        except SetupError as error:
+            raise BadRequestError(f"{prefix}ClientSecret: {error}") from error
         if secret is not None:
             return Client(stored[f"{prefix}ClientId"], secret)
     for provider in (connector.provider, "google-drive" if connector.provider == "gmail" else ""):

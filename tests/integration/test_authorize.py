@@ -664,3 +664,12 @@ def test_a_reset_takes_back_what_was_given(world: World, org: Org) -> None:
     tender.drain(world.app)
     assert world.cabinet.hooks == {}
     assert world.proxy.asked("POST /revoke") > 0
+
+
+def test_an_application_whose_secret_no_key_opens_is_named(world: World) -> None:
+    mine = {"googleDriveCustomKeyEnabled": True, "googleDriveClientId": "1"}
+    world.http.patch("/v3/settings", json={**mine, "googleDriveClientSecret": "hush"})
+    answer = lost_key(world).http.post("/v3/connections/google-drive", json={})
+    assert answer.status_code == 400
+    assert "googleDriveClientSecret" in answer.json()["details"]
+    assert "hush" not in answer.text

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from recollect import connections, connectors, documents, items, settings, tender
+from recollect import connect as connect_
+from recollect import connections, connectors, documents, items, settings, tags, tender
 from recollect.app import App, secret_keys
 from recollect.connections import ConnectionChange, NewConnection
 from recollect.documents import DocumentQuery
@@ -625,3 +626,29 @@ def test_all_that_was_filtered_comes_in_however_much_it_is(
     connection = sync(app, connection)
     assert sorted(found(app, connection)) == ["Memo 10", "Memo 7", "Memo 8", "Memo 9"]
     assert verdicts(app, connection) == {"filtered": 7, "document": 4}
+
+
+def test_tags_that_a_connector_makes_are_listed(
+    app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    shelf.put("a", "First.", tags=["made-by-the-shelf"])
+    sync(app, connect())
+    with app.db.begin() as tx:
+        assert tags.get(tx, tenant, "made-by-the-shelf").tag.name == "made-by-the-shelf"
+
+
+def test_secrets_whose_key_is_lost_can_be_given_anew(
+    app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    connection = connect()
+    shelf.put("a", "First.")
+    lost = seal_secrets(app, ConnectionId("elsewhere"), {"password": "old"})
+    with app.db.begin() as tx:
+        tx.execute("update connections set secrets = %s where id = %s", (lost, connection.id))
+    assert sync(app, connection).state is ConnectionState.NEEDS_AUTH
+    given = {**connection.metadata, "password": "new"}
+    connect_.change(app, tenant, again(app, connection), connect_.Changed(metadata=given))
+    assert sync(app, connection).state is ConnectionState.READY
+    with app.db.begin() as tx:
+        sealed = connections.sealed(tx, connection.id).secrets
+    assert open_secrets(app, connection.id, sealed) == {"password": "new"}
