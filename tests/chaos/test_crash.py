@@ -261,6 +261,7 @@ def check_log(log: Path) -> list[str]:
 # --- the tests ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow  # each change runs a short torture, which does the same and more
 def test_kills_at_random_points_lose_and_double_nothing(short_tmp: Path) -> None:
     print(f"RECOLLECT_CHAOS_SEED={SEED}")  # noqa: T201 # pytest shows it when the test fails
     chance = Random(SEED)

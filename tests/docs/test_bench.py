@@ -16,7 +16,14 @@ def ground() -> Generator[Ground]:
         yield found
 
 
-@pytest.mark.parametrize("part", PARTS)
+LONG = {"start", "memory", "quality", "crawl"}
+"""these take their time however small they are: nightly"""
+
+
+@pytest.mark.parametrize(
+    "part",
+    [pytest.param(part, marks=[pytest.mark.slow] if part in LONG else []) for part in PARTS],
+)
 def test_a_part_gives_the_figures_that_floors_and_pages_name(ground: Ground, part: str):
     module: ModuleType = PARTS[part]
 

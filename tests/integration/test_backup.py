@@ -452,7 +452,16 @@ def newest_schema(new_database: Callable[[], str]) -> str:
     return dump(new_database())
 
 
-@pytest.mark.parametrize("last", [name for name, _ in scripts()])
+SCHEMAS = [name for name, _ in scripts()]
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        pytest.param(name, marks=[] if name in (SCHEMAS[0], SCHEMAS[-1]) else [pytest.mark.slow])
+        for name in SCHEMAS
+    ],
+)
 def test_a_backup_of_any_earlier_schema_is_brought_up_to_date(
     last: str, empty_database: Callable[[], str], newest_schema: str, tmp_path: Path
 ) -> None:
