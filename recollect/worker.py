@@ -234,7 +234,7 @@ Outcome = Changed | Exception
 
 
 def attempt(app: App, claim: Claim, work: Callable[[App, Claim], Changed]) -> Outcome:
-    """Do the work; what happened is data. The only broad `except` in the package."""
+    """Do the work; what happened is data."""
     try:
         return work(app, claim)
     except Exception as error:  # noqa: BLE001 # a bug must not take the loop or the document down

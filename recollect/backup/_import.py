@@ -38,7 +38,7 @@ from recollect.backup._bundle import (
 from recollect.blobs import new_key
 from recollect.db import Tx
 from recollect.embed import Embedder
-from recollect.errors import RequestError, SetupError
+from recollect.errors import RequestError, SetupError, Unavailable
 from recollect.model import (
     ALPHABET,
     Chunk,
@@ -192,8 +192,10 @@ class _Carrier:
         try:
             with self._app.db.begin() as tx:
                 done = _insert(tx, self._app, self._org, found.id, given, content, chunks, entries)
-        except BaseException:
-            self._take_back(content)
+        except Exception as error:
+            # After an outage nobody knows whether it was committed: what was not is swept later.
+            if not isinstance(error, Unavailable):
+                self._take_back(content)
             raise
         if not done:  # somebody else was faster
             self._take_back(content)

@@ -53,8 +53,8 @@ def restore(
     """
     check_schema(archive.manifest)
     brought: list[str] = []
-    try:
-        with session(url) as tx:
+    with session(url) as tx:
+        try:
             tx.execute("begin")
             tx.execute("set local maintenance_work_mem = '256MB'")
             tx.execute("select pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
@@ -69,11 +69,12 @@ def restore(
                 search.rebind(tx, index["embedder"], index["dimensions"])
             _catalogue.analyze(tx)
             _bring_files(tx, archive, blobs, brought, tell)
-            tx.execute("commit")
-    except BaseException:
-        for key in brought:
-            blobs.delete(key)
-        raise
+        except BaseException:
+            for key in brought:
+                blobs.delete(key)
+            raise
+        # Not among the above: should the server end meanwhile, it may be done all the same.
+        tx.execute("commit")
     return Restored(archive.manifest, archive.manifest.rows("documents"), migrated, strange)
 
 
