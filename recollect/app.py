@@ -90,6 +90,7 @@ def open_app(config: Config, database_url: str) -> App:
             workers=min(config.workers, CHILDREN),
             readable=listener.readable,
             heavy_lock=config.data_dir / "heavy.lock",
+            heavy_places=max(1, config.workers // 2),
         ),
         listener=listener,
         llm=llm,

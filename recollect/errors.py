@@ -10,7 +10,7 @@ RecollectError
 │   └── RateLimitError         429   + Retry-After
 ├── Transient                        try again; the document goes back to the queue
 │   ├── Unavailable                  something all documents need is down; costs no attempt
-│   └── Parked                       its connection has to wait; costs no attempt
+│   └── Parked                       its connection or its turn; costs no attempt
 ├── Permanent                        will never work: unreadable, encrypted, unsupported, blocked
 ├── Reauthorize                      the user must authorize the connection again
 ├── CursorExpired                    the provider forgot our cursor; list everything again
@@ -112,7 +112,8 @@ class Unavailable(Transient):
 
 
 class Parked(Transient):
-    """The document's connection has to wait, for its provider or its user; costs no attempt."""
+    """It has to wait: its connection for a provider or a user, or itself for its turn with the
+    models that read pictures and recordings; costs no attempt."""
 
 
 class Permanent(RecollectError):

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -164,7 +164,8 @@ def _extract(app: App, blob: Blob, forced: str | None) -> Extracted:
     extracted = app.sandbox.extract(blob, forced=forced)
     if not extracted.unheard:
         return extracted
-    transcript = app.listener.transcribe(partial(app.sandbox.hear, blob, forced=forced))
+    with app.sandbox.in_line() if app.listener.is_local else nullcontext():
+        transcript = app.listener.transcribe(partial(app.sandbox.hear, blob, forced=forced))
     text, places = extract.weave(extracted.text, extracted.places, transcript.segments)
     warnings = [*extracted.warnings, *transcript.warnings]
     return replace(extracted, text=text, places=places, warnings=warnings, unheard=False)

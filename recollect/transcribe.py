@@ -77,6 +77,11 @@ class Listener:
     """whether a recording that nobody writes down fails its document"""
 
     @property
+    def is_local(self) -> bool:
+        """Whether the models run on this machine, one recording at a time."""
+        return isinstance(self.engine, LocalEngine)
+
+    @property
     def readable(self) -> Sequence[str]:
         """Folders that the sandbox must let the engine read."""
         if not isinstance(self.engine, LocalEngine) or self.engine.model is None:

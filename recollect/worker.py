@@ -249,7 +249,7 @@ def settle(app: App, claim: Claim, outcome: Outcome) -> None:
     Changed       | done (was written by `process` itself)    | yes
     LeaseLost     | somebody else's, or deleted: nothing      | no
     Unavailable   | queued again, the queue pauses            | no
-    Parked        | queued again, waits with its connection   | no
+    Parked        | queued again, waits as long as it is told | no
     Transient     | queued after back-off or as asked; failed | yes
                   | when no attempt is left                   |
     Permanent     | failed                                    | yes

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,7 @@ from typing import IO, Self
 import msgspec
 
 from recollect.errors import Permanent, Transient, Unavailable
+from recollect.extract._line import Line
 from recollect.extract._places import Places
 from recollect.extract._registry import HEAD, PACKAGE, Format, detect, scan, supported
 from recollect.extract._text import TEXT_BYTES
@@ -114,7 +115,8 @@ class Sandbox:
     none. `packages` are further packages of extractors, `readable` folders that engines read.
 
     What takes models goes on to one more child, one blob at a time; with `heavy_lock`, a file,
-    also over all processes of this machine that are given the same.
+    also over all processes of this machine that are given the same. Of its callers, `heavy_places`
+    wait; the others get Parked.
     """
 
     def __init__(
@@ -125,6 +127,7 @@ class Sandbox:
         packages: Sequence[str] = (),
         readable: Sequence[str] = (),
         heavy_lock: Path | None = None,
+        heavy_places: int | None = None,
     ) -> None:
         self._limits = limits or Limits()
         self._packages = tuple(packages)
@@ -133,6 +136,7 @@ class Sandbox:
         self._turns = threading.Semaphore(workers)
         self._heavy_turn = threading.Semaphore(1)
         self._heavy_lock = heavy_lock
+        self._line = Line(heavy_places)
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._idle: list[_Child] = []
@@ -157,7 +161,7 @@ class Sandbox:
         Raises Permanent with a code: `unsupported_kind`, `too_large`, `encrypted_file`,
         `unreadable_content`, `extraction_timeout`, `extraction_memory`, `extraction_crashed`.
         Raises Unavailable if a child or an extractor does not start, Transient if the sandbox is
-        closed.
+        closed, Parked if too many wait for the models already.
         """
         format = self._detect(blob, forced)
         return _extracted(self._read(blob, self._job(blob, format.extractor)), format.kind)
@@ -268,7 +272,7 @@ class Sandbox:
                 cpu_seconds=self._limits.heavy_cpu_seconds,
                 wall_seconds=self._limits.heavy_wall,
             )
-            with self._heavy_turn, self._turn_of_machine():
+            with self._line.join(), self._heavy_turn, self._turn_of_machine():
                 reply = self._ask(job, blob)
         if reply.needs_heavy:
             raise _crash(blob, job)
@@ -278,6 +282,10 @@ class Sandbox:
             reason = reply.message or "its extraction needs more memory than is allowed"
             raise Permanent(f"{_called(blob)} cannot be read: {reason}", code=reply.code)
         return reply
+
+    def in_line(self) -> AbstractContextManager[None]:
+        """For a job of several heavy parts: once begun, none of them raises Parked."""
+        return self._line.join()
 
     def describe(self) -> str:
         """The layers that confine children here, as a child reports them: starts one if need be."""

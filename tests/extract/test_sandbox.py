@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
-from recollect.errors import Permanent, RecollectError, Transient, Unavailable
+from recollect.errors import Parked, Permanent, RecollectError, Transient, Unavailable
 from recollect.extract import Limits, Sandbox
 from recollect.model import Blob
+from tests.conftest import eventually
 from tests.extract import samples
 from tests.extract.conftest import ROGUES, deed, needs_linux
 
@@ -279,6 +280,46 @@ def test_light_work_goes_on_while_heavy_work_lasts():
             assert not second.done()
         assert isinstance(first.exception(), Transient)
         assert isinstance(second.exception(), Transient)
+
+
+def test_who_finds_the_line_full_is_sent_away_rather_than_kept():
+    with ThreadPoolExecutor(2) as threads:
+        with Sandbox(workers=1, packages=[ROGUES], heavy_places=2) as sandbox:
+            standing = [threads.submit(deed, sandbox, "heavy hang") for _ in range(2)]
+            eventually(lambda: sandbox._line._standing == 2)
+
+            waits = []
+            for _ in range(3):
+                with pytest.raises(Parked) as caught:
+                    deed(sandbox, "heavy echo third")
+                waits.append(caught.value.after)
+            assert deed(sandbox, "echo light") == "done light"
+        for one in standing:
+            assert isinstance(one.exception(), Transient)
+
+    assert waits == sorted(set(waits))  # one by one they come back
+
+
+def test_who_fails_leaves_the_line():
+    with Sandbox(workers=1, packages=[ROGUES], heavy_places=1) as sandbox:
+        with pytest.raises(Permanent):
+            deed(sandbox, "heavy segfault")
+
+        assert deed(sandbox, "heavy echo next") == "done next"
+
+
+def test_a_job_of_many_parts_keeps_its_place_between_them():
+    with (
+        Sandbox(workers=1, packages=[ROGUES], heavy_places=1) as sandbox,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        with sandbox.in_line():
+            assert deed(sandbox, "heavy echo one") == "done one"
+            other = threads.submit(deed, sandbox, "heavy echo other")
+            assert isinstance(other.exception(), Parked)
+            assert deed(sandbox, "heavy echo two") == "done two"
+
+        assert threads.submit(deed, sandbox, "heavy echo other").result() == "done other"
 
 
 def test_a_heavy_child_that_dies_is_replaced(sandbox):
