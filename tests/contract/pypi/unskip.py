@@ -24,11 +24,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if not item.stash.get(ON, False):
-        return
+    if item.stash.get(ON, False):
+        prepare(*(ENVIRONMENT[f"TEST_API_{name}"] for name in ("BASE_URL", "ORG", "DATABASE")))
+
+
+def prepare(url: str, org: str, database: str) -> None:
+    """Leave of the organisation, whose key is `My API Key`, just what the examples name."""
     headers = {"Authorization": "Bearer My API Key"}
-    with httpx.Client(base_url=ENVIRONMENT["TEST_API_BASE_URL"], headers=headers) as http:
-        reset = {"confirmation": ENVIRONMENT["TEST_API_ORG"]}
+    with httpx.Client(base_url=url, headers=headers) as http:
+        reset = {"confirmation": org}
         http.post("/v3/settings/reset", json=reset).raise_for_status()
         one = {"content": "The one that the examples name.", "customId": "id"}
         http.post("/v3/documents", json=one).raise_for_status()
@@ -40,12 +44,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         http.patch("/v3/settings", json=application).raise_for_status()
         known = {"containerTag": "user_123", "memories": [{"content": "John prefers dark mode"}]}
         told = http.post("/v4/memories", json=known).raise_for_status().json()
-    with psycopg.connect(ENVIRONMENT["TEST_API_DATABASE"], autocommit=True) as session:
+    with psycopg.connect(database, autocommit=True) as session:
         session.execute(
             "insert into connections (id, org_id, provider, container_tags, document_limit, state)"
             " select 'connectionId', id, 'notion', '{user_123,project_123,_:_k--W2K_1V}', 100,"
             " 'ready' from orgs where name = %s",
-            (ENVIRONMENT["TEST_API_ORG"],),
+            (org,),
         )
         session.execute(
             "insert into memories (id, org_id, tag, content, terms, weights)"
