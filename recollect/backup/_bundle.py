@@ -92,6 +92,11 @@ class BundledDocument(
     """what was read out of it"""
     warnings: list[str] = []
     chunks: list[BundledChunk] | None = None
+    archive: str | None = None
+    """the document whose file it came out of; it stands in an earlier line"""
+    archive_path: str | None = None
+    unpacked: dict[str, str] | None = None
+    """of an archive: what it held, as path → SHA-256 in hexadecimal"""
 
 
 class BundledSource(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -11,8 +11,9 @@ from typing import IO, Any
 
 import msgspec
 import pgvector.psycopg
+from psycopg import sql
 
-from recollect import __version__, orgs
+from recollect import __version__, embedding, orgs
 from recollect.backup._archive import Progress, Tell, silent
 from recollect.backup._bundle import (
     DOCUMENTS,
@@ -96,13 +97,17 @@ def _exported(
     unlock_migrations(tx)
     wanted = {"org": owner.id, "tags": None if tags is None else list(tags)}
     row = tx.execute("select count(*) as n, now() as made_at" + _MATCHING, wanted).fetchone()
-    index = tx.execute("select embedder, dimensions from index_settings").fetchone()
+    index = embedding.read(tx)
     assert row is not None
+    column = embedding.COLUMNS[index.used.slot if index else "a"]
     counted, files, missing = _Counted(), set[str](), list[str]()
     digest = hashlib.sha256()
     with (aside / DOCUMENTS).open("wb") as lines, tx.cursor("exported") as cursor:
         cursor.itersize = _BATCH
-        cursor.execute("select d.*" + _MATCHING + " order by d.created_at, d.id", wanted)
+        cursor.execute(
+            "select d.*" + _MATCHING + " order by d.archive_id is not null, d.created_at, d.id",
+            wanted,
+        )
         for number, one in enumerate(cursor):
             tell(Progress("documents", number, row["n"]))
             if one["content"] is None and one["blob"] is None and one["text"] is None:
@@ -113,7 +118,7 @@ def _exported(
                 missing.append(one["id"])
                 if one["text"] is None:
                     continue
-            document = _document(tx, one, file)
+            document = _document(tx, one, file, column)
             line = msgspec.json.encode(document) + b"\n"
             digest.update(line)
             lines.write(line)
@@ -121,7 +126,7 @@ def _exported(
             counted.chunks += len(document.chunks or ())
         _flush(lines)
     sums = {DOCUMENTS: digest.hexdigest()}
-    memories = _memories(tx, aside, wanted, sums)
+    memories = _memories(tx, aside, wanted, sums, column)
     bundle = Bundle(
         format="recollect-bundle",
         version=FORMAT,
@@ -129,7 +134,7 @@ def _exported(
         made_at=row["made_at"],
         org=owner.name,
         only_tags=None if tags is None else list(tags),
-        embedder=Model(index["embedder"], index["dimensions"]) if index else None,
+        embedder=Model(index.used.name, index.used.dimensions) if index else None,
         tags=_tags(tx, owner.id, tags),
         documents=counted.documents,
         chunks=counted.chunks,
@@ -145,7 +150,9 @@ def _exported(
     return bundle
 
 
-def _document(tx: Tx, row: Mapping[str, Any], file: BundledFile | None) -> BundledDocument:
+def _document(
+    tx: Tx, row: Mapping[str, Any], file: BundledFile | None, column: str
+) -> BundledDocument:
     finished = row["indexed_revision"] == row["revision"]
     content = row["content"]
     # Of an older revision than the file or content, unless there is nothing else.
@@ -169,17 +176,22 @@ def _document(tx: Tx, row: Mapping[str, Any], file: BundledFile | None) -> Bundl
         file=file,
         text=text,
         warnings=row["warnings"] if finished else [],
-        chunks=_chunks(tx, row["id"]) if finished else None,
+        chunks=_chunks(tx, row["id"], column) if finished else None,
+        archive=row["archive_id"],
+        archive_path=row["archive_path"],
+        unpacked=row["unpacked"],
     )
 
 
-def _chunks(tx: Tx, id: str) -> list[BundledChunk]:
+def _chunks(tx: Tx, id: str, column: str) -> list[BundledChunk]:
     rows = tx.execute(
-        "select c.start_at, c.end_at, c.place, e.embedding as vector,"
-        " exists (select from memory_reads r"
-        "  where r.document_id = c.document_id and r.hash = c.hash) as read"
-        " from chunks c join entries e on e.document_id = c.document_id and e.hash = c.hash"
-        " where c.document_id = %s order by c.position",
+        sql.SQL(
+            "select c.start_at, c.end_at, c.place, e.{} as vector,"
+            " exists (select from memory_reads r"
+            "  where r.document_id = c.document_id and r.hash = c.hash) as read"
+            " from chunks c join entries e on e.document_id = c.document_id and e.hash = c.hash"
+            " where c.document_id = %s order by c.position"
+        ).format(sql.Identifier(column)),
         (id,),
         binary=True,
     )
@@ -195,7 +207,9 @@ def _chunks(tx: Tx, id: str) -> list[BundledChunk]:
     ]
 
 
-def _memories(tx: Tx, aside: Path, wanted: Mapping[str, Any], sums: dict[str, str]) -> int:
+def _memories(
+    tx: Tx, aside: Path, wanted: Mapping[str, Any], sums: dict[str, str], column: str
+) -> int:
     """Write them, with those of their sources that the bundle has; returns how many."""
     matching = (
         " from memories m where m.org_id = %(org)s"
@@ -220,7 +234,7 @@ def _memories(tx: Tx, aside: Path, wanted: Mapping[str, Any], sums: dict[str, st
             wanted,
         )
         for one in cursor:
-            line = msgspec.json.encode(_memory(one)) + b"\n"
+            line = msgspec.json.encode(_memory(one, one[column])) + b"\n"
             digest.update(line)
             lines.write(line)
         _flush(lines)
@@ -228,7 +242,7 @@ def _memories(tx: Tx, aside: Path, wanted: Mapping[str, Any], sums: dict[str, st
     return row["n"]
 
 
-def _memory(row: Mapping[str, Any]) -> BundledMemory:
+def _memory(row: Mapping[str, Any], vector: Any) -> BundledMemory:
     return BundledMemory(
         id=row["id"],
         tag=row["tag"],
@@ -249,7 +263,7 @@ def _memory(row: Mapping[str, Any]) -> BundledMemory:
         created_at=row["created_at"],
         updated_at=row["updated_at"],
         relations=row["relations"] or {},
-        vector=None if row["embedding"] is None else vector_text(row["embedding"].to_numpy()),
+        vector=None if vector is None else vector_text(vector.to_numpy()),
     )
 
 

@@ -17,10 +17,9 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from pgvector import HalfVector, SparseVector
 from psycopg.types.json import Jsonb
 
-from recollect import chunk, db, documents, orgs, tags, terms
+from recollect import chunk, db, documents, memories, orgs, tags, terms
 from recollect.app import App, index_identity
 from recollect.backup._archive import Progress, Tell, silent
 from recollect.backup._bundle import (
@@ -38,6 +37,7 @@ from recollect.backup._bundle import (
 from recollect.blobs import new_key
 from recollect.db import Tx
 from recollect.embed import Embedder
+from recollect.embedding import Made
 from recollect.errors import RequestError, SetupError, Unavailable
 from recollect.model import (
     ALPHABET,
@@ -158,6 +158,7 @@ class _Carrier:
         self._folder = folder
         self._org: OrgId = org
         self._known = known
+        self._model = index_identity(app.embedder)
         """whether the vectors of the bundle are those of the index's model"""
         self.brought = Brought()
         # By their ids in the bundle: those they have here.
@@ -166,7 +167,7 @@ class _Carrier:
         self._relations: list[tuple[str, str, str]] = []
 
     def carry(self, given: BundledDocument) -> None:
-        given = _checked(given)
+        given = self._placed(_checked(given))
         data = _data(self._folder, given)
         body = given.content if given.content is not None else given.text
         if data is None and body is None:
@@ -205,6 +206,17 @@ class _Carrier:
             added=1, queued=int(chunks is None), renamed=int(found.id != (given.id or found.id))
         )
 
+    def _placed(self, given: BundledDocument) -> BundledDocument:
+        """With the id that its archive has here; a file of one that is not here stands alone."""
+        archive = self._documents.get(given.archive or "")
+        path = None if archive is None else given.archive_path
+        return msgspec.structs.replace(
+            given,
+            archive=None if path is None else archive,
+            archive_path=path,
+            unpacked=None if path is not None else given.unpacked,
+        )
+
     def carry_memory(self, given: BundledMemory) -> None:
         """Add it with those of its sources that are here; one without any is left out."""
         if not _ID.fullmatch(given.id):
@@ -234,12 +246,13 @@ class _Carrier:
             added = tx.execute(
                 "insert into memories (id, org_id, tag, content, version, parent_id, root_id,"
                 " is_latest, is_static, is_inference, buckets, metadata, temporal, forget_after,"
-                " forget_reason, forgotten_at, created_at, updated_at, terms, weights, embedding)"
+                " forget_reason, forgotten_at, created_at, updated_at, terms, weights, embedding,"
+                " embedding_b)"
                 " values (%(id)s, %(org)s, %(tag)s, %(content)s, %(version)s, %(parent)s,"
                 " %(root)s, %(latest)s, %(static)s, %(inference)s, %(buckets)s, %(metadata)s,"
                 " %(temporal)s, %(forget_after)s, %(forget_reason)s, %(forgotten_at)s,"
                 " coalesce(%(created_at)s, now()), coalesce(%(updated_at)s, now()), %(terms)s,"
-                " %(weights)s, %(embedding)s) on conflict do nothing",
+                " %(weights)s, %(embedding)s, %(embedding_b)s) on conflict do nothing",
                 {
                     "id": id,
                     "org": self._org,
@@ -259,11 +272,7 @@ class _Carrier:
                     "forgotten_at": given.forgotten_at,
                     "created_at": given.created_at,
                     "updated_at": given.updated_at,
-                    "terms": list(weights),
-                    "weights": SparseVector(
-                        {n - 1: w for n, w in weights.items()}, documents.TERM_SPACE
-                    ),
-                    "embedding": None if vector is None else HalfVector(vector),
+                    **memories.indexed(tx, id, weights, vector),
                 },
             ).rowcount
             cited = tx.execute(
@@ -304,8 +313,13 @@ class _Carrier:
         if embedder is None:
             return None
         if self._known and given is not None:
-            return _decoded(given, embedder.dimensions)
+            return self._decoded(given)
         return embedder.embed([text])[0]
+
+    def _decoded(self, text: str) -> Made:
+        """A vector of the bundle, which is of the model that the index had at the beginning."""
+        name, dimensions = self._model
+        return Made.of(_decoded(text, dimensions), name)
 
     def _entries(self, chunks: Sequence[Chunk], given: Sequence[BundledChunk]) -> list[Entry]:
         """One for each text, with the vector of the bundle if it can serve."""
@@ -315,7 +329,7 @@ class _Carrier:
         for one, bundled in zip(chunks, given, strict=True):
             texts[one.hash] = one.text
             if self._known and embedder is not None and bundled.vector is not None:
-                vectors[one.hash] = _decoded(bundled.vector, embedder.dimensions)
+                vectors[one.hash] = self._decoded(bundled.vector)
         lacking = [hash for hash in texts if hash not in vectors] if embedder is not None else []
         self._count(taken_over=len(vectors), embedded=len(lacking))
         for start in range(0, len(lacking), BATCH):
@@ -374,12 +388,15 @@ def _find(tx: Tx, org: OrgId, given: BundledDocument) -> _Found:
     rows = tx.execute(
         "select id, org_id, custom_id, container_tags[1] as tag, content_hash from documents"
         " where id = any(%(ids)s) or (org_id = %(org)s and custom_id = %(custom_id)s"
-        "  and container_tags[1] = %(tag)s)",
+        "  and container_tags[1] = %(tag)s)"
+        " or (org_id = %(org)s and archive_id = %(archive)s and archive_path = %(path)s)",
         {
             "ids": [wanted, other],
             "org": org,
             "custom_id": given.custom_id,
             "tag": given.container_tags[0],
+            "archive": given.archive,
+            "path": given.archive_path,
         },
     ).fetchall()
     ours = [row for row in rows if row["org_id"] == org]
@@ -415,12 +432,12 @@ def _insert(
         "insert into documents as d (id, org_id, custom_id, container_tags, scope, kind, title,"
         " url, source, filepath, metadata, document_date, task_type, content, content_hash, blob,"
         " blob_name, blob_mime, forced_kind, status, stage, attempts, claims, due_at, created_at,"
-        " updated_at)"
+        " updated_at, archive_id, archive_path)"
         " values (%(id)s, %(org)s, %(custom_id)s, %(tags)s, %(scope)s, %(kind)s, %(title)s,"
         " %(url)s, %(source)s, %(filepath)s, %(metadata)s, %(document_date)s, %(task_type)s,"
         " %(text)s, %(hash)s, %(blob)s, %(blob_name)s, %(blob_mime)s, %(forced)s, %(status)s,"
         " %(stage)s, %(claims)s, %(claims)s, now() + %(lease)s * %(claims)s,"
-        " coalesce(%(created_at)s, now()), now())"
+        " coalesce(%(created_at)s, now()), now(), %(archive)s, %(path)s)"
         " on conflict do nothing returning " + documents.COLUMNS,
         {
             "id": id,
@@ -448,16 +465,20 @@ def _insert(
             "claims": 1 if finished else 0,
             "lease": app.lease,
             "created_at": given.created_at,
+            "archive": given.archive,
+            "path": given.archive_path,
         },
     ).fetchone()
     if row is None:
         return False
     if chunks is None or entries is None or given.text is None:
+        _say_unpacked(tx, id, given)
         db.notify(tx)
         return True
     extracted = Extracted(given.text, title=given.title, kind=given.type, warnings=given.warnings)
     claim = Claim(documents.read(row), 1, content)
     documents.finish(tx, claim, extracted, chunks, entries, {}, reused=len(entries))
+    _say_unpacked(tx, id, given)
     if given.updated_at is not None:
         tx.execute("update documents set updated_at = %s where id = %s", (given.updated_at, id))
     read = {
@@ -468,6 +489,12 @@ def _insert(
         (id, list(read)),
     )
     return True
+
+
+def _say_unpacked(tx: Tx, id: DocumentId, given: BundledDocument) -> None:
+    """After it is finished: its members, which come with the bundle, are not to be made anew."""
+    if given.unpacked is not None:
+        tx.execute("update documents set unpacked = %s where id = %s", (Jsonb(given.unpacked), id))
 
 
 def _chunks(given: BundledDocument) -> list[Chunk] | None:
@@ -518,6 +545,8 @@ def _checked(given: BundledDocument) -> BundledDocument:
         content=storable(given.content),
         text=storable(given.text),
         warnings=storable(given.warnings),
+        archive_path=storable(given.archive_path),
+        unpacked=storable(given.unpacked),
     )
 
 

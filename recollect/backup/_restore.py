@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from recollect import db, search
+from recollect import db, embedding
 from recollect.backup import _catalogue
 from recollect.backup._archive import Archive, Manifest, Progress, Table, Tell, silent
 from recollect.backup._session import session
@@ -63,10 +63,8 @@ def restore(
             _make_schema(tx, archive.manifest)
             strange = _load(tx, archive, tell)
             migrated = _migrate(tx)
-            index = tx.execute("select embedder, dimensions from index_settings").fetchone()
-            if index is not None:
-                tell(Progress("indexes", 0, None, "vectors"))
-                search.rebind(tx, index["embedder"], index["dimensions"])
+            tell(Progress("indexes", 0, None, "vectors"))
+            embedding.rebuild(tx)
             _catalogue.analyze(tx)
             _bring_files(tx, archive, blobs, brought, tell)
         except BaseException:

@@ -26,6 +26,7 @@ from recollect.extract._wire import (
     Job,
     Listed,
     Listening,
+    Packed,
     Ready,
     Reply,
     Setup,
@@ -64,7 +65,7 @@ def serve() -> None:
         job = msgspec.msgpack.decode(_read_message(reader), type=Job)
         data = _read(reader, job.size)
         _limit_time(job)
-        reply = _run(job, data, kinds, setup.text_bytes)
+        reply = _run(job, data, kinds, setup.text_bytes, writer)
         signal.setitimer(signal.ITIMER_REAL, 0)
         if _peak() > setup.worn_bytes:
             reply = msgspec.structs.replace(reply, worn=True)
@@ -109,7 +110,7 @@ def _limit_time(job: Job) -> None:
     signal.setitimer(signal.ITIMER_REAL, job.wall_seconds + 5)
 
 
-def _run(job: Job, data: bytes, kinds: Mapping[str, Kind], text_bytes: int) -> Reply:
+def _run(job: Job, data: bytes, kinds: Mapping[str, Kind], text_bytes: int, writer: int) -> Reply:
     blob = Blob(data, mime=job.mime, name=job.name, url=job.url)
     try:
         match job.task:
@@ -119,6 +120,8 @@ def _run(job: Job, data: bytes, kinds: Mapping[str, Kind], text_bytes: int) -> R
                 return _survey(blob, text_bytes)
             case Task.SITEMAP:
                 return _sitemap(blob)
+            case Task.UNPACK:
+                return _unpack(blob, kinds[job.extractor], text_bytes, writer)
     except NeedsHeavy:
         return Reply(needs_heavy=True)
     except Permanent as error:
@@ -160,6 +163,17 @@ def _sitemap(blob: Blob) -> Reply:
 
     found = _sitemap.read(blob)
     return Reply(sitemap=Listed(pages=tuple(found.pages), sitemaps=tuple(found.sitemaps)))
+
+
+def _unpack(blob: Blob, kind: Kind, text_bytes: int, writer: int) -> Reply:
+    if kind.unpack is None:
+        raise Permanent("it is no archive", code="unsupported_kind")
+
+    def send(path: str, data: bytes) -> None:
+        _write(writer, pack(Reply(packed=Packed(path, len(data)))))
+        _write(writer, data)
+
+    return _reply(kind.unpack(blob, send), text_bytes)
 
 
 def _hear(kind: Kind, blob: Blob, listening: Listening) -> Heard:

@@ -37,7 +37,8 @@ class Extractor(Protocol):
     It may also have `KIND`, the contract's word for its documents (default `text`), and
     `sniff(head) -> bool | None`: these first bytes are mine, are not, or do not tell. If its
     `extract` raises NeedsHeavy it has `extract_heavy`, which may take more memory and time.
-    Recordings have `hear(blob, start, seconds, engine) -> Heard`.
+    Recordings have `hear(blob, start, seconds, engine) -> Heard`, archives
+    `unpack(blob, keep) -> Extracted`, which calls `keep(path, data)` for each file in it.
     """
 
     @property
@@ -70,6 +71,7 @@ class Kind:
     extractor: Extractor
     extract_heavy: Callable[[Blob], Extracted] | None
     hear: Callable[[Blob, float, float, LocalEngine | None], Heard] | None
+    unpack: Callable[[Blob, Callable[[str, bytes], None]], Extracted] | None
 
     @property
     def mime(self) -> str:
@@ -92,6 +94,7 @@ def scan(*packages: str) -> Mapping[str, Kind]:
                     extractor=cast(Extractor, module),
                     extract_heavy=getattr(module, "extract_heavy", None),
                     hear=getattr(module, "hear", None),
+                    unpack=getattr(module, "unpack", None),
                 )
     return MappingProxyType(kinds)
 

@@ -26,6 +26,15 @@ WORD_LENGTH = 200
 """Characters of what a page says of itself: a date, a directive."""
 MAX_WORDS = 50
 
+MAX_MEMBERS = 1_000
+"""files of an archive"""
+MEMBER_BYTES = 52_428_800
+"""of one of them"""
+UNPACKED_BYTES = 200_000_000
+"""of all of them"""
+PATH_LENGTH = 1_000
+"""Characters of a path in an archive."""
+
 _Url = Annotated[str, msgspec.Meta(max_length=URL_LENGTH)]
 _Word = Annotated[str, msgspec.Meta(max_length=WORD_LENGTH)]
 
@@ -66,6 +75,7 @@ class Task(StrEnum):
     READ = "read"
     SURVEY = "survey"
     SITEMAP = "sitemap"
+    UNPACK = "unpack"
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -115,8 +125,15 @@ class Listed(msgspec.Struct, frozen=True):
     sitemaps: Annotated[tuple[_Url, ...], msgspec.Meta(max_length=MAX_ENTRIES)]
 
 
+class Packed(msgspec.Struct, frozen=True):
+    """A file of an archive; its `size` bytes follow the message."""
+
+    path: Annotated[str, msgspec.Meta(min_length=1, max_length=PATH_LENGTH)]
+    size: Annotated[int, msgspec.Meta(ge=1, le=MEMBER_BYTES)]
+
+
 class Reply(msgspec.Struct, frozen=True):
-    """The outcome: a text, or a code and a message.
+    """The outcome: a text, or a code and a message. With `packed` it is not the last one.
 
     `needs_heavy`: neither; the job is one for a heavy child. `worn`: do not use this child again.
     """
@@ -130,6 +147,7 @@ class Reply(msgspec.Struct, frozen=True):
     heard: Heard | None = None
     page: Surveyed | None = None
     sitemap: Listed | None = None
+    packed: Packed | None = None
     code: str | None = None
     message: str = ""
     needs_heavy: bool = False

@@ -27,6 +27,7 @@ EPUB = "application/epub+zip"
 ANY = "application/zip"
 
 _FOLDERS = {"word": DOCX, "xl": XLSX, "ppt": PPTX}
+_OOXML_PARTS = (".xml", ".rels")
 _PACKAGE_PARTS = ("[Content_Types].xml", "_rels", "docProps", "customXml", "META-INF")
 
 
@@ -38,8 +39,8 @@ def is_zip(head: bytes) -> bool:
 def contained(head: bytes) -> str | None:
     """The media type of the document that a ZIP is, `ANY` for none, None if its head cannot tell.
 
-    OOXML is known by a folder, OpenDocument and EPUB by the part "mimetype", which comes first
-    and unpacked (OpenDocument 1.3 part 2, 3.3; EPUB OCF 3.3, 4.3).
+    OOXML is known by XML in a folder, OpenDocument and EPUB by the part "mimetype", which comes
+    first and unpacked (OpenDocument 1.3 part 2, 3.3; EPUB OCF 3.3, 4.3).
     """
     names = list(_names(head))
     if names and names[0] == "mimetype":
@@ -53,10 +54,13 @@ def contained(head: bytes) -> str | None:
             ):
                 return mime
         return ANY
-    for name in names:
-        if (folder := name.split("/")[0]) in _FOLDERS and "/" in name:
+    folders = [name.partition("/")[0] for name in names]
+    if not folders or (folders[0] not in _FOLDERS and folders[0] not in _PACKAGE_PARTS):
+        return ANY  # what looks like a document further on is one of its members
+    for folder, name in zip(folders, names, strict=True):
+        if folder in _FOLDERS and name.endswith(_OOXML_PARTS):
             return _FOLDERS[folder]
-    return None if any(name.split("/")[0] in _PACKAGE_PARTS for name in names) else ANY
+    return None if any(folder in _PACKAGE_PARTS for folder in folders) else ANY
 
 
 def _names(head: bytes) -> Iterator[str]:

@@ -122,8 +122,5 @@ def test_entities_are_not_expanded(read, entity):
     assert "root:" not in text
 
 
-def test_another_zip_is_not_supported(read):
-    with pytest.raises(Permanent, match=r"cannot be read\. Supported file types: .*csv") as caught:
-        read(samples.zipped(["a.txt"]), "a.docx")
-
-    assert caught.value.code == "unsupported_kind"
+def test_another_zip_is_read_as_an_archive(read):
+    assert "- a.txt (4 bytes)" in read(samples.zipped(["a.txt"]), "a.docx").text

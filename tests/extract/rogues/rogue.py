@@ -14,6 +14,7 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
 
 from recollect.errors import Permanent
 from recollect.extract._registry import NeedsHeavy
@@ -33,6 +34,24 @@ def extract_heavy(blob: Blob) -> Extracted:
     if words == "again":
         raise NeedsHeavy
     return _do(words)
+
+
+def unpack(blob: Blob, keep: Callable[[str, bytes], None]) -> Extracted:
+    """As an archive: files that may not come."""
+    match blob.data:
+        case b"twice":
+            files = [("a.txt", b"x")] * 2
+        case b"many":
+            files = [(f"{n}.txt", b"x") for n in range(1001)]
+        case b"nul":
+            files = [("a\0.txt", b"x")]
+        case b"big":
+            files = [(f"{n}.txt", b"x" * 50_000_000) for n in range(5)]
+        case _:
+            files = [("a.txt", b"MZ\x90\0\x03")]
+    for path, data in files:
+        keep(path, data)
+    return Extracted("done")
 
 
 def _do(words: str) -> Extracted:

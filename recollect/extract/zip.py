@@ -1,0 +1,294 @@
+"""ZIP: a list of the files in it; `unpack` hands over those that can be read, one by one.
+
+A ZIP within it is no file of its own: its files stand in the same list. What an archive says of
+itself (paths, sizes, times) is only ever shown; bytes are counted as they come out.
+"""
+
+import io
+import re
+import stat
+import struct
+import unicodedata
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from lzma import LZMAError
+
+from recollect.errors import Permanent
+from recollect.extract import _zip
+from recollect.extract._registry import HEAD, detect
+from recollect.extract._text import clean_line, safe_name
+from recollect.extract._wire import MAX_MEMBERS, MEMBER_BYTES, PATH_LENGTH, UNPACKED_BYTES
+from recollect.model import Blob, Extracted
+
+TYPES = frozenset({_zip.ANY, "application/x-zip-compressed", ".zip"})
+
+MAX_DEPTH = 3
+"""of ZIPs within the outermost one"""
+MAX_LISTED = 10_000
+"""entries that are looked at"""
+MAX_RECORDS = 100_000
+"""entries, with those of archives within, beyond which an archive is not opened"""
+MAX_RATIO = 200
+_SMALL = 10_000_000
+_PIECE = 65_536
+_RECORD = b"PK\x01\x02"
+_LOCAL_HEADER = 30
+_LOCKED = "it is protected by a password"
+_DRIVE = re.compile(r"[A-Za-z]:")
+_UTF8_NAME = 0x800
+_LEFT_BY_SYSTEMS = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
+
+# Accented letters in names of DOS mostly stand alone: two such characters in a row tell.
+_JAPANESE = re.compile(
+    rb"(?:[\x81\x88-\x9f\xe0-\xea][\x40-\x7e\x80-\xfc]|\x82[\x4f-\xf1]|\x83[\x40-\x96])+"
+)
+_CHINESE = re.compile(rb"(?:[\xa1-\xa3\xb0-\xf7][\xa1-\xfe])+")
+_HIGH = re.compile(rb"[\x80-\xff]")
+
+Keep = Callable[[str, bytes], None]
+"""takes the path and the bytes of a file, as soon as they are known to be whole"""
+
+
+def sniff(head: bytes) -> bool | None:
+    return _zip.sniff(head, _zip.ANY)
+
+
+def extract(blob: Blob) -> Extracted:
+    """The list alone."""
+    return unpack(blob, lambda path, data: None)
+
+
+def unpack(blob: Blob, keep: Keep) -> Extracted:
+    """The list; `keep` gets each file that can be read. Raises Permanent for a damaged archive."""
+    unpacking = _Unpacking(keep)
+    unpacking.walk(blob.data, "", 0)
+    return unpacking.listing(blob.name)
+
+
+class _Skipped(Exception):
+    """Why a file is not handed over."""
+
+
+class _Unpacking:
+    """One archive with those within it."""
+
+    def __init__(self, keep: Keep) -> None:
+        self._keep = keep
+        self._lines: list[str] = []
+        self._paths: set[str] = set()
+        self._kept = 0
+        self._kept_bytes = 0
+        self._unpacked = 0
+        self._skipped = 0
+        self._locked = 0
+        self._records = 0
+        self._cut = False
+
+    def walk(self, data: bytes, above: str, depth: int) -> None:
+        """`above`: the path of this archive in the outermost one, with a slash at its end."""
+        self._records += data.count(_RECORD)
+        if self._records > MAX_RECORDS:
+            raise Permanent(f"it has more than {MAX_RECORDS:,} entries", code="too_large")
+        archive, entries = _open(data)
+        names = _names(entries)
+        last = {name: number for number, name in enumerate(names)}
+        for number, (name, entry) in enumerate(zip(names, entries, strict=True)):
+            if name.endswith("/") or entry.is_dir() or _is_left_by_system(name):
+                continue
+            if len(self._lines) >= MAX_LISTED:
+                self._cut = True
+                return
+            try:
+                path = above + _path(name)
+                if last[name] != number:
+                    raise _Skipped("a later file has the same path")
+                self._admit(entry, path)
+                self._take(archive, entry, path, depth)
+            except _Skipped as reason:
+                self._skip(above + name, str(reason))
+
+    def listing(self, name: str | None) -> Extracted:
+        if self._locked and self._locked == self._skipped and not self._kept:
+            raise Permanent("all files in it are protected by a password", code="encrypted_file")
+        warnings: list[str] = []
+        if self._skipped:
+            warnings.append(
+                f"Not read: {_counted(self._skipped, 'file')} of it; the list tells why."
+            )
+        if self._cut:
+            warnings.append(f"Only the first {MAX_LISTED:,} entries were looked at.")
+        files, size = _counted(self._kept, "file"), _counted(self._kept_bytes, "byte")
+        text = "\n".join([f"Archive of {files}, {size}.\n", *self._lines])
+        return Extracted(text, title=name, warnings=warnings, markdown=False)
+
+    def _admit(self, entry: zipfile.ZipInfo, path: str) -> None:
+        """Raises _Skipped for what the list alone tells against it."""
+        if len(path) > PATH_LENGTH:
+            raise _Skipped(f"its path has more than {PATH_LENGTH:,} characters")
+        if path in self._paths:
+            raise _Skipped("another file has the same path")
+        kind = stat.S_IFMT(entry.external_attr >> 16)
+        if kind not in (0, stat.S_IFREG):
+            raise _Skipped("it is a link" if kind == stat.S_IFLNK else "it is no file")
+        if entry.flag_bits & 1:
+            self._locked += 1
+            raise _Skipped(_LOCKED)
+        if self._kept >= MAX_MEMBERS:
+            raise _Skipped(f"only {MAX_MEMBERS:,} files of an archive are read")
+        if not entry.file_size:
+            raise _Skipped("it is empty")
+        self._check_size(entry)
+
+    def _take(
+        self, archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: str, depth: int
+    ) -> None:
+        pieces = _pieces(archive, entry)
+        head = _up_to(pieces, HEAD)
+        self._unpacked += len(head)
+        found = detect(head[:HEAD], name=path, mime=None)
+        if found is None:
+            raise _Skipped("its kind is not supported")
+        if found.extractor == "zip" and depth == MAX_DEPTH:
+            raise _Skipped(f"it lies in more than {MAX_DEPTH} archives")
+        data = bytearray(head)
+        for piece in pieces:
+            data += piece
+            self._unpacked += len(piece)
+        if len(data) != entry.file_size:
+            raise _Skipped("it is damaged")
+        self._paths.add(path)
+        if found.extractor != "zip":
+            self._keep(path, bytes(data))
+            self._kept += 1
+            self._kept_bytes += len(data)
+            self._lines.append(f"- {path} ({_counted(len(data), 'byte')})")
+            return
+        try:
+            self.walk(bytes(data), path + "/", depth + 1)
+        except Permanent as error:
+            raise _Skipped(str(error)) from error
+
+    def _check_size(self, entry: zipfile.ZipInfo) -> None:
+        """By what it says; the library stops where that is reached."""
+        size = entry.file_size
+        if size > MEMBER_BYTES:
+            raise _Skipped(f"it has {size:,} bytes; {MEMBER_BYTES:,} are accepted")
+        if size > _SMALL and size > MAX_RATIO * entry.compress_size:
+            raise _Skipped(f"it unpacks to more than {MAX_RATIO} times its size")
+        if self._unpacked + size > UNPACKED_BYTES:
+            raise _Skipped(f"the archive unpacks to more than {UNPACKED_BYTES:,} bytes")
+
+    def _skip(self, path: str, reason: str) -> None:
+        self._skipped += 1
+        self._lines.append(f"- {clean_line(path)}: not read, {reason}")
+
+
+def _open(data: bytes) -> tuple[zipfile.ZipFile, Sequence[zipfile.ZipInfo]]:
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(data))
+    except (
+        zipfile.BadZipFile,
+        struct.error,
+        ValueError,
+        OSError,
+        IndexError,
+        NotImplementedError,
+    ) as error:
+        raise Permanent("it is damaged or cut off") from error
+    entries = archive.infolist()
+    placed = sorted(entries, key=lambda entry: entry.header_offset)
+    for entry, following in pairwise(placed):
+        if entry.header_offset + _LOCAL_HEADER + entry.compress_size > following.header_offset:
+            raise Permanent("it is damaged: its entries overlap")
+    return archive, entries
+
+
+def _pieces(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[bytes]:
+    """As it is unpacked; no more than the entry says. Raises _Skipped."""
+    try:
+        with archive.open(entry) as part:
+            while piece := part.read(_PIECE):
+                yield piece
+    except NotImplementedError as error:
+        raise _Skipped("it is packed in a way that is not supported") from error
+    except MemoryError as error:
+        raise _Skipped("it takes too much memory to unpack") from error
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        LZMAError,
+        struct.error,
+        EOFError,
+        OSError,
+        RuntimeError,
+        ValueError,
+        IndexError,
+    ) as error:
+        raise _Skipped("it is damaged") from error
+
+
+def _up_to(pieces: Iterator[bytes], size: int) -> bytes:
+    """The first pieces, until they have that many bytes."""
+    data = b""
+    for piece in pieces:
+        data += piece
+        if len(data) >= size:
+            break
+    return data
+
+
+def _path(name: str) -> str:
+    """The parts of a path as they can be shown; raises _Skipped for one that leads elsewhere."""
+    if "\0" in name:
+        raise _Skipped("its path has a NUL character")
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    if name.startswith("/") or _DRIVE.match(name) or ".." in parts:
+        raise _Skipped("its path leads out of the archive")
+    shown = [safe_name(part) for part in parts]
+    path = "/".join(part for part in shown if part)
+    if None in shown or not path:
+        raise _Skipped("its path cannot be shown")
+    return path
+
+
+def _names(entries: Sequence[zipfile.ZipInfo]) -> list[str]:
+    """With slashes, in the encoding that the archive names, else the one they look like."""
+    # Read as code page 437, which has a character for each byte, where UTF-8 is not declared.
+    raw = [
+        None if entry.flag_bits & _UTF8_NAME else entry.orig_filename.encode("cp437", "replace")
+        for entry in entries
+    ]
+    encoding = _encoding(b"\n".join(name for name in raw if name))
+    names = [
+        entry.orig_filename if name is None else name.decode(encoding, "replace")
+        for entry, name in zip(entries, raw, strict=True)
+    ]
+    return [unicodedata.normalize("NFC", name.replace("\\", "/")) for name in names]
+
+
+def _encoding(names: bytes) -> str:
+    """Of a few words no statistics are any use; what the common encodings look like is."""
+    for encoding in ("ascii", "utf-8"):
+        try:
+            names.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        return encoding
+    high = len(_HIGH.findall(names))
+    for encoding, pattern in (("cp932", _JAPANESE), ("gb18030", _CHINESE)):
+        runs = [run for run in pattern.findall(names) if len(run) > 2]
+        covered = sum(len(_HIGH.findall(run)) for run in runs)
+        if covered >= 0.9 * high:
+            return encoding
+    return "cp437"
+
+
+def _is_left_by_system(name: str) -> bool:
+    parts = name.split("/")
+    return "__MACOSX" in parts or parts[-1] in _LEFT_BY_SYSTEMS
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
