@@ -12,6 +12,8 @@ _MP4_PARTS = (b"moov", b"mdat", b"wide", b"free", b"skip")
 _AUDIO_BRANDS = (b"M4A ", b"M4B ", b"M4P ")
 _PICTURE_BRANDS = (b"avif", b"avis", b"heic", b"heix", b"hevc", b"mif1", b"msf1", b"jp2 ", b"crx ")
 _ID3_HEADER = 10
+_TS_PACKET, _TS_SYNC = 188, 0x47
+"""what a transport stream is made of (ISO 13818-1 2.4.3.2); streams over HTTP come as one"""
 
 _LAYER_3_KBITS = {
     3: (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
@@ -42,6 +44,8 @@ def find_container(head: bytes) -> Container | None:
         return riff.get(head[8:12])
     if head.startswith(b"OggS"):
         return Container("ogg", "video" if b"\x80theora" in head else "audio")
+    if len(head) > 2 * _TS_PACKET and set(head[: 5 * _TS_PACKET : _TS_PACKET]) == {_TS_SYNC}:
+        return Container("mpegts", "video")
     if head.startswith(b"fLaC"):
         return Container("flac", "audio")
     if head.startswith(b"ID3"):

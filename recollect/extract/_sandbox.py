@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -32,17 +32,20 @@ from recollect.extract._wire import (
     LENGTH,
     MAX_ENTRIES,
     MAX_LINKS,
+    MAX_MEMBERS,
     UNAVAILABLE,
+    UNPACKED_BYTES,
     URL_LENGTH,
     Job,
     Listening,
+    Packed,
     Ready,
     Reply,
     Setup,
     Task,
     pack,
 )
-from recollect.model import Blob, Extracted, Sitemap, WebPage
+from recollect.model import Blob, Extracted, Member, Sitemap, WebPage, storable
 from recollect.speech import Heard, LocalEngine
 
 _START_SECONDS = 60
@@ -68,7 +71,8 @@ class Limits:
     text_bytes: int = TEXT_BYTES
     file_bytes: int = 64_000_000
     descriptors: int = 64
-    jobs_per_child: int = 200
+    jobs_per_child: int = 1_000
+    """to start one takes as long as to read a hundred small files"""
     idle_seconds: int = 60
     """after which a child without work ends"""
     heavy_memory_bytes: int = 4_000_000_000
@@ -106,6 +110,34 @@ class _Gone(Exception):
 
 class _Late(Exception):
     """The child did not answer in time."""
+
+
+@dataclass(slots=True)
+class _Intake:
+    """The files of an archive as they come. ValueError for what no honest child sends."""
+
+    into: IO[bytes]
+    members: list[Member] = field(default_factory=list[Member])
+    _paths: set[str] = field(default_factory=set[str])
+    _bytes: int = 0
+
+    def announce(self, packed: Packed) -> None:
+        if (
+            packed.path in self._paths
+            or storable(packed.path) != packed.path
+            or len(self.members) >= MAX_MEMBERS
+            or self._bytes + packed.size > UNPACKED_BYTES
+        ):
+            raise ValueError("more files of an archive than it may have")
+
+    def take(self, packed: Packed, data: bytes) -> None:
+        format = detect(data[:HEAD], name=packed.path, mime=None)
+        if format is None:
+            raise ValueError("a file of an archive that is of no kind")
+        self.into.write(data)
+        self.members.append(Member(packed.path, format.kind, self._bytes, len(data)))
+        self._paths.add(packed.path)
+        self._bytes += len(data)
 
 
 class Sandbox:
@@ -165,6 +197,20 @@ class Sandbox:
         """
         format = self._detect(blob, forced)
         return _extracted(self._read(blob, self._job(blob, format.extractor)), format.kind)
+
+    def unpacks(self, blob: Blob, *, forced: str | None = None) -> bool:
+        """Whether it is an archive; raises Permanent `unsupported_kind`."""
+        return self._kinds[self._detect(blob, forced).extractor].unpack is not None
+
+    def unpack(self, blob: Blob, into: IO[bytes], *, forced: str | None = None) -> Extracted:
+        """The list of an archive, with its `members`; their bytes follow one another in `into`.
+
+        What cannot be read is no member; the list says why. Raises what `extract` raises.
+        """
+        format = self._detect(blob, forced)
+        intake = _Intake(into)
+        reply = self._read(blob, self._job(blob, format.extractor, Task.UNPACK), intake)
+        return replace(_extracted(reply, format.kind), members=intake.members)
 
     def survey(self, blob: Blob) -> WebPage:
         """An HTML page as a crawler sees it: its text, its links, what it says of itself.
@@ -258,13 +304,13 @@ class Sandbox:
             task=task,
         )
 
-    def _read(self, blob: Blob, job: Job) -> Reply:
+    def _read(self, blob: Blob, job: Job, intake: "_Intake | None" = None) -> Reply:
         listening = job.listening
         if listening is not None and listening.engine is not None:
             reply = Reply(needs_heavy=True)
         else:
             with self._turns:
-                reply = self._ask(job, blob)
+                reply = self._ask(job, blob, intake)
         if reply.needs_heavy:
             job = msgspec.structs.replace(
                 job,
@@ -325,14 +371,20 @@ class Sandbox:
         finally:
             os.close(descriptor)
 
-    def _ask(self, job: Job, blob: Blob) -> Reply:
+    def _ask(self, job: Job, blob: Blob, intake: "_Intake | None" = None) -> Reply:
         child = self._take(heavy=job.heavy)
         child.jobs += 1
         deadline = time.monotonic() + job.wall_seconds
         try:
             _send(child, [pack(job), blob.data], deadline)
-            answer = _receive(child, _longest_answer(job, self._limits), deadline)
-            reply = msgspec.msgpack.decode(answer, type=Reply)
+            most = _longest_answer(job, self._limits)
+            reply = msgspec.msgpack.decode(_receive(child, most, deadline), type=Reply)
+            while reply.packed is not None:
+                if intake is None:
+                    raise ValueError("a file that nobody asked for")
+                intake.announce(reply.packed)
+                intake.take(reply.packed, _receive_bytes(child, reply.packed.size, deadline))
+                reply = msgspec.msgpack.decode(_receive(child, most, deadline), type=Reply)
         except _Gone as gone:
             if self._closed:
                 self._discard(child)
@@ -341,7 +393,7 @@ class Sandbox:
             status = _exit_status(child)
             if child.rested and status == 0:
                 self._discard(child)
-                return self._ask(job, blob)
+                return self._ask(job, blob, intake)
             raise self._post_mortem(child, status, job, blob) from gone
         except _Late as late:
             child.process.kill()
@@ -474,7 +526,7 @@ def _extracted(reply: Reply, kind: str) -> Extracted:
 def _longest_answer(job: Job, limits: Limits) -> int:
     """Bytes of a message that a child has no honest reason to exceed."""
     match job.task:
-        case Task.READ:
+        case Task.READ | Task.UNPACK:
             addresses = 0
         case Task.SURVEY:
             addresses = MAX_LINKS

@@ -5,7 +5,7 @@ import contextlib
 import re
 import unicodedata
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 TEXT_BYTES = 20_000_000
 """Most UTF-8 bytes of text that one document may give."""
@@ -52,15 +52,18 @@ _JOINED = "[\u200b-\u200d\u2060-\u2064\ufeff]"
 _SELECTED = "[\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 _SMUGGLED = re.compile(f"{_TAGS}|{_JOINED}{{2,}}+|{_SELECTED}{{2,}}+")
 _INVISIBLE = re.compile(f"{_SMUGGLED.pattern}|[\u200b\u2060\ufeff]")
-_PASSES = (
-    (_LINE_ENDS, "\n"),
-    (_CONTROLS, ""),
-    (_SURROGATES, "\ufffd"),
-    (_INVISIBLE, ""),
-    (_TRAILING, ""),
-    (_BLANK_LINES, "\n\n\n\n"),
+_UNSEEN = re.compile("[\u200b-\u200d\u2060-\u2064\ufe00-\ufe0f\ufeff\U000e0000-\U000e01ef]")
+"""Without one of these nothing invisible is there; to look for what is takes ten times as long."""
+_RARE = re.compile(f"[\r\v\f{_CONTROLS.pattern[1:-1]}\ud800-\udfff{_UNSEEN.pattern[1:-1]}]")
+_PASSES: Sequence[tuple[re.Pattern[str], str, Callable[[str], object]]] = (
+    (_LINE_ENDS, "\n", _RARE.search),
+    (_CONTROLS, "", _RARE.search),
+    (_SURROGATES, "\ufffd", _SURROGATES.search),
+    (_INVISIBLE, "", _UNSEEN.search),
+    (_TRAILING, "", lambda text: " \n" in text or "\t\n" in text or text[-1:] in (" ", "\t")),
+    (_BLANK_LINES, "\n\n\n\n", lambda text: "\n" * 5 in text),
 )
-_BEYOND_ASCII = (_SURROGATES, _INVISIBLE)
+"""Pattern, what replaces it, and a quick look whether it can be there at all."""
 _BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _NAME_BYTES = 255
 _ENDING = 10
@@ -172,9 +175,8 @@ def clean(text: str) -> str:
 
 def clean_placed(text: str, starts: Sequence[int]) -> tuple[str, Sequence[int]]:
     """The clean text, and where in it that begins what began at `starts` (in order)."""
-    ascii = text.isascii()
-    for pattern, new in _PASSES:
-        if not (ascii and pattern in _BEYOND_ASCII):
+    for pattern, new, may_be_in in _PASSES if _RARE.search(text) else _PASSES[-2:]:
+        if may_be_in(text):
             if starts:
                 starts = _after(text, starts, pattern, len(new))
             text = pattern.sub(new, text)
@@ -207,7 +209,7 @@ def _after(text: str, starts: Sequence[int], pattern: re.Pattern[str], size: int
 
 def count_smuggled(text: str) -> int:
     """Characters of text that no reader sees, such as a message in tag characters."""
-    if text.isascii():
+    if text.isascii() or not _UNSEEN.search(text):
         return 0
     return sum(len(match[0]) for match in _SMUGGLED.finditer(text))
 

@@ -29,10 +29,11 @@ def steps(pieces: Iterable[bytes], start: Start, end: End, text: Text) -> Iterat
     plain = _PlainNames()
 
     def start_plain(name: str, attributes: dict[str, str]) -> None:
-        if ":" in "".join(attributes):
+        found = {plain[name]: text for name, text in attributes.items()}
+        if len(found) < len(attributes):
             ordered = sorted(attributes.items(), key=lambda item: ":" in item[0])
-            attributes = {plain[name]: text for name, text in ordered}
-        start(plain[name], attributes)
+            found = {plain[name]: text for name, text in ordered}
+        start(plain[name], found)
 
     parser.StartElementHandler = start_plain
     parser.EndElementHandler = lambda name: end(plain[name])

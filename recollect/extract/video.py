@@ -11,7 +11,7 @@ from recollect.speech import Heard, LocalEngine
 TYPES = frozenset(
     {
         "video/mp4", "video/x-m4v", "video/quicktime", "video/webm", "video/x-matroska",
-        "video/x-msvideo", "video/avi", "video/3gpp", "video/ogg",
+        "video/x-msvideo", "video/avi", "video/3gpp", "video/ogg", "video/mp2t",
         ".mp4", ".m4v", ".mov", ".webm", ".mkv", ".avi", ".3gp", ".ogv",
     }
 )  # fmt: skip

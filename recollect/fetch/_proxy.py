@@ -102,6 +102,10 @@ class GuardedProxy(AbstractContextManager["GuardedProxy"]):
         self._listener.close()
         self._acceptor.join()
 
+    def dial(self) -> socket.socket:
+        """A connection to this proxy, for a process that cannot make one itself."""
+        return socket.create_connection(self._listener.getsockname(), self._limits.head)
+
     def _accept(self) -> None:
         while not self._closing.is_set():
             try:

@@ -1,0 +1,59 @@
+"""What `VideoPages` and its child say to each other: one message each way, never pickle.
+
+The child may be taken over by the page it reads, so its answer is decoded into this type only.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+MAX_WORDS = 50_000
+LINE = 1_000
+"""characters of a title, a name, a reason"""
+NOTES = 100_000
+"""characters of a description"""
+
+_Line = Annotated[str, msgspec.Meta(max_length=LINE)]
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A page to look at; without `url` only the words of addresses are wanted.
+
+    `marked`: the page says that it shows a video, so that it is looked at whatever its address.
+    `site` is the word that names the site in its address. `proxy` is the URL of the only way out.
+    """
+
+    url: str | None
+    site: str
+    marked: bool
+    with_sound: bool
+    proxy: str
+    memory_bytes: int
+    most_bytes: int
+    """of captions, and of sound"""
+    cpu_seconds: int
+    wall_seconds: float
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What yt-dlp made of a page; `shown` is false for one that is none of a video."""
+
+    words: Annotated[tuple[_Line, ...], msgspec.Meta(max_length=MAX_WORDS)] = ()
+    shown: bool = False
+    own: bool = False
+    """whether the page is one of a video, by its address, rather than one with a video on it"""
+    title: _Line = ""
+    uploader: _Line = ""
+    uploaded: Annotated[str, msgspec.Meta(pattern=r"^(\d{8})?$")] = ""
+    """YYYYMMDD"""
+    seconds: float | None = None
+    description: Annotated[str, msgspec.Meta(max_length=NOTES)] = ""
+    captions: bytes = b""
+    """WebVTT or SRT"""
+    language: _Line = ""
+    """of the captions"""
+    automatic: bool = False
+    """whether a machine wrote them"""
+    sound: bytes = b""
+    trouble: _Line = ""
+    """why something is not there, for people"""
