@@ -8,18 +8,21 @@ the same run, where it is installed; it is no dependency.
 import hashlib
 import importlib.util
 import random
+import resource
 import socketserver
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from html import escape
 from ipaddress import ip_network
 from typing import Any
+
+import psutil
 
 from bench.corpus import Shuffled
 from bench.figures import Figure, alternate
@@ -37,6 +40,9 @@ WORDS = 4_000
 """characters of a page's text"""
 CONCURRENCY = 4
 SCRAPY = "scrapy"
+SITE = "bench.crawl"
+TICK = 0.01
+"""seconds of processor time that are told apart"""
 ID = ConnectionId("bench")
 
 
@@ -59,12 +65,15 @@ def measure(ground: Ground, size: Size) -> Iterator[Figure]:
     ):
         source = Source(url, fetcher, sandbox)
         again: list[float] = []
+        work: list[float] = []
 
         def ours(_: int) -> float:
             source.forget()
-            first = _timed(lambda: _crawl(source, size.pages, texts=size.pages))
-            again.append(first / _timed(lambda: _crawl(source, size.pages, texts=0)))
-            return size.pages / first
+            first = _spent(lambda: _crawl(source, size.pages, texts=size.pages))
+            second = _spent(lambda: _crawl(source, size.pages, texts=0))
+            again.append(first.wall / second.wall)
+            work.append(first.processor / max(second.processor, TICK))
+            return size.pages / first.wall
 
         if importlib.util.find_spec(SCRAPY) is None:
             rates, ratio, against = [ours(n) for n in range(size.rounds)], None, "no Scrapy here"
@@ -82,16 +91,43 @@ def measure(ground: Ground, size: Size) -> Iterator[Figure]:
         yield Figure(
             "crawl.again", "the same site again, unchanged", _middle(again), "times as fast"
         )
+        yield Figure(
+            "crawl.again.cpu",
+            "the same, processor time, the sandbox's with it",
+            _middle(work),
+            "times as little",
+        )
 
 
 def _middle(values: Sequence[float]) -> float:
     return sorted(values)[len(values) // 2]
 
 
-def _timed(work: Callable[[], None]) -> float:
-    started = time.perf_counter()
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """Seconds."""
+
+    wall: float
+    processor: float
+
+
+def _spent(work: Callable[[], None]) -> _Spent:
+    started, before = time.perf_counter(), _processor_time()
     work()
-    return time.perf_counter() - started
+    return _Spent(time.perf_counter() - started, _processor_time() - before)
+
+
+def _processor_time() -> float:
+    """Of this process and its children, those that ended too, but for the site."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    total = ended.ru_utime + ended.ru_stime
+    me = psutil.Process()
+    for process in [me, *me.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            if SITE not in process.cmdline():
+                times = process.cpu_times()
+                total += times.user + times.system
+    return total
 
 
 def _crawl(source: "Source", pages: int, *, texts: int) -> None:
@@ -205,7 +241,7 @@ class Source:
 @contextmanager
 def serving(pages: int) -> Generator[str]:
     """The site in a process of its own; its start page."""
-    command = [sys.executable, "-m", "bench.crawl", str(pages)]
+    command = [sys.executable, "-m", SITE, str(pages)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=PROJECT, text=True
     ) as process:

@@ -10,7 +10,7 @@ from recollect.fetch._address import JudgedAddress, Network, parse_url
 from recollect.fetch._answer import outcome
 from recollect.fetch._backend import Dial, Resolver, system_dial, system_resolve
 from recollect.fetch._endpoint import Answer, Endpoint, Upload
-from recollect.fetch._fetcher import Fetched, Fetcher, FetchLimits, Verdict, self_test
+from recollect.fetch._fetcher import Fetched, Fetcher, FetchLimits, Sniff, Verdict, self_test
 from recollect.fetch._proxy import GuardedProxy, ProxyLimits
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Network",
     "ProxyLimits",
     "Resolver",
+    "Sniff",
     "Upload",
     "Verdict",
     "outcome",

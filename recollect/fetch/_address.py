@@ -9,6 +9,7 @@ Python version. IPv6 is an allow-list, so every embedding of IPv4 falls outside 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import (
     IPv4Address,
     IPv4Network,
@@ -160,6 +161,7 @@ def screen(url: ada_url.URL, allow_networks: Sequence[Network]) -> Target:
     return target
 
 
+@lru_cache(maxsize=1024)
 def literal_address(host: str) -> Address | None:
     try:
         return ip_address(host)

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from email.message import Message
 from email.utils import collapse_rfc2231_value, parsedate_to_datetime
@@ -18,6 +18,8 @@ LONGEST_WAIT = timedelta(hours=1)
 DISPOSITION = "content-disposition"
 STEP = 256 * 1024
 """decoded bytes at a time"""
+SNIFFED = 512
+"""decoded bytes by which a kind is told"""
 
 
 def outcome(status: int, headers: Mapping[str, str], message: str) -> Transient | Permanent:
@@ -44,24 +46,36 @@ def retry_after(value: str | None, now: datetime) -> timedelta | None:
     return min(max(wait, timedelta()), LONGEST_WAIT)
 
 
-def read_body(parts: Iterable[bytes], headers: Mapping[str, str], max_bytes: int) -> bytes:
+def read_body(
+    parts: Iterable[bytes],
+    headers: Mapping[str, str],
+    max_bytes: int,
+    *,
+    sniff: Callable[[bytes], None] | None = None,
+    enough: int | None = None,
+) -> bytes:
     """The decoded body. `max_bytes` bounds it both on the wire and decoded.
 
-    Raises Permanent for `too_large` and `unsupported_encoding`, Transient for a garbled body.
+    `sniff` is shown the first 512 decoded bytes, or all if there are fewer, before more is read,
+    and raises to stop. With `enough`, what stands behind so many decoded bytes is left unread,
+    however long it is. Raises Permanent for `too_large` and `unsupported_encoding`, Transient for
+    a garbled body.
     """
     length = headers.get("content-length", "")
-    if length.isdecimal() and (len(length) > 18 or int(length) > max_bytes):
+    told = length.isdecimal() and (len(length) > 18 or int(length) > max_bytes)
+    if told and enough is None:
         raise too_large(max_bytes)
     coding = headers.get("content-encoding", "identity").strip().lower()
     bounded = _bounded(parts, max_bytes)
     match coding:
         case "" | "identity":
-            return _joined(bounded)
+            decoded = bounded
         case "gzip" | "x-gzip":
-            return _joined(_bounded(_unzip(bounded), max_bytes))
+            decoded = _bounded(_unzip(bounded), max_bytes)
         case _:
             # We asked for gzip alone; stacked codings exist only to blow up.
             raise Permanent("the answer has an unknown encoding", code="unsupported_encoding")
+    return _joined(decoded if sniff is None else _sniffed(decoded, sniff), enough)
 
 
 def too_large(max_bytes: int) -> Permanent:
@@ -77,11 +91,28 @@ def _bounded(parts: Iterable[bytes], max_bytes: int) -> Iterable[bytes]:
         yield part
 
 
-def _joined(parts: Iterable[bytes]) -> bytes:
+def _joined(parts: Iterable[bytes], enough: int | None) -> bytes:
     body = bytearray()  # not a list: a body may come in millions of tiny chunks
     for part in parts:
         body += part
-    return bytes(body)
+        if enough is not None and len(body) >= enough:
+            break
+    return bytes(body[:enough])
+
+
+def _sniffed(parts: Iterable[bytes], sniff: Callable[[bytes], None]) -> Iterable[bytes]:
+    head, unseen = b"", True
+    for part in parts:
+        if unseen:
+            head += part
+            if len(head) < SNIFFED:
+                continue
+            sniff(head[:SNIFFED])
+            unseen, part = False, head
+        yield part
+    if unseen:
+        sniff(head)
+        yield head
 
 
 def _unzip(parts: Iterable[bytes]) -> Iterable[bytes]:
@@ -132,16 +163,19 @@ def mime_of(headers: Mapping[str, str]) -> str | None:
 
 def file_name(headers: Mapping[str, str], path: str) -> str | None:
     """A harmless file name: what the server calls it, else the last part of the path."""
+    told = _told_name(headers[DISPOSITION]) if DISPOSITION in headers else ""
+    return _harmless(told) or _harmless(unquote(path.rpartition("/")[2]))
+
+
+def _told_name(value: str) -> str:
     disposition = Message()
     # Bounded because the parser of the standard library takes quadratic time.
-    disposition[DISPOSITION] = headers.get(DISPOSITION, "")[:2_000]
+    disposition[DISPOSITION] = value[:2_000]
     # The parser gives extended values as tuples; its types do not tell.
     params: list[tuple[str, Any]] = disposition.get_params([], DISPOSITION)
     told = [value for name, value in params if name == "filename"]
     told.sort(key=lambda value: isinstance(value, str))  # RFC 6266 4.3: extended ones first
-    return _harmless(collapse_rfc2231_value(told[0]) if told else "") or _harmless(
-        unquote(path.rpartition("/")[2])
-    )
+    return collapse_rfc2231_value(told[0]) if told else ""
 
 
 def _harmless(name: str) -> str | None:

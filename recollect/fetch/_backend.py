@@ -5,7 +5,7 @@ that Host, SNI and certificate are right; only here does the name become an addr
 second look-up which could get another answer.
 """
 
-import selectors
+import select
 import socket
 import ssl
 import threading
@@ -234,6 +234,7 @@ class Stream(httpcore.NetworkStream):
         return None
 
     def _is_readable(self) -> bool:
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._socket, selectors.EVENT_READ)
-            return bool(selector.select(timeout=0))
+        # Asked of every idle connection before every request.
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(0))

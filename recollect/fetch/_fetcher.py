@@ -73,6 +73,10 @@ class Fetched:
     """the addresses that led to `url`, in order"""
 
 
+Sniff = Callable[[Fetched, bytes | None], None]
+"""(the answer without its body, the first 512 bytes of that; None while none came yet)"""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Whether a URL may be fetched, with everything that led to the decision: for the operator."""
@@ -127,11 +131,16 @@ class Fetcher(AbstractContextManager["Fetcher"]):
         *,
         headers: Mapping[str, str] = NOTHING,
         admit: Callable[[str], None] | None = None,
+        sniff: Sniff | None = None,
+        enough: int | None = None,
     ) -> Fetched:
         """Fetch, following redirects; each hop passes the same checks as the first address.
 
         `admit` is shown the target of each redirect before anything is looked up, and raises to
-        stop. Cookies and credentials among `headers` stay with the origin they were meant for.
+        stop. `sniff` is shown a success before its body is read, and again when that has begun, and
+        raises to stop. With `enough`, the body is left off behind so many decoded bytes instead of
+        being too large. Cookies and credentials among `headers` stay with the origin they were
+        meant for.
 
         Raises Permanent (`invalid_url`, `blocked_target`, `bad_redirect`, `too_large`,
         `unsupported_encoding`, `http_<status>`) and Transient (`dns_failure`, `unreachable`,
@@ -142,7 +151,13 @@ class Fetcher(AbstractContextManager["Fetcher"]):
         with self._guard.fetching.within(self._limits.total):
             target = self._guard.target(url)
             while True:
-                read = partial(self._read, target, conditional=not CONDITIONS.isdisjoint(sent))
+                read = partial(
+                    self._read,
+                    target,
+                    conditional=not CONDITIONS.isdisjoint(sent),
+                    sniff=sniff,
+                    enough=enough,
+                )
                 answer = self._request(target, sent, read)
                 if isinstance(answer, Fetched):
                     return replace(answer, redirects=tuple(visited))
@@ -298,7 +313,13 @@ class Fetcher(AbstractContextManager["Fetcher"]):
             return read(response)
 
     def _read(
-        self, target: Target, response: httpcore.Response, *, conditional: bool
+        self,
+        target: Target,
+        response: httpcore.Response,
+        *,
+        conditional: bool,
+        sniff: Sniff | None,
+        enough: int | None,
     ) -> Fetched | str:
         """What was fetched, or where it says to go."""
         status = response.status
@@ -312,16 +333,28 @@ class Fetcher(AbstractContextManager["Fetcher"]):
         if not (200 <= status < 300 or unchanged):
             raise outcome(status, headers, f"{target.host} answered {status}")
         body = response.iter_stream()
-        return Fetched(
+        fetched = Fetched(
             url=target.href,
             status=status,
             mime=mime_of(headers),
             headers=headers,
-            # A 304 has none (RFC 9110 15.4.5), but its connection is kept once its end was read.
-            data=b"".join(body) if unchanged else read_body(body, headers, self._limits.max_bytes),
+            data=b"",
             name=file_name(headers, target.resource.partition("?")[0]),
             redirects=(),
         )
+        if unchanged:
+            # It has no body (RFC 9110 15.4.5), but its connection is kept once its end was read.
+            return replace(fetched, data=b"".join(body))
+        if sniff is not None:
+            sniff(fetched, None)
+        data = read_body(
+            body,
+            headers,
+            self._limits.max_bytes,
+            sniff=None if sniff is None else partial(sniff, fetched),
+            enough=enough,
+        )
+        return replace(fetched, data=data)
 
 
 def self_test() -> None:

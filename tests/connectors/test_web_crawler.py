@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from recollect.connectors import web_crawler
 from recollect.connectors.base import (
     Change,
     Checkpoint,
@@ -22,7 +21,8 @@ from recollect.connectors.base import (
     Trouble,
     Verdict,
 )
-from recollect.connectors.web_crawler import WebCrawler, fingerprint
+from recollect.connectors.web_crawler import WebCrawler, _addresses, _crawl
+from recollect.connectors.web_crawler._texts import NEAR, fingerprint
 from recollect.errors import BadRequestError, LeaseLost, NotFoundError, Permanent, Transient
 from recollect.extract import Sandbox
 from recollect.fetch import Fetcher, FetchLimits
@@ -264,7 +264,7 @@ def test_other_hosts_are_noted_and_never_asked(site: Site, source: MemorySource)
 def test_a_farm_of_foreign_links_makes_a_bounded_number_of_rows(
     site: Site, source: MemorySource, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(web_crawler, "MOST_ABROAD", 20)
+    monkeypatch.setattr(_addresses, "MOST_ABROAD", 20)
     links = [f"https://farm{n % 200}.example.com/{n}" for n in range(2_000)]
     site.write("/", links=[*links, "/in"])
     site.write("/in")
@@ -301,6 +301,30 @@ def test_only_html_is_taken_whatever_it_is_called(site: Site, source: MemorySour
 
     assert {path: verdicts(source)[path] for path in shown} == dict.fromkeys(shown, "not_html")
     assert documents(source) == {"/", *taken}
+
+
+@pytest.mark.parametrize(
+    ("mime", "begins"),
+    [
+        ("application/pdf", b"%PDF-1.7 "),
+        ("text/html; charset=utf-8", b"%PDF-1.7 "),
+        (None, b"plain words "),
+        ("application/octet-stream", b"<!doctype html>"),
+    ],
+)
+def test_what_is_no_html_is_left_as_soon_as_that_shows(
+    site: Site, source: MemorySource, mime: str | None, begins: bytes
+):
+    poured = website.Pouring(9_000_000, mime, begins)
+    site.write("/", links=["/file", "/a"])
+    site.write("/a")
+    site.route("/file", poured)
+
+    crawl(source)
+
+    assert verdicts(source) == {"/": "document", "/a": "document", "/file": "not_html"}
+    assert poured.ended.wait(20)
+    assert poured.sent < 5_000_000, "what fits into the buffers of the two ends, not the whole"
 
 
 def test_the_charset_of_the_header_is_heeded(site: Site, source: MemorySource):
@@ -391,6 +415,17 @@ def test_while_robots_txt_cannot_be_read_nothing_is_fetched_and_nothing_deleted(
     assert trouble.code == "provider_unavailable"
     assert "robots.txt" in trouble.message
     assert not of_kind(changes, Listed, Gone, Missing)
+
+
+def test_the_beginning_of_an_endless_robots_txt_is_obeyed(site: Site, source: MemorySource):
+    rules = b"User-agent: *\nDisallow: /private\n"
+    site.route("/robots.txt", website.Pouring(10**12, "text/plain", rules))
+    site.write("/", links=["/private", "/a"])
+    site.write("/a")
+
+    crawl(source)
+
+    assert verdicts(source) == {"/": "document", "/a": "document", "/private": "robots"}
 
 
 def test_a_robots_txt_elsewhere_counts_for_this_host(site: Site, source: MemorySource):
@@ -643,7 +678,7 @@ def test_sitemaps_of_robots_txt_and_of_the_usual_place_are_seeds(site: Site, sou
 def test_sitemaps_that_name_each_other_end(
     site: Site, source: MemorySource, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(web_crawler, "MOST_SITEMAPS", 5)
+    monkeypatch.setattr(_crawl, "MOST_SITEMAPS", 5)
     site.write("/")
     site.sitemap("/sitemap.xml", [site.url("/sitemap.xml"), site.url("/s/0")], index=True)
     serial = iter(range(1, 1_000))
@@ -861,8 +896,8 @@ def test_texts_that_differ_in_a_sentence_are_not_nearly_the_same():
         assert prints[1] is not None
         return (int.from_bytes(prints[0]) ^ int.from_bytes(prints[1])).bit_count()
 
-    assert apart(story, " ".join([*words[:150], "changed", *words[151:]])) <= 2 * web_crawler.NEAR
-    assert apart(story, other) > web_crawler.NEAR
+    assert apart(story, " ".join([*words[:150], "changed", *words[151:]])) <= 2 * NEAR
+    assert apart(story, other) > NEAR
     assert apart(story, prose("else", 300)) > 60
     assert fingerprint("too short to say") is None
 
@@ -980,7 +1015,7 @@ def test_passwords_in_links_are_not_kept(site: Site, source: MemorySource):
 def test_there_is_an_end_to_the_addresses_of_a_site(
     site: Site, source: MemorySource, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(web_crawler, "MOST_URLS", 50)
+    monkeypatch.setattr(_addresses, "MOST_URLS", 50)
     site.write("/", links=["/0/"])
 
     def deeper(request: Request) -> str:
@@ -1009,7 +1044,8 @@ def test_every_misbehaviour_gets_its_answer_and_the_others_are_crawled(
         "/cut": (website.promises_too_much, "error"),
         "/bomb": (website.gzip_bomb, "too_large"),
         "/huge": (website.announces_gigabytes, "too_large"),
-        "/endless": (website.endless_body, "too_large"),
+        "/endless": (website.endless_body, "not_html"),
+        "/babble": (website.endless_text, "too_large"),
         "/nested": (website.nested_gzip, "error"),
         "/resets": (website.resets, "error"),
         "/closes": (website.closes_at_once, "error"),
@@ -1095,6 +1131,41 @@ def test_requests_keep_their_distance(site: Site, source: MemorySource):
 
     assert len(source.pauses) == len(site.requests) - 1
     assert all(FOREVER - 60 < seconds <= FOREVER for seconds in source.pauses)
+
+
+def test_crawls_of_one_site_keep_their_distance_together(site: Site, source: MemorySource):
+    source.crawl_delay = FOREVER
+    site.write("/", links=["/a", "/b"])
+    site.write("/a")
+    site.write("/b")
+    of_others = replace(source, pauses=[], rows={}, items={})
+    one = source.connector.changes(source, None)
+    while not isinstance(next(one), Checkpoint):
+        pass
+    site.forget()
+
+    crawl(of_others)
+
+    assert len(of_others.pauses) == len(site.requests), "before the first one, too"
+    assert all(FOREVER - 60 < seconds <= FOREVER for seconds in of_others.pauses)
+
+
+def test_a_site_that_is_slow_to_answer_is_asked_less(site: Site, source: MemorySource):
+    source.crawl_delay, source.crawl_concurrency = 0.001, 1
+    site.write("/", links=["/slow", "/a", "/b"])
+    site.write("/a")
+    site.write("/b")
+
+    def slow(exchange: Exchange) -> bool:
+        exchange.pause(0.4)
+        exchange.send(website.answer(200, html(prose("slow")).encode()))
+        return True
+
+    site.route("/slow", slow)
+
+    crawl(source)
+
+    assert 0.3 < max(source.pauses) < 10, "twice as long as the answer took"
 
 
 @pytest.mark.parametrize(("asked", "kept"), [(7, 7.0), (9_999, 30.0)])
@@ -1238,7 +1309,7 @@ def test_a_page_without_validators_is_read_again_and_unchanged(site: Site, sourc
 
     [second] = of_kind(again(source), Item)
 
-    assert (second.id, second.version, second.detail) == (first.id, first.version, "unchanged")
+    assert (second.id, second.version, second.detail) == (first.id, first.version, "the start page")
 
 
 def test_an_edited_page_keeps_its_id_and_new_links_are_followed(site: Site, source: MemorySource):
@@ -1251,7 +1322,7 @@ def test_an_edited_page_keeps_its_id_and_new_links_are_followed(site: Site, sour
     changes = again(source)
 
     items = {item.id: item for item in of_kind(changes, Item)}
-    assert items[site.url("/a")].detail == "changed"
+    assert items[site.url("/a")].detail == "changed on 2026-01-08"
     assert "says now" in (items[site.url("/a")].text or "")
     assert documents(source) == {"/", "/a", "/new"}
 
@@ -1308,6 +1379,86 @@ def test_a_page_that_is_said_to_be_gone_loses_its_document_at_once(
     again(source)
 
     assert documents(source) == {"/"}
+
+
+def dead_ends(site: Site) -> dict[str, str]:
+    """Addresses that will not become documents, and what is said of them; linked from `/`."""
+    site.page("/paper", b"%PDF-1.7", mime="application/pdf")
+    site.route("/huge", website.announces_gigabytes)
+    site.redirect("/left", "https://example.com/")
+    site.status("/private", 403)
+    site.status("/over", 410)
+    found = {
+        "/none": "error",
+        "/over": "error",
+        "/private": "error",
+        "/paper": "not_html",
+        "/huge": "too_large",
+        "/left": "off_host",
+    }
+    site.write("/", links=[*found])
+    return found
+
+
+def test_dead_ends_are_asked_ever_more_seldom(site: Site, source: MemorySource):
+    found = dead_ends(site)
+    weeks: list[int] = []
+    crawl(source)
+    for week in range(1, 40):
+        site.forget()
+        again(source)
+        asked = set(site.pages()) - {"/"}
+        assert asked in (set(), set(found)), "they rest alike"
+        if asked:
+            weeks.append(week)
+        assert {path: verdicts(source)[path] for path in found} == found
+
+    assert weeks == [1, 3, 7, 15, 27, 39]
+    asked_last = source.since.date()
+    assert row(source, "/none").detail == (
+        f"127.0.0.1 answered 404; not asked again before {asked_last + 12 * WEEK}"
+    )
+
+
+def test_a_dead_end_that_leads_somewhere_again_is_found_out(site: Site, source: MemorySource):
+    site.write("/", links=["/late"])
+    crawl(source)
+    again(source)
+    site.write("/late")
+
+    again(source)
+    assert documents(source) == {"/"}
+    again(source)
+
+    assert documents(source) == {"/", "/late"}
+    assert "times" not in row(source, "/late").extra
+
+
+def test_a_dead_end_that_says_something_else_is_asked_again_soon(site: Site, source: MemorySource):
+    site.write("/", links=["/x"])
+    crawl(source)
+    site.status("/x", 410)
+    again(source)
+    site.forget()
+
+    again(source)
+
+    assert "/x" in site.pages()
+
+
+@pytest.mark.parametrize(("modified", "asked"), [("2026-01-14", True), ("2025-12-01", False)])
+def test_a_sitemap_that_tells_of_a_change_wakes_a_dead_end(
+    site: Site, source: MemorySource, modified: str, asked: bool
+):
+    site.write("/", links=["/late"])
+    site.sitemap("/sitemap.xml", [site.url("/late")], modified=modified)
+    crawl(source)  # on January 1
+    again(source)
+    site.forget()
+
+    again(source)
+
+    assert ("/late" in site.pages()) == asked
 
 
 def test_a_page_that_nobody_links_any_more_stays_while_it_answers(site: Site, source: MemorySource):
@@ -1378,7 +1529,7 @@ def test_a_start_page_that_is_not_found_does_not_stop_the_rest(site: Site, sourc
     changes = again(source)
 
     assert of_kind(changes, Trouble)[0].code == "start_page"
-    assert [item.detail for item in of_kind(changes, Item)] == ["changed"]
+    assert [item.detail for item in of_kind(changes, Item)] == ["changed on 2026-01-08"]
     assert documents(source) == {"/", "/a"}
 
 
@@ -1434,7 +1585,8 @@ def test_a_site_that_shows_one_notice_everywhere_loses_nothing_at_once(
     again(source)
 
     assert kept == documents(source) == {"/", "/a", "/b"}
-    assert all(item.detail in ("changed", "unchanged") for item in source.items.values())
+    told = {str(item.detail).partition(" on ")[0] for item in source.items.values()}
+    assert told <= {"the start page", "found", "changed"}, "nothing is left of the notice"
 
 
 NOTICES: dict[str, Callable[[Site, str], None]] = {
@@ -1643,7 +1795,7 @@ def test_nothing_is_lost_wherever_a_crawl_is_killed(site: Site, source: MemorySo
 
 def test_a_killed_recrawl_goes_on_where_it_was(site: Site, source: MemorySource):
     source.crawl_concurrency = 1
-    _web(site, 60)
+    _web(site, 250)
     crawl(source)
     site.forget()
     source.since += WEEK
@@ -1653,8 +1805,8 @@ def test_a_killed_recrawl_goes_on_where_it_was(site: Site, source: MemorySource)
 
     assert sum(isinstance(change, Listing) for change in heard) == 1
     assert sum(isinstance(change, Listed) for change in heard) == 1
-    assert len({item.id for item in of_kind(heard, Item)}) == 60
-    assert len(site.pages()) <= 61
+    assert len({item.id for item in of_kind(heard, Item)}) == 250
+    assert len(site.pages()) <= 251
 
 
 def test_checkpoints_come_every_twenty_pages_and_are_small(site: Site, source: MemorySource):

@@ -102,9 +102,12 @@ class Site(Website):
     def robots(self, text: str) -> None:
         self.page("/robots.txt", text, mime="text/plain")
 
-    def sitemap(self, path: str, urls: Sequence[str], *, index: bool = False) -> None:
+    def sitemap(
+        self, path: str, urls: Sequence[str], *, index: bool = False, modified: str | None = None
+    ) -> None:
         outer, inner = ("sitemapindex", "sitemap") if index else ("urlset", "url")
-        entries = "".join(f"<{inner}><loc>{escape(url)}</loc></{inner}>" for url in urls)
+        when = f"<lastmod>{modified}</lastmod>" if modified else ""
+        entries = "".join(f"<{inner}><loc>{escape(url)}</loc>{when}</{inner}>" for url in urls)
         body = (
             '<?xml version="1.0" encoding="UTF-8"?>'
             f'<{outer} xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{entries}</{outer}>'

@@ -304,6 +304,38 @@ def endless_body(exchange: Exchange) -> None:
         exchange.send(piece)
 
 
+def endless_text(exchange: Exchange) -> None:
+    exchange.send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+    piece = b"10000\r\n" + b"<p>words " * 7281 + b"<p>end." + b"\r\n"
+    while True:
+        exchange.send(piece)
+
+
+@dataclass
+class Pouring:
+    """Sends so many bytes, or as many as the client takes: `sent`."""
+
+    size: int
+    mime: str | None
+    begins: bytes
+    sent: int = 0
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(self, exchange: Exchange) -> None:
+        exchange.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
+        told = f"Content-Type: {self.mime}\r\n" if self.mime else ""
+        head = f"HTTP/1.1 200 OK\r\n{told}Content-Length: {self.size}\r\n\r\n"
+        self.sent = 0
+        try:
+            exchange.send(head.encode())
+            while self.sent < self.size:
+                piece = self.begins * (16_384 // len(self.begins))
+                exchange.send(piece)
+                self.sent += len(piece)
+        finally:
+            self.ended.set()
+
+
 def endless_redirects(exchange: Exchange) -> bool:
     """For a route with `*`: each page leads to one with a longer address."""
     exchange.send(answer(302, b"", {"Location": exchange.request.path + "x"}))

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.errors import Permanent, SetupError, Transient
-from recollect.fetch import Endpoint, Fetcher, FetchLimits, _backend, self_test
+from recollect.fetch import Endpoint, Fetched, Fetcher, FetchLimits, _backend, self_test
 from tests.fakes import website
 from tests.fakes.website import ClosesReused, Exchange, SlowThenGood, Website, answer
 
@@ -484,6 +484,70 @@ def test_the_cap_is_exact_on_the_wire_and_decoded(site: Website, small: Fetcher)
     assert len(small.get(site.url("/fits.gz")).data) == 100_000
     assert refused(small, site.url("/over")) == "too_large"
     assert refused(small, site.url("/over.gz")) == "too_large"
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("coding", [None, "gzip"])
+def test_the_caller_may_look_at_the_beginning_and_stop(
+    site: Website, fetcher: Fetcher, coding: str | None
+):
+    body = b"0123456789abcdef" * 100
+    shown: list[bytes | None] = []
+    told = {"Content-Encoding": coding} if coding else {}
+    site.page("/", gzip.compress(body) if coding else body, mime="a/b", headers=told)
+
+    whole = fetcher.get(site.url(), sniff=lambda answer, head: shown.append(head))
+
+    assert whole.data == body
+    assert shown == [None, body[:512]]
+
+    def stop(answer: Fetched, head: bytes | None) -> None:
+        raise Stop(answer.mime, answer.data, head)
+
+    with pytest.raises(Stop) as stopped:
+        fetcher.get(site.url(), sniff=stop)
+    assert stopped.value.args == ("a/b", b"", None)
+    assert fetcher.get(site.url()).data == body, "the next one finds a clean connection"
+
+
+@pytest.mark.parametrize("body", [b"", b"short"])
+def test_the_beginning_of_a_short_body_is_all_of_it(site: Website, fetcher: Fetcher, body: bytes):
+    shown: list[bytes | None] = []
+    site.page("/", body)
+
+    fetched = fetcher.get(site.url(), sniff=lambda answer, head: shown.append(head))
+
+    assert (fetched.data, shown) == (body, [None, body])
+
+
+def test_a_server_that_is_stopped_at_its_headers_sends_little(site: Website, fetcher: Fetcher):
+    poured = website.Pouring(9_000_000, "application/pdf", b"%PDF-1.7 ")
+    site.route("/", poured)
+
+    def stop(answer: Fetched, head: bytes | None) -> None:
+        raise Stop
+
+    with pytest.raises(Stop):
+        fetcher.get(site.url(), sniff=stop)
+
+    assert poured.ended.wait(20)
+    assert poured.sent < 5_000_000
+
+
+@pytest.mark.parametrize(
+    "behaviour",
+    [website.endless_text, website.gzip_bomb, website.Pouring(10**12, "text/plain", b"<p>words ")],
+    ids=["endless", "bomb", "a terabyte"],
+)
+def test_of_what_has_no_end_so_much_is_read_as_is_enough(
+    site: Website, fetcher: Fetcher, behaviour: website.Behaviour
+):
+    site.route("/", behaviour)
+
+    assert len(fetcher.get(site.url(), enough=100_000).data) == 100_000
 
 
 def test_a_bomb_is_not_unpacked(site: Website):

@@ -1,0 +1,96 @@
+"""The web crawler: every page of one host, as its robots.txt, its pages and its limits allow.
+
+`_crawl` is the crawl itself. It speaks to the site through `_host`, decides about addresses in
+`_addresses`, and says what became of them through `_ledger`.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from recollect.connectors.base import (
+    Assumption,
+    Change,
+    Connector,
+    Cursor,
+    Source,
+    Trouble,
+)
+from recollect.connectors.web_crawler._crawl import Crawl
+from recollect.connectors.web_crawler._host import AGENT
+from recollect.connectors.web_crawler._scope import Scope, wrong
+from recollect.connectors.web_crawler._visit import NotHtml, Redirected, blob, visit_page
+from recollect.errors import BadRequestError, NotFoundError, Permanent
+from recollect.fetch import Fetched, Fetcher, parse_url
+from recollect.model import Blob, Extracted, Plan, Remembered
+
+__all__ = ["AGENT", "WebCrawler"]
+
+
+class WebCrawler(Connector):
+    """Metadata: `startUrl`; `crawlDepth` (or `depth`), `includePatterns` and `excludePatterns`
+    (texts with `*`, several with commas or line ends between them) narrow the crawl."""
+
+    provider = "web-crawler"
+    name = "Web crawler"
+    plans = frozenset({Plan.SCALE, Plan.ENTERPRISE})
+    interval = timedelta(days=7)
+
+    def check(self, metadata: Mapping[str, Any], fetcher: Fetcher) -> dict[str, Any]:
+        scope = Scope.of(metadata)
+        verdict = fetcher.check(scope.start)
+        # A name that cannot be looked up now may be right; the crawl tells.
+        if not verdict.allowed and (verdict.addresses or not _may_be_public(scope.start)):
+            raise wrong("startUrl", verdict.reason)
+        return {**metadata, "startUrl": metadata["startUrl"].strip()}
+
+    def changes(self, source: Source, cursor: Cursor | None) -> Iterator[Change]:
+        crawl = Crawl(source, cursor)
+        try:
+            yield from crawl.run()
+        finally:
+            crawl.close()
+
+    def fetch(self, source: Source, item: Remembered) -> Blob | Extracted:
+        """A page whose text was not kept when it was listed."""
+        answer = visit_page(source.fetcher, item.id, {})
+        match answer:
+            case Fetched():
+                return source.survey(blob(answer)).extracted
+            case NotHtml():
+                raise Permanent(f"{item.id} is no HTML page any more", code="unsupported_kind")
+            case Redirected():
+                raise NotFoundError("Not found", f"{item.id} redirects to {answer.target}")
+            case Permanent(code="http_404" | "http_410"):
+                raise NotFoundError("Not found", str(answer)) from answer
+            case _:
+                raise answer
+
+    def sample(self, source: Source) -> Iterator[Change]:
+        crawl = Crawl(source, None)
+        try:
+            yield crawl.look()[0]
+        finally:
+            crawl.close()
+
+    def assumptions(self, source: Source) -> Iterator[Assumption]:
+        crawl = Crawl(source, None)
+        try:
+            first, rules = crawl.look()
+        finally:
+            crawl.close()
+        if isinstance(first, Trouble):
+            yield Assumption("robots", False, first.message)
+            return
+        delay = max(rules.delay or 0.0, source.crawl_delay)
+        maps = f"{len(rules.sitemaps)} sitemaps" if rules.sitemaps else "no sitemap"
+        told = f"robots.txt allows the start page, {delay:g} seconds apart, and names {maps}"
+        yield Assumption("robots", True, told)
+
+
+def _may_be_public(url: str) -> bool:
+    try:
+        parse_url(url)
+    except BadRequestError:
+        return False
+    return True

@@ -1,0 +1,51 @@
+"""Addresses that lead nowhere, and say so again and again: they are asked ever more seldom.
+
+A dead link is asked again at the next crawl, for it may have been a mishap. From the second same
+answer on it rests: 14 days, then 28, 56 and at last 84 between two requests. Its row keeps what was
+said, how often and when, so that every crawl has its answer without a request.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from recollect.connectors.base import Verdict
+from recollect.connectors.web_crawler._page import Page
+
+FIRST_REST = timedelta(days=14)
+LONGEST_REST = timedelta(days=84)
+
+
+def noted(page: Page, verdict: Verdict, now: datetime) -> Verdict:
+    """The verdict with what must be remembered; of a document it stays as it is."""
+    if page.has_document:
+        return verdict
+    before: Mapping[str, Any] = {} if page.known is None else page.known.extra
+    said = [verdict.kind, verdict.detail]
+    times = before.get("times", 0) + 1 if before.get("said") == said else 1
+    rest = _rest(times)
+    detail = verdict.detail
+    if rest:
+        detail = f"{detail}; not asked again before {now + rest:%Y-%m-%d}"
+    extra = {**verdict.extra, "said": said, "times": times, "asked": now.isoformat()}
+    return replace(verdict, detail=detail, extra=extra)
+
+
+def resting(page: Page, now: datetime) -> Verdict | None:
+    """What was said last, if it is too early to ask again, and no sitemap tells of a change."""
+    row = page.known
+    if row is None or page.has_document or "asked" not in row.extra:
+        return None
+    asked = datetime.fromisoformat(row.extra["asked"])
+    changed = page.modified is not None and page.modified > asked
+    if changed or now >= asked + _rest(row.extra["times"]):
+        return None
+    said = page.verdict(row.verdict, row.detail, title=row.title)
+    return replace(said, extra=row.extra)
+
+
+def _rest(times: int) -> timedelta:
+    if times < 2:
+        return timedelta()
+    return min(FIRST_REST * 2 ** min(times - 2, 10), LONGEST_REST)

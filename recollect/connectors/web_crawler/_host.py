@@ -1,0 +1,243 @@
+"""The site as a polite visitor deals with it: requests, the pace between them, robots.txt.
+
+Requests are made in threads; everything else happens in the caller's.
+"""
+
+import base64
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from queue import Empty, SimpleQueue
+from threading import Lock
+from time import monotonic
+from weakref import WeakValueDictionary
+
+from recollect.connectors import _urls
+from recollect.connectors._api import LONGEST_PAUSE, PROVIDER_UNAVAILABLE, RATE_LIMITED, TRIES
+from recollect.connectors._robots import MAX_BYTES, Robots
+from recollect.connectors.base import Source
+from recollect.connectors.web_crawler._page import Page
+from recollect.connectors.web_crawler._state import State
+from recollect.connectors.web_crawler._visit import Visit, visit_file, visit_page
+from recollect.errors import Permanent, Transient
+from recollect.fetch import Fetched
+
+AGENT = "RecollectBot"
+"""what robots.txt and pages call us"""
+MOST_ORIGINS = 8
+"""ports and schemes of the host"""
+LONGEST_DELAY = 30.0
+"""seconds that a Crawl-delay is honoured"""
+SLOWNESS = 2
+"""times that the latest answer took, to be left between requests"""
+ROBOTS_AGE = timedelta(hours=24)
+"""RFC 9309 2.4"""
+ROBOTS_KEPT = 32_000
+"""bytes of a robots.txt that the cursor carries; a longer one is fetched again"""
+TICK = 0.5
+"""seconds between looks whether to go on"""
+
+
+class Parked(Exception):
+    """The site wants to be left alone, or is away: go on in another sync."""
+
+    def __init__(self, reason: Transient) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    robots: Robots
+    at: datetime
+
+
+class _Pace:
+    """When the next request to a site may go out, whichever crawl of this process makes it."""
+
+    def __init__(self) -> None:
+        self._next = monotonic()
+        self._lock = Lock()
+
+    def turn(self, delay: float) -> float:
+        """Take the next turn, so many seconds before the one after it; in how many it comes."""
+        with self._lock:
+            now = monotonic()
+            at = max(now, self._next)
+            self._next = at + delay
+            return at - now
+
+    def advance(self, seconds: float) -> None:
+        """A turn was taken so much too early; those after it follow suit."""
+        with self._lock:
+            self._next -= seconds
+
+    def rest(self, seconds: float) -> None:
+        """No turns for so long."""
+        with self._lock:
+            self._next = max(self._next, monotonic() + seconds)
+
+
+_PACES: WeakValueDictionary[str, _Pace] = WeakValueDictionary()
+"""host and port → the pace of the crawls that are under way there, over all organisations"""
+
+
+class Host:
+    """All ports and schemes of one host; `flying` are the pages that were sent for."""
+
+    def __init__(self, source: Source, state: State) -> None:
+        self._source = source
+        self._fetcher = source.fetcher
+        self._state = state
+        self._pool = ThreadPoolExecutor(source.crawl_concurrency, "crawl")
+        self._delay = source.crawl_delay
+        self._width = source.crawl_concurrency
+        authority = state.start.partition("://")[2].partition("/")[0]
+        self._pace = _PACES.setdefault(authority, _Pace())
+        self._latest = 0.0
+        """seconds that the latest answer took"""
+        self._flying: dict[Future[Visit], Page] = {}
+        self._done: SimpleQueue[Future[Visit]] = SimpleQueue()
+        """those of the flying that have landed"""
+        self._rules: dict[str, _Rules] = {}
+
+    def close(self) -> None:
+        # What is in flight ends by itself, within the limits of a fetch; nobody waits for it.
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    # --- requests ---
+
+    @property
+    def flying(self) -> list[Page]:
+        return list(self._flying.values())
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether as many requests are under way as may be."""
+        return len(self._flying) >= self._width
+
+    def launch(self, page: Page) -> None:
+        """Send for a page, when it is time."""
+        self._wait_turn()
+        future = self._visit(page)
+        self._flying[future] = page
+        future.add_done_callback(self._done.put)
+
+    def landed(self, seconds: float) -> list[tuple[Page, Visit]]:
+        """What came of pages that were sent for, after waiting so long for one."""
+        landed: list[Future[Visit]] = []
+        with suppress(Empty):
+            landed.append(self._done.get(timeout=seconds) if seconds else self._done.get_nowait())
+            while True:
+                landed.append(self._done.get_nowait())
+        return [(self._flying.pop(future), future.result()) for future in landed]
+
+    def read(self, page: Page) -> Visit:
+        """Fetch a page now, trying again in place while that may help. Raises Parked."""
+        return self._insist(lambda: self._visit(page))
+
+    def read_sitemap(self, url: str, admit: Callable[[str], None]) -> Visit:
+        return self._await(lambda: self._pool.submit(visit_file, self._fetcher, url, admit, None))
+
+    def _visit(self, page: Page) -> "Future[Visit]":
+        return self._pool.submit(self._timed_visit, page.url, page.conditions())
+
+    def _timed_visit(self, url: str, headers: Mapping[str, str]) -> Visit:
+        began = monotonic()
+        answer = visit_page(self._fetcher, url, headers)
+        self._latest = monotonic() - began
+        return answer
+
+    def _insist(self, send: Callable[[], "Future[Visit]"]) -> Visit:
+        answer = self._await(send)
+        for tries in range(TRIES - 1):
+            if not isinstance(answer, Transient):
+                break
+            self.hold(answer, tries)
+            answer = self._await(send)
+        return answer
+
+    def _await(self, send: Callable[[], "Future[Visit]"]) -> Visit:
+        self._wait_turn()
+        future = send()
+        while not wait([future], timeout=TICK).done:
+            self._source.going()
+        return future.result()
+
+    # --- pace ---
+
+    def mind(self, rules: Robots) -> None:
+        """Be as slow as the site asks."""
+        if rules.delay:
+            self._delay = max(self._delay, min(rules.delay, LONGEST_DELAY))
+            self._width = 1
+
+    def hold(self, error: Transient, tries: int) -> bool:
+        """Be slower after trouble; whether the site asked for it. Raises Parked."""
+        limited = error.code == "http_429" or error.after is not None
+        seconds = 2.0**tries if error.after is None else error.after.total_seconds()
+        if limited and (seconds > LONGEST_PAUSE or tries + 1 >= TRIES):
+            raise Parked(Transient(str(error), code=RATE_LIMITED, after=error.after))
+        self._pace.rest(min(seconds, LONGEST_PAUSE))
+        return limited
+
+    def _wait_turn(self) -> None:
+        """Wait until the next request may go out; a site that is slow to answer is asked less."""
+        delay = self._delay and max(self._delay, min(SLOWNESS * self._latest, LONGEST_DELAY))
+        seconds = self._pace.turn(delay)
+        if seconds > 0:
+            until = monotonic() + seconds
+            self._source.pause(seconds)
+            self._pace.advance(max(0.0, until - monotonic()))
+
+    # --- robots.txt ---
+
+    def rules_of(self, origin: str) -> Robots:
+        """The robots.txt of this origin, fetched if it was not within a day. Raises Parked."""
+        known = self._rules.get(origin) or self._recalled_rules(origin)
+        if known is not None and datetime.now(UTC) - known.at < ROBOTS_AGE:
+            return known.robots
+        if known is None and len(self._rules) >= MOST_ORIGINS:
+            return Robots.nothing(f"more than {MOST_ORIGINS} ports of the host are linked")
+        rules = self.fetch_rules(origin)
+        if rules.reason is not None and origin == _urls.split(self._state.start).origin:
+            raise Parked(Transient(rules.reason, code=PROVIDER_UNAVAILABLE))
+        return rules
+
+    def fetch_rules(self, origin: str) -> Robots:
+        """RFC 9309 2.3.1: 4xx allows everything; trouble forbids it, and is not kept."""
+        url = f"{origin}/robots.txt"
+        answer = self._insist(
+            lambda: self._pool.submit(visit_file, self._fetcher, url, None, MAX_BYTES + 1)
+        )
+        data: bytes | None = None
+        match answer:
+            case Fetched():
+                data = answer.data
+                rules = Robots.parse(data, AGENT)
+            case Permanent(code=code) if code.startswith("http_4") or code == "bad_redirect":
+                rules = Robots.everything()
+            case _:
+                rules = Robots.nothing(f"{url} cannot be read ({answer})")
+        at = datetime.now(UTC)
+        self._rules[origin] = _Rules(rules, at)
+        self._state.robots.pop(origin, None)
+        if rules.reason is None and (data is None or len(data) <= ROBOTS_KEPT):
+            text = None if data is None else base64.b64encode(data).decode()
+            self._state.robots[origin] = {"at": at.isoformat(), "data": text}
+        return rules
+
+    def _recalled_rules(self, origin: str) -> _Rules | None:
+        match self._state.robots.get(origin):
+            case {"at": str(at), "data": str() | None as data}:
+                rules = (
+                    Robots.everything()
+                    if data is None
+                    else Robots.parse(base64.b64decode(data), AGENT)
+                )
+                known = self._rules[origin] = _Rules(rules, datetime.fromisoformat(at))
+                return known
+            case _:
+                return None

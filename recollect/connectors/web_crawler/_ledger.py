@@ -1,0 +1,124 @@
+"""The answers for addresses: what is said with the next checkpoint, and what waits for another
+page's answer first."""
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from recollect.connectors.base import Change, Gone, Item, Missing, Verdict
+from recollect.connectors.web_crawler._page import LEADING, PLANNED, Frontier, Page
+
+
+@dataclass(frozen=True, slots=True)
+class Deferral:
+    """A page that says it is another one, until we know what that is."""
+
+    page: Page
+    target: str
+    redirect: bool
+    """or else a canonical link"""
+    extra: Mapping[str, Any]
+
+
+class Ledger:
+    def __init__(self, frontier: Frontier) -> None:
+        self._frontier = frontier
+        self._answers: list[Change] = []
+        """to be said with the next checkpoint"""
+        self._fresh: dict[str, Page] = {}
+        """pages in the frontier or in flight that no row tells of yet"""
+        self._waiting: dict[str, list[Deferral]] = {}
+        self._awaits: dict[str, str] = {}
+        self.settled: dict[str, bool] = {}
+        """addresses that have their answer: whether it leads to a document"""
+        self.had: set[str] = set()
+        """addresses that came with a document"""
+        self.renamed: set[str] = set()
+        """those whose document is at another address now"""
+        self.freed = False
+        """a document may have gone since this was put back, or not have come"""
+
+    def __len__(self) -> int:
+        """How many rows the next checkpoint makes."""
+        return len(self._fresh) + len(self._answers)
+
+    def plan(self, page: Page) -> None:
+        self._fresh[page.url] = page
+
+    def said(self) -> Generator[Change]:
+        """What was planned and answered since the last time."""
+        for page in self._fresh.values():
+            yield page.verdict(PLANNED)
+        yield from self._answers
+        self._fresh.clear()
+        self._answers.clear()
+
+    def add(self, change: Change) -> None:
+        """Say it without taking it for an answer."""
+        self._answers.append(change)
+
+    def say(self, change: Item | Verdict | Gone | Missing, *, leads: bool | None = None) -> None:
+        """The answer for an address, and then for those that waited for it."""
+        self._answers.append(change)
+        url = change.url or change.id if isinstance(change, Verdict) else change.id
+        if leads is None:
+            leads = isinstance(change, Item) or (
+                isinstance(change, Verdict) and change.kind in LEADING
+            )
+        if url in self.had and not (isinstance(change, Verdict) and change.keep):
+            self.freed = self.freed or not isinstance(change, Item)
+        self._fresh.pop(url, None)
+        self.settled[url] = leads
+        for deferral in self._waiting.pop(url, ()):
+            self._resolve(deferral, leads=leads)
+
+    # --- pages that are other pages ---
+
+    def defer(
+        self, page: Page, target: str, *, redirect: bool, extra: Mapping[str, Any]
+    ) -> Page | None:
+        """Answer for a page when its target is; returns the target if nobody looked for it yet."""
+        deferral = Deferral(page, target, redirect, extra)
+        end = target
+        while end in self._awaits:
+            end = self._awaits[end]
+        if end == page.url:
+            if redirect:
+                self.say(page.verdict("error", "redirects in a circle", keep=True))
+            else:
+                self._doubt(page)
+        elif target in self.settled:
+            self._resolve(deferral, leads=self.settled[target])
+        else:
+            self._awaits[page.url] = target
+            self._waiting.setdefault(target, []).append(deferral)
+            return Page(
+                target, page.depth, page.url, hops=page.hops + 1, entry=page.entry and redirect
+            )
+        return None
+
+    def waiting_for(self, url: str) -> Sequence[Deferral]:
+        return self._waiting.get(url, ())
+
+    def give_up_waiting(self) -> bool:
+        """What they wait for is never looked at. Whether any waited."""
+        waiting, self._waiting = self._waiting, {}
+        for deferrals in waiting.values():
+            for deferral in deferrals:
+                self._resolve(deferral, leads=False)
+        return bool(waiting)
+
+    def _resolve(self, deferral: Deferral, *, leads: bool) -> None:
+        page, target = deferral.page, deferral.target
+        self._awaits.pop(page.url, None)
+        if deferral.redirect:
+            # What moved has its document elsewhere; of others a redirect may be a passing matter.
+            confirm = page.url not in self.renamed
+            self.say(page.verdict("redirect", target, confirm=confirm), leads=leads)
+        elif leads:
+            self.say(page.verdict("canonical", target, extra=deferral.extra), leads=True)
+        else:
+            self._doubt(page)
+
+    def _doubt(self, page: Page) -> None:
+        self._frontier.add(replace(page, doubted=True), urgent=True)

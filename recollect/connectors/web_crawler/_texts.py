@@ -1,0 +1,103 @@
+"""Texts that are the same, or nearly: what tells that two addresses are one page."""
+
+import hashlib
+import zlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+NEAR = 10
+"""bits of 256 in which the fingerprints of texts differ that are nearly the same"""
+FEWEST_WORDS = 48
+"""of a text whose fingerprint says anything"""
+
+_PRIMES = [0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93]
+_MOST_SHINGLES = 4_096
+
+
+def fingerprint(text: str) -> bytes | None:
+    """256 bits that differ in few places if texts do (Charikar's simhash, of runs of four words).
+
+    None for a text that is too short.
+    """
+    words = text.lower().split()
+    if len(words) < FEWEST_WORDS:
+        return None
+    hashes = np.fromiter((zlib.crc32(w.encode()) for w in words), np.uint64, count=len(words))
+    runs = len(words) - 3
+    shingles = np.zeros(runs, np.uint64)
+    for offset, prime in enumerate(_PRIMES):
+        shingles += hashes[offset : offset + runs] * np.uint64(prime)
+    shingles = _mixed(np.unique(shingles))
+    if len(shingles) > _MOST_SHINGLES:
+        # By their values, not their places: an insertion must not change the choice of the rest.
+        share = np.uint64(-(-len(shingles) // _MOST_SHINGLES))
+        shingles = shingles[shingles % share == 0]
+    lanes = np.stack([_mixed(shingles + np.uint64(prime)) for prime in _PRIMES], axis=1)
+    bits = np.unpackbits(lanes.view(np.uint8), axis=1)
+    return np.packbits(bits.sum(axis=0, dtype=np.uint32) * 2 > len(lanes)).tobytes()
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Each bit depends on all (the finaliser of splitmix64)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+class Fingerprints:
+    """Of the documents met so far."""
+
+    def __init__(self) -> None:
+        self._urls: list[str] = []
+        self._rows: NDArray[np.uint64] = np.zeros((256, 4), np.uint64)
+
+    def add(self, url: str, print: bytes) -> None:
+        if len(self._urls) == len(self._rows):
+            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+        self._rows[len(self._urls)] = np.frombuffer(print, np.uint64)
+        self._urls.append(url)
+
+    def nearest(self, url: str, print: bytes) -> str | None:
+        """Another page that says nearly the same."""
+        if not self._urls:
+            return None
+        differing = self._rows[: len(self._urls)] ^ np.frombuffer(print, np.uint64)
+        distances = np.bitwise_count(differing).sum(axis=1, dtype=np.uint32)
+        nearest: list[int] = np.argsort(distances, kind="stable")[:2].tolist()
+        near = (self._urls[index] for index in nearest if distances[index] <= NEAR)
+        return next((found for found in near if found != url), None)
+
+
+def are_near(one: bytes | None, other: bytes | None) -> bool:
+    if one is None or other is None:
+        return False
+    return (int.from_bytes(one, "big") ^ int.from_bytes(other, "big")).bit_count() <= NEAR
+
+
+def version_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+class Texts:
+    """Of the documents met so far."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, str] = {}
+        """version of a text → the page that has it"""
+        self._prints = Fingerprints()
+
+    def register(self, url: str, version: str | None, print: str | None) -> None:
+        """A document with its text; `print` in hexadecimal digits."""
+        if version is not None:
+            self._owners.setdefault(version, url)
+        if print:
+            self._prints.add(url, bytes.fromhex(print))
+
+    def owner(self, version: str | None) -> str | None:
+        """The page that has this very text."""
+        return None if version is None else self._owners.get(version)
+
+    def nearest(self, url: str, print: bytes | None) -> str | None:
+        """Another page that says nearly the same."""
+        return None if print is None else self._prints.nearest(url, print)
