@@ -6,6 +6,7 @@ next time goes into the cursor of a `Checkpoint`, and what it knows of each thin
 that `Source.remembered` reads back.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -270,6 +271,21 @@ class Resource:
     updated_at: str | None = None
 
 
+# --- looking at an account ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """Something that must hold of a real account, and whether it does."""
+
+    name: str
+    """one word: `scopes`, `clock`"""
+    holds: bool | None
+    """None: it could not be told, or nothing depends on it here"""
+    sentence: str
+    """for people: what was found, and what to do where it does not hold"""
+
+
 # --- pushes ------------------------------------------------------------------------------------
 
 
@@ -354,6 +370,8 @@ class Connector(ABC):
     changes"""
     picks: ClassVar[bool] = False
     """whether resources must be configured before the first sync"""
+    asks: ClassVar[re.Pattern[str] | None] = None
+    """paths below the API where a POST only reads"""
 
     def check(self, metadata: Mapping[str, Any], fetcher: Fetcher) -> dict[str, Any]:
         """At creation and change: the metadata to keep. Raises BadRequestError naming the fault.
@@ -377,6 +395,18 @@ class Connector(ABC):
         Raises NotFoundError when it vanished meanwhile, Permanent when it can never be read.
         """
         raise NotImplementedError(f"{self.provider} brings the content along")
+
+    def sample(self, source: Source) -> Iterator[Change]:
+        """The beginning of a listing of everything, for a look at an account; it may be left off
+        at any time. Raises what `changes` raises."""
+        return self.changes(source, None)
+
+    def assumptions(self, source: Source) -> Iterator[Assumption]:
+        """What else must hold of a real account at this provider, by calls that only read.
+
+        Raises what `changes` raises; what was said before counts.
+        """
+        yield from ()
 
     def judge(self, answer: Answer) -> Exception | None:
         """What an answer means that this provider uses in a way of its own (a 403 that is a rate
@@ -420,6 +450,13 @@ class Connector(ABC):
         """Register; returns it with `remote` and `expires_at`. The handshake may arrive before
         the provider's answer does."""
         raise NotImplementedError
+
+    def stands(self, api: Api, registration: Registration) -> bool:
+        """Whether the provider still has it, where that can be asked cheaply; else True.
+
+        Raises what `Api.call` raises.
+        """
+        return True
 
     def unsubscribe(self, api: Api, registration: Registration) -> None:
         """Best effort; the connection may be gone already."""

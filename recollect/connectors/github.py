@@ -32,6 +32,7 @@ from recollect.connectors._json import as_object
 from recollect.connectors.base import (
     FORGED,
     Account,
+    Assumption,
     Change,
     Checkpoint,
     Connector,
@@ -50,7 +51,7 @@ from recollect.connectors.base import (
 from recollect.errors import BadRequestError, NotFoundError, Permanent, Transient
 from recollect.fetch import Answer, Endpoint
 from recollect.model import Blob, Remembered
-from recollect.oauth import OAuth, Tokens
+from recollect.oauth import OAuth, Tokens, missing
 
 RESOURCES = "resources"
 """key of the metadata: what was picked, a list of `{id, name, defaultBranch}`"""
@@ -68,6 +69,8 @@ LONGEST_PATH = 1_000
 """bytes in UTF-8: it is part of an id, which is indexed"""
 BATCH = 200
 """files between two checkpoints"""
+MOST_LOOKED_AT = 20
+"""repositories that a check of the account asks about"""
 PATIENCE = 3
 """repositories in a row that fail before GitHub as a whole counts as unavailable"""
 HOPS = 3
@@ -307,6 +310,13 @@ class Github(Connector):
         mime = "text/markdown" if ending in MARKDOWN else "text/plain"
         return Blob(data, mime, path.rpartition("/")[2], item.url)
 
+    def assumptions(self, source: Source) -> Iterator[Assumption]:
+        answer = source.api.call("GET", "/user")
+        yield _rights(answer.headers.get("x-oauth-scopes"), self.authorized(source.metadata))
+        yield _budget(source.api.call("GET", "/rate_limit", accept=frozenset({404})))
+        for repository in _picked(source.metadata)[:MOST_LOOKED_AT]:
+            yield _may_be_watched(source, repository)
+
     # --- pushes --------------------------------------------------------------------------------
 
     def watches(self, source: Source) -> Sequence[str]:
@@ -343,6 +353,18 @@ class Github(Connector):
             ) from error
         hook = field_of(as_json(answer), "id", int)
         return replace(registration, remote={"hook_id": hook, "repo": name}, expires_at=None)
+
+    def stands(self, api: Api, registration: Registration) -> bool:
+        """False for a hook that somebody deleted, switched off or pointed elsewhere."""
+        hook, name = registration.remote.get("hook_id"), registration.remote.get("repo")
+        if not isinstance(hook, int) or not isinstance(name, str):
+            return False
+        answer = _call(api, "GET", f"/repos/{name}/hooks/{hook}", accept=frozenset({404}))
+        if answer.status == 404:
+            return False
+        found = as_json(answer)
+        url = as_object(found.get("config")).get("url")
+        return found.get("active") is not False and url == registration.url
 
     def unsubscribe(self, api: Api, registration: Registration) -> None:
         hook, name = registration.remote.get("hook_id"), registration.remote.get("repo")
@@ -429,6 +451,48 @@ def _repository(api: Api, picked: Picked, before: State | None) -> State:
         branch=field_of(found, "default_branch", str),
         url=field_of(found, "html_url", str),
         mark=answer.headers.get("etag"),
+    )
+
+
+def _rights(granted: str | None, needed: Sequence[str]) -> Assumption:
+    """What the token may do now, which is less than it was once granted if the user changed it."""
+    if granted is None:
+        return Assumption("rights", None, "GitHub names no scopes for a token of this kind")
+    # A word that is no scope, since none at all would mean that nobody knows.
+    tokens = Tokens("", scopes=["none", *re.findall(r"[^,\s]+", granted)])
+    if lacking := missing(needed, tokens):
+        told = f"the token lacks {', '.join(lacking)}: authorize the connection again"
+        return Assumption("rights", False, told)
+    return Assumption("rights", True, f"the token has {granted.strip()}")
+
+
+def _budget(answer: Answer) -> Assumption:
+    if answer.status == 404:
+        return Assumption("budget", True, "this server limits no calls")
+    core = field_of(field_of(as_json(answer), "resources", dict), "core", dict)
+    left, most = field_of(core, "remaining", int), field_of(core, "limit", int)
+    told = f"{left:,} of {most:,} calls of this hour are left"
+    if left * 10 < most:
+        told += ": others use them, too, and syncs wait for the next hour when there are none"
+    return Assumption("budget", left * 10 >= most, told)
+
+
+def _may_be_watched(source: Source, picked: Picked) -> Assumption:
+    """Whether the account may add a webhook to a repository."""
+    answer = _call(source.api, "GET", f"/repositories/{picked.id}", accept=frozenset({404}))
+    if answer.status == 404:
+        return Assumption("repository", False, f"{picked.name} cannot be read by this account")
+    found = as_json(answer)
+    name, may = field_of(found, "full_name", str), as_object(found.get("permissions")).get("admin")
+    if source.metadata.get(WEBHOOKS, True) is False:
+        return Assumption("repository", True, f"{name} can be read; webhooks are switched off")
+    if may is True and found.get("archived") is not True:
+        return Assumption("repository", True, f"{name} can be read, and a webhook be added")
+    return Assumption(
+        "repository",
+        None,
+        f"{name} can be read, but a webhook takes an account that administers it and a repository"
+        " that is not archived: its changes are found by asking",
     )
 
 

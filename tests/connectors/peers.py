@@ -3,15 +3,27 @@
 A peer is named in `PEERS` by its provider; a new connector without one fails the suite.
 """
 
+import base64
+import json
+import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cache
+from http.client import HTTPConnection
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import boto3
+import jwt
 from botocore.config import Config
+from cryptography.hazmat.primitives.asymmetric import rsa
+from jwt.algorithms import RSAAlgorithm
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
 from moto.server import ThreadedMotoServer
 
 from recollect.config import ProviderSettings
@@ -19,13 +31,17 @@ from recollect.oauth import Tokens
 from tests.fakes.authorization import Grant
 from tests.fakes.cabinet import Cabinet
 from tests.fakes.github import FakeGithub
+from tests.fakes.gmail import ME, PUBLISHER, FakeGmail
 from tests.fakes.gmail import TOKEN as GMAIL_TOKEN
-from tests.fakes.gmail import FakeGmail
 from tests.fakes.google_drive import TOKEN, FakeDrive
 from tests.fakes.graph import FakeGraph, Thing
-from tests.fakes.notion import FakeNotion, Page, para
-from tests.fakes.proxy import Proxy
+from tests.fakes.notion import WORKSPACE, FakeNotion, Page, para
+from tests.fakes.proxy import Proxy, Seen
 from tests.fakes.site import Site
+from tests.fakes.website import Website
+
+PUBLIC = "https://recollect.example"
+"""of the service, where it has one"""
 
 
 class Peer(ABC):
@@ -35,6 +51,14 @@ class Peer(ABC):
     """of the connection's provider"""
     public = False
     """whether it needs no account"""
+    account = ("ann", "ann@example.com")
+    """id and name of who authorized"""
+    registers: str | None = None
+    """requests that register for pushes, as patterns of the proxy go; None: there are no pushes"""
+    proof: str | None = None
+    """header that proves a push"""
+    gate = ""
+    """where pushes go instead of `PUBLIC`, once it listens"""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -58,6 +82,18 @@ class Peer(ABC):
         """What an authorization is worth; None: it needs none."""
         return None
 
+    def admit(self, token: str) -> None:
+        """Let this access token in, for the same account."""
+        raise NotImplementedError
+
+    def banish(self, token: str) -> None:
+        """It has expired."""
+        raise NotImplementedError
+
+    def hook_secrets(self) -> list[str]:
+        """What proves the pushes that are registered now, where the secret is ours."""
+        return []
+
     @abstractmethod
     def put(self, name: str, text: str) -> None:
         """Make it, or edit it."""
@@ -68,6 +104,18 @@ class Peer(ABC):
     @abstractmethod
     def rename(self, old: str, new: str) -> None: ...
 
+    def move(self, name: str, folder: str) -> None:
+        """To another place, where there are places."""
+        return
+
+    def share(self, name: str) -> None:
+        """Change who may see it, other than us, where that can be."""
+        return
+
+    def forget_cursor(self) -> None:
+        """Where we were is known no longer."""
+        return
+
     @abstractmethod
     def names(self) -> set[str]: ...
 
@@ -75,9 +123,59 @@ class Peer(ABC):
     def name_of(self, document: dict[str, Any]) -> str:
         """Which thing a document is of, by what the API shows."""
 
+    def fill(self, numbers: range) -> None:
+        """Make a tiny thing for each number, at once."""
+        for n in numbers:
+            self.put(f"f{n}", f"Tiny {n}.")
+
     def revoke(self) -> None:
         """The authorization ends."""
         raise NotImplementedError
+
+    # --- pushes ---
+
+    def config(self) -> dict[str, Any]:
+        """Settings of the service that pushes need."""
+        return {}
+
+    def listen(self, gate: str) -> None:
+        """Let pushes go to the service at this address."""
+        self.gate = gate
+
+    def deliver(self) -> None:
+        """Send what there is to push; most do that by themselves."""
+        return
+
+    def registrations(self) -> set[str]:
+        """What is registered there, by the provider's ids."""
+        return set()
+
+    def lose(self) -> None:
+        """Somebody removes all registrations at the provider."""
+        raise NotImplementedError
+
+    def forgeries(self, push: Seen) -> dict[str, tuple[dict[str, str], bytes]]:
+        """A genuine push changed so that it proves nothing: headers and body by what was done."""
+        assert self.proof is not None
+        headers = {n: v for n, v in push.headers.items() if n not in ("host", "content-length")}
+        right = headers.pop(self.proof)
+        wrong = right[:-1] + ("0" if right[-1] != "0" else "1")
+        return {
+            "missing": (headers, push.body),
+            "empty": ({**headers, self.proof: ""}, push.body),
+            "wrong": ({**headers, self.proof: wrong}, push.body),
+            "longer": ({**headers, self.proof: right + "0"}, push.body),
+        }
+
+    def post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
+        """As the provider does, through the gate; the status of the answer."""
+        target = urlsplit(url.replace(PUBLIC, self.gate, 1))
+        connection = HTTPConnection(target.hostname or "", target.port, timeout=30)
+        try:
+            connection.request("POST", f"{target.path}?{target.query}", body, dict(headers))
+            return connection.getresponse().status
+        finally:
+            connection.close()
 
     def hide(self) -> None:
         """Everything looks empty, without an error."""
@@ -91,6 +189,7 @@ class CabinetPeer(Peer):
         self.cabinet = self._stack.enter_context(Cabinet())
         self.proxy.upstream = self.cabinet.url
         self.settings = self.cabinet.settings(api=self.proxy.url)
+        self._said: dict[str, int] = {}
 
     def tokens(self) -> Tokens | None:
         grant = Grant("ann@example.com", ["things", "hooks"], None, "")
@@ -113,6 +212,32 @@ class CabinetPeer(Peer):
 
     def names(self) -> set[str]:
         return {thing.title for thing in self.cabinet.shelf.things.values()}
+
+    registers = "POST /hooks"
+    proof = "x-cabinet-signature"
+
+    def deliver(self) -> None:
+        changes = self.cabinet.shelf.feed
+        for hook, told in list(self.cabinet.hooks.items()):
+            for number in range(self._said.get(hook, len(changes) - 1), len(changes)):
+                body = f'{{"news": "{hook} {number}"}}'.encode()
+                self.post(told["url"], self.cabinet.signed(hook, body), body)
+            self._said[hook] = len(changes)
+
+    def registrations(self) -> set[str]:
+        return set(self.cabinet.hooks)
+
+    def admit(self, token: str) -> None:
+        grant = Grant("ann@example.com", ["things", "hooks"], None, "")
+        grant.access.add(token)
+        self.cabinet.authorization.grants.append(grant)
+
+    def banish(self, token: str) -> None:
+        for grant in self.cabinet.authorization.grants:
+            grant.access.discard(token)
+
+    def hook_secrets(self) -> list[str]:
+        return [told["secret"] for told in self.cabinet.hooks.values()]
 
     def name_of(self, document: dict[str, Any]) -> str:
         return document["title"]
@@ -141,22 +266,69 @@ class GithubPeer(Peer):
         return [{"id": self.repository.id, "name": "octo/docs", "defaultBranch": "main"}]
 
     def put(self, name: str, text: str) -> None:
-        self.repository.commit({f"{name}.md": text})
+        self.repository.commit({self._path(name): text})
+
+    def fill(self, numbers: range) -> None:
+        self.repository.commit({f"f{n}.md": f"Tiny {n}." for n in numbers})
 
     def remove(self, name: str) -> None:
-        self.repository.commit({f"{name}.md": None})
+        self.repository.commit({self._path(name): None})
 
     def rename(self, old: str, new: str) -> None:
-        self.repository.move(f"{old}.md", f"{new}.md")
+        self.repository.move(self._path(old), f"{new}.md")
+
+    def move(self, name: str, folder: str) -> None:
+        self.repository.move(self._path(name), f"{folder}/{name}.md")
+
+    def share(self, name: str) -> None:
+        self.repository.private = not self.repository.private
+
+    def forget_cursor(self) -> None:
+        """The head is thrown away: a forced push to what was before."""
+        parents = re.findall(rb"^parent (\w+)", self.repository.objects[self.repository.head][1])
+        if parents:
+            self.repository.force("main", parents[0].decode())
+
+    def _path(self, name: str) -> str:
+        paths = [p for p in self.repository.files() if p.rpartition("/")[2] == f"{name}.md"]
+        return paths[0] if paths else f"{name}.md"
 
     def names(self) -> set[str]:
-        return {path.removesuffix(".md") for path in self.repository.files() if ".md" in path}
+        paths = [path for path in self.repository.files() if path.endswith(".md")]
+        return {path.rpartition("/")[2].removesuffix(".md") for path in paths}
 
     def name_of(self, document: dict[str, Any]) -> str:
         return document["url"].rsplit("/", 1)[1].removesuffix(".md")
 
     def revoke(self) -> None:
         self.github.revoke(self.token)
+
+    registers = "POST .*/hooks"
+    proof = "x-hub-signature-256"
+
+    def listen(self, gate: str) -> None:
+        super().listen(gate)
+        self.github.detours[PUBLIC] = gate
+
+    def registrations(self) -> set[str]:
+        return {str(id) for id in self.repository.hooks}
+
+    def admit(self, token: str) -> None:
+        self.github.users[token] = replace(self.github.users[self.token], token=token)
+
+    def banish(self, token: str) -> None:
+        self.github.revoke(token)
+
+    def hook_secrets(self) -> list[str]:
+        return [hook.secret for hook in self.repository.hooks.values()]
+
+    def lose(self) -> None:
+        self.repository.hooks.clear()
+
+    def forgeries(self, push: Seen) -> dict[str, tuple[dict[str, str], bytes]]:
+        whole = {n: v for n, v in push.headers.items() if n not in ("host", "content-length")}
+        altered = push.body.replace(b'"forced": false', b'"forced": true')
+        return {**super().forgeries(push), "altered": (whole, altered)}
 
 
 class SitePeer(Peer):
@@ -234,19 +406,39 @@ class S3Peer(Peer):
         }
 
     def put(self, name: str, text: str) -> None:
-        self.s3.put_object(Bucket=self.bucket, Key=f"docs/{name}.txt", Body=text.encode())
+        self.s3.put_object(Bucket=self.bucket, Key=self._key(name), Body=text.encode())
+
+    def fill(self, numbers: range) -> None:
+        backend: Any = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]  # a request each would take minutes
+        for n in numbers:
+            backend.put_object(self.bucket, f"docs/f{n}.txt", f"Tiny {n}.".encode())
 
     def remove(self, name: str) -> None:
-        self.s3.delete_object(Bucket=self.bucket, Key=f"docs/{name}.txt")
+        self.s3.delete_object(Bucket=self.bucket, Key=self._key(name))
 
     def rename(self, old: str, new: str) -> None:
-        source = f"{self.bucket}/docs/{old}.txt"
-        self.s3.copy_object(Bucket=self.bucket, Key=f"docs/{new}.txt", CopySource=source)
-        self.remove(old)
+        self._to(old, f"docs/{new}.txt")
+
+    def move(self, name: str, folder: str) -> None:
+        self._to(name, f"docs/{folder}/{name}.txt")
+
+    def _to(self, name: str, key: str) -> None:
+        before = self._key(name)
+        if before != key:
+            source = f"{self.bucket}/{before}"
+            self.s3.copy_object(Bucket=self.bucket, Key=key, CopySource=source)
+            self.s3.delete_object(Bucket=self.bucket, Key=before)
+
+    def _key(self, name: str) -> str:
+        found = [key for key in self._keys() if key.rpartition("/")[2] == f"{name}.txt"]
+        return found[0] if found else f"docs/{name}.txt"
+
+    def _keys(self) -> list[str]:
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket)
+        return [entry["Key"] for page in pages for entry in page.get("Contents", [])]
 
     def names(self) -> set[str]:
-        listed = self.s3.list_objects_v2(Bucket=self.bucket).get("Contents", [])
-        return {entry["Key"].removeprefix("docs/").removesuffix(".txt") for entry in listed}
+        return {key.rpartition("/")[2].removesuffix(".txt") for key in self._keys()}
 
     def name_of(self, document: dict[str, Any]) -> str:
         return document["url"].rsplit("/", 1)[1].removesuffix(".txt")
@@ -263,11 +455,16 @@ class GmailPeer(Peer):
     def __init__(self) -> None:
         super().__init__()
         self.gmail = self._stack.enter_context(FakeGmail())
+        self._sent = 0
         self.proxy.upstream = self.gmail.url
+        # Google revokes elsewhere than its API is.
+        other = self._stack.enter_context(Website())
+        other.page("/revoke", "{}", mime="application/json")
         self.settings = ProviderSettings(
             client_id="id",
             client_secret="secret",  # pyright: ignore[reportArgumentType] # pydantic wraps it
             api_url=self.proxy.url,
+            revoke_url=other.url("/revoke"),
         )
 
     def __exit__(self, *exit: object) -> None:
@@ -286,6 +483,10 @@ class GmailPeer(Peer):
         self.gmail.mail(name, text, thread=thread)
         for id in old:
             self.gmail.delete_mail(id)
+
+    def fill(self, numbers: range) -> None:
+        for n in numbers:
+            self.gmail.mail(f"f{n}", f"Tiny {n}.")
 
     def remove(self, name: str) -> None:
         self.gmail.trash(self._threads()[name])
@@ -307,11 +508,95 @@ class GmailPeer(Peer):
     def revoke(self) -> None:
         self.gmail.scopes.clear()
 
+    account = ("ann", ME)
+    registers = "POST .*/watch"
+    proof = "authorization"
+    topic = "projects/recollect-test/topics/gmail"
+
+    def metadata(self) -> dict[str, Any]:
+        return {"pubsubTopic": self.topic} if self.gate else {}
+
+    def config(self) -> dict[str, Any]:
+        keys = self._stack.enter_context(Website())
+        keys.page("/certs", json.dumps({"keys": [_public(_key())]}), mime="application/json")
+        return {
+            "pubsub_audience": AUDIENCE,
+            "pubsub_service_account": PUBLISHES,
+            "pubsub_certs_url": keys.url("/certs"),
+        }
+
+    def listen(self, gate: str) -> None:
+        super().listen(gate)
+        self.gmail.topics[self.topic] = {PUBLISHER}
+        self.gmail.now = datetime.now(UTC)  # watches end by it
+
+    def deliver(self) -> None:
+        while self._sent < len(self.gmail.published):
+            body = json.dumps(self.gmail.published[self._sent]).encode()
+            self._sent += 1
+            self.post(f"{PUBLIC}/v3/hooks/gmail", {"Authorization": f"Bearer {_jwt()}"}, body)
+
+    def move(self, name: str, folder: str) -> None:
+        self.gmail.tag(self._threads()[name], "STARRED")
+
+    def forget_cursor(self) -> None:
+        self.gmail.forget_history()
+
+    def admit(self, token: str) -> None:
+        self.gmail.scopes[token] = self.gmail.scopes[GMAIL_TOKEN]
+
+    def banish(self, token: str) -> None:
+        del self.gmail.scopes[token]
+
+    def registrations(self) -> set[str]:
+        watch = self.gmail.watch
+        return set() if watch is None else {watch.expires.isoformat()}
+
+    def forgeries(self, push: Seen) -> dict[str, tuple[dict[str, str], bytes]]:
+        other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        head, claims, _ = _jwt().split(".")
+        none = base64.urlsafe_b64encode(b'{"alg": "none", "kid": "one"}').decode().rstrip("=")
+        now = int(datetime.now(UTC).timestamp())
+        tokens = {
+            "altered": f"{head}.{claims[:-4]}AAAA.{_jwt().rpartition('.')[2]}",
+            "none": f"{none}.{claims}.",
+            "other_key": _jwt(other),
+            "expired": _jwt(iat=now - 7200, exp=now - 3600),
+            "other_audience": _jwt(aud="https://other.example"),
+            "other_issuer": _jwt(iss="https://accounts.google.com.evil.example"),
+            "other_email": _jwt(email="push@evil.example"),
+        }
+        made = {name: ({"authorization": f"Bearer {t}"}, push.body) for name, t in tokens.items()}
+        return {**made, "missing": ({}, push.body)}
+
+
+AUDIENCE = f"{PUBLIC}/v3/hooks/gmail"
+PUBLISHES = "push@recollect-test.iam.gserviceaccount.com"
+
+
+@cache
+def _key() -> rsa.RSAPrivateKey:
+    """Of who signs the pushes of Pub/Sub."""
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+def _public(key: rsa.RSAPrivateKey) -> dict[str, Any]:
+    told: dict[str, Any] = RSAAlgorithm.to_jwk(key.public_key(), as_dict=True)
+    return {**told, "kid": "one", "alg": "RS256", "use": "sig"}
+
+
+def _jwt(key: rsa.RSAPrivateKey | None = None, **changed: Any) -> str:
+    now = int(datetime.now(UTC).timestamp())
+    right = {"iss": "https://accounts.google.com", "aud": AUDIENCE, "email": PUBLISHES}
+    right |= {"email_verified": True, "sub": "1", "iat": now, "exp": now + 3600}
+    return jwt.encode({**right, **changed}, key or _key(), "RS256", headers={"kid": "one"})
+
 
 class OneDrivePeer(Peer):
     def __init__(self) -> None:
         super().__init__()
         self.graph = self._stack.enter_context(FakeGraph())
+        self._folders: dict[str, Thing] = {}
         self.proxy.upstream = self.graph.url
         self.graph.url = self.proxy.url  # what its links name
         self.user = self.graph.user("ann")
@@ -329,6 +614,10 @@ class OneDrivePeer(Peer):
             self.user.drive.edit(things[name], text)
         else:
             self.user.drive.file(f"{name}.txt", text)
+
+    def fill(self, numbers: range) -> None:
+        for n in numbers:
+            self.user.drive.file(f"f{n}.txt", f"Tiny {n}.")
 
     def remove(self, name: str) -> None:
         self.user.drive.delete(self._things()[name])
@@ -348,6 +637,52 @@ class OneDrivePeer(Peer):
 
     def revoke(self) -> None:
         self.graph.users.clear()
+
+    registers = "POST .*/subscriptions"
+
+    def listen(self, gate: str) -> None:
+        super().listen(gate)
+        self.graph.detours[PUBLIC] = gate
+
+    def deliver(self) -> None:
+        self.graph.notify(self.user.drive)
+
+    def registrations(self) -> set[str]:
+        return set(self.graph.subscriptions)
+
+    def move(self, name: str, folder: str) -> None:
+        if folder not in self._folders:
+            self._folders[folder] = self.user.drive.folder(folder)
+        self.user.drive.move(self._things()[name], self._folders[folder])
+
+    def share(self, name: str) -> None:
+        self.user.drive.share(self._things()[name])
+
+    def forget_cursor(self) -> None:
+        self.graph.forget()
+
+    def admit(self, token: str) -> None:
+        self.graph.users[token] = self.user
+
+    def banish(self, token: str) -> None:
+        del self.graph.users[token]
+
+    def hook_secrets(self) -> list[str]:
+        return [one.given["clientState"] for one in self.graph.subscriptions.values()]
+
+    def lose(self) -> None:
+        for subscription in list(self.graph.subscriptions.values()):
+            self.graph.lifecycle(subscription, "subscriptionRemoved")
+
+    def forgeries(self, push: Seen) -> dict[str, tuple[dict[str, str], bytes]]:
+        told = json.loads(push.body)
+        headers = {"content-type": "application/json"}
+        made: dict[str, tuple[dict[str, str], bytes]] = {}
+        for name, secret in {"missing": None, "empty": "", "wrong": "x" * 43}.items():
+            forged = [{**one, "clientState": secret} for one in told["value"]]
+            made[name] = (headers, json.dumps({"value": forged}).encode())
+        one_wrong = [*told["value"], {**told["value"][0], "clientState": "x"}]
+        return {**made, "one of two": (headers, json.dumps({"value": one_wrong}).encode())}
 
 
 class NotionPeer(Peer):
@@ -378,6 +713,11 @@ class NotionPeer(Peer):
             self.notion.write(page, *blocks)
         self.notion.pass_time(minutes=5)
 
+    def fill(self, numbers: range) -> None:
+        for n in numbers:
+            self.notion.page(f"f{n}", para(f"Tiny {n}."))
+        self.notion.pass_time(minutes=5)
+
     def remove(self, name: str) -> None:
         self.notion.trash(self._pages()[name])
         self.notion.pass_time(minutes=5)
@@ -399,16 +739,58 @@ class NotionPeer(Peer):
         self.notion.tokens.clear()
         self.notion.refreshing.clear()
 
+    account = (WORKSPACE.replace("-", ""), "ann@example.com")
+    registers = "by hand"
+    proof = "x-notion-signature"
+
+    def listen(self, gate: str) -> None:
+        super().listen(gate)
+        self.notion.subscribe(f"{gate}/v3/hooks/notion")
+
+    def move(self, name: str, folder: str) -> None:
+        """Below another page, which takes it along to the trash; or out of all of them."""
+        page, others = self._pages()[name], self._pages()
+        free = [o for o in others.values() if o is not page and page not in [*o.above()]]
+        self.notion.move(page, free[len(others) % len(free)] if free and name < "m" else None)
+        self.notion.pass_time(minutes=5)
+
+    def forget_cursor(self) -> None:
+        self.notion.forget_cursors()
+
+    def admit(self, token: str) -> None:
+        self.notion.tokens.add(token)
+
+    def banish(self, token: str) -> None:
+        self.notion.tokens.discard(token)
+
+    def hook_secrets(self) -> list[str]:
+        return [self.notion.subscription.token] if self.notion.subscription else []
+
+    def registrations(self) -> set[str]:
+        held = self.notion.subscription
+        return {held.token} if held is not None and held.verified else set()
+
+    def forgeries(self, push: Seen) -> dict[str, tuple[dict[str, str], bytes]]:
+        whole = {n: v for n, v in push.headers.items() if n not in ("host", "content-length")}
+        altered = push.body.replace(b'"attempt_number": 1', b'"attempt_number": 2')
+        return {**super().forgeries(push), "altered": (whole, altered)}
+
 
 class GoogleDrivePeer(Peer):
     def __init__(self) -> None:
         super().__init__()
         self.drive = self._stack.enter_context(FakeDrive())
+        self._folders: dict[str, str] = {}
+        self._sent = 0
         self.proxy.upstream = self.drive.url
+        # Google revokes elsewhere than its API is.
+        other = self._stack.enter_context(Website())
+        other.page("/revoke", "{}", mime="application/json")
         self.settings = ProviderSettings(
             client_id="id",
             client_secret="secret",  # pyright: ignore[reportArgumentType] # pydantic wraps it
             api_url=self.proxy.url,
+            revoke_url=other.url("/revoke"),
         )
 
     def __exit__(self, *exit: object) -> None:
@@ -423,6 +805,10 @@ class GoogleDrivePeer(Peer):
             self.drive.edit(ids[name], text.encode())
         else:
             self.drive.doc(name, text)
+
+    def fill(self, numbers: range) -> None:
+        for n in numbers:
+            self.drive.doc(f"f{n}", f"Tiny {n}.")
 
     def remove(self, name: str) -> None:
         self.drive.trash(self._ids()[name])
@@ -441,6 +827,42 @@ class GoogleDrivePeer(Peer):
 
     def revoke(self) -> None:
         self.drive.scopes.clear()
+
+    registers = "POST .*/watch"
+    proof = "x-goog-channel-token"
+
+    def listen(self, gate: str) -> None:
+        super().listen(gate)
+        self.drive.now = datetime.now(UTC)  # channels end by it
+
+    def deliver(self) -> None:
+        while self._sent < len(self.drive.sent):
+            sent = self.drive.sent[self._sent]
+            self._sent += 1
+            self.post(sent.address, sent.headers, b"")
+
+    def registrations(self) -> set[str]:
+        return set(self.drive.channels)
+
+    def move(self, name: str, folder: str) -> None:
+        if folder not in self._folders:
+            self._folders[folder] = self.drive.folder(folder)
+        self.drive.move(self._ids()[name], self._folders[folder])
+
+    def share(self, name: str) -> None:
+        self.drive.share(self._ids()[name])
+
+    def forget_cursor(self) -> None:
+        self.drive.forget_tokens()
+
+    def admit(self, token: str) -> None:
+        self.drive.scopes[token] = self.drive.scopes[TOKEN]
+
+    def banish(self, token: str) -> None:
+        del self.drive.scopes[token]
+
+    def hook_secrets(self) -> list[str]:
+        return [channel.token for channel in self.drive.channels.values()]
 
 
 PEERS: dict[str, Callable[[], Peer]] = {

@@ -36,14 +36,9 @@ from recollect.connectors.base import (
     Registration,
     Verdict,
 )
-from recollect.connectors.gmail import (
-    FindKey,
-    Gmail,
-    Keys,
-    verify,
-    without_quoted_markup,
-    without_quotes,
-)
+from recollect.connectors.gmail import Gmail
+from recollect.connectors.gmail._quotes import without_quoted_markup, without_quotes
+from recollect.connectors.gmail.proofs import FindKey, Keys, verify
 from recollect.errors import (
     BadRequestError,
     CursorExpired,

@@ -35,7 +35,7 @@ from recollect.connectors.base import (
     Trouble,
 )
 from recollect.connectors.notion import Notion
-from recollect.connectors.notion._markdown import simplified
+from recollect.connectors.notion._markdown import shown_files, simplified
 from recollect.connectors.notion._pass import OFTENEST, SELDOMEST, State
 from recollect.connectors.notion._values import address, shown, value_of
 from recollect.errors import (
@@ -48,6 +48,7 @@ from recollect.errors import (
 from recollect.extract import Sandbox
 from recollect.fetch import Endpoint, Fetcher
 from recollect.oauth import Client, OAuth, Tokens
+from tests.conftest import LOOPBACK
 from tests.connectors.memory import MemorySource
 from tests.fakes.notion import (
     ANN,
@@ -100,7 +101,7 @@ def sandbox() -> Generator[Sandbox]:
 
 @pytest.fixture(scope="module")
 def fetcher() -> Generator[Fetcher]:
-    with Fetcher(user_agent="RecollectBot/test") as made:
+    with Fetcher(user_agent="RecollectBot/test", allow_networks=[LOOPBACK]) as made:
         yield made
 
 
@@ -986,6 +987,101 @@ def test_where_the_rendering_lacks_something_the_blocks_are_read(
 
     assert all(f"line {at}\n" in told + "\n" for at in range(150))
     assert ("example.com/read" in told) == (why == "unknown")
+
+
+# --- files that lie at Notion --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["markdown", "blocks"])
+def test_what_is_in_a_file_stands_below_the_page(
+    notion: FakeNotion, source: MemorySource, way: str
+):
+    notion.knows_markdown = way == "markdown"
+    notion.files["plan.txt"] = b"We dig at dawn."
+    page = notion.page("Page", para("words"), hosted("file", "plan.txt", "The plan"), para("end"))
+    sync(source, notion)
+
+    told = CONNECTOR.fetch(source, source.rows[page.key])
+
+    assert told.text.endswith("end\n\n## plan.txt\n\nWe dig at dawn.")
+    assert list(told.warnings) == []
+    assert "X-Amz" not in told.text
+    assert "127.0.0.1" not in told.text
+
+
+@pytest.mark.parametrize("way", ["markdown", "blocks"])
+def test_files_are_fetched_while_their_links_are_good(
+    notion: FakeNotion, source: MemorySource, way: str
+):
+    """An hour is nothing in a queue; so links are never kept from the listing to the reading."""
+    notion.knows_markdown = way == "markdown"
+    notion.files["plan.txt"] = b"We dig at dawn."
+    page = notion.page("Page", para("words"), hosted("file", "plan.txt"))
+    sync(source, notion)
+    notion.pass_time(minutes=300)
+
+    assert "We dig at dawn." in read(source, page)
+    assert all("authorization" not in sent.headers for sent in notion.store.requests)
+    assert "X-Amz" not in str(source.rows)
+
+
+def test_a_file_that_cannot_be_read_costs_a_warning(notion: FakeNotion, source: MemorySource):
+    notion.files["sealed.pdf"] = b"%PDF-1.4 nothing of the kind"
+    notion.files["fine.txt"] = b"Fine."
+    page = notion.page(
+        "Page", para("words"), hosted("pdf", "sealed.pdf"), hosted("file", "fine.txt")
+    )
+    sync(source, notion)
+
+    told = CONNECTOR.fetch(source, source.rows[page.key])
+
+    assert "Fine." in told.text
+    [warning] = told.warnings
+    assert warning.startswith("The file sealed.pdf is missing: ")
+    assert "X-Amz" not in warning
+
+
+def test_a_place_of_files_that_is_down_is_tried_again_later(
+    notion: FakeNotion, source: MemorySource
+):
+    page = notion.page("Page", para("words"), hosted("file", "plan.txt"))
+    sync(source, notion)
+    notion.store.fail_next(503)
+
+    with pytest.raises(Transient, match=r"plan\.txt") as caught:
+        read(source, page)
+
+    assert caught.value.code == "provider_unavailable"
+    assert "X-Amz" not in str(caught.value)
+    assert "words" in read(source, page)
+
+
+def test_more_files_than_are_read_are_told(notion: FakeNotion, source: MemorySource):
+    names = [f"{at}.txt" for at in range(25)]
+    notion.files.update({name: f"text of {name}".encode() for name in names})
+    page = notion.page("Page", *(hosted("file", name) for name in names))
+    sync(source, notion)
+
+    told = CONNECTOR.fetch(source, source.rows[page.key])
+
+    assert "text of 19.txt" in told.text
+    assert "text of 20.txt" not in told.text
+    assert list(told.warnings) == ["Of 25 files the first 20 were read."]
+
+
+@pytest.mark.parametrize(
+    "markdown",
+    [
+        '```\n<file src="https://x.example/a.txt?X-Amz-Signature=1"></file>\n```',
+        '`<file src="https://x.example/a.txt?X-Amz-Signature=1"></file>`',
+        '\\<file src="https://x.example/a.txt?X-Amz-Signature=1">\\</file>',
+        '<file src="https://x.example/a.txt"></file>',
+        '<image src="https://x.example/a.png?X-Amz-Signature=1"></image>',
+    ],
+    ids=["fence", "code", "escaped", "elsewhere", "image"],
+)
+def test_what_is_no_hosted_file_is_not_fetched(markdown: str):
+    assert shown_files(markdown) == []
 
 
 def test_a_copy_within_its_own_original_ends(notion: FakeNotion, source: MemorySource):

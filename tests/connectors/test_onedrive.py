@@ -58,6 +58,7 @@ from tests.connectors.memory import ID, NOW, MemorySource, Token
 from tests.fakes.embedder import WordEmbedder
 from tests.fakes.emulate import behind_proxy, installed
 from tests.fakes.graph import Drive, FakeGraph, Thing, User
+from tests.fakes.graph_contract import Sdk, get_sdk, keys_of
 from tests.fakes.proxy import Proxy
 from tests.fakes.website import Exchange, Request, Website, answer
 
@@ -1874,6 +1875,79 @@ def test_the_fake_speaks_as_microsoft_s_types_say(
     ] == []
     assert faults(published_types, "DriveItem", {"id": "1", "deleted": True})
     assert faults(published_types, "DriveItem", {"id": "1", "ctag": "x"})
+
+
+# --- Microsoft's own client as the judge of what we send ---------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sdk(request: pytest.FixtureRequest) -> Sdk:
+    assert request.config.cache is not None
+    return get_sdk(request.config.cache)
+
+
+def test_all_that_we_send_is_in_microsoft_s_own_client(
+    graph: FakeGraph, user: User, bob: User, connect: Connect, letterbox: Letterbox, sdk: Sdk
+):
+    """Addresses, `$` parameters, each name in `$select`, each field of what is posted."""
+    drive = user.drive
+    docs = drive.folder("Docs")
+    kept = drive.file("kept.txt", into=docs)
+    drive.delete(drive.file("old.txt", into=docs))
+    team = bob.drive.folder("Team")
+    bob.drive.file("b.txt", into=team)
+    drive.shortcut(bob.drive, team)
+    drive.shortcut(bob.drive, bob.drive.file("c.txt"))
+    source = connect(user, shared=True, syncScope="selected", folders=docs.id)
+    source.since = datetime.now(UTC)
+    source.sync()
+    elsewhere = drive.folder("Elsewhere")
+    drive.file("d.txt", into=elsewhere)
+    drive.move(elsewhere, docs)
+    source.sync()
+    CONNECTOR.fetch(source, source.rows[kept.id])
+    CONNECTOR.identify(source.api, Tokens("unused"))
+    made = CONNECTOR.subscribe(source, letterbox.registration("r1"))
+    CONNECTOR.unsubscribe(source.api, made)
+
+    faults: list[str] = []
+    seen: set[str] = set()
+    for request in graph.site.requests:
+        asked = dict(parse_qsl(urlsplit(request.path).query))
+        if "token" in asked:
+            continue  # a link of Graph's, followed as it is
+        faults += sdk.check_request(request.path)
+        path = urlsplit(request.path).path
+        seen.add(f"{request.method} {path.rsplit('/', 1)[1] if path.count('/') > 4 else path}")
+        model = "user" if path == "/v1.0/me" else "drive_item"
+        faults += sdk.check_fields(model, asked.get("$select", "id").split(","))
+        if request.method == "POST":
+            faults += sdk.check_fields("subscription", keys_of(request.body))
+    assert faults == []
+    assert {"GET delta", "GET children", "GET content", "GET /v1.0/me"} <= seen
+    assert "POST /v1.0/subscriptions" in seen
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/v1.0/me/drive/root/delta?$selct=id",
+        "/v1.0/me/drive/root/delta?$format=json",
+        "/v1.0/me/drive/items/1/chidren",
+        "/v1.0/me/drives/root/delta",
+        "/v1.0/drives/1/items/2/content?$select=id",
+    ],
+)
+def test_that_judge_judges(sdk: Sdk, target: str):
+    assert sdk.check_request(target)
+
+
+def test_that_judge_knows_the_names_of_fields(sdk: Sdk):
+    assert sdk.check_fields("drive_item", ["cTag", "publication", "malware", "id", "name"]) == []
+    assert sdk.check_fields("drive_item", ["ctag", "title"]) == [
+        "drive_item has no ctag",
+        "drive_item has no title",
+    ]
 
 
 # --- with the whole of Recollect ---------------------------------------------------------------

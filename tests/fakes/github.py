@@ -290,6 +290,8 @@ class FakeGithub:
         self.knows_raw = True
         self.budget = 5000
         """calls until the limit"""
+        self.detours: dict[str, str] = {}
+        """public addresses of receivers, and where they are reached here"""
         self.resets_at = 0
         """when there are more, in seconds of the epoch"""
         self._refusals: deque[Reply] = deque()
@@ -414,6 +416,8 @@ class FakeGithub:
         if self.budget <= 0:
             return _refusal(403, f"API rate limit exceeded for user ID {user.id}.")
         reply = self._route(request, user, path, asked)
+        told = {**reply.headers, "X-OAuth-Scopes": ", ".join(sorted(user.scopes))}
+        reply = Reply(reply.status, reply.body, told)
         if reply.status != 200 or request.method != "GET":
             self.budget -= 1
             return reply
@@ -425,6 +429,10 @@ class FakeGithub:
 
     def _route(self, request: Request, user: User, path: str, asked: Mapping[str, str]) -> Reply:
         match path:
+            case "/rate_limit":
+                self.budget += 1  # asking costs nothing
+                left = {"limit": 5000, "used": 5001 - self.budget, "remaining": self.budget - 1}
+                return _json({"resources": {"core": left | {"reset": self.resets_at}}})
             case "/user":
                 return _json(self.user_json(user.login) | {"name": None, "email": None})
             case "/user/emails":
@@ -479,6 +487,10 @@ class FakeGithub:
             return self._hooks(request, user, repository, rest)
         if request.method != "GET":
             return NOT_FOUND
+        if not rest:
+            own = user.login == repository.owner
+            may = {"admin": own, "maintain": own, "push": own, "triage": own, "pull": True}
+            return _json(self.repository_json(repository) | {"permissions": may})
         return self._read(request, repository, rest)
 
     def _may_read(self, user: User, repository: Repository) -> bool:
@@ -491,8 +503,6 @@ class FakeGithub:
         what, _, key = rest.removeprefix("/git").removeprefix("/").partition("/")
         key = unquote(key)
         match what:
-            case "":
-                return _json(self.repository_json(repository))
             case "branches":
                 if key in repository.former_branches and key not in repository.branches:
                     new = quote(repository.former_branches[key], safe="")
@@ -576,6 +586,8 @@ class FakeGithub:
         hook = repository.hooks.get(int(found[1])) if found else None
         if found is None or hook is None:
             return NOT_FOUND
+        if (request.method, found[2]) == ("GET", None):
+            return _json(self.hook_json(repository, hook))
         if (request.method, found[2]) == ("DELETE", None):
             del repository.hooks[hook.id]
             return Reply(204)
@@ -602,7 +614,7 @@ class FakeGithub:
         """Send it once, as GitHub does, whatever becomes of it."""
         made = Delivery(next(self._numbers), guid or str(uuid.uuid4()), event, body, 0)
         made.again = guid is not None
-        url = urlsplit(hook.url)
+        url = urlsplit(detour(hook.url, self.detours))
         mac = hmac.new(hook.secret.encode(), body, hashlib.sha256).hexdigest()
         headers = {
             "Content-Type": "application/json",
@@ -751,6 +763,12 @@ class FakeGithub:
             "deliveries_url": f"{base}/deliveries",
             "last_response": {"code": None, "status": "unused", "message": None},
         }
+
+
+def detour(url: str, detours: Mapping[str, str]) -> str:
+    for public, here in detours.items():
+        url = url.replace(public, here, 1)
+    return url
 
 
 def _json(value: object, **headers: str) -> Reply:

@@ -29,7 +29,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.client import HTTPConnection, HTTPException
 from typing import Any, Self
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from tests.fakes.website import Exchange, Request, Website
 
@@ -287,6 +287,11 @@ class FakeNotion:
         self.site = Website()
         self.site.route("/*", self._serve)
         self.url = self.site.url("")
+        self.store = Website()
+        """where files lie; links of it live an hour"""
+        self.files: dict[str, bytes] = {}
+        """by name; those that are not here are empty"""
+        self.store.route("/*", self._serve_file)
         self.now = EPOCH
         self.things: dict[str, Thing] = {}
         """by id without hyphens, in the order of their creation"""
@@ -326,10 +331,12 @@ class FakeNotion:
 
     def __enter__(self) -> Self:
         self.site.__enter__()
+        self.store.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.site.__exit__()
+        self.store.__exit__()
 
     # --- what users do ---
 
@@ -578,6 +585,7 @@ class FakeNotion:
             reply = Reply(500) if silent else self._answer(request)
             if not silent:
                 self._keep(request, reply)
+        data = self._links(reply.data)
         headers = {
             "Content-Type": "application/json; charset=utf-8",
             "Date": format_datetime(self.now, usegmt=True),
@@ -599,11 +607,29 @@ class FakeNotion:
             case "nothing":
                 exchange.send(_raw(200, b"{}", headers))
             case "cut":
-                whole = _raw(reply.status, reply.data, headers)
-                exchange.send(whole[: -max(1, len(reply.data) // 2)])
+                whole = _raw(reply.status, data, headers)
+                exchange.send(whole[: -max(1, len(data) // 2)])
                 return False
             case _:
-                exchange.send(_raw(reply.status, reply.data, headers))
+                exchange.send(_raw(reply.status, data, headers))
+        return True
+
+    def _links(self, data: bytes) -> bytes:
+        """Links to files as they are signed at this moment, which is told in them."""
+        host, _, query = SIGNED.partition("{}")
+        fresh = f"{query}&X-Amz-Date={int(self.now.timestamp())}"
+        data = data.replace(query.encode(), fresh.encode())
+        return data.replace(host.encode(), self.store.url("/").encode())
+
+    def _serve_file(self, exchange: Exchange) -> bool:
+        request = exchange.request
+        path, _, query = request.path.partition("?")
+        made = int(parse_qs(query)["X-Amz-Date"][0])
+        if "authorization" in request.headers or self.now.timestamp() - made >= 3600:
+            exchange.send(_raw(403, b"<Error><Code>AccessDenied</Code></Error>"))
+        else:
+            data = self.files.get(unquote(path[1:]), b"")
+            exchange.send(_raw(200, data, {"Content-Type": "binary/octet-stream"}))
         return True
 
     def _mood(self) -> str | None:

@@ -21,6 +21,7 @@ from recollect.connectors._json import as_object
 from recollect.connectors.base import (
     FORGED,
     Account,
+    Assumption,
     Change,
     Connector,
     Cursor,
@@ -29,7 +30,8 @@ from recollect.connectors.base import (
     Source,
 )
 from recollect.connectors.notion._blocks import GONE, Reader, render
-from recollect.connectors.notion._markdown import has_unknown, simplified
+from recollect.connectors.notion._files import read_files
+from recollect.connectors.notion._markdown import has_unknown, shown_files, simplified
 from recollect.connectors.notion._pass import PER_SECOND, RESTRICTED, Pass
 from recollect.connectors.notion._values import tidy
 from recollect.errors import NotFoundError, Permanent, Transient
@@ -59,6 +61,7 @@ class Notion(Connector):
     )
     per_second = float(PER_SECOND)
     pushes = True
+    asks = re.compile(r"/v1/(search|data_sources/[^/]+/query)")
 
     def headers(self) -> Mapping[str, str]:
         return {"notion-version": VERSION}
@@ -121,27 +124,48 @@ class Notion(Connector):
         return Pass(source, cursor).run()
 
     def fetch(self, source: Source, item: Remembered) -> Extracted:
-        """The page as Markdown; a row begins with what its properties say.
+        """The page as Markdown; a row begins with what its properties say, and files that lie at
+        Notion are read with the page that shows them.
 
         Notion's own rendering is one call for a page. Where it leaves something out, or does not
         exist, the blocks are read.
         """
         reader = Reader(source.api.call)
-        text = _rendered(source.api, item.id)
-        if text is None:
+        markdown = _rendered(source.api, item.id)
+        if markdown is not None:
+            text, shown = simplified(markdown), shown_files(markdown)
+        else:
             try:
                 text = render(reader, item.id)
             except Permanent as error:
                 if error.code != "no_access":
                     raise
                 raise NotFoundError("Not found", f"Notion does not find {item.id}") from error
+            shown = reader.shown
+        files, lacking = read_files(source, shown)
         lines = cast("list[Any]", item.extra.get("lines") or [])
         told = "\n".join(tidy(line) for line in lines)
         return Extracted(
-            "\n\n".join(part for part in (told, text) if part.strip()),
+            "\n\n".join(part for part in (told, text, *files) if part.strip()),
             title=item.title,
             kind="notion_doc",
-            warnings=tuple(dict.fromkeys(reader.lacking)),
+            warnings=tuple(dict.fromkeys([*reader.lacking, *lacking])),
+        )
+
+    def assumptions(self, source: Source) -> Iterator[Assumption]:
+        bot = as_object(field_of(source.api.get("/v1/users/me"), "bot", dict))
+        workspace = tidy(bot.get("workspace_id"))
+        if not workspace or source.account is None:
+            yield Assumption("workspace", None, "Notion does not tell the workspace")
+            return
+        same = _short(workspace) == source.account
+        name = tidy(bot.get("workspace_name")) or workspace
+        yield Assumption(
+            "workspace",
+            same,
+            f"the integration reads the workspace {name}"
+            if same
+            else f"the integration reads {name}, not the workspace of this connection",
         )
 
     # --- pushes --------------------------------------------------------------------------------
@@ -176,7 +200,7 @@ def _rendered(api: Api, id: str) -> str | None:
     said = as_json(answer)
     markdown = field_of(said, "markdown", str)
     whole = not said.get("truncated") and not said.get("unknown_block_ids")
-    return simplified(markdown) if whole and not has_unknown(markdown) else None
+    return markdown if whole and not has_unknown(markdown) else None
 
 
 def _signed(push: Push) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from recollect.connectors._api import PROVIDER_UNAVAILABLE, as_json, field_of
 from recollect.connectors._json import as_object, as_objects
+from recollect.connectors.notion._files import Hosted
 from recollect.connectors.notion._values import (
     SITE,
     address,
@@ -48,6 +49,8 @@ WORDS = frozenset(
 )  # fmt: skip
 """have rich text"""
 FILES = {"image": "Image", "video": "Video", "audio": "Audio", "file": "File", "pdf": "PDF"}
+READABLE = frozenset({"file", "pdf"})
+"""of these what is in them is read, too"""
 HEADINGS = {"heading_1": "#", "heading_2": "##", "heading_3": "###", "heading_4": "####"}
 ITEMS = frozenset({"bulleted_list_item", "numbered_list_item", "to_do"})
 MEETINGS = frozenset({"transcription", "meeting_notes"})
@@ -100,6 +103,8 @@ class Reader:
     left: int = MOST_CALLS
     lacking: list[str] = field(default_factory=list[str])
     """sentences about what could not be read"""
+    shown: list[Hosted] = field(default_factory=list[Hosted])
+    """files that lie at Notion, as far as pieces of the page were rendered"""
 
     def children(self, id: str) -> list[dict[str, Any]]:
         """Raises Permanent (`no_access`) when there is no such block, or none for us."""
@@ -205,6 +210,9 @@ def _block(
     content = as_object(block.get(kind))
     if kind in SILENT:
         return []
+    if kind in READABLE and content.get("type") == "file":
+        url = tidy(as_object(content.get("file")).get("url"))
+        reader.shown += [Hosted(file_name(content), url)] if url else []
     if kind == "table":
         return [Piece(_table(content, _below(reader, block, above)))]
     if kind in ITEMS:

@@ -6,8 +6,9 @@ so a bare `<` begins a tag; blocks within blocks are indented by tabs.
 
 import re
 
-from recollect.connectors.notion._blocks import table
-from recollect.connectors.notion._values import address, link, tidy
+from recollect.connectors.notion._blocks import READABLE, table
+from recollect.connectors.notion._files import Hosted
+from recollect.connectors.notion._values import SIGNED, address, link, name_of_link, tidy
 
 CONTAINERS = (
     "callout|columns|column|details|synced_block|synced_block_reference"
@@ -40,6 +41,26 @@ NESTED = 8
 def has_unknown(markdown: str) -> bool:
     """Whether it leaves blocks out: bookmarks, embeds, what was too much."""
     return re.search(r"(?<!\\)<unknown\b", markdown) is not None
+
+
+def shown_files(markdown: str) -> list[Hosted]:
+    """Those that lie at Notion; what stands in code is no file."""
+    found: list[Hosted] = []
+    fence: str | None = None
+    for line in tidy(markdown).split("\n"):
+        text = line.strip()
+        if fence is not None:
+            if text.startswith(fence) and not text.strip(fence[0]):
+                fence = None
+        elif opened := FENCE.match(text):
+            fence = opened[0]
+        else:
+            for tag in TAG.finditer(CODE.sub("", text)):
+                given = dict(ATTRIBUTE.findall(tag["given"]))
+                url = (given.get("src") or "").replace("&amp;", "&")
+                if tag["name"].lower() in READABLE and SIGNED.search(url):
+                    found.append(Hosted(name_of_link(url), url))
+    return found
 
 
 def simplified(markdown: str) -> str:

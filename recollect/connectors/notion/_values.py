@@ -93,6 +93,11 @@ def file_name(file: Mapping[str, Any]) -> str:
     if name := tidy(file.get("name")):
         return name
     url = tidy(as_object(file.get(tidy(file.get("type")))).get("url"))
+    return name_of_link(url)
+
+
+def name_of_link(url: str) -> str:
+    """The end of its path."""
     return tidy(unquote(urlsplit(url).path.rpartition("/")[2]))
 
 

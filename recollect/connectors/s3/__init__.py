@@ -9,11 +9,12 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 from urllib.parse import quote, unquote, urlsplit
 
 from recollect.connectors.base import (
+    Assumption,
     Change,
     Checkpoint,
     Connector,
@@ -34,6 +35,8 @@ HELD = 1_000
 """new keys that may wait for the end of a listing, to be told from keys that moved"""
 LONGEST_LISTING = timedelta(days=1)
 """A listing that was cut off goes on for so long."""
+CLOCK = timedelta(minutes=15)
+"""by which a request's time may be off (S3 API reference, RequestTimeTooSkewed)"""
 LONGEST_PATTERN = 200
 """characters"""
 TAG = re.compile(r"[A-Za-z0-9_:.-]{1,100}")
@@ -109,6 +112,22 @@ class S3(Connector):
     def fetch(self, source: Source, item: Remembered) -> Blob:
         bucket = Bucket(_settings(source.metadata), source.fetcher, source.pause)
         return Blob(bucket.get(item.id), name=_title(item.id))
+
+    def assumptions(self, source: Source) -> Iterator[Assumption]:
+        settings = _settings(source.metadata)
+        off = Bucket(settings, source.fetcher, source.pause).clock_off(datetime.now(UTC))
+        if off is None:
+            yield Assumption("clock", None, "the service does not tell its time")
+        else:
+            yield Assumption(
+                "clock",
+                abs(off) < CLOCK,
+                f"the clocks differ by {abs(off).total_seconds():.0f} seconds; requests are signed"
+                f" with the time, and refused from {CLOCK.total_seconds():.0f} on",
+            )
+        safe = settings.base_url.startswith("https://")
+        told = "requests go over TLS" if safe else "requests and contents go unencrypted (http)"
+        yield Assumption("transport", True if safe else None, told)
 
 
 CHECKS: Mapping[str, tuple[re.Pattern[str], str]] = {

@@ -11,7 +11,8 @@ import hmac
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import NoReturn
 from urllib.parse import quote, unquote_plus, urlsplit
 from xml.parsers import expat
@@ -155,6 +156,19 @@ class Bucket:
         if code == "NoSuchKey" or (answer.status == 404 and code != "NoSuchBucket"):
             raise NotFoundError("Not found", "the object is gone")
         raise self._refusal(answer, "s3:GetObject on the objects")
+
+    def clock_off(self, now: datetime) -> timedelta | None:
+        """How far the service's clock is ahead of `now`, to the second; None if it does not tell.
+
+        Raises what `list` raises.
+        """
+        answer = self._get("", {"list-type": "2", "max-keys": "1"}, LARGEST_LISTING, total=60.0)
+        if answer.status != 200:
+            raise self._refusal(answer, "s3:ListBucket on the bucket")
+        try:
+            return parsedate_to_datetime(answer.headers.get("date", "")) - now
+        except (ValueError, TypeError):  # TypeError: a time without a zone
+            return None
 
     @property
     def _host(self) -> str:

@@ -1,67 +1,59 @@
-"""Google Drive: what an account owns, what is shared with it, and its shared drives.
+"""One pass over the feeds of an account: listings that are due, then what changed."""
 
-Everything is listed once and then followed through the change feeds, one of the account and one
-of each shared drive (a branch, in the words of `base`). Feeds tell no paths, not what is in a
-folder that moved, and not always what was unshared; so folders are known, and each feed is listed
-whole again every week. Names and places are metadata: they change without fetching.
-
-A file is in scope by its folders. A shortcut is no document of its own; it brings its target into
-scope, under the target's id.
-
-Facts: developers.google.com/workspace/drive/api (files, changes, channels, shortcuts, resource
-keys, export formats, handle errors).
-"""
-
-import hmac
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import asdict
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
-from recollect.connectors import _google
-from recollect.connectors._api import PROVIDER_UNAVAILABLE, RATE_LIMITED, Api, as_json, field_of
-from recollect.connectors._json import LONGEST_NAME, as_list, as_name, as_object, as_time, as_word
+from recollect.connectors._api import PROVIDER_UNAVAILABLE, RATE_LIMITED, as_json, field_of
+from recollect.connectors._json import LONGEST_NAME, as_name, as_object, as_time
 from recollect.connectors.base import (
-    FORGED,
-    Account,
     Change,
     Checkpoint,
-    Connector,
     Cursor,
     Folder,
     Gone,
     Item,
     Listed,
     Listing,
-    Notice,
-    Push,
-    Registration,
     Source,
     Trouble,
     Verdict,
 )
-from recollect.errors import (
-    BadRequestError,
-    CursorExpired,
-    NotFoundError,
-    Permanent,
-    Transient,
+from recollect.connectors.google_drive._content import EXPORTS
+from recollect.connectors.google_drive._cursor import Feed, State, UnderWay, state_of
+from recollect.connectors.google_drive._feeds import (
+    ALL_DRIVES,
+    USER,
+    drives_of,
+    following_page,
+    of_feed,
+    start_of,
 )
-from recollect.fetch import Answer, Fetcher
-from recollect.model import Blob, Remembered
-from recollect.oauth import Tokens
+from recollect.connectors.google_drive._files import (
+    ENTRY,
+    FOLDER,
+    GOOGLE,
+    KINDS,
+    NO_TARGETS,
+    OUT_OF_REACH,
+    SHORTCUT,
+    File,
+    away,
+    extra_of,
+    keyed,
+    known_file,
+    refusal,
+    said_of,
+    shortcuts_to,
+    told_file,
+    told_files,
+)
+from recollect.errors import CursorExpired, Permanent, Transient
+from recollect.model import Remembered
 
-SYNC_SCOPE = "syncScope"
-"""key of the metadata: `full`, or `selected` for what is below `folders`"""
-FOLDERS = "folders"
-"""key of the metadata: ids of folders and shared drives, with commas between them"""
-MOST_SELECTED = 100
-USER = "user"
-"""the feed and branch of the account itself; those of shared drives are named by their ids"""
-SCOPE = "https://www.googleapis.com/auth/drive.readonly"
 PAGE = 1_000
 """entries, the most that Drive gives at once"""
 TOGETHER = 20
@@ -70,281 +62,15 @@ MANY = 200
 """folders that came into scope, from which on listing everything is cheaper"""
 CHECK_EVERY = timedelta(days=7)
 """between whole listings: access that is lost does not always come through the feed"""
-CHANNEL_LIFE = timedelta(days=7)
-"""the most that Drive gives"""
 LARGEST_FILE = 50_000_000
 """bytes, as for an upload"""
 REFUSED = frozenset({400, 404, 410})
 """what Drive may say to a page token that it does not know any more"""
-
-GOOGLE = "application/vnd.google-apps."
-FOLDER = GOOGLE + "folder"
-SHORTCUT = GOOGLE + "shortcut"
-PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
-XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
-EXPORTS: Mapping[str, Sequence[str]] = {
-    # Without its pictures a text is often less than the 10 MB that an export may have.
-    GOOGLE + "document": ("text/markdown", "text/plain"),
-    # As CSV there would be the first sheet only.
-    GOOGLE + "spreadsheet": (XLSX,),
-    GOOGLE + "presentation": (PPTX, "text/plain"),
-    GOOGLE + "drawing": ("application/pdf",),
-}
-"""What Google's own kinds are fetched as, the best first."""
-KINDS = {
-    GOOGLE + "document": "google_doc",
-    GOOGLE + "spreadsheet": "google_sheet",
-    GOOGLE + "presentation": "google_slide",
-}
-NO_TARGETS = frozenset({FOLDER, SHORTCUT})
-OUT_OF_REACH = "out_of_reach"
-"""verdict on what shortcuts stand for and cannot be read"""
-NEXT_FORMAT = frozenset({"export_too_large", "not_downloadable", "http_400"})
-"""codes of refusals that another format may not meet with"""
-
-ENTRY = (
-    "id,name,mimeType,parents,driveId,trashed,modifiedTime,md5Checksum,size,webViewLink,"
-    "resourceKey,owners(displayName,emailAddress),"
-    "shortcutDetails(targetId,targetMimeType,targetResourceKey)"
-)
 LIST_FIELDS = f"nextPageToken,incompleteSearch,files({ENTRY})"
 CHANGE_FIELDS = f"nextPageToken,newStartPageToken,changes(changeType,removed,fileId,file({ENTRY}))"
-ALL_DRIVES = {"supportsAllDrives": "true", "includeItemsFromAllDrives": "true"}
-
-REFUSALS = {
-    "exportSizeLimitExceeded": (
-        "export_too_large",
-        "Google exports at most 10 MB of a file; split it, or make its pictures smaller",
-    ),
-    "cannotDownloadAbusiveFile": (
-        "abusive_file",
-        "Google holds it for malware or spam and does not let it be downloaded",
-    ),
-    "cannotDownloadFile": (
-        "not_downloadable",
-        "its owner does not let viewers download it; ask for that",
-    ),
-    "cannotExportFile": (
-        "not_downloadable",
-        "its owner does not let viewers download it; ask for that",
-    ),
-    "fileNotDownloadable": ("not_downloadable", "Google does not give out files of this kind"),
-    "fileNotExportable": ("not_downloadable", "Google does not export files of this kind"),
-    "insufficientFilePermissions": (
-        "no_access",
-        "the account may not read it any more; share it with the account again",
-    ),
-    "appNotAuthorizedToFile": (
-        "no_access",
-        "the OAuth application may not read it; it needs the scope drive.readonly",
-    ),
-    "domainPolicy": (
-        "domain_policy",
-        "an administrator of the Google Workspace does not let applications read it",
-    ),
-}
-"""Reasons of Google that concern one file: our code, and what to do."""
-
-FOLDER_ID = re.compile(r"[A-Za-z0-9_-]{3,200}")
-FOLDER_LINK = re.compile(r"https://drive\.google\.com/drive/(?:u/\d+/)?folders/([A-Za-z0-9_-]+).*")
-PICTURE_DATA = re.compile(rb"^\[[^\]\n]{1,100}\]:[ \t]*<?data:[^\n]*\n?", re.MULTILINE)
-PICTURE = re.compile(rb"!\[([^\]\n]*)\](?:\[[^\]\n]*\]|\(data:[^)\s]*\))")
 
 
-@dataclass(frozen=True, slots=True)
-class File:
-    """What Drive tells of a file, as far as it is used."""
-
-    id: str
-    name: str
-    mime: str
-    parent: str
-    """empty when the account may not see its folder, or there is none"""
-    drive: str
-    """its shared drive; empty: it is in none"""
-    trashed: bool
-    version: str
-    modified: str
-    size: int
-    url: str | None
-    owner: str
-    key: str
-    """of files that are shared by link, from before Drive made such links longer"""
-    target: str
-    """of a shortcut: what it stands for"""
-    target_mime: str
-    target_key: str
-
-
-@dataclass(slots=True)
-class Feed:
-    """A change feed; JSON in the cursor."""
-
-    token: str
-    listed: str | None = None
-    """when it was last listed whole; None: it must be"""
-
-
-@dataclass(slots=True)
-class UnderWay:
-    """A listing that is going on; JSON in the cursor, so that the next sync can go on with it."""
-
-    feeds: list[str]
-    began: str
-    phase: str = "folders"
-    """then `files`, then `shortcuts`"""
-    at: str | None = None
-    """feed whose files are being listed"""
-    page: str | None = None
-    partial: list[str] = field(default_factory=list[str])
-    """feeds whose listing Drive called incomplete"""
-
-    def lacks(self, row: Remembered) -> bool:
-        return row.branch in self.feeds and row.seen_at < datetime.fromisoformat(self.began)
-
-
-@dataclass(slots=True)
-class State:
-    """The cursor."""
-
-    scope: str
-    user: Feed
-    drives: dict[str, Feed] = field(default_factory=dict[str, Feed])
-    lost: list[str] = field(default_factory=list[str])
-    """shared drives that are gone, but not all of their documents yet"""
-    listing: UnderWay | None = None
-
-    def feeds(self) -> dict[str, Feed]:
-        return {USER: self.user, **self.drives}
-
-
-class GoogleDrive(Connector):
-    provider = "google-drive"
-    name = "Google Drive"
-    api_url = "https://www.googleapis.com"
-    oauth = _google.GOOGLE_OAUTH((SCOPE, "openid", "email"))
-    pushes = True
-
-    def check(self, metadata: Mapping[str, Any], fetcher: Fetcher) -> dict[str, Any]:
-        if metadata.get(SYNC_SCOPE, "full") not in ("full", "selected"):
-            raise BadRequestError(f"metadata.{SYNC_SCOPE}: must be 'full' or 'selected'")
-        if FOLDERS not in metadata:
-            return dict(metadata)
-        return {**metadata, FOLDERS: ",".join(_checked(metadata[FOLDERS]))}
-
-    def judge(self, answer: Answer) -> Exception | None:
-        known = _google.judge(answer, scope="drive.readonly")
-        if known is not None or answer.status != 403:
-            return known
-        for reason in sorted(_google.reasons(answer) & REFUSALS.keys()):
-            code, sentence = REFUSALS[reason]
-            return Permanent(sentence, code=code)
-        return None
-
-    def identify(self, api: Api, tokens: Tokens) -> Account:
-        return _google.identify(api, tokens)
-
-    # --- listing and fetching ------------------------------------------------------------------
-
-    def changes(self, source: Source, cursor: Cursor | None) -> Iterator[Change]:
-        selected = _selected(source.metadata)
-        if selected is not None and not selected:
-            yield Trouble(
-                f"No folder is selected. Name some in metadata.{FOLDERS}, or set"
-                f" metadata.{SYNC_SCOPE} to 'full'",
-                code="no_folders",
-                branch=USER,
-            )
-            yield Checkpoint({})
-            return
-        yield from _Sync(source, selected, cursor).run()
-
-    def fetch(self, source: Source, item: Remembered) -> Blob:
-        mime, key = item.extra.get("mime"), item.extra.get("key")
-        headers = _keyed(item.id, key if isinstance(key, str) else "")
-        path = f"/drive/v3/files/{quote(item.id, safe='')}"
-        name = item.title
-        formats = EXPORTS.get(mime if isinstance(mime, str) else "")
-        if formats is None:
-            params = {"alt": "media", "supportsAllDrives": "true"}
-            data = _content(source.api, item, path, params, headers)
-            return Blob(data, mime if isinstance(mime, str) else None, name, item.url)
-        for better, form in enumerate(formats, 1):
-            try:
-                data = _content(source.api, item, f"{path}/export", {"mimeType": form}, headers)
-            except Permanent as error:
-                if error.code not in NEXT_FORMAT or better == len(formats):
-                    raise
-                continue
-            return Blob(_without_pictures(data, form), form, name, item.url)
-        raise NotFoundError(f"nothing is known of the content of {item.id}")
-
-    # --- pushes --------------------------------------------------------------------------------
-
-    def watches(self, source: Source) -> Sequence[str]:
-        return [USER, *_drives(source.api)]
-
-    def subscribe(self, source: Source, registration: Registration) -> Registration:
-        """docs: guides/push. What is watched is a feed, from now on."""
-        feed = registration.resource
-        expiry = source.since + CHANNEL_LIFE
-        answer = source.api.call(
-            "POST",
-            "/drive/v3/changes/watch",
-            params={**_of_feed(feed), "pageToken": _start(source.api, feed)},
-            json={
-                "id": registration.id,
-                "type": "web_hook",
-                "address": registration.url,
-                "token": registration.secret,
-                "expiration": str(int(expiry.timestamp() * 1000)),
-            },
-        )
-        channel = as_json(answer)
-        told = as_word(as_object(channel).get("expiration"))
-        if re.fullmatch(r"[0-9]{1,14}", told):
-            expiry = datetime.fromtimestamp(int(told) / 1000, UTC)
-        remote = {"id": registration.id, "resourceId": field_of(channel, "resourceId", str)}
-        return replace(registration, remote=remote, expires_at=expiry)
-
-    def unsubscribe(self, api: Api, registration: Registration) -> None:
-        resource = registration.remote.get("resourceId")
-        if not isinstance(resource, str):
-            return
-        body = {"id": registration.id, "resourceId": resource}
-        api.call("POST", "/drive/v3/channels/stop", json=body, accept=frozenset({404}))
-
-    def receive(self, push: Push) -> Notice:
-        """Nothing is signed; the channel's id, its resource and our token together are the proof.
-
-        The first one, `sync`, may come before the answer that names the resource.
-        """
-        registration = push.registration
-        if registration is None:
-            return Notice(status=200)
-        expected = {
-            "x-goog-channel-id": registration.id,
-            "x-goog-channel-token": registration.secret,
-        }
-        resource = registration.remote.get("resourceId")
-        if isinstance(resource, str):
-            expected["x-goog-resource-id"] = resource
-        right = [
-            hmac.compare_digest(push.headers.get(name, "").encode(errors="replace"), value.encode())
-            for name, value in expected.items()
-        ]
-        if not all(right):
-            return FORGED
-        number = push.headers.get("x-goog-message-number", "")[:40]
-        key = f"{registration.id}:{number}" if number else None
-        concerned = push.headers.get("x-goog-resource-state") != "sync"
-        return Notice(status=200, concerned=concerned, key=key)
-
-
-# --- one sync ----------------------------------------------------------------------------------
-
-
-class _Sync:
+class Pass:
     """One pass. What it knows besides the cursor is what it has read since it began."""
 
     def __init__(
@@ -354,14 +80,14 @@ class _Sync:
         self._api = source.api
         self._selected = selected
         self._folders = dict(source.folders())
-        self._known = _state(cursor)
+        self._known = state_of(cursor)
         self._tried: set[str] = set()
         """feeds that were listed in this sync, or could not be"""
         self._failed: set[str] = set()
 
     def run(self) -> Iterator[Change]:
         scope = "full" if self._selected is None else ",".join(sorted(self._selected))
-        found = _drives(self._api)
+        found = drives_of(self._api)
         self._state = self._known or self._anew(scope, found)
         if self._state.scope != scope:
             # Other folders: what is in scope is only known after listing everything again.
@@ -380,7 +106,7 @@ class _Sync:
 
     def _anew(self, scope: str, found: Mapping[str, str]) -> State:
         """Without a cursor, only what is remembered tells which shared drives there were."""
-        user = Feed(_start(self._api, USER))
+        user = Feed(start_of(self._api, USER))
         branches = {row.branch for row in self._source.remembered()}
         return State(scope, user, lost=sorted(branches - {USER} - found.keys()))
 
@@ -427,7 +153,7 @@ class _Sync:
                 yield now
 
     def _begin(self, drive: str) -> Iterator[Change]:
-        self._state.drives[drive] = Feed(_start(self._api, drive))
+        self._state.drives[drive] = Feed(start_of(self._api, drive))
         yield self._checkpoint()
 
     def _look_for(self, drive: str) -> Iterator[Change]:
@@ -604,13 +330,13 @@ class _Sync:
                 seen.clear()
                 continue
             body = as_json(answer)
-            entries = _files(field_of(body, "files", list))
+            entries = told_files(field_of(body, "files", list))
             if body.get("incompleteSearch") is True:
                 if listing is None:
                     self._list_again(feed)
                 else:
                     listing.partial = sorted({*listing.partial, feed})
-            page = _following(body, seen)
+            page = following_page(body, seen)
             yield entries, page
             if page is None:
                 return
@@ -626,7 +352,7 @@ class _Sync:
                 "GET",
                 "/drive/v3/changes",
                 params={
-                    **_of_feed(feed),
+                    **of_feed(feed),
                     "pageToken": state.token,
                     "pageSize": str(PAGE),
                     "includeRemoved": "true",
@@ -640,13 +366,13 @@ class _Sync:
                     raise Transient("Drive refuses its own token", code=PROVIDER_UNAVAILABLE)
                 if feed == USER:
                     raise CursorExpired("Drive does not know the place in its change feed any more")
-                state.token, state.listed = _start(self._api, feed), None
+                state.token, state.listed = start_of(self._api, feed), None
                 self._tried.discard(feed)
                 yield self._checkpoint()
                 return
             body = as_json(answer)
             changes: list[Any] = field_of(body, "changes", list)
-            following = _following(body, seen)
+            following = following_page(body, seen)
             newest = None if following else field_of(body, "newStartPageToken", str)
             yield from self._apply(feed, self._changed(feed, changes))
             state.token = following or newest or state.token
@@ -662,7 +388,7 @@ class _Sync:
             if said.get("changeType") == "drive":
                 continue
             id = field_of(entry, "fileId", str)
-            file = _file(said["file"]) if said.get("file") is not None else None
+            file = told_file(said["file"]) if said.get("file") is not None else None
             if file is not None and said.get("removed") is True and self._home(file) == feed:
                 # It may still be read, but nothing more will be heard of it.
                 file = None
@@ -686,7 +412,7 @@ class _Sync:
                 continue
             if file is None or file.trashed:
                 if row is not None and (file is not None or self._home_of_row(row) == feed):
-                    yield _away(row) if file is not None else self._lost(row)
+                    yield away(row) if file is not None else self._lost(row)
                     released.append(row)
             elif file.target:
                 shortcuts.append(file)
@@ -727,7 +453,7 @@ class _Sync:
 
     def _tell(self, file: File, row: Remembered | None) -> Iterator[Change]:
         """A file as it is now, wherever it was before."""
-        via = [] if row is None else _via(row)
+        via = [] if row is None else shortcuts_to(row)
         own = self._in_scope(file.parent)
         if own:
             yield self._answer(file, self._home(file), via)
@@ -738,10 +464,10 @@ class _Sync:
 
     def _lost(self, row: Remembered) -> Change:
         """Not to be seen any more; but what a link leads to may be read by who has the link."""
-        found = self._read(row.id, _said(row, "key")) if _via(row) else ""
+        found = self._read(row.id, said_of(row, "key")) if shortcuts_to(row) else ""
         if isinstance(found, File):
-            return self._answer(found, row.branch, _via(row), own=False)
-        return _away(row)
+            return self._answer(found, row.branch, shortcuts_to(row), own=False)
+        return away(row)
 
     def _replace_below(
         self,
@@ -755,9 +481,9 @@ class _Sync:
             return
         released: list[Remembered] = []
         for row in self._source.remembered():
-            parent = _said(row, "parent")
+            parent = said_of(row, "parent")
             if parent in in_trash:
-                yield _away(row)
+                yield away(row)
                 released.append(row)
             elif parent in unseen:
                 # Some of it may be shared by itself, which only a listing tells.
@@ -769,14 +495,14 @@ class _Sync:
             yield from self._release(released)
 
     def _tell_again(self, row: Remembered, released: list[Remembered]) -> Iterator[Change]:
-        own = self._in_scope(_said(row, "parent"))
-        if not own and not _via(row):
+        own = self._in_scope(said_of(row, "parent"))
+        if not own and not shortcuts_to(row):
             yield Gone(row.id)
             released.append(row)
         elif row.version is not None:
-            yield self._answer(_file_of(row), row.branch, _via(row), own=own)
+            yield self._answer(known_file(row), row.branch, shortcuts_to(row), own=own)
         elif row.verdict == OUT_OF_REACH:
-            found = self._read(row.id, _said(row, "key"))
+            found = self._read(row.id, said_of(row, "key"))
             if isinstance(found, File):
                 yield from self._tell(found, row)
 
@@ -863,7 +589,9 @@ class _Sync:
             if row is not None and listing is not None and listing.lacks(row):
                 row = None
             own = row is not None and row.extra.get("own") is True
-            via = sorted({*(_via(row) if row else ()), *(shortcut.id for shortcut in group)})
+            via = sorted(
+                {*(shortcuts_to(row) if row else ()), *(shortcut.id for shortcut in group)}
+            )
             if isinstance(found, File):
                 kind, detail = "shortcut", f"It stands for {found.name}."
                 branch = row.branch if own and row is not None else feed
@@ -874,7 +602,7 @@ class _Sync:
                     known = {"via": via, "key": group[0].target_key}
                     yield Verdict(target, OUT_OF_REACH, detail, extra=known, branch=feed)
             for shortcut in group:
-                yield _refusal(shortcut, feed, kind, detail)
+                yield refusal(shortcut, feed, kind, detail)
 
     def _target(self, shortcut: File) -> File | str:
         """What a shortcut stands for, or why that is no document. Only once: no shortcuts to
@@ -891,13 +619,13 @@ class _Sync:
                 "GET",
                 f"/drive/v3/files/{quote(id, safe='')}",
                 params={"supportsAllDrives": "true", "fields": ENTRY},
-                headers=_keyed(id, key),
+                headers=keyed(id, key),
             )
         except Permanent as error:
             if error.code == "http_404":
                 return "The file that it stands for is deleted, or not shared with the account."
             return f"The file that it stands for cannot be read: {error}."
-        file = _file(as_json(answer))
+        file = told_file(as_json(answer))
         if file.trashed:
             return "The file that it stands for is in the trash."
         if file.mime in NO_TARGETS:
@@ -908,15 +636,15 @@ class _Sync:
         """Shortcuts that went: what was only there through them goes, too."""
         leaving: dict[str, set[str]] = {}
         for row in rows:
-            if target := _said(row, "target"):
+            if target := said_of(row, "target"):
                 leaving.setdefault(target, set()).add(row.id)
         for row in list(self._source.remembered(list(leaving))) if leaving else ():
-            via = [id for id in _via(row) if id not in leaving[row.id]]
+            via = [id for id in shortcuts_to(row) if id not in leaving[row.id]]
             own = row.extra.get("own") is True
             if not own and not via:
                 yield Gone(row.id)
             elif row.version is not None:
-                yield self._answer(_file_of(row), row.branch, via, own=own)
+                yield self._answer(known_file(row), row.branch, via, own=own)
 
     # --- places ---
 
@@ -931,7 +659,7 @@ class _Sync:
         return file.drive if file.drive in self._state.drives else USER
 
     def _home_of_row(self, row: Remembered) -> str:
-        drive = _said(row, "drive")
+        drive = said_of(row, "drive")
         return drive if drive in self._state.drives else USER
 
     def _home_of(self, folder: str) -> str:
@@ -946,12 +674,12 @@ class _Sync:
     ) -> Item | Verdict:
         if file.mime.startswith(GOOGLE) and file.mime not in EXPORTS:
             kind = file.mime.removeprefix(GOOGLE)
-            return _refusal(
+            return refusal(
                 file, branch, "unsupported", f"Google gives no text of this kind ({kind})."
             )
         if file.size > LARGEST_FILE and not file.mime.startswith(GOOGLE):
             told = f"It has {file.size:,} bytes; at most {LARGEST_FILE:,} are read."
-            return _refusal(file, branch, "too_large", told)
+            return refusal(file, branch, "too_large", told)
         names = [self._folders[id].name for id in _above(self._folders, file.parent)
                  if id in self._folders]  # fmt: skip
         path = "/".join([*reversed(names), file.name])
@@ -969,180 +697,10 @@ class _Sync:
             url=file.url,
             kind=KINDS.get(file.mime),
             metadata={name: value for name, value in shown.items() if value},
-            extra={**_extra(file), "own": own, **({"via": list(via)} if via else {})},
+            extra={**extra_of(file), "own": own, **({"via": list(via)} if via else {})},
             branch=branch,
             modified_at=as_time(file.modified),
         )
-
-
-# --- calls -------------------------------------------------------------------------------------
-
-
-def _drives(api: Api) -> dict[str, str]:
-    """Names of the account's shared drives by id."""
-    found: dict[str, str] = {}
-    params = {"pageSize": "100", "fields": "nextPageToken,drives(id,name)"}
-    seen: set[str] = set()
-    page: str | None = None
-    while True:
-        asked = params if page is None else {**params, "pageToken": page}
-        body = api.get("/drive/v3/drives", asked)
-        for drive in field_of(body, "drives", list):
-            found[field_of(drive, "id", str)] = as_name(field_of(drive, "name", str))
-        page = _following(body, seen)
-        if page is None:
-            return found
-
-
-def _start(api: Api, feed: str) -> str:
-    """Where a feed is now."""
-    params = {"supportsAllDrives": "true", **({} if feed == USER else {"driveId": feed})}
-    answer = api.get("/drive/v3/changes/startPageToken", params)
-    return field_of(answer, "startPageToken", str)
-
-
-def _of_feed(feed: str) -> dict[str, str]:
-    return {**ALL_DRIVES, **({} if feed == USER else {"driveId": feed})}
-
-
-def _following(body: Mapping[str, Any], seen: set[str]) -> str | None:
-    """The token of the next page, if there is one; raises Transient for one that came before."""
-    page = body.get("nextPageToken")
-    if not isinstance(page, str) or not page:
-        return None
-    if page in seen:
-        raise Transient("Drive leads from page to page in a circle", code=PROVIDER_UNAVAILABLE)
-    seen.add(page)
-    return page
-
-
-def _content(
-    api: Api,
-    item: Remembered,
-    path: str,
-    params: Mapping[str, str],
-    headers: Mapping[str, str],
-) -> bytes:
-    try:
-        return api.call("GET", path, params=params, headers=headers).data
-    except Permanent as error:
-        if error.code == "http_404":
-            raise NotFoundError(f"{item.title} is not there any more") from error
-        raise Permanent(f"{item.title}: {error}", code=error.code) from error
-
-
-def _keyed(id: str, key: str) -> dict[str, str]:
-    """docs: guides/resource-keys."""
-    return {"x-goog-drive-resource-keys": f"{id}/{key}"} if key else {}
-
-
-def _without_pictures(data: bytes, form: str) -> bytes:
-    """Exports to Markdown carry pictures in base64, which nobody searches for."""
-    if form != "text/markdown":
-        return data
-    return PICTURE.sub(rb"\1", PICTURE_DATA.sub(b"", data))
-
-
-# --- what Drive tells --------------------------------------------------------------------------
-
-
-def _files(entries: Sequence[Any]) -> list[File]:
-    return [_file(entry) for entry in entries]
-
-
-def _file(entry: Any) -> File:
-    """Raises Transient when something is missing that every file has."""
-    id, mime = field_of(entry, "id", str), as_name(field_of(entry, "mimeType", str))
-    modified = field_of(entry, "modifiedTime", str)
-    parents, owners = as_list(entry.get("parents")), as_list(entry.get("owners"))
-    owner = as_object(owners[0]) if owners else {}
-    shortcut = as_object(entry.get("shortcutDetails"))
-    size = as_word(entry.get("size"))
-    return File(
-        id=id,
-        name=as_name(field_of(entry, "name", str)) or "Untitled",
-        mime=mime,
-        parent=as_word(parents[0]) if parents else "",
-        drive=as_word(entry.get("driveId")),
-        trashed=entry.get("trashed") is True,
-        # Google's own kinds have no checksum. `version` rises with every view.
-        version=as_word(entry.get("md5Checksum")) or modified,
-        modified=modified,
-        size=int(size) if re.fullmatch(r"[0-9]{1,18}", size) else 0,
-        url=as_word(entry.get("webViewLink")) or None,
-        owner=as_name(as_word(owner.get("emailAddress")) or as_word(owner.get("displayName"))),
-        key=as_word(entry.get("resourceKey")),
-        target=as_word(shortcut.get("targetId")),
-        target_mime=as_word(shortcut.get("targetMimeType")),
-        target_key=as_word(shortcut.get("targetResourceKey")),
-    )
-
-
-def _away(row: Remembered) -> Gone | Verdict:
-    """It is gone; but if shortcuts stand for it, that is not forgotten: it may come back."""
-    if not _via(row):
-        return Gone(row.id)
-    return Verdict(
-        row.id,
-        OUT_OF_REACH,
-        "A shortcut stands for it, but it is deleted, in the trash, or not shared.",
-        extra={**row.extra, "own": False},
-        branch=row.branch,
-        url=row.url,
-        title=row.title,
-    )
-
-
-def _refusal(file: File, branch: str, kind: str, detail: str) -> Verdict:
-    return Verdict(
-        file.id, kind, detail, extra=_extra(file), branch=branch, url=file.url, title=file.name
-    )
-
-
-# --- what is remembered ------------------------------------------------------------------------
-
-
-def _extra(file: File) -> dict[str, Any]:
-    """What is needed to say it again without asking."""
-    kept = {
-        "mime": file.mime,
-        "parent": file.parent,
-        "drive": file.drive,
-        "modified": file.modified,
-        "owner": file.owner,
-        "key": file.key,
-        "target": file.target,
-    }
-    return {name: value for name, value in kept.items() if value}
-
-
-def _file_of(row: Remembered) -> File:
-    return File(
-        id=row.id,
-        name=row.title or "Untitled",
-        mime=_said(row, "mime"),
-        parent=_said(row, "parent"),
-        drive=_said(row, "drive"),
-        trashed=False,
-        version=row.version or "",
-        modified=_said(row, "modified"),
-        size=0,
-        url=row.url,
-        owner=_said(row, "owner"),
-        key=_said(row, "key"),
-        target="",
-        target_mime="",
-        target_key="",
-    )
-
-
-def _said(row: Remembered, name: str) -> str:
-    return as_word(row.extra.get(name))
-
-
-def _via(row: Remembered) -> list[str]:
-    """The shortcuts through which it is in scope, too."""
-    return [id for id in as_list(row.extra.get("via")) if isinstance(id, str)]
 
 
 def _above(folders: Mapping[str, Folder], id: str) -> list[str]:
@@ -1170,73 +728,3 @@ def _below(folders: Mapping[str, Folder], roots: AbstractSet[str]) -> set[str]:
             found.add(id)
             waiting += inside.get(id, ())
     return found
-
-
-# --- metadata and cursor -----------------------------------------------------------------------
-
-
-def _checked(given: object) -> list[str]:
-    """Ids out of `a,b` or links to folders; raises BadRequestError."""
-    if not isinstance(given, str):
-        raise BadRequestError(f"metadata.{FOLDERS}: must be ids of folders with commas between")
-    found: list[str] = []
-    for part in filter(None, (part.strip() for part in given.split(","))):
-        link = FOLDER_LINK.fullmatch(part)
-        id = link[1] if link else part
-        if not FOLDER_ID.fullmatch(id):
-            raise BadRequestError(
-                f"metadata.{FOLDERS}: {part[:100]!r} is no id of a folder; it is what follows"
-                " /folders/ in the address when the folder is open in Google Drive"
-            )
-        found.append(id)
-    if len(set(found)) > MOST_SELECTED:
-        raise BadRequestError(f"metadata.{FOLDERS}: at most {MOST_SELECTED} folders")
-    return list(dict.fromkeys(found))
-
-
-def _selected(metadata: Mapping[str, Any]) -> frozenset[str] | None:
-    """The folders to which the sync is limited; None: it is not."""
-    if metadata.get(SYNC_SCOPE) != "selected":
-        return None
-    given = metadata.get(FOLDERS)
-    return frozenset(_checked(given)) if isinstance(given, str) else frozenset()
-
-
-def _state(cursor: Cursor | None) -> State | None:
-    """What a cursor says; None for one that is not ours."""
-    if cursor is None:
-        return None
-    user, scope = _feed(cursor.get("user")), cursor.get("scope")
-    drives = {id: _feed(said) for id, said in as_object(cursor.get("drives")).items()}
-    if user is None or not isinstance(scope, str):
-        return None
-    return State(
-        scope=scope,
-        user=user,
-        drives={id: feed for id, feed in drives.items() if feed is not None},
-        lost=[id for id in as_list(cursor.get("lost")) if isinstance(id, str)],
-        listing=_under_way(cursor.get("listing")),
-    )
-
-
-def _feed(said: Any) -> Feed | None:
-    token, listed = as_object(said).get("token"), as_object(said).get("listed")
-    if not isinstance(token, str):
-        return None
-    whole = isinstance(listed, str) and as_time(listed) is not None
-    return Feed(token, listed if whole else None)
-
-
-def _under_way(said: Any) -> UnderWay | None:
-    told = as_object(said)
-    began, phase = as_word(told.get("began")), told.get("phase")
-    if as_time(began) is None or phase not in ("folders", "files", "shortcuts"):
-        return None
-    return UnderWay(
-        feeds=[feed for feed in as_list(told.get("feeds")) if isinstance(feed, str)],
-        began=began,
-        phase=phase,
-        at=as_word(told.get("at")) or None,
-        page=as_word(told.get("page")) or None,
-        partial=[feed for feed in as_list(told.get("partial")) if isinstance(feed, str)],
-    )

@@ -1,0 +1,228 @@
+"""Google Drive: what an account owns, what is shared with it, and its shared drives.
+
+Everything is listed once and then followed through the change feeds, one of the account and one
+of each shared drive (a branch, in the words of `base`). Feeds tell no paths, not what is in a
+folder that moved, and not always what was unshared; so folders are known, and each feed is listed
+whole again every week. Names and places are metadata: they change without fetching.
+
+A file is in scope by its folders. A shortcut is no document of its own; it brings its target into
+scope, under the target's id.
+
+Facts: developers.google.com/workspace/drive/api (files, changes, channels, shortcuts, resource
+keys, export formats, handle errors).
+"""
+
+import hmac
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from recollect.connectors import _google
+from recollect.connectors._api import Api, as_json, field_of
+from recollect.connectors._json import as_object, as_word
+from recollect.connectors.base import (
+    FORGED,
+    Account,
+    Assumption,
+    Change,
+    Checkpoint,
+    Connector,
+    Cursor,
+    Notice,
+    Push,
+    Registration,
+    Source,
+    Trouble,
+)
+from recollect.connectors.google_drive._content import content_of
+from recollect.connectors.google_drive._feeds import USER, drives_of, of_feed, start_of
+from recollect.connectors.google_drive._pass import Pass
+from recollect.errors import BadRequestError, Permanent
+from recollect.fetch import Answer, Fetcher
+from recollect.model import Blob, Remembered
+from recollect.oauth import Tokens
+
+SYNC_SCOPE = "syncScope"
+"""key of the metadata: `full`, or `selected` for what is below `folders`"""
+FOLDERS = "folders"
+"""key of the metadata: ids of folders and shared drives, with commas between them"""
+MOST_SELECTED = 100
+SCOPE = "https://www.googleapis.com/auth/drive.readonly"
+CHANNEL_LIFE = timedelta(days=7)
+"""the most that Drive gives"""
+REFUSALS = {
+    "exportSizeLimitExceeded": (
+        "export_too_large",
+        "Google exports at most 10 MB of a file; split it, or make its pictures smaller",
+    ),
+    "cannotDownloadAbusiveFile": (
+        "abusive_file",
+        "Google holds it for malware or spam and does not let it be downloaded",
+    ),
+    "cannotDownloadFile": (
+        "not_downloadable",
+        "its owner does not let viewers download it; ask for that",
+    ),
+    "cannotExportFile": (
+        "not_downloadable",
+        "its owner does not let viewers download it; ask for that",
+    ),
+    "fileNotDownloadable": ("not_downloadable", "Google does not give out files of this kind"),
+    "fileNotExportable": ("not_downloadable", "Google does not export files of this kind"),
+    "insufficientFilePermissions": (
+        "no_access",
+        "the account may not read it any more; share it with the account again",
+    ),
+    "appNotAuthorizedToFile": (
+        "no_access",
+        "the OAuth application may not read it; it needs the scope drive.readonly",
+    ),
+    "domainPolicy": (
+        "domain_policy",
+        "an administrator of the Google Workspace does not let applications read it",
+    ),
+}
+"""Reasons of Google that concern one file: our code, and what to do."""
+FOLDER_ID = re.compile(r"[A-Za-z0-9_-]{3,200}")
+FOLDER_LINK = re.compile(r"https://drive\.google\.com/drive/(?:u/\d+/)?folders/([A-Za-z0-9_-]+).*")
+
+
+class GoogleDrive(Connector):
+    provider = "google-drive"
+    name = "Google Drive"
+    api_url = "https://www.googleapis.com"
+    oauth = _google.GOOGLE_OAUTH((SCOPE, "openid", "email"))
+    pushes = True
+
+    def check(self, metadata: Mapping[str, Any], fetcher: Fetcher) -> dict[str, Any]:
+        if metadata.get(SYNC_SCOPE, "full") not in ("full", "selected"):
+            raise BadRequestError(f"metadata.{SYNC_SCOPE}: must be 'full' or 'selected'")
+        if FOLDERS not in metadata:
+            return dict(metadata)
+        return {**metadata, FOLDERS: ",".join(_checked(metadata[FOLDERS]))}
+
+    def judge(self, answer: Answer) -> Exception | None:
+        known = _google.judge(answer, scope="drive.readonly")
+        if known is not None or answer.status != 403:
+            return known
+        for reason in sorted(_google.reasons(answer) & REFUSALS.keys()):
+            code, sentence = REFUSALS[reason]
+            return Permanent(sentence, code=code)
+        return None
+
+    def identify(self, api: Api, tokens: Tokens) -> Account:
+        return _google.identify(api, tokens)
+
+    # --- listing and fetching ------------------------------------------------------------------
+
+    def changes(self, source: Source, cursor: Cursor | None) -> Iterator[Change]:
+        selected = _selected(source.metadata)
+        if selected is not None and not selected:
+            yield Trouble(
+                f"No folder is selected. Name some in metadata.{FOLDERS}, or set"
+                f" metadata.{SYNC_SCOPE} to 'full'",
+                code="no_folders",
+                branch=USER,
+            )
+            yield Checkpoint({})
+            return
+        yield from Pass(source, selected, cursor).run()
+
+    def fetch(self, source: Source, item: Remembered) -> Blob:
+        return content_of(source.api, item)
+
+    def assumptions(self, source: Source) -> Iterator[Assumption]:
+        start_of(source.api, USER)
+        yield Assumption("changes", True, "the feed of changes can be followed")
+        drives = drives_of(source.api)
+        yield Assumption("shared_drives", True, f"{len(drives)} shared drives can be seen")
+
+    # --- pushes --------------------------------------------------------------------------------
+
+    def watches(self, source: Source) -> Sequence[str]:
+        return [USER, *drives_of(source.api)]
+
+    def subscribe(self, source: Source, registration: Registration) -> Registration:
+        """docs: guides/push. What is watched is a feed, from now on."""
+        feed = registration.resource
+        expiry = source.since + CHANNEL_LIFE
+        answer = source.api.call(
+            "POST",
+            "/drive/v3/changes/watch",
+            params={**of_feed(feed), "pageToken": start_of(source.api, feed)},
+            json={
+                "id": registration.id,
+                "type": "web_hook",
+                "address": registration.url,
+                "token": registration.secret,
+                "expiration": str(int(expiry.timestamp() * 1000)),
+            },
+        )
+        channel = as_json(answer)
+        told = as_word(as_object(channel).get("expiration"))
+        if re.fullmatch(r"[0-9]{1,14}", told):
+            expiry = datetime.fromtimestamp(int(told) / 1000, UTC)
+        remote = {"id": registration.id, "resourceId": field_of(channel, "resourceId", str)}
+        return replace(registration, remote=remote, expires_at=expiry)
+
+    def unsubscribe(self, api: Api, registration: Registration) -> None:
+        resource = registration.remote.get("resourceId")
+        if not isinstance(resource, str):
+            return
+        body = {"id": registration.id, "resourceId": resource}
+        api.call("POST", "/drive/v3/channels/stop", json=body, accept=frozenset({404}))
+
+    def receive(self, push: Push) -> Notice:
+        """Nothing is signed; the channel's id, its resource and our token together are the proof.
+
+        The first one, `sync`, may come before the answer that names the resource.
+        """
+        registration = push.registration
+        if registration is None:
+            return Notice(status=200)
+        expected = {
+            "x-goog-channel-id": registration.id,
+            "x-goog-channel-token": registration.secret,
+        }
+        resource = registration.remote.get("resourceId")
+        if isinstance(resource, str):
+            expected["x-goog-resource-id"] = resource
+        right = [
+            hmac.compare_digest(push.headers.get(name, "").encode(errors="replace"), value.encode())
+            for name, value in expected.items()
+        ]
+        if not all(right):
+            return FORGED
+        number = push.headers.get("x-goog-message-number", "")[:40]
+        key = f"{registration.id}:{number}" if number else None
+        concerned = push.headers.get("x-goog-resource-state") != "sync"
+        return Notice(status=200, concerned=concerned, key=key)
+
+
+def _checked(given: object) -> list[str]:
+    """Ids out of `a,b` or links to folders; raises BadRequestError."""
+    if not isinstance(given, str):
+        raise BadRequestError(f"metadata.{FOLDERS}: must be ids of folders with commas between")
+    found: list[str] = []
+    for part in filter(None, (part.strip() for part in given.split(","))):
+        link = FOLDER_LINK.fullmatch(part)
+        id = link[1] if link else part
+        if not FOLDER_ID.fullmatch(id):
+            raise BadRequestError(
+                f"metadata.{FOLDERS}: {part[:100]!r} is no id of a folder; it is what follows"
+                " /folders/ in the address when the folder is open in Google Drive"
+            )
+        found.append(id)
+    if len(set(found)) > MOST_SELECTED:
+        raise BadRequestError(f"metadata.{FOLDERS}: at most {MOST_SELECTED} folders")
+    return list(dict.fromkeys(found))
+
+
+def _selected(metadata: Mapping[str, Any]) -> frozenset[str] | None:
+    """The folders to which the sync is limited; None: it is not."""
+    if metadata.get(SYNC_SCOPE) != "selected":
+        return None
+    given = metadata.get(FOLDERS)
+    return frozenset(_checked(given)) if isinstance(given, str) else frozenset()

@@ -1,0 +1,268 @@
+"""OneDrive, personal and for work or school: the files of one account's drive.
+
+One call, `delta`, both lists everything and then tells what changed. It tells no paths, and of a
+folder that moved not what is in it; so folders are known, and after a folder changed, what is known
+is told again with its new path (`_Sync._tidy`), without fetching. It is not always complete
+(github.com/OneDrive/onedrive-api-docs/issues/1927), so everything is listed again each week.
+
+What others share with the account is not in its drive, but shortcuts to it are. If the connection
+wants them, what they stand for is looked at with each sync; `delta` does not tell of that.
+
+Facts: learn.microsoft.com/graph (driveitem-delta, driveitem-get-content, driveitem-list-children,
+subscription-post-subscriptions, change-notifications-lifecycle-events, throttling, errors).
+"""
+
+import hmac
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, timedelta
+from typing import Any, cast
+from urllib.parse import quote
+
+from recollect.connectors._api import PROVIDER_UNAVAILABLE, Api, field_of
+from recollect.connectors._json import as_object, as_time, as_word
+from recollect.connectors.base import (
+    FORGED,
+    Account,
+    Assumption,
+    Change,
+    Checkpoint,
+    Connector,
+    Cursor,
+    Notice,
+    Push,
+    Registration,
+    Source,
+    Trouble,
+)
+from recollect.connectors.onedrive._files import LARGEST_FILE, known_file
+from recollect.connectors.onedrive._graph import REDIRECTS, download, drive_of, error_of, limit_of
+from recollect.connectors.onedrive._pass import DELTA, DRIVE, SHARED, Pass
+from recollect.errors import BadRequestError, NotFoundError, Permanent, Reauthorize, Transient
+from recollect.fetch import Answer, Fetcher
+from recollect.model import Blob, Remembered
+from recollect.oauth import OAuth, Tokens
+
+SYNC_SCOPE = "syncScope"
+"""key of the metadata: `full`, or `selected` for what is below `folders`"""
+FOLDERS = "folders"
+"""key of the metadata: ids of folders, with commas between them"""
+MOST_SELECTED = 100
+ROOT = "root"
+"""what is watched"""
+SUBSCRIPTION_LIFE = timedelta(days=29)
+"""Graph gives at most 42,300 minutes, 29.4 days; clocks differ"""
+LOCKED_WAIT = timedelta(minutes=5)
+LIMITS = frozenset({"activityLimitReached", "throttledRequest", "TooManyRequests"})
+TOO_FEW_SCOPES = frozenset(
+    {"InvalidAuthenticationToken", "Authorization_RequestDenied", "unauthenticated"}
+)
+REFUSALS = {
+    "malwareDetected": (
+        "malware",
+        "Microsoft holds it for malware and does not let it be downloaded",
+    ),
+    "virusInfected": (
+        "malware",
+        "Microsoft holds it for malware and does not let it be downloaded",
+    ),
+    "notSupported": ("unsupported", "OneDrive does not give out the content of such things"),
+}
+"""Error codes of Graph that concern one file: our code, and what they mean."""
+LOST = frozenset({"reauthorizationRequired", "subscriptionRemoved"})
+"""lifecycle events after which a subscription has to be made anew"""
+ITEM_ID = re.compile(r"[A-Za-z0-9!_.-]{3,200}")
+HANDSHAKE = re.compile(r"[^\x00-\x1f\x7f-\x9f<>\ud800-\udfff]{1,2048}")
+
+
+class OneDrive(Connector):
+    provider = "onedrive"
+    name = "OneDrive"
+    api_url = "https://graph.microsoft.com"
+    oauth = OAuth(
+        authorize_url="https://login.microsoftonline.com/common/oauth2/v2.0/authorize",
+        token_url="https://login.microsoftonline.com/common/oauth2/v2.0/token",  # noqa: S106 # an address
+        scopes=("Files.Read", "offline_access", "User.Read"),
+        # Else the account that the browser remembers is taken without asking.
+        parameters={"prompt": "select_account"},
+        rotates=True,
+    )
+    pushes = True
+
+    def check(self, metadata: Mapping[str, Any], fetcher: Fetcher) -> dict[str, Any]:
+        if metadata.get(SYNC_SCOPE, "full") not in ("full", "selected"):
+            raise BadRequestError(f"metadata.{SYNC_SCOPE}: must be 'full' or 'selected'")
+        if not isinstance(metadata.get(SHARED, False), bool):
+            raise BadRequestError(f"metadata.{SHARED}: must be true or false")
+        if FOLDERS not in metadata:
+            return dict(metadata)
+        return {**metadata, FOLDERS: ",".join(_checked(metadata[FOLDERS]))}
+
+    def headers(self) -> Mapping[str, str]:
+        # learn.microsoft.com/sharepoint/dev/general-development, "how to decorate your traffic"
+        return {"accept": "application/json", "user-agent": "NONISV|Recollect|Recollect/1.0"}
+
+    def judge(self, answer: Answer) -> Exception | None:
+        codes, message = error_of(answer)
+        status = answer.status
+        asked = "retry-after" in answer.headers
+        if (
+            status in (429, 507, 509)
+            or (status == 503 and asked)
+            or (status == 403 and codes & LIMITS)
+        ):
+            return limit_of(answer)
+        if status == 423:
+            return Transient(
+                "it is locked, because somebody edits or moves it; it is tried again",
+                code=PROVIDER_UNAVAILABLE,
+                after=LOCKED_WAIT,
+            )
+        if not 400 <= status < 500:
+            return None
+        if codes & TOO_FEW_SCOPES:
+            return Reauthorize(f"Microsoft refuses the authorization ({message})")
+        for code in sorted(codes & REFUSALS.keys()):
+            kind, sentence = REFUSALS[code]
+            return Permanent(sentence, code=kind)
+        if status == 403:
+            return Permanent(f"OneDrive refuses ({message})", code="http_403")
+        return None
+
+    # --- authorization -------------------------------------------------------------------------
+
+    def authorized(self, asked: Mapping[str, Any]) -> Sequence[str]:
+        files = "Files.Read.All" if asked.get(SHARED) is True else "Files.Read"
+        return (files, "offline_access", "User.Read")
+
+    def identify(self, api: Api, tokens: Tokens) -> Account:
+        me = as_object(api.get("/v1.0/me", {"$select": "id,mail,userPrincipalName"}))
+        name = as_word(me.get("mail")) or as_word(me.get("userPrincipalName"))
+        return Account(field_of(me, "id", str), name or None)
+
+    # --- listing and fetching ------------------------------------------------------------------
+
+    def changes(self, source: Source, cursor: Cursor | None) -> Iterator[Change]:
+        selected = _selected(source.metadata)
+        if selected is not None and not selected:
+            yield Trouble(
+                f"No folder is selected. Name some in metadata.{FOLDERS}, or set"
+                f" metadata.{SYNC_SCOPE} to 'full'",
+                code="no_folders",
+                branch=DRIVE,
+            )
+            yield Checkpoint({})
+            return
+        yield from Pass(source, selected, cursor).run()
+
+    def fetch(self, source: Source, item: Remembered) -> Blob:
+        """The version that is current now; its address serves without authorization, so none is
+        sent there and nobody is shown it."""
+        file = known_file(item)
+        path = f"{drive_of(file)}/items/{quote(file.target or file.id, safe='')}/content"
+        answer = source.api.call("GET", path, accept=REDIRECTS | {404, 410})
+        if answer.status in (404, 410):
+            raise NotFoundError(f"{item.title} is not there any more")
+        if answer.status in REDIRECTS:
+            answer = download(source.fetcher, answer.headers.get("location", ""))
+        if len(answer.data) > LARGEST_FILE:
+            raise Permanent(f"it is larger than {LARGEST_FILE:,} bytes", code="too_large")
+        return Blob(answer.data, file.mime or None, item.title, item.url)
+
+    def assumptions(self, source: Source) -> Iterator[Assumption]:
+        page = as_object(source.api.get(DELTA))
+        entries = field_of(page, "value", list)
+        more = " and more" if "@odata.nextLink" in page else ""
+        told = f"the feed of changes can be read ({len(entries)} entries{more})"
+        yield Assumption("changes", True, told)
+
+    # --- pushes --------------------------------------------------------------------------------
+
+    def watches(self, source: Source) -> Sequence[str]:
+        return [ROOT]
+
+    def subscribe(self, source: Source, registration: Registration) -> Registration:
+        """Raises Permanent (`no_webhook`) when Graph does not get our answer to its handshake."""
+        expiry = source.since + SUBSCRIPTION_LIFE
+        body = {
+            "changeType": "updated",
+            "notificationUrl": registration.url,
+            "lifecycleNotificationUrl": registration.url,
+            "resource": "/me/drive/root",
+            "expirationDateTime": expiry.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "clientState": registration.secret,
+        }
+        try:
+            made = as_object(source.api.post("/v1.0/subscriptions", body))
+        except Permanent as error:
+            raise Permanent(
+                f"no subscription ({error}): Microsoft must reach our address over https and get"
+                " its answer within ten seconds. Until then changes are found by asking",
+                code="no_webhook",
+            ) from error
+        told = as_time(as_word(made.get("expirationDateTime")))
+        return replace(
+            registration, remote={"id": field_of(made, "id", str)}, expires_at=told or expiry
+        )
+
+    def unsubscribe(self, api: Api, registration: Registration) -> None:
+        id = registration.remote.get("id")
+        if isinstance(id, str):
+            path = f"/v1.0/subscriptions/{quote(id, safe='')}"
+            api.call("DELETE", path, accept=frozenset({404}))
+
+    def receive(self, push: Push) -> Notice:
+        """Nothing is signed; our secret, in each notification, is the proof.
+
+        A handshake proves nothing and changes nothing: it comes before anybody knows whose it is.
+        """
+        token = push.query.get("validationToken")
+        if token is not None:
+            return Notice(200, token) if HANDSHAKE.fullmatch(token) else Notice(400)
+        if push.registration is None:
+            return Notice(202)
+        notifications = _notifications(push.body)
+        secret = push.registration.secret.encode()
+        right = [
+            hmac.compare_digest(as_word(each.get("clientState")).encode(errors="replace"), secret)
+            for each in notifications
+        ]
+        if not right or not all(right):
+            return FORGED
+        events = {as_word(each.get("lifecycleEvent")) for each in notifications}
+        return Notice(202, concerned=True, lost=not events.isdisjoint(LOST))
+
+
+def _notifications(body: bytes) -> list[Mapping[str, Any]]:
+    """Those of a push; none if it is none."""
+    try:
+        said = as_object(json.loads(body)).get("value")
+    except (ValueError, RecursionError):
+        return []
+    return [as_object(each) for each in cast("list[Any]", said)] if isinstance(said, list) else []
+
+
+def _checked(given: object) -> list[str]:
+    """Ids out of `a,b`; raises BadRequestError."""
+    if not isinstance(given, str):
+        raise BadRequestError(f"metadata.{FOLDERS}: must be ids of folders with commas between")
+    found = list(dict.fromkeys(filter(None, (part.strip() for part in given.split(",")))))
+    for id in found:
+        if not ITEM_ID.fullmatch(id):
+            raise BadRequestError(
+                f"metadata.{FOLDERS}: {id[:100]!r} is no id of a folder; it is the `id` that"
+                " Microsoft Graph tells of the folder"
+            )
+    if len(found) > MOST_SELECTED:
+        raise BadRequestError(f"metadata.{FOLDERS}: at most {MOST_SELECTED} folders")
+    return found
+
+
+def _selected(metadata: Mapping[str, Any]) -> frozenset[str] | None:
+    """The folders to which the sync is limited; None: it is not."""
+    if metadata.get(SYNC_SCOPE) != "selected":
+        return None
+    given = metadata.get(FOLDERS)
+    return frozenset(_checked(given)) if isinstance(given, str) else frozenset()

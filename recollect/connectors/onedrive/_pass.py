@@ -1,0 +1,566 @@
+"""One pass over a drive: what `delta` tells, then shortcuts to what others share."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import asdict, replace
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from recollect.connectors._api import PROVIDER_UNAVAILABLE, RATE_LIMITED, as_json, field_of
+from recollect.connectors._json import LONGEST_NAME, as_time, as_word
+from recollect.connectors.base import (
+    Change,
+    Checkpoint,
+    Cursor,
+    Folder,
+    Gone,
+    Item,
+    Listed,
+    Listing,
+    Missing,
+    Source,
+    Trouble,
+    Verdict,
+)
+from recollect.connectors.onedrive._cursor import State, state_of
+from recollect.connectors.onedrive._files import (
+    FIELDS,
+    File,
+    extra_of,
+    fault_of,
+    is_deleted,
+    is_folder,
+    known_file,
+    name_of,
+    parent_of,
+    refusal,
+    told_file,
+)
+from recollect.connectors.onedrive._graph import HOPS, drive_of
+from recollect.errors import CursorExpired, Permanent, Reauthorize, RecollectError, Transient
+from recollect.fetch import Answer
+from recollect.model import Remembered
+
+SHARED = "shared"
+"""key of the metadata: True to follow shortcuts to what others share"""
+DRIVE = "drive"
+"""the branch of what is in the drive; each folder that a shortcut stands for is one, by its id"""
+SHORTCUTS = "shortcuts"
+"""the branch of shortcuts into other drives, and of the files that they stand for"""
+PLANNED = "planned"
+SHARED_FOLDER = "shared_folder"
+FOLDER_MISSING = "folder_missing"
+BIN = "bin"
+"""stands for the parent of a folder that was deleted, until all changes are known"""
+PAGE = 500
+"""entries"""
+BATCH = 200
+"""changes between two checkpoints"""
+MOST_FOLDERS = 2_000
+"""that are looked into one by one"""
+CHECK_EVERY = timedelta(days=7)
+"""between whole listings"""
+LIST = urlencode({"$select": FIELDS, "$top": PAGE}, safe="$,")
+DELTA = f"/v1.0/me/drive/root/delta?{LIST}"
+NEXT, LAST = "@odata.nextLink", "@odata.deltaLink"
+WITH_SHORTCUTS = {"prefer": "Include-Feature=AddToOneDrive"}
+"""Without it, drives for work or school do not tell of shortcuts."""
+EXPIRED = frozenset({400, 404, 410})
+"""what Graph may say to a link of an earlier sync"""
+
+
+class Place(Enum):
+    """Where something is, as far as the connection is concerned."""
+
+    IN = "in scope"
+    OUT = "out of scope"
+    BINNED = "in a folder that was deleted, as far as was heard"
+    UNKNOWN = "in a folder of which nothing was heard yet"
+
+
+class Pass:
+    """One pass. What it knows besides the cursor is what it has read since it began."""
+
+    def __init__(
+        self, source: Source, selected: AbstractSet[str] | None, cursor: Cursor | None
+    ) -> None:
+        self._source = source
+        self._api = source.api
+        self._selected = selected
+        self._shared = source.metadata.get(SHARED) is True
+        self._headers = WITH_SHORTCUTS if self._shared else {}
+        self._folders = dict(source.folders())
+        self._known = state_of(cursor)
+        self._state = self._known or State("", DELTA, midway=False, listing=False, began="")
+        self._fresh = False
+        """whether a whole listing began in this pass"""
+        self._held = False
+        """whether the listing's end waits to be confirmed by another listing"""
+        self._again = False
+        """whether the next sync has to list everything"""
+
+    def run(self) -> Iterator[Change]:
+        if self._is_due():
+            yield from self._begin()
+        goes_on = self._state.midway and not self._fresh
+        yield from self._catch_up()
+        if goes_on:
+            yield from self._catch_up()
+        if self._state.stale and not self._held:
+            yield from self._tidy()
+        if self._shared:
+            yield from self._follow_shortcuts()
+        yield self._checkpoint()
+
+    def _catch_up(self) -> Iterator[Change]:
+        yield from self._enumerate()
+        if self._state.listing:
+            yield from self._end()
+        else:
+            yield self._checkpoint()
+
+    def _checkpoint(self) -> Checkpoint:
+        return Checkpoint(asdict(self._state))
+
+    # --- listing everything ---
+
+    def _is_due(self) -> bool:
+        state = self._state
+        if self._known is None or state.scope != self._scope():
+            return True
+        if state.listing:
+            # From its first page on, it would not tell what was deleted since it began.
+            return state.link == DELTA
+        listed = as_time(state.listed or "")
+        return listed is None or self._source.since - listed > CHECK_EVERY
+
+    def _scope(self) -> str:
+        """Other folders, or shortcuts as well: what is in scope is known after listing it all."""
+        named = "full" if self._selected is None else ",".join(sorted(self._selected))
+        return f"{named} and shared" if self._shared else named
+
+    def _begin(self) -> Iterator[Change]:
+        self._state = State(
+            self._scope(), DELTA, midway=True, listing=True, began=self._source.since.isoformat()
+        )
+        self._fresh = True
+        # Those that are there will be heard of.
+        for id in self._folders:
+            yield Folder(id, "", None)
+        self._folders.clear()
+        yield Listing(DRIVE)
+        yield Listing(SHORTCUTS)
+        yield self._checkpoint()
+
+    def _end(self) -> Iterator[Change]:
+        for id in sorted((self._selected or set()) - self._folders.keys()):
+            if all(row.verdict == FOLDER_MISSING for row in self._source.remembered([id])):
+                yield Verdict(
+                    id,
+                    FOLDER_MISSING,
+                    "This folder is selected, but the drive has no such folder.",
+                    branch=DRIVE,
+                    failed=True,
+                )
+        yield Listed(DRIVE)
+        yield Listed(SHORTCUTS)
+        self._state.listing, self._state.stale = False, True
+        yield self._checkpoint()
+        began = datetime.fromisoformat(self._state.began)
+        self._held = any(
+            row.seen_at < began
+            for branch in (DRIVE, SHORTCUTS)
+            for row in self._source.remembered(branch=branch)
+        )
+        if not self._held and not self._again:
+            self._state.listed = self._state.began
+            yield self._checkpoint()
+
+    # --- pages ---
+
+    def _enumerate(self) -> Iterator[Change]:
+        """All pages from where we are; the state ends at the link for the next time."""
+        link = self._state.link
+        # A link of an earlier pass may have expired, as may one that an error names.
+        doubtful = not self._fresh
+        seen: set[int] = set()
+        restarts = 0
+        while True:
+            self._source.going()
+            if hash(link) in seen:
+                raise Transient("OneDrive leads in a circle of pages", code=PROVIDER_UNAVAILABLE)
+            seen.add(hash(link))
+            answer = self._ask(link, doubtful)
+            if answer.status in EXPIRED:
+                link, restarts = answer.headers.get("location", ""), restarts + 1
+                if answer.status != 410 or not link or restarts > HOPS:
+                    raise self._expired()
+                # Whether it works is seen soon. The cursor names the beginning meanwhile.
+                yield from self._begin()
+                doubtful = True
+                continue
+            doubtful = False
+            body = as_json(answer)
+            entries: list[Any] = field_of(body, "value", list)
+            following = as_word(body.get(NEXT))
+            link = following or field_of(body, LAST, str)
+            yield from self._apply(entries)
+            self._state.link, self._state.midway = link, bool(following)
+            if not following:
+                return
+            yield self._checkpoint()
+
+    def _ask(self, link: str, doubtful: bool) -> Answer:
+        try:
+            return self._api.call(
+                "GET",
+                link,
+                headers=self._headers,
+                accept=EXPIRED if doubtful else frozenset({410}),
+            )
+        except Permanent as error:
+            match error.code:
+                case "foreign_address" if doubtful:
+                    raise self._expired() from error
+                case "http_403":
+                    raise Reauthorize(
+                        f"{error}: the permission Files.Read was not granted, or an administrator"
+                        " does not let this application read OneDrive"
+                    ) from error
+                case "http_404":
+                    raise Permanent(
+                        "This account has no OneDrive. Open OneDrive once in the browser with this"
+                        " account; accounts for work or school also need a licence for it",
+                        code="no_drive",
+                    ) from error
+                case _:
+                    raise
+
+    def _expired(self) -> RecollectError:
+        if self._known is None:
+            return Transient("OneDrive refuses its own link", code=PROVIDER_UNAVAILABLE)
+        return CursorExpired("OneDrive does not know the place in its changes any more")
+
+    def _apply(self, entries: Sequence[Any]) -> Iterator[Change]:
+        """One page. Folders are said last, the outermost at the end: should this end in between,
+        it begins again with what was known."""
+        latest: dict[str, dict[str, Any]] = {}
+        for entry in entries:
+            id = field_of(entry, "id", str)
+            # The last of several counts, and in its place: deleted, then restored.
+            latest.pop(id, None)
+            latest[id] = entry
+        rows = {row.id: row for row in self._source.remembered(list(latest))}
+        before = dict(self._folders)
+        files = [
+            told_file(entry)
+            for id, entry in latest.items()
+            if not self._learn(id, entry, rows.get(id))
+        ]
+        for id, entry in latest.items():
+            row = rows.get(id)
+            if row is not None and (is_deleted(entry) or id in self._folders):
+                yield Gone(id)
+        for file in files:
+            yield from self._tell(file, rows.get(file.id))
+        yield from self._look_into(before)
+        changed = [id for id, folder in self._folders.items() if before.get(id) != folder]
+        if any(id in before for id in changed):
+            self._state.stale = True
+            yield self._checkpoint()
+        for id in self._inside_out(changed):
+            yield self._folders[id]
+
+    def _inside_out(self, ids: Iterable[str]) -> list[str]:
+        return sorted(ids, key=lambda id: len(_above(self._folders, id)), reverse=True)
+
+    def _learn(self, id: str, entry: Mapping[str, Any], row: Remembered | None) -> bool:
+        """Bring the folders up to date; whether there is nothing else to be said of it."""
+        if is_deleted(entry):
+            if id in self._folders:
+                # What it held may have moved; only at the end of all changes it is known to be
+                # gone with it.
+                self._folders[id] = replace(self._folders[id], parent=BIN)
+            if row is not None and row.branch == SHORTCUTS:
+                self._state.stale = True
+            return True
+        if not is_folder(entry):
+            return False
+        self._folders[id] = Folder(id, name_of(entry), parent_of(entry))
+        return True
+
+    # --- files ---
+
+    def _tell(self, file: File, row: Remembered | None) -> Iterator[Change]:
+        """A file or shortcut as it is now, wherever it was before."""
+        place = self._place(file)
+        if not _is_rooted(self._folders, file.parent):
+            self._state.stale = True
+        is_document = row is not None and row.document_id is not None
+        if place is Place.OUT:
+            if row is not None:
+                yield Gone(file.id)
+        elif file.target:
+            yield self._shortcut(file, row)
+        elif place is Place.IN or is_document:
+            yield self._answer(file)
+        else:
+            yield refusal(
+                file,
+                DRIVE,
+                PLANNED,
+                "What becomes of its folder is not known yet.",
+                extra={**extra_of(file), "version": file.version},
+            )
+
+    def _shortcut(self, file: File, row: Remembered | None) -> Item | Verdict:
+        """What it stands for is looked at after all changes."""
+        if not self._shared:
+            told = (
+                "It stands for something that others share. Set metadata.shared to true to have it,"
+                " and authorize again."
+            )
+            return refusal(file, SHORTCUTS, "shared", told)
+        if file.folder:
+            told = "It stands for a folder of another drive; what is in it is listed."
+            return refusal(file, SHORTCUTS, SHARED_FOLDER, told)
+        if row is None or row.version is None or known_file(row).target != file.target:
+            return refusal(file, SHORTCUTS, PLANNED, "It is looked at after all changes.")
+        known = known_file(row)
+        return self._answer(replace(known, name=file.name, parent=file.parent), SHORTCUTS)
+
+    def _answer(
+        self, file: File, branch: str = DRIVE, above: Sequence[str] | None = None
+    ) -> Item | Verdict:
+        """`above`: names of the folders that it is in, if those are not ours."""
+        refused = fault_of(file)
+        if refused is not None:
+            return refusal(file, branch, *refused)
+        path = "/".join([*(self._names(file.parent) if above is None else above), file.name])
+        path = path if len(path) <= LONGEST_NAME else "…" + path[1 - LONGEST_NAME :]
+        shown: dict[str, str | float | bool] = {
+            "path": path,
+            "size": file.size if file.size >= 0 else "",
+            "mimeType": file.mime,
+            "versionId": file.version_id,
+            "createdBy": file.created_by,
+            "lastModifiedBy": file.modified_by,
+        }
+        return Item(
+            id=file.id,
+            version=file.version,
+            title=file.name,
+            url=file.url or None,
+            kind="onedrive",
+            metadata={name: value for name, value in shown.items() if value != ""},
+            extra={**extra_of(file), "path": path},
+            branch=branch,
+            modified_at=as_time(file.modified),
+        )
+
+    # --- places ---
+
+    def _place(self, file: File) -> Place:
+        place = self._place_of(file.parent, self._folders)
+        chosen = self._selected is not None and file.id in self._selected
+        return Place.IN if chosen and place is not Place.BINNED else place
+
+    def _place_of(self, id: str, folders: Mapping[str, Folder]) -> Place:
+        """Of a folder and what is in it, going by these folders."""
+        above = _above(folders, id)
+        if BIN in above:
+            return Place.BINNED
+        if self._selected is None or any(id in self._selected for id in above):
+            return Place.IN
+        return Place.OUT if _is_rooted(folders, id) else Place.UNKNOWN
+
+    def _names(self, id: str) -> list[str]:
+        """Of the folder and those that it is in, from the top; the root has none."""
+        found = [self._folders[id] for id in _above(self._folders, id) if id in self._folders]
+        return [folder.name for folder in reversed(found) if folder.parent]
+
+    # --- folders that came into scope ---
+
+    def _look_into(self, before: Mapping[str, Folder]) -> Iterator[Change]:
+        """Not all that is in a folder which is new or was restored is told of, and nothing of what
+        is in one that moved.
+
+        While everything is listed, it is; but what came before its folder did was out of scope.
+        """
+        new = {
+            id
+            for id, folder in self._folders.items()
+            if before.get(id) != folder and self._came_in(id, before)
+        }
+        top = sorted(id for id in new if self._folders[id].parent not in new)
+        if not top:
+            return
+        try:
+            for _, entries in self._walk("/v1.0/me/drive", top):
+                rows = {row.id: row for row in self._source.remembered([e["id"] for e in entries])}
+                for entry in entries:
+                    row = rows.get(entry["id"])
+                    if not self._learn(entry["id"], entry, row):
+                        yield from self._tell(told_file(entry), row)
+        except Permanent as error:
+            if error.code not in ("http_404", "too_large"):
+                raise
+            # It moved on meanwhile, or takes more calls than to list everything: the next time.
+            self._again, self._state.listed = True, None
+
+    def _came_in(self, id: str, before: Mapping[str, Folder]) -> bool:
+        was = self._place_of(id, before) if id in before else Place.UNKNOWN
+        now = self._place_of(id, self._folders)
+        if self._state.listing:
+            return was in (Place.OUT, Place.BINNED) and now in (Place.IN, Place.UNKNOWN)
+        if now is Place.OUT and (self._selected or set()) - self._folders.keys():
+            # What is selected went with a folder around it, and may be back with that.
+            return was in (Place.UNKNOWN, Place.BINNED)
+        return was is not Place.IN and now is Place.IN
+
+    def _walk(self, drive: str, roots: Sequence[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+        """Pages of what is in these folders and all below: the folder, and entries of it."""
+        waiting, met = deque(roots), set(roots)
+        while waiting:
+            folder = waiting.popleft()
+            link = f"{drive}/items/{quote(folder, safe='')}/children?{LIST}"
+            seen: set[str] = set()
+            while link:
+                self._source.going()
+                seen.add(link)
+                body = as_json(self._api.call("GET", link, headers=self._headers))
+                entries: list[dict[str, Any]] = field_of(body, "value", list)
+                for entry in entries:
+                    id = field_of(entry, "id", str)
+                    if is_folder(entry) and id not in met:
+                        met.add(id)
+                        waiting.append(id)
+                if len(met) > MOST_FOLDERS:
+                    raise Permanent("it has too many folders to list", code="too_large")
+                yield folder, entries
+                link = as_word(body.get(NEXT))
+                if link in seen:
+                    raise Transient(
+                        "OneDrive leads in a circle of pages", code=PROVIDER_UNAVAILABLE
+                    )
+
+    # --- after all changes ---
+
+    def _tidy(self) -> Iterator[Change]:
+        """Compare what is known with the folders: new paths, out of scope, gone with its folder."""
+        followed = {
+            row.id
+            for row in self._source.remembered(branch=SHORTCUTS)
+            if self._shared and self._place(known_file(row)) is Place.IN
+        }
+        said = 0
+        for row in self._source.remembered():
+            change = self._tidied(row, followed)
+            if change is not None:
+                yield change
+                said += 1
+                if said % BATCH == 0:
+                    yield self._checkpoint()
+        for id in self._inside_out(id for id in self._folders if BIN in _above(self._folders, id)):
+            del self._folders[id]
+            yield Folder(id, "", None)
+        self._state.stale = False
+        yield self._checkpoint()
+
+    def _tidied(self, row: Remembered, followed: AbstractSet[str]) -> Change | None:
+        if row.branch not in (DRIVE, SHORTCUTS):
+            return None if row.branch in followed else Gone(row.id)
+        if row.verdict == FOLDER_MISSING:
+            return None
+        file = known_file(row)
+        match self._place(file):
+            case Place.OUT | Place.BINNED:
+                return Gone(row.id)
+            case Place.IN if row.verdict == PLANNED and not file.target:
+                return self._answer(file)
+            case Place.IN if row.version is not None:
+                told = self._answer(file, row.branch)
+                return None if told.extra.get("path") == row.extra.get("path") else told
+            case _:
+                return None
+
+    # --- what others share ---
+
+    def _follow_shortcuts(self) -> Iterator[Change]:
+        """One that fails keeps nothing else from being synced."""
+        for row in list(self._source.remembered(branch=SHORTCUTS)):
+            file = known_file(row)
+            if not file.target or self._place(file) is not Place.IN:
+                continue
+            try:
+                if file.folder:
+                    yield from self._follow_folder(file)
+                else:
+                    yield self._follow_file(file)
+            except (Permanent, Transient) as error:
+                if error.code == RATE_LIMITED:
+                    raise
+                yield Trouble(
+                    f"{file.name}, which is shared with the account, could not be read ({error})."
+                    " What is known of it stays. It is tried again with the next sync; if it was"
+                    " shared again or differently, authorize again",
+                    error.code,
+                    file.id,
+                )
+            yield self._checkpoint()
+
+    def _follow_file(self, file: File) -> Change:
+        path = f"{drive_of(file)}/items/{quote(file.target, safe='')}"
+        answer = self._api.call("GET", path, params={"$select": FIELDS}, accept=frozenset({404}))
+        if answer.status == 404:
+            return Missing(file.id, "It is not there any more, or not shared.", SHORTCUTS)
+        found = told_file(as_json(answer))
+        here = {"id": file.id, "name": file.name, "parent": file.parent}
+        return self._answer(replace(found, **here, drive=file.drive, target=file.target), SHORTCUTS)
+
+    def _follow_folder(self, shortcut: File) -> Iterator[Change]:
+        """Paging through folders may miss what is written meanwhile, so what is not found counts
+        as gone when it is not found again."""
+        names = {shortcut.target: [*self._names(shortcut.parent), shortcut.name]}
+        found: set[str] = set()
+        try:
+            for folder, entries in self._walk(drive_of(shortcut), [shortcut.target]):
+                for entry in entries:
+                    if is_folder(entry):
+                        names[entry["id"]] = [*names[folder], name_of(entry)]
+                        continue
+                    file = replace(
+                        told_file(entry),
+                        id=f"{shortcut.drive}:{entry['id']}",
+                        drive=shortcut.drive,
+                        target=entry["id"],
+                    )
+                    found.add(file.id)
+                    yield self._answer(file, shortcut.id, names[folder])
+                yield self._checkpoint()
+        except Permanent as error:
+            if error.code != "http_404" or found:
+                raise
+        for row in self._source.remembered(branch=shortcut.id):
+            if row.id not in found:
+                told = "It is not there any more, or not shared."
+                yield Missing(row.id, told, shortcut.id)
+
+
+def _above(folders: Mapping[str, Folder], id: str) -> list[str]:
+    """The folder and those that it is in, up to one that is not known; never in circles."""
+    found: dict[str, None] = {}
+    while id and id not in found:
+        found[id] = None
+        folder = folders.get(id)
+        id = (folder.parent or "") if folder else ""
+    return list(found)
+
+
+def _is_rooted(folders: Mapping[str, Folder], id: str) -> bool:
+    """Whether all folders from there up to the root are known."""
+    top = _above(folders, id)[-1:]
+    return any(id in folders and not folders[id].parent for id in top)

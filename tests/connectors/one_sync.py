@@ -1,0 +1,74 @@
+"""Syncs of one connection in a process of its own, whose memory can be measured, and which can be
+killed: `python -m tests.connectors.one_sync` with what to do as JSON on standard input.
+
+Prints a line of JSON for each sync: what was counted, and the most memory so far in KiB.
+"""
+
+import json
+import re
+import sys
+import threading
+from dataclasses import asdict
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any
+
+from recollect import connections, connectors, log, tender
+from recollect.app import App
+from recollect.blobs import open_blobs
+from recollect.config import Config, ProviderSettings
+from recollect.db import Database
+from recollect.extract import Sandbox
+from recollect.fetch import Fetcher
+from recollect.items import Counts
+from recollect.transcribe import Listener
+from tests.fakes.embedder import WordEmbedder
+
+LOOPBACK = ip_network("127.0.0.0/8")
+
+
+def main(asked: dict[str, Any]) -> None:
+    log.configure("error")
+    settings = {name: ProviderSettings(**given) for name, given in asked["providers"].items()}
+    config = Config(
+        data_dir=Path(asked["data_dir"]),
+        workers=1,
+        allow_networks=[LOOPBACK],
+        providers=settings,
+        crawl_delay=0.0,
+    )
+    for connector in connectors.all().values():
+        connector.per_second = None  # pyright: ignore[reportAttributeAccessIssue] # no pace here
+    fetcher = Fetcher(user_agent="RecollectBot/test", allow_networks=[LOOPBACK])
+    with Database(asked["database"], size=4) as db, Sandbox(workers=1) as sandbox:
+        app = App(
+            config=config,
+            db=db,
+            blobs=open_blobs(config.blobs),
+            embedder=WordEmbedder(),
+            fetcher=fetcher,
+            sandbox=sandbox,
+            listener=Listener(None),
+        )
+        say({})
+        for _ in range(asked["syncs"]):
+            with db.begin() as tx:
+                tx.execute("update connections set due_at = now() where id = %s", (asked["id"],))
+                [claim] = connections.claim(tx, lease=app.lease, limit=1)
+            outcome = tender.attempt(app, claim, threading.Event())
+            tender.settle(app, claim, outcome)
+            told = asdict(outcome) if isinstance(outcome, Counts) else {"error": repr(outcome)}
+            say(told)
+    fetcher.close()
+
+
+def say(told: dict[str, Any]) -> None:
+    # Not ru_maxrss: that of a child begins with what its parent had (getrusage(2)).
+    status = Path("/proc/self/status").read_text()
+    peak = int(re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)[0])
+    sys.stdout.write(json.dumps({**told, "kib": peak}) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(json.load(sys.stdin))
