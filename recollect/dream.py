@@ -43,6 +43,8 @@ TICK = 1.0
 """Seconds between two looks for something to read."""
 QUESTIONS = 8
 """of a document before it goes behind the others"""
+PAGE = 200
+"""chunks of a document that are looked at for them"""
 TOGETHER = 6_000
 """characters of text in a question, unless one chunk is longer"""
 BEFORE = 600
@@ -83,10 +85,13 @@ class Turn:
     read: int
     """chunks"""
     facts: int
-    left: bool
-    """whether there is more to read"""
+    place: int | None
+    """position of the last chunk that was asked, while there are more behind; None: a pass is
+    over"""
     failure: Failure | None
     """why some of it has no answer"""
+    unread: int = 0
+    """chunks that this pass has left, once it is over"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +127,9 @@ class _Book:
     document: Document
     tag: str
     unread: Sequence[Chunk]
+    """behind the claim's place, the first ones"""
+    more: bool
+    """whether there are others behind those"""
     context: str | None
     prompt: str | None
     buckets: Mapping[str, str | None]
@@ -137,23 +145,30 @@ class _Book:
 def dream(app: App, claim: DreamClaim, pause: Pause) -> Turn:
     """Read what is new of a document, up to `QUESTIONS` questions; each answer is stored at once.
 
-    `pause` waits between tries and may raise. Raises Unavailable when nothing can be asked now,
-    LeaseLost when the document is not ours any more, Transient and Permanent of the embedder.
+    What gets no answer is passed over; the next pass asks for each chunk of it alone. `pause`
+    waits between tries and may raise. Raises Unavailable when nothing can be asked now, LeaseLost
+    when the document is not ours any more, Transient and Permanent of the embedder.
     """
     with app.db.begin() as tx:
         book = _open(tx, claim)
-    batches = list(_batches(book.unread, singly=claim.attempts > 0))
+    batches = list(_batches(book.unread, singly=claim.passes > 0))
+    asked = batches[:QUESTIONS]
+    more = len(batches) > len(asked) or book.more
     read = facts = 0
     failure: Failure | None = None
-    for batch in batches[:QUESTIONS]:
+    for batch in asked:
         try:
             facts += _read(app, claim, book, batch, pause)
             read += len(batch)
         except _Unanswered as error:
             failure = error.failure
-    if failure is not None and not read and claim.attempts + 1 >= MOST_ATTEMPTS:
+    if failure is not None and not read and (more or claim.attempts + 1 >= MOST_ATTEMPTS):
         _blame(app, book, pause)
-    return Turn(read, facts, len(batches) > QUESTIONS, failure)
+    if more:
+        return Turn(read, facts, asked[-1][-1].position, failure)
+    with app.db.begin() as tx:
+        left = memories.unread_count(tx, claim.document_id)
+    return Turn(read, facts, None, failure, left)
 
 
 class _Unanswered(Exception):
@@ -183,11 +198,13 @@ def _open(tx: Tx, claim: DreamClaim) -> _Book:
     context, own = tags.guidance(tx, claim.org_id, tag)
     owners = settings.read(tx, claim.org_id)
     buckets = own or owners["profileBuckets"] or []
-    unread = {one.hash: one for one in reversed(memories.unread(tx, document.id))}
+    page = memories.unread(tx, document.id, after=claim.place, limit=PAGE)
+    unread = {one.hash: one for one in reversed(page)}
     return _Book(
         document,
         tag,
         sorted(unread.values(), key=lambda one: one.position),
+        len(page) == PAGE,
         context,
         owners["filterPrompt"],
         {one["key"]: one.get("description") for one in buckets},
@@ -613,9 +630,9 @@ def settle(app: App, claim: DreamClaim, outcome: Outcome, mood: Mood) -> None:
     outcome        | its dreaming                                   | counts as attempt
     ---------------|------------------------------------------------|------------------
     Turn           | over, or due again while there is more         | no
-    Turn without   | due again at once if some of it was read; else | yes
-    some answers   | after back-off; given up when no attempt is    |
-                   | left                                           |
+    Turn that ends | due again at once if some of the pass was      | yes, unless
+    a pass that    | read; else after back-off; given up when no    | some of it
+    left something | attempt is left                                | was read
     LeaseLost      | somebody else's, deleted, changed, or stopping | no
     Unavailable    | due again when the stage goes on               | no
     anything else  | as a turn without answers; a bug is logged     | yes
@@ -624,13 +641,8 @@ def settle(app: App, claim: DreamClaim, outcome: Outcome, mood: Mood) -> None:
         case Turn():
             if outcome.read:
                 mood.answered()
-            failure = outcome.failure
-            if failure is None or outcome.read:
-                more = outcome.left or failure is not None
-                done = _write(app, lambda tx: _next(tx, claim, failure, more=more))
-                word = ("more" if more else "done") if done else "lost"
-                _tell(word, failure, read=outcome.read, facts=outcome.facts)
-                return
+            _turned(app, claim, outcome)
+            return
         case LeaseLost():
             _write(app, lambda tx: dreams.release(tx, [claim]))
             _tell("lost", None)
@@ -650,11 +662,35 @@ def settle(app: App, claim: DreamClaim, outcome: Outcome, mood: Mood) -> None:
     _failed(app, claim, failure)
 
 
-def _next(tx: Tx, claim: DreamClaim, failure: Failure | None, *, more: bool) -> None:
-    if more:
-        dreams.again(tx, claim, timedelta(), failure, free=True)
+def _turned(app: App, claim: DreamClaim, turn: Turn) -> None:
+    """Write down a turn of which nothing went wrong but that some of it may have no answer."""
+    place, failure = turn.place, turn.failure or claim.failure
+    if place is not None:
+        done = _write(app, lambda tx: dreams.onward(tx, claim, place, turn.failure))
+        word = "more"
+    elif not turn.unread:
+        done = _write(app, lambda tx: dreams.finish(tx, claim))
+        word = "done"
+    elif failure is None:  # it came meanwhile, before the place where this pass was
+        done = _write(app, lambda tx: dreams.onward(tx, claim, -1, None))
+        word = "more"
+    elif claim.fruitful or turn.read:
+        done = _write(app, lambda tx: dreams.anew(tx, claim, timedelta(), failure))
+        word = "more"
+    elif claim.attempts + 1 < MOST_ATTEMPTS:
+        after = backoff(claim.attempts + 1)
+        done = _write(app, lambda tx: dreams.anew(tx, claim, after, failure))
+        word = "again"
     else:
-        dreams.finish(tx, claim)
+        told = replace(failure, message=_left(turn.unread, failure))
+        done = _write(app, lambda tx: dreams.give_up(tx, claim, told))
+        word = "given_up"
+    _tell(word if done else "lost", turn.failure, read=turn.read, facts=turn.facts)
+
+
+def _left(chunks: int, failure: Failure) -> str:
+    what = "one chunk of it" if chunks == 1 else f"{chunks} chunks of it"
+    return f"{what} could not be read: {failure.message}"
 
 
 def _failed(app: App, claim: DreamClaim, failure: Failure) -> None:

@@ -1,12 +1,14 @@
 """The queue of documents from which memories are to be drawn (see the migration `0013_dreams`).
 
 A claim is fenced by `claims`, as in `documents.py`; what comes to a document while it is held makes
-it due again. Attempts are only counted when they came to nothing.
+it due again. It is read in passes (`0015_dream_passes`), which begin anew when something came.
+Attempts are only counted when they came to nothing.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 from recollect.db import Tx
 from recollect.errors import LeaseLost
@@ -24,6 +26,14 @@ class DreamClaim:
     """what had come to the document by then"""
     attempts: int
     """that came to nothing, in a row"""
+    place: int = -1
+    """position of the chunk up to which this pass has come"""
+    passes: int = 0
+    """that went before and left something without an answer"""
+    fruitful: bool = False
+    """whether something was read in this pass"""
+    failure: Failure | None = None
+    """why something was not read, the last time"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +72,13 @@ with recursive orgs as (
      for update skip locked
   ) one where orgs.n > 0 limit %(limit)s
 )
-update dreams d set held = true, claims = d.claims + 1, due_at = now() + %(lease)s
+update dreams d set held = true, claims = d.claims + 1, due_at = now() + %(lease)s,
+  place = case when d.seen = d.wanted then d.place else -1 end,
+  passes = case when d.seen = d.wanted then d.passes else 0 end,
+  fruitful = d.seen = d.wanted and d.fruitful, seen = d.wanted
 from due where d.document_id = due.document_id
-returning d.document_id, d.org_id, d.claims, d.wanted, d.attempts, due.n
+returning d.document_id, d.org_id, d.claims, d.wanted, d.attempts, d.place, d.passes, d.fruitful,
+  d.error_code, d.error_message, due.n
 """
 
 
@@ -84,6 +98,10 @@ def claim(tx: Tx, *, lease: timedelta, limit: int, turn: Turn | None = None) -> 
             row["claims"],
             row["wanted"],
             row["attempts"],
+            row["place"],
+            row["passes"],
+            row["fruitful"],
+            _failure(row),
         )
         for row in rows
     ]
@@ -108,8 +126,8 @@ def advance(tx: Tx, claim: DreamClaim, *, lease: timedelta) -> None:
     """
     _ours(
         tx.execute(
-            "update dreams set due_at = now() + %s, attempts = 0, error_code = null,"
-            " error_message = null where document_id = %s and claims = %s and held",
+            "update dreams set due_at = now() + %s, attempts = 0, fruitful = true"
+            " where document_id = %s and claims = %s and held",
             (lease, claim.document_id, claim.number),
         ).rowcount
     )
@@ -120,9 +138,38 @@ def finish(tx: Tx, claim: DreamClaim) -> None:
     _ours(
         tx.execute(
             "update dreams set held = false, attempts = 0, error_code = null, error_message = null,"
+            " place = -1, passes = 0, fruitful = false,"
             " due_at = case when wanted > %s then now() end"
             " where document_id = %s and claims = %s and held",
             (claim.wanted, claim.document_id, claim.number),
+        ).rowcount
+    )
+
+
+def onward(tx: Tx, claim: DreamClaim, place: int, failure: Failure | None) -> None:
+    """Behind the others, to go on after the chunk at `place`. Raises LeaseLost."""
+    _ours(
+        tx.execute(
+            "update dreams set held = false, place = %s, error_code = coalesce(%s, error_code),"
+            " error_message = coalesce(%s, error_message), due_at = now()"
+            " where document_id = %s and claims = %s and held",
+            (place, *_said(failure), claim.document_id, claim.number),
+        ).rowcount
+    )
+
+
+def anew(tx: Tx, claim: DreamClaim, after: timedelta, failure: Failure) -> None:
+    """A pass is over that left something: another one is due after `after`.
+
+    It counts as an attempt unless something was read in it. Raises LeaseLost.
+    """
+    _ours(
+        tx.execute(
+            "update dreams set held = false, place = -1, passes = passes + 1, fruitful = false,"
+            " attempts = case when fruitful then 0 else attempts + 1 end, error_code = %s,"
+            " error_message = %s, due_at = now() + %s"
+            " where document_id = %s and claims = %s and held",
+            (*_said(failure), after, claim.document_id, claim.number),
         ).rowcount
     )
 
@@ -155,6 +202,7 @@ def give_up(tx: Tx, claim: DreamClaim, failure: Failure) -> None:
     _ours(
         tx.execute(
             "update dreams set held = false, attempts = 0, error_code = %s, error_message = %s,"
+            " place = -1, passes = 0, fruitful = false,"
             " due_at = case when wanted > %s then now() end"
             " where document_id = %s and claims = %s and held",
             (*_said(failure), claim.wanted, claim.document_id, claim.number),
@@ -183,10 +231,7 @@ def state(tx: Tx, document: DocumentId) -> Dreaming:
     ).fetchone()
     if row is None:
         return Dreaming(False, None)
-    failure = None
-    if row["error_message"] is not None:
-        failure = Failure(row["error_code"], row["error_message"])
-    return Dreaming(row["pending"], failure)
+    return Dreaming(row["pending"], _failure(row))
 
 
 def placed(tx: Tx, document: DocumentId, hashes: Collection[bytes]) -> set[bytes]:
@@ -196,6 +241,12 @@ def placed(tx: Tx, document: DocumentId, hashes: Collection[bytes]) -> set[bytes
         (document, list(hashes)),
     )
     return {row["hash"] for row in rows}
+
+
+def _failure(row: Mapping[str, Any]) -> Failure | None:
+    if row["error_message"] is None:
+        return None
+    return Failure(row["error_code"], row["error_message"])
 
 
 def _ours(rows: int) -> None:

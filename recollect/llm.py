@@ -23,6 +23,8 @@ from recollect.model import storable
 
 CONCURRENCY = 4
 TIMEOUT = 120.0
+HURRY = 8.0
+"""seconds for an answer that somebody waits for"""
 PAUSES = (1.0, 4.0)
 """seconds before each further try"""
 PATIENCE = timedelta(seconds=30)
@@ -61,6 +63,8 @@ class Question(Generic[A]):
     data: Any
     """JSON; content of strangers belongs here and nowhere else"""
     answer: type[A]
+    hurried: bool = False
+    """somebody waits: there is one try, of `HURRY` seconds"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +120,22 @@ class Llm:
         lanes: int = CONCURRENCY,
         total: float = TIMEOUT,
         pauses: Sequence[float] = PAUSES,
+        hurry: float = HURRY,
     ) -> None:
-        """`lanes` questions at once, `total` seconds for an answer. Raises SetupError."""
+        """`lanes` questions at once, `total` seconds for an answer, `hurry` for one that somebody
+        waits for. Raises SetupError."""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
             self._endpoint = Endpoint(url, headers=headers, timeout=total, total=total)
+            soon = min(hurry, total)
+            self._hurried = Endpoint(url, headers=headers, timeout=soon, total=soon)
         except SetupError as error:
             raise SetupError(f"RECOLLECT_LLM_URL or RECOLLECT_LLM_KEY: {error}") from error
         self._model = model
         self._key = key
         self._lanes = threading.BoundedSemaphore(lanes)
         self._pauses = pauses
+        self._hurry = hurry
         self._schemas = True
         self._spent: dict[str, Spent] = {}
         self._lock = threading.Lock()
@@ -164,9 +173,10 @@ class Llm:
 
     def close(self) -> None:
         self._endpoint.close()
+        self._hurried.close()
 
     def _answer(self, question: Question[A], pause: Callable[[float], None]) -> A:
-        for once_more in (True, False):
+        for once_more in (False,) if question.hurried else (True, False):
             said = self._say(question, pause)
             try:
                 return question.answer.model_validate_json(_json_of(said))
@@ -176,7 +186,7 @@ class Llm:
         raise Permanent("the model did not answer in the form asked for", code=BAD_ANSWER)
 
     def _say(self, question: Question[Any], pause: Callable[[float], None]) -> str:
-        for before_next in (*self._pauses, None):
+        for before_next in (None,) if question.hurried else (*self._pauses, None):
             try:
                 return self._content(self._call(question))
             except Unavailable:
@@ -195,7 +205,7 @@ class Llm:
 
     def _whose_fault(self, question: Question[Any], error: Transient) -> None:
         """Raises Permanent when another question is answered: then it was this one."""
-        if error.code not in ("http_500", "timeout"):
+        if question.hurried or error.code not in ("http_500", "timeout"):
             return
         try:
             self._call(replace(_HARMLESS, purpose=question.purpose))
@@ -244,14 +254,17 @@ class Llm:
             ],
             "response_format": form,
         }
-        with self._lanes:
-            began = time.monotonic()
-            try:
-                return self._endpoint.request("POST", "/chat/completions", json=body)
-            except Transient as error:
-                raise Transient(f"the model: {error}", code=error.code) from None
-            finally:
-                self._count(question, calls=1, seconds=time.monotonic() - began)
+        endpoint = self._hurried if question.hurried else self._endpoint
+        if not self._lanes.acquire(timeout=self._hurry if question.hurried else None):
+            raise Unavailable("the model is busy with other questions", code="timeout")
+        began = time.monotonic()
+        try:
+            return endpoint.request("POST", "/chat/completions", json=body)
+        except Transient as error:
+            raise Transient(f"the model: {error}", code=error.code) from None
+        finally:
+            self._lanes.release()
+            self._count(question, calls=1, seconds=time.monotonic() - began)
 
     def _judged(self, question: Question[Any], answer: Answer) -> Transient | Permanent:
         """What a refusal means. Its text is not passed on: it may quote what was asked."""
@@ -264,7 +277,7 @@ class Llm:
         if isinstance(judged, Transient):
             return judged
         # Wrong settings must not look like a question that the model does not like.
-        if question.answer is not _Fine:
+        if question.answer is not _Fine and not question.hurried:
             try:
                 self._call(replace(_HARMLESS, purpose=question.purpose))
             except Permanent:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from hashlib import md5
 from math import sqrt
 from typing import Any, Literal, NewType
 
@@ -22,7 +23,7 @@ from pgvector import HalfVector, SparseVector
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from recollect import documents, terms
+from recollect import documents, embedding, terms
 from recollect.db import Tx
 from recollect.db.filters import Filter
 from recollect.db.filters import compile as compile_filter
@@ -276,6 +277,7 @@ def store(
     ).fetchone()
     if there is None:
         raise LeaseLost
+    _lock_all(tx, org, document, tag, facts)
     kept = [_keep(tx, org, document, tag, fact, fact.spans) for fact in facts]
     tx.execute(
         "insert into memory_reads (document_id, hash) select %s, unnest(%s::bytea[])"
@@ -303,20 +305,21 @@ def correct(tx: Tx, tenant: Tenant, tag: str, target: Target, correction: Correc
     if old.is_forgotten:
         raise _unknown(target, "was forgotten")
     tx.execute("update memories set is_latest = false where id = %s", (old.id,))
+    id = random_id()
     row = tx.execute(
         "insert into memories (id, org_id, tag, content, version, parent_id, root_id, is_static,"
         " is_inference, buckets, metadata, temporal, forget_after, forget_reason, terms, weights,"
-        " embedding)"
+        " embedding, embedding_b)"
         " select %(id)s, m.org_id, m.tag, %(content)s, m.version + 1, m.id,"
         " coalesce(m.root_id, m.id), m.is_static, false, m.buckets,"
         " coalesce(%(metadata)s, m.metadata), coalesce(%(temporal)s, m.temporal),"
         " case when %(sets_expiry)s then %(forget_after)s else m.forget_after end,"
         " case when %(sets_expiry)s and %(forget_after)s::timestamptz is null then null"
         "      else coalesce(%(forget_reason)s, m.forget_reason) end,"
-        " %(terms)s, %(weights)s, %(embedding)s"
+        " %(terms)s, %(weights)s, %(embedding)s, %(embedding_b)s"
         " from memories m where m.id = %(old)s returning id",
         {
-            "id": random_id(),
+            "id": id,
             "old": old.id,
             "content": correction.text,
             "metadata": _json(correction.metadata),
@@ -324,7 +327,7 @@ def correct(tx: Tx, tenant: Tenant, tag: str, target: Target, correction: Correc
             "sets_expiry": correction.sets_expiry,
             "forget_after": correction.forget_after,
             "forget_reason": correction.forget_reason,
-            **_indexed(correction.weights, correction.vector),
+            **indexed(tx, id, correction.weights, correction.vector),
         },
     ).fetchone()
     assert row is not None
@@ -354,7 +357,10 @@ def forget_these(
 
 def forget_vectors(tx: Tx) -> None:
     """For a change of the embedding model; until they are embedded anew, words find memories."""
-    tx.execute("update memories set embedding = null where embedding is not null")
+    tx.execute(
+        "update memories set embedding = null, embedding_b = null"
+        " where embedding is not null or embedding_b is not null"
+    )
 
 
 def without_vector(tx: Tx, limit: int = 64) -> dict[MemoryId, str]:
@@ -418,20 +424,31 @@ def named(
     return [_read(row) for row in rows]
 
 
-def unread(tx: Tx, document: DocumentId) -> list[Chunk]:
-    """The chunks of the indexed revision from which nothing was drawn yet, in order."""
+def unread(tx: Tx, document: DocumentId, *, after: int = -1, limit: int = 200) -> list[Chunk]:
+    """Chunks of the indexed revision from which nothing was drawn yet, in order: the first ones
+    behind the position `after`."""
     rows = tx.execute(
         "select c.position, c.start_at, c.end_at, c.hash, c.place, e.text"
         " from chunks c join entries e on e.document_id = c.document_id and e.hash = c.hash"
-        " where c.document_id = %s and not exists"
+        " where c.document_id = %s and c.position > %s and not exists"
         " (select from memory_reads r where r.document_id = c.document_id and r.hash = c.hash)"
-        " order by c.position",
-        (document,),
+        " order by c.position limit %s",
+        (document, after, limit),
     )
     return [
         Chunk(r["position"], r["start_at"], r["end_at"], r["text"], r["hash"], r["place"])
         for r in rows
     ]
+
+
+def unread_count(tx: Tx, document: DocumentId) -> int:
+    """How many chunk texts there are from which nothing was drawn yet."""
+    row = tx.execute(
+        "select count(distinct c.hash) as n from chunks c where c.document_id = %s and not exists"
+        " (select from memory_reads r where r.document_id = c.document_id and r.hash = c.hash)",
+        (document,),
+    ).fetchone()
+    return row["n"] if row else 0
 
 
 def of_document(tx: Tx, tenant: Tenant, document: DocumentId) -> list[Memory]:
@@ -613,9 +630,9 @@ _LEXICAL = sql.SQL(
     " order by points desc, m.id limit %(candidates)s"
 )
 _DENSE = sql.SQL(
-    "select m.id, m.embedding <=> %(vector)s as distance from memories m"
+    "select m.id, m.{column} <=> %(vector)s as distance from memories m"
     # Another model's vectors, until they are made anew, are no distance away.
-    " where vector_dims(m.embedding) = %(dimensions)s and {condition}"
+    " where vector_dims(m.{column}) = %(dimensions)s and {condition}"
     " order by distance, m.id limit %(candidates)s"
 )
 _NO_WORDS = sql.SQL("select null::text as id, 0::float8 as points where false")
@@ -656,17 +673,20 @@ def search(
     words = terms.idf(groups, counted, counted[None])
     if not counted[None] or (not words and vector is None):
         return []
+    column = embedding.sought(tx, "memories", vector)
     rows = tx.execute(
         _FUSED.format(
             lexical=_LEXICAL.format(condition=condition) if words else _NO_WORDS,
-            dense=_NO_VECTOR if vector is None else _DENSE.format(condition=condition),
+            dense=_NO_VECTOR
+            if vector is None
+            else _DENSE.format(condition=condition, column=column),
             columns=sql.SQL(COLUMNS),
             cosine=sql.SQL(
                 "null::float8"
                 if vector is None
-                else "case when vector_dims(m.embedding) = %(dimensions)s"
-                " then 1 - (m.embedding <=> %(vector)s) end"
-            ),
+                else "case when vector_dims(m.{column}) = %(dimensions)s"
+                " then 1 - (m.{column} <=> %(vector)s) end"
+            ).format(column=column),
         ),
         {
             **parameters,
@@ -793,16 +813,17 @@ def _insert(tx: Tx, org: OrgId, tag: str, fact: Fact) -> MemoryId:
     tx.execute(
         "insert into memories (id, org_id, tag, content, version, parent_id, root_id, is_static,"
         " is_inference, buckets, metadata, temporal, forget_after, forget_reason, terms, weights,"
-        " embedding) values (%(id)s, %(org)s, %(tag)s, %(content)s, %(version)s, %(parent)s,"
-        " %(root)s, %(is_static)s, %(is_inference)s, %(buckets)s, %(metadata)s, %(temporal)s,"
-        " %(forget_after)s, %(forget_reason)s, %(terms)s, %(weights)s, %(embedding)s)",
+        " embedding, embedding_b) values (%(id)s, %(org)s, %(tag)s, %(content)s, %(version)s,"
+        " %(parent)s, %(root)s, %(is_static)s, %(is_inference)s, %(buckets)s, %(metadata)s,"
+        " %(temporal)s, %(forget_after)s, %(forget_reason)s, %(terms)s, %(weights)s,"
+        " %(embedding)s, %(embedding_b)s)",
         {
             "id": id,
             "version": old["version"] + 1 if old else 1,
             "parent": old["id"] if old else None,
             "root": old["root_id"] if old else None,
             **_said(org, tag, fact),
-            **_indexed(fact.weights, fact.vector),
+            **indexed(tx, id, fact.weights, fact.vector),
         },
     )
     return id
@@ -886,11 +907,19 @@ def _said(org: OrgId, tag: str, fact: Fact) -> dict[str, object]:
     }
 
 
-def _indexed(weights: Mapping[int, float], vector: NDArray[np.float32] | None) -> dict[str, object]:
+def indexed(
+    tx: Tx, id: str, weights: Mapping[int, float], vector: NDArray[np.float32] | None
+) -> dict[str, object]:
+    """Columns of a new memory; that a vector is lacking is noted."""
+    index = embedding.hold(tx)
+    values = embedding.split(index, vector)
+    if vector is not None and embedding.lacks(index, values):
+        embedding.note(tx, "memories", id)
     return {
         "terms": list(weights),
         "weights": SparseVector({n - 1: w for n, w in weights.items()}, documents.TERM_SPACE),
-        "embedding": None if vector is None else HalfVector(vector),
+        "embedding": values[0],
+        "embedding_b": values[1],
     }
 
 
@@ -905,6 +934,34 @@ def _reach(tenant: Tenant) -> dict[str, object]:
 def _lock(tx: Tx, org: OrgId, tag: str) -> None:
     """One writer of a tag at a time: what two say at once is known once."""
     tx.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"memories {org} {tag}",))
+
+
+def _lock_all(tx: Tx, org: OrgId, document: DocumentId, tag: str, facts: Sequence[Fact]) -> None:
+    """All that keeping these facts may change, in the order in which everybody locks."""
+    tx.execute(
+        "select from memories m where m.org_id = %(org)s and m.id in ("
+        " select m.id from memories m where m.org_id = %(org)s and m.tag = %(tag)s"
+        "  and m.is_latest and md5(m.content) = any(%(digests)s)"
+        " union select m.id from memories m where m.id = any(%(related)s)"
+        " union select v.id from memories m join memories v"
+        "  on v.id = m.id or v.id = m.root_id or v.root_id = coalesce(m.root_id, m.id)"
+        "  where m.id = any(%(updated)s) and v.is_latest"
+        " union select s.memory_id from memory_sources s"
+        "  where s.document_id = %(document)s and s.hash <> %(whole)s and not exists"
+        "   (select from chunks c where c.document_id = s.document_id and c.hash = s.hash))"
+        " order by m.id for update",
+        {
+            "org": org,
+            "tag": tag,
+            "digests": [
+                md5(fact.text.encode(), usedforsecurity=False).hexdigest() for fact in facts
+            ],
+            "related": [id for fact in facts for id in fact.related],
+            "updated": [fact.updates for fact in facts if fact.updates is not None],
+            "document": document,
+            "whole": WHOLE,
+        },
+    )
 
 
 def _unknown(target: Target, why: str | None) -> NotFoundError:

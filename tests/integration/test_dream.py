@@ -694,11 +694,14 @@ def test_a_model_that_is_down_costs_nothing_but_time(
     assert known(reader, tenant) == {}
     model.misbehave = []
     model.over.set()
+    llm.close()
+    patient = Llm(model.url, "a-model", pauses=())
+    reader = replace(app, llm=patient)
 
     assert read_all(reader, tenant) == 1
     assert list(known(reader, tenant)) == ["Ann drinks green tea."]
     assert state(reader, id) == (False, None)
-    llm.close()
+    patient.close()
 
 
 def test_broken_json_once_is_asked_again(
@@ -768,6 +771,93 @@ def test_one_part_that_gets_no_answer_does_not_hide_the_others(
         read_all(reader, tenant)
     assert set(known(reader, tenant)) == {"Ann drinks green tea.", "Ann lives in Bonn."}
     assert state(reader, id) == (False, "model_refused")
+
+
+def test_a_long_document_is_read_behind_what_gets_no_answer(
+    reader: App,
+    tenant: Tenant,
+    write: Callable[..., DocumentId],
+    edit: Callable[[DocumentId, str], None],
+    model: Model,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(dream, "QUESTIONS", 2)
+    monkeypatch.setattr(dream, "PAGE", 4)
+    monkeypatch.setattr(dream, "TOGETHER", 2_500)
+    plain = by_words(SCRIPT)
+    rude = Says(None, refusal="no")
+    model.answer = lambda asked: rude if "rude" in str(asked.data["parts"]) else plain(asked)
+    text = paragraphs(*["Something rude."] * 9, TEA, *["Something rude."] * 2, BONN)
+    id = write(text)
+
+    read_all(reader, tenant)  # until a pass reads nothing
+    assert set(known(reader, tenant)) == {"Ann drinks green tea.", "Ann lives in Bonn."}
+    assert row(reader, id)["attempts"] == 1
+    assert row(reader, id)["passes"] >= 2
+    for _ in range(4):
+        read_all(reader, tenant)
+
+    assert state(reader, id) == (False, "model_refused")
+    assert row(reader, id)["error_message"].startswith("11 chunks of it could not be read: ")
+    assert (row(reader, id)["place"], row(reader, id)["passes"]) == (-1, 0)
+    assert all(len(asked.data["parts"]) <= 2 for asked in model.asked)
+    alone = [asked for asked in model.asked if "rude" in str(asked.data["parts"])]
+    assert {len(asked.data["parts"]) for asked in alone} == {1, 2}
+    # What comes then is read, and what got no answer is asked for again.
+    model.asked.clear()
+    model.answer = plain
+    edit(id, text + "\n\nThe end.")
+    read_all(reader, tenant)
+    assert sum("rude" in str(asked.data["parts"]) for asked in model.asked) >= 5
+    assert state(reader, id) == (False, None)
+
+
+def test_what_comes_meanwhile_begins_a_new_pass(
+    reader: App,
+    tenant: Tenant,
+    write: Callable[..., DocumentId],
+    edit: Callable[[DocumentId, str], None],
+    model: Model,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(dream, "QUESTIONS", 1)
+    monkeypatch.setattr(dream, "TOGETHER", 100)
+    id = write(paragraphs("Nothing.", "Nothing at all.", BONN))
+    ripen(reader, tenant)
+    turn = dreams.Turn()
+    with reader.db.begin() as tx:
+        [claim] = dreams.claim(tx, lease=reader.lease, limit=1, turn=turn)
+    outcome = dream.attempt(reader, claim, lambda _: None)
+    dream.settle(reader, claim, outcome, dream.Mood())
+    assert row(reader, id)["place"] >= 0
+
+    edit(id, paragraphs(TEA, "Nothing at all.", BONN))
+    ripen(reader, tenant)
+    with reader.db.begin() as tx:
+        [claim] = dreams.claim(tx, lease=reader.lease, limit=1, turn=turn)
+    assert (claim.place, claim.passes, claim.fruitful) == (-1, 0, False)
+    with reader.db.begin() as tx:
+        dreams.release(tx, [claim])
+    read_all(reader, tenant)
+
+    assert set(known(reader, tenant)) == {"Ann drinks green tea.", "Ann lives in Bonn."}
+
+
+def test_chunks_to_read_come_in_pages(
+    reader: App, tenant: Tenant, write: Callable[..., DocumentId]
+):
+    id = write(paragraphs(*[f"Nothing {n}." for n in range(5)]))
+    with reader.db.begin() as tx:
+        whole = memories.unread(tx, id)
+        pages = [
+            memories.unread(tx, id, limit=2),
+            memories.unread(tx, id, after=whole[1].position, limit=2),
+            memories.unread(tx, id, after=whole[3].position, limit=2),
+        ]
+        assert memories.unread_count(tx, id) == len(whole)
+
+    assert len(whole) >= 5
+    assert [*pages[0], *pages[1], *pages[2]] == whole[:6]
 
 
 def test_a_model_that_answers_nobody_is_down(

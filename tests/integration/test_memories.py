@@ -491,6 +491,55 @@ def test_a_correction_and_the_end_of_the_document_do_not_wait_for_each_other(
     assert left(app.db, org) == 0
 
 
+def test_reading_one_document_and_the_end_of_another_do_not_wait_for_each_other(
+    app: App, tenant: Tenant, org: Org, write: Callable[..., DocumentId]
+):
+    one, two = write("one"), write("two")
+    with app.db.begin() as tx:
+        ids = draw(tx, org, two, *(f"Herons eat frog {n}." for n in range(3)))
+    first, middle, last = sorted(ids)
+    with app.db.begin() as tx:
+        texts = {memory.id: memory.content for memory in memories.named(tx, tenant, "a", ids)}
+    failures: list[BaseException] = []
+
+    def surely(work: Callable[[Tx], object]) -> None:
+        try:
+            with app.db.begin() as tx:
+                work(tx)
+        except BaseException as error:  # noqa: BLE001 told below
+            failures.append(error)
+
+    def read(tx: Tx) -> None:
+        draw(tx, org, one, *(texts[id] for id in (last, middle, first)))
+
+    def end(tx: Tx) -> None:
+        documents.delete(tx, tenant, [two])
+
+    threads = [threading.Thread(target=surely, args=(work,)) for work in (read, end)]
+    with app.db.begin() as tx:
+        # Whoever takes what is on either side of it waits here, and has what the other one wants.
+        tx.execute("select from memories where id = %s for update", (middle,))
+        for number, thread in enumerate(threads, 1):
+            thread.start()
+            eventually(lambda number=number: waiting(app) == number)
+    for thread in threads:
+        thread.join(30)
+
+    assert failures == []
+    with app.db.begin() as tx:
+        assert live(tx, tenant, any_of=["a"]) == sorted(texts.values())
+
+
+def waiting(app: App) -> int:
+    """How many sessions wait for a lock."""
+    with app.db.begin() as watcher:
+        row = watcher.execute(
+            "select count(*) as n from pg_stat_activity where datname = current_database()"
+            " and wait_event_type = 'Lock'"
+        ).fetchone()
+    return row["n"] if row else 0
+
+
 @pytest.mark.parametrize("end", ["tag", "bulk", "everything", "organisation"])
 def test_nothing_is_left(
     end: str, app: App, tenant: Tenant, org: Org, write: Callable[..., DocumentId]

@@ -23,6 +23,38 @@ async function say(conversationId, ...said) {
 }
 
 const scenarios = {
+  async memories_and_profile() {
+    const memories = [
+      { content: "Ann drinks green tea.", isStatic: true },
+      { content: "Ann waits for a heron." },
+    ];
+    const added = await client.post("/v4/memories", { body: { containerTag: "ann", memories } });
+    const id = added.memories[0].id;
+    const known = await client.profile({ containerTag: "ann", q: "green tea", threshold: 0.3 });
+    assert.deepEqual(known.profile.static, ["Ann drinks green tea."]);
+    assert.deepEqual(known.profile.dynamic, ["Ann waits for a heron."]);
+    assert.equal(known.searchResults.total, 1);
+    const newContent = "Ann drinks black tea.";
+    const changed = await client.memories.updateMemory({ containerTag: "ann", id, newContent });
+    assert.deepEqual([changed.version, changed.parentMemoryId], [2, id]);
+    const found = await client.search.memories({
+      q: "black tea",
+      containerTag: "ann",
+      threshold: 0.3,
+      include: { relatedMemories: true },
+    });
+    assert.equal(found.results[0].memory, newContent);
+    assert.equal(found.results[0].context.parents[0].memory, "Ann drinks green tea.");
+    const gone = await client.memories.forget({ containerTag: "ann", content: newContent });
+    assert.equal(gone.forgotten, true);
+    const after = await client.profile({ containerTag: "ann" });
+    assert.deepEqual(after.profile.static, []);
+    await assert.rejects(
+      client.memories.forget({ containerTag: "ann", id }),
+      Supermemory.ConflictError,
+    );
+  },
+
   async add_and_poll() {
     const added = await client.add({
       content: "# The heron\n\nHerons eat frogs.",
