@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, cast
 
-from recollect import chunk, documents, log, tags
+from recollect import chunk, documents, embedding, log, tags
 from recollect.blobs import Blobs
 from recollect.db import Database, Tx
+from recollect.embedding import Index
 from recollect.errors import Permanent
 from recollect.model import DocumentId, OrgId, Tenant
 
@@ -39,6 +40,8 @@ KINDS: Mapping[str, str] = {
     "hash_wrong": REBUILD,
     "scope_wrong": REBUILD,
     "vector_missing": REBUILD,
+    "vector_beside_missing": "let the workers make it",
+    "vector_left_over": "forget it",
     "entry_orphaned": "drop the entry",
     "tag_missing": "make the tag",
     "item_missing": "remember the document at its connection",
@@ -51,6 +54,7 @@ KINDS: Mapping[str, str] = {
     "file_undeleted": "remove the file",
 }
 """What can be wrong, and its mend."""
+_BESIDE = {"vector_beside_missing", "vector_left_over"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +169,12 @@ def _documents(
 
 def _compare(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> tuple[list[_Damage], int]:
     ids = [row["id"] for row in rows]
-    settings = tx.execute("select dimensions from index_settings").fetchone()
-    dimensions = settings["dimensions"] if settings else 0
+    index = embedding.read(tx) or embedding.UNBOUND
     texts = {
         row["id"]: row["text"]
         for row in tx.execute("select id, text from documents where id = any(%s)", (ids,))
     }
+    awaited = embedding.awaited(tx, ids)
     chunks = _grouped(
         tx.execute(
             "select document_id, position, start_at, end_at, hash from chunks"
@@ -181,7 +185,7 @@ def _compare(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> tuple[list[_Damage], 
     entries = _grouped(
         tx.execute(
             "select e.document_id, e.hash, e.text, e.terms[1:cardinality(d.scope)] as scope,"
-            " vector_dims(e.embedding) as dimensions"
+            " vector_dims(e.embedding) as a, vector_dims(e.embedding_b) as b"
             " from entries e join documents d on d.id = e.document_id"
             " where e.document_id = any(%s)",
             (ids,),
@@ -194,7 +198,9 @@ def _compare(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> tuple[list[_Damage], 
         placed = chunks.get(row["id"], [])
         _compare_row(damage, row)
         _compare_chunks(damage, row, texts[row["id"]] or "", placed, own)
-        _compare_entries(damage, row, {one["hash"] for one in placed}, own, dimensions)
+        _compare_entries(damage, row, {one["hash"] for one in placed}, own)
+        if row["status"] == "done":
+            _compare_vectors(damage, own, index, awaited=row["id"] in awaited)
         if damage.kinds:
             found.append(damage)
     return found, sum(map(len, entries.values()))
@@ -230,7 +236,6 @@ def _compare_entries(
     row: Mapping[str, Any],
     placed: set[bytes],
     entries: Mapping[bytes, Mapping[str, Any]],
-    dimensions: int,
 ) -> None:
     ended = row["status"] in ("done", "failed")
     for hash, entry in entries.items():
@@ -246,9 +251,26 @@ def _compare_entries(
         if entry["scope"] != row["scope"]:
             damage.add("scope_wrong")
             damage.bad.add(hash)
-        if row["status"] == "done" and dimensions and entry["dimensions"] != dimensions:
+
+
+def _compare_vectors(
+    damage: _Damage, entries: Mapping[bytes, Mapping[str, Any]], index: Index, *, awaited: bool
+) -> None:
+    """`awaited`: the workers are to make what is lacking."""
+    used, other = index.used, index.other
+    for hash, entry in entries.items():
+        if hash in damage.orphans:
+            continue
+        held, beside = entry[used.slot], entry[index.idle]
+        if used.dimensions and held != used.dimensions and not (held is None and awaited):
             damage.add("vector_missing")
             damage.bad.add(hash)
+        if other is not None and beside != other.dimensions and not (beside is None and awaited):
+            # Before it is planned, nothing is there yet.
+            if index.planned or beside is not None:
+                damage.add("vector_beside_missing")
+        elif index.phase is None and beside is not None:
+            damage.add("vector_left_over")
 
 
 def _settle(db: Database, damage: _Damage, found: _Found, *, mend: bool) -> None:
@@ -257,7 +279,7 @@ def _settle(db: Database, damage: _Damage, found: _Found, *, mend: bool) -> None
     if not mend:
         return
     with db.begin() as tx:
-        again = damage.kinds.keys() - {"entry_orphaned"}
+        again = damage.kinds.keys() - {"entry_orphaned", *_BESIDE}
         row = tx.execute(
             "select status, container_tags from documents where id = %s for update", (damage.id,)
         ).fetchone()
@@ -271,6 +293,8 @@ def _settle(db: Database, damage: _Damage, found: _Found, *, mend: bool) -> None
                 "update documents set scope = %(scope)s where id = %(id)s and scope <> %(scope)s",
                 {"scope": scope, "id": damage.id},
             )
+            if damage.kinds.keys() & _BESIDE:
+                embedding.mend(tx, damage.id)
             if again:
                 documents.reprocess(tx, Tenant(damage.org), ids=[damage.id])
     for kind, count in damage.kinds.items():

@@ -1,0 +1,253 @@
+"""`recollect embedder`: change the embedding model while the service runs.
+
+The commands change one row of the database; the workers see it and do the rest.
+"""
+
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+import typer
+
+from recollect import audit, embedding, log
+from recollect.app import (
+    cache_folder,
+    database,
+    embedder_choice,
+    index_identity,
+    kept_choice,
+    open_embedder_of,
+)
+from recollect.cli.output import echo_json, fail, tell
+from recollect.config import Config, load
+from recollect.db import Database, migrate
+from recollect.embed import Embedder, EmbedderChoice, open_embedder
+from recollect.embedding import Estimate, Kept, Progress
+from recollect.errors import RecollectError, SetupError
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Show progress until searches use it.")]
+GB = 1_000_000_000
+LOOK = 1.0
+"""Seconds between two looks at the progress."""
+_PAUSE = threading.Event()
+
+_embedder = typer.Typer(help="Change the embedding model while the service runs.")
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(_embedder, name="embedder", rich_help_panel="Tend")
+
+
+@_embedder.command()
+def status(wait: Wait = False, as_json: AsJson = False) -> None:
+    """Which model searches use, and how far a change has come.
+
+    Example: recollect embedder status --wait
+    """
+    with _opened(load()) as db:
+        _show(_awaited(db) if wait else _progress(db), as_json=as_json)
+
+
+@_embedder.command()
+def switch(
+    kind: Annotated[
+        Literal["local", "openai"], typer.Argument(help="As RECOLLECT_EMBEDDER.", metavar="KIND")
+    ],
+    url: Annotated[str | None, typer.Option(help="Base URL of the endpoint.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Its name at the endpoint; for local a folder.")
+    ] = None,
+    dimensions: Annotated[int | None, typer.Option(min=1, help="If one may choose.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    wait: Wait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make the vectors of another model beside those in use; searches use them once all are there.
+
+    The key of its endpoint is read from RECOLLECT_EMBEDDER_NEXT_KEY, and kept sealed. Nothing has
+    to be restarted; the old vectors stay until `finish`, for `rollback`.
+
+    Example: recollect embedder switch openai --url http://gpu:8000/v1 --model bge-m3
+    """
+    config = load()
+    key = config.embedder_next_key
+    choice = EmbedderChoice(kind, url, key.get_secret_value() if key else None, model, dimensions)
+    with _opened(config) as db:
+        settings = open_embedder_of(config)
+        name, width = _tried(config, choice)
+        with db.begin() as tx:
+            index = embedding.read(tx)
+            estimate = embedding.estimate(tx, width)
+        if index is not None and settings is not None and index.used.name != settings.name:
+            fail(
+                f"searches use {index.used.name}, the settings name {settings.name}: bring"
+                " RECOLLECT_EMBEDDER… up to date first"
+            )
+        fresh = index is None or index.other is None
+        if fresh and not as_json:
+            _tell_cost(name, width, estimate)
+        if fresh and not yes:
+            typer.confirm(f"Embed {estimate.texts:,} texts with {name}?", abort=True, err=True)
+        own = kept_choice(config, embedder_choice(config))
+        audit.act(audit.CLI)
+        with db.begin() as tx:
+            embedding.switch(tx, name, width, kept_choice(config, choice), own)
+            audit.record(tx, "index.switch_begun", embedder=name)
+        _show(_awaited(db) if wait else _progress(db), as_json=as_json, estimate=estimate)
+
+
+@_embedder.command()
+def rollback(as_json: AsJson = False) -> None:
+    """Back to the model before, at once. While the new one is being built: give it up.
+
+    Example: recollect embedder rollback
+    """
+    with _opened(load()) as db:
+        audit.act(audit.CLI)
+        with db.begin() as tx:
+            index = embedding.rollback(tx)
+            audit.record(tx, "index.rolled_back", embedder=index.used.name)
+        _show(_progress(db), as_json=as_json)
+
+
+@_embedder.command()
+def finish(as_json: AsJson = False) -> None:
+    """Keep only the model that searches use; after that there is no way back.
+
+    Example: recollect embedder finish
+    """
+    config = load()
+    with _opened(config) as db:
+        audit.act(audit.CLI)
+        with db.begin() as tx:
+            index = embedding.finish(tx)
+            audit.record(tx, "index.switch_finished", embedder=index.used.name)
+        _show(_progress(db), as_json=as_json)
+    choice = index.used.choice or {}
+    tell(f"{index.used.name} is the model of the index now; let the settings say so, too:")
+    for setting in ("kind", "url", "model", "dimensions"):
+        if choice.get(setting) is not None:
+            ending = "" if setting == "kind" else f"_{setting.upper()}"
+            tell(f"  RECOLLECT_EMBEDDER{ending}={choice[setting]}")
+    if choice.get("key") is not None:
+        tell("  RECOLLECT_EMBEDDER_KEY=…")
+
+
+def _tried(config: Config, choice: EmbedderChoice) -> tuple[str, int]:
+    """Name and dimensions of a model that has embedded something; it fails here or never."""
+    embedder: Embedder | None = None
+    try:
+        embedder = open_embedder(
+            choice, cache=cache_folder(config), threads=config.embedder_threads
+        )
+        assert embedder is not None
+        embedder.embed(["Does it answer?"])
+    except SetupError as error:
+        fail(f"{error} (here: --url, --model)", code=2)
+    except RecollectError as error:
+        fail(f"the model does not answer: {error} (here: --url, --model, --dimensions)")
+    return index_identity(embedder)
+
+
+def _tell_cost(name: str, width: int, estimate: Estimate) -> None:
+    disk = estimate.vectors + estimate.vector_index
+    tell(
+        f"{name}: {width} dimensions; {estimate.texts:,} texts to embed; about"
+        f" {disk / GB:.2f} GB of disk for its vectors and their index, and up to"
+        f" {estimate.rewritten / GB:.2f} GB for rows that are written anew"
+    )
+
+
+# --- what is shown -------------------------------------------------------------------------------
+
+
+def _progress(db: Database) -> Progress:
+    with db.begin() as tx:
+        return embedding.progress(tx)
+
+
+def _awaited(db: Database) -> Progress:
+    """Once nothing is being built any more; how it goes is told meanwhile."""
+    last = ""
+    while True:
+        found = _progress(db)
+        if found.index is None or found.index.phase != "building":
+            return found
+        told = _line(found)
+        if told != last:
+            tell(told)
+            last = told
+        _PAUSE.wait(LOOK)
+
+
+def _line(found: Progress) -> str:
+    index = found.index
+    assert index is not None
+    assert index.other is not None
+    if not index.planned:
+        return f"{index.other.name}: the workers have not begun"
+    done = max(index.total - found.left, 0)
+    if not found.left:
+        return f"{index.other.name}: all {index.total:,} texts embedded; building the vector index"
+    share = 100 * done / max(index.total, 1)
+    waits = f"; {found.failing} stretches wait: {found.failure.message}" if found.failure else ""
+    return f"{index.other.name}: {done:,} of {index.total:,} texts, {share:.0f} %{waits}"
+
+
+def _show(found: Progress, *, as_json: bool, estimate: Estimate | None = None) -> None:
+    index = found.index
+    if as_json:
+        told: dict[str, Any] = {
+            "phase": index.phase if index else None,
+            "used": _model(index.used if index else None),
+            "other": _model(index.other if index else None),
+            "total": index.total if index else 0,
+            "left": found.left,
+            "waiting": found.failing,
+            "reason": found.failure.message if found.failure else None,
+            "flippedAt": index.flipped_at.isoformat() if index and index.flipped_at else None,
+        }
+        if estimate is not None:
+            told["estimate"] = asdict(estimate)
+        echo_json(told)
+        return
+    if index is None:
+        typer.echo("the service was never started: the index has no model yet")
+        return
+    typer.echo(f"searches use {index.used.name} ({index.used.dimensions} dimensions)")
+    match index.phase:
+        case "building":
+            typer.echo(_line(found))
+        case "kept" | "returned":
+            assert index.other is not None
+            back = "rollback" if index.phase == "kept" else f"switch to {index.other.name}"
+            typer.echo(
+                f"{index.other.name} is kept beside it: {back} takes a moment, `recollect"
+                " embedder finish` forgets it"
+            )
+            if found.left:
+                typer.echo(f"{found.left:,} texts lack a vector of one of them; being made")
+        case "clearing":
+            typer.echo("the vectors of the other model are being removed")
+        case None:
+            pass
+
+
+def _model(kept: Kept | None) -> dict[str, Any] | None:
+    return None if kept is None else {"name": kept.name, "dimensions": kept.dimensions}
+
+
+@contextmanager
+def _opened(config: Config) -> Generator[Database]:
+    log.configure(config.log_level, process="cli")
+    try:
+        with database(config) as ensure:
+            url = ensure()
+            migrate(url)
+            with Database(url, size=2) as db:
+                yield db
+    except RecollectError as error:
+        fail(str(error))
