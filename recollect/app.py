@@ -11,20 +11,27 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from recollect import __version__, db, log, orgs, search
+from recollect import __version__, db, embedding, log, orgs, seal, search
 from recollect.blobs import Blobs, open_blobs
 from recollect.config import Config
 from recollect.db import Database
 from recollect.db.embedded import Embedded
 from recollect.embed import Embedder, EmbedderChoice, open_embedder
+from recollect.embedders import IndexEmbedder
+from recollect.embedding import Choice
 from recollect.errors import SetupError
 from recollect.extract import Sandbox
 from recollect.fetch import Fetcher, self_test
 from recollect.llm import Llm, LlmChoice, open_llm
+from recollect.rerank import RerankChoice, Reranker, open_reranker
+from recollect.trace import Tracer, open_tracer
 from recollect.transcribe import Listener, TranscriberChoice, open_transcriber
+from recollect.video import VideoPages, open_video_pages
 
 LOG = log.get("app")
 SECRET_BYTES = 32
+EMBEDDER_KEY = ("index", "embedder key")
+"""where the key of an embedding endpoint is sealed for"""
 CHILDREN = max(1, (os.cpu_count() or 2) - 1)
 """Files extracted at once: each child takes memory and a core, which documents in flight do not."""
 
@@ -42,6 +49,13 @@ class App:
     listener: Listener
     llm: Llm | None = None
     """None: no language model is configured"""
+    reranker: Reranker | None = None
+    """None: none is configured"""
+
+    tracer: Tracer | None = None
+    """None: no collector is configured"""
+    videos: VideoPages | None = None
+    """None: pages that show a video are pages like others"""
 
     @property
     def lease(self) -> timedelta:
@@ -49,9 +63,15 @@ class App:
 
     def close(self) -> None:
         self.sandbox.close()
+        if self.videos is not None:
+            self.videos.close()
         self.fetcher.close()
         if self.llm is not None:
             self.llm.close()
+        if self.reranker is not None:
+            self.reranker.close()
+        if self.tracer is not None:
+            self.tracer.close()
         self.db.close()
 
     def __enter__(self) -> Self:
@@ -77,15 +97,23 @@ def open_app(config: Config, database_url: str) -> App:
     embedder = open_embedder_of(config)
     listener = open_listener_of(config)
     llm = open_llm_of(config)
+    reranker = open_reranker_of(config)
     database = Database(database_url, size=config.workers + 20).open()
     with database.begin() as tx:
-        search.adopt(tx, *index_identity(embedder))
+        index = embedding.read(tx)
+        if embedder is None or index is None or not embedding.reaches(index, embedder.name):
+            search.adopt(tx, *index_identity(embedder))
+        else:
+            LOG.warning("the settings name another model than the index", used=index.used.name)
+    if embedder is not None:
+        embedder = IndexEmbedder(database, embedder, lambda choice: open_choice(config, choice))
+    fetcher = Fetcher(user_agent=user_agent(config), allow_networks=config.allow_networks)
     return App(
         config=config,
         db=database,
         blobs=open_blobs(config.blobs),
         embedder=embedder,
-        fetcher=Fetcher(user_agent=user_agent(config), allow_networks=config.allow_networks),
+        fetcher=fetcher,
         sandbox=Sandbox(
             workers=min(config.workers, CHILDREN),
             readable=listener.readable,
@@ -94,6 +122,9 @@ def open_app(config: Config, database_url: str) -> App:
         ),
         listener=listener,
         llm=llm,
+        reranker=reranker,
+        tracer=open_tracer_of(config),
+        videos=open_video_pages(config.video, fetcher),
     )
 
 
@@ -143,13 +174,53 @@ def cache_folder(config: Config) -> Path:
 
 def open_embedder_of(config: Config) -> Embedder | None:
     """The embedding model that the settings name; raises SetupError, None for `none`."""
-    choice = EmbedderChoice(
+    return _open_embedder(config, embedder_choice(config))
+
+
+def embedder_choice(config: Config) -> EmbedderChoice:
+    """What the settings say of the embedding model."""
+    return EmbedderChoice(
         kind=config.embedder,
         url=config.embedder_url,
         key=config.embedder_key.get_secret_value() if config.embedder_key else None,
         model=config.embedder_model,
         dimensions=config.embedder_dimensions,
     )
+
+
+def kept_choice(config: Config, choice: EmbedderChoice) -> Choice:
+    """As the index remembers it, for all processes: the key is sealed. Raises SetupError."""
+    key = choice.key
+    if key is not None:
+        key = seal.seal(secret_keys(config), key, place=EMBEDDER_KEY)
+    return {
+        "kind": choice.kind,
+        "url": choice.url,
+        "key": key,
+        "model": choice.model,
+        "dimensions": choice.dimensions,
+    }
+
+
+def open_choice(config: Config, choice: Choice) -> Embedder:
+    """The model that the index remembers; raises SetupError."""
+    key = choice["key"]
+    if key is not None:
+        key = seal.unseal(secret_keys(config), key, place=EMBEDDER_KEY)
+    opened = EmbedderChoice(
+        kind=choice["kind"],
+        url=choice["url"],
+        key=key,
+        model=choice["model"],
+        dimensions=choice["dimensions"],
+    )
+    embedder = _open_embedder(config, opened)
+    if embedder is None:
+        raise SetupError("the index remembers no model that makes vectors")
+    return embedder
+
+
+def _open_embedder(config: Config, choice: EmbedderChoice) -> Embedder | None:
     return open_embedder(choice, cache=cache_folder(config), threads=config.embedder_threads)
 
 
@@ -175,6 +246,24 @@ def open_llm_of(config: Config) -> Llm | None:
         timeout=config.llm_timeout,
     )
     return open_llm(choice)
+
+
+def open_tracer_of(config: Config) -> Tracer | None:
+    """The collector that the settings name; raises SetupError, None without one."""
+    headers = config.otlp_headers.get_secret_value() if config.otlp_headers else None
+    return open_tracer(config.otlp_url, headers)
+
+
+def open_reranker_of(config: Config) -> Reranker | None:
+    """The reranker that the settings name; raises SetupError, None without one."""
+    choice = RerankChoice(
+        url=config.rerank_url,
+        key=config.rerank_key.get_secret_value() if config.rerank_key else None,
+        model=config.rerank_model,
+        timeout=config.rerank_timeout,
+        threads=config.embedder_threads,
+    )
+    return open_reranker(choice)
 
 
 def secret_keys(config: Config) -> tuple[bytes, ...]:

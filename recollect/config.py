@@ -34,6 +34,19 @@ def _split(value: object) -> object:
 Networks = Annotated[list[IPv4Network | IPv6Network], NoDecode, BeforeValidator(_split)]
 
 
+def _seconds(value: Any) -> Any:
+    """What the environment gives is text, and pydantic takes only ISO 8601 of that."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+Duration = Annotated[timedelta, BeforeValidator(_seconds)]
+"""Seconds or ISO 8601: `90`, `PT4H`, `P7D`."""
+
 PROVIDERS = ("google-drive", "gmail", "notion", "onedrive", "github")
 """Those with an application and addresses of their own."""
 
@@ -136,6 +149,10 @@ class Config(BaseSettings):
         le=4000,
         description="Dimensions of the vectors, if one may choose.",
     )
+    embedder_next_key: SecretStr | None = Field(
+        default=None,
+        description="Key of the endpoint that `recollect embedder switch` changes to.",
+    )
     embedder_threads: int = Field(
         default=os.cpu_count() or 1,
         ge=1,
@@ -163,6 +180,11 @@ class Config(BaseSettings):
         description="For want of an engine: metadata (keep what is known, with a warning),"
         " pocketsphinx (poor text), fail.",
     )
+    video: Literal["auto", "none"] = Field(
+        default="auto",
+        description="Pages that show a video: auto (captions or sound by yt-dlp where it is"
+        " installed), none (their text only).",
+    )
     llm_url: str | None = Field(
         default=None,
         description="Base URL of a language model's endpoint (OpenAI-compatible), with its /v1.",
@@ -179,6 +201,32 @@ class Config(BaseSettings):
     llm_timeout: float = Field(
         default=120, gt=0, le=3600, description="Seconds for one answer of the language model."
     )
+    otlp_url: str | None = Field(
+        default=None,
+        description="OpenTelemetry collector for traces (OTLP/HTTP), for example"
+        " http://127.0.0.1:4318; needs the extra `traces`.",
+    )
+    otlp_headers: SecretStr | None = Field(
+        default=None, description="Headers for the collector: name=value, comma-separated."
+    )
+    rerank_model: str | None = Field(
+        default=None,
+        description="Reranker: a folder with model.onnx and tokenizer.json of a cross-encoder; with"
+        " RERANK_URL the model's name at the endpoint.",
+    )
+    rerank_url: str | None = Field(
+        default=None,
+        description="Base URL of an endpoint that answers POST /rerank, for example http://host/v1.",
+    )
+    rerank_key: SecretStr | None = Field(
+        default=None, description="Key of the reranker's endpoint."
+    )
+    rerank_first: int = Field(
+        default=50, ge=1, le=200, description="Passages of a search that the reranker judges."
+    )
+    rerank_timeout: float = Field(
+        default=10, gt=0, le=600, description="Seconds that a search waits for the reranker."
+    )
     allow_networks: Networks = Field(
         default_factory=list,
         description="Networks (CIDR, …) that URLs may point into besides the public internet.",
@@ -189,12 +237,12 @@ class Config(BaseSettings):
         " URL, and http on loopback, if unset.",
     )
     syncs: int = Field(default=2, ge=1, le=64, description="Connections synced at once.")
-    sync_interval: timedelta = Field(
+    sync_interval: Duration = Field(
         default=timedelta(hours=4),
         gt=timedelta(),
         description="Between scheduled syncs of a connection, in seconds or as ISO 8601.",
     )
-    poll_interval: timedelta = Field(
+    poll_interval: Duration = Field(
         default=timedelta(minutes=5),
         gt=timedelta(),
         description="Between looks for changes where pushes cannot arrive (no https PUBLIC_URL).",
@@ -220,6 +268,20 @@ class Config(BaseSettings):
     pubsub_certs_url: str = Field(
         default="https://www.googleapis.com/oauth2/v3/certs",
         description="Where the public keys of those tokens are.",
+    )
+    pubsub_subscription: str | None = Field(
+        default=None,
+        pattern=r"^projects/[a-z0-9.:-]{4,100}/subscriptions/[A-Za-z][A-Za-z0-9._~+%-]{2,254}$",
+        description="Pull subscription that Gmail's notices are fetched from, where Google cannot"
+        " reach us: projects/PROJECT/subscriptions/NAME.",
+    )
+    pubsub_key_file: Path | None = Field(
+        default=None,
+        description="Key of the service account that may read it, or what `gcloud auth"
+        " application-default login` wrote.",
+    )
+    pubsub_api_url: str = Field(
+        default="https://pubsub.googleapis.com", description="Base URL of Cloud Pub/Sub."
     )
     notion_verification_token: SecretStr | None = Field(
         default=None,
@@ -247,12 +309,12 @@ class Config(BaseSettings):
         description="Opens /metrics, as a bearer token; if unset, admin keys of the default"
         " organisation do.",
     )
-    canary_interval: timedelta = Field(
+    canary_interval: Duration = Field(
         default=timedelta(hours=1),
         ge=timedelta(),
         description="Between canaries, documents that prove that the whole service works; 0: none.",
     )
-    audit_retention: timedelta = Field(
+    audit_retention: Duration = Field(
         default=timedelta(days=365),
         ge=timedelta(),
         description="How long the audit log is kept; 0: for ever.",
@@ -269,7 +331,7 @@ class Config(BaseSettings):
     max_file_mb: int = Field(
         default=50, ge=1, le=50, description="Largest upload in MB (1 MB = 1,048,576 bytes)."
     )
-    purge_interval: timedelta = Field(
+    purge_interval: Duration = Field(
         default=timedelta(days=7),
         ge=timedelta(),
         description="Between purges of what was deleted from the disk, in seconds or as ISO 8601;"

@@ -1,19 +1,23 @@
 """One document: acquire → extract → chunk → embed → index."""
 
+import hashlib
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import pairwise
+from tempfile import SpooledTemporaryFile
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect import chunk, documents, extract, metrics, place, sources, terms
+from recollect import blobs, chunk, documents, extract, metrics, place, sources, terms, trace, watch
 from recollect.app import App
+from recollect.documents import NewMember
 from recollect.errors import (
     LeaseLost,
     Parked,
@@ -31,8 +35,10 @@ from recollect.model import (
     Content,
     Entry,
     Extracted,
+    Member,
     OrgId,
     Stage,
+    StoredBlob,
     storable,
 )
 
@@ -45,6 +51,8 @@ BRIEF = 0.25
 LONG = 1_000_000
 """Characters from which chunking takes longer than that."""
 TITLE_LENGTH = 80
+SPOOLED = 8_000_000
+"""Bytes of the files of an archive that are held in memory; more go to a file without a name."""
 
 Vectors = Sequence[NDArray[np.float32] | None]
 """one for each text; without an embedder there are none"""
@@ -56,10 +64,13 @@ def process(app: App, claim: Claim) -> Changed:
     Raises Transient, Unavailable, Permanent, or LeaseLost; the worker settles those.
     """
     clock = Clock()
+    span = trace.begin(app.tracer, "document", trace_id(claim), _traced(claim))
     try:
         changed = _through(app, claim, clock)
         clock.lap(Stage.INDEXING)
+        span.end(stages=clock.timings, attributes=asdict(changed))
     except Exception as error:
+        span.end(stages=clock.timings, code=_code(error))
         if _own(clock.stage, error):
             # What is down is down for all; else it takes several documents to accuse a stage.
             document = None if isinstance(error, Unavailable) else claim.document.id
@@ -70,6 +81,21 @@ def process(app: App, claim: Claim) -> Changed:
             metrics.observe("recollect_stage_seconds", took / 1000, stage=stage)
         metrics.passed(list(clock.timings))
     return changed
+
+
+def trace_id(claim: Claim) -> str:
+    """Of the trace of this attempt."""
+    return trace.id_of("document", claim.document.id, claim.number)
+
+
+def _traced(claim: Claim) -> trace.Attributes:
+    document = claim.document
+    return {
+        "document": document.id,
+        "org": document.org_id,
+        "kind": document.kind,
+        "attempt": document.attempts,
+    }
 
 
 def _own(stage: Stage, error: Exception) -> bool:
@@ -93,8 +119,15 @@ def _code(error: Exception) -> str:
 
 
 def _through(app: App, claim: Claim, clock: "Clock") -> Changed:
+    with SpooledTemporaryFile(max_size=SPOOLED) as spool:
+        return _worked(app, claim, clock, spool)
+
+
+def _worked(app: App, claim: Claim, clock: "Clock", spool: IO[bytes]) -> Changed:
     synced = claim.content.source_id is not None
-    extracted = _synced(app, claim) if synced else read(app, claim.content)
+    # What came out of an archive is a file like any other, never an archive of its own.
+    into = spool if claim.document.archive_id is None else None
+    extracted = _synced(app, claim, into) if synced else read(app, claim.content, into)
     if not extracted.text.strip():
         said = " ".join(extracted.warnings) or "No text was found in it."
         raise Permanent(said, code="empty_content")
@@ -114,9 +147,9 @@ def _through(app: App, claim: Claim, clock: "Clock") -> Changed:
                     with app.db.begin() as tx:
                         documents.stash(tx, claim, last, lease=app.lease)
     clock.lap(Stage.EMBEDDING)
-    if claim.watched or len(chunks) > BATCH:
+    if claim.watched or len(chunks) > BATCH or extracted.members:
         _advance(app, claim, Stage.INDEXING)
-    with app.db.begin() as tx:
+    with _stored(app, claim, extracted.members, spool) as members, app.db.begin() as tx:
         return documents.finish(
             tx,
             claim,
@@ -125,27 +158,32 @@ def _through(app: App, claim: Claim, clock: "Clock") -> Changed:
             last,
             clock.timings,
             reused=len({c.hash for c in chunks} & known),
+            members=members,
         )
 
 
-def read(app: App, content: Content) -> Extracted:
-    """The text of a content: given, fetched, or out of a file in the sandbox."""
+def read(app: App, content: Content, into: IO[bytes] | None = None) -> Extracted:
+    """The text of a content: given, fetched, or out of a file in the sandbox.
+
+    An archive is unpacked `into` a file, if there is one.
+    """
     if content.blob is not None:
         blob = Blob(app.blobs.get(content.blob.key), content.blob.mime, content.blob.name)
-        return _extract(app, blob, content.forced)
+        return _extract(app, blob, content.forced, into)
     assert content.text is not None
     if content.url is not None:
         page = app.fetcher.get(content.url)
         blob = Blob(page.data, page.mime, page.name, page.url)
-        extracted = _extract(app, blob, content.forced)
-        return replace(extracted, kind="webpage") if extracted.kind == "text" else extracted
+        extracted = _extract(app, blob, content.forced, into)
+        extracted = replace(extracted, kind="webpage") if extracted.kind == "text" else extracted
+        return watch.read(app, blob, content.url, extracted, partial(_extract, app, forced=None))
     if extract.is_html(content.text):
         blob = Blob(content.text.encode(), "text/html; charset=utf-8")
         return replace(app.sandbox.extract(blob, forced="html"), kind="text")
     return Extracted(text=extract.clean(content.text), kind=content.kind)
 
 
-def _synced(app: App, claim: Claim) -> Extracted:
+def _synced(app: App, claim: Claim, into: IO[bytes] | None) -> Extracted:
     """What a connection brings: its listing, or a fetch. Its title is that of the provider."""
     content, title = claim.content, claim.document.title
     if content.text is not None:
@@ -154,13 +192,15 @@ def _synced(app: App, claim: Claim) -> Extracted:
     if isinstance(found, Extracted):
         extracted = replace(found, text=storable(found.text), title=storable(found.title))
     else:
-        extracted = _extract(app, found, None)
+        extracted = _extract(app, found, None, into)
     kind = extracted.kind if content.kind == "text" else content.kind
     return replace(extracted, title=title or extracted.title, kind=kind)
 
 
-def _extract(app: App, blob: Blob, forced: str | None) -> Extracted:
+def _extract(app: App, blob: Blob, forced: str | None, into: IO[bytes] | None = None) -> Extracted:
     """With what is said in it, if it is a recording without captions."""
+    if into is not None and app.sandbox.unpacks(blob, forced=forced):
+        return app.sandbox.unpack(blob, into, forced=forced)
     extracted = app.sandbox.extract(blob, forced=forced)
     if not extracted.unheard:
         return extracted
@@ -169,6 +209,52 @@ def _extract(app: App, blob: Blob, forced: str | None) -> Extracted:
     text, places = extract.weave(extracted.text, extracted.places, transcript.segments)
     warnings = [*extracted.warnings, *transcript.warnings]
     return replace(extracted, text=text, places=places, warnings=warnings, unheard=False)
+
+
+@contextmanager
+def _stored(
+    app: App, claim: Claim, members: Sequence[Member] | None, spool: IO[bytes]
+) -> Generator[Sequence[NewMember] | None]:
+    """The files of an archive; those are in the blob store that it did not hold when last read.
+
+    They are removed again if what is inside fails.
+    """
+    if members is None:
+        yield None
+        return
+    with app.db.begin() as tx:
+        before = documents.unpacked(tx, claim)
+    found, stored = list[NewMember](), list[str]()
+    try:
+        for member in members:
+            spool.seek(member.start)
+            data = spool.read(member.size)
+            digest = hashlib.sha256(data)
+            blob = None
+            if before.get(member.path) != digest.hexdigest():
+                key = blobs.new_key(claim.document.org_id, data)
+                stored.append(key)
+                app.blobs.put(key, data)
+                blob = StoredBlob(key, extract.safe_name(member.path), None)
+            content = Content(kind=member.kind, hash=digest.digest(), blob=blob)
+            found.append(NewMember(member.path, content))
+    except BaseException:
+        _take_back(app, stored)
+        raise
+    try:
+        yield found
+    except Unavailable:
+        # After an outage nobody knows whether it was committed: what was not is swept later.
+        raise
+    except BaseException:
+        _take_back(app, stored)
+        raise
+
+
+def _take_back(app: App, keys: Sequence[str]) -> None:
+    with suppress(Unavailable):  # then they are swept
+        for key in keys:
+            app.blobs.delete(key)
 
 
 class Clock:

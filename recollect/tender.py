@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import structlog
 
-from recollect import connections, log, metrics, sync
+from recollect import connections, log, metrics, pull, sync, trace
 from recollect.app import App
 from recollect.connectors._api import PROVIDER_UNAVAILABLE, RATE_LIMITED
 from recollect.db import Tx
@@ -60,6 +60,7 @@ class Tender:
             ),
             threading.Thread(target=self._beat, name="sync-heartbeat", daemon=True),
             threading.Thread(target=self._chores, name="chores", daemon=True),
+            threading.Thread(target=pull.run, args=(app, self._stop), name="pull", daemon=True),
         ]
         for helper in helpers:
             helper.start()
@@ -97,7 +98,10 @@ class Tender:
     def _work(self, claim: SyncClaim) -> None:
         connection = claim.connection
         with structlog.contextvars.bound_contextvars(
-            connection=connection.id, org=connection.org_id, provider=connection.provider
+            connection=connection.id,
+            org=connection.org_id,
+            provider=connection.provider,
+            **trace.mark(self._app.tracer, trace_id(claim)),
         ):
             try:
                 outcome = attempt(self._app, claim, self._stop)
@@ -113,7 +117,7 @@ class Tender:
         try:
             settle(self._app, claim, outcome)
             if isinstance(outcome, Counts):
-                self._try(lambda: sync.register(self._app, claim.connection, self._stop))
+                self._try(lambda: sync.register(self._app, claim, self._stop))
         except Unavailable:
             return False
         return True
@@ -181,16 +185,36 @@ def drain(app: App) -> int:
             outcome = attempt(app, claim, stop)
             settle(app, claim, outcome)
             if isinstance(outcome, Counts):
-                sync.register(app, claim.connection, stop)
+                sync.register(app, claim, stop)
             worked += 1
 
 
 def attempt(app: App, claim: SyncClaim, stop: threading.Event) -> Outcome:
     """Sync; what happened is data."""
+    span = trace.begin(app.tracer, "sync", trace_id(claim), _traced(claim))
     try:
-        return sync.run(app, claim, stop)
+        counts = sync.run(app, claim, stop)
     except Exception as error:  # noqa: BLE001 # a bug must not take the loop or others down
+        span.end(code=getattr(error, "code", type(error).__name__))
         return error
+    told = ("added", "changed", "unchanged", "removed", "failed")
+    span.end(attributes={name: getattr(counts, name) for name in told}, code=counts.code)
+    return counts
+
+
+def trace_id(claim: SyncClaim) -> str:
+    """Of the trace of this run."""
+    return trace.id_of("sync", claim.run_id, claim.number)
+
+
+def _traced(claim: SyncClaim) -> trace.Attributes:
+    connection = claim.connection
+    return {
+        "connection": connection.id,
+        "org": connection.org_id,
+        "provider": connection.provider,
+        "trigger": claim.trigger,
+    }
 
 
 def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:

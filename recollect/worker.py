@@ -10,11 +10,11 @@ from datetime import timedelta
 
 import structlog
 
-from recollect import canary, documents, log, metrics, retag
+from recollect import canary, documents, embedding, log, metrics, reembed, retag, trace
 from recollect.app import App
 from recollect.errors import LeaseLost, Parked, Permanent, RecollectError, Transient, Unavailable
 from recollect.model import Changed, Claim, Failure
-from recollect.process import process
+from recollect.process import process, trace_id
 
 LOG = log.get("worker")
 TICK = timedelta(seconds=5)
@@ -46,6 +46,7 @@ class Worker:
         self._held_lock = threading.Lock()
         self._paused = threading.Event()
         self._turn = documents.Turn()
+        self._reembedding: threading.Thread | None = None
 
     def stop(self) -> None:
         """Ask the worker to finish what it holds and end; safe in a signal handler."""
@@ -129,20 +130,45 @@ class Worker:
                 _count("failed", "worker_died")
             wait = documents.next_due_in(tx)
             doomed = documents.doomed_blobs(tx)
+            reembed_wanted = embedding.wanted(tx)
         for key in doomed:
             app.blobs.delete(key)
         if doomed:
             with app.db.begin() as tx:
                 documents.forget_blobs(tx, doomed)
+        if reembed_wanted and (self._reembedding is None or not self._reembedding.is_alive()):
+            # A daemon: whatever it is at may be cut off.
+            self._reembedding = threading.Thread(target=self._reembed, name="reembed", daemon=True)
+            self._reembedding.start()
         if retag.step(app):
             return timedelta(milliseconds=20)
         if wait is None or self._free() <= 0 or self._paused.is_set():
             return TICK
         return min(TICK, max(wait, timedelta(milliseconds=20)))
 
+    def _reembed(self) -> None:
+        """A change of the embedding model, until there is nothing to do; documents come first."""
+        while not self._stop.is_set():
+            began = time.monotonic()
+            try:
+                if not reembed.step(self._app):
+                    return
+            except Transient as error:
+                LOG.warning("reembedding waits", code=error.code, error=str(error))
+                self._stop.wait((error.after or PAUSE).total_seconds())
+                return
+            except Exception as error:  # noqa: BLE001 # a bug must not end it for ever
+                LOG.error("bug", traceback="".join(traceback.format_exception(error)))
+                self._stop.wait(PAUSE.total_seconds())
+                return
+            if self._free() <= 0:  # as long again for them, who want the same cores and model
+                self._stop.wait(min(time.monotonic() - began, PAUSE.total_seconds()))
+
     def _work(self, claim: Claim) -> None:
         with structlog.contextvars.bound_contextvars(
-            document=claim.document.id, org=claim.document.org_id
+            document=claim.document.id,
+            org=claim.document.org_id,
+            **trace.mark(self._app.tracer, trace_id(claim)),
         ):
             try:
                 self._settle_surely(claim)
@@ -214,7 +240,7 @@ def _key(claim: Claim) -> tuple[str, int]:
 
 def drain(app: App) -> int:
     """Work inline until nothing is due; returns how many claims were worked."""
-    while retag.step(app):
+    while retag.step(app) or reembed.step(app):
         pass
     worked, turn = 0, documents.Turn()
     while True:

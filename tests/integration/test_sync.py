@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,7 +26,9 @@ from recollect.model import (
     random_id,
 )
 from recollect.sources import open_secrets, seal_secrets
+from recollect.trace import open_tracer
 from recollect.worker import drain
+from tests.fakes.collector import collecting
 from tests.fakes.shelf import SHELVES, MissingConnector, Shelf, ShelfConnector
 
 HOUR = timedelta(hours=1)
@@ -652,3 +655,23 @@ def test_secrets_whose_key_is_lost_can_be_given_anew(
     with app.db.begin() as tx:
         sealed = connections.sealed(tx, connection.id).secrets
     assert open_secrets(app, connection.id, sealed) == {"password": "new"}
+
+
+def test_a_sync_is_a_trace_with_its_counts(
+    app: App, connect: Callable[..., Connection], shelf: Shelf
+) -> None:
+    shelf.put("a", "First.")
+    with collecting() as collector:
+        tracer = open_tracer(collector.url, None)
+        assert tracer is not None
+        connection = sync(replace(app, tracer=tracer), connect())
+        shelf.fail("changes", RuntimeError("a bug"))
+        sync(replace(app, tracer=tracer), connection)
+        tracer.close()
+
+    first, second = (one for one in collector.spans if one.name == "sync")
+    told = {one.key: one.value for one in first.attributes}
+    assert told["recollect.connection"].string_value == connection.id
+    assert told["recollect.added"].int_value == 1
+    assert first.status.code == 0
+    assert second.status.code == 2
