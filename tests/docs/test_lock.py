@@ -54,7 +54,10 @@ def test_what_is_served_may_be_used_by_everybody():
 def licence(name: str) -> str:
     told = metadata.metadata(name)
     classes = [one for one in told.get_all("Classifier") or [] if one.startswith("License")]
-    return told.get("License-Expression") or "; ".join(classes) or told.get("License") or ""
+    named = [
+        one for field in ("License-Expression", "License") for one in told.get_all(field) or []
+    ]
+    return "; ".join([*named, *classes])
 
 
 def test_the_lock_is_what_is_installed():
