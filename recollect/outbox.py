@@ -317,6 +317,20 @@ def deliveries(
     return Page([_delivery(row) for row in rows], counted["n"], page, limit)
 
 
+def mark(tx: Tx, tenant: Tenant, id: str | None = None) -> str:
+    """Stands for how one is now, or all that the tenant sees: another after any change of them or
+    of their latest deliveries."""
+    row = tx.execute(
+        "select md5(string_agg(concat_ws(' ', e.id, e.xmin, d.marks), ',' order by e.id)) as mark"
+        " from endpoints e cross join lateral (select string_agg(l.mark, ' ') as marks from"
+        "  (select concat_ws(' ', d.id, d.xmin) as mark from deliveries d"
+        "   where d.endpoint_id = e.id order by d.created_at desc, d.id desc limit %(some)s) l) d"
+        " where " + _REACH + " and (%(id)s::text is null or e.id = %(id)s)",
+        {**_reach(tenant), "id": id, "some": LOGGED},
+    ).fetchone()
+    return str(row["mark"]) if row else ""
+
+
 def replay(tx: Tx, tenant: Tenant, endpoint: str, id: str) -> Delivery:
     """Send it once more, with the same id and all attempts; what is pending is due at once.
 

@@ -9,7 +9,13 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from recollect.db import Tx
-from recollect.errors import BadRequestError, ConflictError, Issue, NotFoundError
+from recollect.errors import (
+    BadRequestError,
+    ConflictError,
+    Issue,
+    NotFoundError,
+    PermissionDeniedError,
+)
 from recollect.model import DocumentId, OrgId, Page, Tag, Tenant
 
 DEFAULT = "sm_project_default"
@@ -57,6 +63,35 @@ def check(
             fault = "1 to 100 characters of letters, digits, _ - : ."
             raise BadRequestError(f"{field}: {fault}", [Issue([field], fault)])
     return unique
+
+
+def asked(
+    tenant: Tenant,
+    one: str | None,
+    several: Sequence[str] | None,
+    *,
+    default: bool,
+    prefixes: bool = False,
+    field: str = "containerTag",
+) -> list[str]:
+    """The container tags of a request: `containerTag` first, then `containerTags`.
+
+    `default`: when none is named, the tag that a write goes to. `prefixes`: a read may ask for
+    `team:*`, any tag that begins with `team:`. Raises BadRequestError for a name
+    that is no tag, PermissionDeniedError for one that the key may not touch; `field` is how they
+    call it.
+    """
+    given = [*([one] if one is not None else []), *(several or ())]
+    named = check(given, field, prefixes=prefixes)
+    if tenant.tags is not None:
+        foreign = [name for name in named if name not in tenant.tags]
+        if foreign:
+            raise PermissionDeniedError(
+                "Forbidden", f"{field}: this key may not use {foreign[0]!r}"
+            )
+    if named or not default:
+        return named
+    return [tenant.tags[0]] if tenant.tags else [DEFAULT]
 
 
 def ensure(tx: Tx, org: OrgId, names: Sequence[str], entity_context: str | None = None) -> None:

@@ -17,8 +17,10 @@ from recollect.api.schemas import (
     public_status,
 )
 from recollect.connections import LIMIT
-from recollect.connectors.base import Resource
+from recollect.connectors.base import Assumption, Resource
+from recollect.feed import FeedEntry, What
 from recollect.model import Connection, Document, Page, Remembered, SyncRun
+from recollect.probe import Report
 
 ErrorCode = Literal[
     "auth_expired", "rate_limited", "plan_required", "provider_unavailable", "internal"
@@ -142,6 +144,54 @@ class RunOut(Wire):
         )
 
 
+class SyncChange(Wire):
+    model_config = example(
+        documentId="7msRU48jI0KqwTPC6nnlhv",
+        change="changed",
+        at="2026-11-20T23:52:34.834Z",
+        title="Set up",
+        url="https://docs.example.org/set-up",
+        chunks=40,
+        newChunks=2,
+        share=0.05,
+    )
+    document_id: str
+    change: What
+    at: Timestamp
+    title: str | None = Field(description="As it is now; null when the document is gone.")
+    url: str | None
+    chunks: int | None = Field(
+        description="Different texts of its chunks; null until it is processed, and if removed."
+    )
+    new_chunks: int | None = Field(description="Of these: that had to be indexed.")
+    share: float | None = Field(description="`newChunks` of `chunks`, 0 to 1.")
+
+    @classmethod
+    def of(cls, entry: FeedEntry) -> Self:
+        return cls(
+            document_id=entry.document_id,
+            change=entry.what,
+            at=entry.at,
+            title=entry.title,
+            url=entry.url,
+            chunks=entry.texts,
+            new_chunks=entry.new_texts,
+            share=None if entry.share is None else round(entry.share, 4),
+        )
+
+
+class SyncChanges(Wire):
+    changes: list[SyncChange]
+    pagination: Pagination
+
+    @classmethod
+    def listed(cls, page: Page[FeedEntry]) -> Self:
+        return cls(
+            changes=[SyncChange.of(entry) for entry in page.items],
+            pagination=Pagination.of(page),
+        )
+
+
 class ConnectionOut(Wire):
     id: str
     provider: str
@@ -255,6 +305,47 @@ class Configured(Wire):
     success: bool
     message: str
     webhooks_registered: int | None = absent()
+
+
+class AssumptionOut(Wire):
+    name: str
+    state: Literal["holds", "fails", "unknown"] = Field(
+        description="`unknown`: it could not be told, or nothing depends on it here."
+    )
+    sentence: str = Field(description="What was found, and what to do where it fails.")
+
+    @classmethod
+    def of(cls, assumption: Assumption) -> Self:
+        state = "unknown" if assumption.holds is None else "holds" if assumption.holds else "fails"
+        return cls(name=assumption.name, state=state, sentence=assumption.sentence)
+
+
+class Checked(Wire):
+    model_config = example(
+        connectionId="7msRU48jI0KqwTPC6nnlhv",
+        provider="github",
+        holds=False,
+        assumptions=[
+            {
+                "name": "rights",
+                "state": "fails",
+                "sentence": "the token lacks repo: authorize the connection again",
+            }
+        ],
+    )
+    connection_id: str
+    provider: str
+    holds: bool = Field(description="Whether nothing fails.")
+    assumptions: list[AssumptionOut]
+
+    @classmethod
+    def of(cls, connection: Connection, report: Report) -> Self:
+        return cls(
+            connection_id=connection.id,
+            provider=connection.provider,
+            holds=report.holds,
+            assumptions=[AssumptionOut.of(one) for one in report.assumptions],
+        )
 
 
 class ItemOut(Wire):

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from recollect import connect, connections, connectors, documents, items
+from recollect import connect, connections, connectors, documents, feed, items, probe
 from recollect.api.connection_schemas import (
     Authorize,
     ByTags,
+    Checked,
     Configured,
     ConnectionDocument,
     ConnectionOut,
@@ -23,6 +24,7 @@ from recollect.api.connection_schemas import (
     ResourceOut,
     Resources,
     RunOut,
+    SyncChanges,
     SyncWanted,
     listed,
 )
@@ -32,6 +34,7 @@ from recollect.connect import Asked, Changed
 from recollect.connections import LIMIT
 from recollect.documents import DocumentQuery
 from recollect.errors import BadRequestError, NotFoundError
+from recollect.feed import What
 from recollect.model import Connection, Page, Tenant, Trigger
 from recollect.sources import end, push_url
 
@@ -200,6 +203,24 @@ def sync_now(
     return _wanted(app, found.provider, [found], accept)
 
 
+@router.post(
+    "/v3/connections/{connectionId}/check",
+    summary="Check the account",
+    operation_id="checkConnection",
+)
+def check(
+    connectionId: PathId,  # wire
+    tenant: Writer,
+    app: CurrentApp,
+) -> Checked:
+    """Walks the real account, reading only, and says of each assumption whether it holds.
+
+    Takes up to half a minute. Nothing is changed at the provider, and no document here.
+    """
+    found = _connection(app, tenant, connectionId)
+    return Checked.of(found, probe.look(app, found))
+
+
 @router.get(
     "/v3/connections/{connectionId}/sync-runs",
     summary="Runs of a connection",
@@ -215,6 +236,29 @@ def find_runs(
     with app.db.begin() as tx:
         found = connections.get(tx, tenant, connectionId)
         return [RunOut.of(found.id, run) for run in connections.runs(tx, found.id, limit)]
+
+
+@router.get(
+    "/v3/connections/{connectionId}/sync-runs/{run}/changes",
+    summary="What a run changed",
+    operation_id="listSyncChanges",
+)
+def find_changes(
+    connectionId: PathId,  # wire
+    run: PathId,
+    tenant: Reader,
+    app: CurrentApp,
+    change: What | None = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
+) -> SyncChanges:
+    """The documents that it added, changed and removed, the first made first; at most 10,000."""
+    with app.db.begin() as tx:
+        found = connections.get(tx, tenant, connectionId)
+        of = connections.run(tx, found.id, run)
+        return SyncChanges.listed(
+            feed.find(tx, tenant, found.id, of.id, what=change, limit=limit, page=page)
+        )
 
 
 @router.get(

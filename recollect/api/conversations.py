@@ -12,9 +12,8 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from recollect import documents, tags
+from recollect import documents, intake, tags
 from recollect.api.deps import CurrentApp, Writer, effective_tags
-from recollect.api.documents import flat
 from recollect.api.schemas import Conversation, ConversationWritten, Message, public_status
 from recollect.documents import NewDocument
 from recollect.model import DocumentId
@@ -40,7 +39,7 @@ def add(body: Conversation, tenant: Writer, app: CurrentApp) -> ConversationWrit
         tags=named or effective_tags(tenant, None, None, default=True),
         tagged=bool(named),
         custom_id=body.conversation_id,
-        metadata=flat(app, body.metadata),
+        metadata=intake.flat(app, body.metadata),
         join=partial(join, turns=turns),
     )
     with app.db.begin() as tx:

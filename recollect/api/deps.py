@@ -1,6 +1,5 @@
 """What endpoints ask for: the App, the key, and the tenant behind it."""
 
-from collections.abc import Sequence
 from typing import Annotated
 from urllib.parse import unquote
 
@@ -58,30 +57,7 @@ PathId = Annotated[
 ]
 
 
-def effective_tags(
-    tenant: Tenant,
-    one: str | None,
-    several: Sequence[str] | None,
-    *,
-    default: bool,
-    prefixes: bool = False,
-) -> list[str]:
-    """The container tags of a request: `containerTag` first, then `containerTags`.
-
-    `default`: when none is named, the tag that a write goes to. `prefixes`: a read may ask for
-    `team:*`, any tag that begins with `team:`. Raises BadRequestError for a name
-    that is no tag, PermissionDeniedError for one that the key may not touch.
-    """
-    named = tags.check([*([one] if one is not None else []), *(several or ())], prefixes=prefixes)
-    if tenant.tags is not None:
-        foreign = [name for name in named if name not in tenant.tags]
-        if foreign:
-            raise PermissionDeniedError(
-                "Forbidden", f"containerTag: this key may not use {foreign[0]!r}"
-            )
-    if named or not default:
-        return named
-    return [tenant.tags[0]] if tenant.tags else [tags.DEFAULT]
+effective_tags = tags.asked
 
 
 def _unlimited(key: Key, tenant: Tenant) -> Tenant:

@@ -1,8 +1,6 @@
 """Documents: add, upload, batch, get, list, update, delete."""
 
 import asyncio
-import hashlib
-import re
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -12,7 +10,7 @@ from fastapi import APIRouter, File, Form, Query, Response, UploadFile
 from fastapi.concurrency import run_in_threadpool
 from pydantic import TypeAdapter, ValidationError
 
-from recollect import blobs, documents, dreams, extract, memories, orgs, tags
+from recollect import documents, dreams, intake, memories, tags
 from recollect.api.deps import CurrentApp, PathId, Reader, Writer, effective_tags
 from recollect.api.schemas import (
     AddDocument,
@@ -38,19 +36,17 @@ from recollect.api.schemas import (
     UploadLabels,
     Written,
     public_status,
-    text,
 )
 from recollect.app import App
 from recollect.db.filters import parse as parse_filter
-from recollect.documents import DocumentChange, DocumentQuery, NewDocument
+from recollect.documents import DocumentChange, DocumentQuery
 from recollect.dreams import Dreaming
 from recollect.errors import BadRequestError, Issue, RequestError
-from recollect.fetch import parse_url
+from recollect.intake import Sent
 from recollect.memories import Memory
-from recollect.model import Content, Document, DocumentId, Metadata, Status, StoredBlob, Tenant
+from recollect.model import Document, Status, Tenant
 
 router = APIRouter(tags=["documents"])
-_URL = re.compile(r"\s*https?://\S+\s*", re.IGNORECASE)
 STALE = timedelta(hours=4)
 """Unfinished documents that nothing happened to for so long are shown as stuck."""
 SHORTEST_PAUSE = 0.05
@@ -70,7 +66,8 @@ _STATUSES: Mapping[str, Status] = {
 @router.post("/v3/documents", summary="Add a document", operation_id="addDocument")
 def add(body: AddDocument, tenant: Writer, app: CurrentApp) -> Written:
     """Text, a conversation, Markdown, HTML, or a URL. Known customId: updates that document."""
-    return _written(app, _add(app, tenant, body, given_content(body.content)))
+    content = intake.content_of(body.content)
+    return _written(app, intake.take(app, tenant, _beside(tenant, body), content))
 
 
 @router.post("/v3/documents/batch", summary="Add many documents", operation_id="addDocuments")
@@ -113,31 +110,8 @@ def upload(
         fileType=file_type,
         mimeType=mime_type,
     )
-    effective_tags(tenant, labels.container_tag, labels.container_tags, default=True)
-    limit = app.config.max_file_mb * 1024 * 1024
-    data = file.file.read(limit + 1)
-    if len(data) > limit:
-        raise BadRequestError(f"file: at most {app.config.max_file_mb} MB ({limit:,} bytes)")
-    if not data:
-        raise BadRequestError("file: is empty")
-    name = extract.safe_name(file.filename)
-    mime = labels.mime_type or text(file.content_type or "")[:255] or None
-    kind = extract.detect(data[: extract.HEAD], name=name, mime=mime, forced=labels.file_type)
-    if kind is None:
-        raise BadRequestError(f"file: this kind is not supported; {extract.supported()}")
-    key = blobs.new_key(tenant.id, data)
-    app.blobs.put(key, data)
-    content = Content(
-        kind=kind.kind,
-        hash=hashlib.sha256(data).digest(),
-        blob=StoredBlob(key, name, mime),
-        forced=labels.file_type,
-    )
-    try:
-        return _written(app, _add(app, tenant, labels, content, title=name, source="upload"))
-    except RequestError:
-        app.blobs.delete(key)
-        raise
+    sent = Sent(file.file, file.filename, labels.mime_type or file.content_type, labels.file_type)
+    return _written(app, intake.take_file(app, tenant, _beside(tenant, labels), sent))
 
 
 @router.post("/v3/documents/list", summary="List documents", operation_id="listDocuments")
@@ -149,6 +123,7 @@ def find(tenant: Reader, app: CurrentApp, body: ListDocuments | None = None) -> 
         ),
         filter=None if body.filters is None else parse_filter(body.filters),
         filepath=body.filepath,
+        archive=body.archive_id,
         statuses=_statuses(body.status),
         sort="updated_at" if body.sort == "updatedAt" else "created_at",
         descending=body.order == "desc",
@@ -285,11 +260,11 @@ def update(id: PathId, body: UpdateDocument, tenant: Writer, app: CurrentApp) ->
     """New content replaces the old and is processed; metadata alone changes in place."""
     named = effective_tags(tenant, body.container_tag, body.container_tags, default=False)
     change = DocumentChange(
-        content=None if body.content is None else given_content(body.content),
+        content=None if body.content is None else intake.content_of(body.content),
         custom_id=body.custom_id,
         tags=named or None,
         filepath=body.filepath,
-        metadata=flat(app, body.metadata),
+        metadata=intake.flat(app, body.metadata),
         document_date=body.document_date,
         task_type=body.task_type,
         dreaming=body.dreaming,
@@ -316,57 +291,17 @@ def delete(id: PathId, tenant: Writer, app: CurrentApp) -> Response:
     return Response(status_code=204)
 
 
-def given_content(given: str) -> Content:
-    """A content that is one http(s) URL and nothing else is fetched; all else is text.
-
-    Raises BadRequestError for a URL that may not be fetched.
-    """
-    if _URL.fullmatch(given):
-        url = parse_url(given.strip())
-        digest = hashlib.sha256(url.encode()).digest()
-        return Content(kind="webpage", hash=digest, text=given.strip(), url=url)
-    return documents.text_content(given)
-
-
-def _add(
-    app: App,
-    tenant: Tenant,
-    labels: Labels,
-    content: Content,
-    *,
-    title: str | None = None,
-    source: str = "api",
-) -> Document:
-    named = effective_tags(tenant, labels.container_tag, labels.container_tags, default=False)
-    scope = named or effective_tags(tenant, None, None, default=True)
-    new = NewDocument(
-        content=content,
-        tags=scope,
-        tagged=bool(named),
+def _beside(tenant: Tenant, labels: Labels) -> intake.Labels:
+    return intake.Labels(
+        tags=effective_tags(tenant, labels.container_tag, labels.container_tags, default=False),
         custom_id=labels.custom_id,
-        title=title,
-        source=source,
+        metadata=labels.metadata,
+        entity_context=labels.entity_context,
         filepath=labels.filepath,
-        metadata=flat(app, labels.metadata),
         document_date=labels.document_date,
         task_type=labels.task_type,
         dreaming=labels.dreaming,
     )
-    with app.db.begin() as tx:
-        document = documents.add(tx, tenant, new, DocumentId(orgs.random_id()))
-        # Without a tag in the request the customId may have found a document of any tag.
-        tags.ensure(tx, tenant.id, named or document.container_tags, labels.entity_context)
-    return document
-
-
-def flat(app: App, metadata: Metadata | None) -> Metadata | None:
-    """Arrays of strings are refused unless the settings allow them."""
-    if app.config.metadata_arrays == "refuse":
-        for key, value in (metadata or {}).items():
-            if isinstance(value, list):
-                fault = f"{key}: metadata is flat, arrays are not allowed as values"
-                raise BadRequestError(f"metadata: {fault}", [Issue(["metadata", key], fault)])
-    return metadata
 
 
 def _read(
@@ -394,8 +329,8 @@ def _batch_item(app: App, tenant: Tenant, body: BatchAdd, item: object) -> Batch
     try:
         named = {name: value for name, value in given.items() if value is not None}
         one = AddDocument.model_validate({**defaults, **named})
-        content = given_content(one.content)
-        written = _written(app, _add(app, tenant, one, content))
+        content = intake.content_of(one.content)
+        written = _written(app, intake.take(app, tenant, _beside(tenant, one), content))
     except ValidationError as error:
         fault = error.errors()[0]
         place = ".".join(map(str, fault["loc"]))

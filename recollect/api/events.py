@@ -1,8 +1,7 @@
 """GET /v3/documents/events: what happens to documents, told as it happens.
 
-One connection to the database and one task per process serve all streams. A stream that falls
-behind, and every stream when the database goes away, ends: the client comes back with
-`Last-Event-ID`, and is told the state of what changed meanwhile.
+A stream that falls behind, and every stream when the database goes away, ends: the client comes
+back with `Last-Event-ID`, and is told the state of what changed meanwhile.
 """
 
 import asyncio
@@ -16,85 +15,17 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from recollect import documents, log, orgs
+from recollect import documents
 from recollect.api.deps import CurrentApp, CurrentKey, Reader, effective_tags
 from recollect.app import App
-from recollect.db.events import Notice, watch
-from recollect.documents import BELOW, DocumentQuery
-from recollect.errors import AuthenticationError, Unavailable
+from recollect.documents import DocumentQuery
 from recollect.model import Document, Key, Tenant
+from recollect.streams import BACKLOG, PULSE, Events, Stream, concerns, still_valid
 
-LOG = log.get("api")
 router = APIRouter(tags=["documents"])
-BACKLOG = 1_000
-"""Events that may wait for a slow reader, and documents told to one who comes back."""
-PULSE = timedelta(seconds=15)
-"""Between two signs of life; each time the key is looked at again."""
 MARGIN = timedelta(minutes=2)
 """How far before the last event one who comes back is told of: a change may commit that late."""
 LONGEST_GAP = timedelta(days=1)
-
-Stream = asyncio.Queue[Notice | None]
-
-
-class Events:
-    """Hands the notices of the database to the streams of this process."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._streams: set[Stream] = set()
-        self._task: asyncio.Task[None] | None = None
-        self._listening = asyncio.Event()
-
-    async def subscribe(self) -> Stream:
-        """From the return on, every notice is put into the queue; None ends it."""
-        stream = Stream(BACKLOG)
-        self._streams.add(stream)
-        if self._task is None:
-            self._listening = asyncio.Event()
-            self._task = asyncio.create_task(self._run(self._listening))
-        await self._listening.wait()
-        return stream
-
-    def leave(self, stream: Stream) -> None:
-        self._streams.discard(stream)
-
-    async def _run(self, listening: asyncio.Event) -> None:
-        """While there are streams; the last of them ends the connection as well."""
-        try:
-            async with watch(self._url) as told:
-                listening.set()
-                renewed = time.monotonic()
-                while self._streams:
-                    for notice in await told.next(timedelta(seconds=1)):
-                        self._hand_out(notice)
-                    if time.monotonic() - renewed > PULSE.total_seconds():
-                        await told.renew()
-                        renewed = time.monotonic()
-                self._task = None  # who comes while the connection is closed gets a new one
-        except Unavailable as error:
-            LOG.warning("events interrupted", error=str(error))
-        finally:
-            if self._task is asyncio.current_task():
-                self._task = None
-                for stream in self._streams:
-                    _end(stream)
-                self._streams.clear()
-            listening.set()
-
-    def _hand_out(self, notice: Notice) -> None:
-        for stream in list(self._streams):
-            try:
-                stream.put_nowait(notice)
-            except asyncio.QueueFull:
-                self.leave(stream)
-                _end(stream)
-
-
-def _end(stream: Stream) -> None:
-    if stream.full():
-        stream.get_nowait()
-    stream.put_nowait(None)
 
 
 @router.get(
@@ -153,39 +84,22 @@ async def _told(
                 notice = await asyncio.wait_for(source.get(), max(rest, 0.01))
             except TimeoutError:
                 notice = None
-                if not await run_in_threadpool(_still_valid, app, key):
+                if not await run_in_threadpool(still_valid, app, key):
                     return
                 looked = time.monotonic()
                 yield ": alive\n\n"
                 continue
             if notice is None:
                 return
-            if _concerns(notice, tenant, tags):
+            if concerns(notice, tenant, tags):
                 words = app.config.status_words
                 yield _event(notice.id, notice.status, notice.stage, notice.kind, notice.at, words)
             if rest <= 0:
-                if not await run_in_threadpool(_still_valid, app, key):
+                if not await run_in_threadpool(still_valid, app, key):
                     return
                 looked = time.monotonic()
     finally:
         events.leave(source)
-
-
-def _concerns(notice: Notice, tenant: Tenant, tags: list[str]) -> bool:
-    """Whether the tenant may see it and asked for it; in doubt, it may not."""
-    if notice.org_id != tenant.id:
-        return False
-    if notice.tags is None:
-        return tenant.tags is None and not tags
-    carried = notice.tags
-    if tenant.tags is not None and not set(tenant.tags) & set(carried):
-        return False
-    return all(
-        any(name.startswith(tag[:-1]) for name in carried)
-        if tag.endswith(BELOW)
-        else tag in carried
-        for tag in tags
-    )
 
 
 def _missed(app: App, tenant: Tenant, tags: list[str], since: int) -> list[str]:
@@ -213,14 +127,3 @@ def _event(id: str, status: str, stage: str | None, kind: str, at: int, words: s
     shown = stage or status if words == "sdk" and status == "processing" else status
     data: dict[str, Any] = {"id": id, "status": shown, "processingStage": stage, "type": kind}
     return f"id: {at}\nevent: document\ndata: {json.dumps(data)}\n\n"
-
-
-def _still_valid(app: App, key: Key) -> bool:
-    try:
-        with app.db.begin() as tx:
-            orgs.key(tx, key.id)
-    except AuthenticationError:
-        return False
-    except Unavailable:
-        return True  # the stream ends by itself when the database stays away
-    return True

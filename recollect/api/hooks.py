@@ -20,7 +20,7 @@ from recollect.app import App, secret_keys
 from recollect.connect import callback_url
 from recollect.connections import StoredRegistration
 from recollect.connectors.base import Account, Connector, Push, Registration
-from recollect.connectors.gmail import Keys
+from recollect.connectors.gmail.proofs import Keys
 from recollect.errors import (
     BadRequestError,
     NotFoundError,
@@ -31,7 +31,7 @@ from recollect.errors import (
     SetupError,
     Transient,
 )
-from recollect.model import Connection, Trigger
+from recollect.model import Connection
 from recollect.oauth import Tokens
 from recollect.sources import (
     GivenAccess,
@@ -217,12 +217,7 @@ def _receive(
     if notice.pending_secret is not None:
         _keep_pending(app, provider, notice.pending_secret)
     with app.db.begin() as tx:
-        new = notice.key is None or connections.first_push(tx, provider, notice.key)
-        concerned = [connection.id] if notice.concerned and connection is not None else []
-        if notice.accounts:
-            concerned += connections.of_account(tx, provider, notice.accounts)
-        if new and concerned:
-            connections.want(tx, concerned, Trigger.EVENT)
+        connections.heed(tx, provider, notice, connection.id if connection is not None else None)
         if notice.lost and registration is not None:
             connections.refuse_registration(tx, registration.id, "lost at the provider", _AT_ONCE)
     if notice.text is not None:

@@ -186,7 +186,7 @@ def profile(body: ProfileRequest, tenant: Reader, app: CurrentApp) -> ProfileOut
         search = MemorySearch(
             q=body.q, container_tag=tag, threshold=body.threshold, filters=body.filters
         )
-        found = answers(app, tenant, search)
+        found = answers(app, tenant, search, [])
         took = round((time.monotonic() - started) * 1000, 3)
         results = MemoryResults(results=found, timing=took, total=len(found))
     with app.db.begin() as tx:

@@ -295,6 +295,11 @@ class MemoryResult(Wire):
     memory: str | None = absent()
     chunk: str | None = absent()
     similarity: float
+    rerank_score: float | None = Field(
+        default=None,
+        description="What the reranker makes of it: the order is by it. Absent: it was not judged.",
+        exclude_if=lambda value: value is None,
+    )
     metadata: dict[str, Any] | None
     updated_at: Timestamp
     version: int | None = absent()

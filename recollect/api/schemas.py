@@ -5,10 +5,8 @@ Answers show nullable fields as null and leave optional ones out.
 """
 
 import json
-import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
-from math import isfinite
 from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
@@ -23,6 +21,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from recollect import intake
 from recollect.admission import KEYS as FILTER_KEYS
 from recollect.dreams import Dreaming
 from recollect.memories import Memory
@@ -30,9 +29,6 @@ from recollect.model import Changed, Chunk, Document, Hit, HitChunk, Page, Statu
 from recollect.settings import CREDENTIAL_LENGTH, PATTERN_LENGTH, PATTERNS, PROMPT_LENGTH
 from recollect.tags import Merge, TagDetails
 
-CONTENT_LIMIT = 50 * 1024 * 1024
-METADATA_KEYS = 1_000
-METADATA_VALUE = 10_000
 MESSAGE_LEVELS = 32
 
 
@@ -67,18 +63,6 @@ def _cleaned_to(value: object, levels: int) -> object:
             return value
 
 
-def _one_line(value: str) -> bool:
-    """Neither control characters nor halves of surrogate pairs."""
-    return not any(unicodedata.category(character) in ("Cc", "Cs") for character in value)
-
-
-def _plain(value: str) -> str:
-    """For identifiers, which must come back as they were sent: refuse what cannot be stored."""
-    if not _one_line(value):
-        raise ValueError("must not contain control characters")
-    return value
-
-
 def _moment(value: object) -> object:
     """A date or a timestamp; without a zone it is UTC."""
     if isinstance(value, datetime):
@@ -105,50 +89,6 @@ def _json(value: object) -> object:
         raise ValueError("must be JSON") from error
 
 
-def _metadata(value: Mapping[str, Any]) -> dict[str, Any]:
-    if len(value) > METADATA_KEYS:
-        raise ValueError(f"at most {METADATA_KEYS:,} keys")
-    for key in value:
-        if not 1 <= len(key) <= 64 or not _one_line(key):
-            raise ValueError(f"key {key[:80]!r}: 1 to 64 characters, none of them a control")
-    return {key: _metadata_value(key, found) for key, found in value.items()}
-
-
-def _metadata_value(key: str, value: object) -> object:
-    """Arrays of strings pass here; whether the service takes them is a setting (see `flat`)."""
-    match value:
-        case str():
-            if len(value) > METADATA_VALUE:
-                raise ValueError(f"{key}: at most {METADATA_VALUE:,} characters")
-            return text(value)
-        case bool():
-            return value
-        case int() | float():
-            if not _finite(value):
-                raise ValueError(f"{key}: must be a finite number")
-            return value
-        case list() if all(isinstance(element, str) for element in cast("list[object]", value)):
-            return [_metadata_value(key, element) for element in cast("list[object]", value)]
-        case dict() | list():
-            kind = "objects" if isinstance(value, dict) else "arrays"
-            raise ValueError(f"{key}: metadata is flat, {kind} are not allowed as values")
-        case _:
-            raise ValueError(f"{key}: must be a string, a number or a boolean")
-
-
-def _finite(number: float) -> bool:
-    try:
-        return isfinite(number)
-    except OverflowError:  # an integer beyond all floats, which no reader of JSON keeps exactly
-        return False
-
-
-def _no_bigger(value: str) -> str:
-    if len(value) > CONTENT_LIMIT // 4 and len(value.encode()) > CONTENT_LIMIT:
-        raise ValueError(f"at most {CONTENT_LIMIT:,} bytes")
-    return _not_blank(value)
-
-
 def _not_blank(value: str) -> str:
     if not value.strip():
         raise ValueError("must not be empty")
@@ -172,10 +112,10 @@ DocumentType = Literal[
     "github_markdown",
     "granola",
 ]
-ContentText = Annotated[Text, AfterValidator(_no_bigger)]
+ContentText = Annotated[Text, AfterValidator(intake.text)]
 Id = Annotated[Text, Field(description="Id or customId.")]
-CustomId = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_plain)]
-Label = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_plain)]
+CustomId = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(intake.plain)]
+Label = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(intake.plain)]
 EntityContext = Annotated[Text, Field(max_length=1500)]
 Moment = Annotated[
     datetime,
@@ -185,7 +125,7 @@ Moment = Annotated[
 MetadataIn = Annotated[
     dict[str, Any],
     BeforeValidator(_json),
-    AfterValidator(_metadata),
+    AfterValidator(intake.metadata),
     WithJsonSchema(
         {
             "type": "object",
@@ -304,6 +244,9 @@ class ListDocuments(Wire):
     order: Literal["asc", "desc"] = "desc"
     filters: FiltersIn = None
     filepath: Label | None = None
+    archive_id: Id | None = Field(
+        default=None, description="Only the files that came out of this archive."
+    )
     status: str | None = None
     include_content: bool = False
 
@@ -494,7 +437,7 @@ class Message(Wire):
 
     role: Literal["user", "assistant", "system", "tool"]
     content: Annotated[str | list[Any] | None, BeforeValidator(_cleaned)] = None
-    name: Annotated[Text, Field(max_length=200), AfterValidator(_plain)] | None = None
+    name: Annotated[Text, Field(max_length=200), AfterValidator(intake.plain)] | None = None
     tool_calls: Annotated[list[Any] | None, BeforeValidator(_cleaned)] = None
     tool_call_id: Text | None = None
 
@@ -571,6 +514,21 @@ class ListedDocument(Wire):
     error_code: str | None = _ABSENT
     error_message: str | None = _ABSENT
     content: str | None = _ABSENT
+    archive_id: str | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Of a file out of an archive: the document that is the archive.",
+    )
+    archive_path: str | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Where it lay in the archive.",
+    )
+    members: int | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Of an archive: how many documents came out of it.",
+    )
 
     @classmethod
     def fields(cls, document: Document, words: str) -> dict[str, Any]:
@@ -594,6 +552,9 @@ class ListedDocument(Wire):
             "error_code": failure.code if failure else None,
             "error_message": failure.message if failure else None,
             "content": document.text,
+            "archive_id": document.archive_id,
+            "archive_path": document.archive_path,
+            "members": document.members,
         }
 
     @classmethod
@@ -920,6 +881,11 @@ class HitChunkOut(Wire):
     end: int
     similarity: float | None = Field(description="Cosine of the vectors, without an embedder null.")
     lexical: float = Field(description="BM25 score.")
+    rerank_score: float | None = Field(
+        default=None,
+        description="What the reranker makes of it: the order is by it. Absent: it was not judged.",
+        exclude_if=lambda value: value is None,
+    )
     place: dict[str, Any] = PLACE
 
     @classmethod
@@ -933,6 +899,7 @@ class HitChunkOut(Wire):
             end=chunk.end,
             similarity=None if chunk.similarity is None else round(chunk.similarity, 6),
             lexical=round(chunk.lexical, 6),
+            rerank_score=None if chunk.reranked is None else round(chunk.reranked, 6),
             place=dict(chunk.place),
         )
 

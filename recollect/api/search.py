@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from fastapi import APIRouter
 from numpy.typing import NDArray
 
-from recollect import documents, memories, search, terms
+from recollect import documents, log, memories, search, terms
 from recollect.api.deps import CurrentApp, Reader, effective_tags
 from recollect.api.memory_schemas import (
     Context,
@@ -21,23 +22,38 @@ from recollect.api.schemas import HitOut, SearchOut, SearchRequest
 from recollect.app import App
 from recollect.db import Tx
 from recollect.db.filters import parse as parse_filter
-from recollect.memories import Found, MemoryQuery
-from recollect.model import Hit, HitChunk, Tenant
+from recollect.errors import Permanent, Transient
+from recollect.memories import Found, MemoryId, MemoryQuery
+from recollect.model import DocumentId, Hit, HitChunk, Tenant
+from recollect.rerank import NEEDS_RERANKER
+from recollect.rewrite import variants
 from recollect.search import Query
 
 router = APIRouter(tags=["search"])
-NO_RERANKER = "rerank: no reranker is configured; the order is that of the search itself"
-NO_REWRITER = "rewriteQuery: no model is configured; the query was searched as it is"
-NO_AGGREGATOR = "aggregate: no model is configured; the results are single memories"
+AS_FOUND = "the order is that of the search itself"
+AS_ASKED = "the query was searched as it is"
+NO_RERANKER = f"rerank: no reranker is configured ({NEEDS_RERANKER}); {AS_FOUND}"
+NO_REWRITER = (
+    "rewriteQuery: no language model is configured (RECOLLECT_LLM_URL and RECOLLECT_LLM_MODEL name"
+    f" one); {AS_ASKED}"
+)
+NO_AGGREGATOR = "aggregate: memories are not merged into one; the results are single memories"
+
+_log = log.get("search")
+Wording = tuple[str, NDArray[np.float32] | None]
+"""a query, or another one that means the same, with its vector"""
 
 
 @router.post("/v3/search", summary="Search documents", operation_id="searchDocuments")
 def find(body: SearchRequest, tenant: Reader, app: CurrentApp) -> SearchOut:
     """Hybrid: words and meaning. Each chunk says where it stands in the document's content."""
     started = time.monotonic()
+    warnings: list[str] = []
+    first = _first(app, warnings, rerank=body.rerank)
+    wordings = _wordings(app, body.q, warnings, rewrite=body.rewrite_query)
     query = Query(
         text=body.q,
-        vector=vectors(app, [body.q], query=True)[0],
+        vector=wordings[0][1],
         tags=effective_tags(
             tenant, body.container_tag, body.container_tags, default=False, prefixes=True
         ),
@@ -50,13 +66,29 @@ def find(body: SearchRequest, tenant: Reader, app: CurrentApp) -> SearchOut:
     )
     with app.db.begin() as tx:
         inside = documents.get(tx, tenant, body.doc_id).id if body.doc_id else None
-        hits = search.search(tx, tenant, query, inside=inside)
+        if not first and len(wordings) == 1:
+            hits = search.search(tx, tenant, query, inside=inside)
+        else:
+            more = replace(
+                query, limit=max(query.limit, first), with_neighbours=False, with_text=False
+            )
+            hits = _searched(tx, tenant, more, wordings, inside=inside)
+    if first or len(wordings) > 1:
+        hits = _reranked(app, body.q, hits, first, warnings)[: body.limit]
+        with app.db.begin() as tx:
+            hits = search.complete(
+                tx,
+                tenant,
+                hits,
+                with_neighbours=query.with_neighbours,
+                with_text=query.with_text,
+            )
     took = round((time.monotonic() - started) * 1000, 3)
     return SearchOut(
         results=[HitOut.of(hit) for hit in hits],
         timing=took,
         total=len(hits),
-        warnings=_undone(rerank=body.rerank, rewrite=body.rewrite_query, aggregate=False),
+        warnings=warnings or None,
     )
 
 
@@ -68,22 +100,30 @@ def find_memories(body: MemorySearch, tenant: Reader, app: CurrentApp) -> Memory
     was asked for and not done stands in `warnings`.
     """
     started = time.monotonic()
-    results = answers(app, tenant, body)
+    warnings = [NO_AGGREGATOR] if body.aggregate else []
+    results = answers(app, tenant, body, warnings)
     return MemoryResults(
         results=results,
         timing=round((time.monotonic() - started) * 1000, 3),
         total=len(results),
-        warnings=_undone(rerank=body.rerank, rewrite=body.rewrite_query, aggregate=body.aggregate),
+        warnings=warnings or None,
     )
 
 
-def answers(app: App, tenant: Tenant, body: MemorySearch) -> list[MemoryResult]:
-    """Memories, chunks, or both, the likest first; see `memories.likeness`."""
+def answers(
+    app: App, tenant: Tenant, body: MemorySearch, warnings: list[str]
+) -> list[MemoryResult]:
+    """Memories, chunks, or both, the likest first (see `memories.likeness`), or as reranked.
+
+    What was asked for and not done is added to the `warnings`.
+    """
     named = effective_tags(
         tenant, body.container_tag, body.container_tags, default=False, prefixes=True
     )
     filter = None if body.filters is None else parse_filter(body.filters)
-    [vector] = vectors(app, [body.q], query=True)
+    first = _first(app, warnings, rerank=body.rerank)
+    wordings = _wordings(app, body.q, warnings, rewrite=body.rewrite_query)
+    depth = max(body.limit, first)
     results: list[MemoryResult] = []
     by_chunks = body.search_mode != "memories"
     if body.search_mode != "documents":
@@ -92,25 +132,122 @@ def answers(app: App, tenant: Tenant, body: MemorySearch) -> list[MemoryResult]:
             filter=filter,
             filepath=body.filepath,
             forgotten=body.include.forgotten_memories,
-            limit=body.limit,
+            limit=depth,
         )
         with app.db.begin() as tx:
-            found = memories.search(tx, tenant, body.q, vector, query, threshold=body.threshold)
+            found = _remembered(tx, tenant, query, wordings, body.threshold)
             results = _memories(tx, tenant, found, body)
             by_chunks = by_chunks or not (found or memories.drawn(tx, tenant, named))
     if by_chunks:
         wanted = Query(
             text=body.q,
-            vector=vector,
+            vector=None,
             tags=named,
             filter=filter,
             filepath=body.filepath,
-            limit=body.limit,
+            limit=depth,
         )
         with app.db.begin() as tx:
-            hits = search.search(tx, tenant, wanted)
-        results += _chunks(tenant, hits, body)
-    return sorted(results, key=lambda one: one.similarity, reverse=True)[: body.limit]
+            for text, vector in wordings:
+                hits = search.search(tx, tenant, replace(wanted, text=text, vector=vector))
+                results += _chunks(tenant, hits, text, body)
+    likest = sorted(results, key=lambda one: one.similarity, reverse=True)
+    once: dict[str, MemoryResult] = {}
+    for one in likest:  # a chunk that answers several wordings counts with the likest
+        once.setdefault(one.id, one)
+    return _judged(app, body.q, list(once.values())[:depth], first, warnings)[: body.limit]
+
+
+def _wordings(app: App, text: str, warnings: list[str], *, rewrite: bool) -> list[Wording]:
+    """The query itself, and what the model makes of it if that is asked for."""
+    texts = [text]
+    if rewrite and app.llm is None:
+        warnings.append(NO_REWRITER)
+    elif rewrite and app.llm is not None:
+        try:
+            texts += variants(app.llm, text)
+        except (Transient, Permanent) as error:
+            warnings.append(f"rewriteQuery: the model gave no answer ({error.code}); {AS_ASKED}")
+    return list(zip(texts, vectors(app, texts, query=True), strict=True))
+
+
+def _first(app: App, warnings: list[str], *, rerank: bool) -> int:
+    """How many passages are to be judged."""
+    if rerank and app.reranker is None:
+        warnings.append(NO_RERANKER)
+    return app.config.rerank_first if rerank and app.reranker is not None else 0
+
+
+def _scores(
+    app: App, query: str, passages: Sequence[str], warnings: list[str]
+) -> Sequence[float] | None:
+    """What the reranker makes of each; None when it fails."""
+    if app.reranker is None:
+        return None
+    try:
+        return app.reranker.score(query, passages)
+    except (Transient, Permanent) as error:
+        _log.warning("not reranked", code=error.code, reason=str(error))
+        warnings.append(f"rerank: the reranker gave no answer ({error.code}); {AS_FOUND}")
+        return None
+
+
+def _searched(
+    tx: Tx,
+    tenant: Tenant,
+    query: Query,
+    wordings: Sequence[Wording],
+    *,
+    inside: DocumentId | None,
+) -> list[Hit]:
+    if len(wordings) == 1:
+        return search.search(tx, tenant, query, inside=inside)
+    lowest = replace(query, threshold=0.0)
+    found = [
+        search.search(tx, tenant, replace(lowest, text=text, vector=vector), inside=inside)
+        for text, vector in wordings
+    ]
+    return search.fuse(found, threshold=query.threshold, limit=query.limit)
+
+
+def _reranked(
+    app: App, query: str, hits: Sequence[Hit], first: int, warnings: list[str]
+) -> list[Hit]:
+    judged = search.first_chunks(hits, first)
+    scores = _scores(app, query, [chunk.text for _, chunk in judged], warnings) if judged else None
+    if scores is None:
+        return list(hits)
+    places = [(id, chunk.position) for id, chunk in judged]
+    return search.rerank(hits, dict(zip(places, scores, strict=True)))
+
+
+def _judged(
+    app: App, query: str, results: Sequence[MemoryResult], first: int, warnings: list[str]
+) -> list[MemoryResult]:
+    """The first ones as the reranker puts them, then the others."""
+    passages = [one.memory or one.chunk or "" for one in results[:first]]
+    scores = _scores(app, query, passages, warnings) if passages else None
+    if scores is None:
+        return list(results)
+    told = [
+        one.model_copy(update={"rerank_score": round(score, 6)})
+        for one, score in zip(results[:first], scores, strict=True)
+    ]
+    return [*sorted(told, key=lambda one: -(one.rerank_score or 0.0)), *results[first:]]
+
+
+def _remembered(
+    tx: Tx, tenant: Tenant, query: MemoryQuery, wordings: Sequence[Wording], threshold: float
+) -> list[Found]:
+    """What answers any of the wordings, each as likely as with the likest."""
+    best: dict[MemoryId, Found] = {}
+    for text, vector in wordings:
+        for one in memories.search(tx, tenant, text, vector, query, threshold=threshold):
+            before = best.get(one.memory.id)
+            if before is None or one.similarity > before.similarity:
+                best[one.memory.id] = one
+    likest = sorted(best.values(), key=lambda one: one.similarity, reverse=True)
+    return likest[: query.limit]
 
 
 def vectors(
@@ -156,8 +293,10 @@ def _memories(
     return results
 
 
-def _chunks(tenant: Tenant, hits: Sequence[Hit], body: MemorySearch) -> list[MemoryResult]:
-    groups = terms.query_terms(tenant.id, body.q)
+def _chunks(
+    tenant: Tenant, hits: Sequence[Hit], text: str, body: MemorySearch
+) -> list[MemoryResult]:
+    groups = terms.query_terms(tenant.id, text)
     results: list[MemoryResult] = []
     for hit in hits:
         for chunk in hit.chunks:
@@ -183,9 +322,3 @@ def _chunk(hit: Hit, chunk: HitChunk, similarity: float, *, whole: bool) -> Memo
         filepath=document.filepath,
         documents=[SourceDocument.of(document, whole=whole)],
     )
-
-
-def _undone(*, rerank: bool, rewrite: bool, aggregate: bool) -> list[str] | None:
-    """What was asked for that nothing here can do, as sentences."""
-    asked = {NO_RERANKER: rerank, NO_REWRITER: rewrite, NO_AGGREGATOR: aggregate}
-    return [sentence for sentence, wanted in asked.items() if wanted] or None

@@ -5,14 +5,10 @@ from typing import Annotated, Any, Literal, Self
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from recollect import outbox, seal
-from recollect.api.deps import CurrentApp, PathId, Reader, Writer, effective_tags
+from recollect import endpoints, outbox
+from recollect.api.deps import CurrentApp, PathId, Reader, Writer
 from recollect.api.schemas import Pagination, TagsIn, Text, Timestamp, Wire, absent, example
-from recollect.app import App, secret_keys
-from recollect.errors import BadRequestError
-from recollect.fetch import parse_url
-from recollect.model import Tenant, random_id
-from recollect.outbox import Delivery, Target, TargetChange
+from recollect.outbox import Delivery, Target
 
 router = APIRouter(tags=["webhooks"])
 Event = Literal[
@@ -143,40 +139,32 @@ def find(tenant: Reader, app: CurrentApp) -> EndpointList:
 )
 def create(body: NewEndpoint, tenant: Writer, app: CurrentApp) -> EndpointOut:
     """The answer is the only place that shows the secret, which signs what is sent."""
-    id = random_id()
-    secret = outbox.check_secret(body.secret) if body.secret else outbox.new_secret()
-    with app.db.begin() as tx:
-        made = outbox.create(
-            tx,
-            tenant,
-            id,
-            url=_address(app, body.url),
-            events=body.events or outbox.EVENTS,
-            tags=_tags(tenant, body.container_tags),
-            secret=seal.seal(secret_keys(app.config), secret, place=outbox.place(id)),
-            description=body.description,
-        )
+    made, secret = endpoints.create(
+        app,
+        tenant,
+        url=body.url,
+        events=body.events,
+        tags=body.container_tags,
+        description=body.description,
+        secret=body.secret,
+    )
     return EndpointOut.of(made, secret)
 
 
 @router.patch("/v3/webhooks/{id}", summary="Change an endpoint", operation_id="updateWebhook")
 def patch(id: PathId, body: EndpointPatch, tenant: Writer, app: CurrentApp) -> EndpointOut:
     """Named fields change. A new secret is shown in the answer, once."""
-    secret = outbox.new_secret() if body.rotate_secret else None
-    with app.db.begin() as tx:
-        found = outbox.get(tx, tenant, id)
-        sealed = None
-        if secret is not None:
-            sealed = seal.seal(secret_keys(app.config), secret, place=outbox.place(found.id))
-        change = TargetChange(
-            url=None if body.url is None else _address(app, body.url),
-            description=body.description,
-            events=body.events,
-            tags=_tags(tenant, body.container_tags) if body.container_tags else None,
-            disabled=body.disabled,
-            secret=sealed,
-        )
-        changed = outbox.update(tx, tenant, found.id, change)
+    changed, secret = endpoints.change(
+        app,
+        tenant,
+        id,
+        url=body.url,
+        events=body.events,
+        tags=body.container_tags,
+        description=body.description,
+        disabled=body.disabled,
+        rotate=body.rotate_secret,
+    )
     return EndpointOut.of(changed, secret)
 
 
@@ -232,18 +220,3 @@ def try_out(id: PathId, tenant: Writer, app: CurrentApp) -> DeliveryOut:
     """A `webhook.test`; the log of deliveries tells how it went."""
     with app.db.begin() as tx:
         return DeliveryOut.of(outbox.try_out(tx, tenant, id))
-
-
-def _address(app: App, url: str) -> str:
-    try:
-        return parse_url(url, allow_networks=app.config.allow_networks)
-    except BadRequestError as error:
-        raise BadRequestError(f"url: {error.details}") from error
-
-
-def _tags(tenant: Tenant, given: list[str] | None) -> list[str] | None:
-    """What the endpoint is told of: never more than the key may touch."""
-    named = effective_tags(tenant, None, given, default=False)
-    if named:
-        return named
-    return None if tenant.tags is None else list(tenant.tags)

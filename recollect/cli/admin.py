@@ -21,7 +21,7 @@ from recollect.app import (
 )
 from recollect.cli.output import echo_json, fail, shown, table
 from recollect.config import load
-from recollect.connectors._robots import Robots, Rule
+from recollect.connectors._robots import MAX_BYTES, Robots, Rule
 from recollect.connectors.web_crawler import AGENT
 from recollect.db import Database, Tx, migrate
 from recollect.embed import Embedder
@@ -325,10 +325,11 @@ def _rule(fetcher: Fetcher, verdict: Verdict) -> Rule:
     parts = urlsplit(verdict.href or "")
     target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
     try:
-        found = fetcher.get(f"{parts.scheme}://{parts.netloc}/robots.txt")
+        url = f"{parts.scheme}://{parts.netloc}/robots.txt"
+        found = fetcher.get(url, enough=MAX_BYTES + 1)
         rules = Robots.parse(found.data, AGENT)
     except Permanent as error:
-        missing = error.code.startswith("http_4")
+        missing = error.code.startswith("http_4") or error.code == "bad_redirect"
         rules = Robots.everything() if missing else Robots.nothing(str(error))
     except Transient as error:
         rules = Robots.nothing(str(error))

@@ -46,6 +46,7 @@ def api(
                 timeout_graceful_shutdown=10,
             )
         )
+        web.state.events.is_over = lambda: server.should_exit
         if supervised:
             when_orphaned(lambda: setattr(server, "should_exit", True))
         server.run()

@@ -15,6 +15,7 @@ PANEL = "Connections"
 LOOK = 1.0
 """Seconds between two looks of `--follow`."""
 MOVING = ("queued", "processing")
+STATES = {"holds": "ok", "fails": "FAILS", "unknown": "?"}
 
 Id = Annotated[str, typer.Argument(help="Id of the connection.")]
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="Container tag; repeat for several.")]
@@ -24,6 +25,7 @@ def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=PANEL)(connect)
     app.command(rich_help_panel=PANEL)(connections)
     app.command(rich_help_panel=PANEL)(sync)
+    app.command(rich_help_panel=PANEL)(changes)
     app.command(rich_help_panel=PANEL)(seen)
     app.command(rich_help_panel=PANEL)(disconnect)
 
@@ -43,6 +45,14 @@ def connect(
         int | None, typer.Option(min=1, max=10_000, help="At most so many documents.")
     ] = None,
     follow: Annotated[bool, typer.Option(help="Wait for the first sync.")] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            help="Walk the real account, reading only, and report what holds. Takes the newest"
+            " connection of the provider (with these tags); makes one if there is none, or with"
+            " --set or --limit."
+        ),
+    ] = False,
     as_json: AsJson = False,
     url: Url = None,
     key: ApiKey = None,
@@ -57,15 +67,23 @@ def connect(
     if limit is not None:
         body["documentLimit"] = limit
     service = open_service(url, key)
+    if check and not set and limit is None and (found := _newest_of(service, provider, tag)):
+        _report(service, found, as_json)
+        return
     made = service.send("POST", f"/v3/connections/{quote(provider, safe='')}", body)
-    if as_json:
+    if as_json and not check:
         echo_json(made)
+    elif as_json:
+        if made["authLink"] is not None:
+            tell(made["authLink"])
     else:
         typer.echo(f"connection {made['id']}")
         if made["authLink"] is not None:
             typer.echo(f"authorize within {made['expiresIn']}:\n{made['authLink']}")
     if follow:
         _follow(service, made["id"], None)
+    if check:
+        _report(service, made["id"], as_json)
 
 
 def connections(
@@ -128,6 +146,48 @@ def sync(
     run = _follow(service, id, before)
     if as_json:
         echo_json(run)
+
+
+def changes(
+    id: Id,
+    run: Annotated[
+        str | None, typer.Argument(help="Id of a run; else the latest that began.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 100,
+    page: Annotated[int, typer.Option(min=1, help="The next so many: 2, 3 …")] = 1,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: ApiKey = None,
+) -> None:
+    """What a sync added, changed and removed; of each document, how much of its text was new.
+
+    Example: recollect changes 7msRU48jI0KqwTPC6nnlhv
+    """
+    service = open_service(url, key)
+    run = run or _newest(service, id)
+    if run is None:
+        fail("this connection was never synced")
+    path = f"/v3/connections/{quote(id, safe='')}/sync-runs/{quote(run, safe='')}/changes"
+    found = service.get(f"{path}?{urlencode({'limit': limit, 'page': page})}")
+    if as_json:
+        echo_json(found)
+        return
+    rows = [
+        [
+            one["change"],
+            "" if one["share"] is None else f"{one['share']:.0%}",
+            one["documentId"],
+            one["title"] or one["url"] or "",
+        ]
+        for one in found["changes"]
+    ]
+    if rows:
+        table(["change", "new", "document", "title"], rows)
+    total = found["pagination"]["totalItems"]
+    if total > len(rows):
+        tell(f"{len(rows)} of {total}; --page {page + 1} for the next")
+    elif not rows:
+        tell("nothing changed")
 
 
 def seen(
@@ -196,6 +256,25 @@ def _pairs(given: list[str]) -> dict[str, str | float | bool]:
         # Numbers stay text: an access key may look like one.
         pairs[name] = value == "true" if value in ("true", "false") else value
     return pairs
+
+
+def _newest_of(service: Service, provider: str, tags: list[str] | None) -> str | None:
+    body = {"containerTags": tags} if tags else {}
+    found = service.array("POST", "/v3/connections/list", body)
+    return next((one["id"] for one in found if one["provider"] == provider), None)
+
+
+def _report(service: Service, id: str, as_json: bool) -> None:
+    """What holds of its account; ends with exit code 1 when something fails."""
+    told = service.send("POST", f"/v3/connections/{quote(id, safe='')}/check", {})
+    if as_json:
+        echo_json(told)
+    else:
+        typer.echo(f"{told['provider']} {told['connectionId']}")
+        rows = [[STATES[one["state"]], one["name"], one["sentence"]] for one in told["assumptions"]]
+        table(["", "what", "found"], rows)
+    if not told["holds"]:
+        raise typer.Exit(1)
 
 
 def _newest(service: Service, id: str) -> str | None:

@@ -19,16 +19,21 @@ from recollect.app import (
     open_embedder_of,
     open_listener_of,
     open_llm_of,
+    open_reranker_of,
     secret_keys,
 )
 from recollect.cli.client import AsJson
 from recollect.cli.output import echo_json, shown, table
 from recollect.config import Config, load
 from recollect.connectors import all as all_connectors
+from recollect.connectors.gmail.pubsub import read_key
 from recollect.db import Database, migrate
-from recollect.errors import Permanent, RecollectError, Transient
+from recollect.errors import Permanent, RecollectError, SetupError, Transient
 from recollect.extract import Sandbox
+from recollect.rerank import NEEDS_RERANKER
+from recollect.speech import LocalEngine
 from recollect.transcribe import GET_BETTER
+from recollect.video import is_installed
 
 State = Literal["ok", "off", "FAIL"]
 """`off`: not there, and nothing else suffers"""
@@ -158,7 +163,22 @@ def _recordings(config: Config) -> list[Finding]:
     listener = open_listener_of(config)
     if listener.engine is None:
         return [Finding("recordings", "off", f"captions only. {GET_BETTER}")]
-    return [Finding("recordings", "ok", f"captions, else {listener.describe()}")]
+    told = f"captions, else {listener.describe()}"
+    if listener.engine == LocalEngine("pocketsphinx"):
+        told += f", which gets most words wrong. {GET_BETTER}"
+    return [Finding("recordings", "ok", told)]
+
+
+def _videos(config: Config) -> list[Finding]:
+    if config.video == "none":
+        told = "RECOLLECT_VIDEO=none: pages that show a video are read for their text only"
+        return [Finding("video pages", "off", told)]
+    if not is_installed():
+        told = "pages that show a video are read for their text only; install recollect[media]"
+        return [Finding("video pages", "off", told)]
+    heard = open_listener_of(config).engine is not None
+    told = f"yt-dlp {version('yt-dlp')}: captions" + (", else sound" if heard else " only")
+    return [Finding("video pages", "ok", told)]
 
 
 def _model(config: Config) -> list[Finding]:
@@ -178,6 +198,33 @@ def _model(config: Config) -> list[Finding]:
         llm.close()
     told = f"{llm.name} answers; {config.llm_concurrency} questions at once"
     return [Finding("language model", "ok", told)]
+
+
+def _reranker(config: Config) -> list[Finding]:
+    reranker = open_reranker_of(config)
+    if reranker is None:
+        told = f"none: `rerank` is answered with a warning; {NEEDS_RERANKER}"
+        return [Finding("reranker", "off", told)]
+    try:
+        reranker.score("Does it answer?", ["It answers."])
+    except (Permanent, Transient) as error:
+        return [Finding("reranker", "FAIL", f"{reranker.name}: {error}")]
+    finally:
+        reranker.close()
+    told = f"{reranker.name} answers; the first {config.rerank_first} passages of a search"
+    return [Finding("reranker", "ok", told)]
+
+
+def _pulled(config: Config, subscription: str) -> Finding:
+    """Of the key no more than that it is one: Gmail's connections tell whether it opens."""
+    if config.pubsub_key_file is None:
+        told = f"{subscription}: RECOLLECT_PUBSUB_KEY_FILE is not set, so nobody may read it"
+        return Finding("gmail's notices", "FAIL", told)
+    try:
+        read_key(config.pubsub_key_file)
+    except SetupError as error:
+        return Finding("gmail's notices", "FAIL", str(error))
+    return Finding("gmail's notices", "ok", f"pulled from {subscription}")
 
 
 def _providers(config: Config) -> list[Finding]:
@@ -207,6 +254,8 @@ def _providers(config: Config) -> list[Finding]:
         found.append(Finding("pushes", "off", told))
     else:
         found.append(Finding("pushes", "ok", f"to {public.rstrip('/')}/v3/hooks/…"))
+    if config.pubsub_subscription is not None:
+        found.append(_pulled(config, config.pubsub_subscription))
     if config.crawl_contact is None:
         told = "site owners cannot tell whom to ask; RECOLLECT_CRAWL_CONTACT goes into User-Agent"
         found.append(Finding("crawl contact", "off", told))
@@ -225,4 +274,15 @@ def _disk(config: Config) -> list[Finding]:
     return [Finding("machine", "ok" if free > LEAST_FREE else "FAIL", told)]
 
 
-CHECKS = (_database, _embedder, _sandbox, _pictures, _recordings, _model, _providers, _disk)
+CHECKS = (
+    _database,
+    _embedder,
+    _sandbox,
+    _pictures,
+    _recordings,
+    _videos,
+    _model,
+    _reranker,
+    _providers,
+    _disk,
+)

@@ -62,6 +62,9 @@ def search(
     filter: Annotated[
         str | None, typer.Option(help='Metadata filter, JSON: {"AND": [{"key": …}]}.')
     ] = None,
+    rerank: Annotated[
+        bool, typer.Option("--rerank", help="Have the reranker put the best first.")
+    ] = False,
     as_json: AsJson = False,
     url: Url = None,
     key: ApiKey = None,
@@ -72,7 +75,7 @@ def search(
     """
     if not query.strip():
         fail("the query is empty", code=2)
-    body: dict[str, Any] = {"q": query, "limit": limit, "containerTags": tag}
+    body: dict[str, Any] = {"q": query, "limit": limit, "containerTags": tag, "rerank": rerank}
     if filter is not None:
         try:
             body["filters"] = json.loads(filter)
@@ -84,6 +87,8 @@ def search(
         return
     for number, hit in enumerate(found["results"], 1):
         print_hit(number, hit, query)
+    for warning in found.get("warnings", ()):
+        tell(warning)
     if not found["results"]:
         tell("nothing found")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -19,10 +19,21 @@ from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.datastructures import FormData, UploadFile
 
-from recollect import documents, extract, orgs, search
+from recollect import documents, dreams, extract, intake, memories, orgs, search, tags
 from recollect.app import App, secret_keys
-from recollect.console import _adding, _connections, _keys, _room, _session, _settings, _show
-from recollect.console._adding import Sent
+from recollect.console import (
+    _adding,
+    _audit,
+    _connections,
+    _filters,
+    _keys,
+    _live,
+    _room,
+    _session,
+    _settings,
+    _show,
+    _webhooks,
+)
 from recollect.console._room import (
     HOME,
     LIVE,
@@ -49,9 +60,20 @@ from recollect.errors import (
     BadRequestError,
     ConflictError,
     NotFoundError,
+    Permanent,
     RequestError,
 )
-from recollect.model import Chunk, Document, DocumentId, Hit, HitChunk, Status, Tenant
+from recollect.intake import Sent
+from recollect.model import (
+    Chunk,
+    Document,
+    DocumentId,
+    Hit,
+    HitChunk,
+    Status,
+    StoredBlob,
+    Tenant,
+)
 
 FAILURES = 100
 """How many of the last failures the overview groups."""
@@ -59,6 +81,10 @@ PART = 100
 """Chunks shown at once of a document."""
 WHOLE = 50_000
 """Characters shown of a text that is not cut into chunks yet."""
+COUNTED = 10_000
+"""Documents of the last hour that are counted at most."""
+MEMORIES = 50
+"""Shown at once of a document."""
 SIZES = (25, 50, 100)
 BODY_OF_LOGIN = 4_096
 """bytes"""
@@ -159,10 +185,13 @@ def overview(request: Request, tenant: Reader, app: CurrentApp, part: Part = "")
         oldest = documents.find(tx, tenant, waiting).items
         failures = documents.find(tx, tenant, failed).items
         chunks = _chunk_total(tx, tenant)
+        finished = _finished(tx, tenant)
     values = {
         "counts": counts,
         "total": sum(counts.values()),
         "chunks": chunks,
+        "finished": finished,
+        "counted": COUNTED,
         "oldest": oldest[0] if oldest else None,
         "failures": _by_code(failures),
         "looked_at": FAILURES,
@@ -185,6 +214,22 @@ def _chunk_total(tx: Tx, tenant: Tenant) -> int:
         "select coalesce(sum(d.chunks), 0) as n from documents d where d.org_id = %(org)s"
         " and (%(reach)s::text[] is null or d.container_tags && %(reach)s::text[])",
         {"org": tenant.id, "reach": None if tenant.tags is None else list(tenant.tags)},
+    ).fetchone()
+    return int(row["n"]) if row else 0
+
+
+def _finished(tx: Tx, tenant: Tenant) -> int:
+    """How many documents became searchable within the last hour, counted up to `COUNTED`."""
+    row = tx.execute(
+        "select count(*) as n from (select 1 from documents d where d.org_id = %(org)s"
+        " and d.updated_at > now() - interval '1 hour' and d.status = 'done'"
+        " and (%(reach)s::text[] is null or d.container_tags && %(reach)s::text[])"
+        " order by d.updated_at desc limit %(most)s) recent",
+        {
+            "org": tenant.id,
+            "reach": None if tenant.tags is None else list(tenant.tags),
+            "most": COUNTED,
+        },
     ).fetchone()
     return int(row["n"]) if row else 0
 
@@ -229,8 +274,19 @@ def find(
         "last": last,
         "links": {at: address(DOCUMENTS, **chosen, page=at) for at in near(number, last)},
         "back": address(DOCUMENTS, **chosen, page=number),
+        "snippets": _room.code(request, "listDocuments", _listing(query)),
     }
     return page(request, "_documents.html" if part == LIVE else "documents.html", values)
+
+
+def _listing(query: DocumentQuery) -> dict[str, object]:
+    """The table as the body of `POST /v3/documents/list`."""
+    body: dict[str, object] = {"limit": query.limit, "page": query.page}
+    if query.tags:
+        body["containerTags"] = list(query.tags)
+    if query.statuses:
+        body["status"] = query.statuses[0].value
+    return body
 
 
 @rooms.post("/console/documents/confirm")
@@ -302,6 +358,9 @@ def show(
     with app.db.begin() as tx:
         document = documents.get(tx, tenant, id, with_text=True)
         chunks = documents.chunks(tx, tenant, document.id)
+        known = memories.of_document(tx, tenant, document.id)
+        original = _original(tx, tenant, document.id)
+        dreaming = dreams.state(tx, document.id) if app.llm is not None else None
         query = search.Query(q, vector)
         hits = search.search(tx, tenant, query, inside=document.id) if q else []
     first = (start if chunk is None else min(chunk, max(len(chunks) - 1, 0))) // PART * PART
@@ -310,6 +369,12 @@ def show(
         "document": document,
         "pieces": _pieces(document, chunks[first : first + PART], q),
         "total": len(chunks),
+        "original": original,
+        "memories": known[:MEMORIES],
+        "remembered": len(known),
+        "dreaming": dreaming,
+        "has_model": app.llm is not None,
+        "snippets": _room.code(request, "getDocument", path={"id": document.id}),
         "parts": [
             (at, min(at + PART, len(chunks)), address(own, q=q, **{"from": at}))
             for at in range(0, len(chunks), PART)
@@ -327,6 +392,28 @@ def show(
         "own": own,
     }
     return page(request, "_document.html" if part == LIVE else "document.html", values)
+
+
+@rooms.get("/console/documents/{id}/original")
+def original(id: PathId, tenant: Reader, app: CurrentApp) -> Response:
+    """The file as it was uploaded, to keep: a stranger's HTML would run if it were shown here."""
+    with app.db.begin() as tx:
+        document = documents.get(tx, tenant, id)
+        blob = documents.file(tx, tenant, document.id)
+    try:
+        data = app.blobs.get(blob.key)
+    except Permanent as error:
+        raise NotFoundError("File not found", str(error)) from error
+    name = quote(blob.name or "file", safe="")
+    headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}"}
+    return Response(data, media_type="application/octet-stream", headers=headers)
+
+
+def _original(tx: Tx, tenant: Tenant, id: DocumentId) -> StoredBlob | None:
+    try:
+        return documents.file(tx, tenant, id)
+    except NotFoundError:
+        return None
 
 
 def _pieces(
@@ -371,7 +458,7 @@ def add_form(request: Request, tenant: Writer, app: CurrentApp) -> Response:
 @rooms.post("/console/add")
 async def add(request: Request, tenant: Writer, app: CurrentApp) -> Response:
     # Read here because the framework's own reading would end a pasted text at 1 MB.
-    limit = _adding.CONTENT_LIMIT
+    limit = intake.CONTENT_LIMIT
     async with request.form(max_files=100, max_fields=500, max_part_size=limit) as form:
         return await run_in_threadpool(_add, request, app, tenant, form)
 
@@ -404,7 +491,7 @@ def _add(request: Request, app: App, tenant: Tenant, form: FormData) -> Response
     for file in files:
         sent = Sent(file.file, file.filename, file.content_type)
         try:
-            added.append(_adding.add_file(app, tenant, labels, sent).id)
+            added.append(intake.take_file(app, tenant, labels, sent).id)
         except RequestError as error:
             refused.append((file.filename or "", error))
     if refused:
@@ -433,6 +520,8 @@ def _form(
         "refused": refused,
         "added": len(added),
         "progress": address("/console/progress", id=added),
+        "snippets": _room.code(request, "addDocument"),
+        "of_files": _room.code(request, "uploadFile"),
     }
     return page(request, "add.html", values, refused[0][1].status if refused else 200)
 
@@ -477,7 +566,7 @@ def playground(
             raise BadRequestError("limit: 1 to 100")
         if len(q) > LONGEST_QUERY:
             raise BadRequestError(f"query: at most {LONGEST_QUERY:,} characters")
-        named = _adding.allowed(tenant, tag.strip(), prefixes=True)
+        named = _tags(tenant, tag)
         query = search.Query(
             text=q,
             vector=app.embedder.embed([q], query=True)[0] if app.embedder else None,
@@ -499,9 +588,14 @@ def playground(
         "hits": [_shown(hit, q) for hit in hits],
         "took": (time.monotonic() - started) * 1000,
         "most": max((chunk.lexical for hit in hits for chunk in hit.chunks), default=0),
-        "snippets": _show.snippets(_room.public_url(request), body),
+        "snippets": _room.code(request, "searchDocuments", body),
     }
     return page(request, "playground.html", values)
+
+
+def _tags(tenant: Tenant, tag: str) -> list[str]:
+    one = tag.strip() or None
+    return tags.asked(tenant, one, None, default=False, prefixes=True, field="tag")
 
 
 @dataclass(frozen=True, slots=True)
@@ -532,9 +626,8 @@ def nowhere(rest: str) -> Response:
 
 router = APIRouter()
 router.include_router(doors)
-router.include_router(_connections.rooms)
-router.include_router(_keys.rooms)
-router.include_router(_settings.rooms)
+for _part in (_live, _connections, _filters, _webhooks, _keys, _audit, _settings):
+    router.include_router(_part.rooms)
 router.include_router(rooms)
 
 

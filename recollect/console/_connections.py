@@ -63,6 +63,8 @@ LONGEST_PICK = 2_000
 """characters"""
 TREES = frozenset({"web-crawler", "s3"})
 """Providers whose things have addresses that make a tree."""
+EXAMPLE = "web-crawler"
+"""The provider of the OpenAPI document's example of a connection."""
 NOTICES = {
     "created": "Connected. The first sync begins.",
     "connected": "Authorized.",
@@ -250,6 +252,9 @@ def _form(
         "default_tag": tenant.tags[0] if tenant.tags else tags.DEFAULT,
         "known": known,
         "opens": _host_of(app, connector),
+        "snippets": _room.code(request, "createConnection", path={"provider": connector.provider})
+        if connector.provider == EXAMPLE and connection is None
+        else {},
     }
     return page(request, "connect.html", values, error.status if error else 200)
 
@@ -267,13 +272,9 @@ def _fault(guide: Guide, error: RequestError | None) -> dict[str, object]:
 
 
 def _tags_of(tenant: Tenant, written: str) -> list[str]:
-    """The tags, or the one that a write goes to; raises as `_adding.allowed`."""
-    named = tags.check(written.replace(",", " ").split(), "tags")
-    if tenant.tags is not None:
-        foreign = [name for name in named if name not in tenant.tags]
-        if foreign:
-            raise PermissionDeniedError("Forbidden", f"tags: this key may not use {foreign[0]!r}")
-    return named or [tenant.tags[0] if tenant.tags else tags.DEFAULT]
+    """The tags, or the one that a write goes to; raises as `tags.asked`."""
+    named = written.replace(",", " ").split()
+    return tags.asked(tenant, None, named, default=True, field="tags")
 
 
 def _limit_of(written: str) -> int:

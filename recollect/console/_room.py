@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 
 from recollect import audit, log, orgs, tags
 from recollect.app import App, secret_keys
-from recollect.console import _session, _show
+from recollect.console import _code, _session, _show
 from recollect.db import Tx
 from recollect.errors import (
     AuthenticationError,
@@ -44,6 +44,18 @@ HEADERS: Mapping[str, str] = {
     # Not no-referrer: with that, browsers send `Origin: null` along with our own forms.
     "referrer-policy": "same-origin",
 }
+ROOMS = (
+    (HOME, "Overview"),
+    (f"{HOME}/documents", "Documents"),
+    (f"{HOME}/add", "Add"),
+    (f"{HOME}/playground", "Playground"),
+    (f"{HOME}/connections", "Connections"),
+    (f"{HOME}/filters", "Filters"),
+    (f"{HOME}/webhooks", "Webhooks"),
+    (f"{HOME}/keys", "Keys"),
+    (f"{HOME}/audit", "Audit"),
+    (f"{HOME}/settings", "Settings"),
+)
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 _environment = Environment(
@@ -221,6 +233,16 @@ def public_url(request: Request) -> str:
     return (current_app(request).config.public_url or str(request.base_url)).rstrip("/")
 
 
+def code(
+    request: Request,
+    operation: str,
+    body: Mapping[str, Any] | None = None,
+    path: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """A request of the API as code by language; without a body its own example."""
+    return _code.render(request.app.openapi(), operation, public_url(request), body=body, path=path)
+
+
 def page(
     request: Request, template: str, values: Mapping[str, object], status: int = 200
 ) -> Response:
@@ -234,8 +256,21 @@ def page(
         "may_write": key is not None and may_write(key),
         "may_tend": key is not None and may_tend(key),
         "is_whole": key is not None and key.tags is None,
+        "open_rooms": [] if key is None else _open_rooms(key),
     }
     return HTMLResponse(_environment.get_template(template).render({**shared, **values}), status)
+
+
+def _open_rooms(key: Key) -> list[tuple[str, str]]:
+    """Address and name of the rooms that this key has."""
+    closed = {
+        "Add": not may_write(key),
+        "Filters": key.tags is not None,
+        "Keys": not may_tend(key),
+        "Audit": not may_tend(key),
+        "Settings": key.tags is not None,
+    }
+    return [(path, name) for path, name in ROOMS if not closed.get(name)]
 
 
 def refusal(request: Request, error: RequestError) -> Response:

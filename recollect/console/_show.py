@@ -1,8 +1,6 @@
-"""How values look to people: ages, sizes, marked words, and a search as code."""
+"""How values look to people: ages, sizes, marked words."""
 
-import json
 import re
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -57,34 +55,6 @@ def _words(text: str) -> Iterator[tuple[int, int]]:
                 yield from ((at, at + 2) for at in range(start, end - 1))
             else:
                 yield start, end
-
-
-def snippets(url: str, body: Mapping[str, Any]) -> dict[str, str]:
-    """The same search as code, by language; the key is for the reader to fill in."""
-    sent = json.dumps(body, ensure_ascii=False)
-    python = "".join(f"    {_snake(name)}={value!r},\n" for name, value in body.items())
-    typescript = json.dumps(body, ensure_ascii=False, indent=2)
-    return {
-        "curl": f"curl {shlex.quote(url + '/v3/search')} \\\n"
-        "  -H 'Authorization: Bearer YOUR_KEY' \\\n"
-        "  -H 'Content-Type: application/json' \\\n"
-        f"  -d {shlex.quote(sent)}\n",
-        "Python": "from supermemory import Supermemory\n\n"
-        f"client = Supermemory(api_key='YOUR_KEY', base_url={url!r})\n"
-        f"found = client.search.documents(\n{python})\n"
-        "for result in found.results:\n"
-        "    print(result.score, result.title)\n",
-        "TypeScript": 'import Supermemory from "supermemory";\n\n'
-        f"const client = new Supermemory({{ apiKey: 'YOUR_KEY', baseURL: {json.dumps(url)} }});\n"
-        f"const found = await client.search.documents({typescript});\n"
-        "for (const result of found.results) {\n"
-        "  console.log(result.score, result.title);\n"
-        "}\n",
-    }
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"[A-Z]", lambda capital: "_" + capital[0].lower(), name)
 
 
 def iso(moment: datetime) -> str:

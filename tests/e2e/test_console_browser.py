@@ -189,6 +189,7 @@ def chromium() -> Generator[Tab]:
 @pytest.fixture
 def tab(chromium: Tab) -> Tab:
     """A browser in which nobody is signed in."""
+    chromium.open("about:blank")  # what the test before left open would go on following
     chromium.send("Network.clearBrowserCookies")
     chromium.send("Emulation.setFocusEmulationEnabled", enabled=True)
     chromium.complaints.clear()

@@ -38,6 +38,7 @@ ASKING = (
     ("connections",),
     ("sync", "x"),
     ("sync", "x", "--follow"),
+    ("changes", "x"),
     ("seen", "x"),
     ("disconnect", "x", "--yes"),
     ("filters", "show"),

@@ -632,7 +632,15 @@ def test_a_reading_key_sees_no_buttons_and_may_do_nothing(
     assert not tree(http.get("/console/settings")).css("form.add button")
     assert http.post("/console/settings", data={}).status_code == 403
     links = [a.text() for a in tree(http.get(ROOMS)).css("nav[aria-label=Rooms] a")]
-    assert links == ["Overview", "Documents", "Connections", "Playground", "Settings"]
+    assert links == [
+        "Overview",
+        "Documents",
+        "Playground",
+        "Connections",
+        "Filters",
+        "Webhooks",
+        "Settings",
+    ]
 
 
 def test_a_key_limited_to_tags_sees_and_makes_connections_only_there(
@@ -661,7 +669,7 @@ def test_a_key_limited_to_tags_sees_and_makes_connections_only_there(
     with app.db.begin() as tx:
         seen = connections.find(tx, Tenant(org.id, ["mine"]))
     assert [one.container_tags for one in seen] == [["mine"], ["mine"]]
-    for room in ("keys", "settings"):
+    for room in ("keys", "settings", "filters"):
         assert http.get(f"/console/{room}").status_code == 403
         assert http.post(f"/console/{room}", data={"scope": "admin"}).status_code == 403
     assert limited.tags == ["mine"]
@@ -826,21 +834,30 @@ def test_patterns_and_prompts_are_kept_and_tried(me: httpx.Client, app: App, ten
         "includeItems.titlePatterns": "Minutes*",
         "filterPrompt": "Only minutes.",
     }
-    saved = me.post("/console/settings", data=form)
+    saved = me.post("/console/filters", data=form)
     now = stored(app, tenant)
 
     def tried(**query: str) -> str:
-        return one(me.get("/console/settings", params=query), ".tried").text()
+        return one(me.get("/console/filters", params=query), ".tried").text()
 
-    assert saved.headers["location"] == "/console/settings?done=saved"
+    assert saved.headers["location"] == "/console/filters?done=saved"
     assert now["excludeItems"] == {"urlPatterns": ["*/drafts/*", "*.bak"], "titlePatterns": []}
     assert now["includeItems"] == {"urlPatterns": [], "titlePatterns": ["Minutes*"]}
     assert now["filterPrompt"] == "Only minutes."
     assert "excludeItems: */drafts/*" in tried(url="https://x/drafts/1", title="Minutes of May")
     assert "no pattern matches" in tried(url="https://x/1", title="Other")
     assert "Comes in" in tried(title="minutes of May")
-    me.post("/console/settings", data={})
+    me.post("/console/filters", data={})
     assert stored(app, tenant) == settings.DEFAULTS
+
+
+def fields(answer: httpx.Response) -> dict[str, str]:
+    """What a browser would send of the form as it stands."""
+    return {
+        str(field.attributes["name"]): field.attributes.get("value") or field.text()
+        for field in tree(answer).css("form.add [name]:not(button)")
+        if field.attributes.get("type") != "checkbox" or "checked" in field.attributes
+    }
 
 
 def test_saving_the_page_as_it_is_changes_nothing(me: httpx.Client, app: App, tenant: Tenant):
@@ -857,11 +874,9 @@ def test_saving_the_page_as_it_is_changes_nothing(me: httpx.Client, app: App, te
     with app.db.begin() as tx:
         before = settings.patch(tx, tenant.id, given, keys=keys)
     page = me.get("/console/settings")
-    form = {
-        str(field.attributes["name"]): field.attributes.get("value") or field.text()
-        for field in tree(page).css("form.add [name]")
-        if field.attributes.get("type") != "checkbox" or "checked" in field.attributes
-    }
+    form = fields(page)
+    filters = {n: v for n, v in fields(me.get("/console/filters")).items() if n != "connection"}
+    assert me.post("/console/filters", data=filters).status_code == 303
     saved = me.post("/console/settings", data=form)
 
     assert "canary" not in page.text
@@ -893,8 +908,12 @@ def test_settings_beyond_their_bounds_are_refused(me: httpx.Client, app: App, te
         {"includeItems.urlPatterns": "x" * 1001},
         {"excludeItems.titlePatterns": "\n".join("x" * 1001)},
         {"filterPrompt": "x" * 10_001},
-        {"githubClientId": "x" * 1001},
+        {"shouldLLMFilter": "on"},
     ):
+        for action in ("save", "try"):
+            answer = me.post("/console/filters", data={**form, "action": action})
+            assert answer.status_code == 400
+    for form in ({"githubClientId": "x" * 1001}, {"workspacePrompt": "x" * 10_001}):
         assert me.post("/console/settings", data=form).status_code == 400
     assert stored(app, tenant) == settings.DEFAULTS
 
@@ -992,5 +1011,5 @@ def test_no_input_is_an_error_of_ours(me: httpx.Client, app: App, tenant: Tenant
             assert answer.status_code in (303, 400, 422, 501), (path, answer.status_code)
     many = {"pick": ["{}"] * 1200}
     assert me.post(f"{ROOMS}/{made.id}/pick", data=many).status_code == 400
-    assert me.get(f"/console/settings?url={strange}").status_code == 200
+    assert me.get(f"/console/filters?url={strange}").status_code == 200
     assert me.get(f"/console/keys/{strange}/revoke").status_code in (400, 404)

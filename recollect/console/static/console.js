@@ -2,39 +2,96 @@
 // What the pages do beyond themselves. Every page works without it.
 
 const PAUSE = 2000;
+const SLOW = 10000; // while a stream tells of changes: in case it told them to nobody
+const AGAIN = 30000;
 const spoken = document.getElementById("say");
 
 function say(words) {
   if (spoken.textContent !== words) spoken.textContent = words;
 }
 
-// --- live: a region is fetched anew every 2 s while something in it is unfinished ---
+// --- live: a stream says when a region is worth another look; while there is no stream, the region
+// --- is fetched anew every 2 s as long as something in it is unfinished
 
-async function watch(region) {
-  if (region.watched) return;
-  region.watched = true;
-  await follow(region);
-  region.watched = false;
+function unfinished(region) {
+  return region.firstElementChild?.dataset.state === "unfinished";
 }
 
-async function follow(region) {
-  const state = () => region.firstElementChild?.dataset.state;
-  while (state() === "unfinished") {
-    await new Promise((resolve) => setTimeout(resolve, PAUSE));
-    if (document.hidden || selecting(region)) continue;
-    const asked = region.dataset.live;
-    let answer;
-    try {
-      answer = await fetch(asked, { credentials: "same-origin", redirect: "error" });
-    } catch {
-      continue; // the service restarts, or the network is away
-    }
-    if (answer.status === 401) return say("Your session has ended. Load the page again to sign in.");
-    if (answer.status === 404) return location.reload();
-    const html = answer.ok ? await answer.text() : null;
-    if (html !== null && asked === region.dataset.live) renew(region, html);
+function watch(region) {
+  region.looked = Date.now();
+  listen(region);
+  setInterval(() => {
+    const waited = Date.now() - region.looked;
+    if (unfinished(region) && waited >= (region.heard ? SLOW : PAUSE)) look(region);
+  }, PAUSE);
+}
+
+// One stream for each tab that is seen: browsers open six connections to a host, no more.
+function listen(region) {
+  if (!region.dataset.of || region.ended || region.source || document.hidden) return;
+  const source = new EventSource(`/console/events?of=${encodeURIComponent(region.dataset.of)}`);
+  region.source = source;
+  source.addEventListener("hello", () => {
+    region.heard = true;
+    if (unfinished(region) || region.missed) look(region); // it may have changed before we listened
+    region.missed = false;
+  });
+  source.addEventListener("change", () => look(region));
+  source.addEventListener("error", () => {
+    region.heard = false;
+    region.missed = true;
+    if (source.readyState !== EventSource.CLOSED) return; // the browser connects again by itself
+    region.source = null;
+    setTimeout(() => listen(region), AGAIN);
+  });
+}
+
+function deafen(region) {
+  region.source?.close();
+  region.source = null;
+  region.heard = false;
+  region.missed = true;
+}
+
+// One look at a time; what is told meanwhile is worth one more.
+async function look(region) {
+  region.wanted = true;
+  if (region.looking) return;
+  region.looking = true;
+  while (region.wanted && !region.ended) {
+    region.wanted = false;
+    await refresh(region);
   }
+  region.looking = false;
 }
+
+async function refresh(region) {
+  region.looked = Date.now();
+  if (document.hidden) return;
+  if (selecting(region)) return void setTimeout(() => look(region), PAUSE);
+  const asked = region.dataset.live;
+  let answer;
+  try {
+    answer = await fetch(asked, { credentials: "same-origin", redirect: "error" });
+  } catch {
+    return; // the service restarts, or the network is away
+  }
+  if (answer.status === 401) {
+    region.ended = true;
+    deafen(region);
+    return say("Your session has ended. Load the page again to sign in.");
+  }
+  if (answer.status === 404) return location.reload();
+  const html = answer.ok ? await answer.text() : null;
+  if (html !== null && asked === region.dataset.live) renew(region, html);
+}
+
+document.addEventListener("visibilitychange", () => {
+  for (const region of document.querySelectorAll("[data-live]")) {
+    if (document.hidden) deafen(region);
+    else listen(region);
+  }
+});
 
 // --- turning: a link marked so changes its region only, and the address of the page ---
 
@@ -53,7 +110,6 @@ async function turn(region, link) {
   region.dataset.live = live.pathname + live.search;
   history.replaceState(null, "", target);
   renew(region, html);
-  watch(region);
 }
 
 function selecting(region) {
@@ -68,6 +124,7 @@ function renew(region, html) {
   const old = [...region.querySelectorAll("a, button, input, summary")];
   const focus = old.indexOf(document.activeElement);
   const typed = new Map([...region.querySelectorAll("input[id]")].map((field) => [field.id, field.value]));
+  const open = new Set([...region.querySelectorAll("details[id][open]")].map((part) => part.id));
   const ticked = new Set([...region.querySelectorAll("input:checked")].map((box) => box.value));
   const words = fresh.dataset.say;
   region.replaceChildren(fresh);
@@ -76,6 +133,7 @@ function renew(region, html) {
     const field = document.getElementById(id);
     if (field && field.type !== "checkbox") field.value = value;
   }
+  for (const part of region.querySelectorAll("details[id]")) part.open ||= open.has(part.id);
   reveal(region);
   if (focus >= 0) region.querySelectorAll("a, button, input, summary")[focus]?.focus({ preventScroll: true });
   if (words) say(words);

@@ -1,0 +1,194 @@
+"""A request as code to copy, in curl, Python and TypeScript, as the OpenAPI document has it."""
+
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+KEY = "YOUR_KEY"
+"""Stands for the key, which is for the reader to fill in."""
+FILE = "notes.pdf"
+METHODS: Mapping[str, str] = {
+    "searchDocuments": "search.documents",
+    "addDocument": "documents.add",
+    "listDocuments": "documents.list",
+    "listConnections": "connections.list",
+    "uploadFile": "documents.upload_file",
+}
+"""Operations for which the published clients have a method that takes the fields of the body; all
+others go through their plain `get`, `post`, `patch` and `delete`."""
+SHOWN: Mapping[str, tuple[str, str]] = {
+    "searchDocuments": (
+        "for result in found.results:\n    print(result.score, result.title)\n",
+        "for (const result of found.results) {\n  console.log(result.score, result.title);\n}\n",
+    )
+}
+"""What is done with the answer, where it is not just printed."""
+
+
+def render(
+    document: Mapping[str, Any],
+    operation: str,
+    server: str,
+    *,
+    body: Mapping[str, Any] | None = None,
+    path: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """The request as code, by language.
+
+    `document` is the OpenAPI document, `operation` an operationId in it; raises KeyError for one
+    that it has not. Without `body` it is the operation's own example; what `path` does not name of
+    the path stands there in capitals.
+    """
+    verb, route, told = _operation(document, operation)
+    named = path or {}
+    where = re.sub(r"\{(\w+)\}", lambda m: named.get(m[1]) or _capitals(m[1]), route)
+    if "multipart/form-data" in told.get("requestBody", {}).get("content", {}):
+        return _upload(operation, server, where)
+    sent = example(document, operation) if body is None else body
+    return {
+        "curl": _curl(verb, server + where, sent),
+        "Python": _python(operation, verb, server, where, sent),
+        "TypeScript": _typescript(operation, verb, server, where, sent),
+    }
+
+
+def example(document: Mapping[str, Any], operation: str) -> Mapping[str, Any] | None:
+    """The body that the document gives as an example; None for an operation without one."""
+    _, _, told = _operation(document, operation)
+    kinds = told.get("requestBody", {}).get("content", {})
+    schema: Mapping[str, Any] = kinds.get("application/json", {}).get("schema", {})
+    for one in (schema, *schema.get("anyOf", ())):
+        found = _resolved(document, one)
+        if found.get("examples"):
+            return found["examples"][0]
+    return None
+
+
+def operations(document: Mapping[str, Any]) -> list[str]:
+    """The ids of all operations."""
+    items = cast("Mapping[str, Mapping[str, Any]]", document["paths"]).values()
+    return [told["operationId"] for item in items for told in item.values()]
+
+
+def _operation(document: Mapping[str, Any], id: str) -> tuple[str, str, Mapping[str, Any]]:
+    for route, item in cast("Mapping[str, Mapping[str, Any]]", document["paths"]).items():
+        for verb, told in item.items():
+            if told["operationId"] == id:
+                return verb, route, told
+    raise KeyError(id)
+
+
+def _resolved(document: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    reference: str | None = schema.get("$ref")
+    if reference is None:
+        return schema
+    found: Any = document
+    for step in reference.removeprefix("#/").split("/"):
+        found = found[step]
+    return found
+
+
+def _capitals(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()
+
+
+# --- curl ----------------------------------------------------------------------------------------
+
+
+def _curl(verb: str, url: str, sent: Mapping[str, Any] | None) -> str:
+    plain = "get" if sent is None else "post"
+    method = "" if verb == plain else f"-X {verb.upper()} "
+    lines = [f"curl {method}{shlex.quote(url)}", f"-H 'Authorization: Bearer {KEY}'"]
+    if sent is not None:
+        lines += [
+            "-H 'Content-Type: application/json'",
+            f"-d {shlex.quote(json.dumps(sent, ensure_ascii=False))}",
+        ]
+    return " \\\n  ".join(lines) + "\n"
+
+
+# --- the published clients -----------------------------------------------------------------------
+
+
+def _python(
+    operation: str, verb: str, server: str, where: str, sent: Mapping[str, Any] | None
+) -> str:
+    head = (
+        "from supermemory import Supermemory\n\n"
+        f"client = Supermemory(api_key={_literal(KEY)}, base_url={_literal(server)})\n"
+    )
+    if operation in METHODS:
+        rows = "".join(f"    {_snake(name)}={_literal(v)},\n" for name, v in (sent or {}).items())
+        arguments = f"\n{rows}" if rows else ""
+        call = f"client.{METHODS[operation]}({arguments})"
+    else:
+        rows = f"    {_literal(where)},\n    cast_to=object,\n"
+        if sent is not None:
+            rows += f"    body={_literal(sent)},\n"
+        call = f"client.{verb}(\n{rows})"
+    told = SHOWN[operation][0] if operation in SHOWN else "print(found)\n"
+    return f"{head}found = {call}\n\n{told}"
+
+
+def _typescript(
+    operation: str, verb: str, server: str, where: str, sent: Mapping[str, Any] | None
+) -> str:
+    head = (
+        'import Supermemory from "supermemory";\n\n'
+        f'const client = new Supermemory({{ apiKey: "{KEY}", baseURL: {_json(server)} }});\n'
+    )
+    body = "" if sent is None else _json(sent, 2)
+    if operation in METHODS:
+        call = f"client.{_camel(METHODS[operation])}({body})"
+    else:
+        more = f", {{ body: {body} }}" if body else ""
+        call = f"client.{verb}({_json(where)}{more})"
+    told = SHOWN[operation][1] if operation in SHOWN else "console.log(found);\n"
+    return f"{head}const found = await {call};\n{told}"
+
+
+def _upload(operation: str, server: str, where: str) -> dict[str, str]:
+    """A file, which no example can hold."""
+    method = METHODS[operation]
+    return {
+        "curl": f"curl {shlex.quote(server + where)} \\\n"
+        f"  -H 'Authorization: Bearer {KEY}' \\\n"
+        f"  -F file=@{FILE}\n",
+        "Python": "from pathlib import Path\n\nfrom supermemory import Supermemory\n\n"
+        f"client = Supermemory(api_key={_literal(KEY)}, base_url={_literal(server)})\n"
+        f"found = client.{method}(file=Path({_literal(FILE)}))\n\nprint(found)\n",
+        "TypeScript": 'import fs from "node:fs";\nimport Supermemory from "supermemory";\n\n'
+        f'const client = new Supermemory({{ apiKey: "{KEY}", baseURL: {_json(server)} }});\n'
+        f"const found = await client.{_camel(method)}({{\n"
+        f"  file: fs.createReadStream({_json(FILE)}),\n}});\nconsole.log(found);\n",
+    }
+
+
+def _literal(value: object) -> str:
+    """A JSON value in Python's spelling; JSON's strings are Python's as well."""
+    match value:
+        case None | bool():
+            return repr(value)
+        case Mapping():
+            pairs = cast("Mapping[str, object]", value).items()
+            return "{" + ", ".join(f"{_json(key)}: {_literal(v)}" for key, v in pairs) + "}"
+        case str():
+            return _json(value)
+        case Sequence():
+            return "[" + ", ".join(map(_literal, cast("Sequence[object]", value))) + "]"
+        case _:
+            return _json(value)
+
+
+def _json(value: object, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"[A-Z]", lambda capital: "_" + capital[0].lower(), name)
+
+
+def _camel(name: str) -> str:
+    return re.sub(r"_([a-z])", lambda letter: letter[1].upper(), name)

@@ -1,0 +1,114 @@
+"""What happens to documents, handed to whoever watches: one connection to the database and one
+task per process, however many streams there are."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from recollect import log, orgs
+from recollect.app import App
+from recollect.db.events import Notice, watch
+from recollect.documents import BELOW
+from recollect.errors import AuthenticationError, Unavailable
+from recollect.model import Key, Tenant
+
+LOG = log.get("streams")
+BACKLOG = 1_000
+"""Notices that may wait for a slow reader."""
+PULSE = timedelta(seconds=15)
+"""Between two signs of life; each time the key of a stream is looked at again."""
+
+Stream = asyncio.Queue[Notice | None]
+
+
+class Events:
+    """Hands the notices of the database to the streams of this process."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.is_over: Callable[[], bool] = lambda: False
+        """whether the process is about to end: a second later all streams do, which it waits for"""
+        self._streams: set[Stream] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._listening = asyncio.Event()
+
+    async def subscribe(self) -> Stream:
+        """From the return on, every notice is put into the queue; None ends it."""
+        stream = Stream(BACKLOG)
+        self._streams.add(stream)
+        if self._task is None:
+            self._listening = asyncio.Event()
+            self._task = asyncio.create_task(self._run(self._listening))
+        await self._listening.wait()
+        return stream
+
+    def leave(self, stream: Stream) -> None:
+        self._streams.discard(stream)
+
+    async def _run(self, listening: asyncio.Event) -> None:
+        """While there are streams; the last of them ends the connection as well."""
+        try:
+            async with watch(self._url) as told:
+                listening.set()
+                renewed = time.monotonic()
+                while self._streams and not self.is_over():
+                    for notice in await told.next(timedelta(seconds=1)):
+                        self._hand_out(notice)
+                    if time.monotonic() - renewed > PULSE.total_seconds():
+                        await told.renew()
+                        renewed = time.monotonic()
+                if not self._streams:
+                    self._task = None  # who comes while the connection is closed gets a new one
+        except Unavailable as error:
+            LOG.warning("events interrupted", error=str(error))
+        finally:
+            if self._task is asyncio.current_task():
+                self._task = None
+                for stream in self._streams:
+                    _end(stream)
+                self._streams.clear()
+            listening.set()
+
+    def _hand_out(self, notice: Notice) -> None:
+        for stream in list(self._streams):
+            try:
+                stream.put_nowait(notice)
+            except asyncio.QueueFull:
+                self.leave(stream)
+                _end(stream)
+
+
+def _end(stream: Stream) -> None:
+    if stream.full():
+        stream.get_nowait()
+    stream.put_nowait(None)
+
+
+def concerns(notice: Notice, tenant: Tenant, tags: Sequence[str]) -> bool:
+    """Whether the tenant may see it and asked for it; in doubt, it may not."""
+    if notice.org_id != tenant.id:
+        return False
+    if notice.tags is None:
+        return tenant.tags is None and not tags
+    carried = notice.tags
+    if tenant.tags is not None and not set(tenant.tags) & set(carried):
+        return False
+    return all(
+        any(name.startswith(tag[:-1]) for name in carried)
+        if tag.endswith(BELOW)
+        else tag in carried
+        for tag in tags
+    )
+
+
+def still_valid(app: App, key: Key) -> bool:
+    """Whether the key of a stream still opens anything."""
+    try:
+        with app.db.begin() as tx:
+            orgs.key(tx, key.id)
+    except AuthenticationError:
+        return False
+    except Unavailable:
+        return True  # the stream ends by itself when the database stays away
+    return True

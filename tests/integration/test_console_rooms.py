@@ -1,0 +1,657 @@
+"""The console's rooms for webhooks, filters and the audit log, its stream, and code to copy."""
+
+import ast
+import json
+import shlex
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import jsonschema
+import pytest
+import uvicorn
+
+from recollect import audit, connections, console, endpoints, items, orgs, outbox, settings
+from recollect.api import create_app
+from recollect.app import App
+from recollect.console import _code, _live
+from recollect.model import Connection, Org, Plan, Scope, Tenant, random_id
+from recollect.outbox import Attempt, Target
+from recollect.worker import drain
+from tests.conftest import eventually
+from tests.integration.test_console import (
+    HARMLESS,
+    PAYLOADS,
+    add,
+    body,
+    browse,
+    me,
+    new_key,
+    one,
+    site,
+    tree,
+)
+from tests.integration.test_console_connections import make, saw
+
+__all__ = ["browse", "me", "site"]
+HOOKS = "/console/webhooks"
+URL = "http://127.0.0.1:9/hook"
+
+
+def hook(app: App, tenant: Tenant, **given: Any) -> Target:
+    return endpoints.create(app, tenant, **{"url": URL, **given})[0]
+
+
+def find(app: App, tenant: Tenant) -> list[Target]:
+    with app.db.begin() as tx:
+        return outbox.find(tx, tenant)
+
+
+def told(app: App, tenant: Tenant, target: Target, attempt: Attempt | None) -> str:
+    """A delivery that was tried once, if there is an attempt; its id."""
+    with app.db.begin() as tx:
+        made = outbox.try_out(tx, tenant, target.id)
+        if attempt is not None:
+            (parcel,) = outbox.claim(tx, lease=timedelta(minutes=1), limit=1, busy={})
+            if attempt.reason is None:
+                outbox.delivered(tx, parcel, attempt)
+            else:
+                outbox.refused(tx, parcel, attempt, None)
+    return made.id
+
+
+# --- webhooks ----------------------------------------------------------------------------------
+
+
+def test_a_webhook_is_made_and_its_secret_is_shown_once(me: httpx.Client, app: App, tenant: Tenant):
+    form = {"url": URL, "event": ["document.done", "sync.failed"], "description": "intranet"}
+    made = me.post(HOOKS, data=form)
+    (found,) = find(app, tenant)
+    secret = one(made, "#secret").text().strip()
+
+    assert secret.startswith(outbox.PREFIX)
+    assert outbox.check_secret(secret) == secret
+    assert (found.url, found.description) == (URL, "intranet")
+    assert list(found.events) == ["document.done", "sync.failed"]
+    assert found.tags is None
+    for path in (HOOKS, f"{HOOKS}/{found.id}", f"{HOOKS}/{found.id}/edit"):
+        assert secret not in me.get(path).text, path
+
+
+@pytest.mark.parametrize(
+    ("form", "reason"),
+    [
+        ({}, "url"),
+        ({"url": URL}, "choose at least one"),
+        ({"url": URL, "event": ["none.such"]}, "choose at least one"),
+        ({"url": "http://10.1.2.3/", "event": ["document.done"]}, "url"),
+        ({"url": "file:///etc/passwd", "event": ["document.done"]}, "url"),
+        ({"url": URL, "event": ["document.done"], "tags": "no/tag"}, "containerTag"),
+        ({"url": URL, "event": ["document.done"], "description": "x" * 201}, "at most 200"),
+    ],
+)
+def test_a_webhook_that_may_not_be_says_why_and_keeps_what_was_typed(
+    me: httpx.Client, app: App, tenant: Tenant, form: dict[str, Any], reason: str
+):
+    answer = me.post(HOOKS, data=form)
+
+    assert answer.status_code == 400
+    assert reason in one(answer, "[role=alert]").text()
+    assert one(answer, "#url").attributes["value"] == form.get("url", "")
+    assert find(app, tenant) == []
+
+
+def test_a_webhook_is_changed_paused_resumed_and_deleted(
+    me: httpx.Client, app: App, tenant: Tenant
+):
+    own = f"{HOOKS}/{hook(app, tenant).id}"
+    form = {"url": URL + "/2", "event": ["document.failed"], "description": "new"}
+    assert me.post(f"{own}/edit", data=form).headers["location"] == f"{own}?done=changed"
+    (changed,) = find(app, tenant)
+    waiting = told(app, tenant, changed, None)
+    me.post(f"{own}/do", data={"action": "pause"})
+    paused = me.get(own)
+    replayed = me.post(f"{own}/do", data={"action": "replay", "delivery": waiting})
+    me.post(f"{own}/do", data={"action": "resume"})
+
+    assert (changed.url, list(changed.events)) == (URL + "/2", ["document.failed"])
+    assert "Paused" in body(paused)
+    assert not tree(paused).css("button[value=replay]")
+    assert replayed.status_code == 400
+    assert find(app, tenant)[0].disabled_at is None
+    assert "told nothing more" in body(me.get(f"{own}/delete"))
+    assert me.post(f"{own}/delete").headers["location"] == f"{HOOKS}?done=deleted"
+    assert find(app, tenant) == []
+
+
+def test_the_log_tells_how_it_went_and_sends_again(me: httpx.Client, app: App, tenant: Tenant):
+    target = hook(app, tenant)
+    dead = told(app, tenant, target, Attempt(500, "answered 500", 31.0))
+    with app.db.begin() as tx:
+        tx.execute("update endpoints set rest_until = now() where id = %s", (target.id,))
+    told(app, tenant, target, Attempt(204, None, 12.5))
+    own = f"{HOOKS}/{target.id}"
+    page = me.get(own)
+    only = me.get(own, params={"state": "dead"})
+
+    assert [row.text() for row in tree(page).css(".deliveries td .mark")] == ["delivered", "dead"]
+    assert [row.text() for row in tree(only).css(".deliveries td .mark")] == ["dead"]
+    assert "answered 500" in body(only)
+    assert '"type": "webhook.test"' in tree(page).css(".payload")[0].text()
+    me.post(f"{own}/do", data={"action": "replay", "delivery": dead})
+    with app.db.begin() as tx:
+        states = {
+            d.id: d.state
+            for d in outbox.deliveries(tx, tenant, target.id, state=None, limit=9, page=1).items
+        }
+    assert states[dead] == "pending"
+    assert me.post(f"{own}/do", data={"action": "replay", "delivery": "x"}).status_code == 404
+    assert me.post(f"{own}/do", data={"action": "x"}).status_code == 400
+
+
+def test_a_new_secret_is_shown_once_and_the_old_one_signs_on(
+    me: httpx.Client, app: App, tenant: Tenant
+):
+    target = hook(app, tenant)
+    answer = me.post(f"{HOOKS}/{target.id}/do", data={"action": "rotate"})
+    told(app, tenant, target, None)
+    with app.db.begin() as tx:
+        (parcel,) = outbox.claim(tx, lease=timedelta(minutes=1), limit=1, busy={})
+
+    assert one(answer, "#secret").text().strip().startswith(outbox.PREFIX)
+    assert len(parcel.secrets) == 2
+
+
+def test_webhooks_of_others_do_not_exist_and_readers_only_look(
+    browse: Callable[..., httpx.Client], app: App, org: Org, tenant: Tenant
+):
+    mine, all_tags = hook(app, tenant, tags=["mine"]), hook(app, tenant)
+    with app.db.begin() as tx:
+        other = orgs.create(tx, f"other-{random_id()}", Plan.ENTERPRISE)
+    foreign = hook(app, Tenant(other.id))
+    _, reading = new_key(app, org, scope=Scope.READ)
+    _, limited = new_key(app, org, scope=Scope.WRITE, tags=["mine"])
+    reader, narrow = browse(reading), browse(limited)
+    try:
+        for http, absent in ((reader, [foreign]), (narrow, [foreign, all_tags])):
+            for target in absent:
+                for path in ("", "/edit", "/delete"):
+                    wanted = (403, 404) if http is reader else (404,)
+                    assert http.get(f"{HOOKS}/{target.id}{path}").status_code in wanted
+                assert target.id not in http.get(HOOKS).text
+                assert http.get(f"/console/events?of=webhooks/{target.id}").status_code == 404
+        for path, form in (
+            ("", {"url": URL, "event": ["document.done"]}),
+            (f"/{mine.id}/do", {"action": "pause"}),
+            (f"/{mine.id}/edit", {"url": URL}),
+            (f"/{mine.id}/delete", {}),
+        ):
+            assert reader.post(HOOKS + path, data=form).status_code == 403, path
+        assert not tree(reader.get(f"{HOOKS}/{mine.id}")).css("main form")
+        form = {"url": URL, "event": ["document.done"], "tags": "theirs"}
+        assert narrow.post(HOOKS, data=form).status_code == 403
+        assert narrow.post(HOOKS, data={**form, "tags": ""}).status_code == 200
+        assert sorted(list(t.tags or ["all"]) for t in find(app, tenant)) == [
+            ["all"],
+            ["mine"],
+            ["mine"],
+        ]
+    finally:
+        with app.db.begin() as tx:
+            tx.execute("delete from orgs where id = %s", (other.id,))
+
+
+# --- filters -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def crawl(app: App, tenant: Tenant) -> Connection:
+    """A connection with a document, and a thing that a stored pattern keeps out."""
+    made = make(app, tenant)
+    document = add(app, tenant, "The guide.", title="Guide")
+    with app.db.begin() as tx:
+        tx.execute(
+            "insert into items (connection_id, id, url, title, verdict, document_id, seen_at)"
+            " values (%s, 'guide', 'https://docs.example/guide', 'Guide', 'document', %s, now())",
+            (made.id, document.id),
+        )
+        saw(tx, made.id, "https://docs.example/drafts/1", "filtered", "excludeItems: */drafts/*")
+        settings.patch(
+            tx, tenant.id, {"excludeItems": {"urlPatterns": ["*/drafts/*"]}}, keys=[b"x" * 32]
+        )
+    return made
+
+
+def test_a_dry_run_tells_what_would_come_and_go_and_changes_nothing(
+    me: httpx.Client, app: App, tenant: Tenant, crawl: Connection
+):
+    with app.db.begin() as tx:
+        before = settings.read(tx, tenant.id), items.verdicts(tx, crawl.id)
+    form = {"action": "try", "excludeItems.urlPatterns": "*/guide", "connection": crawl.id}
+    answer = me.post("/console/filters", data=form)
+    figures = [node.text() for node in tree(answer).css(".told .figures dd")]
+    rows = [
+        " ".join(row.text(separator=" ").split()) for row in tree(answer).css(".effects tbody tr")
+    ]
+
+    assert answer.status_code == 200
+    assert figures == ["1", "1", "0"], body(answer)
+    assert any("comes in" in row and "excludeItems: */drafts/*" in row for row in rows), rows
+    assert any("dropped" in row and "excludeItems: */guide" in row for row in rows), rows
+    assert one(answer, "[name='excludeItems.urlPatterns']").text() == "*/guide"
+    assert "This filter is not saved." in body(answer)
+    with app.db.begin() as tx:
+        assert (settings.read(tx, tenant.id), items.verdicts(tx, crawl.id)) == before
+
+
+def test_filters_say_how_to_have_a_model_when_there_is_none(me: httpx.Client, app: App):
+    page = me.get("/console/filters")
+    refused = me.post("/console/filters", data={"action": "try", "shouldLLMFilter": "on"})
+
+    assert "No language model is configured" in body(page)
+    assert "RECOLLECT_LLM_URL" in body(page)
+    assert refused.status_code == 400
+    assert "RECOLLECT_LLM_URL" in one(refused, "[role=alert]").text()
+
+
+def test_a_dry_run_on_a_foreign_connection_finds_none(me: httpx.Client):
+    form = {"action": "try", "connection": "absent"}
+    assert me.post("/console/filters", data=form).status_code == 404
+
+
+# --- audit -------------------------------------------------------------------------------------
+
+
+def test_the_audit_log_is_filtered_and_turned(me: httpx.Client, app: App, tenant: Tenant):
+    with app.db.begin() as tx:
+        for number in range(150):
+            audit.record(tx, "tests.counted", f"object-{number}", org=tenant.id, number=number)
+    me.post("/console/keys", data={"name": "robot <b>", "scope": "read"})
+    page = me.get("/console/audit")
+    (made,) = tree(me.get("/console/audit?action=key.created")).css(".audit tbody tr")[:1]
+    first = tree(me.get("/console/audit?action=tests."))
+    older = first.css(".pages a")[-1].attributes["href"] or ""
+    second = tree(me.get(older))
+
+    assert "key.created" in body(page)
+    assert "scope read" in made.text()
+    assert len(first.css(".audit tbody tr")) == 100
+    assert len(second.css(".audit tbody tr")) == 50
+    assert "object-0" in (second.body.text() if second.body else "")
+    assert not second.css("a[href*='before=1&']")
+    today = datetime.now(UTC).date()
+    tomorrow = (today + timedelta(days=1)).isoformat()
+    assert "Nothing matches" in body(me.get(f"/console/audit?since={tomorrow}"))
+    assert "object-" in body(me.get(f"/console/audit?since={today.isoformat()}"))
+    assert me.get("/console/audit?since=yesterday").status_code == 400
+
+
+def test_the_audit_log_is_for_administrators_of_the_organisation(
+    browse: Callable[..., httpx.Client], app: App, org: Org, tenant: Tenant
+):
+    with app.db.begin() as tx:
+        other = orgs.create(tx, f"other-{random_id()}", Plan.ENTERPRISE)
+        audit.record(tx, "tests.foreign", "foreign-canary", org=other.id)
+    try:
+        for given in ({"scope": Scope.WRITE}, {"scope": Scope.ADMIN, "tags": ["mine"]}):
+            http = browse(new_key(app, org, **given)[1])
+            assert http.get("/console/audit").status_code == 403
+            assert "Audit" not in [a.text() for a in tree(http.get("/console")).css("nav a")]
+        whole = browse(new_key(app, org, scope=Scope.ADMIN)[1])
+        assert "foreign-canary" not in whole.get("/console/audit?action=tests.").text
+    finally:
+        with app.db.begin() as tx:
+            tx.execute("delete from orgs where id = %s", (other.id,))
+
+
+# --- text stays text ---------------------------------------------------------------------------
+
+
+def test_stored_markup_in_the_new_rooms_stays_text(me: httpx.Client, app: App, tenant: Tenant):
+    def shape(answer: httpx.Response) -> list[tuple[str, tuple[str, ...]]]:
+        assert answer.status_code == 200, answer.text
+        return sorted((n.tag or "", tuple(sorted(n.attributes))) for n in tree(answer).css("*"))
+
+    plain: dict[str, list[Any]] = {}
+    for payload in (HARMLESS, *PAYLOADS):
+        target = hook(app, tenant)
+        told(app, tenant, target, None)
+        made = make(app, tenant)
+        with app.db.begin() as tx:
+            log = json.dumps([{"at": payload, "status": 500, "reason": payload, "ms": 1}])
+            tx.execute(
+                "update endpoints set url = %(x)s, description = %(x)s, events = array[%(x)s],"
+                " tags = array[%(x)s], disabled_at = now(), disabled_reason = %(x)s"
+                " where id = %(id)s",
+                {"x": payload, "id": target.id},
+            )
+            tx.execute(
+                "update deliveries set type = %(x)s, log = %(log)s,"
+                " payload = jsonb_build_object(%(x)s::text, %(x)s::text)"
+                " where endpoint_id = %(id)s",
+                {"x": payload, "log": log, "id": target.id},
+            )
+            action = payload.strip()  # as it is looked for
+            audit.record(tx, action, payload, org=tenant.id, given=payload)
+            tx.execute("update connections set email = %s where id = %s", (payload, made.id))
+            saw(tx, made.id, f"https://x.example/{payload}", "filtered", "includeItems: x")
+        own = f"{HOOKS}/{target.id}"
+        pages = {
+            "list": me.get(HOOKS),
+            "one": me.get(own),
+            "edit": me.get(f"{own}/edit"),
+            "delete": me.get(f"{own}/delete"),
+            "audit": me.get("/console/audit", params={"action": action}),
+            "try": me.post("/console/filters", data={"action": "try", "filterPrompt": payload}),
+            "ask": me.get("/console/filters", params={"url": payload, "title": payload}),
+        }
+        for name, answer in pages.items():
+            found = shape(answer)
+            assert found == plain.setdefault(name, found), (name, payload)
+        with app.db.begin() as tx:
+            tx.execute("delete from endpoints where id = %s", (target.id,))
+            tx.execute("delete from connections where id = %s", (made.id,))
+
+
+def test_no_input_of_the_new_rooms_is_an_error_of_ours(me: httpx.Client, app: App, tenant: Tenant):
+    own = f"{HOOKS}/{hook(app, tenant).id}"
+    strange = "%00%ED%A0%80%FF/../%27%22<"
+    for path in (
+        f"{HOOKS}/{strange}",
+        f"{own}?state={strange}&page=999999",
+        f"{own}?page={'9' * 30}",
+        f"/console/audit?action={strange}&actor={strange}&since={strange}",
+        f"/console/audit?before={'9' * 30}",
+        f"/console/events?of={strange}",
+        f"/console/events?of=documents/{strange}",
+        "/console/events",
+    ):
+        assert me.get(path).status_code in (200, 400, 404), path
+    for path in (HOOKS, f"{own}/do", f"{own}/edit", "/console/filters"):
+        form = {"url": "\0", "event": "\0", "action": "\0", "tags": "\0", "description": "\0"}
+        assert me.post(path, data=form).status_code in (303, 400, 404), path
+
+
+# --- the stream --------------------------------------------------------------------------------
+
+
+class Heard:
+    """The events of a stream, read in a thread until it ends."""
+
+    def __init__(self, http: httpx.Client, of: str) -> None:
+        self.names: list[str] = []
+        self.headers: dict[str, str] = {}
+        self.over = threading.Event()
+        self._http = http
+        self._of = of
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+        eventually(lambda: "hello" in self.names, 20)
+
+    def _read(self) -> None:
+        try:
+            with self._http.stream("GET", "/console/events", params={"of": self._of}) as answer:
+                self.headers = dict(answer.headers)
+                for line in answer.iter_lines():
+                    if line.startswith("event: "):
+                        self.names.append(line.removeprefix("event: "))
+        except httpx.HTTPError:
+            pass
+        finally:
+            self.over.set()
+
+    @property
+    def changes(self) -> int:
+        return self.names.count("change")
+
+
+def listeners(app: App) -> int:
+    with app.db.begin() as tx:
+        row = tx.execute(
+            "select count(*) as n from pg_stat_activity where datname = current_database()"
+            " and query = 'listen recollect_documents'"
+        ).fetchone()
+    return row["n"] if row else 0
+
+
+def test_what_happens_to_documents_is_told_over_one_connection(
+    browse: Callable[..., httpx.Client], key: str, app: App, org: Org, tenant: Tenant
+):
+    document, other = add(app, tenant, "mine"), add(app, tenant, "other", tags=["theirs"])
+    drain(app)
+    _, limited = new_key(app, org, tags=["notes"])
+    all_of_it = Heard(browse(key), "documents")
+    single = Heard(browse(key), f"documents/{document.id}")
+    narrow = Heard(browse(limited), "documents")
+    assert all_of_it.headers["cache-control"] == "no-store"
+    assert listeners(app) == 1
+    add(app, tenant, "third", tags=["theirs"])
+    eventually(lambda: all_of_it.changes >= 1, 20)
+    assert (single.changes, narrow.changes) == (0, 0)
+    with app.db.begin() as tx:
+        tx.execute(
+            "update documents set status = 'failed', stage = null, due_at = null,"
+            " error_code = 'x', error_message = 'x' where id = %s",
+            (document.id,),
+        )
+    eventually(lambda: single.changes >= 1 and narrow.changes >= 1, 20)
+
+    assert browse(limited).get(f"/console/events?of=documents/{other.id}").status_code == 404
+    assert httpx.get(
+        f"{single._http.base_url}/console/events?of=documents", trust_env=False
+    ).status_code in (303, 401)
+
+
+def test_much_that_happens_is_told_little(
+    browse: Callable[..., httpx.Client], key: str, app: App, tenant: Tenant
+):
+    heard = Heard(browse(key), "documents")
+    for number in range(60):
+        add(app, tenant, f"text {number}")
+    eventually(lambda: heard.changes >= 1, 20)
+    drain(app)
+
+    assert heard.changes < 30  # 60 were added, each with stages
+
+
+def test_connections_and_deliveries_are_looked_at_for_who_watches(
+    browse: Callable[..., httpx.Client],
+    key: str,
+    app: App,
+    tenant: Tenant,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(_live, "LOOK", timedelta(seconds=0.1))
+    made, quiet = make(app, tenant), make(app, tenant)
+    target = hook(app, tenant)
+    of_made = Heard(browse(key), f"connections/{made.id}")
+    of_quiet = Heard(browse(key), f"connections/{quiet.id}")
+    of_all = Heard(browse(key), "connections")
+    of_hook = Heard(browse(key), f"webhooks/{target.id}")
+
+    def happens() -> bool:
+        with app.db.begin() as tx:
+            tx.execute(
+                "insert into sync_runs (id, connection_id, trigger, status)"
+                " values (%s, %s, 'manual', 'running')",
+                (random_id(), made.id),
+            )
+        return of_made.changes > 0 and of_all.changes > 0
+
+    eventually(happens, 20)
+    assert (of_quiet.changes, of_hook.changes) == (0, 0)
+    told(app, tenant, target, None)
+    eventually(lambda: of_hook.changes > 0, 20)
+    with app.db.begin() as tx:
+        assert connections.mark(tx, tenant, made.id) != connections.mark(tx, tenant, quiet.id)
+
+
+def test_a_stream_ends_with_its_key_and_with_the_process(
+    browse: Callable[..., httpx.Client], app: App, org: Org, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(_live, "PULSE", timedelta(seconds=0.2))
+    key, secret = new_key(app, org)
+    heard = Heard(browse(secret), "documents")
+    with app.db.begin() as tx:
+        orgs.revoke_key(tx, key.id)
+    assert heard.over.wait(20)
+
+    with serving(app) as (url, server):
+        _, secret = new_key(app, org)
+        http = httpx.Client(
+            base_url=url, headers={"sec-fetch-site": "same-origin"}, trust_env=False
+        )
+        http.post("/console/login", data={"key": secret})
+        streams = [Heard(http, "documents"), Heard(http, "connections")]
+        server.should_exit = True
+        assert all(stream.over.wait(8) for stream in streams)
+
+
+@contextmanager
+def serving(app: App) -> Generator[tuple[str, uvicorn.Server]]:
+    """As `recollect api` serves, waiting for what is under way at the end."""
+    web = create_app(app)
+    web.include_router(console.router, include_in_schema=False)
+    config = uvicorn.Config(
+        web, port=0, log_config=None, access_log=False, timeout_graceful_shutdown=60
+    )
+    server = uvicorn.Server(config)
+    web.state.events.is_over = lambda: server.should_exit
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    eventually(lambda: server.started)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}", server
+    server.should_exit = True
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+# --- documents ---------------------------------------------------------------------------------
+
+
+def test_the_original_is_handed_over_and_never_shown(me: httpx.Client, app: App, tenant: Tenant):
+    page = b"<script>top.ran=1</script> a heron"
+    sent = me.post("/console/add", files={"file": ("herons <b>.html", page, "text/html")})
+    drain(app)
+    id = sent.headers["location"].partition("id=")[2]
+    link = one(me.get(f"/console/documents/{id}"), "a[download]").attributes["href"] or ""
+    answer = me.get(link)
+
+    assert answer.content == page
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"].startswith("attachment;")
+    text = add(app, tenant, "a text")
+    assert not tree(me.get(f"/console/documents/{text.id}")).css("a[download]")
+    assert me.get(f"/console/documents/{text.id}/original").status_code == 404
+
+
+# --- code --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def openapi(app: App) -> dict[str, Any]:
+    return create_app(app).openapi()
+
+
+def _bodies(openapi: dict[str, Any]) -> list[str]:
+    return [id for id in _code.operations(openapi) if _code.example(openapi, id) is not None]
+
+
+def test_every_operation_of_the_document_can_be_had_as_code(openapi: dict[str, Any]):
+    ids = _code.operations(openapi)
+    assert len(ids) > 50
+    for id in ids:
+        made = _code.render(openapi, id, "http://127.0.0.1:6767")
+        assert set(made) == {"curl", "Python", "TypeScript"}
+        ast.parse(made["Python"])
+        words = shlex.split(made["curl"])
+        assert words[0] == "curl"
+        assert any(word.startswith("http://127.0.0.1:6767/") for word in words)
+        assert all(_code.KEY in code for code in made.values()), id
+        assert "{" not in next(w for w in words if w.startswith("http"))
+
+
+def test_the_code_says_what_the_examples_say(openapi: dict[str, Any]):
+    ids = _bodies(openapi)
+    assert len(ids) > 20
+    for id in ids:
+        example = _code.example(openapi, id)
+        made = _code.render(openapi, id, "http://x")
+        words = shlex.split(made["curl"])
+        assert json.loads(words[words.index("-d") + 1]) == example, id
+        call = next(
+            node.value
+            for node in ast.walk(ast.parse(made["Python"]))
+            if isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
+            and node.targets[0].id == "found"
+        )
+        assert isinstance(call, ast.Call)
+        given = {
+            keyword.arg: ast.literal_eval(keyword.value)
+            for keyword in call.keywords
+            if keyword.arg not in (None, "cast_to")
+        }
+        if id in _code.METHODS:
+            assert set(given) == {_code._snake(name) for name in example or {}}, id
+        else:
+            assert given == {"body": example}, id
+        assert json.dumps(next(iter((example or {}).values())), ensure_ascii=False)[:20] in made[
+            "TypeScript"
+        ] or isinstance(next(iter((example or {}).values())), dict | list)
+
+
+def test_examples_fit_their_schemas(openapi: dict[str, Any]):
+    for id in _bodies(openapi):
+        schema = _code._operation(openapi, id)[2]["requestBody"]["content"]["application/json"][
+            "schema"
+        ]
+        whole = {**schema, "components": openapi["components"]}
+        jsonschema.validate(_code.example(openapi, id), whole)
+
+
+def test_an_unknown_operation_is_none(openapi: dict[str, Any]):
+    with pytest.raises(KeyError):
+        _code.render(openapi, "noSuchThing", "http://x")
+
+
+@pytest.mark.parametrize("language", ["curl", "Python"])
+def test_code_of_a_room_runs(me: httpx.Client, key: str, app: App, tenant: Tenant, language: str):
+    page = tree(me.get("/console/webhooks"))
+    codes = dict(
+        zip(
+            [n.text() for n in page.css(".code h3")],
+            [n.text() for n in page.css(".code pre")],
+            strict=True,
+        )
+    )
+    code = (
+        codes[language]
+        .replace("YOUR_KEY", key)
+        .replace("https://app.example.org/hooks/recollect", URL)
+    )
+    script = code.replace("curl ", "curl -s --noproxy '*' ", 1)
+    command = ["sh", "-c", script] if language == "curl" else [sys.executable, "-c", code]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+    assert [list(target.events) for target in find(app, tenant)] == [
+        ["document.done", "document.failed"]
+    ]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/documents", "/add", "/webhooks", "/filters", "/connections/new/web-crawler"],
+)
+def test_rooms_show_their_requests_as_code(me: httpx.Client, path: str):
+    page = tree(me.get(f"/console{path}?tag={quote('a:*')}"))
+    ids = [node.attributes["id"] for node in page.css("[id]")]
+
+    assert {"curl", "Python", "TypeScript"} <= {node.text() for node in page.css(".code h3")}
+    assert len(ids) == len(set(ids))
