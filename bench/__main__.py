@@ -5,9 +5,10 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-from bench import crawl, edit, ingest, memory, post, quality, search, start
+from bench import crawl, edit, extract, ingest, locomo, memory, post, quality, search, start
 from bench.figures import Figure, as_json, below, floors, table
 from bench.ground import Ground
 
@@ -19,7 +20,9 @@ PARTS: dict[str, Any] = {
     "edit": edit,
     "search": search,
     "quality": quality,
+    "locomo": locomo,
     "crawl": crawl,
+    "extract": extract,
 }
 """in the order in which they run: what wants a quiet machine first"""
 
@@ -30,11 +33,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", default=[])
     parser.add_argument("--quick", action="store_true", help="less of everything: 3 minutes")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--data", type=Path, metavar="FILE", help="for locomo: locomo10.json")
     given = parser.parse_args(arguments)
+    if "locomo" in given.parts and given.data is None:
+        parser.error("locomo needs --data FILE, see docs/bench.md")
     kept = floors()
     figures: list[Figure] = []
     try:
-        figures.extend(run(given.parts or list(PARTS), quick=given.quick, tell=_tell))
+        figures.extend(run(given.parts or list(PARTS), given.data, quick=given.quick, tell=_tell))
     finally:  # what was measured is not lost with the part that failed
         if given.json:
             print(json.dumps(as_json(figures, kept), indent=2))
@@ -43,13 +49,19 @@ def main(arguments: list[str]) -> int:
     return 1 if below(figures, kept) else 0
 
 
-def run(parts: list[str], *, quick: bool, tell: Callable[[str], None]) -> Iterator[Figure]:
+def run(
+    parts: list[str], data: Path | None, *, quick: bool, tell: Callable[[str], None]
+) -> Iterator[Figure]:
     with Ground() as ground:
         for part in PARTS:
             if part in parts:
                 started = time.monotonic()
                 module = PARTS[part]
-                yield from module.measure(ground, module.QUICK if quick else module.FULL)
+                size = module.QUICK if quick else module.FULL
+                if module is locomo:
+                    yield from locomo.measure(ground, size, data)
+                else:
+                    yield from module.measure(ground, size)
                 tell(f"{part}: {time.monotonic() - started:.0f} s")
 
 

@@ -268,6 +268,18 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Member:
+    """A file of an archive: its path in there, its kind, and where its bytes stand among those of
+    all members."""
+
+    path: str
+    """parts with slashes between them; those of archives within it included"""
+    kind: str
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Extracted:
     """What extraction made of a blob: Markdown, and a title if the content names one.
 
@@ -285,6 +297,8 @@ class Extracted:
     """whether lines that begin with # are headings; in source code they are not"""
     unheard: bool = False
     """whether it has sound that nobody has written down yet"""
+    members: Sequence[Member] | None = None
+    """of an archive that was unpacked"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,6 +421,12 @@ class Document:
     updated_at: datetime
     text: str | None = None
     """only when asked for: stored text of the indexed revision, else the accepted content"""
+    archive_id: DocumentId | None = None
+    """the archive that it came out of, …"""
+    archive_path: str | None = None
+    """… and where it lay in there"""
+    members: int | None = None
+    """of an archive: how many documents came out of it"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,6 +454,8 @@ class HitChunk:
     similarity: float | None
     lexical: float
     place: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    reranked: float | None = None
+    """what a reranker makes of it, if it was asked"""
 
 
 @dataclass(frozen=True, slots=True)

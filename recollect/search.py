@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from pgvector import HalfVector, SparseVector
 from psycopg import sql
 
-from recollect import documents, terms
+from recollect import documents, embedding, terms
 from recollect.db import Tx
 from recollect.db.filters import Filter
-from recollect.errors import SetupError
+from recollect.errors import NotFoundError
 from recollect.model import DocumentId, Hit, HitChunk, Tenant
 
 EXACT_UP_TO = 10_000
@@ -60,18 +60,18 @@ _LEXICAL_NARROWED = sql.SQL(
 # No condition on `terms`: it would tempt the planner to the GIN index and a sort of everything.
 _NEAREST = sql.SQL(
     "select e.document_id, e.hash,"
-    " (e.embedding::halfvec({dimensions})) <=> %(vector)s as distance"
+    " (e.{column}::halfvec({dimensions})) <=> %(vector)s as distance"
     " from entries e join documents d on d.id = e.document_id"
     " where {condition}"
-    " order by (e.embedding::halfvec({dimensions})) <=> %(vector)s limit %(candidates)s"
+    " order by (e.{column}::halfvec({dimensions})) <=> %(vector)s limit %(candidates)s"
 )
 # From the documents that match to all of their entries. The sum keeps the planner from the vector
 # index, which would miss entries of a small scope.
 _EXACT = sql.SQL(
     "with matching as materialized (select d.id from documents d where {condition})"
-    " select e.document_id, e.hash, (e.embedding <=> %(vector)s) + 0 as distance"
+    " select e.document_id, e.hash, (e.{column} <=> %(vector)s) + 0 as distance"
     " from matching m join entries e on e.document_id = m.id"
-    " where e.embedding is not null order by distance, e.hash limit %(candidates)s"
+    " where e.{column} is not null order by distance, e.hash limit %(candidates)s"
 )
 _NO_WORDS = sql.SQL(
     "select null::text as document_id, null::bytea as hash, 0::float8 as points where false"
@@ -134,34 +134,20 @@ class Query:
 
 
 def adopt(tx: Tx, name: str, dimensions: int) -> None:
-    """Bind the index to an embedding model, at the first start; later, check that it is the same.
-
-    `dimensions` is 0 without an embedder. Raises SetupError with the command that mends it.
-    """
-    tx.execute("select pg_advisory_xact_lock(hashtextextended('recollect.index', 0))")
-    row = tx.execute("select embedder, dimensions from index_settings").fetchone()
-    if row is None:
-        tx.execute(
-            "insert into index_settings (embedder, dimensions) values (%s, %s)", (name, dimensions)
-        )
-        _build_vector_index(tx, dimensions)
-    elif (row["embedder"], row["dimensions"]) != (name, dimensions):
-        raise SetupError(
-            f"the index was built with the embedding model {row['embedder']!r}"
-            f" ({row['dimensions']} dimensions), the settings name {name!r} ({dimensions});"
-            " put RECOLLECT_EMBEDDER… back, or run `recollect reindex` to embed everything anew"
-        )
+    """As `embedding.adopt`: the vectors that are searched are of this model, or of none yet."""
+    embedding.adopt(tx, name, dimensions)
 
 
 def rebind(tx: Tx, name: str, dimensions: int) -> None:
-    """Bind the index to another model; the vectors it holds must be forgotten with it."""
-    tx.execute("drop index if exists entries_embedding")
-    tx.execute("delete from index_settings")
-    adopt(tx, name, dimensions)
+    """As `embedding.rebind`."""
+    embedding.rebind(tx, name, dimensions)
 
 
 def search(tx: Tx, tenant: Tenant, query: Query, *, inside: DocumentId | None = None) -> list[Hit]:
-    """The documents that answer best, each with its best chunks; `inside`: only that one."""
+    """The documents that answer best, each with its best chunks; `inside`: only that one.
+
+    Raises Unavailable for the vector of a model that the index does not have any more.
+    """
     # A scan of all tenants' entries is never best, but looks cheap to the planner, which does not
     # know how long it takes to compare arrays, nor that the index mostly is in memory.
     tx.execute("set local enable_seqscan = off; set local random_page_cost = 1.1")
@@ -181,16 +167,18 @@ def search(tx: Tx, tenant: Tenant, query: Query, *, inside: DocumentId | None = 
     narrow = narrowed and _matching(tx, condition, parameters) <= EXACT_UP_TO
     lexical = _LEXICAL_NARROWED if narrowed or tenant.tags is not None else _LEXICAL
     sides = 2 if query.vector is not None and words else 1
+    column = embedding.sought(tx, "entries", query.vector)
     statement = _FUSED.format(
         lexical=lexical.format(condition=condition) if words else _NO_WORDS,
         dense=_dense(query, narrow, in_scope, everywhere).format(
             condition=condition,
+            column=column,
             dimensions=sql.Literal(0 if query.vector is None else len(query.vector)),
         ),
         columns=sql.SQL(documents.COLUMNS + (", d.text" if query.with_text else "")),
         similarity=sql.SQL(
-            "null::float8" if query.vector is None else "1 - (e.embedding <=> %(vector)s)"
-        ),
+            "null::float8" if query.vector is None else "1 - (e.{} <=> %(vector)s)"
+        ).format(column),
     )
     rows = tx.execute(
         statement,
@@ -210,6 +198,74 @@ def search(tx: Tx, tenant: Tenant, query: Query, *, inside: DocumentId | None = 
     ).fetchall()
     hits = _hits(rows)
     return _with_neighbours(tx, hits) if query.with_neighbours else hits
+
+
+def fuse(answers: Sequence[Sequence[Hit]], *, threshold: float, limit: int) -> list[Hit]:
+    """The answers to several wordings of one question as one.
+
+    The score of a chunk is the mean over the wordings, each of which counts alike; `threshold` is
+    the least, and they were searched without one.
+    """
+    of = {hit.document.id: hit.document for hits in answers for hit in hits}
+    best: dict[tuple[DocumentId, int], HitChunk] = {}
+    total: dict[tuple[DocumentId, int], float] = {}
+    for hits in answers:
+        for hit in hits:
+            for chunk in hit.chunks:
+                key = (hit.document.id, chunk.position)
+                total[key] = total.get(key, 0.0) + chunk.score / len(answers)
+                if key not in best or chunk.score > best[key].score:
+                    best[key] = chunk
+    chunks: dict[DocumentId, list[HitChunk]] = {}
+    for (id, position), score in sorted(total.items(), key=lambda one: (-one[1], one[0])):
+        if score >= threshold:
+            chunks.setdefault(id, []).append(replace(best[id, position], score=score))
+    return [
+        Hit(of[id], some[0].score, some[:PER_DOCUMENT]) for id, some in list(chunks.items())[:limit]
+    ]
+
+
+def first_chunks(hits: Sequence[Hit], most: int) -> list[tuple[DocumentId, HitChunk]]:
+    """The chunks that match best, over all documents: what a reranker is to judge."""
+    all = [(hit.document.id, chunk) for hit in hits for chunk in hit.chunks if chunk.is_relevant]
+    return sorted(all, key=lambda one: -one[1].score)[:most]
+
+
+def rerank(hits: Sequence[Hit], scores: Mapping[tuple[DocumentId, int], float]) -> list[Hit]:
+    """Documents and their chunks by the scores, of which the keys are document and position.
+
+    What was not judged comes behind, in the order that it has.
+    """
+    judged: list[Hit] = []
+    for hit in hits:
+        chunks = [
+            replace(c, reranked=scores.get((hit.document.id, c.position))) for c in hit.chunks
+        ]
+        judged.append(replace(hit, chunks=sorted(chunks, key=_unliked)))
+    return sorted(judged, key=lambda hit: _unliked(hit.chunks[0]))
+
+
+def complete(
+    tx: Tx, tenant: Tenant, hits: Sequence[Hit], *, with_neighbours: bool, with_text: bool
+) -> list[Hit]:
+    """What a query asks to be shown, for hits that were put in order since.
+
+    Documents of which the text is wanted and that are gone by now are left out.
+    """
+    shown: list[Hit] = []
+    for hit in hits:
+        if with_text:
+            try:
+                document = documents.get(tx, tenant, hit.document.id, with_text=True)
+            except NotFoundError:
+                continue
+            hit = replace(hit, document=document)
+        shown.append(hit)
+    return _with_neighbours(tx, shown) if with_neighbours else shown
+
+
+def _unliked(chunk: HitChunk) -> tuple[bool, float]:
+    return (chunk.reranked is None, -(chunk.reranked or 0.0))
 
 
 def _dense(query: Query, narrow: bool, in_scope: int, everywhere: int) -> sql.SQL:
@@ -262,17 +318,6 @@ def _picks(
         expected += n * share
         picks += group
     return picks
-
-
-def _build_vector_index(tx: Tx, dimensions: int) -> None:
-    if dimensions:
-        tx.execute(
-            sql.SQL(
-                "create index if not exists entries_embedding on entries"
-                " using hnsw ((embedding::halfvec({})) halfvec_cosine_ops)"
-                " with (m = 16, ef_construction = 64)"
-            ).format(sql.Literal(dimensions))
-        )
 
 
 def _hits(rows: Sequence[Mapping[str, Any]]) -> list[Hit]:

@@ -67,6 +67,33 @@ begin
     and not exists (select from memory_sources s where s.memory_id = m.id);
   return null;
 end $$;
+CREATE TABLE public.index_settings (
+    only_row boolean DEFAULT true NOT NULL,
+    embedder text NOT NULL,
+    dimensions integer NOT NULL,
+    slot text DEFAULT 'a'::text NOT NULL,
+    choice jsonb,
+    other_embedder text,
+    other_dimensions integer,
+    other_choice jsonb,
+    phase text,
+    planned_at timestamp with time zone,
+    total integer DEFAULT 0 NOT NULL,
+    flipped_at timestamp with time zone,
+    replaced text,
+    CONSTRAINT index_settings_check CHECK (((other_embedder IS NULL) = ((phase IS NULL) OR (phase = 'clearing'::text)))),
+    CONSTRAINT index_settings_check1 CHECK (((other_embedder IS NULL) = (other_dimensions IS NULL))),
+    CONSTRAINT index_settings_only_row_check CHECK (only_row),
+    CONSTRAINT index_settings_phase_check CHECK ((phase = ANY (ARRAY['building'::text, 'kept'::text, 'returned'::text, 'clearing'::text]))),
+    CONSTRAINT index_settings_slot_check CHECK ((slot = ANY (ARRAY['a'::text, 'b'::text])))
+);
+CREATE FUNCTION public.hold_index() RETURNS SETOF public.index_settings
+    LANGUAGE plpgsql
+    AS $$
+begin
+  perform pg_advisory_xact_lock_shared(hashtextextended('recollect.index', 0));
+  return query select * from index_settings;
+end $$;
 CREATE FUNCTION public.keep_audit() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -102,6 +129,9 @@ declare
   added text := (select t.tag from unnest(new.container_tags) with ordinality as t (tag, n)
                  where t.tag <> all (old.container_tags) order by t.n limit 1);
 begin
+  perform from memories m
+   where m.id in (select s.memory_id from memory_sources s where s.document_id = new.id)
+   order by m.id for update;
   update memories m set tag = added
    where added is not null and m.tag <> all (new.container_tags)
      and exists (select from memory_sources s where s.memory_id = m.id and s.document_id = new.id)
@@ -323,15 +353,20 @@ CREATE TABLE public.documents (
     connection_id text,
     source_id text,
     dreaming text DEFAULT 'dynamic'::text NOT NULL,
+    archive_id text,
+    archive_path text,
+    unpacked jsonb,
     CONSTRAINT documents_check CHECK (((due_at IS NULL) = (status = ANY (ARRAY['done'::text, 'failed'::text])))),
     CONSTRAINT documents_check1 CHECK (((stage IS NULL) OR (status = 'processing'::text))),
     CONSTRAINT documents_container_tags_check CHECK ((cardinality(container_tags) > 0)),
     CONSTRAINT documents_content CHECK (((content IS NOT NULL) OR (blob IS NOT NULL) OR (source_id IS NOT NULL))),
     CONSTRAINT documents_dreaming_check CHECK ((dreaming = ANY (ARRAY['dynamic'::text, 'instant'::text]))),
+    CONSTRAINT documents_member CHECK ((((archive_id IS NULL) = (archive_path IS NULL)) AND ((archive_id IS NULL) OR (unpacked IS NULL)))),
     CONSTRAINT documents_metadata_check CHECK ((jsonb_typeof(metadata) = 'object'::text)),
     CONSTRAINT documents_stage_check CHECK ((stage = ANY (ARRAY['extracting'::text, 'chunking'::text, 'embedding'::text, 'indexing'::text]))),
     CONSTRAINT documents_status_check CHECK ((status = ANY (ARRAY['queued'::text, 'processing'::text, 'done'::text, 'failed'::text]))),
-    CONSTRAINT documents_task_type_check CHECK ((task_type = ANY (ARRAY['memory'::text, 'superrag'::text])))
+    CONSTRAINT documents_task_type_check CHECK ((task_type = ANY (ARRAY['memory'::text, 'superrag'::text]))),
+    CONSTRAINT documents_unpacked_check CHECK ((jsonb_typeof(unpacked) = 'object'::text))
 );
 CREATE TABLE public.doomed_blobs (
     key text NOT NULL,
@@ -348,6 +383,10 @@ CREATE TABLE public.dreams (
     attempts integer DEFAULT 0 NOT NULL,
     error_code text,
     error_message text,
+    place integer DEFAULT '-1'::integer NOT NULL,
+    passes integer DEFAULT 0 NOT NULL,
+    fruitful boolean DEFAULT false NOT NULL,
+    seen bigint DEFAULT 0 NOT NULL,
     CONSTRAINT dreams_check CHECK (((due_at IS NOT NULL) OR (NOT held)))
 );
 CREATE TABLE public.endpoints (
@@ -379,7 +418,8 @@ CREATE TABLE public.entries (
     text text NOT NULL,
     terms integer[] NOT NULL,
     weights public.sparsevec(1000000000) NOT NULL,
-    embedding public.halfvec
+    embedding public.halfvec,
+    embedding_b public.halfvec
 );
 CREATE TABLE public.farewells (
     id text NOT NULL,
@@ -401,12 +441,6 @@ CREATE TABLE public.hook_secrets (
     secret text NOT NULL,
     came_at timestamp with time zone DEFAULT now() NOT NULL,
     confirmed_at timestamp with time zone
-);
-CREATE TABLE public.index_settings (
-    only_row boolean DEFAULT true NOT NULL,
-    embedder text NOT NULL,
-    dimensions integer NOT NULL,
-    CONSTRAINT index_settings_only_row_check CHECK (only_row)
 );
 CREATE TABLE public.items (
     connection_id text NOT NULL,
@@ -482,6 +516,7 @@ CREATE TABLE public.memories (
     terms integer[] NOT NULL,
     weights public.sparsevec(1000000000) NOT NULL,
     embedding public.halfvec,
+    embedding_b public.halfvec,
     CONSTRAINT memories_content_check CHECK ((content <> ''::text)),
     CONSTRAINT memories_metadata_check CHECK ((jsonb_typeof(metadata) = 'object'::text)),
     CONSTRAINT memories_temporal_check CHECK ((jsonb_typeof(temporal) = 'object'::text)),
@@ -573,6 +608,17 @@ CREATE TABLE public.stage_health (
     code text
 )
 WITH (fillfactor='50');
+CREATE TABLE public.sync_changes (
+    run_id text NOT NULL,
+    document_id text NOT NULL,
+    what text NOT NULL,
+    at timestamp with time zone DEFAULT now() NOT NULL,
+    revision integer,
+    texts integer,
+    new_texts integer,
+    CONSTRAINT sync_changes_check CHECK (((texts IS NULL) = (new_texts IS NULL))),
+    CONSTRAINT sync_changes_what_check CHECK ((what = ANY (ARRAY['added'::text, 'changed'::text, 'removed'::text])))
+);
 CREATE TABLE public.sync_runs (
     id text NOT NULL,
     connection_id text NOT NULL,
@@ -627,6 +673,18 @@ CREATE TABLE public.term_counts (
     entries integer NOT NULL
 )
 WITH (fillfactor='70');
+CREATE TABLE public.vector_gaps (
+    relation text NOT NULL,
+    first text NOT NULL,
+    last text NOT NULL,
+    size integer NOT NULL,
+    due_at timestamp with time zone DEFAULT now() NOT NULL,
+    claims bigint DEFAULT 0 NOT NULL,
+    noted bigint DEFAULT 0 NOT NULL,
+    error_code text,
+    error_message text,
+    CONSTRAINT vector_gaps_relation_check CHECK ((relation = ANY (ARRAY['entries'::text, 'memories'::text])))
+);
 CREATE UNLOGGED TABLE public.watchers (
     id text NOT NULL,
     expires_at timestamp with time zone NOT NULL
@@ -699,6 +757,8 @@ ALTER TABLE ONLY public.settings
     ADD CONSTRAINT settings_pkey PRIMARY KEY (org_id);
 ALTER TABLE ONLY public.stage_health
     ADD CONSTRAINT stage_health_pkey PRIMARY KEY (stage);
+ALTER TABLE ONLY public.sync_changes
+    ADD CONSTRAINT sync_changes_pkey PRIMARY KEY (run_id, document_id);
 ALTER TABLE ONLY public.sync_runs
     ADD CONSTRAINT sync_runs_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.tag_merges
@@ -709,6 +769,8 @@ ALTER TABLE ONLY public.tallies
     ADD CONSTRAINT tallies_pkey PRIMARY KEY (name, labels);
 ALTER TABLE ONLY public.term_counts
     ADD CONSTRAINT term_counts_pkey PRIMARY KEY (org_id, number);
+ALTER TABLE ONLY public.vector_gaps
+    ADD CONSTRAINT vector_gaps_pkey PRIMARY KEY (relation, first, last);
 ALTER TABLE ONLY public.watchers
     ADD CONSTRAINT watchers_pkey PRIMARY KEY (id);
 CREATE INDEX audit_log_at ON public.audit_log USING btree (at);
@@ -720,6 +782,7 @@ CREATE INDEX connections_org ON public.connections USING btree (org_id, created_
 CREATE INDEX deliveries_due ON public.deliveries USING btree (endpoint_id, due_at) WHERE (due_at IS NOT NULL);
 CREATE INDEX deliveries_ended ON public.deliveries USING btree (ended_at) WHERE (ended_at IS NOT NULL);
 CREATE INDEX deliveries_listed ON public.deliveries USING btree (endpoint_id, created_at DESC, id DESC);
+CREATE UNIQUE INDEX documents_archive ON public.documents USING btree (archive_id, archive_path) WHERE (archive_id IS NOT NULL);
 CREATE INDEX documents_created ON public.documents USING btree (org_id, created_at DESC, id DESC);
 CREATE UNIQUE INDEX documents_custom_id ON public.documents USING btree (org_id, custom_id, (container_tags[1])) WHERE (custom_id IS NOT NULL);
 CREATE INDEX documents_due ON public.documents USING btree (due_at) WHERE (due_at IS NOT NULL);
@@ -748,8 +811,10 @@ CREATE INDEX pushes_came ON public.pushes USING btree (came_at);
 CREATE INDEX receipt_documents_receipt ON public.receipt_documents USING btree (receipt_id);
 CREATE INDEX receipts_unpurged ON public.receipts USING btree (deleted_at) WHERE (purged_at IS NULL);
 CREATE INDEX registrations_connection ON public.registrations USING btree (connection_id);
+CREATE INDEX sync_changes_open ON public.sync_changes USING btree (document_id) WHERE ((texts IS NULL) AND (revision IS NOT NULL));
 CREATE INDEX sync_runs_connection ON public.sync_runs USING btree (connection_id, started_at DESC, id DESC);
 CREATE INDEX tag_merges_unfinished ON public.tag_merges USING btree (org_id) WHERE (finished_at IS NULL);
+CREATE INDEX vector_gaps_due ON public.vector_gaps USING btree (due_at);
 CREATE TRIGGER connection_lost AFTER UPDATE OF state ON public.connections FOR EACH ROW WHEN (((old.state IS DISTINCT FROM new.state) AND (new.state = 'needs_auth'::text))) EXECUTE FUNCTION public.connection_lost();
 CREATE TRIGGER document_ended AFTER UPDATE OF status ON public.documents FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) AND (new.status = ANY (ARRAY['done'::text, 'failed'::text])))) EXECUTE FUNCTION public.document_ended();
 CREATE TRIGGER documents_gone AFTER DELETE ON public.documents REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION public.documents_gone();
@@ -773,6 +838,8 @@ ALTER TABLE ONLY public.connections
     ADD CONSTRAINT connections_org_id_fkey FOREIGN KEY (org_id) REFERENCES public.orgs(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.deliveries
     ADD CONSTRAINT deliveries_endpoint_id_fkey FOREIGN KEY (endpoint_id) REFERENCES public.endpoints(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.documents
+    ADD CONSTRAINT documents_archive_id_fkey FOREIGN KEY (archive_id) REFERENCES public.documents(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.documents
     ADD CONSTRAINT documents_connection_id_fkey FOREIGN KEY (connection_id) REFERENCES public.connections(id) ON DELETE SET NULL;
 ALTER TABLE ONLY public.documents
@@ -817,6 +884,8 @@ ALTER TABLE ONLY public.registrations
     ADD CONSTRAINT registrations_connection_id_fkey FOREIGN KEY (connection_id) REFERENCES public.connections(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.settings
     ADD CONSTRAINT settings_org_id_fkey FOREIGN KEY (org_id) REFERENCES public.orgs(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.sync_changes
+    ADD CONSTRAINT sync_changes_run_id_fkey FOREIGN KEY (run_id) REFERENCES public.sync_runs(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.sync_runs
     ADD CONSTRAINT sync_runs_connection_id_fkey FOREIGN KEY (connection_id) REFERENCES public.connections(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.tag_merges

@@ -79,11 +79,15 @@ class SearchFor(Arguments):
         description="Metadata filter, such as"
         ' {"AND": [{"key": "year", "value": "2026"}]}; OR works alike.',
     )
+    rerank: bool = Field(
+        False, description="A model puts the best first, where the service has one; slower."
+    )
 
 
 class Passage(Answer):
     text: str
     score: float
+    rerank_score: float | None = Field(description="The reranker's, where it judged.")
     start: int = Field(description="Where it begins in the document's text, in characters.")
     end: int
     place: dict[str, Any] = Field(
@@ -104,6 +108,7 @@ class Found(Answer):
 
 class SearchAnswer(Answer):
     results: list[Found]
+    warnings: list[str] | None = Field(description="What was asked for and not done.")
 
 
 async def search(session: Session, asked: SearchFor) -> SearchAnswer:
@@ -112,13 +117,16 @@ async def search(session: Session, asked: SearchFor) -> SearchAnswer:
         "limit": asked.limit,
         "containerTags": session.tags(asked.tag),
         "filters": asked.filters,
+        "rerank": asked.rerank,
     }
     answer = await session.api.send("POST", "/v3/search", body)
-    return SearchAnswer(results=[_found(hit) for hit in answer["results"]])
+    return SearchAnswer(
+        results=[_found(hit) for hit in answer["results"]], warnings=answer.get("warnings")
+    )
 
 
 def _found(hit: Mapping[str, Any]) -> Found:
-    best = sorted(hit["chunks"], key=lambda chunk: -chunk["score"])[:PASSAGES]
+    best = sorted(hit["chunks"], key=_unliked)[:PASSAGES]
     return Found(
         id=hit["documentId"],
         uri=uri_of(hit["documentId"]),
@@ -131,6 +139,7 @@ def _found(hit: Mapping[str, Any]) -> Found:
             Passage(
                 text=chunk["content"],
                 score=chunk["score"],
+                rerank_score=chunk.get("rerankScore"),
                 start=chunk["start"],
                 end=chunk["end"],
                 place=chunk["place"],
@@ -138,6 +147,11 @@ def _found(hit: Mapping[str, Any]) -> Found:
             for chunk in best
         ],
     )
+
+
+def _unliked(chunk: Mapping[str, Any]) -> tuple[bool, float, float]:
+    judged = chunk.get("rerankScore")
+    return (judged is None, -(judged or 0.0), -chunk["score"])
 
 
 # --- add, get, list, forget --------------------------------------------------------------------

@@ -172,7 +172,7 @@ class TestRefused:
         ("name", "data", "about"),
         [
             ("empty.txt", b"", "is empty"),
-            ("a.zip", b"PK\x03\x04" + bytes(range(256)), "not supported"),
+            ("a.7z", b"7z\xbc\xaf\x27\x1c" + bytes(range(256)), "not supported"),
             ("a.exe", b"MZ\x90\x00\x03" + bytes(100), "not supported"),
         ],
     )

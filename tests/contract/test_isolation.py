@@ -37,6 +37,7 @@ class Names:
     connection: str
     memory: str
     webhook: str
+    run: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +229,15 @@ ROWS: dict[str, Row] = {
     "syncConnection": Row(
         lambda http, n: http.post(f"/v3/connections/{n.connection}/sync"), Scope.WRITE
     ),
+    "checkConnection": Row(
+        lambda http, n: http.post(f"/v3/connections/{n.connection}/check"), Scope.WRITE
+    ),
     "listSyncRuns": Row(
         lambda http, n: http.get(f"/v3/connections/{n.connection}/sync-runs"), Scope.READ
+    ),
+    "listSyncChanges": Row(
+        lambda http, n: http.get(f"/v3/connections/{n.connection}/sync-runs/{n.run}/changes"),
+        Scope.READ,
     ),
     "listConnectionItems": Row(
         lambda http, n: http.get(f"/v3/connections/{n.connection}/items"), Scope.READ
@@ -323,7 +331,7 @@ _NAMING_TAGS: list[Callable[[httpx.Client, Names], httpx.Response]] = [
 NAMING_TAGS = {f"naming {number}": call for number, call in enumerate(_NAMING_TAGS)}
 NOBODY = Names(
     "n" * 22, "absent-1", "absent-2", "absent-3", "f" * 12, "m" * 22, "o" * 22, "absent-4",
-    "c" * 22, "y" * 22, "w" * 22,
+    "c" * 22, "y" * 22, "w" * 22, "r" * 22,
 )  # fmt: skip
 
 
@@ -357,6 +365,7 @@ def owned(client: httpx.Client, app: App, org: Org) -> Names:
     connection = client.post("/v3/connections/shelf", json=body).json()["id"]
     tender.drain(app)
     drain(app)
+    run = client.get(f"/v3/connections/{connection}/sync-runs").json()[0]["id"]
     body = {"containerTag": "vault", "memories": [{"content": f"they know the {SECRET}"}]}
     memory = client.post("/v4/memories", json=body).json()["memories"][0]["id"]
     body = {"url": f"https://hooks.example.org/{SECRET}", "description": SECRET}
@@ -364,7 +373,7 @@ def owned(client: httpx.Client, app: App, org: Org) -> Names:
     client.post(f"/v3/webhooks/{webhook}/test")
     return Names(
         file, "owned", "talk", "vault", key["id"], merge, org.id, org.name, connection, memory,
-        webhook,
+        webhook, run,
     )  # fmt: skip
 
 
@@ -395,6 +404,7 @@ def without(names: Names, answer: httpx.Response) -> str:
         names.connection,
         names.memory,
         names.webhook,
+        names.run,
     )
     for name in named:
         text = text.replace(name, "*")

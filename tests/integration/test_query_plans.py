@@ -27,6 +27,8 @@ FEW = 100
 """documents of the tag `few`; all have the tag `many`"""
 RARE_WORD = "zebra"
 RARE = 500
+MEMBERS = "documents_archive"
+"""by which the members of each archive among what is read are counted"""
 DIMENSIONS = 16
 
 
@@ -191,7 +193,7 @@ def test_a_claim_walks_the_turns(explain: Explain) -> None:
 
     found = one(explain(claim), "update documents")
 
-    assert found.indexes == {"documents_turns", "documents_pkey"}
+    assert found.indexes == {"documents_turns", "documents_pkey", MEMBERS}
     assert not found.scans("documents")
 
 
@@ -263,7 +265,7 @@ def test_a_document_is_found_by_id_and_by_custom_id(
     asked = f"{tenant.id}77" if name == "id" else name
     [found] = explain(lambda tx: documents.get(tx, tenant, asked))
 
-    assert found.indexes == {"documents_pkey", "documents_custom_id"}
+    assert found.indexes == {"documents_pkey", "documents_custom_id", MEMBERS}
     assert not found.scans("documents")
 
 
