@@ -58,13 +58,13 @@ class Sent:
     forced: str | None = None
 
 
-def content_of(given: str) -> Content:
+def content_of(app: App, given: str) -> Content:
     """A content that is one http(s) URL and nothing else is fetched; all else is text.
 
-    Raises BadRequestError for a URL that may not be fetched.
+    Raises BadRequestError for a URL that may not be fetched, as far as the URL alone can tell.
     """
     if _URL.fullmatch(given):
-        url = parse_url(given.strip())
+        url = parse_url(given.strip(), allow_networks=app.config.allow_networks)
         digest = hashlib.sha256(url.encode()).digest()
         return Content(kind="webpage", hash=digest, text=given.strip(), url=url)
     return documents.text_content(given)

@@ -66,7 +66,7 @@ _STATUSES: Mapping[str, Status] = {
 @router.post("/v3/documents", summary="Add a document", operation_id="addDocument")
 def add(body: AddDocument, tenant: Writer, app: CurrentApp) -> Written:
     """Text, a conversation, Markdown, HTML, or a URL. Known customId: updates that document."""
-    content = intake.content_of(body.content)
+    content = intake.content_of(app, body.content)
     return _written(app, intake.take(app, tenant, _beside(tenant, body), content))
 
 
@@ -260,7 +260,7 @@ def update(id: PathId, body: UpdateDocument, tenant: Writer, app: CurrentApp) ->
     """New content replaces the old and is processed; metadata alone changes in place."""
     named = effective_tags(tenant, body.container_tag, body.container_tags, default=False)
     change = DocumentChange(
-        content=None if body.content is None else intake.content_of(body.content),
+        content=None if body.content is None else intake.content_of(app, body.content),
         custom_id=body.custom_id,
         tags=named or None,
         filepath=body.filepath,
@@ -329,7 +329,7 @@ def _batch_item(app: App, tenant: Tenant, body: BatchAdd, item: object) -> Batch
     try:
         named = {name: value for name, value in given.items() if value is not None}
         one = AddDocument.model_validate({**defaults, **named})
-        content = intake.content_of(one.content)
+        content = intake.content_of(app, one.content)
         written = _written(app, intake.take(app, tenant, _beside(tenant, one), content))
     except ValidationError as error:
         fault = error.errors()[0]

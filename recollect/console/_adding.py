@@ -33,7 +33,7 @@ def add_text(app: App, tenant: Tenant, labels: Labels, text: str) -> Document:
     """A text, or a content that is one http(s) URL and nothing else, which is fetched."""
     text = storable(text.replace("\r\n", "\n"))  # forms send CRLF whatever was typed
     try:
-        content = intake.content_of(intake.text(text))
+        content = intake.content_of(app, intake.text(text))
     except ValueError as error:
         raise BadRequestError(f"content: {error}") from error
     return intake.take(app, tenant, labels, content)

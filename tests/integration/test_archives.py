@@ -454,6 +454,7 @@ def test_a_worker_that_lost_its_archive_doubles_nothing(app: App, client: httpx.
     assert stored(app, org) == blobs_of(app, org)
 
 
+@pytest.mark.slow
 @pytest.mark.chaos
 @pytest.mark.timeout(300)
 def test_a_killed_worker_loses_and_doubles_no_file(short_tmp: Path):

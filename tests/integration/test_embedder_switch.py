@@ -802,6 +802,7 @@ def test_an_idle_process_asks_nothing_of_its_own(
 # --- the service as it is run ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.chaos
 @pytest.mark.timeout(600)
 def test_the_whole_service_changes_its_model_while_workers_are_killed(short_tmp: Path) -> None:
