@@ -12,8 +12,8 @@ from typing import Any
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from recollect import audit, db, documents, seal
-from recollect.connectors.base import Registration
+from recollect import audit, db, documents, feed, seal
+from recollect.connectors.base import Notice, Registration
 from recollect.db import Tx
 from recollect.errors import BadRequestError, LeaseLost, NotFoundError, SetupError
 from recollect.items import Counts, Listings
@@ -46,7 +46,8 @@ _COLUMNS = (
     " c.parked_until, c.last_synced_at, c.created_at, c.pushed_at, c.attempts,"
     " (select to_jsonb(r) from sync_runs r where r.connection_id = c.id"
     "  order by r.started_at desc, r.id desc limit 1) as run,"
-    " (select jsonb_build_object('on', bool_or(g.remote is not null and not g.retired),"
+    " (select jsonb_build_object('on', bool_or(g.remote is not null and not g.retired"
+    "    and (g.expires_at is null or g.expires_at > now())),"
     "   'error', max(g.error)) from registrations g where g.connection_id = c.id) as pushes"
 )
 # A limited key sees a connection only when it may touch everything that the connection writes.
@@ -266,6 +267,30 @@ def runs(tx: Tx, connection: ConnectionId, limit: int = 50) -> list[SyncRun]:
         (connection, limit),
     )
     return [_run(row["run"]) for row in rows]
+
+
+def run(tx: Tx, connection: ConnectionId, id: str) -> SyncRun:
+    """Raises NotFoundError."""
+    row = tx.execute(
+        "select to_jsonb(r) as run from sync_runs r where connection_id = %s and id = %s",
+        (connection, id),
+    ).fetchone()
+    if row is None:
+        raise NotFoundError("Sync run not found", f"this connection has no run {id!r}")
+    return _run(row["run"])
+
+
+def mark(tx: Tx, tenant: Tenant, id: str | None = None) -> str:
+    """Stands for how one is now, or all that the tenant sees: another after any change of them or
+    of their latest runs."""
+    row = tx.execute(
+        "select md5(string_agg(concat_ws(' ', c.id, c.xmin, r.id, r.xmin), ',' order by c.id))"
+        " as mark from connections c left join lateral (select r.id, r.xmin from sync_runs r"
+        "  where r.connection_id = c.id order by r.started_at desc, r.id desc limit 1) r on true"
+        " where " + _REACH + " and (%(id)s::text is null or c.id = %(id)s)",
+        {**_reach(tenant), "id": id},
+    ).fetchone()
+    return str(row["mark"]) if row else ""
 
 
 def sealed(tx: Tx, id: ConnectionId) -> Secrets:
@@ -657,6 +682,7 @@ def counted(tx: Tx, claim: SyncClaim) -> Counts:
     counts.skipped.update(row["skipped"])
     counts.notes = list(row["notes"])
     counts.code = row["error_code"]
+    counts.listed = feed.kept(tx, claim.run_id)
     return counts
 
 
@@ -849,6 +875,49 @@ def first_push(tx: Tx, provider: str, key: str) -> bool:
         (provider, key[:500]),
     )
     return done.rowcount == 1
+
+
+def heed(tx: Tx, provider: str, notice: Notice, concerned: ConnectionId | None = None) -> int:
+    """A verified notice arrived, whichever way: have what it concerns synced, once.
+
+    `concerned`: the connection of the registration that it came by. Returns how many will be.
+    """
+    if notice.key is not None and not first_push(tx, provider, notice.key):
+        return 0
+    found = [concerned] if notice.concerned and concerned is not None else []
+    if notice.accounts:
+        found += of_account(tx, provider, notice.accounts)
+    return want(tx, found, Trigger.EVENT) if found else 0
+
+
+def mute(tx: Tx, provider: str, reason: str, *, again: timedelta) -> int:
+    """No notice of this provider can arrive: its connections are synced within `again`, and until
+    `unmute` their registrations count for nothing; how many did count."""
+    rows = tx.execute(
+        "update registrations g set remote = null, error = %(reason)s, renew_at = null"
+        " from connections c where c.id = g.connection_id and c.provider = %(provider)s"
+        " and not g.retired and (g.remote is not null"
+        "   or (g.renew_at is null and g.error is distinct from %(reason)s))"
+        " returning c.id",
+        {"provider": provider, "reason": storable(reason)[:500]},
+    ).fetchall()
+    tx.execute(
+        "update connections set due_at = least(due_at, now() + %s)"
+        " where id = any(%s) and state = 'ready' and due_at is not null",
+        (again, [row["id"] for row in rows]),
+    )
+    return len(rows)
+
+
+def unmute(tx: Tx, provider: str) -> int:
+    """They can again: what was muted is registered anew, and a sync follows; how many are."""
+    done = tx.execute(
+        "update registrations g set renew_at = now() from connections c"
+        " where c.id = g.connection_id and c.provider = %s and not g.retired"
+        " and g.remote is null and g.renew_at is null",
+        (provider,),
+    )
+    return done.rowcount
 
 
 def of_account(tx: Tx, provider: str, accounts: Sequence[str]) -> list[ConnectionId]:

@@ -4,20 +4,23 @@ Content changes count up `revision`. A worker's claim is fenced by `claims`, whi
 claim there ever was: `advance`, `finish`, `retry` and `fail` of a worker that lost its lease touch
 nothing and raise LeaseLost. A revision that is overtaken while it is processed may still finish;
 then the row is due again at once, so content that grows faster than it is processed never starves.
+
+The files of an archive are documents of their own, its members. Whoever locks several rows locks
+archives and all else first, by id, then members, by id.
 """
 
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from pgvector import HalfVector, SparseVector
+from pgvector import SparseVector
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from recollect import audit, db, merge, terms
+from recollect import audit, db, embedding, feed, merge, terms
 from recollect.db import Tx
 from recollect.db.filters import Filter
 from recollect.db.filters import compile as compile_filter
@@ -63,13 +66,16 @@ COLUMNS = (
     " d.metadata, d.status, d.stage, d.error_code, d.error_message, d.revision,"
     " d.indexed_revision, d.attempts, d.due_at, d.chunks, d.reused, d.embedded, d.removed,"
     " d.timings, d.warnings, d.document_date, d.task_type, d.connection_id, d.created_at,"
-    " d.updated_at"
+    " d.updated_at, d.archive_id, d.archive_path, case when d.unpacked is not null then"
+    " (select count(*) from documents m where m.archive_id = d.id) end as members"
 )
 """What `read` needs of a row of `documents d`."""
 _TEXT = (
     ", case when d.indexed_revision is not null then d.text"
     " when d.blob is null and d.url is null then d.content end as text"
 )
+_ORDER = " order by d.archive_id is not null, d.id"
+"""in which rows are locked"""
 _REACH = (
     "d.org_id = %(org)s and (%(reach)s::text[] is null or d.container_tags && %(reach)s::text[])"
 )
@@ -93,6 +99,8 @@ class NewDocument:
     task_type: str | None = None
     dreaming: str | None = None
     connection_id: ConnectionId | None = None
+    archive_id: DocumentId | None = None
+    archive_path: str | None = None
     join: Callable[[str, str, bool], str] = lambda old, new, _: merge.merge(old, new).text
     """how the text goes together with the one that its customId has already; told whether that
     one came within seconds, so that the same once more may be a client's retry"""
@@ -113,6 +121,15 @@ class DocumentChange:
 
 
 @dataclass(frozen=True, slots=True)
+class NewMember:
+    """A file of an archive that is being finished. Its content has no blob if the archive held
+    the same when it was last read."""
+
+    path: str
+    content: Content
+
+
+@dataclass(frozen=True, slots=True)
 class DocumentQuery:
     """Which documents to list, in which order; all conditions must hold."""
 
@@ -121,6 +138,8 @@ class DocumentQuery:
     filter: Filter | None = None
     filepath: str | None = None
     """exact, or a prefix when it ends in `/`"""
+    archive: str | None = None
+    """the id of one: its members"""
     statuses: Sequence[Status] = ()
     connections: Sequence[ConnectionId] | None = None
     touched_within: timedelta | None = None
@@ -180,8 +199,9 @@ def bear(tx: Tx, tenant: Tenant, tag: str, text: str, id: DocumentId) -> Documen
 def update(tx: Tx, tenant: Tenant, id: str, change: DocumentChange) -> Document:
     """Metadata and labels in place, without indexing; new content replaces all and is queued.
 
-    Raises NotFoundError, and BadRequestError when the new customId is taken in that tag, or for
-    new content of a document that only bears memories.
+    Tags, metadata and the like of an archive go to its members, too. Raises NotFoundError, and
+    BadRequestError when the new customId is taken in that tag, or for new content of a document
+    that only bears memories.
     """
     document = _locked(tx, tenant, id, change)
     tags = change.tags or document.container_tags
@@ -196,7 +216,7 @@ def update(tx: Tx, tenant: Tenant, id: str, change: DocumentChange) -> Document:
             if taken:
                 # BadRequest, not Conflict: clients repeat a 409 by themselves, in vain here.
                 raise BadRequestError(f"customId: {custom_id!r} is taken in tag {tags[0]!r}")
-    _count(tx, document.org_id, _set_details(tx, document, change))
+    _count(tx, document.org_id, _set_details_of_all(tx, document, change))
     if change.content is not None:
         _refuse_direct(document)
         _accept(tx, document.id, change.content, revive=True)
@@ -206,7 +226,8 @@ def update(tx: Tx, tenant: Tenant, id: str, change: DocumentChange) -> Document:
 def delete(tx: Tx, tenant: Tenant, ids: Sequence[str]) -> dict[str, RequestError]:
     """Remove for good, each by id, else by customId; work in flight is fenced off.
 
-    Returns why some of the ids were not removed: unknown, or an ambiguous customId.
+    With an archive go its members, here and in all that removes documents. Returns why some of
+    the ids were not removed: unknown, or an ambiguous customId.
     """
     return delete_named(tx, tenant, ids)[1]
 
@@ -218,7 +239,9 @@ def delete_named(
     rows = tx.execute(
         "select d.id, d.custom_id from documents d where "
         + _REACH
-        + " and (d.id = any(%(ids)s) or d.custom_id = any(%(ids)s)) order by d.id for update",
+        + " and (d.id = any(%(ids)s) or d.custom_id = any(%(ids)s))"
+        + _ORDER
+        + " for update",
         {**_reach(tenant), "ids": list(ids)},
     ).fetchall()
     known = {row["id"] for row in rows}
@@ -251,7 +274,7 @@ def delete_where(
         # The numbers find them by the index; the names tell the few whose numbers are alike.
         + " and (%(tags)s::text[] = '{}' or"
         "  d.scope && %(numbers)s::int4[] and d.container_tags && %(tags)s::text[])"
-        " and (%(filepath)s::text is null or " + _FILEPATH + ") order by d.id for update",
+        " and (%(filepath)s::text is null or " + _FILEPATH + ")" + _ORDER + " for update",
         {
             **_reach(tenant),
             "tags": list(tags),
@@ -267,7 +290,7 @@ def delete_where(
 def delete_all(tx: Tx, tenant: Tenant) -> list[DocumentId]:
     """Remove for good everything that the tenant may touch."""
     rows = tx.execute(
-        "select d.id from documents d where " + _REACH + " order by d.id for update",
+        "select d.id from documents d where " + _REACH + _ORDER + " for update",
         _reach(tenant),
     ).fetchall()
     gone = [DocumentId(row["id"]) for row in rows]
@@ -282,7 +305,7 @@ def untag(tx: Tx, tenant: Tenant, tag: str) -> list[DocumentId]:
     """
     rows = tx.execute(
         "select " + COLUMNS + " from documents d where " + _REACH + " and d.scope @> %(scope)s"
-        " and %(tag)s = any(d.container_tags) order by d.id for update",
+        " and %(tag)s = any(d.container_tags)" + _ORDER + " for update",
         {**_reach(tenant), "scope": sought(tenant.id, [tag]), "tag": tag},
     ).fetchall()
     found = [read(row) for row in rows]
@@ -320,7 +343,7 @@ def retag(
     rows = tx.execute(
         "select " + COLUMNS + " from documents d where d.org_id = %(org)s"
         " and d.scope && %(numbers)s::int4[] and d.container_tags && %(sources)s::text[]"
-        " and not d.id = any(%(kept)s) order by d.id limit %(limit)s for update",
+        " and not d.id = any(%(kept)s)" + _ORDER + " limit %(limit)s for update",
         {
             "org": org,
             "numbers": [terms.tag_number(org, tag) for tag in sources],
@@ -370,7 +393,7 @@ def reprocess(
         "with ended as materialized (select d.id from documents d"
         " where " + _REACH + " and d.status in ('done', 'failed') and d.source <> %(direct)s"
         " and (d.id = any(%(ids)s) or d.custom_id = any(%(ids)s)"
-        " or (%(failed)s and d.status = 'failed')) order by d.id for update)"
+        " or (%(failed)s and d.status = 'failed'))" + _ORDER + " for update)"
         " update documents d set status = 'queued', stage = null, due_at = now(), attempts = 0,"
         " error_code = null, error_message = null, updated_at = now()"
         " from ended where d.id = ended.id returning d.id",
@@ -433,7 +456,7 @@ def put(tx: Tx, org: OrgId, synced: SyncedDocument, known: DocumentId | None) ->
         dict(synced.metadata),
     )
     if not same:
-        _count(tx, org, _set_details(tx, document, change))
+        _count(tx, org, _set_details_of_all(tx, document, change))
     moved = tx.execute(
         "update documents set source_id = %(source_id)s, title = coalesce(%(title)s, title),"
         " url = %(url)s, updated_at = now() where id = %(id)s"
@@ -763,11 +786,23 @@ def renew(tx: Tx, claims: Sequence[Claim], *, lease: timedelta) -> None:
 
 def known_hashes(tx: Tx, claim: Claim, *, embedded: bool) -> set[bytes]:
     """Chunk texts of this document that the index holds; `embedded`: holds with a vector."""
+    index = embedding.read(tx)
+    column = sql.SQL("embedding") if index is None else index.used.column
     rows = tx.execute(
-        "select hash from entries where document_id = %s and (embedding is not null or not %s)",
+        sql.SQL(
+            "select hash from entries where document_id = %s and ({} is not null or not %s)"
+        ).format(column),
         (claim.document.id, embedded),
     )
     return {row["hash"] for row in rows}
+
+
+def unpacked(tx: Tx, claim: Claim) -> Mapping[str, str]:
+    """What an archive held when it was last read: path → SHA-256 in hexadecimal."""
+    row = tx.execute(
+        "select unpacked from documents where id = %s", (claim.document.id,)
+    ).fetchone()
+    return (row and row["unpacked"]) or {}
 
 
 def stash(tx: Tx, claim: Claim, entries: Sequence[Entry], *, lease: timedelta) -> None:
@@ -797,12 +832,14 @@ def finish(
     timings: Mapping[str, float],
     *,
     reused: int,
+    members: Sequence[NewMember] | None = None,
 ) -> Changed:
     """Swap in a processed revision: searchers see the old text or the new, never half.
 
     `entries` are those of chunk texts that the index does not hold yet; `reused` says how many
     of the chunk texts it held when the work began. `timings` are those of the stages before; that
-    of this transaction is added. Raises LeaseLost.
+    of this transaction is added. `members` are those of an archive: what changed since it was last
+    read is queued, or removed. Raises LeaseLost.
     """
     id = claim.document.id
     wanted = {chunk.hash for chunk in chunks}
@@ -814,6 +851,8 @@ def finish(
     if row is None:
         raise LeaseLost
     delta = Counter[int]()
+    if members is not None or _ends_archive(claim):
+        delta.update(_unpack(tx, claim, members))
     lost = _lost_evidence(tx, claim, keep=wanted)
     removed = _drop_entries(tx, claim, keep=wanted, delta=delta)
     _insert_entries(tx, claim, row["scope"], entries, delta)
@@ -849,6 +888,9 @@ def finish(
         },
     ).fetchone()
     assert done is not None
+    if claim.document.connection_id is not None:
+        new = len(wanted) - reused
+        feed.processed(tx, id, claim.document.revision, texts=len(wanted), new_texts=new)
     if done["status"] == Status.QUEUED:
         db.notify(tx)
     # Last, since these rows are shared by all documents of the organisation.
@@ -898,7 +940,8 @@ def release(tx: Tx, claims: Sequence[Claim]) -> None:
         "with ours as materialized (select d.id from documents d"
         " join unnest(%s::text[], %s::bigint[]) as held (id, number)"
         " on d.id = held.id and d.claims = held.number and d.status = 'processing'"
-        " order by d.id for update of d)"
+        + _ORDER
+        + " for update of d)"
         " update documents d set status = 'queued', stage = null, due_at = now(),"
         " attempts = greatest(d.attempts - 1, 0)"
         " from ours where d.id = ours.id",
@@ -921,7 +964,10 @@ def drop_entries(tx: Tx, org: OrgId, id: DocumentId, hashes: Sequence[bytes]) ->
 
 def reindex(tx: Tx) -> int:
     """Queue every document anew and forget all vectors; for a change of the embedding model."""
-    tx.execute("update entries set embedding = null where embedding is not null")
+    tx.execute(
+        "update entries set embedding = null, embedding_b = null"
+        " where embedding is not null or embedding_b is not null"
+    )
     done = tx.execute(
         "update documents set status = 'queued', stage = null, due_at = now(), attempts = 0"
         " where status in ('done', 'failed') and source <> %s",
@@ -1009,6 +1055,9 @@ def read(row: Mapping[str, Any]) -> Document:
         created_at=row["created_at"],
         updated_at=row["updated_at"],
         text=row.get("text"),
+        archive_id=DocumentId(row["archive_id"]) if row["archive_id"] else None,
+        archive_path=row["archive_path"],
+        members=row["members"],
     )
 
 
@@ -1027,37 +1076,44 @@ def _content(row: Mapping[str, Any]) -> Content:
     )
 
 
+_INSERT = (
+    "insert into documents as d (id, org_id, custom_id, container_tags, scope, kind, title,"
+    " url, source, filepath, metadata, document_date, task_type, dreaming, content,"
+    " content_hash, blob, blob_name, blob_mime, forced_kind, source_id, connection_id,"
+    " archive_id, archive_path)"
+    " values (%(id)s, %(org)s, %(custom_id)s, %(tags)s, %(scope)s, %(kind)s, %(title)s,"
+    " %(url)s, %(source)s, %(filepath)s, %(metadata)s, %(document_date)s, %(task_type)s,"
+    " %(dreaming)s, %(text)s, %(hash)s, %(blob)s, %(blob_name)s, %(blob_mime)s, %(forced)s,"
+    " %(source_id)s, %(connection)s, %(archive)s, %(archive_path)s)"
+)
+
+
 def _insert(tx: Tx, org: OrgId, new: NewDocument, id: DocumentId) -> Document:
-    content = new.content
-    row = tx.execute(
-        "insert into documents as d (id, org_id, custom_id, container_tags, scope, kind, title,"
-        " url, source, filepath, metadata, document_date, task_type, dreaming, content,"
-        " content_hash, blob, blob_name, blob_mime, forced_kind, source_id, connection_id)"
-        " values (%(id)s, %(org)s, %(custom_id)s, %(tags)s, %(scope)s, %(kind)s, %(title)s,"
-        " %(url)s, %(source)s, %(filepath)s, %(metadata)s, %(document_date)s, %(task_type)s,"
-        " %(dreaming)s, %(text)s, %(hash)s, %(blob)s, %(blob_name)s, %(blob_mime)s, %(forced)s,"
-        " %(source_id)s, %(connection)s)"
-        " returning " + COLUMNS,
-        {
-            "id": id,
-            "org": org,
-            "custom_id": new.custom_id,
-            "tags": list(new.tags),
-            "scope": scope(org, new.tags),
-            "title": new.title,
-            "source": new.source,
-            "filepath": new.filepath,
-            "metadata": None if new.metadata is None else Jsonb(dict(new.metadata)),
-            "document_date": new.document_date,
-            "task_type": new.task_type or "memory",
-            "dreaming": new.dreaming or "dynamic",
-            "connection": new.connection_id,
-            **_stored(content),
-        },
-    ).fetchone()
+    row = tx.execute(_INSERT + " returning " + COLUMNS, _row(org, new, id)).fetchone()
     assert row is not None
     db.notify(tx)
     return read(row)
+
+
+def _row(org: OrgId, new: NewDocument, id: DocumentId) -> dict[str, object]:
+    return {
+        "id": id,
+        "org": org,
+        "custom_id": new.custom_id,
+        "tags": list(new.tags),
+        "scope": scope(org, new.tags),
+        "title": new.title,
+        "source": new.source,
+        "filepath": new.filepath,
+        "metadata": None if new.metadata is None else Jsonb(dict(new.metadata)),
+        "document_date": new.document_date,
+        "task_type": new.task_type or "memory",
+        "dreaming": new.dreaming or "dynamic",
+        "connection": new.connection_id,
+        "archive": new.archive_id,
+        "archive_path": new.archive_path,
+        **_stored(new.content),
+    }
 
 
 def _add_again(tx: Tx, row: Mapping[str, Any], new: NewDocument) -> Document:
@@ -1072,7 +1128,7 @@ def _add_again(tx: Tx, row: Mapping[str, Any], new: NewDocument) -> Document:
     )
     document = read(row)
     _refuse_direct(document)
-    _count(tx, document.org_id, _set_details(tx, document, change))
+    _count(tx, document.org_id, _set_details_of_all(tx, document, change))
     _accept(tx, document.id, _merged(_content(row), new, recent=row["recent"]), revive=False)
     return get(tx, Tenant(document.org_id), document.id)
 
@@ -1173,6 +1229,131 @@ def _set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[
     return delta
 
 
+def _set_details_of_all(tx: Tx, document: Document, change: DocumentChange) -> Counter[int]:
+    """The same with the members of an archive; returns by how much `term_counts` change."""
+    delta = _set_details(tx, document, change)
+    shared = replace(change, content=None, custom_id=None)
+    members = [] if shared == DocumentChange() else _members(tx, [document.id])
+    if not members:
+        return delta
+    tags = None if change.tags is None else list(change.tags)
+    new = None if tags is None else scope(document.org_id, tags)
+    tx.execute(
+        "update documents set container_tags = coalesce(%(tags)s, container_tags),"
+        " scope = coalesce(%(scope)s, scope),"
+        " filepath = coalesce(%(filepath)s || '/' || archive_path, filepath),"
+        " metadata = coalesce(%(metadata)s, metadata),"
+        " document_date = coalesce(%(document_date)s, document_date),"
+        " task_type = coalesce(%(task_type)s, task_type),"
+        " dreaming = coalesce(%(dreaming)s, dreaming), updated_at = now() where id = any(%(ids)s)",
+        {
+            "tags": tags,
+            "scope": new,
+            "filepath": None if change.filepath is None else change.filepath.rstrip("/"),
+            "metadata": None if change.metadata is None else Jsonb(dict(change.metadata)),
+            "document_date": change.document_date,
+            "task_type": change.task_type,
+            "dreaming": change.dreaming,
+            "ids": [member.id for member in members],
+        },
+    )
+    if new is None:
+        return delta
+    old = {
+        member.id: scope(document.org_id, member.container_tags)
+        for member in members
+        if list(member.container_tags) != tags
+    }
+    rows = tx.execute(
+        "update entries e set terms = %s::int4[] || e.terms[m.skipped:]"
+        " from unnest(%s::text[], %s::int[]) as m (id, skipped) where e.document_id = m.id"
+        " returning e.document_id",
+        (new, list(old), [len(numbers) + 1 for numbers in old.values()]),
+    )
+    for row in rows:
+        delta.update(new)
+        delta.subtract(old[row["document_id"]])
+    return delta
+
+
+def _members(tx: Tx, archives: Sequence[DocumentId]) -> list[Document]:
+    """Locked."""
+    rows = tx.execute(
+        "select " + COLUMNS + " from documents d where d.archive_id is not null"
+        " and d.archive_id = any(%s) order by d.id for update",
+        (list(archives),),
+    )
+    return [read(row) for row in rows]
+
+
+def _within(filepath: str | None, path: str) -> str | None:
+    """The label of a member: below that of its archive."""
+    return None if filepath is None else f"{filepath.rstrip('/')}/{path}"
+
+
+def _ends_archive(claim: Claim) -> bool:
+    """Whether what it was unpacked from is not its content any more, if it turns out to be none.
+
+    The text of an archive that was left by its connection stands for the same archive.
+    """
+    document, content = claim.document, claim.content
+    fetched = content.url is not None and content.source_id is None
+    return document.members is not None and (
+        fetched or document.revision != document.indexed_revision
+    )
+
+
+def _unpack(tx: Tx, claim: Claim, members: Sequence[NewMember] | None) -> Counter[int]:
+    """Make documents of what changed in an archive; returns by how much `term_counts` change.
+
+    Compared is with what it held before, not with the documents: one that was deleted or changed
+    here stays so until the archive brings something else for its path.
+    """
+    id, org = claim.document.id, claim.document.org_id
+    there = {member.archive_path: member.id for member in _members(tx, [id])}
+    row = tx.execute(
+        "select container_tags, source, filepath, metadata, document_date, task_type, dreaming,"
+        " unpacked from documents where id = %s",
+        (id,),
+    ).fetchone()
+    assert row is not None
+    before: Mapping[str, str] = row["unpacked"] or {}
+    held = {member.path: member.content.hash.hex() for member in members or ()}
+    gone = sorted(member for path, member in there.items() if path not in held)
+    delta = _take_out(tx, org, gone) if gone else Counter[int]()
+    made: list[dict[str, object]] = []
+    for member in members or ():
+        path, content = member.path, member.content
+        if content.hash.hex() == before.get(path):
+            continue
+        assert content.blob is not None
+        if path in there:
+            _accept(tx, there[path], content, revive=False)
+            continue
+        new = NewDocument(
+            content,
+            row["container_tags"],
+            title=content.blob.name,
+            source=row["source"],
+            filepath=_within(row["filepath"], path),
+            metadata=row["metadata"],
+            document_date=row["document_date"],
+            task_type=row["task_type"],
+            dreaming=row["dreaming"],
+            archive_id=id,
+            archive_path=path,
+        )
+        made.append(_row(org, new, DocumentId(random_id())))
+    if made:
+        tx.cursor().executemany(_INSERT, made)
+        db.notify(tx)
+    tx.execute(
+        "update documents set unpacked = %s where id = %s",
+        (None if members is None else Jsonb(held), id),
+    )
+    return delta
+
+
 def _remove(tx: Tx, org: OrgId, ids: Sequence[DocumentId], *, by: KeyId | None = None) -> None:
     _count(tx, org, _take_out(tx, org, ids, by=by))
 
@@ -1180,7 +1361,9 @@ def _remove(tx: Tx, org: OrgId, ids: Sequence[DocumentId], *, by: KeyId | None =
 def _take_out(
     tx: Tx, org: OrgId, ids: Sequence[DocumentId], *, by: KeyId | None = None
 ) -> Counter[int]:
-    """Remove documents, with a receipt; returns by how much `term_counts` change."""
+    """Remove documents with their members, with a receipt; returns by how much `term_counts`
+    change."""
+    ids = list(dict.fromkeys([*ids, *(member.id for member in _members(tx, ids))]))
     delta = Counter[int]()
     rows = tx.execute(
         "select number, count(*) as n from entries, unnest(terms) as number"
@@ -1260,6 +1443,8 @@ def _insert_entries(
     if not entries:
         return
     id = claim.document.id
+    index = embedding.hold(tx)
+    lacking = 0
     if not _is_first(claim):
         replaced = tx.execute(
             "delete from entries where document_id = %s and hash = any(%s) returning terms",
@@ -1269,14 +1454,16 @@ def _insert_entries(
             delta.subtract(row["terms"])
     # Binary: to write the numbers of vectors out takes longer than to index them.
     with tx.cursor().copy(
-        "copy entries (document_id, hash, text, terms, weights, embedding)"
+        "copy entries (document_id, hash, text, terms, weights, embedding, embedding_b)"
         " from stdin (format binary)"
     ) as copy:
-        copy.set_types(["text", "bytea", "text", "int4[]", "sparsevec", "halfvec"])
+        copy.set_types(["text", "bytea", "text", "int4[]", "sparsevec", "halfvec", "halfvec"])
         for entry in entries:
             numbers = [*scope, *entry.terms]
             delta.update(numbers)
             weights = {number - 1: weight for number, weight in entry.terms.items()}
+            vectors = embedding.split(index, entry.vector)
+            lacking += entry.vector is not None and embedding.lacks(index, vectors)
             copy.write_row(
                 (
                     id,
@@ -1284,9 +1471,11 @@ def _insert_entries(
                     entry.text,
                     numbers,
                     SparseVector(weights, TERM_SPACE),
-                    None if entry.vector is None else HalfVector(entry.vector),
+                    *vectors,
                 )
             )
+    if lacking:
+        embedding.note(tx, "entries", id, lacking)
 
 
 def _place(tx: Tx, claim: Claim, chunks: Sequence[Chunk]) -> None:
@@ -1470,6 +1659,9 @@ def condition(tenant: Tenant, query: DocumentQuery) -> tuple[sql.Composable, dic
     if query.filepath is not None:
         parts.append(sql.SQL(_FILEPATH))
         parameters["filepath"] = query.filepath
+    if query.archive is not None:
+        parts.append(sql.SQL("d.archive_id = %(archive)s"))
+        parameters["archive"] = query.archive
     if query.id is not None:
         parts.append(sql.SQL("d.id = %(id)s"))
         parameters["id"] = query.id

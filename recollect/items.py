@@ -13,7 +13,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from recollect import documents, tags
+from recollect import documents, feed, tags
 from recollect.admission import FILTERED, KEYS, UNDECIDED, Gate, Judgement, Ruling
 from recollect.connectors.base import (
     Change,
@@ -29,6 +29,7 @@ from recollect.connectors.base import (
 from recollect.db import Tx
 from recollect.documents import SyncedDocument, content_hash
 from recollect.errors import NotFoundError
+from recollect.feed import What
 from recollect.model import ConnectionId, DocumentId, Page, Remembered, SyncClaim, storable
 
 DOCUMENT = "document"
@@ -60,10 +61,26 @@ class Counts:
     """of the worst trouble: the run is partial"""
     free: int = 0
     """how many more documents the limit admits"""
+    fresh: dict[DocumentId, What] = field(default_factory=dict[DocumentId, What])
+    """what was done to which document in this transaction: the feed lacks it yet"""
+    listed: int = 0
+    """rows of the feed that the run has"""
 
     def note(self, sentence: str) -> None:
         if sentence not in self.notes and len(self.notes) < 20:
             self.notes.append(sentence)
+
+    def add(self, id: DocumentId) -> None:
+        self.added += 1
+        self.fresh[id] = "added"
+
+    def change(self, id: DocumentId) -> None:
+        self.changed += 1
+        self.fresh.setdefault(id, "changed")
+
+    def remove(self, ids: Sequence[DocumentId]) -> None:
+        self.removed += len(ids)
+        self.fresh.update(dict.fromkeys(ids, "removed"))
 
 
 @dataclass(slots=True)
@@ -110,8 +127,7 @@ def apply(
     changes = [_storable(change) for change in changes]
     same = _Same(tx, claim, changes)
     for change in changes:
-        if isinstance(change, Item) and same.holds(change):
-            counts.unchanged += 1
+        if same.holds(change, counts):
             continue
         same.settle(change)
         match change:
@@ -141,6 +157,23 @@ def apply(
                 raise TypeError(f"{type(change).__name__} is the sync's own")
     same.settle(None)
     note(tx, claim.connection.id, [one for one in changes if isinstance(one, Item)], gate)
+
+
+def tell(tx: Tx, claim: SyncClaim, counts: Counts) -> None:
+    """Write into the feed of the run what this transaction did; the last that it does."""
+    room = feed.MOST - counts.listed
+    feed.keep(tx, claim.run_id, counts.fresh, room=room)
+    counts.listed += min(len(counts.fresh), max(room, 0))
+    counts.fresh = {}
+
+
+def note_unlisted(counts: Counts) -> None:
+    """At the end of a sync: say that the feed is not complete, if it is not."""
+    total = counts.added + counts.changed + counts.removed
+    if counts.listed >= feed.MOST < total:
+        counts.note(
+            f"The feed lists the first {feed.MOST:,} changes of this sync; there were {total:,}."
+        )
 
 
 def room(tx: Tx, claim: SyncClaim) -> int:
@@ -472,7 +505,7 @@ def note(tx: Tx, connection: ConnectionId, known: Sequence[Item], gate: Gate) ->
 
 
 class _Same:
-    """The items of a batch that are documents as they are said to be: most, in most listings.
+    """What of a batch is as it is said to be, documents and verdicts: most, in most listings.
 
     They are looked up together and only their time of being seen is written, together.
     """
@@ -491,13 +524,39 @@ class _Same:
             (claim.connection.id, ids, DOCUMENT),
         )
         self._rows = {row["id"]: row for row in rows}
+        self._verdicts: dict[str, Mapping[str, Any]] = {}
+        if judged := [c.id for c in changes if isinstance(c, Verdict)]:
+            rows = tx.execute(
+                "select id, title, url, extra, branch, verdict, detail from items"
+                " where connection_id = %s and id = any(%s) and verdict <> %s"
+                " and document_id is null and version is null and missing_at is null",
+                (claim.connection.id, judged, DOCUMENT),
+            )
+            self._verdicts = {row["id"]: row for row in rows}
 
-    def holds(self, item: Item) -> bool:
-        row = self._rows.get(item.id)
-        if row is None or item.formerly is not None or not self._equal(item, row):
-            return False
-        self._seen.append(item.id)
+    def holds(self, change: Change, counts: Counts) -> bool:
+        """Whether nothing is to be done but to count it."""
+        match change:
+            case Item() if self._is_document(change):
+                counts.unchanged += 1
+            case Verdict() if self._is_verdict(change):
+                _count(change, counts)
+            case _:
+                return False
+        self._seen.append(change.id)
         return True
+
+    def _is_document(self, item: Item) -> bool:
+        row = self._rows.get(item.id)
+        return row is not None and item.formerly is None and self._equal(item, row)
+
+    def _is_verdict(self, verdict: Verdict) -> bool:
+        row = self._verdicts.get(verdict.id)
+        return row is not None and (
+            (row["verdict"], row["detail"]) == (verdict.kind, verdict.detail)
+            and (row["title"], row["url"]) == (verdict.title, verdict.url)
+            and (row["branch"], row["extra"]) == (verdict.branch, dict(verdict.extra))
+        )
 
     def settle(self, change: Change | None) -> None:
         """Write down what was seen, before a change that may rely on it; None: at the end."""
@@ -511,10 +570,13 @@ class _Same:
             case Item():
                 self._rows.pop(change.id, None)
                 self._rows.pop(change.formerly or "", None)
+                self._verdicts.pop(change.id, None)
             case Gone() | Missing() | Verdict():
                 self._rows.pop(change.id, None)
+                self._verdicts.pop(change.id, None)
             case Listed():
                 self._rows.clear()
+                self._verdicts.clear()
             case _:
                 pass
 
@@ -594,10 +656,10 @@ def _store(tx: Tx, claim: SyncClaim, item: Item, known: DocumentId | None, count
     id, changed = documents.put(tx, connection.org_id, synced, known)
     _remember(tx, claim, item, DOCUMENT, DocumentId(id), item.detail)
     if known is None:
-        counts.added += 1
+        counts.add(DocumentId(id))
         counts.free -= 1
     elif changed:
-        counts.changed += 1
+        counts.change(known)
     else:
         counts.unchanged += 1
 
@@ -630,7 +692,7 @@ def _apply_verdict(tx: Tx, claim: SyncClaim, verdict: Verdict, counts: Counts) -
     else:
         if row is not None and row["document_id"] is not None:
             documents.drop(tx, claim.connection.org_id, [row["document_id"]])
-            counts.removed += 1
+            counts.remove([row["document_id"]])
             counts.free += 1
         tx.execute(
             "insert into items (connection_id, id, title, url, extra, branch, verdict, detail,"
@@ -651,6 +713,10 @@ def _apply_verdict(tx: Tx, claim: SyncClaim, verdict: Verdict, counts: Counts) -
                 "detail": verdict.detail,
             },
         )
+    _count(verdict, counts)
+
+
+def _count(verdict: Verdict, counts: Counts) -> None:
     if verdict.failed:
         counts.failed += 1
     elif verdict.kind != PLANNED:
@@ -737,7 +803,7 @@ def _remove(tx: Tx, claim: SyncClaim, ids: Sequence[str], counts: Counts) -> Non
     ).fetchall()
     gone = [row["document_id"] for row in rows if row["document_id"] is not None]
     documents.drop(tx, claim.connection.org_id, gone)
-    counts.removed += len(gone)
+    counts.remove(gone)
     counts.free += len(gone)
 
 
@@ -774,8 +840,9 @@ def _evict(tx: Tx, claim: SyncClaim, rows: Sequence[Mapping[str, Any]], counts: 
             [row["id"] for row in rows],
         ),
     )
-    documents.drop(tx, claim.connection.org_id, [row["document_id"] for row in rows])
-    counts.removed += len(rows)
+    gone = [row["document_id"] for row in rows]
+    documents.drop(tx, claim.connection.org_id, gone)
+    counts.remove(gone)
 
 
 # --- rows --------------------------------------------------------------------------------------

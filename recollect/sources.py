@@ -492,7 +492,13 @@ def ageing(tokens: Tokens) -> bool:
 
 
 def push_url(app: App, provider: str, registration: str) -> str | None:
-    """Where a provider may push to; None unless we have a public https address."""
+    """Where a provider's notices of it go; None where none can arrive.
+
+    To us, if we have a public https address; Gmail's to the subscription that they are pulled
+    from, if there is one.
+    """
+    if provider == "gmail" and app.config.pubsub_subscription is not None:
+        return f"{app.config.pubsub_api_url.rstrip('/')}/v1/{app.config.pubsub_subscription}"
     public = app.config.public_url
     if public is None or urlsplit(public).scheme != "https":
         return None

@@ -1,6 +1,7 @@
 """One connection: changes → documents, a checkpoint at a time; registrations; farewells."""
 
 import json
+import random
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
@@ -31,7 +32,14 @@ from recollect.connectors.base import (
     Registration,
     Source,
 )
-from recollect.errors import CursorExpired, LeaseLost, Permanent, Reauthorize, Transient
+from recollect.errors import (
+    CursorExpired,
+    LeaseLost,
+    Permanent,
+    Reauthorize,
+    SetupError,
+    Transient,
+)
 from recollect.items import Counts
 from recollect.model import Connection, ConnectionId, SyncClaim, Tenant, Trigger, random_id
 from recollect.sources import (
@@ -53,6 +61,9 @@ BATCH = 200
 FILL = 100
 """Things let in at a time when there is room, or the filter opened."""
 PUSH_RETRY = timedelta(hours=1)
+SPREAD = 1.05
+"""Up to how many times its interval a scheduled sync waits: those that began together, at a start
+of the service or a move from elsewhere, drift apart."""
 PLAN_REQUIRED = "plan_required"
 
 
@@ -80,6 +91,7 @@ def run(app: App, claim: SyncClaim, stop: threading.Event) -> Counts:
         counts.note("The provider forgot where we were, so everything was listed again.")
         _list(work, connector, source, None)
     _make_room(work)
+    items.note_unlisted(counts)
     return counts
 
 
@@ -93,7 +105,7 @@ def next_in(app: App, connection: Connection, counts: Counts) -> timedelta:
         return min(interval, app.config.poll_interval)
     if counts.code is not None:
         return min(interval, app.config.sync_interval)
-    return interval
+    return interval * random.uniform(1.0, SPREAD)  # noqa: S311 # no secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +150,7 @@ def _store(work: _Work, batch: Sequence[Change], cursor: Cursor | None) -> None:
     with app.db.begin() as tx:
         listings = connections.lock(tx, claim, lease=app.lease)
         items.apply(tx, claim, batch, listings=listings, gate=gate, counts=counts)
+        items.tell(tx, claim, counts)
         connections.save(tx, claim, cursor=cursor, listings=listings, counts=counts)
     gate.forget()
 
@@ -162,6 +175,7 @@ def _reconsider(work: _Work) -> None:
         with app.db.begin() as tx:
             connections.lock(tx, claim, lease=app.lease)
             after = items.reconsider(tx, claim, gate, counts, after=after, limit=FILL)
+            items.tell(tx, claim, counts)
         gate.forget()
 
 
@@ -174,23 +188,30 @@ def _fill(work: _Work) -> bool:
         with app.db.begin() as tx:
             connections.lock(tx, claim, lease=app.lease)
             moved = items.fill(tx, claim, gate, counts, FILL)
+            items.tell(tx, claim, counts)
     return counts.skipped[items.UNDECIDED] > before
 
 
 # --- pushes --------------------------------------------------------------------------------------
 
 
-def register(app: App, connection: Connection, stop: threading.Event) -> None:
-    """Make sure that pushes are registered for all that the connection watches.
+def register(app: App, claim: SyncClaim, stop: threading.Event) -> None:
+    """After a sync: make sure that pushes are registered for all that the connection watches.
 
     What fails is noted and tried again; polling goes on meanwhile.
     """
+    connection = claim.connection
     connector = connectors.get(connection.provider)
-    if not connector.pushes or push_url(app, connection.provider, "") is None:
+    if not connector.pushes:
+        return
+    if push_url(app, connection.provider, "") is None:
+        _forget_registrations(app, connection)
         return
     source = open_source(app, connection, stop=stop)
     with app.db.begin() as tx:
         stored = connections.registered(tx, connection.id)
+    if claim.trigger is not Trigger.EVENT:  # else a push has just shown that there are some
+        stored = _standing(app, connector, source, connection.id, stored)
     live = {r.registration.resource for r in stored if not r.retired}
     wanted = list(connector.watches(source))
     for resource in wanted:
@@ -200,6 +221,29 @@ def register(app: App, connection: Connection, stop: threading.Event) -> None:
     _unsubscribe(app, connector, source, connection.id, unwanted)
 
 
+def _standing(
+    app: App,
+    connector: Connector,
+    source: Source,
+    connection: ConnectionId,
+    stored: Sequence[StoredRegistration],
+) -> list[StoredRegistration]:
+    """Those that are not lost at the provider; the others are forgotten, to be made anew."""
+    lost: list[StoredRegistration] = []
+    for one in stored:
+        if not one.answered or one.retired:
+            continue
+        try:
+            if not connector.stands(source.api, open_registration(app, one)):
+                lost.append(one)
+        except (Permanent, Transient, Reauthorize, SetupError) as error:
+            LOG.info("registration not verified", connection=connection, reason=str(error))
+    for one in lost:
+        LOG.warning("registration lost", connection=connection, resource=one.registration.resource)
+    _unsubscribe(app, connector, source, connection, lost)
+    return [one for one in stored if one not in lost]
+
+
 def renew(app: App, due: StoredRegistration, stop: threading.Event) -> None:
     """Register anew at half of its life; the old one lives until the new one does."""
     with app.db.begin() as tx:
@@ -207,12 +251,23 @@ def renew(app: App, due: StoredRegistration, stop: threading.Event) -> None:
     if found is None:
         return
     _, connection = found
+    if push_url(app, connection.provider, "") is None:
+        _forget_registrations(app, connection)
+        return
     connector = connectors.get(connection.provider)
     source = open_source(app, connection, stop=stop)
     _subscribe(app, connector, source, connection, due.registration.resource)
     if not due.answered:
         with app.db.begin() as tx:
             connections.drop_registrations(tx, [due.registration.id])
+
+
+def _forget_registrations(app: App, connection: Connection) -> None:
+    """The settings name no address any more where they could arrive, so nothing is pushed; at the
+    provider they end by themselves."""
+    with app.db.begin() as tx:
+        stored = connections.registered(tx, connection.id)
+        connections.drop_registrations(tx, [one.registration.id for one in stored])
 
 
 def _subscribe(

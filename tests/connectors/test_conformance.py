@@ -62,9 +62,10 @@ EXEMPT: dict[tuple[str, str], str] = {
     ("web-crawler", "revoked"): "a public site asks for no authorization",
     ("web-crawler", "rename"): "a page that moved is another address; 301 is tested with it",
     ("web-crawler", "limit"): "pages have no order of age; the crawler's own tests cover the limit",
-    ("web-crawler", "emptied"): "pages go one by one, each with its own 410, never by a listing",
-    ("web-crawler", "restored"): "a page that was 410 is not asked for again before the next crawl"
-    " finds it linked; the crawler's own tests cover it",
+    (
+        "web-crawler",
+        "emptied",
+    ): "pages go one by one, each with its own 404 or 410, never by a listing",
 }
 LONG = "\n\n".join(
     f"Chapter {n}. " + " ".join(f"word{n}x{i} tells more of it." for i in range(60))
@@ -176,6 +177,10 @@ class World:
 
     def run(self) -> dict[str, Any]:
         return self.http.get(f"/v3/connections/{self.id}/sync-runs").json()[0]
+
+    def changes(self) -> list[dict[str, Any]]:
+        path = f"/v3/connections/{self.id}/sync-runs/{self.run()['id']}/changes"
+        return self.http.get(path, params={"limit": 1000}).json()["changes"]
 
 
 @pytest.fixture(autouse=True)
@@ -462,6 +467,8 @@ def test_34_an_edit_costs_what_changed(world: World) -> None:
     assert whole > 5
     assert 1 <= now["embedded"] <= 3
     assert now["reused"] >= whole - 4
+    [told] = [one for one in world.changes() if one["documentId"] == world.get("long")["id"]]
+    assert (told["change"], told["newChunks"]) == ("changed", now["embedded"])
 
 
 @every("world", conforming("secrets"), indirect=True)

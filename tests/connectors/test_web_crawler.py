@@ -836,6 +836,8 @@ def test_a_document_that_went_leaves_its_place_to_the_next(site: Site, source: M
     site.status("/a", 410)
 
     again(source)
+    assert documents(source) == {"/", "/a", "/b"}
+    again(source)
 
     assert documents(source) == {"/", "/b", "/c"}
 
@@ -1339,46 +1341,38 @@ def test_a_page_that_only_looks_different_has_the_same_version(site: Site, sourc
     assert items[first.id].title == "New"
 
 
-def test_a_page_not_found_twice_loses_its_document(site: Site, source: MemorySource):
+@pytest.mark.parametrize("statuses", [(404, 404), (410, 410), (404, 410), (410, 404)])
+def test_a_page_not_found_twice_loses_its_document(
+    site: Site, source: MemorySource, statuses: tuple[int, int]
+):
     site.write("/", links=["/a"])
     site.write("/a")
     crawl(source)
-    site.status("/a", 404)
+    site.status("/a", statuses[0])
 
     again(source)
     after_one = documents(source)
+    site.status("/a", statuses[1])
     again(source)
 
     assert after_one == {"/", "/a"}
     assert documents(source) == {"/"}
 
 
-def test_a_page_that_came_back_starts_anew(site: Site, source: MemorySource):
+@pytest.mark.parametrize("status", [404, 410])
+def test_a_page_that_came_back_starts_anew(site: Site, source: MemorySource, status: int):
     site.write("/", links=["/a"])
     site.write("/a")
     crawl(source)
-    site.status("/a", 404)
+    site.status("/a", status)
     again(source)
     site.write("/a")
     again(source)
-    site.status("/a", 404)
+    site.status("/a", status)
 
     again(source)
 
     assert documents(source) == {"/", "/a"}
-
-
-def test_a_page_that_is_said_to_be_gone_loses_its_document_at_once(
-    site: Site, source: MemorySource
-):
-    site.write("/", links=["/a"])
-    site.write("/a")
-    crawl(source)
-    site.status("/a", 410)
-
-    again(source)
-
-    assert documents(source) == {"/"}
 
 
 def dead_ends(site: Site) -> dict[str, str]:

@@ -5,7 +5,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recollect.connectors.base import Change, Gone, Item, Missing, Verdict
+from recollect.connectors.base import Change, Item, Missing, Verdict
 from recollect.connectors.web_crawler._page import LEADING, PLANNED, Frontier, Page
 
 
@@ -57,7 +57,7 @@ class Ledger:
         """Say it without taking it for an answer."""
         self._answers.append(change)
 
-    def say(self, change: Item | Verdict | Gone | Missing, *, leads: bool | None = None) -> None:
+    def say(self, change: Item | Verdict | Missing, *, leads: bool | None = None) -> None:
         """The answer for an address, and then for those that waited for it."""
         self._answers.append(change)
         url = change.url or change.id if isinstance(change, Verdict) else change.id
