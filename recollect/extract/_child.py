@@ -67,7 +67,7 @@ def serve() -> None:
         _limit_time(job)
         reply = _run(job, data, kinds, setup.text_bytes, writer)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        if _peak() > setup.worn_bytes:
+        if _peak_at_most() > setup.worn_bytes and _peak() > setup.worn_bytes:
             reply = msgspec.structs.replace(reply, worn=True)
         _write(writer, pack(reply))
     _leave()
@@ -186,10 +186,10 @@ def _reply(extracted: Extracted, text_bytes: int) -> Reply:
     places = Places.of(extracted.places)
     text, starts = clean_placed(extracted.text, places.starts())
     warnings = [clean_line(warning) for warning in extracted.warnings]
-    if smuggled := count_smuggled(extracted.text):
+    # Cleaning took out what is invisible: a text that came out as it was has nothing of it.
+    if text != extracted.text.strip("\n") and (smuggled := count_smuggled(extracted.text)):
         warnings.append(f"Text in invisible characters was left out ({smuggled:,} characters).")
-    encoded = text.encode()
-    if len(encoded) > text_bytes:
+    if len(text) * 4 > text_bytes and len(encoded := text.encode()) > text_bytes:
         text = encoded[:text_bytes].decode("utf-8", "ignore")
         warnings.append(f"Only the first {text_bytes:,} bytes of its text were kept.")
     if not text.strip():
@@ -213,6 +213,10 @@ def _peak() -> int:
         with open(_STATUS) as status:
             return next(int(line.split()[1]) * 1024 for line in status if line[:6] == "VmHWM:")
     except (OSError, StopIteration):
-        # On Linux this begins with what the parent held when it started the child.
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak * (1 if sys.platform == "darwin" else 1024)
+        return _peak_at_most()
+
+
+def _peak_at_most() -> int:
+    """The same, cheaper; on Linux it begins with what the parent held when it started the child."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024)

@@ -111,7 +111,10 @@ def remove(nodes: Iterable[LexborNode]) -> int:
 
 def length(node: LexborNode | None) -> int:
     """Characters of text."""
-    return len(" ".join(node.text().split())) if node else 0
+    if node is None:
+        return 0
+    words = node.text().split()
+    return sum(map(len, words)) + max(0, len(words) - 1)
 
 
 def _linked(node: LexborNode) -> int:
@@ -142,25 +145,26 @@ def _names(node: LexborNode) -> str:
 
 
 def _contained(body: LexborNode) -> list[LexborNode]:
-    whole, prose = length(body), _prose(body)
+    whole = length(body)
+    prose = whole - _linked(body)
     for selector in (*_MARKED, *_NAMED):
         nodes = outermost(body.css(selector))
-        if not nodes or sum(map(length, nodes)) < min(_SUBSTANCE, whole / 2):
+        sizes = list(map(length, nodes))
+        if not nodes or sum(sizes) < min(_SUBSTANCE, whole / 2):
             continue
-        shares = [_prose(node) for node in nodes]
+        shares = [size - _linked(node) for node, size in zip(nodes, sizes, strict=True)]
         if selector not in _MARKED and sum(shares) < _COVERS * prose:
             continue
         # One article with teasers of others beside it, or a list of articles.
         longest = max(range(len(nodes)), key=shares.__getitem__)
         if len(nodes) == 1 or shares[longest] * 2 > sum(shares):
-            return _narrowed(nodes[longest])
+            return _narrowed(nodes[longest], shares[longest])
         return nodes
     return []
 
 
-def _narrowed(container: LexborNode) -> list[LexborNode]:
+def _narrowed(container: LexborNode, prose: int) -> list[LexborNode]:
     """What holds nearly all of a container's prose, with the heading of the page."""
-    prose = _prose(container)
     for selector in _CORE:
         nodes = outermost(
             node for node in container.css(selector) if node.mem_id != container.mem_id
@@ -204,8 +208,10 @@ def _drop_furniture(container: LexborNode) -> None:
         is_brief = is_addition and size < _BRIEF
         if size * 2.5 <= whole and (is_brief or _linked(part) >= _LINKED * size):
             dropped.append(part)
+    if not dropped:
+        return
     lost = sum(map(_prose, outermost(dropped)))
-    if _prose(container) - lost >= _ENOUGH:
+    if whole - _linked(container) - lost >= _ENOUGH:
         remove(dropped)
 
 

@@ -69,6 +69,16 @@ class Places(Sequence[Place]):
         run.numbers.append(number)
         self._count += 1
 
+    def add_all(
+        self,
+        at: Mapping[str, str | int | float],
+        counter: str,
+        starts: "array[int]",
+        numbers: "array[Any]",
+    ) -> None:
+        """Many that differ in `counter` alone, in order, behind all others: arrays "I" and "q"."""
+        self._append(_Run(at, counter, starts, numbers))
+
     def __len__(self) -> int:
         return self._count
 

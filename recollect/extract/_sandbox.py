@@ -583,11 +583,10 @@ def _send(child: _Child, pieces: Sequence[bytes], deadline: float) -> None:
     for piece in pieces:
         view = memoryview(piece)
         while view:
-            _wait(descriptor, select.POLLOUT, deadline)
             try:
                 view = view[os.write(descriptor, view) :]
             except BlockingIOError:
-                continue
+                _wait(descriptor, select.POLLOUT, deadline)
             except BrokenPipeError as error:
                 raise _Gone from error
 
@@ -604,8 +603,11 @@ def _receive_bytes(child: _Child, size: int, deadline: float) -> bytes:
     descriptor = _descriptor(child.process.stdout)
     data = bytearray()
     while len(data) < size:
-        _wait(descriptor, select.POLLIN, deadline)
-        piece = os.read(descriptor, min(size - len(data), 1 << 20))
+        try:
+            piece = os.read(descriptor, min(size - len(data), 1 << 20))
+        except BlockingIOError:
+            _wait(descriptor, select.POLLIN, deadline)
+            continue
         if not piece:
             raise _Gone
         data += piece

@@ -1,6 +1,7 @@
 """Rows of a table as lines "header: value; …", so that a chunk makes sense alone."""
 
 import re
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
@@ -87,15 +88,18 @@ def write(rows: Iterable[tuple[int, str]]) -> tuple[str, Places]:
 
     No more of it than the sandbox hands on anyway, so that a huge file takes bounded memory.
     """
-    places = Places()
+    starts, numbers = array("I"), array("q")
     written: list[str] = []
     size = 0
     for number, line in rows:
-        places.add(size, {"row": number})
+        starts.append(size)
+        numbers.append(number)
         written.append(line)
         size += len(line) + 1
         if size > TEXT_BYTES:
             break
+    places = Places()
+    places.add_all({}, "row", starts, numbers)
     return "\n".join(written), places
 
 
@@ -107,17 +111,22 @@ def write_sheets(sheets: Iterable[Sheet]) -> tuple[str, Places]:
     for sheet in sheets:
         name = " ".join(sheet.name.split())
         heading = ("\n" if size else "") + f"## {name}\n"
+        starts, numbers = array("I"), array("q")
         for number, line in lines(sheet.rows, titles=_TITLE_ROWS):
             if heading:
                 places.add(size, {"sheet": name})
                 written.append(heading)
                 size += len(heading) + 1
                 heading = ""
-            places.add(size, {"sheet": name, "row": number})
+            starts.append(size)
+            numbers.append(number)
             written.append(line)
             size += len(line) + 1
             if size > TEXT_BYTES:
-                return "\n".join(written), places
+                break
+        places.add_all({"sheet": name}, "row", starts, numbers)
+        if size > TEXT_BYTES:
+            break
     return "\n".join(written), places
 
 

@@ -3,7 +3,7 @@
 import io
 import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from xml.parsers import expat
 
@@ -13,23 +13,40 @@ from recollect.extract._zip import Package
 
 _PARTS = ("footnotes", "endnotes", "comments")
 _WHITE = ("FFFFFF", "FEFEFE", "FDFDFD")
+_WRITTEN_WHITE = re.compile("|".join(_WHITE).encode(), re.IGNORECASE)
+_TAG_BYTES = 300
+"""A tag that names a colour is shorter."""
+# With zeros (UTF-16), characters by number, or attributes that a DTD adds, the bytes do not say
+# what the XML says; nor do they in other encodings.
+_MISLEADING = (b"\0", b"&#", b"<!D")
+_AS_WRITTEN = re.compile(
+    rb"(?:\xef\xbb\xbf)?(?:<\?xml[^>]*?\sencoding\s*=\s*[\"']utf-8[\"']|(?!<\?xml))", re.IGNORECASE
+)
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff", b"<\0", b"\0<")
 
 
 def unveil(package: Package, data: bytes) -> tuple[bytes, int]:
     """The file without them, and how many characters they have; itself if there are none."""
     main = _ooxml.main_part(package)
-    related = [_ooxml.related(package, main, kind) for kind in _PARTS]
-    styles = _read_styles(package, _ooxml.related(package, main, "styles"))
+    relations = _ooxml.relations(package, main).values()
+    related = [_first(package, relations, kind) for kind in _PARTS]
+    part = _first(package, relations, "styles")
+    formats = package.read(part) if part else None
+    sources = {
+        part: _as_utf8(package.read(part)) for part in (main, *related) if part in package.names
+    }
+    if not _may_vanish(formats or b"") and not any(map(_may_hide, sources.values())):
+        for source in sources.values():
+            _xml.check(source)
+        return data, 0
+    styles = _read_styles(formats)
     changed: dict[str, bytes] = {}
     hidden = 0
-    for part in (main, *related):
-        if part in package.names:
-            source = _as_utf8(package.read(part))
-            found = _Runs(source, styles)
-            if found.cuts:
-                hidden += found.characters
-                changed[part] = _without(source, found.cuts)
+    for part, source in sources.items():
+        found = _Runs(source, styles)
+        if found.cuts:
+            hidden += found.characters
+            changed[part] = _without(source, found.cuts)
     if not hidden:
         return data, 0
     out = io.BytesIO()
@@ -37,6 +54,34 @@ def unveil(package: Package, data: bytes) -> tuple[bytes, int]:
         for name in package.names:
             archive.writestr(name, changed[name] if name in changed else package.read(name))
     return out.getvalue(), hidden
+
+
+def _first(package: Package, relations: Iterable[_ooxml.Relation], kind: str) -> str | None:
+    return next(
+        (one.target for one in relations if one.kind == kind and one.target in package.names), None
+    )
+
+
+def _may_hide(source: bytes) -> bool:
+    """Whether runs of it may be hidden: a quick look that says no only where none is."""
+    return _may_vanish(source) or any(
+        _may_be_colour(source, white.start()) for white in _WRITTEN_WHITE.finditer(source)
+    )
+
+
+def _may_vanish(source: bytes) -> bool:
+    return (
+        b"vanish" in source
+        or any(sign in source for sign in _MISLEADING)
+        or not _AS_WRITTEN.match(source)
+    )
+
+
+def _may_be_colour(source: bytes, at: int) -> bool:
+    """Whether what stands there may be the colour of a run, rather than of its ground."""
+    before = source[max(0, at - _TAG_BYTES) : at]
+    start = before.rfind(b"<")
+    return start < 0 or b"color" in before[start:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +92,7 @@ class _Styles:
     shaded: frozenset[str]
 
 
-def _read_styles(package: Package, part: str | None) -> _Styles:
+def _read_styles(source: bytes | None) -> _Styles:
     vanish: dict[str, bool] = {}
     shaded: set[str] = set()
     based_on: dict[str, str] = {}
@@ -64,8 +109,8 @@ def _read_styles(package: Package, part: str | None) -> _Styles:
         elif tag == "shd" and _is_dark(attributes):
             shaded.add(style)
 
-    if part:
-        _xml.parse(package.pieces(part), start, _ignore, _ignore)
+    if source is not None:
+        _xml.parse([source], start, _ignore, _ignore)
 
     def hides(style: str) -> bool:
         seen: set[str] = set()

@@ -19,6 +19,16 @@ def parse(pieces: Iterable[bytes], start: Start, end: End, text: Text) -> None:
         pass
 
 
+def check(source: bytes) -> None:
+    """Raise what `parse` raises, without a look at what it says: twenty times as fast."""
+    parser = expat.ParserCreate()
+    parser.EntityDeclHandler = _refuse
+    try:
+        parser.Parse(source, True)
+    except (expat.ExpatError, ValueError) as error:
+        raise Permanent(f"it is damaged: its XML is not well-formed ({error})") from error
+
+
 def steps(pieces: Iterable[bytes], start: Start, end: End, text: Text) -> Iterator[None]:
     """Read it piece by piece, so that the caller can take along what each piece brought.
 
@@ -29,6 +39,9 @@ def steps(pieces: Iterable[bytes], start: Start, end: End, text: Text) -> Iterat
     plain = _PlainNames()
 
     def start_plain(name: str, attributes: dict[str, str]) -> None:
+        if not attributes:
+            start(plain[name], attributes)
+            return
         found = {plain[name]: text for name, text in attributes.items()}
         if len(found) < len(attributes):
             ordered = sorted(attributes.items(), key=lambda item: ":" in item[0])

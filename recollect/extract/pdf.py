@@ -125,7 +125,7 @@ def _read(data: bytes) -> _Read:
         pages = [_Page(number, *page) for number, page in enumerate(_pdfium.read_plainly(data), 1)]
         warning = f"Its {count:,} pages were read as plain text, without headings and tables."
         return _Read(pages, None, [warning])
-    converted = _xberg.convert(data, "application/pdf")
+    converted = _xberg.convert(data, _xberg.PDF)
     title = clean_line(converted.title or "")
     drawn = _pdfium.look(data, len(converted.pages))
     pages = [

@@ -212,6 +212,38 @@ def test_hidden_text_in_another_encoding_of_the_same_file_is_found(read):
     assert list(extracted.warnings) == [f"Hidden text was left out {COUNTED}"]
 
 
+DEFAULT = "<!DOCTYPE w:document [<!ATTLIST w:color w:val CDATA 'FFFFFF'>]>"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'w:val="FFFFFF"', b'w:val="&#70;FFF&#x46;f"'),
+        (b'w:val="FFFFFF"', b'w:val="fefefe"'),
+        (b'w:val="FFFFFF"', b'w:lang="' + b"x" * 1_000 + b'" w:val="FFFFFF"'),
+        (b'w:color w:val="FFFFFF"', b"w:color"),
+    ],
+    ids=["by number", "small letters", "a long tag", "by default"],
+)
+def test_white_in_other_words_is_found_as_well(read, old, new):
+    def reword(name: str, body: bytes) -> tuple[str, bytes]:
+        if name != "word/document.xml":
+            return name, body
+        assert old in body
+        body = body.replace(old, new)
+        return name, body if b"FF" in new or b"fe" in new else _with_default(body)
+
+    extracted = read(samples.repacked(samples.word(_white), reword))
+
+    assert SECRET not in extracted.text
+    assert list(extracted.warnings) == [f"Hidden text was left out {COUNTED}"]
+
+
+def _with_default(body: bytes) -> bytes:
+    start = body.index(b"?>") + 2
+    return body[:start] + DEFAULT.encode() + body[start:]
+
+
 OFFICE = "http://schemas.openxmlformats.org"
 FOOTNOTES = (
     f'<w:footnotes xmlns:w="{OFFICE}/wordprocessingml/2006/main"><w:footnote w:id="1"><w:p><w:r>'
