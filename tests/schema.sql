@@ -786,6 +786,7 @@ CREATE UNIQUE INDEX documents_archive ON public.documents USING btree (archive_i
 CREATE INDEX documents_created ON public.documents USING btree (org_id, created_at DESC, id DESC);
 CREATE UNIQUE INDEX documents_custom_id ON public.documents USING btree (org_id, custom_id, (container_tags[1])) WHERE (custom_id IS NOT NULL);
 CREATE INDEX documents_due ON public.documents USING btree (due_at) WHERE (due_at IS NOT NULL);
+CREATE INDEX documents_failed ON public.documents USING btree (org_id, updated_at DESC, id DESC) WHERE (status = 'failed'::text);
 CREATE INDEX documents_in_flight ON public.documents USING btree (org_id, content_hash) WHERE (due_at IS NOT NULL);
 CREATE INDEX documents_metadata ON public.documents USING gin (metadata jsonb_path_ops);
 CREATE INDEX documents_scope ON public.documents USING gin (scope);

@@ -25,6 +25,7 @@ from recollect.console import (
     _adding,
     _audit,
     _connections,
+    _figures,
     _filters,
     _keys,
     _live,
@@ -39,6 +40,7 @@ from recollect.console._room import (
     LIVE,
     LOGIN,
     CurrentApp,
+    CurrentKey,
     Door,
     Part,
     PathId,
@@ -54,7 +56,6 @@ from recollect.console._room import (
 )
 from recollect.db import Tx
 from recollect.db.filters import parse as parse_filter
-from recollect.documents import DocumentQuery
 from recollect.errors import (
     AuthenticationError,
     BadRequestError,
@@ -86,6 +87,8 @@ COUNTED = 10_000
 MEMORIES = 50
 """Shown at once of a document."""
 SIZES = (25, 50, 100)
+KINDS = ("text", "webpage", "pdf", "image", "audio", "video", "github_markdown", "notion_doc")
+"""Types that the field offers; it takes any."""
 BODY_OF_LOGIN = 4_096
 """bytes"""
 LONGEST_QUERY = 10_000
@@ -175,26 +178,27 @@ def sign_out() -> Response:
 
 @rooms.get(HOME)
 @rooms.get(HOME + "/")
-def overview(request: Request, tenant: Reader, app: CurrentApp, part: Part = "") -> Response:
-    waiting = DocumentQuery(
-        statuses=[Status.QUEUED, Status.PROCESSING], sort="updated_at", descending=False, limit=1
-    )
-    failed = DocumentQuery(statuses=[Status.FAILED], sort="updated_at", limit=FAILURES)
+def overview(
+    request: Request, tenant: Reader, key: CurrentKey, app: CurrentApp, part: Part = ""
+) -> Response:
     with app.db.begin() as tx:
-        counts = documents.counts(tx, tenant)
-        oldest = documents.find(tx, tenant, waiting).items
-        failures = documents.find(tx, tenant, failed).items
-        chunks = _chunk_total(tx, tenant)
+        counts, total = _figures.by_status(tx, tenant)
+        oldest = _figures.longest_waiting(tx, tenant)
+        failed = _figures.failures(tx, tenant, FAILURES) if counts[Status.FAILED].number else []
+        chunks = _figures.chunks(tx, tenant)
         finished = _finished(tx, tenant)
+        stored = _figures.database(tx, tenant.id) if _room.may_tend(key) else None
     values = {
         "counts": counts,
-        "total": sum(counts.values()),
+        "total": total,
         "chunks": chunks,
         "finished": finished,
         "counted": COUNTED,
-        "oldest": oldest[0] if oldest else None,
-        "failures": _by_code(failures),
+        "oldest": oldest,
+        "failures": _by_code(failed),
         "looked_at": FAILURES,
+        "reached": _figures.LOOKED_AT,
+        "stored": stored,
     }
     return page(request, "_overview.html" if part == LIVE else "overview.html", values)
 
@@ -206,16 +210,6 @@ def _by_code(failed: Sequence[Document]) -> list[tuple[str, list[Document]]]:
         if document.failure is not None:
             groups.setdefault(document.failure.code, []).append(document)
     return list(groups.items())
-
-
-def _chunk_total(tx: Tx, tenant: Tenant) -> int:
-    """How many chunks searchers see."""
-    row = tx.execute(
-        "select coalesce(sum(d.chunks), 0) as n from documents d where d.org_id = %(org)s"
-        " and (%(reach)s::text[] is null or d.container_tags && %(reach)s::text[])",
-        {"org": tenant.id, "reach": None if tenant.tags is None else list(tenant.tags)},
-    ).fetchone()
-    return int(row["n"]) if row else 0
 
 
 def _finished(tx: Tx, tenant: Tenant) -> int:
@@ -244,29 +238,33 @@ def find(
     app: CurrentApp,
     tag: Text = "",
     status: str = "",
+    kind: Annotated[Text, Query(alias="type", max_length=100)] = "",
     size: int = SIZES[0],
     number: Annotated[int, Query(alias="page", ge=1, le=1_000_000)] = 1,
     done: str = "",
     n: int = 0,
     part: Part = "",
 ) -> Response:
-    query = DocumentQuery(
-        tags=[tag.strip()] if tag.strip() else (),
-        statuses=[Status(status)] if status in list(Status) else (),
+    asked = _figures.Asked(
+        tag=tag.strip(),
+        status=Status(status) if status in list(Status) else None,
+        kind=kind.strip(),
         limit=size if size in SIZES else SIZES[0],
         page=number,
     )
     with app.db.begin() as tx:
-        found = documents.find(tx, tenant, query)
-        counts = documents.counts(tx, tenant)
+        found = _figures.find(tx, tenant, asked)
         known = known_tags(tx, tenant)
-    last = max(1, -(-found.total // found.limit))
-    chosen = {"tag": tag, "status": status, "size": found.limit}
+    last = max(1, -(-found.total.number // found.limit))
+    chosen = {"tag": tag, "status": status, "type": kind, "size": found.limit}
     values = {
         "found": found,
-        "counts": counts,
+        "statuses": list(Status),
+        "reached": _figures.LOOKED_AT,
         "tag": tag,
         "status": status,
+        "kind": kind,
+        "kinds": KINDS,
         "sizes": SIZES,
         "own_tags": tenant.tags,
         "known": known,
@@ -274,18 +272,20 @@ def find(
         "last": last,
         "links": {at: address(DOCUMENTS, **chosen, page=at) for at in near(number, last)},
         "back": address(DOCUMENTS, **chosen, page=number),
-        "snippets": _room.code(request, "listDocuments", _listing(query)),
+        "snippets": {}
+        if asked.kind  # which the API does not list by
+        else _room.code(request, "listDocuments", _listing(asked)),
     }
     return page(request, "_documents.html" if part == LIVE else "documents.html", values)
 
 
-def _listing(query: DocumentQuery) -> dict[str, object]:
+def _listing(asked: _figures.Asked) -> dict[str, object]:
     """The table as the body of `POST /v3/documents/list`."""
-    body: dict[str, object] = {"limit": query.limit, "page": query.page}
-    if query.tags:
-        body["containerTags"] = list(query.tags)
-    if query.statuses:
-        body["status"] = query.statuses[0].value
+    body: dict[str, object] = {"limit": asked.limit, "page": asked.page}
+    if asked.tag:
+        body["containerTags"] = [asked.tag]
+    if asked.status is not None:
+        body["status"] = asked.status.value
     return body
 
 

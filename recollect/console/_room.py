@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import AfterValidator
 from starlette.exceptions import HTTPException
 
-from recollect import audit, log, orgs, tags
+from recollect import audit, log, orgs
 from recollect.app import App, secret_keys
 from recollect.console import _code, _session, _show
 from recollect.db import Tx
@@ -219,7 +219,17 @@ def near(number: int, last: int) -> list[int]:
 
 def known_tags(tx: Tx, tenant: Tenant) -> list[str]:
     """What the tag fields offer."""
-    return [details.tag.name for details in tags.find(tx, tenant, limit=TAGS, page=1).items]
+    rows = tx.execute(
+        "select name from tags where org_id = %(org)s"
+        " and (%(reach)s::text[] is null or name = any(%(reach)s::text[]))"
+        " order by name limit %(most)s",
+        {
+            "org": tenant.id,
+            "reach": None if tenant.tags is None else list(tenant.tags),
+            "most": TAGS,
+        },
+    )
+    return [row["name"] for row in rows]
 
 
 def inside(path: str, otherwise: str = HOME) -> str:

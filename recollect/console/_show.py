@@ -91,6 +91,16 @@ def thousands(number: int) -> str:
     return f"{number:,}"
 
 
+def size(bytes: int) -> str:
+    """`812 kB`, `1.4 GB`: thousands, as disks are sold."""
+    value, unit = bytes / 1000, "kB"
+    for larger in ("MB", "GB", "TB"):
+        if value < 1000:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:.0f} {unit}" if value >= 10 else f"{value:.1f} {unit}"
+
+
 def counted(number: int, noun: str) -> str:
     """`1 document`, `1,204 documents`."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
@@ -164,6 +174,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "stages": stages,
     "unfinished": unfinished,
     "thousands": thousands,
+    "size": size,
     "verdict_class": verdict_class,
     "words": words,
     "total": total,

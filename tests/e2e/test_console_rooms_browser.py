@@ -6,6 +6,7 @@ import subprocess
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
@@ -274,7 +275,12 @@ def test_no_stored_script_runs_in_the_new_rooms(room: Tab, app: App, tenant: Ten
                 {"x": payload, "id": target.id},
             )
         targets.append(target.id)
-    places = ["/webhooks", "/audit", *(f"/webhooks/{id}" for id in targets)]
+    made = make(app, tenant)
+    with app.db.begin() as tx:
+        for number, payload in enumerate(PAYLOADS):
+            saw(tx, made.id, f"{number}{payload}", "filtered", payload)
+    tried = [f"/filters?{urlencode({'url': payload})}" for payload in PAYLOADS]
+    places = ["/webhooks", "/audit", *(f"/webhooks/{id}" for id in targets), *tried]
     for place in places:
         room.open(f"{site}/console{place}")
         room.js("""

@@ -812,7 +812,8 @@ def test_documents_are_filtered_and_paged(me: httpx.Client, app: App, tenant: Te
     assert len(titles(size=50)) == 31
     assert titles(status="failed") == ["Broken"]
     assert len(titles(tag="even")) == 15
-    assert titles(tag="none") == titles(page=9) == []
+    assert titles(tag="none") == titles(page=9) == titles(type="pdf") == []
+    assert titles(type="text", tag="even", size=100) == titles(tag="even")
     add(app, tenant, "below", title="Below", tags=["team:red"])
     assert titles(tag="team:*") == ["Below"]
     links = tree(me.get("/console/documents?tag=odd&status=queued&size=25")).css(".pages a")

@@ -1,0 +1,210 @@
+"""What the Overview and the table of documents read of an organisation: a bounded number of rows,
+however many documents there are.
+
+What an index counts by itself is counted up to `COUNTED`. Where rows have to be looked at, these
+are the newest `LOOKED_AT`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import LiteralString
+
+from recollect import documents, orgs, terms
+from recollect.db import Tx
+from recollect.model import Document, OrgId, Status, Tenant
+
+COUNTED = 100_000
+"""Rows of an index that are counted at most."""
+LOOKED_AT = 20_000
+"""Rows of the table that are read at most for one figure or one list."""
+WAITING = (Status.QUEUED, Status.PROCESSING)
+
+_OF_ALL = "d.org_id = %(org)s"
+# The numbers find them by the index; the names tell the few whose numbers are alike.
+_OF_TAGS = "d.org_id = %(org)s and d.scope && %(numbers)s::int4[] and d.container_tags && %(reach)s"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number. `sign` says how it is to be taken: `+` (there are more), `≈`, or exact."""
+
+    number: int
+    sign: str = ""
+
+    def __str__(self) -> str:
+        about = "≈ " if self.sign == "≈" else ""
+        return f"{about}{self.number:,}{'+' if self.sign == '+' else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which documents the table shows; empty: all. A tag may be `team:*`."""
+
+    tag: str = ""
+    status: Status | None = None
+    kind: str = ""
+    limit: int = 25
+    page: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One page of the table. `cut`: older documents than the newest were not looked at."""
+
+    items: Sequence[Document]
+    total: Figure
+    number: int
+    limit: int
+    cut: bool
+
+
+def by_status(tx: Tx, tenant: Tenant) -> tuple[Mapping[Status, Figure], Figure]:
+    """How many documents are in each status, and in all."""
+    where, parameters = _within(tenant)
+    # Those who wait and those that failed have indexes of their own, and so have all; of a tag,
+    # rows are looked at.
+    found = {
+        Status(row["status"]): int(row["n"])
+        for row in tx.execute(
+            "select status, count(*) as n from (select d.status from documents d where "
+            + where
+            + " and d.due_at is not null limit %(most)s) waiting group by status",
+            {**parameters, "most": LOOKED_AT},
+        )
+    }
+    many = sum(found.values()) >= LOOKED_AT
+    waiting = {status: Figure(found.get(status, 0), "+" if many else "") for status in WAITING}
+    most = COUNTED if tenant.tags is None else LOOKED_AT
+    number = _count(
+        tx,
+        "select count(*) as n from (select 1 from documents d where "
+        + where
+        + " limit %(most)s) found",
+        {**parameters, "most": most},
+    )
+    total = Figure(number, "+" if number >= most else "")
+    number_failed = _count(
+        tx,
+        "select count(*) as n from (select 1 from documents d where "
+        + where
+        + " and d.status = 'failed' limit %(most)s) failed",
+        {**parameters, "most": LOOKED_AT},
+    )
+    failed = Figure(number_failed, "+" if number_failed >= LOOKED_AT else "")
+    rest = max(0, number - sum(found.values()) - failed.number)
+    exact = not (many or total.sign or failed.sign)
+    done = Figure(rest, "" if exact else "≈")
+    counts = {**waiting, Status.DONE: done, Status.FAILED: failed}
+    return {status: counts[status] for status in Status}, total
+
+
+def failures(tx: Tx, tenant: Tenant, limit: int) -> list[Document]:
+    """The newest that failed."""
+    where, parameters = _within(tenant)
+    rows = tx.execute(
+        "select " + documents.COLUMNS + " from documents d where " + where
+        + " and d.status = 'failed' order by d.updated_at desc, d.id desc limit %(limit)s",
+        {**parameters, "limit": limit},
+    )  # fmt: skip
+    return [documents.read(row) for row in rows]
+
+
+def longest_waiting(tx: Tx, tenant: Tenant) -> Document | None:
+    """Of those that wait, as far as they are looked at, the one changed longest ago."""
+    where, parameters = _within(tenant)
+    row = tx.execute(
+        "select " + documents.COLUMNS + " from (select d.* from documents d where "
+        + where
+        + " and d.due_at is not null limit %(most)s) d order by d.updated_at, d.id limit 1",
+        {**parameters, "most": LOOKED_AT},
+    ).fetchone()  # fmt: skip
+    return None if row is None else documents.read(row)
+
+
+def chunks(tx: Tx, tenant: Tenant) -> Figure:
+    """How many texts of chunks the index holds, as it counts them itself for its scores."""
+    numbers = (
+        [terms.org_number(tenant.id)]
+        if tenant.tags is None
+        else [terms.tag_number(tenant.id, tag) for tag in tenant.tags]
+    )
+    number = _count(
+        tx,
+        "select coalesce(sum(entries), 0) as n from term_counts"
+        " where org_id = %(org)s and number = any(%(numbers)s::int4[])",
+        {"org": tenant.id, "numbers": numbers},
+    )
+    # A document may have several tags of the key.
+    return Figure(number, "≈" if number and len(numbers) > 1 else "")
+
+
+def database(tx: Tx, org: OrgId) -> int | None:
+    """Bytes of the whole database; only for the default organisation, whose house it is."""
+    row = tx.execute(
+        "select pg_database_size(current_database()) as n from orgs where id = %s and name = %s",
+        (org, orgs.DEFAULT),
+    ).fetchone()
+    return None if row is None else int(row["n"])
+
+
+def find(tx: Tx, tenant: Tenant, asked: Asked) -> Listed:
+    """One page of documents, the newest first."""
+    where, parameters = _within(tenant)
+    parameters |= {"limit": asked.limit, "offset": (asked.page - 1) * asked.limit}
+    if asked.tag:
+        where += " and d.scope @> %(scope)s"
+        parameters["scope"] = documents.sought(tenant.id, [asked.tag])
+        if asked.tag.endswith(documents.BELOW):
+            where += (
+                " and exists (select from unnest(d.container_tags) as tag (name)"
+                " where starts_with(tag.name, %(tag)s))"
+            )
+        else:
+            where += " and %(tag)s = any(d.container_tags)"
+        parameters["tag"] = asked.tag.removesuffix("*") if asked.tag.endswith(":*") else asked.tag
+    if asked.status in WAITING:
+        where += " and d.due_at is not null"
+    if asked.status is Status.FAILED:
+        where += " and d.status = 'failed'"
+    also = "true"
+    if asked.status is not None:
+        also += " and d.status = %(status)s"
+        parameters["status"] = asked.status
+    if asked.kind:
+        also += " and d.kind = %(kind)s"
+        parameters["kind"] = asked.kind
+    plain = not asked.tag and also == "true" and tenant.tags is None
+    most = parameters["most"] = COUNTED if plain else LOOKED_AT
+    newest = " order by d.created_at desc, d.id desc "
+    counted = tx.execute(
+        "select count(*) as seen, count(*) filter (where " + also + ") as n from ("
+        + ("select 1" if also == "true" else "select d.status, d.kind")
+        + " from documents d where " + where
+        + ("" if also == "true" else newest)
+        + " limit %(most)s) d",
+        parameters,
+    ).fetchone()  # fmt: skip
+    assert counted is not None
+    rows = tx.execute(
+        "select " + documents.COLUMNS + " from (select d.* from documents d where " + where
+        + newest + "limit %(most)s) d where " + also
+        + newest + "limit %(limit)s offset %(offset)s",
+        parameters,
+    )  # fmt: skip
+    cut = counted["seen"] >= most
+    total = Figure(int(counted["n"]), "+" if cut else "")
+    items = [documents.read(row) for row in rows]
+    return Listed(items, total, asked.page, asked.limit, cut)
+
+
+def _within(tenant: Tenant) -> tuple[LiteralString, dict[str, object]]:
+    """What the tenant may see of `documents d`."""
+    if tenant.tags is None:
+        return _OF_ALL, {"org": tenant.id}
+    numbers = [terms.tag_number(tenant.id, tag) for tag in tenant.tags]
+    return _OF_TAGS, {"org": tenant.id, "numbers": numbers, "reach": list(tenant.tags)}
+
+
+def _count(tx: Tx, statement: LiteralString, parameters: Mapping[str, object]) -> int:
+    row = tx.execute(statement, parameters).fetchone()
+    return int(row["n"]) if row else 0

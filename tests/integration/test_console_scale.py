@@ -1,0 +1,172 @@
+"""The console's pages read about as much of 20,000 documents as of a few.
+
+Counted in pages of the database that the statements of one request touch.
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import replace
+
+import httpx
+import psycopg
+import pytest
+
+from recollect import documents, orgs
+from recollect.app import App
+from recollect.console import _figures
+from recollect.db import Database, Tx
+from recollect.model import OrgId, Plan, Scope, Status, Tenant
+from tests.integration.test_console import FORM, body, console_site, tree
+from tests.integration.test_neighbours import CountingCursor
+
+MANY = 20_000
+FEW = 30
+"""of the tag `few`, the newest; the oldest 40 failed, and the newest 10 wait"""
+LOOKED_AT = 1_000
+PAGES = 600
+"""All rows take several thousand."""
+
+
+class CountingDatabase(Database):
+    def _begun(self) -> Tx:
+        tx = super()._begun()
+        tx.cursor_factory = CountingCursor
+        return tx
+
+
+@pytest.fixture(scope="module")
+def large(new_database: Callable[[], str]) -> Generator[tuple[CountingDatabase, OrgId, str]]:
+    """A database whose statements are counted, an organisation with many documents, its key."""
+    url = new_database()
+    with CountingDatabase(url) as db:
+        with db.begin() as tx:
+            org = orgs.create(tx, "large", Plan.ENTERPRISE).id
+            _, secret = orgs.create_key(tx, org, name="all", scope=Scope.ADMIN)
+            fill(tx, org)
+        with psycopg.connect(url, autocommit=True) as session:
+            session.execute("vacuum analyze")
+        yield db, org, secret
+
+
+def fill(tx: Tx, org: OrgId) -> None:
+    scopes = {name: documents.scope(org, [name]) for name in ("many", "few")}
+    tx.execute(
+        "insert into documents (id, org_id, container_tags, scope, kind, source, title, content,"
+        " content_hash, status, due_at, indexed_revision, text, chunks, created_at, updated_at,"
+        " error_code, error_message)"
+        " select %(org)s || n, %(org)s,"
+        "  case when n <= %(few)s then '{few}'::text[] else '{many}' end,"
+        "  case when n <= %(few)s then %(few_scope)s::int4[] else %(many_scope)s end,"
+        "  case when n %% 500 = 7 then 'pdf' else 'text' end, 'api', 'Title ' || n,"
+        "  repeat('text ', 200), sha256(n::text::bytea),"
+        "  case when n <= 10 then 'queued' when n > %(many)s - 40 then 'failed' else 'done' end,"
+        "  case when n <= 10 then now() end, 1, repeat('text ', 200), 1,"
+        "  now() - n * interval '1 minute', now() - n * interval '1 minute',"
+        "  case when n > %(many)s - 40 then 'too_large' end,"
+        "  case when n > %(many)s - 40 then 'too large' end"
+        " from generate_series(1, %(many)s) n",
+        {
+            "org": org,
+            "few": FEW,
+            "many": MANY,
+            "many_scope": scopes["many"],
+            "few_scope": scopes["few"],
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def visitor(app: App, large: tuple[CountingDatabase, OrgId, str]) -> Generator[httpx.Client]:
+    db, _, secret = large
+    # verify: no certificate is looked at on http, and loading the authorities is slow.
+    with (
+        console_site(replace(app, db=db)) as url,
+        httpx.Client(base_url=url, headers=FORM, timeout=60, trust_env=False, verify=False) as http,
+    ):
+        assert http.post("/console/login", data={"key": secret}).status_code == 303
+        yield http
+
+
+@pytest.fixture
+def short_sighted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer rows are looked at than there are, as in an organisation that is larger still."""
+    monkeypatch.setattr(_figures, "LOOKED_AT", LOOKED_AT)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/console", "Oldest waiting"),
+        ("/console/documents", f"{MANY:,} documents, page 1 of 800"),
+        ("/console/documents?status=queued", "10 documents"),
+        ("/console/documents?status=failed", "40 documents"),
+        ("/console/documents?status=done", "990+ documents"),
+        ("/console/documents?tag=few", "30 documents"),
+        ("/console/documents?tag=many", f"{LOOKED_AT:,}+ documents"),
+        ("/console/documents?type=pdf", "2+ documents"),
+        ("/console/documents/{org}77", "Title 77"),
+        ("/console/playground", "Playground"),
+    ],
+)
+@pytest.mark.usefixtures("short_sighted")
+def test_a_page_reads_a_bounded_number_of_rows(
+    visitor: httpx.Client, large: tuple[CountingDatabase, OrgId, str], path: str, shown: str
+):
+    CountingCursor.pages = 0
+    answer = visitor.get(path.format(org=large[1]))
+
+    assert answer.status_code == 200
+    assert shown in " ".join(body(answer).split())
+    assert 0 < CountingCursor.pages < PAGES, f"{CountingCursor.pages} pages"
+
+
+@pytest.mark.slow
+def test_what_is_looked_at_whole_is_exact(
+    large: tuple[CountingDatabase, OrgId, str], monkeypatch: pytest.MonkeyPatch
+):
+    db, org, _ = large
+    monkeypatch.setattr(_figures, "LOOKED_AT", MANY + 1)
+    with db.begin() as tx:
+        counts, total = _figures.by_status(tx, Tenant(org))
+        pdf = _figures.find(tx, Tenant(org), _figures.Asked(kind="pdf"))
+        few, of_few = _figures.by_status(tx, Tenant(org, ["few"]))
+
+    assert {status.value: str(figure) for status, figure in counts.items()} == {
+        "queued": "10",
+        "processing": "0",
+        "done": f"{MANY - 50:,}",
+        "failed": "40",
+    }
+    assert (str(total), str(pdf.total), pdf.cut) == (f"{MANY:,}", "40", False)
+    assert (str(few[Status.QUEUED]), str(few[Status.DONE]), str(of_few)) == ("10", "20", "30")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("short_sighted")
+def test_failures_are_never_cut_and_the_rest_says_how_it_is_meant(visitor: httpx.Client):
+    figures = {
+        (part.css_first("dt") or part).text(): (part.css_first("dd") or part).text().strip()
+        for part in tree(visitor.get("/console")).css(".figures > div")
+    }
+
+    assert figures["Queued"] == "10"
+    assert figures["Failed"] == "40"
+    assert figures["Done"] == f"{MANY - 50:,}"
+    assert figures["Documents"] == f"{MANY:,}"
+    assert "Looked for among" not in body(visitor.get("/console/documents?status=failed"))
+    assert "Looked for among the newest 1,000" in body(visitor.get("/console/documents?type=pdf"))
+
+
+@pytest.mark.slow
+def test_the_size_of_the_database_is_for_the_default_organisation_alone(
+    large: tuple[CountingDatabase, OrgId, str],
+):
+    db, org, _ = large
+    with db.begin() as tx:
+        house = orgs.create(tx, orgs.DEFAULT, Plan.ENTERPRISE).id
+        size = _figures.database(tx, house)
+
+        assert size is not None
+        assert size > 10_000_000
+        assert _figures.database(tx, org) is None
