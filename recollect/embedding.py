@@ -383,7 +383,9 @@ def clear(tx: Tx) -> bool:
                 )
             )
     except psycopg.errors.LockNotAvailable as error:
-        raise Unavailable("the tables are in use; the old vectors are removed later") from error
+        raise Unavailable(
+            "the tables are in use; the old vectors are removed later", after=timedelta(seconds=1)
+        ) from error
     tx.execute("update index_settings set phase = null, flipped_at = null")
     return True
 

@@ -121,10 +121,7 @@ def b64(canary: str, shift: int) -> bytes:
 
 @every(
     "loud",
-    [
-        name if name in ("github", "s3") else pytest.param(name, marks=pytest.mark.slow)
-        for name in PEERS
-    ],
+    [name if name == "github" else pytest.param(name, marks=pytest.mark.slow) for name in PEERS],
     indirect=True,
 )
 def test_35_canaries_are_nowhere(

@@ -224,6 +224,7 @@ def test_bombs_are_refused_without_models(heavy_children):
         assert heavy_children() == before
 
 
+@pytest.mark.slow
 def test_a_large_animation_ends_within_its_memory(read):
     extracted = read(_animated_bomb(), "a.gif")
 
@@ -251,7 +252,9 @@ def test_only_pages_without_text_are_read_as_pictures(read):
     assert not extracted.warnings
 
 
-@pytest.mark.parametrize("turn", [90, 180, 270])
+@pytest.mark.parametrize(
+    "turn", [90, *(pytest.param(one, marks=pytest.mark.slow) for one in (180, 270))]
+)
 def test_a_page_is_read_as_it_is_turned(read, turn):
     scan = pictures.page(TEXT).rotate(turn, expand=True)
 

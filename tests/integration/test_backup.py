@@ -600,6 +600,7 @@ def recollect(
     return done
 
 
+@pytest.mark.slow
 def test_the_commands_move_an_installation_into_an_embedded_database(
     new_place: Callable[..., App], short_tmp: Path, tmp_path: Path
 ) -> None:

@@ -371,6 +371,8 @@ class Load:
             self.ground.recall(app)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_searches_are_of_one_model_while_four_threads_write(filled: Ground) -> None:
     with ExitStack() as stack:
         for _ in range(2):
@@ -387,7 +389,7 @@ def test_searches_are_of_one_model_while_four_threads_write(filled: Ground) -> N
         assert filled.index().phase == "kept"
         eventually(lambda: load.searches[-1] == (filled.large.name,), 3 * FRESH)
         eventually(lambda: finished(filled))
-        eventually(lambda: filled.index().phase is None)
+        eventually(lambda: filled.index().phase is None, 180)
         written = load.writes
         eventually(lambda: load.writes > written + 40)
         load.stop.set()
