@@ -312,6 +312,7 @@ def test_kills_at_random_points_lose_and_double_nothing(short_tmp: Path) -> None
         assert watcher.chunks > 100
 
 
+@pytest.mark.slow
 def test_children_end_with_their_supervisor_and_the_next_one_goes_on(short_tmp: Path) -> None:
     folder = short_tmp / "orphans"
     with serving(folder) as service, service.client() as http:

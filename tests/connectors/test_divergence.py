@@ -98,7 +98,14 @@ def diverge(world: Loud, seed: int, operations: int) -> None:
     assert syncs > operations / 20
 
 
-@pytest.mark.parametrize("loud", list(PEERS), indirect=True)
+@pytest.mark.parametrize(
+    "loud",
+    [
+        name if name in ("github", "s3", "notion") else pytest.param(name, marks=pytest.mark.slow)
+        for name in PEERS
+    ],
+    indirect=True,
+)
 def test_nothing_diverges(loud: Loud) -> None:
     diverge(loud, seed=1, operations=70)
 

@@ -1390,7 +1390,8 @@ class Chance:
 
 
 @pytest.mark.parametrize(
-    ("seed", "operations"), [(1, 300), (2, 300), pytest.param(3, 1000, marks=pytest.mark.slow)]
+    ("seed", "operations"),
+    [(1, 300), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((2, 300), (3, 1000)))],
 )
 def test_after_many_operations_with_faults_nothing_diverges(
     github: FakeGithub, connect: Connect, seed: int, operations: int

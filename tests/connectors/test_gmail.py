@@ -1918,7 +1918,8 @@ class Chance:
 
 
 @pytest.mark.parametrize(
-    ("seed", "operations"), [(1, 200), (2, 200), pytest.param(3, 1000, marks=pytest.mark.slow)]
+    ("seed", "operations"),
+    [(1, 200), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((2, 200), (3, 1000)))],
 )
 def test_after_many_operations_with_faults_nothing_diverges(
     gmail: FakeGmail, source: Clocked, seed: int, operations: int

@@ -1697,7 +1697,7 @@ class Player:
 
 
 @pytest.mark.parametrize("scope", ["full", "selected"])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3))])
 def test_after_anything_the_connection_has_what_the_account_has(
     drive: FakeDrive, connect: Connect, seed: int, scope: str
 ):

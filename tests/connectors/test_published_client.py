@@ -191,6 +191,7 @@ def test_a_box_that_stays_empty_is_named_and_another_try_is_free(
         assert made.connect("marsh")
 
 
+@pytest.mark.slow
 def test_a_long_first_walk_shows_how_far_it_is(app: App, org: Org, key: str):
     """Looked at from outside, while it goes on; Gmail allows few calls a second."""
     with world(app, key, "gmail") as made:

@@ -260,6 +260,7 @@ def test_an_interrupted_add_goes_on_where_it_was(
     ) as process:
         assert process.stderr is not None
         assert b"uploading" in process.stderr.readline()
+        eventually(listed)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     stopped = json.loads(out)

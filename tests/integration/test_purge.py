@@ -526,6 +526,7 @@ def test_the_item_of_a_deleted_document_forgets_what_it_was(mine: App, owner: Te
     }
 
 
+@pytest.mark.slow
 def test_files_that_a_crash_left_behind_are_removed(running: Service) -> None:
     url = Embedded(running.data_dir).url
     with psycopg.connect(url, autocommit=True) as session:
