@@ -3,8 +3,6 @@
 import hashlib
 import os
 import secrets
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +13,6 @@ from recollect import __version__, db, embedding, log, orgs, seal, search
 from recollect.blobs import Blobs, open_blobs
 from recollect.config import Config
 from recollect.db import Database
-from recollect.db.embedded import Embedded
 from recollect.embed import Embedder, EmbedderChoice, open_embedder
 from recollect.embedders import IndexEmbedder
 from recollect.embedding import Choice
@@ -126,24 +123,6 @@ def open_app(config: Config, database_url: str) -> App:
         tracer=open_tracer_of(config),
         videos=open_video_pages(config.video, fetcher),
     )
-
-
-@contextmanager
-def database(config: Config, *, keep: bool = False) -> Generator[Callable[[], str]]:
-    """A function that returns the URL of a database that answers, starting ours if need be.
-
-    At the end our server is stopped if it was started here, unless `keep`.
-    """
-    if config.database_url is not None:
-        url = config.database_url.get_secret_value()
-        yield lambda: url
-        return
-    server = Embedded(config.data_dir)
-    try:
-        yield server.ensure
-    finally:
-        if server.started_here() and not keep:
-            server.stop()
 
 
 def prepare(config: Config, database_url: str) -> str | None:

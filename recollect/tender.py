@@ -25,7 +25,7 @@ from recollect.items import Counts
 from recollect.model import Failure, SyncClaim
 
 LOG = log.get("tender")
-TICK = timedelta(seconds=5)
+TICK = timedelta(seconds=10)
 """A waiting loop looks at least this often, should a wake-up call get lost."""
 CHORES = timedelta(seconds=30)
 """Between two looks for registrations to renew."""

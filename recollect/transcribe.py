@@ -14,8 +14,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import try_to_load_from_cache
-
 from recollect.errors import Permanent, SetupError, Transient
 from recollect.fetch import Answer, Endpoint
 from recollect.fetch._answer import outcome
@@ -221,6 +219,8 @@ def _find_model(model: str) -> Path:
     folder = Path(model).expanduser().absolute()
     if folder.is_dir():
         return folder
+    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - 3 MB, for few
+
     name = model if "/" in model else f"Systran/faster-whisper-{model}"
     try:
         found = try_to_load_from_cache(name, MODEL_FILES[0])

@@ -17,7 +17,7 @@ from recollect.model import Changed, Claim, Failure
 from recollect.process import process, trace_id
 
 LOG = log.get("worker")
-TICK = timedelta(seconds=5)
+TICK = timedelta(seconds=10)
 """A waiting worker looks at least this often, should a wake-up call get lost."""
 PAUSE = timedelta(seconds=5)
 """How long the queue rests when something that every document needs is down."""

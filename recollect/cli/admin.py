@@ -13,7 +13,6 @@ import typer
 from recollect import audit as audits
 from recollect import connections, documents, memories, orgs, seal, search, tags
 from recollect.app import (
-    database,
     index_identity,
     open_embedder_of,
     secret_keys,
@@ -24,6 +23,7 @@ from recollect.config import load
 from recollect.connectors._robots import MAX_BYTES, Robots, Rule
 from recollect.connectors.web_crawler import AGENT
 from recollect.db import Database, Tx, migrate
+from recollect.db.embedded import database
 from recollect.embed import Embedder
 from recollect.errors import Permanent, RecollectError, SetupError, Transient
 from recollect.fetch import Fetcher, Verdict

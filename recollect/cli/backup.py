@@ -12,12 +12,13 @@ from rich.text import Text
 
 from recollect import audit, connections, log, orgs, seal, tags
 from recollect import backup as backups
-from recollect.app import database, open_app, secret_keys
+from recollect.app import open_app, secret_keys
 from recollect.backup import Archive, Progress, Tell
 from recollect.blobs import open_blobs
 from recollect.cli.output import console, echo_json, fail, tell
 from recollect.config import Config, load
 from recollect.db import Database, migrate
+from recollect.db.embedded import database
 from recollect.errors import RecollectError, SetupError
 
 SECRETS = ("secret-key", "api-key")

@@ -14,7 +14,6 @@ import typer
 
 from recollect import connections, seal
 from recollect.app import (
-    database,
     index_identity,
     open_embedder_of,
     open_listener_of,
@@ -28,6 +27,7 @@ from recollect.config import Config, load
 from recollect.connectors import all as all_connectors
 from recollect.connectors.gmail.pubsub import read_key
 from recollect.db import Database, migrate
+from recollect.db.embedded import database
 from recollect.errors import Permanent, RecollectError, SetupError, Transient
 from recollect.extract import Sandbox
 from recollect.rerank import NEEDS_RERANKER

@@ -14,7 +14,6 @@ import typer
 from recollect import audit, embedding, log
 from recollect.app import (
     cache_folder,
-    database,
     embedder_choice,
     index_identity,
     kept_choice,
@@ -23,6 +22,7 @@ from recollect.app import (
 from recollect.cli.output import echo_json, fail, tell
 from recollect.config import Config, load
 from recollect.db import Database, migrate
+from recollect.db.embedded import database
 from recollect.embed import Embedder, EmbedderChoice, open_embedder
 from recollect.embedding import Estimate, Kept, Progress
 from recollect.errors import RecollectError, SetupError

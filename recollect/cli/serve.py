@@ -4,34 +4,42 @@ It is a supervisor. It holds the listening socket, so that connections wait whil
 process comes back; it starts the embedded PostgreSQL, one API process and one worker process, and
 starts again whichever ends. Each child reads its standard input, a pipe that only the supervisor
 holds open: when the supervisor dies, however suddenly, its children end, too.
+
+It stays small, since it is resident beside those that do the work: it loads none of their code,
+and whatever needs it, as the migrations do, runs in a fork that ends.
 """
 
+import http.client
+import multiprocessing
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
 from recollect import log
-from recollect.app import database, prepare
 from recollect.cli._process import Host, Port, Workers, on_signals
 from recollect.cli.output import fail
 from recollect.config import Config, load
-from recollect.errors import RecollectError, SetupError, Transient, Unavailable
-from recollect.fetch import Endpoint
+from recollect.db.embedded import database
+from recollect.errors import RecollectError, SetupError, Unavailable
 
 LOG = log.get("serve")
 READY_WITHIN = 120.0
 STOP_WITHIN = 30.0
-WATCH = 0.3
-"""Seconds between two looks at the children."""
+WATCH = 2.0
+"""Seconds between two looks at all; the end of a child of ours is told by a signal at once."""
+ASK = 0.1
+"""Seconds between the first two questions whether the service is ready."""
 LONGEST_PAUSE = 30.0
 
 DataDir = Annotated[Path | None, typer.Option(help="Folder of everything that is kept.")]
@@ -74,15 +82,17 @@ class Supervisor:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._stop = threading.Event()
+        self._stopping = False
+        self._bell, self._rope = os.pipe()
+        """readable after any signal"""
 
     def run(self) -> None:
         """Until SIGINT or SIGTERM. Raises SetupError when a part cannot start at all."""
-        on_signals(self._stop.set)
+        self._heed_signals()
         listening = _listen(self._config)
         with database(self._config) as ensure:
             url = ensure()
-            secret = prepare(self._config, url)
+            secret = _prepared(self._config, url)
             if secret is not None:
                 _keep_key(self._config, secret)
             children = [
@@ -95,19 +105,38 @@ class Supervisor:
             ]
             environment = self._environment(url)
             try:
-                announced = False
-                while not self._stop.is_set():
+                announced, pause = False, ASK
+                while not self._stopping:
                     for child in children:
                         self._tend(child, environment, announced)
                     if not announced and self._ready():
                         _announce(self._config, secret)
                         announced = True
-                    self._stop.wait(WATCH)
+                    self._rest(children, pause)
+                    pause = WATCH if announced else min(WATCH, pause * 1.1)
                     self._keep_database(ensure)
             finally:
                 _end(children)
                 listening.close()
         typer.echo("Stopped.")
+
+    def _heed_signals(self) -> None:
+        for end in (self._bell, self._rope):
+            os.set_blocking(end, False)
+        # The kernel's word reaches `_rest` by the pipe, so that no lock is taken in a handler.
+        signal.set_wakeup_fd(self._rope, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        on_signals(self._stop)
+
+    def _stop(self) -> None:
+        self._stopping = True
+
+    def _rest(self, children: Sequence[Child], longest: float) -> None:
+        """Until a signal comes, a child may be started again, or `longest` seconds passed."""
+        now = time.monotonic()
+        waits = [child.not_before - now for child in children if child.process is None]
+        if select.select([self._bell], [], [], max(0.0, min([longest, *waits])))[0]:
+            os.read(self._bell, 4096)
 
     def _tend(self, child: Child, environment: dict[str, str], announced: bool) -> None:
         now = time.monotonic()
@@ -150,11 +179,41 @@ class Supervisor:
             LOG.warning("database", error=str(error))
 
     def _ready(self) -> bool:
+        address = urlsplit(self._config.address)
+        asked = http.client.HTTPConnection(address.hostname or "", address.port, timeout=2)
         try:
-            answer = Endpoint(self._config.address, timeout=2).request("GET", "/ready")
-        except Transient:
+            asked.request("GET", "/ready")
+            return asked.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
             return False
-        return answer.status == 200
+        finally:
+            asked.close()
+
+
+def _prepared(config: Config, url: str) -> str | None:
+    """As `recollect.app.prepare`, in a fork: the code that it loads is gone with it."""
+    here, there = multiprocessing.Pipe(duplex=False)
+
+    def run() -> None:
+        from recollect.app import prepare  # noqa: PLC0415 - see above
+
+        try:
+            there.send((prepare(config, url), None))
+        except RecollectError as error:
+            there.send((None, str(error)))
+
+    process = multiprocessing.get_context("fork").Process(target=run)
+    process.start()
+    there.close()
+    try:
+        secret, failure = here.recv()
+    except EOFError:
+        raise SetupError("preparing the database ended early; see above") from None
+    finally:
+        process.join()
+    if failure is not None:
+        raise SetupError(failure)
+    return secret
 
 
 def _listen(config: Config) -> socket.socket:

@@ -12,11 +12,11 @@ import typer
 
 from recollect import audit, log
 from recollect import verify as checks
-from recollect.app import database
 from recollect.blobs import open_blobs
 from recollect.cli.output import echo_json, fail, shown, table, tell
 from recollect.config import Config, load
 from recollect.db import Database, migrate
+from recollect.db.embedded import database
 from recollect.errors import RecollectError
 from recollect.purge import Receipt, receipts
 from recollect.purge import purge as purge_now

@@ -5,7 +5,8 @@ import threading
 import typer
 
 from recollect import log
-from recollect.cli._process import Supervised, Workers, on_signals, opened, when_orphaned
+from recollect.cli._opened import opened
+from recollect.cli._process import Supervised, Workers, on_signals, when_orphaned
 from recollect.config import load
 from recollect.deliver import Deliverer
 from recollect.dream import Dreamer

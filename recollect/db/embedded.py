@@ -28,6 +28,7 @@ from urllib.parse import quote
 import psycopg
 
 from recollect import log
+from recollect.config import Config
 from recollect.errors import SetupError, Unavailable
 
 LOG = log.get("postgres")
@@ -327,6 +328,24 @@ class Embedded:
         with (self.data_dir / "postgres.lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+
+@contextmanager
+def database(config: Config, *, keep: bool = False) -> Generator[Callable[[], str]]:
+    """A function that returns the URL of a database that answers, starting ours if need be.
+
+    At the end our server is stopped if it was started here, unless `keep`.
+    """
+    if config.database_url is not None:
+        url = config.database_url.get_secret_value()
+        yield lambda: url
+        return
+    server = Embedded(config.data_dir)
+    try:
+        yield server.ensure
+    finally:
+        if server.started_here() and not keep:
+            server.stop()
 
 
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
