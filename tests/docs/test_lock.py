@@ -41,6 +41,8 @@ def test_what_is_served_is_what_was_tested():
 
     assert len(served) > 50
     assert served.items() <= tested.items()
+    assert {"hatchling", "editables"} < pins(REQUIREMENTS / "build.txt").keys()
+    assert pins(REQUIREMENTS / "build.txt").items() <= tested.items()
     assert not {"pytest", "ruff", "hypothesis", "scrapy"} & set(served)
 
 
