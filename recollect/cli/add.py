@@ -103,7 +103,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of one source. `status` is the document's, as far as it is known."""
+    """What became of one source, or of one file of an archive. `status` is the document's, as far
+    as it is known."""
 
     source: str
     outcome: Outcome
@@ -111,6 +112,8 @@ class Report:
     status: str | None = None
     reason: str | None = None
     entry: Entry | None = None
+    is_archive: bool = False
+    """known to be one before it is waited for"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +188,7 @@ def add(
     """Add files, folders (with all below), URLs and standard input; again brings up to date.
 
     Unchanged files are not sent again, so what was interrupted goes on where it was.
-    The exit code is 1 when anything failed.
+    The files in an archive are waited for, too. The exit code is 1 when anything failed.
 
     Example: recollect add notes/ report.pdf https://example.org/page --tag handbook
     """
@@ -208,7 +211,7 @@ def add(
         fail(str(run.stopped_by))
     if run.interrupted:
         raise typer.Exit(130)
-    if any(report.outcome is Outcome.FAILED for report in run.reports):
+    if any(report.outcome is Outcome.FAILED for report in (*run.reports, *run.members)):
         raise typer.Exit(1)
 
 
@@ -414,7 +417,14 @@ def _bring_file(service: Service, target: Target, known: Known, labels: Labels) 
     before = _standing(service, target, known)
     if before and _is_sent(entry, look, labels) and before.status != "failed":
         noted = replace(entry, size=look.size, mtime=look.mtime, noted=now) if entry else None
-        return Report(target.label, Outcome.UNCHANGED, before.id, before.status, entry=noted)
+        return Report(
+            target.label,
+            Outcome.UNCHANGED,
+            before.id,
+            before.status,
+            entry=noted,
+            is_archive=bool(before.members),
+        )
     mime = mimetypes.guess_type(file.path.name)[0] or UNKNOWN_MIME
     if reason := _refusal(look, file.path.name, mime):
         outcome = Outcome.FAILED if file.named else Outcome.SKIPPED
@@ -589,6 +599,11 @@ class Run:
         """What became of each source, with what the service said last."""
         return [self._latest(report) for report in self._reports]
 
+    @property
+    def members(self) -> list[Report]:
+        """What became of each file of each archive that was waited for."""
+        return [one for report in self._reports for one in self._members(report)]
+
     def as_json(self) -> dict[str, Any]:
         reports = self.reports
         counts = Counter(report.outcome for report in reports)
@@ -596,7 +611,13 @@ class Run:
             **{outcome.value: counts[outcome] for outcome in Outcome},
             "unfinished": sum(_is_open(report) for report in reports),
             "notReached": self._total - self._handled,
-            "sources": [_as_json(report) for report in reports],
+            "members": _tally(self.members),
+            "sources": [
+                _as_json(report)
+                | ({"members": [_as_json(one) for one in members]} if members else {})
+                for report in reports
+                for members in [self._members(report)]
+            ],
         }
 
     def print_summary(self) -> None:
@@ -612,13 +633,17 @@ class Run:
         for reason, names in skipped.items():
             few = ", ".join(map(one_line, names[:3])) + (", …" if len(names) > 3 else "")
             typer.echo(f"{Outcome.SKIPPED:<10} {len(names)}: {reason} ({few})")
-        for report in reports:
+        members = self.members
+        for report in (*reports, *members):
             if report.outcome is Outcome.FAILED:
                 reason = one_line(report.reason or "")
                 typer.echo(f"{Outcome.FAILED:<10} {one_line(report.source)}: {reason}")
         counts = Counter(report.outcome for report in reports)
         typer.echo(", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome))
-        unfinished = sum(_is_open(report) for report in reports)
+        if members:
+            tally = _tally(members)
+            typer.echo(f"files in archives: {tally['done']} searchable, {tally['failed']} failed")
+        unfinished = sum(_is_open(report) for report in (*reports, *members))
         if unfinished:
             typer.echo(
                 f"{unfinished} not searchable yet; `recollect status --watch` shows progress"
@@ -631,8 +656,11 @@ class Run:
         self._reports.append(report)
         if report.entry is not None:
             self._ledger.note(report.entry)
-        if self._wait and report.id is not None and _is_open(report):
-            self._watch.expect(report.id)
+        if self._wait and report.id is not None:
+            if _is_open(report):
+                self._watch.expect(report.id)
+            elif report.is_archive:
+                self._watch.open(report.id)
 
     def _look(self, show: "Show") -> None:
         self._watch.look()
@@ -664,6 +692,13 @@ class Run:
             return replace(report, outcome=Outcome.FAILED, status="failed", reason=reason)
         return replace(report, status=document.status)
 
+    def _members(self, archive: Report) -> list[Report]:
+        """What became of the files of an archive, by where they lie in it."""
+        return [
+            self._latest(Report(f"{archive.source}/{path}", archive.outcome, id, "queued"))
+            for id, path in self._watch.members.get(archive.id or "", {}).items()
+        ]
+
 
 def _done(jobs: Iterable[Job]) -> Generator[Report | None]:
     """Reports of the jobs, as they end; None now and then while none does."""
@@ -687,6 +722,15 @@ def _is_open(report: Report) -> bool:
     return report.status not in (None, "done", "failed")
 
 
+def _tally(members: Sequence[Report]) -> dict[str, int]:
+    """How many files of archives came to which end."""
+    counts = Counter(
+        "failed" if report.outcome is Outcome.FAILED else report.status for report in members
+    )
+    done, failed = counts["done"], counts["failed"]
+    return {"done": done, "failed": failed, "unfinished": len(members) - done - failed}
+
+
 def _as_json(report: Report) -> dict[str, Any]:
     shown = {
         "source": report.source,
@@ -699,13 +743,18 @@ def _as_json(report: Report) -> dict[str, Any]:
 
 
 class Watch:
-    """Follows documents until they are searchable or failed; a round costs two small lists."""
+    """Follows documents until they are searchable or failed; a round costs two small lists.
+
+    Of an archive that is read, the files are followed as well.
+    """
 
     def __init__(self, service: Service, since: datetime | None) -> None:
         """`since`: when the service last changed a document, by its clock, before the first add."""
         self.pending: dict[str, None] = {}
         self.settled: dict[str, Listed | None] = {}
         """None: the document was deleted meanwhile"""
+        self.members: dict[str, Mapping[str, str]] = {}
+        """of each archive: id → path in it"""
         self._working: dict[str, str] = {}
         self._service = service
         self._since = since
@@ -718,6 +767,15 @@ class Watch:
         self.settled.pop(id, None)
         self.pending[id] = None
         self._pause = PAUSES[0]
+
+    def open(self, archive: str) -> None:
+        """Follow the files of an archive, too."""
+        found = list(self._service.documents(archiveId=archive))
+        self.members[archive] = {one.id: one.archive_path or "" for one in found}
+        for one in found:
+            self.expect(one.id)
+            if one.finished:
+                self._settle(one.id, one)
 
     @property
     def stages(self) -> Mapping[str, int]:
@@ -781,6 +839,8 @@ class Watch:
         if id in self.pending:
             del self.pending[id]
             self.settled[id] = document
+            if document is not None and document.status == "done" and document.members:
+                self.open(id)
 
 
 # --- what the user sees meanwhile --------------------------------------------------------------

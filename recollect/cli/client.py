@@ -70,6 +70,10 @@ class Listed:
     updated_at: datetime
     error_code: str | None
     error_message: str | None
+    archive_path: str | None
+    """where a file lay in its archive"""
+    members: int | None
+    """of an archive: how many documents came out of it"""
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -86,6 +90,8 @@ class Listed:
             updated_at=datetime.fromisoformat(given["updatedAt"]),
             error_code=given.get("errorCode"),
             error_message=given.get("errorMessage"),
+            archive_path=given.get("archivePath"),
+            members=given.get("members"),
         )
 
     @property

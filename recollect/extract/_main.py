@@ -113,8 +113,7 @@ def length(node: LexborNode | None) -> int:
     """Characters of text."""
     if node is None:
         return 0
-    words = node.text().split()
-    return sum(map(len, words)) + max(0, len(words) - 1)
+    return len(" ".join(node.text().split()))
 
 
 def _linked(node: LexborNode) -> int:

@@ -12,9 +12,9 @@ MAX_NESTING = 2_000
 _HARMLESS = 16_384
 """Characters below which the parser's quadratic cases end within a fraction of a second."""
 
-_TAG = re.compile(
-    r"<(/?)([A-Za-z][^\s/>]*+)"
-    r"(?:[\s/=]++|[^\s/>=]++(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s>\"'][^\s>]*+)?+)?+)*+>?"
+_TAG_OR_COMMENT = re.compile(
+    r"<(?:!--|(/?)([A-Za-z][^\s/>]*+)"
+    r"(?:[\s/=]++|[^\s/>=]++(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s>\"'][^\s>]*+)?+)?+)*+>?)"
 )
 _ATTRIBUTE = re.compile(
     r"[\s/=]*+[^\s/>=]++(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s>\"'][^\s>]*+)?+)?+"
@@ -67,7 +67,7 @@ _OPTIONAL_END = frozenset(
     ]
 )
 _PAGE = re.compile(
-    r"\ufeff?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*(?:<!doctype\s+html|<html[\s>])", re.I | re.S
+    r"\ufeff?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*+(?:<!doctype\s+html|<html[\s>])", re.I | re.S
 )
 _BLOCKS = frozenset(
     [
@@ -118,18 +118,16 @@ def tags(text: str) -> Iterator[Tag]:
     Comments and the contents of script, style and the like hold none.
     """
     position = 0
-    while (position := text.find("<", position)) >= 0:
-        if text.startswith("<!--", position):
-            end = text.find("-->", position + 4)
+    while match := _TAG_OR_COMMENT.search(text, position):
+        start, position = match.span()
+        if match[2] is None:
+            end = text.find("-->", position)
             position = end + 3 if end >= 0 else len(text)
-        elif match := _TAG.match(text, position):
-            name, closing = match[2].lower(), match[1] == "/"
-            yield Tag(position, match.end(), name, closing)
-            position = match.end()
-            if name in _RAW and not closing:
-                position = _end_of_raw(text, name, position)
-        else:
-            position += 1
+            continue
+        name, closing = match[2].lower(), match[1] == "/"
+        yield Tag(start, position, name, closing)
+        if name in _RAW and not closing:
+            position = _end_of_raw(text, name, position)
 
 
 def _end_of_raw(text: str, name: str, position: int) -> int:
@@ -146,10 +144,12 @@ def refuse_hostile(text: str) -> None:
         return
     nesting = 0
     opened: Counter[str] = Counter()
+    # There are no more levels than tags.
+    is_shallow = text.count("<") <= MAX_NESTING
     for tag in tags(text):
         if tag.end - tag.start > 2 * MAX_ATTRIBUTES:
             _refuse_attributes(text, tag)
-        if tag.name in _VOID or tag.name in _OPTIONAL_END:
+        if is_shallow or tag.name in _VOID or tag.name in _OPTIONAL_END:
             continue
         if not tag.closing:
             opened[tag.name] += 1

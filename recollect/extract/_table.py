@@ -40,6 +40,7 @@ def lines(rows: Iterable[Row], *, titles: int = 0) -> Iterator[tuple[int, str]]:
     first = list(islice(remaining, titles + 2))
     header = _find_header(first, titles)
     names = {} if header is None else dict(first[header].cells)
+    ahead = _Headers({at: f"{name}: " for at, name in names.items()})
     unused = set(names)
     for row in first[: header or 0]:
         yield row.number, "; ".join(text for _, text in row.cells)
@@ -47,17 +48,19 @@ def lines(rows: Iterable[Row], *, titles: int = 0) -> Iterator[tuple[int, str]]:
         if titles and len(row.cells) == 1 and row.cells[0][0] not in names:
             yield row.number, row.cells[0][1]  # a note below or beside the table
         else:
-            yield (
-                row.number,
-                "; ".join(
-                    f"{names.get(at) or f'column {at + 1}'}: {text}" for at, text in row.cells
-                ),
-            )
+            yield row.number, "; ".join([ahead[at] + text for at, text in row.cells])
         if unused:
-            unused.difference_update(at for at, _ in row.cells)
+            unused.difference_update([at for at, _ in row.cells])
     if header is not None and unused:
         without = "; ".join(names[at] for at in sorted(unused))
         yield first[header].number, f"without values: {without}"
+
+
+class _Headers(dict[int, str]):
+    """What stands ahead of a cell by its column; one without a header has a number."""
+
+    def __missing__(self, at: int) -> str:
+        return f"column {at + 1}: "
 
 
 def _find_header(rows: Sequence[Row], titles: int) -> int | None:

@@ -4,6 +4,7 @@ import codecs
 import contextlib
 import functools
 import re
+import string
 import unicodedata
 from array import array
 from collections.abc import Callable, Sequence
@@ -25,7 +26,6 @@ _HIGH = bytes(range(128, 256))
 _FOREIGN = (b"{\\rtf", b"%!PS", b"%PDF-", b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 
 _NOT_IN_TEXT = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f\ufffe\uffff]")
-_ASCII = re.compile("[\t\n\r -~]")
 _SURE = 0.2
 _WIDE = frozenset({"euc_kr", "cp949", "johab", "euc_jp", "iso2022_jp", "big5", "big5hkscs"})
 """Encodings of several bytes a character that chardet tells apart even in a few words."""
@@ -35,10 +35,11 @@ _DAILY_JAPANESE = re.compile(
 )
 # Hanzi of level 1, punctuation and full width (GB 2312 rows 1 to 3 and 16 to 55).
 _DAILY_CHINESE = re.compile(rb"[\xa1-\xa3\xb0-\xd7][\xa1-\xfe]")
-_LATIN_LETTER = re.compile(rb"[A-Za-z\xc0-\xd6\xd8-\xf6\xf8-\xff]")
-_DAILY_LATIN = re.compile(
-    rb"[\x80\x82\x84\x85\x8a\x8c\x8e\x91-\x97\x99\x9a\x9c\x9e\xa0\xa3\xa7\xa9\xab\xae\xb0\xb2\xb3"
-    rb"\xb4\xb5\xb7\xbb\xbc-\xbf\xc0-\xd6\xd8-\xf6\xf8-\xff]"
+_HIGH_LATIN_LETTERS = bytes(set(range(0xC0, 0x100)) - {0xD7, 0xF7})
+_LATIN_LETTERS = string.ascii_letters.encode() + _HIGH_LATIN_LETTERS
+_DAILY_LATIN = (
+    b"\x80\x82\x84\x85\x8a\x8c\x8e\x91\x92\x93\x94\x95\x96\x97\x99\x9a\x9c\x9e\xa0\xa3\xa7\xa9\xab\xae\xb0"
+    b"\xb2\xb3\xb4\xb5\xb7\xbb\xbc\xbd\xbe\xbf" + _HIGH_LATIN_LETTERS
 )
 
 _LINE_ENDS = re.compile("\r\n?|[\v\f\x85]")
@@ -51,6 +52,7 @@ _BLANK_LINES = re.compile(r"\n{5,}")
 _TAGS = "(?<![\U0001f3f4\U000e0000-\U000e007f])[\U000e0000-\U000e007f]++"
 _JOINED = "[\u200b-\u200d\u2060-\u2064\ufeff]"
 _SELECTED = "[\ufe00-\ufe0f\U000e0100-\U000e01ef]"
+_SELECTOR = re.compile(_SELECTED)
 _SMUGGLED = re.compile(f"{_TAGS}|{_JOINED}{{2,}}+|{_SELECTED}{{2,}}+")
 _INVISIBLE = re.compile(f"{_SMUGGLED.pattern}|[\u200b\u2060\ufeff]")
 _UNSEEN = re.compile("[\u200b-\u200d\u2060-\u2064\ufe00-\ufe0f\ufeff\U000e0000-\U000e01ef]")
@@ -58,13 +60,13 @@ _UNSEEN = re.compile("[\u200b-\u200d\u2060-\u2064\ufe00-\ufe0f\ufeff\U000e0000-\
 _RARE = re.compile(f"[\r\v\f{_CONTROLS.pattern[1:-1]}\ud800-\udfff{_UNSEEN.pattern[1:-1]}]")
 # The same in UTF-8, and bytes that are in what the pattern finds: looking for these takes no time.
 _RARE_ASCII = bytes(set(range(32)) - set(b"\t\n")) + b"\x7f"
-_C1 = (b"\xc2", re.compile(rb"\xc2[\x80-\x9f]"))
+_C1 = ((b"\xc2",), re.compile(rb"\xc2[\x80-\x9f]"))
 _UNSEEN_ENCODED = (
-    (b"\xe2\x80", re.compile(rb"\xe2\x80[\x8b-\x8d]")),
-    (b"\xe2\x81", re.compile(rb"\xe2\x81[\xa0-\xa4]")),
-    (b"\xef\xb8", re.compile(rb"\xef\xb8[\x80-\x8f]")),
-    (b"\xef\xbb", re.compile(rb"\xef\xbb\xbf")),
-    (b"\xf3\xa0", re.compile(rb"\xf3\xa0[\x80-\x87]")),
+    ((b"\xe2", b"\xe2\x80"), re.compile(rb"\xe2\x80[\x8b-\x8d]")),
+    ((b"\xe2", b"\xe2\x81"), re.compile(rb"\xe2\x81[\xa0-\xa4]")),
+    ((b"\xef", b"\xef\xb8"), re.compile(rb"\xef\xb8[\x80-\x8f]")),
+    ((b"\xef", b"\xef\xbb"), re.compile(rb"\xef\xbb\xbf")),
+    ((b"\xf3", b"\xf3\xa0"), re.compile(rb"\xf3\xa0[\x80-\x87]")),
 )
 _PASSES: Sequence[tuple[re.Pattern[str], str, Callable[[str], object]]] = (
     (_LINE_ENDS, "\n", _RARE.search),
@@ -89,8 +91,7 @@ def looks_like_text(head: bytes) -> bool:
         return False
     if b"\0" in head:
         return _unmarked_utf16(head) is not None
-    odd = len(head) - len(head.translate(None, _NOT_OF_TEXT))
-    return odd * 50 <= len(head)
+    return _count(head, _NOT_OF_TEXT) * 50 <= len(head)
 
 
 def decode(data: bytes) -> str:
@@ -103,8 +104,7 @@ def decode(data: bytes) -> str:
     text, cut = codecs.utf_8_decode(data, "replace", False)
     # A slightly damaged file is still UTF-8: other encodings hardly ever make a valid sequence.
     # What stands undecoded at the end is a character that was cut in two.
-    high_bytes = cut - len(data[:cut].translate(None, _HIGH))
-    if "\ufffd" not in text or text.count("\ufffd") * 20 < high_bytes:
+    if not (doubtful := text.count("\ufffd")) or doubtful * 20 < _count(data[:cut], _HIGH):
         return text
     return data.decode(guess_encoding(data), "replace")
 
@@ -144,7 +144,7 @@ def _unmarked_utf16(head: bytes) -> str | None:
             if not _NOT_IN_TEXT.search(text) and not any(
                 unicodedata.category(character) in ("Cn", "Co") for character in set(text)
             ):
-                found.append((len(_ASCII.findall(text)), encoding))
+                found.append((len(text.encode("ascii", "ignore")), encoding))
     # In the wrong order its spaces, line ends and ASCII letters become rare characters.
     (plain, encoding), (other, _) = sorted([*found, (0, ""), (0, "")], reverse=True)[:2]
     return encoding if plain > other else None
@@ -155,7 +155,7 @@ def _is_stray(head: bytes) -> bool:
     rest = head.replace(b"\0", b"")
     if (len(head) - len(rest)) * 4 >= len(head):
         return False
-    if (len(rest) - len(rest.translate(None, _NOT_OF_TEXT))) * 50 > len(rest):
+    if _count(rest, _NOT_OF_TEXT) * 50 > len(rest):
         return False
     try:
         codecs.utf_8_decode(rest, "strict", False)
@@ -166,14 +166,19 @@ def _is_stray(head: bytes) -> bool:
 
 def _plain_guess(sample: bytes) -> str | None:
     """Shift-JIS, GB18030 or windows-1252 if nearly all of it is what these have in daily use."""
-    high = len(sample) - len(sample.translate(None, _HIGH))
+    high = _count(sample, _HIGH)
     if sum(map(len, _DAILY_JAPANESE.findall(sample))) >= high:
         return "cp932"
     if 2 * len(_DAILY_CHINESE.findall(sample)) >= 0.95 * high:
         return "gb18030"
-    letters = len(_LATIN_LETTER.findall(sample))
-    daily = len(_DAILY_LATIN.findall(sample))
+    letters = _count(sample, _LATIN_LETTERS)
+    daily = _count(sample, _DAILY_LATIN)
     return "cp1252" if daily >= 0.95 * high and high * 2 < letters else None
+
+
+def _count(data: bytes, wanted: bytes) -> int:
+    """How many of the bytes are among the wanted ones; a pattern takes thirty times as long."""
+    return len(data) - len(data.translate(None, wanted))
 
 
 def clean(text: str) -> str:
@@ -211,8 +216,11 @@ def _has_rare(text: str) -> bool:
     return len(encoded) > len(text) and _has_any(encoded, (_C1, *_UNSEEN_ENCODED))
 
 
-def _has_any(encoded: bytes, patterns: Sequence[tuple[bytes, re.Pattern[bytes]]]) -> bool:
-    return any(first in encoded and pattern.search(encoded) for first, pattern in patterns)
+def _has_any(encoded: bytes, patterns: Sequence[tuple[Sequence[bytes], re.Pattern[bytes]]]) -> bool:
+    return any(
+        all(first in encoded for first in firsts) and pattern.search(encoded)
+        for firsts, pattern in patterns
+    )
 
 
 def _after(text: str, starts: Sequence[int], pattern: re.Pattern[str], size: int) -> Sequence[int]:
@@ -243,6 +251,9 @@ def count_smuggled(text: str) -> int:
 
 def clean_line(text: str) -> str:
     """The same for what must be one line, such as a title; at most 500 characters."""
+    # What can be printed has nothing to clean, but for selectors.
+    if text.isprintable() and (text.isascii() or not _SELECTOR.search(text)):
+        return " ".join(text.split())[:500]
     return " ".join(clean(text).split())[:500]
 
 

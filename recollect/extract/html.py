@@ -8,7 +8,7 @@ from recollect.model import Blob, Extracted, WebPage
 TYPES = frozenset({"text/html", "application/xhtml+xml", ".html", ".htm", ".xhtml"})
 
 _PAGE = re.compile(
-    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*(?:<!doctype\s+html|<html[\s>])",
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*+(?:<!doctype\s+html|<html[\s>])",
     re.IGNORECASE | re.DOTALL,
 )
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from recollect.errors import Permanent
+from recollect.extract import _zip
 from recollect.extract._registry import NeedsHeavy
-from recollect.extract._text import clean_line
+from recollect.extract._text import clean_line, looks_like_text
 from recollect.model import Blob, Extracted, Place
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ TYPES = frozenset({"application/pdf", "application/x-pdf", ".pdf"})
 KIND = "pdf"
 
 LONG = 500
+_MARK = re.compile(rb"^\s*%PDF-", re.MULTILINE)
 _JUNK_TITLE = re.compile(
     r"untitled|\(anonymous\)|microsoft (word|powerpoint|excel) -|.*\.\w{2,4}$", re.I
 )
@@ -70,8 +72,11 @@ class _Read:
 
 
 def sniff(head: bytes) -> bool | None:
-    # Readers accept the mark anywhere in the first 1,024 bytes (ISO 32000-1, annex H, note 13).
-    return b"%PDF-" in head[:1024]
+    # Readers accept the mark anywhere in the first 1,024 bytes (ISO 32000-1, annex H, note 13);
+    # but an archive may begin with a PDF as it is, and a text may speak of the mark.
+    if _zip.is_zip(head) or b"%PDF-" not in head[:1024]:
+        return False
+    return True if _MARK.search(head[:1024]) or not looks_like_text(head) else None
 
 
 def extract(blob: Blob) -> Extracted:

@@ -5,7 +5,7 @@ whole: only its elements are.
 """
 
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from json import JSONDecodeError, JSONDecoder
 from typing import cast
 
@@ -55,7 +55,7 @@ def _read_lines(text: str) -> Extracted:
         nonlocal broken
         for line in _lines(text):
             try:
-                yield "\n".join(_paths("", _DECODER.decode(line)))
+                yield "\n".join(_said("", _DECODER.decode(line)))
             except JSONDecodeError:
                 broken += 1
                 yield line
@@ -97,7 +97,7 @@ def _records(text: str) -> Iterator[str]:
         at = yield from _members(text, at)
     else:
         value, at = _value(text, at)
-        yield "\n".join(_paths("", value))
+        yield "\n".join(_said("", value))
     if (at := _skip(text, at)) < len(text):
         raise JSONDecodeError("Extra data", text, at)
 
@@ -119,7 +119,7 @@ def _members(text: str, at: int) -> Generator[str, None, int]:
             at = yield from _elements(text, at, name)
         else:
             value, at = _value(text, at)
-            plain += _paths(name, value)
+            plain += _said(name, value)
         at = _next(text, at, "}")
     if plain:
         yield "\n".join(plain)
@@ -134,17 +134,18 @@ def _elements(text: str, at: int, path: str) -> Generator[str, None, int]:
     while text[at : at + 1] != "]":
         value, at = _value(text, at)
         if isinstance(value, dict | list):
-            yield "\n".join(_paths(path, scalars))
-            scalars = []
-            yield "\n".join(_paths(f"{path}[{number}]" if path else "", cast(object, value)))
+            if scalars:
+                yield "\n".join(_said(path, scalars))
+                scalars = []
+            yield "\n".join(_said(f"{path}[{number}]" if path else "", cast(object, value)))
         else:
             scalars.append(value)
             if len(scalars) == _SCALARS_A_LINE:
-                yield "\n".join(_paths(path, scalars))
+                yield "\n".join(_said(path, scalars))
                 scalars = []
         number += 1
         at = _next(text, at, "]")
-    yield "\n".join(_paths(path, scalars))
+    yield "\n".join(_said(path, scalars))
     return at + 1
 
 
@@ -177,29 +178,37 @@ def _next(text: str, at: int, closing: str) -> int:
     return at
 
 
-def _paths(path: str, value: object) -> Iterator[str]:
-    match value:
-        case dict():
-            for key, part in cast(dict[str, object], value).items():
-                yield from _paths(f"{path}.{key}" if path else key, part)
-        case list():
-            parts = cast(list[object], value)
-            if any(isinstance(part, dict | list) for part in parts):
-                for number, part in enumerate(parts):
-                    yield from _paths(f"{path}[{number}]", part)
-            elif said := ", ".join(text for part in parts if (text := _scalar(part))):
-                yield f"{path}: {said}" if path else said
-        case _:
-            if text := _scalar(value):
-                yield f"{path}: {text}" if path else text
+def _said(path: str, value: object) -> list[str]:
+    """A line for each value in it."""
+    lines: list[str] = []
+    _say(lines.append, path, value)
+    return lines
+
+
+def _say(line: Callable[[str], None], path: str, value: object) -> None:
+    # One list for all levels: generators within generators take twice as long.
+    if isinstance(value, dict):
+        ahead = f"{path}." if path else ""
+        for key, part in cast(dict[str, object], value).items():
+            if isinstance(part, dict | list):
+                _say(line, ahead + key, cast(object, part))
+            elif text := _scalar(part):
+                line(f"{ahead}{key}: {text}" if ahead or key else text)
+    elif isinstance(value, list):
+        parts = cast(list[object], value)
+        if any(isinstance(part, dict | list) for part in parts):
+            for number, part in enumerate(parts):
+                _say(line, f"{path}[{number}]", part)
+        elif said := ", ".join([text for part in parts if (text := _scalar(part))]):
+            line(f"{path}: {said}" if path else said)
+    elif text := _scalar(value):
+        line(f"{path}: {text}" if path else text)
 
 
 def _scalar(value: object) -> str:
     """Nothing for nothing; strings as they are, lines and all."""
-    match value:
-        case None:
-            return ""
-        case bool():
-            return "true" if value else "false"
-        case _:
-            return str(value).strip()
+    if isinstance(value, str):
+        return value.strip()
+    if value is None:
+        return ""
+    return "true" if value else "false"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import uuid
+import zipfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,15 +21,19 @@ from docx import Document as WordDocument
 from hypothesis import given
 from hypothesis import strategies as st
 from reportlab.pdfgen.canvas import Canvas
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
+from recollect.app import App
 from recollect.cli import app as commands
 from recollect.cli.add import Report, Watch, identity, walk
 from recollect.cli.client import Service as Client
 from recollect.cli.look import PASSAGE, excerpt, matches
 from recollect.cli.output import harmless
 from recollect.errors import RequestError, SetupError, Transient
+from recollect.model import Tenant
 from tests.conftest import Service, eventually, free_port
+from tests.integration.test_console_archives import ran
+from tests.integration.test_console_connections import make
 
 UNREADABLE = b"%PDF-1.7\nthis goes on as no PDF does"
 TASKS = """# Cancelling tasks
@@ -222,6 +227,47 @@ def test_what_fails_is_told_with_its_reason(run: Shell, tag: str) -> None:
     assert named.json["sources"][0]["reason"]
 
 
+def test_the_files_of_an_archive_are_waited_for_and_counted(run: Shell, tag: str) -> None:
+    with zipfile.ZipFile(run.folder / "box.zip", "w") as archive:
+        archive.writestr("tasks.md", TASKS)
+        archive.writestr("deep/owls.txt", "Owls turn their heads.")
+        archive.writestr("broken.pdf", UNREADABLE)
+    (run.folder / "plain.txt").write_text("Bees dance in the hive.")
+    added = run("add", "box.zip", "plain.txt", "--tag", tag)
+
+    assert added.code == 1
+    assert "2 added, 0 updated, 0 unchanged, 0 skipped, 0 failed" in added.out
+    assert "files in archives: 2 searchable, 1 failed" in added.out
+    [failed] = [line for line in added.out.splitlines() if line.startswith("failed")]
+    assert failed.split()[1] == "box.zip/broken.pdf:"
+    assert "(unreadable_content)" in failed
+    assert "searchable 4/5, failed 1" in added.err
+    assert "not searchable yet" not in added.out
+    [hit] = run("search", "owls", "--tag", tag, "--limit", "1", "--json").json["results"]
+    assert hit["title"] == "owls.txt"
+
+    again = run("add", "box.zip", "--tag", tag, "--json")
+
+    assert again.code == 1
+    assert again.json["unchanged"] == 1
+    assert again.json["members"] == {"done": 2, "failed": 1, "unfinished": 0}
+    [box] = again.json["sources"]
+    assert {one["source"]: one["status"] for one in box["members"]} == {
+        "box.zip/tasks.md": "done",
+        "box.zip/deep/owls.txt": "done",
+        "box.zip/broken.pdf": "failed",
+    }
+    assert len({one["id"] for one in box["members"]} | {box["id"]}) == 4
+
+    with zipfile.ZipFile(run.folder / "box.zip", "w") as archive:
+        archive.writestr("tasks.md", TASKS)
+    mended = run("add", "box.zip", "--tag", tag, "--json")
+
+    assert mended.code == 0
+    assert mended.json["updated"] == 1
+    assert mended.json["members"] == {"done": 1, "failed": 0, "unfinished": 0}
+
+
 def test_standard_input_is_text_or_a_file(run: Shell, service: Service, tag: str) -> None:
     word = run.folder / "owls.docx"
     document = WordDocument()
@@ -348,6 +394,38 @@ def test_list_show_retry_rm_status(run: Shell, service: Service, tag: str) -> No
     assert id in gone.err
 
 
+def test_an_archive_and_its_files_lead_to_each_other(run: Shell, tag: str) -> None:
+    with zipfile.ZipFile(run.folder / "fruit.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("pears.txt", "Pears hang in the orchard.")
+        archive.writestr("sub/quinces.md", "Quinces are sour.")
+    run("add", "fruit.zip", "--tag", tag)
+    listed = run("list", "--tag", tag, "--json").json["memories"]
+    [held] = [document["id"] for document in listed if "members" in document]
+    files = run("list", "--archive", held, "--json").json["memories"]
+    [quinces] = [one["id"] for one in files if one["archivePath"] == "sub/quinces.md"]
+
+    assert len(files) == 2
+    assert len(run("list", "--archive", held).out.splitlines()) == 3
+    assert "files     2\n" in run("show", held).out
+    assert f"archive   {held} (sub/quinces.md)\n" in run("show", quinces).out
+
+
+def test_changes_tell_when_there_are_more(
+    live_url: str, key: str, app: App, tenant: Tenant
+) -> None:
+    made = make(app, tenant)
+    ran(app, made, [(f"document-{n}", "removed", None, None) for n in range(5)])
+
+    def changes(*more: str) -> Result:
+        at = ["--url", live_url, "--key", key]
+        return CliRunner().invoke(commands, ["changes", made.id, "--limit", "2", *more, *at])
+
+    assert "2 of 5; --page 2 for the next" in changes().output
+    assert "4 of 5; --page 3 for the next" in changes("--page", "2").output
+    assert changes("--page", "3").output.split()[-2:] == ["removed", "document-4"]
+    assert "no page 4" in changes("--page", "4").output
+
+
 # --- what goes wrong ---------------------------------------------------------------------------
 
 
@@ -407,6 +485,20 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
 
     assert ended.exit_code == 2, ended.output
     assert ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [("serach", "'search'"), ("delete", "'rm'"), ("connectoins", "'connections'"), ("qqq", None)],
+)
+def test_a_command_that_is_none_names_the_one_that_is_meant(asked: str, meant: str | None) -> None:
+    ended = CliRunner().invoke(commands, [asked])
+
+    assert ended.exit_code == 2
+    said = " ".join(ended.stderr.replace("│", "").split())
+    assert f"No such command '{asked}'." in said
+    assert ("Did you mean" in said) == (meant is not None)
+    assert meant is None or meant in said
 
 
 # --- parts, in this process --------------------------------------------------------------------

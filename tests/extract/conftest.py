@@ -13,6 +13,12 @@ ROGUES = "tests.extract.rogues"
 Read = Callable[..., Extracted]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--golden", action="store_true", help="write the files of tests/extract/golden anew"
+    )
+
+
 @pytest.fixture(scope="session")
 def sandbox() -> Iterator[Sandbox]:
     with Sandbox(workers=2, packages=[ROGUES]) as sandbox:

@@ -92,7 +92,11 @@ def _ods_cell(value: object) -> str:
         return '<table:table-cell table:number-columns-repeated="1"/>'
     if isinstance(value, str) and value.startswith("="):
         return f'<table:table-cell table:formula="of:{escape(value)}"/>'
-    return f"<table:table-cell><text:p>{escape(str(value))}</text:p></table:table-cell>"
+    kind = "string" if isinstance(value, str) else f'float" office:value="{value}'
+    return (
+        f'<table:table-cell office:value-type="{kind}"><text:p>{escape(str(value))}</text:p>'
+        "</table:table-cell>"
+    )
 
 
 def odf(kind: str, body: str, styles: str = "", *, manifest: str = "", title: str = "") -> bytes:
@@ -156,22 +160,28 @@ def pptx(
     for number, (title, lines) in enumerate(slides, 1):
         show = ' show="0"' if number in hidden else ""
         parts[f"ppt/slides/slide{number}.xml"] = (
-            f"<p:sld {spaces}{show}>{_shape('title', [title])}{_shape('body', lines)}{extra}"
-            f"{_shape('sldNum', [str(number)])}</p:sld>"
+            f"<p:sld {spaces}{show}><p:cSld><p:spTree>{_shape('title', [title])}"
+            f"{_shape('body', lines)}{extra}{_shape('sldNum', [str(number)])}</p:spTree></p:cSld>"
+            "</p:sld>"
         )
         if notes and number in notes:
             parts[f"ppt/slides/_rels/slide{number}.xml.rels"] = _relations(
                 {"rId1": (f"{kind}/notesSlide", f"../notesSlides/notesSlide{number}.xml")}
             )
             parts[f"ppt/notesSlides/notesSlide{number}.xml"] = (
-                f"<p:notes {spaces}>{_shape('notes', [notes[number]])}</p:notes>"
+                f"<p:notes {spaces}><p:cSld><p:spTree>{_shape('notes', [notes[number]])}"
+                "</p:spTree></p:cSld></p:notes>"
             )
     return packed(parts)
 
 
 def _shape(placeholder: str, lines: Sequence[str]) -> str:
     paragraphs = "".join(f"<a:p><a:r><a:t>{escape(line)}</a:t></a:r></a:p>" for line in lines)
-    return f'<p:sp><p:nvPr><p:ph type="{placeholder}"/></p:nvPr>{paragraphs}</p:sp>'
+    return (
+        f'<p:sp><p:nvSpPr><p:cNvPr id="2" name="{placeholder}"/><p:cNvSpPr/><p:nvPr><p:ph '
+        f'type="{placeholder}"/></p:nvPr></p:nvSpPr><p:spPr/><p:txBody><a:bodyPr/>{paragraphs}'
+        "</p:txBody></p:sp>"
+    )
 
 
 def epub(chapters: Mapping[str, str], *, title: str = "The Orchard", locks: str = "") -> bytes:

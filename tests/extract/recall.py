@@ -17,7 +17,7 @@ from PIL import Image
 
 from recollect.extract import Sandbox
 from recollect.model import Blob
-from tests.extract import office, pictures, samples
+from tests.extract import office, pictures, recordings, samples
 
 FLOORS: Mapping[str, float] = json.loads((Path(__file__).parent / "floors.json").read_text())
 
@@ -121,6 +121,32 @@ def _records(words: Words) -> bytes:
     return json.dumps([{words.some(1): words.some(8)} for _ in range(200)]).encode()
 
 
+def _cues(words: Words) -> list[recordings.Cue]:
+    """Captions of two seconds, some of two lines, with a pause now and then."""
+    return [
+        (3.0 * n, 3.0 * n + 2.0, words.some(8) + ("\n" + words.some(6) if n % 3 == 0 else ""))
+        for n in range(60)
+    ]
+
+
+def _captions(words: Words, head: str, mark: str) -> bytes:
+    def moment(seconds: float) -> str:
+        return f"00:{int(seconds // 60):02}:{int(seconds % 60):02}{mark}000"
+
+    return (
+        head
+        + "\n\n".join(
+            f"{number}\n{moment(start)} --> {moment(end)}\n{text}"
+            for number, (start, end, text) in enumerate(_cues(words), 1)
+        )
+    ).encode()
+
+
+def _captioned(words: Words, container: str) -> bytes:
+    """A recording that holds its captions."""
+    return recordings.recording(container, 1.0, tracks=[recordings.Track(_cues(words))])
+
+
 def _page(words: Words, size: int = 24, font_file: Path | None = None) -> Image.Image:
     return pictures.page(words.some(3), words.some(36), size=size, font_file=font_file)
 
@@ -154,6 +180,12 @@ MAKERS: Mapping[str, tuple[str, list[str], Callable[[Words], bytes]]] = {
     "xlsx": ("a.xlsx", _SYLLABLES, lambda words: office.xlsx({"S": words.table(200, 5)})),
     "xls": ("a.xls", _SYLLABLES, lambda words: office.xls({"S": words.table(40, 5)})),
     "ods": ("a.ods", _SYLLABLES, lambda words: office.ods({"S": words.table(200, 5)})),
+    "srt": ("a.srt", _SYLLABLES, lambda words: _captions(words, "", ",")),
+    "vtt": ("a.vtt", _SYLLABLES, lambda words: _captions(words, "WEBVTT\n\n", ".")),
+    "captions in mp4": ("a.mp4", _SYLLABLES, lambda words: _captioned(words, "mp4")),
+    "captions in m4a": ("a.m4a", _SYLLABLES, lambda words: _captioned(words, "ipod")),
+    "captions in mkv": ("a.mkv", _SYLLABLES, lambda words: _captioned(words, "matroska")),
+    "captions in webm": ("a.webm", _SYLLABLES, lambda words: _captioned(words, "webm")),
     "pdf": ("a.pdf", _PLAIN, lambda words: pictures.pdf(*(words.some(9) for _ in range(30)))),
     "picture": ("a.png", _PLAIN, lambda words: pictures.encoded(_page(words))),
     "picture with accents": (

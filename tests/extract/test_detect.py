@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from recollect.extract import detect, supported
-from tests.extract import office, samples
+from tests.extract import archives, office, samples
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01"
 OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(504)
@@ -40,6 +40,9 @@ def _detect(head, name=None, mime=None, forced=None):
         (b'<?xml version="1.0"?>\n<html xmlns="x">', None, "text/plain", ("html", "text")),
         (b"%PDF-1.7\n", None, None, ("pdf", "pdf")),
         (b"\r\njunk\n%PDF-1.7\n", "upload", "application/octet-stream", ("pdf", "pdf")),
+        (b"\x01\x02\x03%PDF-1.7\n", None, None, ("pdf", "pdf")),
+        (b"A PDF begins with %PDF-1.7.\n", "notes.md", "text/markdown", ("text", "text")),
+        (archives.packed({"a.pdf": b"%PDF-1.7\n"}, stored=True), None, None, ("zip", "text")),
         (b"", "empty.pdf", None, ("pdf", "pdf")),
         (b"", None, None, ("text", "text")),
     ],
