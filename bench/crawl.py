@@ -28,7 +28,7 @@ from bench.corpus import Shuffled
 from bench.figures import Figure, alternate
 from bench.ground import PROJECT, Ground
 from recollect.connectors._api import Api
-from recollect.connectors.base import Change, Checkpoint, Cursor, Folder, Item, Verdict
+from recollect.connectors.base import Change, Checkpoint, Cursor, Folder, Item, Turn, Verdict
 from recollect.connectors.web_crawler import WebCrawler
 from recollect.extract import Sandbox
 from recollect.fetch import Fetcher
@@ -196,6 +196,15 @@ class Source:
 
     def sitemap(self, blob: Blob) -> Sitemap:
         return self.sandbox.sitemap(blob)
+
+    def turn(self, host: str, delay: float) -> Turn:
+        return Turn(0.0, 0.0, 1)
+
+    def rest(self, host: str, seconds: float) -> None:
+        raise RuntimeError("nobody asked for a rest")
+
+    def leave(self, host: str) -> None:
+        """Nobody else is there."""
 
     def pause(self, seconds: float) -> None:
         raise RuntimeError("nobody asked for a delay")

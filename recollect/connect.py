@@ -54,12 +54,14 @@ class UpstreamError(RequestError):
 
     def __init__(self, name: str, error: Exception) -> None:
         super().__init__(f"{name} did not answer", str(error))
+        self.permanent = isinstance(error, Permanent)
 
 
 class NothingToPickError(RequestError):
-    """The clients repeat a 501 unless they are told not to; `api/errors.py` tells them."""
+    """There is a provider, but no choice in it."""
 
     status = 501
+    permanent = True
 
     def __init__(self, name: str) -> None:
         super().__init__("Not supported", f"{name} has nothing to pick: all of it is synced")

@@ -36,6 +36,8 @@ AUTH_LINK_LIFE = timedelta(hours=1)
 LIMIT = 10_000
 """documentLimit, when nobody names one; and the most"""
 RUNS_KEPT = 200
+MARKED = 1_000
+"""connections that are looked at for a change, the newest"""
 PUSH_MEMORY = timedelta(days=7)
 AUTH_EXPIRED = "auth_expired"
 AGAIN = "authorize the connection again"
@@ -165,12 +167,21 @@ def find(
 
 
 def browse(
-    tx: Tx, tenant: Tenant, *, provider: str | None, tag: str | None, limit: int, page: int
-) -> Page[Connection]:
-    """One page of those of the provider that carry the tag, the newest first."""
-    asked = {**_reach(tenant), "provider": provider, "tags": [tag] if tag else []}
+    tx: Tx,
+    tenant: Tenant,
+    *,
+    provider: str | None,
+    tag: str | None,
+    limit: int,
+    page: int,
+    most: int,
+) -> tuple[Page[Connection], bool]:
+    """One page of those of the provider that carry the tag, the newest first, as far as they are
+    among the `most` newest of the organisation; and whether there are older ones."""
+    asked = {**_reach(tenant), "provider": provider, "tags": [tag] if tag else [], "most": most}
     where = (
-        " from connections c where " + _REACH + " and"
+        " from (select * from connections c where c.org_id = %(org)s"
+        "  order by c.created_at desc, c.id desc limit %(most)s) c where " + _REACH + " and"
         " (%(provider)s::text is null or c.provider = %(provider)s)"
         " and c.container_tags @> %(tags)s::text[]"
     )
@@ -180,7 +191,13 @@ def browse(
         " limit %(limit)s offset %(offset)s",
         {**asked, "limit": limit, "offset": (page - 1) * limit},
     ).fetchall()
-    return Page([_read(row) for row in rows], counted["n"] if counted else 0, page, limit)
+    older = tx.execute(
+        "select 1 from connections c where c.org_id = %(org)s"
+        " order by c.created_at desc, c.id desc offset %(most)s limit 1",
+        asked,
+    ).fetchone()
+    total = counted["n"] if counted else 0
+    return Page([_read(row) for row in rows], total, page, limit), older is not None
 
 
 def update(tx: Tx, tenant: Tenant, id: str, change: ConnectionChange) -> Connection:
@@ -281,14 +298,17 @@ def run(tx: Tx, connection: ConnectionId, id: str) -> SyncRun:
 
 
 def mark(tx: Tx, tenant: Tenant, id: str | None = None) -> str:
-    """Stands for how one is now, or all that the tenant sees: another after any change of them or
-    of their latest runs."""
+    """Stands for how one is now, or those that the tenant sees among the newest `MARKED`: another
+    after any change of them or of their latest runs."""
     row = tx.execute(
-        "select md5(string_agg(concat_ws(' ', c.id, c.xmin, r.id, r.xmin), ',' order by c.id))"
-        " as mark from connections c left join lateral (select r.id, r.xmin from sync_runs r"
+        "select md5(string_agg(concat_ws(' ', c.id, c.version, r.id, r.xmin), ',' order by c.id))"
+        " as mark from (select c.*, c.xmin as version from connections c"
+        "  where c.org_id = %(org)s and (%(id)s::text is null or c.id = %(id)s)"
+        "  order by c.created_at desc, c.id desc limit %(most)s) c"
+        " left join lateral (select r.id, r.xmin from sync_runs r"
         "  where r.connection_id = c.id order by r.started_at desc, r.id desc limit 1) r on true"
-        " where " + _REACH + " and (%(id)s::text is null or c.id = %(id)s)",
-        {**_reach(tenant), "id": id},
+        " where " + _REACH,
+        {**_reach(tenant), "id": id, "most": MARKED},
     ).fetchone()
     return str(row["mark"]) if row else ""
 
@@ -365,7 +385,8 @@ def authorize(
     done = tx.execute(
         "update connections set tokens = %(tokens)s, expires_at = %(expires_at)s,"
         " account = %(account)s, email = %(email)s, error_code = null, error_message = null,"
-        " attempts = 0, state = case when state = 'syncing' then state else 'ready' end,"
+        " attempts = 0, away_since = null,"
+        " state = case when state = 'syncing' then state else 'ready' end,"
         " due_at = case when state = 'syncing' then due_at when %(due)s then now() end,"
         " updated_at = now() where id = %(id)s and (account is null or account = %(account)s)",
         {
@@ -408,13 +429,15 @@ def want(tx: Tx, ids: Sequence[ConnectionId], trigger: Trigger) -> int:
     """Have them synced soon: at once, or after the sync that runs now; returns how many will be.
 
     Any number of wishes during a sync makes one more. Where there is nothing to authorize (a
-    bucket's keys), the wish of a user is another try after the provider refused.
+    bucket's keys), the wish of a user is another try after the provider refused; it always is one
+    after the provider was away, however long.
     """
     if trigger is Trigger.MANUAL:
+        tx.execute("update connections set away_since = null where id = any(%s)", (list(ids),))
         for row in tx.execute(
             "update connections set state = 'ready', error_code = null, error_message = null,"
-            " attempts = 0 where id = any(%s) and state = 'needs_auth' and tokens is null"
-            " returning id",
+            " attempts = 0 where id = any(%s)"
+            " and (state = 'failed' or (state = 'needs_auth' and tokens is null)) returning id",
             (list(ids),),
         ).fetchall():
             documents.resume(tx, ConnectionId(row["id"]))
@@ -515,20 +538,24 @@ def save(
     cursor: Mapping[str, Any] | None,
     listings: Listings,
     counts: Counts,
+    reached: bool,
 ) -> None:
     """Store a checkpoint with what was counted; the row is locked by `lock`.
 
-    `cursor` None: what was said so far is stored, but a cut-off sync says it again.
+    `cursor` None: what was said so far is stored, but a cut-off sync says it again. `reached`:
+    something was read, so the provider is there.
     """
     tx.execute(
         "update connections set cursor = coalesce(%(cursor)s, cursor), listings = %(listings)s,"
-        " troubled = %(troubled)s, held = %(held)s where id = %(id)s",
+        " troubled = %(troubled)s, held = %(held)s,"
+        " away_since = case when not %(reached)s then away_since end where id = %(id)s",
         {
             "id": claim.connection.id,
             "cursor": None if cursor is None else Jsonb(storable(cursor)),
             "listings": Jsonb({b: at.isoformat() for b, at in listings.began.items()}),
             "troubled": sorted(listings.troubled),
             "held": Jsonb(listings.held),
+            "reached": reached,
         },
     )
     _count(tx, claim, counts)
@@ -553,9 +580,15 @@ def finish(tx: Tx, claim: SyncClaim, counts: Counts, *, again: timedelta) -> Non
         " attempts = 0, parked_until = null, last_synced_at = now(), began_at = null,"
         " due_at = case when wanted_at > began_at then now() else now() + %(again)s end,"
         " wanted_by = case when wanted_at > began_at then wanted_by end,"
-        " wanted_at = case when wanted_at > began_at then wanted_at end, updated_at = now()"
+        " wanted_at = case when wanted_at > began_at then wanted_at end,"
+        " away_since = case when %(away)s then coalesce(away_since, now()) end, updated_at = now()"
         " where id = %(id)s and claims = %(number)s and state = 'syncing'",
-        {"id": claim.connection.id, "number": claim.number, "again": again},
+        {
+            "id": claim.connection.id,
+            "number": claim.number,
+            "again": again,
+            "away": counts.away,
+        },
     )
     if done.rowcount == 0:
         raise LeaseLost
@@ -565,18 +598,64 @@ def finish(tx: Tx, claim: SyncClaim, counts: Counts, *, again: timedelta) -> Non
     _end_run(tx, claim, status, Failure(counts.code, counts.notes[0]) if counts.code else None)
 
 
+def away_for(tx: Tx, claim: SyncClaim) -> timedelta:
+    """How long its provider has let nothing be read, up to the sync before this one; locks the row.
+    Raises LeaseLost."""
+    row = tx.execute(
+        "select coalesce(now() - away_since, interval '0') as away from connections"
+        " where id = %s and claims = %s and state = 'syncing' for update",
+        (claim.connection.id, claim.number),
+    ).fetchone()
+    if row is None:
+        raise LeaseLost
+    return row["away"]
+
+
+def give_up(tx: Tx, claim: SyncClaim, failure: Failure, counts: Counts) -> None:
+    """The provider was away for too long: nothing is asked until a user wants a sync.
+
+    Nothing is deleted: who is away may come back. Raises LeaseLost.
+    """
+    done = tx.execute(
+        "update connections set state = 'failed', error_code = %(code)s,"
+        " error_message = %(message)s, attempts = attempts + 1, due_at = null, began_at = null,"
+        " wanted_at = null, wanted_by = null, parked_until = null, updated_at = now()"
+        " where id = %(id)s and claims = %(number)s and state = 'syncing'",
+        {
+            "id": claim.connection.id,
+            "number": claim.number,
+            "code": failure.code,
+            "message": _sentence(failure),
+        },
+    )
+    if done.rowcount == 0:
+        raise LeaseLost
+    documents.postpone(tx, claim.connection.id, timedelta(days=1), failure)
+    _count(tx, claim, counts)
+    _end_run(tx, claim, "failed", failure)
+
+
 def put_off(
-    tx: Tx, claim: SyncClaim, failure: Failure, after: timedelta, counts: Counts, *, parked: bool
+    tx: Tx,
+    claim: SyncClaim,
+    failure: Failure,
+    after: timedelta,
+    counts: Counts,
+    *,
+    parked: bool,
+    away: bool,
 ) -> None:
     """The sync failed; it goes on from its last checkpoint after `after`.
 
-    `parked`: the provider wants to be left alone, so its documents wait, too. Raises LeaseLost.
+    `parked`: the provider wants to be left alone, so its documents wait, too. `away`: it let
+    nothing be read. Raises LeaseLost.
     """
     done = tx.execute(
         "update connections set state = 'ready', error_code = %(code)s,"
         " error_message = %(message)s, attempts = attempts + 1, due_at = now() + %(after)s,"
         " began_at = null,"
-        " parked_until = case when %(parked)s then now() + %(after)s end, updated_at = now()"
+        " parked_until = case when %(parked)s then now() + %(after)s end,"
+        " away_since = case when %(away)s then coalesce(away_since, now()) end, updated_at = now()"
         " where id = %(id)s and claims = %(number)s and state = 'syncing'",
         {
             "id": claim.connection.id,
@@ -585,6 +664,7 @@ def put_off(
             "message": _sentence(failure),
             "after": after,
             "parked": parked,
+            "away": away,
         },
     )
     if done.rowcount == 0:
@@ -827,7 +907,8 @@ def keep_registration(
     """The provider took it, to be made anew at half its life; returns those that it replaces."""
     row = tx.execute(
         "update registrations set remote = %s, expires_at = %s, error = null, attempts = 0,"
-        " renew_at = now() + (%s::timestamptz - now()) / 2 where id = %s"
+        # Somewhat before it, so that those that began together drift apart.
+        " renew_at = now() + (%s::timestamptz - now()) * (0.5 - 0.05 * random()) where id = %s"
         " returning connection_id, resource",
         (Jsonb(dict(remote)), expires_at, expires_at, id),
     ).fetchone()

@@ -59,6 +59,8 @@ class Counts:
     notes: list[str] = field(default_factory=list[str])
     code: str | None = None
     """of the worst trouble: the run is partial"""
+    away: bool = False
+    """the source could not be reached at all"""
     free: int = 0
     """how many more documents the limit admits"""
     fresh: dict[DocumentId, What] = field(default_factory=dict[DocumentId, What])
@@ -148,6 +150,7 @@ def apply(
                 listings.troubled.add(change.branch)
                 counts.note(change.message)
                 counts.code = change.code
+                counts.away = counts.away or change.away
                 counts.failed += 1
             case Listed():
                 _apply_listed(tx, claim, change.branch, listings, counts)

@@ -109,12 +109,14 @@ class Key:
 
 
 class ConnectionState(StrEnum):
-    """`pending`: the link to authorize was handed out; `needs_auth`: the user must do it again."""
+    """`pending`: the link to authorize was handed out; `needs_auth`: the user must do it again;
+    `failed`: the provider was away for so long that nobody asks it any more, until a user wants."""
 
     PENDING = "pending"
     READY = "ready"
     SYNCING = "syncing"
     NEEDS_AUTH = "needs_auth"
+    FAILED = "failed"
 
 
 class Trigger(StrEnum):

@@ -187,12 +187,15 @@ def exchange(
     """The tokens for a code, which the callback brought and which serves once.
 
     Raises Reauthorize when the code is not taken, Permanent (`invalid_client` for what is wrong
-    with the application) and Transient (`provider_unavailable`, `rate_limited`).
+    with the application, `bad_id_token`) and Transient (`provider_unavailable`, `rate_limited`).
     """
     asked = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri}
     if verifier is not None:
         asked["code_verifier"] = verifier
-    return _tokens(oauth, client, asked, headers)
+    tokens = _tokens(oauth, client, asked, headers)
+    if (told := tokens.extra.get("id_token")) is not None:
+        read_id_token(told, client)
+    return tokens
 
 
 def refresh(

@@ -15,6 +15,7 @@ from recollect import (
     connections,
     connectors,
     documents,
+    hosts,
     items,
     log,
     oauth,
@@ -25,7 +26,7 @@ from recollect.app import App, secret_keys
 from recollect.config import ProviderSettings
 from recollect.connections import StoredRegistration
 from recollect.connectors._api import PROVIDER_UNAVAILABLE, RATE_LIMITED, Access, Api
-from recollect.connectors.base import Connector, Folder, Registration, Source
+from recollect.connectors.base import Connector, Folder, Registration, Source, Turn
 from recollect.db import Tx
 from recollect.errors import (
     BadRequestError,
@@ -143,6 +144,19 @@ class ConnectionSource:
     def crawl_concurrency(self) -> int:
         return self._app.config.crawl_concurrency
 
+    def turn(self, host: str, delay: float) -> Turn:
+        with self._app.db.begin() as tx:
+            self._look(tx)
+            return hosts.turn(tx, host, self._connection.id, timedelta(seconds=delay))
+
+    def rest(self, host: str, seconds: float) -> None:
+        with self._app.db.begin() as tx:
+            hosts.rest(tx, host, timedelta(seconds=seconds))
+
+    def leave(self, host: str) -> None:
+        with self._app.db.begin() as tx:
+            hosts.leave(tx, host, self._connection.id)
+
     def room(self) -> int:
         if self._claim is None:
             return 0
@@ -192,10 +206,13 @@ class ConnectionSource:
         now = time.monotonic()
         if self._claim is None or now - self._looked < LOOK:
             return
-        self._looked = now
         with self._app.db.begin() as tx:
-            if not connections.alive(tx, self._claim):
-                raise LeaseLost
+            self._look(tx)
+
+    def _look(self, tx: Tx) -> None:
+        self._looked = time.monotonic()
+        if self._claim is not None and not connections.alive(tx, self._claim):
+            raise LeaseLost
 
     def _pace(self) -> None:
         self.going()
@@ -326,6 +343,8 @@ def fetch(app: App, claim: Claim) -> Blob | Extracted:
         raise Transient("its connection does not know it any more", code="source_moved") from error
     if connection.state is ConnectionState.NEEDS_AUTH:
         raise Parked(_told(connection), code=connections.AUTH_EXPIRED, after=DAY)
+    if connection.state is ConnectionState.FAILED:
+        raise Parked(_told(connection), code=PROVIDER_UNAVAILABLE, after=DAY)
     if connection.parked_until is not None and connection.parked_until > datetime.now(UTC):
         wait = connection.parked_until - datetime.now(UTC)
         raise Parked(_told(connection), code=RATE_LIMITED, after=wait)
@@ -353,7 +372,7 @@ def fetch(app: App, claim: Claim) -> Blob | Extracted:
 def _parked(app: App, claim: Claim, connection: Connection, error: Transient) -> Transient:
     """A limit parks the whole connection; an outage this document, for as long as a day."""
     if error.code == RATE_LIMITED:
-        after = min(error.after or MINUTE, HOUR)
+        after = min(error.after or MINUTE, DAY)
         with app.db.begin() as tx:
             connections.park(tx, connection.id, Failure(error.code, str(error)), after)
         return Parked(str(error), code=error.code, after=after)

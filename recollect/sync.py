@@ -29,6 +29,11 @@ from recollect.connectors.base import (
     Checkpoint,
     Connector,
     Cursor,
+    Folder,
+    Gone,
+    Item,
+    Listed,
+    Missing,
     Registration,
     Source,
 )
@@ -61,6 +66,8 @@ BATCH = 200
 FILL = 100
 """Things let in at a time when there is room, or the filter opened."""
 PUSH_RETRY = timedelta(hours=1)
+READ = (Item, Gone, Missing, Listed, Folder)
+"""What only a provider that is there can have said."""
 SPREAD = 1.05
 """Up to how many times its interval a scheduled sync waits: those that began together, at a start
 of the service or a move from elsewhere, drift apart."""
@@ -151,7 +158,10 @@ def _store(work: _Work, batch: Sequence[Change], cursor: Cursor | None) -> None:
         listings = connections.lock(tx, claim, lease=app.lease)
         items.apply(tx, claim, batch, listings=listings, gate=gate, counts=counts)
         items.tell(tx, claim, counts)
-        connections.save(tx, claim, cursor=cursor, listings=listings, counts=counts)
+        reached = any(isinstance(change, READ) for change in batch)
+        connections.save(
+            tx, claim, cursor=cursor, listings=listings, counts=counts, reached=reached
+        )
     gate.forget()
 
 

@@ -5,10 +5,11 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 import structlog
 
-from recollect import connections, log, metrics, pull, sync, trace
+from recollect import connections, connectors, hosts, log, metrics, pull, sync, trace
 from recollect.app import App
 from recollect.connectors._api import PROVIDER_UNAVAILABLE, RATE_LIMITED
 from recollect.db import Tx
@@ -32,6 +33,11 @@ CHORES = timedelta(seconds=30)
 ITEMS = ("added", "changed", "unchanged", "removed", "failed")
 FIRST_BACKOFF = timedelta(minutes=1)
 LONGEST_BACKOFF = timedelta(hours=1)
+LONGEST_PARK = timedelta(days=1)
+"""The limit of a day ends with it."""
+LONGEST_ABSENCE = timedelta(days=30)
+"""After so long without an answer a connection has failed."""
+GAVE_UP = "gave_up"
 GRACE = timedelta(seconds=10)
 """How long a stopping loop waits for a sync to reach its next step."""
 
@@ -54,6 +60,11 @@ class Tender:
     def run(self) -> None:
         """Until stopped; an unreachable database is waited for."""
         app = self._app
+        if urlsplit(app.config.public_url or "").scheme != "https":
+            LOG.info(
+                "providers cannot push to us: RECOLLECT_PUBLIC_URL is no https address",
+                polled_every_seconds=app.config.poll_interval.total_seconds(),
+            )
         helpers = [
             threading.Thread(
                 target=app.db.heed, args=(self._wake, self._stop), name="heed", daemon=True
@@ -226,12 +237,16 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
     LeaseLost     | somebody else's, deleted, or stopping      | -
     Reauthorize   | needs_auth, not due                        | wait for the user
     Transient     | ready, due after back-off or as asked      | wait, too, if it was a limit
+    - for 30 days | failed, not due, until a user wants a sync | wait; none is deleted
     Permanent     | ready, due after its interval, error shown | -
     anything else | a bug: as Transient, traceback logged      | -
     """
     after: timedelta
+    away = False
     match outcome:
         case Counts():
+            if outcome.away and _has_given_up(app, claim, outcome.notes[-1], outcome):
+                return
             again = sync.next_in(app, claim.connection, outcome)
             _write(app, lambda tx: connections.finish(tx, claim, outcome, again=again))
             LOG.info(
@@ -261,8 +276,11 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
             failure, after = Failure("internal", str(outcome)), TICK
         case Transient():
             code = RATE_LIMITED if outcome.code == RATE_LIMITED else PROVIDER_UNAVAILABLE
-            failure, after = Failure(code, str(outcome)), outcome.after or timedelta()
-            after = min(max(after, backoff(claim.connection.failures)), LONGEST_BACKOFF)
+            away = True
+            if _has_given_up(app, claim, str(outcome)):
+                return
+            failure, asked = Failure(code, str(outcome)), outcome.after or timedelta()
+            after = max(min(asked, LONGEST_PARK), backoff(claim.connection.failures))
         case Permanent():
             failure, after = Failure(outcome.code, str(outcome)), app.config.sync_interval
         case _:
@@ -274,17 +292,42 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
     _write(
         app,
         lambda tx: connections.put_off(
-            tx, claim, failure, after, connections.counted(tx, claim), parked=parked
+            tx, claim, failure, after, connections.counted(tx, claim), parked=parked, away=away
         ),
     )
     LOG.warning("sync", outcome="put off", code=failure.code, error=failure.message)
     _count(claim, "failed")
 
 
+def _has_given_up(app: App, claim: SyncClaim, last: str, counts: Counts | None = None) -> bool:
+    """Whether its provider was away for so long that the connection is failed now."""
+    name = connectors.get(claim.connection.provider).name
+    told = (
+        f"{name} has let nothing be read for {LONGEST_ABSENCE.days} days, so it is not asked any"
+        f" more; nothing was deleted. The last answer: {last.removesuffix('.')}. Find out whether"
+        " the source is still there, then sync the connection by hand; or delete it."
+    )
+    done = False
+
+    def give_up(tx: Tx) -> None:
+        nonlocal done
+        if connections.away_for(tx, claim) >= LONGEST_ABSENCE:
+            done = True
+            failure = Failure(GAVE_UP, told)
+            connections.give_up(tx, claim, failure, counts or connections.counted(tx, claim))
+
+    _write(app, give_up)
+    if done:
+        LOG.warning("sync", outcome="given up", error=told)
+        _count(claim, "failed")
+    return done
+
+
 def chores(app: App, stop: threading.Event) -> None:
     """Renew registrations, say farewells, forget old keys; each for itself."""
     with app.db.begin() as tx:
         connections.sweep(tx)
+        hosts.sweep(tx)
         due = connections.due_registrations(tx)
         farewells = connections.due_farewells(tx)
     for one in due:

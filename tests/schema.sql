@@ -290,12 +290,19 @@ CREATE TABLE public.connections (
     pushed_at timestamp with time zone,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT connections_check CHECK (((state <> ALL (ARRAY['pending'::text, 'needs_auth'::text])) OR (due_at IS NULL))),
+    away_since timestamp with time zone,
+    CONSTRAINT connections_check CHECK (((state <> ALL (ARRAY['pending'::text, 'needs_auth'::text, 'failed'::text])) OR (due_at IS NULL))),
     CONSTRAINT connections_check1 CHECK (((state <> 'syncing'::text) OR (due_at IS NOT NULL))),
     CONSTRAINT connections_container_tags_check CHECK ((cardinality(container_tags) > 0)),
     CONSTRAINT connections_document_limit_check CHECK (((document_limit >= 1) AND (document_limit <= 10000))),
-    CONSTRAINT connections_state_check CHECK ((state = ANY (ARRAY['pending'::text, 'ready'::text, 'syncing'::text, 'needs_auth'::text]))),
+    CONSTRAINT connections_state_check CHECK ((state = ANY (ARRAY['pending'::text, 'ready'::text, 'syncing'::text, 'needs_auth'::text, 'failed'::text]))),
     CONSTRAINT connections_wanted_by_check CHECK ((wanted_by = ANY (ARRAY['event'::text, 'cron'::text, 'manual'::text])))
+);
+CREATE TABLE public.crawled_hosts (
+    host text NOT NULL,
+    next_at timestamp with time zone NOT NULL,
+    rest_until timestamp with time zone,
+    guests jsonb DEFAULT '{}'::jsonb NOT NULL
 );
 CREATE TABLE public.deliveries (
     id text NOT NULL,
@@ -699,6 +706,8 @@ ALTER TABLE ONLY public.chunks
     ADD CONSTRAINT chunks_pkey PRIMARY KEY (document_id, "position");
 ALTER TABLE ONLY public.connections
     ADD CONSTRAINT connections_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.crawled_hosts
+    ADD CONSTRAINT crawled_hosts_pkey PRIMARY KEY (host);
 ALTER TABLE ONLY public.deliveries
     ADD CONSTRAINT deliveries_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.documents
@@ -779,6 +788,7 @@ CREATE INDEX authorizations_connection ON public.authorizations USING btree (con
 CREATE INDEX connections_account ON public.connections USING btree (provider, account);
 CREATE INDEX connections_due ON public.connections USING btree (due_at) WHERE (due_at IS NOT NULL);
 CREATE INDEX connections_org ON public.connections USING btree (org_id, created_at DESC, id DESC);
+CREATE INDEX crawled_hosts_next ON public.crawled_hosts USING btree (next_at);
 CREATE INDEX deliveries_due ON public.deliveries USING btree (endpoint_id, due_at) WHERE (due_at IS NOT NULL);
 CREATE INDEX deliveries_ended ON public.deliveries USING btree (ended_at) WHERE (ended_at IS NOT NULL);
 CREATE INDEX deliveries_listed ON public.deliveries USING btree (endpoint_id, created_at DESC, id DESC);

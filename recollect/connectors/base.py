@@ -119,6 +119,8 @@ class Trouble:
     """a sentence that says what to do"""
     code: str = "provider_error"
     branch: str = ""
+    away: bool = False
+    """nothing of the source can be reached; where that lasts, the connection fails"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,18 @@ Change = Item | Gone | Missing | Verdict | Trouble | Listing | Listed | Folder |
 # --- what a connector works with ---------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """When a crawl may ask a host. Seconds."""
+
+    wait: float
+    """until the turn that was taken, whatever else the host wants included"""
+    rest: float
+    """of these: that the host asked to be left alone"""
+    guests: int
+    """crawls that are there now, this one included"""
+
+
 class Source(Protocol):
     """One connection during one sync, or one fetch.
 
@@ -204,6 +218,19 @@ class Source(Protocol):
     @property
     def crawl_concurrency(self) -> int:
         """Requests to one host at once."""
+        ...
+
+    def turn(self, host: str, delay: float) -> Turn:
+        """Take the next turn at a host, `delay` seconds before the one after it, over all crawls
+        of all processes. Raises LeaseLost as `going` does, without delay."""
+        ...
+
+    def rest(self, host: str, seconds: float) -> None:
+        """The host wants to be left alone: nobody gets a turn there for so long."""
+        ...
+
+    def leave(self, host: str) -> None:
+        """This crawl asks that host no more."""
         ...
 
     @property

@@ -7,7 +7,9 @@ guard against mass deletion; those are tested with the real thing.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from time import monotonic
 from typing import Any
+from weakref import WeakValueDictionary
 
 from recollect.connectors._api import Api
 from recollect.connectors.base import (
@@ -22,6 +24,7 @@ from recollect.connectors.base import (
     Listing,
     Missing,
     Trouble,
+    Turn,
     Verdict,
 )
 from recollect.errors import LeaseLost
@@ -31,6 +34,18 @@ from recollect.model import Blob, ConnectionId, DocumentId, Extracted, Remembere
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ID = ConnectionId("c" * 22)
+
+
+class Pace:
+    """Turns at a host, for all sources of a test; pauses take no time, so turns come nearer."""
+
+    def __init__(self) -> None:
+        self.next = monotonic()
+
+
+PACES: WeakValueDictionary[str, Pace] = WeakValueDictionary()
+LONG_REST = 60.0
+"""seconds; a test that waits longer does so by another `since`"""
 
 
 @dataclass
@@ -76,6 +91,7 @@ class MemorySource:
     _missing: set[str] = field(default_factory=set[str])
     _seen: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     _api: Api | None = None
+    _pace: Pace = field(default_factory=Pace)
 
     @property
     def api(self) -> Api:
@@ -120,6 +136,22 @@ class MemorySource:
     def pause(self, seconds: float) -> None:
         self.going()
         self.pauses.append(seconds)
+        self._pace.next -= seconds
+
+    def turn(self, host: str, delay: float) -> Turn:
+        self._pace = PACES.setdefault(host, self._pace)
+        now = monotonic()
+        at = max(now, self._pace.next)
+        self._pace.next = at + delay
+        return Turn(at - now, 0.0, 1)
+
+    def rest(self, host: str, seconds: float) -> None:
+        self._pace = PACES.setdefault(host, self._pace)
+        if seconds < LONG_REST:
+            self._pace.next = max(self._pace.next, monotonic() + seconds)
+
+    def leave(self, host: str) -> None:
+        """The others are told by the database only."""
 
     def going(self) -> None:
         if self.stopped:

@@ -1,7 +1,8 @@
 """Syncs of one connection in a process of its own, whose memory can be measured, and which can be
 killed: `python -m tests.connectors.one_sync` with what to do as JSON on standard input.
 
-Prints a line of JSON for each sync: what was counted, and the most memory so far in KiB.
+Prints a line of JSON for each sync: what was counted, and the most memory so far in KiB. Without a
+number of syncs it is a worker process: it does all that is due until it is killed.
 """
 
 import json
@@ -22,6 +23,7 @@ from recollect.extract import Sandbox
 from recollect.fetch import Fetcher
 from recollect.items import Counts
 from recollect.transcribe import Listener
+from recollect.worker import Worker
 from tests.fakes.embedder import WordEmbedder
 
 LOOPBACK = ip_network("127.0.0.0/8")
@@ -35,7 +37,8 @@ def main(asked: dict[str, Any]) -> None:
         workers=1,
         allow_networks=[LOOPBACK],
         providers=settings,
-        crawl_delay=0.0,
+        lease_seconds=asked.get("lease_seconds", 60),
+        crawl_delay=asked.get("crawl_delay", 0.0),
     )
     for connector in connectors.all().values():
         connector.per_second = None  # pyright: ignore[reportAttributeAccessIssue] # no pace here
@@ -51,6 +54,10 @@ def main(asked: dict[str, Any]) -> None:
             listener=Listener(None),
         )
         say({})
+        if asked["syncs"] is None:
+            threading.Thread(target=tender.Tender(app).run, daemon=True).start()
+            Worker(app).run()
+            return
         for _ in range(asked["syncs"]):
             with db.begin() as tx:
                 tx.execute("update connections set due_at = now() where id = %s", (asked["id"],))

@@ -1,21 +1,28 @@
 """After any operations and any faults: what is here is what is there. Seeds repeat a run.
 
 Users add, edit, rename, move, delete and share; calls fail in all ways, cursors are forgotten,
-pushes come twice and in another order or not at all, and syncs are killed between two steps.
+pushes come twice and in another order or not at all, and syncs are killed between two steps, or
+with the whole process, anywhere.
 """
 
 import random
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from recollect import connections, tender
+from tests.conftest import eventually
 from tests.connectors.peers import PEERS
-from tests.connectors.test_conformance import Stopping
+from tests.connectors.test_conformance import Stopping, World
 from tests.connectors.test_conformance import known_connectors as known_connectors
 from tests.connectors.test_conformance import unpaced as unpaced
+from tests.connectors.test_conformance import world as world
 from tests.connectors.test_conformance_pushes import Loud
 from tests.connectors.test_conformance_pushes import loud as loud
+from tests.connectors.test_many_things import start
 
 FAULTS: list[dict[str, Any]] = [
     {"status": 429, "headers": {"Retry-After": "0"}},
@@ -29,7 +36,7 @@ FAULTS: list[dict[str, Any]] = [
 ]
 
 
-def act(world: Loud, dice: random.Random, number: int) -> None:
+def act(world: World, dice: random.Random, number: int) -> None:
     """One thing that a user does at the provider."""
     names = sorted(name for name in world.peer.names() if name)
     match dice.choice(["put", "edit", "rename", "remove", "move", "share"]):
@@ -115,3 +122,82 @@ def test_nothing_diverges(loud: Loud) -> None:
 @pytest.mark.parametrize("loud", list(PEERS), indirect=True)
 def test_nothing_diverges_in_a_thousand_operations(loud: Loud) -> None:
     diverge(loud, seed=2, operations=1000)
+
+
+# --- with processes that are killed ---------------------------------------------------------------
+
+OPERATIONS = 80
+LEASE = 4.0
+"""seconds after which another process takes over"""
+
+
+class Process:
+    """A worker process: what is due is done in it, and in no other."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.process = self._started()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        process = start(self._world, None, lease_seconds=LEASE)
+        assert process.stdout is not None
+        assert process.stdout.readline(), "it says when it is there"
+        return process
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is said to anybody, no lease is given back."""
+        assert self.process.poll() is None, "nothing else ends it"
+        self.process.kill()
+        self.process.wait(60)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def kill_and_start(self) -> None:
+        self.kill()
+        self.process = self._started()
+
+
+def ask(world: World) -> None:
+    answer = world.http.post(f"/v3/connections/{world.id}/sync")
+    assert answer.status_code == 202, answer.text
+
+
+def is_at_rest(world: World) -> bool:
+    shown = world.connection()
+    if shown["state"] != "ready":
+        return False
+    later = datetime.fromisoformat(shown["nextSyncAt"]) - datetime.now(UTC)
+    documents = world.http.post(f"/v3/connections/{world.provider}/documents").json()
+    return later > timedelta(seconds=1) and all(one["status"] == "done" for one in documents)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("world", ["github", "s3"], indirect=True)
+def test_nothing_diverges_though_processes_are_killed(world: World) -> None:
+    dice = random.Random(5)  # repeatable, no secret
+    world.connect()
+    process = Process(world)
+    kills = torn = 0
+    try:
+        for number in range(OPERATIONS):
+            act(world, dice, number)
+            if number % 4 != 3:
+                continue
+            ask(world)
+            calls = len(world.peer.proxy.log) + dice.randrange(1, 6)
+            eventually(lambda: len(world.peer.proxy.log) >= calls or is_at_rest(world), 120)  # noqa: B023 # asked at once
+            if dice.random() < 0.7:
+                torn += not is_at_rest(world)
+                process.kill_and_start()
+                kills += 1
+        for _ in range(3):  # what is missing is gone when a second sync says so
+            ask(world)
+            eventually(lambda: is_at_rest(world), 120)
+    finally:
+        process.kill()
+    world.agrees()
+    texts = {document["id"] for document in world.documents().values()}
+    assert len(texts) == len(world.peer.names())
+    sys.stdout.write(f"{world.provider}: {kills} kills, {torn} of them in the middle of work\n")
+    assert torn >= 3

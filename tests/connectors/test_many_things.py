@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 
-def asked(world: World, syncs: int) -> bytes:
+def asked(world: World, syncs: int | None, **more: Any) -> bytes:
     config = world.app.config
     settings = world.peer.settings
     given = {} if settings is None else settings.model_dump(exclude_none=True)
@@ -35,18 +35,20 @@ def asked(world: World, syncs: int) -> bytes:
         "database": world.app.db.url,
         "id": world.id,
         "syncs": syncs,
+        **more,
     }
     return json.dumps(told).encode()
 
 
-def start(world: World, syncs: int) -> subprocess.Popen[bytes]:
+def start(world: World, syncs: int | None, **more: Any) -> subprocess.Popen[bytes]:
+    """A process of its own; without a number of syncs it works until it is killed."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.connectors.one_sync"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
     assert process.stdin is not None
-    process.stdin.write(asked(world, syncs))
+    process.stdin.write(asked(world, syncs, **more))
     process.stdin.close()
     return process
 

@@ -463,6 +463,8 @@ class FakeGithub:
             for relation, number in to.items()
         ]
         shown = [self.repository_json(each) for each in wanted[(page - 1) * size : page * size]]
+        for each in shown:
+            each.pop("custom_properties")  # of one repository, not of a list
         return _json(shown, Link=", ".join(links))
 
     def _below(self, request: Request, user: User, named: str, rest: str) -> Reply:

@@ -19,7 +19,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from recollect.connectors import _google
+from recollect.connectors import _folders, _google
 from recollect.connectors._api import Api, as_json, field_of
 from recollect.connectors._json import as_object, as_word
 from recollect.connectors.base import (
@@ -27,14 +27,12 @@ from recollect.connectors.base import (
     Account,
     Assumption,
     Change,
-    Checkpoint,
     Connector,
     Cursor,
     Notice,
     Push,
     Registration,
     Source,
-    Trouble,
 )
 from recollect.connectors.google_drive._content import content_of
 from recollect.connectors.google_drive._feeds import USER, drives_of, of_feed, start_of
@@ -44,11 +42,6 @@ from recollect.fetch import Answer, Fetcher
 from recollect.model import Blob, Remembered
 from recollect.oauth import Tokens
 
-SYNC_SCOPE = "syncScope"
-"""key of the metadata: `full`, or `selected` for what is below `folders`"""
-FOLDERS = "folders"
-"""key of the metadata: ids of folders and shared drives, with commas between them"""
-MOST_SELECTED = 100
 SCOPE = "https://www.googleapis.com/auth/drive.readonly"
 CHANNEL_LIFE = timedelta(days=7)
 """the most that Drive gives"""
@@ -97,11 +90,7 @@ class GoogleDrive(Connector):
     pushes = True
 
     def check(self, metadata: Mapping[str, Any], fetcher: Fetcher) -> dict[str, Any]:
-        if metadata.get(SYNC_SCOPE, "full") not in ("full", "selected"):
-            raise BadRequestError(f"metadata.{SYNC_SCOPE}: must be 'full' or 'selected'")
-        if FOLDERS not in metadata:
-            return dict(metadata)
-        return {**metadata, FOLDERS: ",".join(_checked(metadata[FOLDERS]))}
+        return _folders.checked(metadata, _folder_id)
 
     def judge(self, answer: Answer) -> Exception | None:
         known = _google.judge(answer, scope="drive.readonly")
@@ -118,17 +107,10 @@ class GoogleDrive(Connector):
     # --- listing and fetching ------------------------------------------------------------------
 
     def changes(self, source: Source, cursor: Cursor | None) -> Iterator[Change]:
-        selected = _selected(source.metadata)
+        selected = _folders.selected(source.metadata, _folder_id)
         if selected is not None and not selected:
-            yield Trouble(
-                f"No folder is selected. Name some in metadata.{FOLDERS}, or set"
-                f" metadata.{SYNC_SCOPE} to 'full'",
-                code="no_folders",
-                branch=USER,
-            )
-            yield Checkpoint({})
-            return
-        yield from Pass(source, selected, cursor).run()
+            return _folders.none_selected(USER)
+        return Pass(source, selected, cursor).run()
 
     def fetch(self, source: Source, item: Remembered) -> Blob:
         return content_of(source.api, item)
@@ -201,28 +183,13 @@ class GoogleDrive(Connector):
         return Notice(status=200, concerned=concerned, key=key)
 
 
-def _checked(given: object) -> list[str]:
-    """Ids out of `a,b` or links to folders; raises BadRequestError."""
-    if not isinstance(given, str):
-        raise BadRequestError(f"metadata.{FOLDERS}: must be ids of folders with commas between")
-    found: list[str] = []
-    for part in filter(None, (part.strip() for part in given.split(","))):
-        link = FOLDER_LINK.fullmatch(part)
-        id = link[1] if link else part
-        if not FOLDER_ID.fullmatch(id):
-            raise BadRequestError(
-                f"metadata.{FOLDERS}: {part[:100]!r} is no id of a folder; it is what follows"
-                " /folders/ in the address when the folder is open in Google Drive"
-            )
-        found.append(id)
-    if len(set(found)) > MOST_SELECTED:
-        raise BadRequestError(f"metadata.{FOLDERS}: at most {MOST_SELECTED} folders")
-    return list(dict.fromkeys(found))
-
-
-def _selected(metadata: Mapping[str, Any]) -> frozenset[str] | None:
-    """The folders to which the sync is limited; None: it is not."""
-    if metadata.get(SYNC_SCOPE) != "selected":
-        return None
-    given = metadata.get(FOLDERS)
-    return frozenset(_checked(given)) if isinstance(given, str) else frozenset()
+def _folder_id(given: str) -> str:
+    """Out of the id or the link of a folder or a shared drive; raises BadRequestError."""
+    link = FOLDER_LINK.fullmatch(given)
+    id = link[1] if link else given
+    if not FOLDER_ID.fullmatch(id):
+        raise BadRequestError(
+            f"metadata.{_folders.FOLDERS}: {given[:100]!r} is no id of a folder; it is what follows"
+            " /folders/ in the address when the folder is open in Google Drive"
+        )
+    return id

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from recollect.connectors._api import PROVIDER_UNAVAILABLE, RATE_LIMITED, as_json, field_of
+from recollect.connectors._folders import above
 from recollect.connectors._json import LONGEST_NAME, as_name, as_object, as_time
 from recollect.connectors.base import (
     Change,
@@ -651,8 +652,8 @@ class Pass:
     def _in_scope(self, parent: str, folders: Mapping[str, Folder] | None = None) -> bool:
         if self._selected is None:
             return True
-        above = _above(self._folders if folders is None else folders, parent)
-        return any(id in self._selected for id in above)
+        places = above(self._folders if folders is None else folders, parent)
+        return any(id in self._selected for id in places)
 
     def _home(self, file: File) -> str:
         """The feed that it is listed with. Files of foreign shared drives are the account's."""
@@ -663,7 +664,7 @@ class Pass:
         return drive if drive in self._state.drives else USER
 
     def _home_of(self, folder: str) -> str:
-        top = _above(self._folders, folder)[-1]
+        top = above(self._folders, folder)[-1]
         return top if top in self._state.drives else USER
 
     def _name(self, drive: str) -> str:
@@ -680,7 +681,7 @@ class Pass:
         if file.size > LARGEST_FILE and not file.mime.startswith(GOOGLE):
             told = f"It has {file.size:,} bytes; at most {LARGEST_FILE:,} are read."
             return refusal(file, branch, "too_large", told)
-        names = [self._folders[id].name for id in _above(self._folders, file.parent)
+        names = [self._folders[id].name for id in above(self._folders, file.parent)
                  if id in self._folders]  # fmt: skip
         path = "/".join([*reversed(names), file.name])
         shown = {
@@ -701,16 +702,6 @@ class Pass:
             branch=branch,
             modified_at=as_time(file.modified),
         )
-
-
-def _above(folders: Mapping[str, Folder], id: str) -> list[str]:
-    """The folder and those that it is in, up to one that is not known; never in circles."""
-    found: dict[str, None] = {}
-    while id and id not in found:
-        found[id] = None
-        folder = folders.get(id)
-        id = (folder.parent or "") if folder else ""
-    return list(found)
 
 
 def _below(folders: Mapping[str, Folder], roots: AbstractSet[str]) -> set[str]:

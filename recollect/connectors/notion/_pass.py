@@ -57,10 +57,12 @@ OVERLAP = timedelta(minutes=2)
 that was edited within it may have been edited again in the same minute, without a trace."""
 MOST_UNSETTLED = 200
 MOST_MISSING = 1_000
+MOST_PENDING = 200
 PATIENCE = 3
 """things in a row that fail before Notion as a whole counts as unavailable"""
 BATCH = 50
-"""things between two checkpoints, where each takes calls of its own"""
+"""things between two checkpoints, where each takes calls of its own; and calls, where it takes
+many"""
 NEWS_AFTER = 600
 """calls of a check until it looks for news in between"""
 PER_SECOND = 3
@@ -76,6 +78,7 @@ LONGEST_LINES = 20_000
 LONGEST_KEY = 64
 PAGE, DATABASE = "page", "database"
 SOURCE = "data_source"
+DOUBTFUL = "doubtful"
 UNSETTLED = "~"
 """end of a version that may change without a trace"""
 SEARCH, WALK, VERIFY = "search", "walk", "verify"
@@ -119,6 +122,8 @@ class State:
     """id → edit that may not have been the last of its minute"""
     missing: list[str] = field(default_factory=list[str])
     """not found once, to be asked for again"""
+    pending: list[str] = field(default_factory=list[str])
+    """kind and id of what was heard of and not looked at yet, should the pass be cut off"""
 
     @classmethod
     def of(cls, cursor: Cursor | None) -> "State":
@@ -127,14 +132,22 @@ class State:
             return cls()
         given: dict[str, Any] = {name: cursor.get(name) for name in cls.__dataclass_fields__}
         check = given.pop("check")
+        given["pending"] = given["pending"] or []
         try:
             state = cls(**given, check=None if check is None else Check(**check))
             began = None if state.check is None else state.check.began
             for time in (state.edited, state.checked, began, *dict(state.unsettled).values()):
                 if time is not None:
                     time_of(time)
-            return replace(state, unsettled=dict(state.unsettled), missing=list(state.missing))
-        except (TypeError, ValueError, Transient):
+            for each in state.pending:
+                id_of(each.partition(":")[2])
+            return replace(
+                state,
+                unsettled=dict(state.unsettled),
+                missing=list(state.missing),
+                pending=list(state.pending),
+            )
+        except (AttributeError, TypeError, ValueError, Transient):
             return cls()
 
     def cursor(self) -> Cursor:
@@ -194,6 +207,13 @@ class Pass:
         self._titles: dict[str, str] = {}
         """of pages and data sources"""
         self._roomy = True
+        self._kept_at = 0
+        """how many calls there were at the last checkpoint"""
+        for kind, _, id in (each.partition(":") for each in self._state.pending):
+            if kind == DOUBTFUL:
+                self._doubtful.append(id)
+            else:
+                self._waiting.append((kind, id))
 
     def run(self) -> Iterator[Change]:
         try:
@@ -220,7 +240,16 @@ class Pass:
         return self._source.since >= time_of(self._state.checked) + wait
 
     def _checkpoint(self) -> Checkpoint:
+        self._kept_at = self._calls
+        check = self._state.check
+        # What a check hears of while it searches, it walks to afterwards.
+        heard = () if check is not None and check.phase == SEARCH else self._heard()
+        self._state.pending = list(islice(heard, MOST_PENDING))
         return Checkpoint(self._state.cursor())
+
+    def _heard(self) -> Iterator[str]:
+        yield from (f"{kind}:{id}" for kind, id in self._waiting)
+        yield from (f"{DOUBTFUL}:{id}" for id in self._doubtful)
 
     # --- what is new ---
 
@@ -387,6 +416,8 @@ class Pass:
                 else self._page(id, one, known.get(id), always)
             )
             yield from self._guarded(steps, f"“{title_of(one.get('properties')) or id}”")
+            if self._calls - self._kept_at > BATCH:
+                yield self._checkpoint()
 
     def _page(
         self, id: str, page: Mapping[str, Any], known: Known | None, always: bool
@@ -471,14 +502,14 @@ class Pass:
             "container": tidy(as_object(found.get("parent")).get("database_id")).replace("-", ""),
             "listed": listed,
         }
-        yield Verdict(id, DATABASE, ROWS, extra=extra, url=url, title=title or None)
         # What a check finds by its search, it lists afterwards.
         late = check is not None and check.phase != SEARCH and listed != check.began
         if known is None or late:
+            # It is known once its rows are: else they would wait for a check if we are cut off.
             yield from self._rows_of(id, always=always)
             if check is not None:
                 extra["listed"] = check.began
-                yield Verdict(id, DATABASE, ROWS, extra=extra, url=url, title=title or None)
+        yield Verdict(id, DATABASE, ROWS, extra=extra, url=url, title=title or None)
 
     def _rows_of(self, id: str, *, always: bool) -> Iterator[Change]:
         """All rows, in windows of their creation where they are more than one query tells."""
@@ -558,14 +589,19 @@ class Pass:
     def _follow(self) -> Iterator[Change]:
         """Look at what waits, and at what stands in it, and so on."""
         while self._waiting or self._doubtful:
-            doubtful = [self._doubtful.popleft() for _ in range(min(len(self._doubtful), BATCH))]
+            doubtful = list(islice(self._doubtful, BATCH))
             yield from self._ask_for_known(id for id in doubtful if id not in self._said)
-            batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH))]
+            batch = list(islice(self._waiting, BATCH))
             known = self._known([id for _, id in batch])
             for kind, id in dict.fromkeys(batch):
                 if id not in self._met and id not in known:
                     self._met.add(id)
                     yield from self._guarded(self._ask_for(kind, id), id)
+            # Not before: there may have been checkpoints in between.
+            for _ in doubtful:
+                self._doubtful.popleft()
+            for _ in batch:
+                self._waiting.popleft()
             yield self._checkpoint()
 
     def _ask_for(self, kind: str, id: str) -> Iterator[Change]:

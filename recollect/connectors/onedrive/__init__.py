@@ -21,6 +21,7 @@ from datetime import UTC, timedelta
 from typing import Any, cast
 from urllib.parse import quote
 
+from recollect.connectors import _folders
 from recollect.connectors._api import PROVIDER_UNAVAILABLE, Api, field_of
 from recollect.connectors._json import as_object, as_time, as_word
 from recollect.connectors.base import (
@@ -28,14 +29,12 @@ from recollect.connectors.base import (
     Account,
     Assumption,
     Change,
-    Checkpoint,
     Connector,
     Cursor,
     Notice,
     Push,
     Registration,
     Source,
-    Trouble,
 )
 from recollect.connectors.onedrive._files import LARGEST_FILE, known_file
 from recollect.connectors.onedrive._graph import REDIRECTS, download, drive_of, error_of, limit_of
@@ -45,11 +44,6 @@ from recollect.fetch import Answer, Fetcher
 from recollect.model import Blob, Remembered
 from recollect.oauth import OAuth, Tokens
 
-SYNC_SCOPE = "syncScope"
-"""key of the metadata: `full`, or `selected` for what is below `folders`"""
-FOLDERS = "folders"
-"""key of the metadata: ids of folders, with commas between them"""
-MOST_SELECTED = 100
 ROOT = "root"
 """what is watched"""
 SUBSCRIPTION_LIFE = timedelta(days=29)
@@ -92,13 +86,9 @@ class OneDrive(Connector):
     pushes = True
 
     def check(self, metadata: Mapping[str, Any], fetcher: Fetcher) -> dict[str, Any]:
-        if metadata.get(SYNC_SCOPE, "full") not in ("full", "selected"):
-            raise BadRequestError(f"metadata.{SYNC_SCOPE}: must be 'full' or 'selected'")
         if not isinstance(metadata.get(SHARED, False), bool):
             raise BadRequestError(f"metadata.{SHARED}: must be true or false")
-        if FOLDERS not in metadata:
-            return dict(metadata)
-        return {**metadata, FOLDERS: ",".join(_checked(metadata[FOLDERS]))}
+        return _folders.checked(metadata, _folder_id)
 
     def headers(self) -> Mapping[str, str]:
         # learn.microsoft.com/sharepoint/dev/general-development, "how to decorate your traffic"
@@ -145,17 +135,10 @@ class OneDrive(Connector):
     # --- listing and fetching ------------------------------------------------------------------
 
     def changes(self, source: Source, cursor: Cursor | None) -> Iterator[Change]:
-        selected = _selected(source.metadata)
+        selected = _folders.selected(source.metadata, _folder_id)
         if selected is not None and not selected:
-            yield Trouble(
-                f"No folder is selected. Name some in metadata.{FOLDERS}, or set"
-                f" metadata.{SYNC_SCOPE} to 'full'",
-                code="no_folders",
-                branch=DRIVE,
-            )
-            yield Checkpoint({})
-            return
-        yield from Pass(source, selected, cursor).run()
+            return _folders.none_selected(DRIVE)
+        return Pass(source, selected, cursor).run()
 
     def fetch(self, source: Source, item: Remembered) -> Blob:
         """The version that is current now; its address serves without authorization, so none is
@@ -244,25 +227,11 @@ def _notifications(body: bytes) -> list[Mapping[str, Any]]:
     return [as_object(each) for each in cast("list[Any]", said)] if isinstance(said, list) else []
 
 
-def _checked(given: object) -> list[str]:
-    """Ids out of `a,b`; raises BadRequestError."""
-    if not isinstance(given, str):
-        raise BadRequestError(f"metadata.{FOLDERS}: must be ids of folders with commas between")
-    found = list(dict.fromkeys(filter(None, (part.strip() for part in given.split(",")))))
-    for id in found:
-        if not ITEM_ID.fullmatch(id):
-            raise BadRequestError(
-                f"metadata.{FOLDERS}: {id[:100]!r} is no id of a folder; it is the `id` that"
-                " Microsoft Graph tells of the folder"
-            )
-    if len(found) > MOST_SELECTED:
-        raise BadRequestError(f"metadata.{FOLDERS}: at most {MOST_SELECTED} folders")
-    return found
-
-
-def _selected(metadata: Mapping[str, Any]) -> frozenset[str] | None:
-    """The folders to which the sync is limited; None: it is not."""
-    if metadata.get(SYNC_SCOPE) != "selected":
-        return None
-    given = metadata.get(FOLDERS)
-    return frozenset(_checked(given)) if isinstance(given, str) else frozenset()
+def _folder_id(given: str) -> str:
+    """Raises BadRequestError."""
+    if not ITEM_ID.fullmatch(given):
+        raise BadRequestError(
+            f"metadata.{_folders.FOLDERS}: {given[:100]!r} is no id of a folder; it is the `id`"
+            " that Microsoft Graph tells of the folder"
+        )
+    return given

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from recollect.connectors._api import PROVIDER_UNAVAILABLE, RATE_LIMITED, as_json, field_of
+from recollect.connectors._folders import above
 from recollect.connectors._json import LONGEST_NAME, as_time, as_word
 from recollect.connectors.base import (
     Change,
@@ -275,7 +276,7 @@ class Pass:
             yield self._folders[id]
 
     def _inside_out(self, ids: Iterable[str]) -> list[str]:
-        return sorted(ids, key=lambda id: len(_above(self._folders, id)), reverse=True)
+        return sorted(ids, key=lambda id: len(above(self._folders, id)), reverse=True)
 
     def _learn(self, id: str, entry: Mapping[str, Any], row: Remembered | None) -> bool:
         """Bring the folders up to date; whether there is nothing else to be said of it."""
@@ -370,16 +371,16 @@ class Pass:
 
     def _place_of(self, id: str, folders: Mapping[str, Folder]) -> Place:
         """Of a folder and what is in it, going by these folders."""
-        above = _above(folders, id)
-        if BIN in above:
+        places = above(folders, id)
+        if BIN in places:
             return Place.BINNED
-        if self._selected is None or any(id in self._selected for id in above):
+        if self._selected is None or any(id in self._selected for id in places):
             return Place.IN
         return Place.OUT if _is_rooted(folders, id) else Place.UNKNOWN
 
     def _names(self, id: str) -> list[str]:
         """Of the folder and those that it is in, from the top; the root has none."""
-        found = [self._folders[id] for id in _above(self._folders, id) if id in self._folders]
+        found = [self._folders[id] for id in above(self._folders, id) if id in self._folders]
         return [folder.name for folder in reversed(found) if folder.parent]
 
     # --- folders that came into scope ---
@@ -464,7 +465,7 @@ class Pass:
                 said += 1
                 if said % BATCH == 0:
                     yield self._checkpoint()
-        for id in self._inside_out(id for id in self._folders if BIN in _above(self._folders, id)):
+        for id in self._inside_out(id for id in self._folders if BIN in above(self._folders, id)):
             del self._folders[id]
             yield Folder(id, "", None)
         self._state.stale = False
@@ -550,17 +551,7 @@ class Pass:
                 yield Missing(row.id, told, shortcut.id)
 
 
-def _above(folders: Mapping[str, Folder], id: str) -> list[str]:
-    """The folder and those that it is in, up to one that is not known; never in circles."""
-    found: dict[str, None] = {}
-    while id and id not in found:
-        found[id] = None
-        folder = folders.get(id)
-        id = (folder.parent or "") if folder else ""
-    return list(found)
-
-
 def _is_rooted(folders: Mapping[str, Folder], id: str) -> bool:
     """Whether all folders from there up to the root are known."""
-    top = _above(folders, id)[-1:]
+    top = above(folders, id)[-1:]
     return any(id in folders and not folders[id].parent for id in top)

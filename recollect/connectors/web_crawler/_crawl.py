@@ -131,7 +131,8 @@ class Crawl:
             yield from self._work()
         except _Unreachable as error:
             yield from self._ledger.said()
-            yield Trouble(str(error), error.code)
+            away = error.code == PROVIDER_UNAVAILABLE
+            yield Trouble(str(error), error.code, away=away)
             yield Checkpoint({})
             return
         except Parked as error:
@@ -307,11 +308,12 @@ class Crawl:
                     yield from self._checkpoint()
                     continue
                 refusal = page.verdict("limit", "documentLimit is reached")
-            queue.popleft()
             if refusal is None:
+                self._host.launch(page)  # the page still waits if that raises
+                queue.popleft()
                 self._addresses.branches.take(page.url)
-                self._host.launch(page)
                 return True
+            queue.popleft()
             self._ledger.say(refusal)
         return False
 

@@ -10,9 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from queue import Empty, SimpleQueue
-from threading import Lock
 from time import monotonic
-from weakref import WeakValueDictionary
 
 from recollect.connectors import _urls
 from recollect.connectors._api import LONGEST_PAUSE, PROVIDER_UNAVAILABLE, RATE_LIMITED, TRIES
@@ -21,7 +19,7 @@ from recollect.connectors.base import Source
 from recollect.connectors.web_crawler._page import Page
 from recollect.connectors.web_crawler._state import State
 from recollect.connectors.web_crawler._visit import Visit, visit_file, visit_page
-from recollect.errors import Permanent, Transient
+from recollect.errors import Permanent, Transient, Unavailable
 from recollect.fetch import Fetched
 
 AGENT = "RecollectBot"
@@ -36,6 +34,8 @@ ROBOTS_AGE = timedelta(hours=24)
 """RFC 9309 2.4"""
 ROBOTS_KEPT = 32_000
 """bytes of a robots.txt that the cursor carries; a longer one is fetched again"""
+BURST = 1.0
+"""seconds of requests without a delay for which one turn is enough"""
 TICK = 0.5
 """seconds between looks whether to go on"""
 
@@ -54,38 +54,12 @@ class _Rules:
     at: datetime
 
 
-class _Pace:
-    """When the next request to a site may go out, whichever crawl of this process makes it."""
-
-    def __init__(self) -> None:
-        self._next = monotonic()
-        self._lock = Lock()
-
-    def turn(self, delay: float) -> float:
-        """Take the next turn, so many seconds before the one after it; in how many it comes."""
-        with self._lock:
-            now = monotonic()
-            at = max(now, self._next)
-            self._next = at + delay
-            return at - now
-
-    def advance(self, seconds: float) -> None:
-        """A turn was taken so much too early; those after it follow suit."""
-        with self._lock:
-            self._next -= seconds
-
-    def rest(self, seconds: float) -> None:
-        """No turns for so long."""
-        with self._lock:
-            self._next = max(self._next, monotonic() + seconds)
-
-
-_PACES: WeakValueDictionary[str, _Pace] = WeakValueDictionary()
-"""host and port → the pace of the crawls that are under way there, over all organisations"""
-
-
 class Host:
-    """All ports and schemes of one host; `flying` are the pages that were sent for."""
+    """All ports and schemes of one host; `flying` are the pages that were sent for.
+
+    Turns and rests are shared by all crawls of the host, whichever process runs them; so is the
+    number of requests under way, of which each has its part, and one at least.
+    """
 
     def __init__(self, source: Source, state: State) -> None:
         self._source = source
@@ -93,9 +67,11 @@ class Host:
         self._state = state
         self._pool = ThreadPoolExecutor(source.crawl_concurrency, "crawl")
         self._delay = source.crawl_delay
-        self._width = source.crawl_concurrency
-        authority = state.start.partition("://")[2].partition("/")[0]
-        self._pace = _PACES.setdefault(authority, _Pace())
+        self._most = source.crawl_concurrency
+        self._width = self._most
+        self._name = state.start.partition("://")[2].partition("/")[0]
+        self._asked = -BURST
+        """when the latest turn was taken"""
         self._latest = 0.0
         """seconds that the latest answer took"""
         self._flying: dict[Future[Visit], Page] = {}
@@ -106,6 +82,8 @@ class Host:
     def close(self) -> None:
         # What is in flight ends by itself, within the limits of a fetch; nobody waits for it.
         self._pool.shutdown(wait=False, cancel_futures=True)
+        with suppress(Unavailable):  # then it is forgotten there by itself
+            self._source.leave(self._name)
 
     # --- requests ---
 
@@ -119,7 +97,7 @@ class Host:
         return len(self._flying) >= self._width
 
     def launch(self, page: Page) -> None:
-        """Send for a page, when it is time."""
+        """Send for a page, when it is time. Raises Parked."""
         self._wait_turn()
         future = self._visit(page)
         self._flying[future] = page
@@ -172,25 +150,36 @@ class Host:
         """Be as slow as the site asks."""
         if rules.delay:
             self._delay = max(self._delay, min(rules.delay, LONGEST_DELAY))
-            self._width = 1
+            self._most = self._width = 1
 
     def hold(self, error: Transient, tries: int) -> bool:
         """Be slower after trouble; whether the site asked for it. Raises Parked."""
         limited = error.code == "http_429" or error.after is not None
         seconds = 2.0**tries if error.after is None else error.after.total_seconds()
+        self._source.rest(self._name, seconds if limited else min(seconds, LONGEST_PAUSE))
+        self._asked = -BURST
         if limited and (seconds > LONGEST_PAUSE or tries + 1 >= TRIES):
             raise Parked(Transient(str(error), code=RATE_LIMITED, after=error.after))
-        self._pace.rest(min(seconds, LONGEST_PAUSE))
         return limited
 
     def _wait_turn(self) -> None:
         """Wait until the next request may go out; a site that is slow to answer is asked less."""
         delay = self._delay and max(self._delay, min(SLOWNESS * self._latest, LONGEST_DELAY))
-        seconds = self._pace.turn(delay)
-        if seconds > 0:
-            until = monotonic() + seconds
-            self._source.pause(seconds)
-            self._pace.advance(max(0.0, until - monotonic()))
+        if not delay and monotonic() - self._asked < BURST:
+            return
+        turn = self._source.turn(self._name, delay)
+        self._asked = monotonic()
+        self._width = max(1, self._most // turn.guests)
+        if turn.rest > LONGEST_PAUSE:  # another crawl was told so
+            raise Parked(
+                Transient(
+                    f"{self._name} asked to be left alone",
+                    code=RATE_LIMITED,
+                    after=timedelta(seconds=turn.rest),
+                )
+            )
+        if turn.wait > 0:
+            self._source.pause(turn.wait)
 
     # --- robots.txt ---
 

@@ -1,0 +1,63 @@
+"""Folders of providers that tell no paths, and the choice of some of them in the metadata."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from recollect.connectors.base import Change, Checkpoint, Folder, Trouble
+from recollect.errors import BadRequestError
+
+SYNC_SCOPE = "syncScope"
+"""key of the metadata: `full`, or `selected` for what is below `folders`"""
+FOLDERS = "folders"
+"""key of the metadata: ids of folders, with commas between them"""
+MOST_SELECTED = 100
+ReadId = Callable[[str], str]
+"""The id of a folder, as a person gave it; raises BadRequestError."""
+
+
+def checked(metadata: Mapping[str, Any], read_id: ReadId) -> dict[str, Any]:
+    """The metadata to keep; raises BadRequestError for a choice that is none."""
+    if metadata.get(SYNC_SCOPE, "full") not in ("full", "selected"):
+        raise BadRequestError(f"metadata.{SYNC_SCOPE}: must be 'full' or 'selected'")
+    if FOLDERS not in metadata:
+        return dict(metadata)
+    return {**metadata, FOLDERS: ",".join(_ids(metadata[FOLDERS], read_id))}
+
+
+def selected(metadata: Mapping[str, Any], read_id: ReadId) -> frozenset[str] | None:
+    """The folders to which the sync is limited; None: it is not."""
+    if metadata.get(SYNC_SCOPE) != "selected":
+        return None
+    given = metadata.get(FOLDERS)
+    return frozenset(_ids(given, read_id)) if isinstance(given, str) else frozenset()
+
+
+def none_selected(branch: str) -> Iterator[Change]:
+    """All that a sync says without a folder to look into: nothing is listed, nothing is gone."""
+    yield Trouble(
+        f"No folder is selected. Name some in metadata.{FOLDERS}, or set"
+        f" metadata.{SYNC_SCOPE} to 'full'",
+        code="no_folders",
+        branch=branch,
+    )
+    yield Checkpoint({})
+
+
+def above(folders: Mapping[str, Folder], id: str) -> list[str]:
+    """The folder and those that it is in, up to one that is not known; never in circles."""
+    found: dict[str, None] = {}
+    while id and id not in found:
+        found[id] = None
+        folder = folders.get(id)
+        id = (folder.parent or "") if folder else ""
+    return list(found)
+
+
+def _ids(given: object, read_id: ReadId) -> list[str]:
+    if not isinstance(given, str):
+        raise BadRequestError(f"metadata.{FOLDERS}: must be ids of folders with commas between")
+    parts = filter(None, (part.strip() for part in given.split(",")))
+    found = list(dict.fromkeys(read_id(part) for part in parts))
+    if len(found) > MOST_SELECTED:
+        raise BadRequestError(f"metadata.{FOLDERS}: at most {MOST_SELECTED} folders")
+    return found
