@@ -11,7 +11,7 @@ archives and all else first, by id, then members, by id.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -324,6 +324,7 @@ def untag(tx: Tx, tenant: Tenant, tag: str) -> list[DocumentId]:
             f"two documents of the tag {taken['tag']!r} would have the customId"
             f" {taken['custom_id']!r}; delete or rename one of them first"
         )
+    _lock_memories(tx, [document.id for document in found])
     delta = _take_out(tx, tenant.id, gone, by=tenant.key)
     for document in shared:
         rest = [name for name in document.container_tags if name != tag]
@@ -353,7 +354,9 @@ def retag(
         },
     ).fetchall()
     moved, stuck, delta = 0, list[DocumentId](), Counter[int]()
-    for document in map(read, rows):
+    found = [read(row) for row in rows]
+    _lock_memories(tx, [document.id for document in found])
+    for document in found:
         tags = [target if tag in sources else tag for tag in document.container_tags]
         taken = (
             document.custom_id is not None
@@ -852,6 +855,7 @@ def finish(
         raise LeaseLost
     delta = Counter[int]()
     if members is not None or _ends_archive(claim):
+        _lock_memories(tx, [id, *(member.id for member in _members(tx, [id]))])
         delta.update(_unpack(tx, claim, members))
     lost = _lost_evidence(tx, claim, keep=wanted)
     removed = _drop_entries(tx, claim, keep=wanted, delta=delta)
@@ -1231,9 +1235,11 @@ def _set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[
 
 def _set_details_of_all(tx: Tx, document: Document, change: DocumentChange) -> Counter[int]:
     """The same with the members of an archive; returns by how much `term_counts` change."""
-    delta = _set_details(tx, document, change)
     shared = replace(change, content=None, custom_id=None)
     members = [] if shared == DocumentChange() else _members(tx, [document.id])
+    if change.tags is not None and list(change.tags) != list(document.container_tags):
+        _lock_memories(tx, [document.id, *(member.id for member in members)])
+    delta = _set_details(tx, document, change)
     if not members:
         return delta
     tags = None if change.tags is None else list(change.tags)
@@ -1364,6 +1370,7 @@ def _take_out(
     """Remove documents with their members, with a receipt; returns by how much `term_counts`
     change."""
     ids = list(dict.fromkeys([*ids, *(member.id for member in _members(tx, ids))]))
+    _lock_memories(tx, ids)
     delta = Counter[int]()
     rows = tx.execute(
         "select number, count(*) as n from entries, unnest(terms) as number"
@@ -1501,15 +1508,35 @@ class _Lost:
 def _lost_evidence(tx: Tx, claim: Claim, *, keep: set[bytes]) -> list[_Lost]:
     if _is_first(claim):
         return []
-    # Locked in the order of deletion, so that two that end at once do not wait for each other.
+    _lock_memories(tx, [claim.document.id], keep=keep)
     rows = tx.execute(
-        "select m.id as memory, substr(e.text, s.start_at + 1, s.end_at - s.start_at) as quote"
-        " from memory_sources s join memories m on m.id = s.memory_id"
+        "select s.memory_id as memory, substr(e.text, s.start_at + 1, s.end_at - s.start_at)"
+        " as quote from memory_sources s"
         " join entries e on e.document_id = s.document_id and e.hash = s.hash"
-        " where s.document_id = %s and not s.hash = any(%s) order by m.id for update of m",
+        " where s.document_id = %s and not s.hash = any(%s) order by s.memory_id",
         (claim.document.id, list(keep)),
     )
     return [_Lost(row["memory"], row["quote"]) for row in rows]
+
+
+def _lock_memories(tx: Tx, ids: Sequence[str], *, keep: Collection[bytes] = ()) -> None:
+    """Those that rest on these documents, but for their chunk texts `keep`, with all versions.
+
+    Who takes evidence away may end a memory, which changes the versions before and after it (see
+    the migration `0007_memories`). So that two of them never wait for each other, everybody first
+    locks documents by their ids, then whole chains: by their first version, then by version.
+    """
+    if not ids:
+        return
+    tx.execute(
+        "with touched as materialized (select distinct coalesce(m.root_id, m.id) as root"
+        "  from memory_sources s join memories m on m.id = s.memory_id"
+        "  where s.document_id = any(%s) and not s.hash = any(%s::bytea[]))"
+        " select from memories m where m.id in (select root from touched"
+        "  union select v.id from touched t join memories v on v.root_id = t.root)"
+        " order by coalesce(m.root_id, m.id), m.version, m.id for update",
+        (list(ids), list(keep)),
+    )
 
 
 def _mend_evidence(tx: Tx, claim: Claim, chunks: Sequence[Chunk], lost: Sequence[_Lost]) -> None:
@@ -1571,20 +1598,28 @@ def _doom(tx: Tx, keys: Sequence[str | None]) -> None:
 
 
 def _in_flight_twin(tx: Tx, tenant: Tenant, new: NewDocument) -> Document | None:
-    """The same request a moment ago, still unfinished: a client's blind retry."""
+    """The same request a moment ago, still unfinished: a client's blind retry.
+
+    The same content under another name or path is no retry.
+    """
     _lock(tx, tenant.id, "content", new.content.hash.hex())
     row = tx.execute(
         "select " + COLUMNS + " from documents d"
         " where d.org_id = %(org)s and d.content_hash = %(hash)s and d.due_at is not null"
         " and d.custom_id is null and d.container_tags = %(tags)s"
-        " and d.metadata is not distinct from %(metadata)s::jsonb"
-        " and d.source = %(source)s and d.revision = 1"
+        " and (d.metadata, d.filepath, d.blob_name, d.document_date) is not distinct from"
+        " (%(metadata)s::jsonb, %(filepath)s::text, %(name)s::text, %(date)s::timestamptz)"
+        " and d.task_type = %(task)s and d.source = %(source)s and d.revision = 1"
         " and d.created_at > now() - interval '10 seconds' limit 1",
         {
             "org": tenant.id,
             "hash": new.content.hash,
             "tags": list(new.tags),
             "metadata": None if new.metadata is None else Jsonb(dict(new.metadata)),
+            "filepath": new.filepath,
+            "name": new.content.blob and new.content.blob.name,
+            "date": new.document_date,
+            "task": new.task_type or "memory",
             "source": new.source,
         },
     ).fetchone()

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from recollect import log
+from recollect.breaker import Breaker
 from recollect.errors import Permanent, RecollectError, SetupError, Transient, Unavailable
 from recollect.fetch import Endpoint
 
@@ -75,6 +76,8 @@ BATCH_BYTES = 32_000
 """of UTF-8, about 8 000 tokens in most scripts: common endpoints take no more in one request"""
 REQUESTS = 4
 """to an endpoint at once; what more there is gathers and goes together into the next"""
+HURRY = 8.0
+"""seconds for a query's vector from an endpoint: a search can do without"""
 
 _log = log.get("embed")
 
@@ -94,7 +97,8 @@ class Embedder(Protocol):
         """One row of length 1 per text, in the order of the texts.
 
         `query` tells models that need it that these are questions, not passages. Raises
-        Unavailable when nothing can be embedded now, Transient or Permanent for these texts.
+        Unavailable when nothing can be embedded now, Transient or Permanent for these texts. For a
+        query, what does not answer is left alone for a while: then it is Resting, at once.
         """
         ...
 
@@ -605,9 +609,20 @@ def _draw_layer(drawing: _Drawing, tensors: Tensors, prefix: str, x: str) -> str
 class EndpointEmbedder:
     """Any service with OpenAI's `POST /embeddings`."""
 
-    def __init__(self, endpoint: Endpoint, model: str, dimensions: int | None) -> None:
-        """`dimensions` is asked of the service; None takes what the model gives."""
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        model: str,
+        dimensions: int | None,
+        *,
+        hurried: Endpoint | None = None,
+        breaker: Breaker | None = None,
+    ) -> None:
+        """`dimensions` is asked of the service; None takes what the model gives. `hurried`, of
+        less patience, and `breaker` are for queries."""
         self._endpoint = endpoint
+        self._hurried = hurried or endpoint
+        self._breaker = breaker or Breaker("embedding model, for searches")
         self._model = model
         self._asked = dimensions
         self._learned = dimensions
@@ -629,36 +644,37 @@ class EndpointEmbedder:
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         if not texts:
             return np.empty((0, self.dimensions), np.float32)
-        if query and len(texts) == 1:  # somebody waits for the answer
-            return self._embed_batch(texts)
+        if query:  # somebody waits for the answer
+            with self._breaker.guard():
+                return self._embed_batch(texts, self._hurried)
         return self._turns.embed(texts)
 
-    def _embed_batch(self, texts: Sequence[str]) -> Vectors:
+    def _embed_batch(self, texts: Sequence[str], endpoint: Endpoint | None = None) -> Vectors:
         # A text that the service does not like must not pause the queue for everybody, and wrong
         # settings must not fail each document: whether it takes a harmless text tells them apart.
         try:
-            return self._request(texts)
+            return self._request(texts, endpoint)
         except Permanent:
-            self._probe()
+            self._probe(endpoint)
             raise
         except Unavailable as error:
             # Some servers answer 500 to a text that is too long for them.
             if error.code != "http_500":
                 raise
-            self._probe()
+            self._probe(endpoint)
             raise Transient(str(error), code="embedding_refused", after=error.after) from error
 
-    def _probe(self) -> None:
+    def _probe(self, endpoint: Endpoint | None = None) -> None:
         """Raises Unavailable unless the service embeds a harmless text."""
         try:
-            self._request(["harmless"])
+            self._request(["harmless"], endpoint)
         except Permanent as error:
             raise Unavailable(
                 f"{error}; check RECOLLECT_EMBEDDER_URL, RECOLLECT_EMBEDDER_MODEL and"
                 " RECOLLECT_EMBEDDER_DIMENSIONS"
             ) from error
 
-    def _request(self, texts: Sequence[str]) -> Vectors:
+    def _request(self, texts: Sequence[str], endpoint: Endpoint | None = None) -> Vectors:
         body: dict[str, object] = {
             "model": self._model,
             "input": list(texts),
@@ -667,7 +683,7 @@ class EndpointEmbedder:
         if self._asked is not None:
             body["dimensions"] = self._asked
         try:
-            answer = self._endpoint.request_json("POST", "/embeddings", body)
+            answer = (endpoint or self._endpoint).request_json("POST", "/embeddings", body)
         except Transient as error:
             raise Unavailable(f"embeddings: {error}", code=error.code, after=error.after) from error
         except Permanent as error:
@@ -695,7 +711,12 @@ def _open_endpoint(choice: EmbedderChoice) -> EndpointEmbedder:
         missing = "RECOLLECT_EMBEDDER_URL" if choice.url is None else "RECOLLECT_EMBEDDER_MODEL"
         raise SetupError(f"RECOLLECT_EMBEDDER=openai needs {missing}")
     headers = {"Authorization": f"Bearer {choice.key}"} if choice.key else {}
-    return EndpointEmbedder(Endpoint(choice.url, headers=headers), choice.model, choice.dimensions)
+    return EndpointEmbedder(
+        Endpoint(choice.url, headers=headers),
+        choice.model,
+        choice.dimensions,
+        hurried=Endpoint(choice.url, headers=headers, timeout=HURRY, total=HURRY),
+    )
 
 
 def _judge(error: Permanent) -> Unavailable | Permanent:

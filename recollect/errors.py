@@ -42,6 +42,8 @@ class RequestError(RecollectError):
     """
 
     status = 400
+    permanent = False
+    """a 5xx that trying again does not mend: clients repeat each unless they are told not to"""
 
     def __init__(
         self, message: str, details: str | None = None, issues: Sequence[Issue] = ()

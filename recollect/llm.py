@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from recollect import log
+from recollect.breaker import Breaker
 from recollect.errors import Permanent, RecollectError, SetupError, Transient, Unavailable
 from recollect.fetch import Answer, Endpoint, outcome
 from recollect.model import storable
@@ -81,6 +82,15 @@ class Spent:
     seconds: float = 0.0
     """in requests"""
 
+    def less(self, other: "Spent") -> "Spent":
+        return Spent(
+            self.calls - other.calls,
+            self.failures - other.failures,
+            self.prompt_tokens - other.prompt_tokens,
+            self.completion_tokens - other.completion_tokens,
+            self.seconds - other.seconds,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class LlmChoice:
@@ -121,9 +131,10 @@ class Llm:
         total: float = TIMEOUT,
         pauses: Sequence[float] = PAUSES,
         hurry: float = HURRY,
+        breaker: Breaker | None = None,
     ) -> None:
         """`lanes` questions at once, `total` seconds for an answer, `hurry` for one that somebody
-        waits for. Raises SetupError."""
+        waits for; `breaker` is for these. Raises SetupError."""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
             self._endpoint = Endpoint(url, headers=headers, timeout=total, total=total)
@@ -136,8 +147,10 @@ class Llm:
         self._lanes = threading.BoundedSemaphore(lanes)
         self._pauses = pauses
         self._hurry = hurry
+        self._breaker = breaker or Breaker("language model, for searches")
         self._schemas = True
         self._spent: dict[str, Spent] = {}
+        self._told: dict[str, Spent] = {}
         self._lock = threading.Lock()
 
     @property
@@ -151,13 +164,29 @@ class Llm:
         with self._lock:
             return dict(self._spent)
 
+    def spent_since(self) -> Mapping[str, Spent]:
+        """By purpose, what came since this was asked for the last time; each is told once."""
+        with self._lock:
+            told, self._told = self._told, dict(self._spent)
+            return {
+                purpose: spent.less(told.get(purpose, Spent()))
+                for purpose, spent in self._spent.items()
+            }
+
     def ask(self, question: Question[A], *, pause: Callable[[float], None] = wait) -> A:
         """The answer. Takes as long as the endpoint does: not to be called in a transaction.
 
         `pause` waits between tries and may raise. Raises Unavailable when nothing can be asked
         now (down, limited, wrong settings), Permanent (`model_refused`, `bad_answer`) when this
         question has no answer although others may. No message quotes what was asked or said.
+        For hurried questions a model that does not answer is left alone for a while: Resting.
         """
+        if not question.hurried:
+            return self._counted(question, pause)
+        with self._breaker.guard():
+            return self._counted(question, pause)
+
+    def _counted(self, question: Question[A], pause: Callable[[float], None]) -> A:
         try:
             return self._answer(question, pause)
         except RecollectError as error:

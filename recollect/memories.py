@@ -64,6 +64,9 @@ COLUMNS = (
 _REACH = "m.org_id = %(org)s and (%(reach)s::text[] is null or m.tag = any(%(reach)s::text[]))"
 _UNFORGOTTEN = "m.forgotten_at is null and (m.forget_after is null or m.forget_after > now())"
 _LIVE = "m.is_latest and " + _UNFORGOTTEN
+_IN_ORDER = " order by coalesce(m.root_id, m.id), m.version, m.id"
+"""in which everybody locks memories that locks several, as in `documents.py`: the versions of one
+together, since the end of one of them changes those beside it"""
 
 
 class Relation(StrEnum):
@@ -246,6 +249,7 @@ def add(
     """
     document = documents.bear(tx, tenant, tag, "\n\n".join(fact.text for fact in facts), id)
     _lock(tx, tenant.id, tag)
+    _lock_all(tx, tenant.id, document.id, tag, facts)
     start, kept = 0, list[MemoryId]()
     for fact in facts:
         end = start + len(fact.text)
@@ -418,7 +422,7 @@ def named(
         + _LIVE
         + " and coalesce(m.root_id, m.id) in (select coalesce(v.root_id, v.id) from memories v"
         "  where v.org_id = %(org)s and v.tag = %(tag)s and v.id = any(%(ids)s))"
-        " order by m.id" + (" for update" if lock else ""),
+        + (_IN_ORDER + " for update" if lock else " order by m.id"),
         {**_reach(tenant), "tag": tag, "ids": list(ids)},
     )
     return [_read(row) for row in rows]
@@ -937,27 +941,30 @@ def _lock(tx: Tx, org: OrgId, tag: str) -> None:
 
 
 def _lock_all(tx: Tx, org: OrgId, document: DocumentId, tag: str, facts: Sequence[Fact]) -> None:
-    """All that keeping these facts may change, in the order in which everybody locks."""
+    """All that keeping these facts may change, whole chains in the order of `_IN_ORDER`."""
     tx.execute(
-        "select from memories m where m.org_id = %(org)s and m.id in ("
-        " select m.id from memories m where m.org_id = %(org)s and m.tag = %(tag)s"
-        "  and m.is_latest and md5(m.content) = any(%(digests)s)"
-        " union select m.id from memories m where m.id = any(%(related)s)"
-        " union select v.id from memories m join memories v"
-        "  on v.id = m.id or v.id = m.root_id or v.root_id = coalesce(m.root_id, m.id)"
-        "  where m.id = any(%(updated)s) and v.is_latest"
-        " union select s.memory_id from memory_sources s"
-        "  where s.document_id = %(document)s and s.hash <> %(whole)s and not exists"
-        "   (select from chunks c where c.document_id = s.document_id and c.hash = s.hash))"
-        " order by m.id for update",
+        "with touched as materialized (select distinct coalesce(m.root_id, m.id) as root"
+        "  from memories m where m.org_id = %(org)s and m.id in ("
+        "  select m.id from memories m where m.org_id = %(org)s and m.tag = %(tag)s"
+        "   and m.is_latest and md5(m.content) = any(%(digests)s)"
+        "  union select unnest(%(named)s::text[])"
+        "  union select s.memory_id from memory_sources s"
+        "   where s.document_id = %(document)s and s.hash <> %(whole)s and not exists"
+        "    (select from chunks c where c.document_id = s.document_id and c.hash = s.hash)))"
+        " select from memories m where m.id in (select root from touched"
+        "  union select v.id from touched t join memories v on v.root_id = t.root)"
+        + _IN_ORDER
+        + " for update",
         {
             "org": org,
             "tag": tag,
             "digests": [
                 md5(fact.text.encode(), usedforsecurity=False).hexdigest() for fact in facts
             ],
-            "related": [id for fact in facts for id in fact.related],
-            "updated": [fact.updates for fact in facts if fact.updates is not None],
+            "named": [
+                *(id for fact in facts for id in fact.related),
+                *(fact.updates for fact in facts if fact.updates is not None),
+            ],
             "document": document,
             "whole": WHOLE,
         },

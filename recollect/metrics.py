@@ -72,6 +72,24 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "recollect_fact_parts_dropped_total": Metric(
             "counter", "What was left out of facts that were stored.", ("part",)
         ),
+        "recollect_llm_requests_total": Metric(
+            "counter", "Requests to the language model, each further try included.", ("purpose",)
+        ),
+        "recollect_llm_failures_total": Metric(
+            "counter", "Questions to it that ended without an answer.", ("purpose",)
+        ),
+        "recollect_llm_tokens_total": Metric(
+            "counter", "Tokens as its endpoint counts them.", ("purpose", "kind")
+        ),
+        "recollect_llm_seconds_total": Metric(
+            "counter", "Time spent in requests to it.", ("purpose",)
+        ),
+        "recollect_search_left_out_total": Metric(
+            "counter",
+            "Searches that went without the query's vector (embedding), rerank, rewriteQuery or"
+            " aggregate, since what it takes gave no answer.",
+            ("part", "code"),
+        ),
         "recollect_connections": Metric("gauge", "Connections.", ("provider", "state")),
         "recollect_syncs_total": Metric("counter", "Syncs that ended.", ("provider", "outcome")),
         "recollect_sync_items_total": Metric(

@@ -69,6 +69,7 @@ class Pulse:
 
 def flush(app: App) -> None:
     """Store what this process counted; what cannot be stored is kept for the next time."""
+    _bill(app)
     counts = metrics.take()
     if not counts.numbers and not counts.stages:
         return
@@ -78,6 +79,22 @@ def flush(app: App) -> None:
     except BaseException:
         metrics.give_back(counts)
         raise
+
+
+def _bill(app: App) -> None:
+    """Count what the language model has cost since the last time."""
+    if app.llm is None:
+        return
+    for purpose, spent in app.llm.spent_since().items():
+        for metric, value, labels in (
+            ("recollect_llm_requests_total", spent.calls, {}),
+            ("recollect_llm_failures_total", spent.failures, {}),
+            ("recollect_llm_seconds_total", spent.seconds, {}),
+            ("recollect_llm_tokens_total", spent.prompt_tokens, {"kind": "prompt"}),
+            ("recollect_llm_tokens_total", spent.completion_tokens, {"kind": "completion"}),
+        ):
+            if value:
+                metrics.add(metric, value, purpose=purpose, **labels)
 
 
 def sweep(app: App) -> None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from recollect import log
+from recollect.breaker import Breaker
 from recollect.errors import Permanent, SetupError, Transient, Unavailable
 from recollect.fetch import Endpoint
 from recollect.model import storable
@@ -252,10 +253,19 @@ def _probabilities(logits: NDArray[np.float64], count: int) -> list[float]:
 
 
 class EndpointReranker:
-    """A service that answers `POST /rerank`; its scores are taken as they are."""
+    """A service that answers `POST /rerank`; its scores are taken as they are.
+
+    While it does not answer it is left alone: `score` raises Resting.
+    """
 
     def __init__(
-        self, url: str, model: str | None, key: str | None = None, *, timeout: float = TIMEOUT
+        self,
+        url: str,
+        model: str | None,
+        key: str | None = None,
+        *,
+        timeout: float = TIMEOUT,
+        breaker: Breaker | None = None,
     ) -> None:
         """`timeout` is seconds for one answer. Raises SetupError."""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -265,6 +275,7 @@ class EndpointReranker:
             raise SetupError(f"RECOLLECT_RERANK_URL or RECOLLECT_RERANK_KEY: {error}") from error
         self._model = model
         self._word = "documents"
+        self._breaker = breaker or Breaker("reranker")
 
     @property
     def name(self) -> str:
@@ -273,6 +284,13 @@ class EndpointReranker:
     def score(self, query: str, passages: Sequence[str]) -> list[float]:
         if not passages:
             return []
+        with self._breaker.guard():
+            return self._scored(query, passages)
+
+    def close(self) -> None:
+        self._endpoint.close()
+
+    def _scored(self, query: str, passages: Sequence[str]) -> list[float]:
         given = [storable(passage) for passage in passages]
         status, data = self._asked(storable(query), given, self._word)
         # text-embeddings-inference calls them so, and refuses what it does not know.
@@ -290,9 +308,6 @@ class EndpointReranker:
                 " check RECOLLECT_RERANK_URL",
                 code=BAD_ANSWER,
             ) from error
-
-    def close(self) -> None:
-        self._endpoint.close()
 
     def _asked(self, query: str, passages: Sequence[str], word: str) -> tuple[int, bytes]:
         body: dict[str, object] = {"query": query, word: passages}

@@ -43,8 +43,10 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
         version=__version__,
         summary="Self-hosted knowledge ingestion and search.",
         description="Send the key as `Authorization: Bearer KEY`. Every error has the body"
-        " `{error, details?, issues?}`. Container tags in a query may end in `:*`, which means"
-        " any tag that begins so. `/v3/memories…` is an older name of `/v3/documents…`.",
+        " `{error, details?, issues?}`. Unknown fields of a request are ignored, and null is as"
+        " good as absent (in settings it clears). Container tags in a query may end in `:*`,"
+        " which means any tag that begins so. `/v3/memories…` is an older name of"
+        " `/v3/documents…`.",
         openapi_url="/v3/openapi",
         docs_url="/docs",
         redoc_url=None,
@@ -54,6 +56,7 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
     api.state.app = app
     api.state.events = events.Events(app.db.url)
     api.state.requests = metrics.Requests()
+    api.state.paths = list[str]()  # told to those who ask for one that is much like them
     # Events first: their path looks like that of a document.
     # Hooks before connections: the callback's path looks like that of a connection.
     for module in (
@@ -75,6 +78,11 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
         audit,
     ):
         api.include_router(module.router)
+        api.state.paths += [
+            route.path
+            for route in module.router.routes
+            if isinstance(route, Route) and route.include_in_schema
+        ]
     door = Door(api, address=app.config.address, public_url=app.config.public_url)
     api.router.routes.append(Route("/mcp", door, include_in_schema=False))
     api.add_exception_handler(RequestError, errors.request_error)

@@ -1,6 +1,7 @@
 """Wire models of connections."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
@@ -8,6 +9,7 @@ from pydantic import Field
 from recollect.api.schemas import (
     MetadataIn,
     Pagination,
+    RequestBody,
     TagsIn,
     Text,
     Timestamp,
@@ -35,7 +37,7 @@ _CODES: Mapping[str, ErrorCode] = {
 Limit = Annotated[int, Field(ge=1, le=LIMIT)]
 
 
-class NewConnection(Wire):
+class NewConnection(RequestBody):
     """POST /v3/connections/{provider}"""
 
     model_config = example(
@@ -48,7 +50,7 @@ class NewConnection(Wire):
     metadata: MetadataIn | None = None
 
 
-class ConnectionPatch(Wire):
+class ConnectionPatch(RequestBody):
     """PATCH /v3/connections/{connectionId}: named fields change."""
 
     model_config = example(documentLimit=1000, paused=False)
@@ -58,17 +60,17 @@ class ConnectionPatch(Wire):
     paused: bool | None = None
 
 
-class ByTags(Wire):
+class ByTags(RequestBody):
     model_config = example(containerTags=["docs"])
     container_tags: TagsIn | None = None
 
 
-class Authorize(Wire):
+class Authorize(RequestBody):
     model_config = example(redirectUrl="https://app.example.org/connected")
     redirect_url: Annotated[Text, Field(max_length=2_000)] | None = None
 
 
-class Picked(Wire):
+class Picked(RequestBody):
     model_config = example(
         resources=[{"id": 1296269, "name": "octocat/handbook", "defaultBranch": "main"}]
     )
@@ -202,7 +204,7 @@ class ConnectionOut(Wire):
     email: str | None = absent()
     expires_at: Timestamp | None = absent()
     last_sync_run: LastSyncRun | None = absent()
-    state: Literal["pending", "ready", "syncing", "needs_auth"]
+    state: Literal["pending", "ready", "syncing", "needs_auth", "failed"]
     error: str | None = Field(description="What is wrong, and what to do.")
     error_code: str | None
     paused: bool
@@ -281,7 +283,7 @@ class ResourceOut(Wire):
     description: str | None
     private: bool
     default_branch: Annotated[str | None, Field(alias="default_branch")]
-    updated_at: Annotated[str | None, Field(alias="updated_at")]
+    updated_at: Annotated[Timestamp | None, Field(alias="updated_at")]
 
     @classmethod
     def of(cls, resource: Resource) -> Self:
@@ -292,7 +294,7 @@ class ResourceOut(Wire):
             description=resource.description,
             private=resource.private,
             default_branch=resource.default_branch,
-            updated_at=resource.updated_at,
+            updated_at=_moment(resource.updated_at),
         )
 
 
@@ -382,6 +384,15 @@ class Items(Wire):
             verdicts=dict(verdicts),
             pagination=Pagination.of(page),
         )
+
+
+def _moment(told: str | None) -> datetime | None:
+    """What a provider says; None for what is no moment."""
+    try:
+        moment = datetime.fromisoformat(told or "")
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _code(code: str) -> ErrorCode:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from recollect import connect, connections, connectors, documents, feed, items, probe
+from recollect import connect, connections, connectors, documents, feed, intake, items, probe
 from recollect.api.connection_schemas import (
     Authorize,
     ByTags,
@@ -28,7 +28,16 @@ from recollect.api.connection_schemas import (
     SyncWanted,
     listed,
 )
-from recollect.api.deps import CurrentApp, CurrentKey, PathId, Reader, Writer, effective_tags
+from recollect.api.deps import (
+    BareId,
+    CurrentApp,
+    CurrentKey,
+    ProviderName,
+    ProviderOrId,
+    Reader,
+    Writer,
+    effective_tags,
+)
 from recollect.app import App
 from recollect.connect import Asked, Changed
 from recollect.connections import LIMIT
@@ -41,6 +50,12 @@ from recollect.sources import end, push_url
 router = APIRouter(tags=["connections"])
 EXPIRES_IN = "1 hour"
 """`connections.AUTH_LINK_LIFE`, in the wire's words."""
+_NOTHING_TO_PICK: dict[int | str, dict[str, Any]] = {
+    501: {"description": "Of this provider nothing is picked."},
+}
+_UPSTREAM: dict[int | str, dict[str, Any]] = {
+    502: {"description": "The provider did not answer, or refused."},
+}
 _ARRAYS_SINCE = (3, 58)
 """From this version on the published Python client expects an array of what was deleted."""
 
@@ -55,7 +70,7 @@ def find(tenant: Reader, app: CurrentApp, body: ByTags | None = None) -> list[Co
     "/v3/connections/{provider}", summary="Create a connection", operation_id="createConnection"
 )
 def create(
-    provider: PathId,
+    provider: ProviderName,
     tenant: Writer,
     key: CurrentKey,
     app: CurrentApp,
@@ -73,7 +88,7 @@ def create(
     asked = Asked(
         provider=connector.provider,
         tags=effective_tags(tenant, body.container_tag, body.container_tags, default=True),
-        metadata=body.metadata or {},
+        metadata=intake.flat(app, body.metadata) or {},
         limit=body.document_limit or LIMIT,
         redirect_url=body.redirect_url,
     )
@@ -89,7 +104,7 @@ def create(
     operation_id="getConnectionByTags",
 )
 def get_by_tags(
-    provider: PathId, tenant: Reader, app: CurrentApp, body: ByTags | None = None
+    provider: ProviderName, tenant: Reader, app: CurrentApp, body: ByTags | None = None
 ) -> ConnectionOut:
     """The newest of the provider that carries all of the tags."""
     named = body.container_tags if body else None
@@ -107,7 +122,7 @@ def get_by_tags(
     operation_id="listConnectionDocuments",
 )
 def find_documents(
-    provider: PathId, tenant: Reader, app: CurrentApp, body: ByTags | None = None
+    provider: ProviderName, tenant: Reader, app: CurrentApp, body: ByTags | None = None
 ) -> list[ConnectionDocument]:
     """All that connections of the provider brought, the newest first; empty when there are none."""
     found = _found(app, tenant, _known(provider), body)
@@ -126,7 +141,7 @@ def find_documents(
     response_model=SyncWanted,
 )
 def import_now(
-    provider: PathId,
+    provider: ProviderName,
     tenant: Writer,
     app: CurrentApp,
     body: ByTags | None = None,
@@ -142,7 +157,7 @@ def import_now(
 @router.get(
     "/v3/connections/{connectionId}", summary="Get a connection", operation_id="getConnection"
 )
-def get(connectionId: PathId, tenant: Reader, app: CurrentApp) -> ConnectionOut:  # wire
+def get(connectionId: BareId, tenant: Reader, app: CurrentApp) -> ConnectionOut:  # wire
     return ConnectionOut.of(_connection(app, tenant, connectionId))
 
 
@@ -152,7 +167,7 @@ def get(connectionId: PathId, tenant: Reader, app: CurrentApp) -> ConnectionOut:
     operation_id="updateConnection",
 )
 def patch(
-    connectionId: PathId,  # wire
+    connectionId: BareId,  # wire
     body: ConnectionPatch,
     tenant: Writer,
     app: CurrentApp,
@@ -173,7 +188,7 @@ def patch(
     operation_id="authorizeConnection",
 )
 def authorize(
-    connectionId: PathId,  # wire
+    connectionId: BareId,  # wire
     tenant: Writer,
     app: CurrentApp,
     body: Authorize | None = None,
@@ -193,7 +208,7 @@ def authorize(
     response_model=SyncWanted,
 )
 def sync_now(
-    connectionId: PathId,  # wire
+    connectionId: BareId,  # wire
     tenant: Writer,
     app: CurrentApp,
     accept: Annotated[str | None, Header()] = None,
@@ -209,7 +224,7 @@ def sync_now(
     operation_id="checkConnection",
 )
 def check(
-    connectionId: PathId,  # wire
+    connectionId: BareId,  # wire
     tenant: Writer,
     app: CurrentApp,
 ) -> Checked:
@@ -227,7 +242,7 @@ def check(
     operation_id="listSyncRuns",
 )
 def find_runs(
-    connectionId: PathId,  # wire
+    connectionId: BareId,  # wire
     tenant: Reader,
     app: CurrentApp,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
@@ -244,8 +259,8 @@ def find_runs(
     operation_id="listSyncChanges",
 )
 def find_changes(
-    connectionId: PathId,  # wire
-    run: PathId,
+    connectionId: BareId,  # wire
+    run: BareId,
     tenant: Reader,
     app: CurrentApp,
     change: What | None = None,
@@ -267,7 +282,7 @@ def find_changes(
     operation_id="listConnectionItems",
 )
 def find_items(
-    connectionId: PathId,  # wire
+    connectionId: BareId,  # wire
     tenant: Reader,
     app: CurrentApp,
     id: Annotated[str | None, Query(description="Exactly this one (a URL).")] = None,
@@ -290,9 +305,10 @@ def find_items(
     "/v3/connections/{connectionId}/resources",
     summary="What may be picked",
     operation_id="listConnectionResources",
+    responses=_NOTHING_TO_PICK | _UPSTREAM,
 )
 def resources(
-    connectionId: PathId,  # wire
+    connectionId: BareId,  # wire
     tenant: Reader,
     app: CurrentApp,
     page: Annotated[int, Query(ge=1, le=10_000)] = 1,
@@ -309,9 +325,10 @@ def resources(
     "/v3/connections/{connectionId}/configure",
     summary="Pick resources",
     operation_id="configureConnection",
+    responses=_NOTHING_TO_PICK,
 )
 def configure(
-    connectionId: PathId,  # wire
+    connectionId: BareId,  # wire
     body: Picked,
     tenant: Writer,
     app: CurrentApp,
@@ -336,7 +353,7 @@ def configure(
     response_model=Deleted,
 )
 def delete(
-    connection: PathId,
+    connection: ProviderOrId,
     tenant: Writer,
     app: CurrentApp,
     body: ByTags | None = None,

@@ -50,10 +50,18 @@ Reader = Annotated[Tenant, Depends(reader)]
 Whole = Annotated[Tenant, Depends(whole)]
 Writer = Annotated[Tenant, Depends(writer)]
 Admin = Annotated[Tenant, Depends(admin)]
+_ONE_SEGMENT = AfterValidator(lambda segment: text(unquote(segment)))
+_AN_ID = ["7msRU48jI0KqwTPC6nnlhv"]
 PathId = Annotated[
-    str,
-    AfterValidator(lambda id: text(unquote(id))),
-    Path(description="Id or customId, percent-encoded."),
+    str, _ONE_SEGMENT, Path(description="Id or customId, percent-encoded.", examples=_AN_ID)
+]
+"""of a document"""
+BareId = Annotated[str, _ONE_SEGMENT, Path(description="Id.", examples=_AN_ID)]
+ProviderName = Annotated[
+    str, _ONE_SEGMENT, Path(description="A provider.", examples=["web-crawler"])
+]
+ProviderOrId = Annotated[
+    str, _ONE_SEGMENT, Path(description="Id of a connection, or a provider.", examples=_AN_ID)
 ]
 
 

@@ -83,10 +83,14 @@ def upload(
     tenant: Writer,
     app: CurrentApp,
     file: Annotated[UploadFile, File(description="At most 50 MB.")],
-    container_tags: Annotated[str | None, Form(alias="containerTags")] = None,
-    container_tag: Annotated[str | None, Form(alias="containerTag")] = None,
-    custom_id: Annotated[str | None, Form(alias="customId")] = None,
-    metadata: Annotated[str | None, Form(description="JSON text.")] = None,
+    container_tags: Annotated[
+        str | None, Form(alias="containerTags", description="One, or a JSON array of them.")
+    ] = None,
+    container_tag: Annotated[str | None, Form(alias="containerTag", examples=["team:a"])] = None,
+    custom_id: Annotated[str | None, Form(alias="customId", examples=["reports/7"])] = None,
+    metadata: Annotated[
+        str | None, Form(description="JSON text.", examples=['{"year": 2026}'])
+    ] = None,
     entity_context: Annotated[str | None, Form(alias="entityContext")] = None,
     file_type: Annotated[str | None, Form(alias="fileType")] = None,
     mime_type: Annotated[str | None, Form(alias="mimeType")] = None,

@@ -172,6 +172,12 @@ class Edge:
 
         try:
             await self._answer(path, scope, receive, answer)
+        except asyncio.CancelledError:
+            # This process ends and has waited for its requests; what becomes of this, nobody knows.
+            if status is not None:
+                raise
+            error = Unavailable("this process ends")
+            await errors.unavailable(Request(scope), error)(scope, receive, answer)
         except Exception:
             LOG.exception("bug", method=scope["method"])
             if status is not None:

@@ -1,6 +1,7 @@
 """How errors become answers: one body, `{error, details?, issues?}`, for all of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher
 from typing import Any
 
 from fastapi import Request, Response
@@ -9,9 +10,13 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from recollect import log
-from recollect.errors import BadRequestError, Issue, RateLimitError, RequestError
+from recollect.errors import BadRequestError, Issue, Permanent, RateLimitError, RequestError
 
 LOG = log.get("api")
+LIKE = 0.75
+"""Share of its letters that a wrong path has in common with the one that is told in its place."""
+LONGEST_PATH = 200
+"""Characters of it that are looked at."""
 _NO_OBJECT = ("model_attributes_type", "dict_type", "model_type", "missing")
 
 
@@ -20,7 +25,7 @@ def request_error(_: Request, error: Exception) -> Response:
     headers: dict[str, str] = {}
     if isinstance(error, RateLimitError):
         headers["retry-after"] = str(max(1, round(error.retry_after.total_seconds())))
-    if error.status == 501:
+    if error.permanent:
         headers["x-should-retry"] = "false"
     if error.status == 401:
         headers["www-authenticate"] = "Bearer"
@@ -45,7 +50,9 @@ def http_error(request: Request, error: Exception) -> Response:
         return request_error(request, error.__cause__)
     path = request.url.path
     if error.status_code == 404:
-        details = f"there is no {request.method} {path}; see /docs for what there is"
+        near = _nearest(path, request.app.state.paths)
+        hint = f"; do you mean {near}?" if near else "; see /docs for what there is"
+        details = f"there is no {request.method} {path}{hint}"
         return answer(404, "Not found", details)
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
@@ -56,8 +63,14 @@ def http_error(request: Request, error: Exception) -> Response:
 
 
 def unavailable(_: Request, error: Exception) -> Response:
-    """Nothing was accepted, or its outcome is unknown; a client may simply send it again."""
+    """Nothing was accepted, or its outcome is unknown; a client may simply send it again.
+
+    But not when the other side will refuse us again: clients repeat every 5xx unless told.
+    """
     LOG.warning("unavailable", error=str(error))
+    if isinstance(error, Permanent):
+        details = "something that the service needs refuses what it is asked; the log has more"
+        return answer(503, "Service unavailable", details, headers={"x-should-retry": "false"})
     details = "something that the service needs does not answer; try again in a moment"
     return answer(503, "Service unavailable", details, headers={"retry-after": "1"})
 
@@ -79,6 +92,17 @@ def answer(
     if issues:
         body["issues"] = [{"path": list(i.path), "message": i.message} for i in issues]
     return JSONResponse(body, status, headers)
+
+
+def _nearest(path: str, known: Iterable[str]) -> str | None:
+    """The path that is most like one that is not there, if any is much like it."""
+    likeness = SequenceMatcher(b=path[:LONGEST_PATH])
+    best, found = LIKE, None
+    for name in known:
+        likeness.set_seq1(name)
+        if likeness.quick_ratio() > best and (ratio := likeness.ratio()) > best:
+            best, found = ratio, name
+    return found
 
 
 def _unreadable(error: HTTPException) -> str:

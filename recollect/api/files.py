@@ -6,10 +6,10 @@ import time
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from recollect import documents
-from recollect.api.deps import CurrentApp, PathId, Reader
+from recollect.api.deps import BareId, CurrentApp, PathId, Reader
 from recollect.api.schemas import FileUrl
 from recollect.app import App, secret_keys
 from recollect.errors import NotFoundError, Permanent, PermissionDeniedError
@@ -40,8 +40,8 @@ def address(id: PathId, request: Request, tenant: Reader, app: CurrentApp) -> Fi
     responses={200: {"content": {"application/octet-stream": {"schema": {"format": "binary"}}}}},
 )
 def download(
-    org: str,
-    id: PathId,
+    org: Annotated[str, Path(description="Id of the organisation.", examples=["default"])],
+    id: BareId,
     app: CurrentApp,
     until: Annotated[int, Query(ge=0, le=10**12)],
     mark: Annotated[str, Query(max_length=100)],

@@ -15,7 +15,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 
 from recollect import connect, connections, connectors, db, log, oauth, seal
-from recollect.api.deps import CurrentApp, PathId
+from recollect.api.deps import CurrentApp, ProviderName
 from recollect.app import App, secret_keys
 from recollect.connect import callback_url
 from recollect.connections import StoredRegistration
@@ -61,7 +61,7 @@ max-width:32em;margin:15vh auto;padding:0 1em;color-scheme:light dark}}</style>
 
 
 @router.post("/v3/hooks/{provider}", include_in_schema=False)
-async def push(provider: PathId, request: Request, app: CurrentApp) -> Response:
+async def push(provider: ProviderName, request: Request, app: CurrentApp) -> Response:
     """Verify, note, answer: no call of the provider is made here."""
     body = await _body(request, LARGEST.get(provider, LARGE))
     headers = {name.lower(): value for name, value in request.headers.items()}
@@ -76,7 +76,7 @@ async def push(provider: PathId, request: Request, app: CurrentApp) -> Response:
 )
 @router.get("/v3/connections/{provider}/callback", include_in_schema=False)
 def callback(
-    provider: PathId,
+    provider: ProviderName,
     app: CurrentApp,
     state: Annotated[str | None, Query(max_length=500)] = None,
     code: Annotated[str | None, Query(max_length=4_000)] = None,

@@ -5,13 +5,25 @@ from datetime import UTC, datetime, timedelta
 from fastapi import APIRouter, Response
 
 from recollect import orgs
-from recollect.api.deps import Admin, CurrentApp, PathId, effective_tags
+from recollect.api.deps import Admin, BareId, CurrentApp, effective_tags
 from recollect.api.schemas import NewScopedKey, ScopedKey
 from recollect.model import KeyId, Scope
 from recollect.orgs import Limit
 
 router = APIRouter(tags=["keys"])
-ALLOWED = ["/v3/documents", "/v3/memories", "/v3/search", "/v3/container-tags", "/v4/conversations"]
+ALLOWED = [
+    "/v3/documents",
+    "/v3/memories",
+    "/v3/search",
+    "/v3/container-tags",
+    "/v3/connections",
+    "/v3/webhooks",
+    "/v4/conversations",
+    "/v4/memories",
+    "/v4/profile",
+    "/v4/search",
+]
+"""Beginnings of the paths that such a key opens."""
 
 
 @router.post("/v3/auth/scoped-key", summary="Make a scoped key", operation_id="createScopedKey")
@@ -48,7 +60,7 @@ def create(body: NewScopedKey, tenant: Admin, app: CurrentApp) -> ScopedKey:
     summary="Revoke a scoped key",
     operation_id="deleteScopedKey",
 )
-def delete(id: PathId, tenant: Admin, app: CurrentApp) -> Response:
+def delete(id: BareId, tenant: Admin, app: CurrentApp) -> Response:
     """From now on it opens nothing."""
     with app.db.begin() as tx:
         orgs.revoke_key(tx, KeyId(id), tenant.id, scoped=True)

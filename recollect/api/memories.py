@@ -186,9 +186,12 @@ def profile(body: ProfileRequest, tenant: Reader, app: CurrentApp) -> ProfileOut
         search = MemorySearch(
             q=body.q, container_tag=tag, threshold=body.threshold, filters=body.filters
         )
-        found = answers(app, tenant, search, [])
+        warnings: list[str] = []
+        found = answers(app, tenant, search, warnings)
         took = round((time.monotonic() - started) * 1000, 3)
-        results = MemoryResults(results=found, timing=took, total=len(found))
+        results = MemoryResults(
+            results=found, timing=took, total=len(found), warnings=warnings or None
+        )
     with app.db.begin() as tx:
         keys = body.buckets
         if keys is None:

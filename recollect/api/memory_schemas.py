@@ -12,6 +12,7 @@ from recollect.api.schemas import (
     MetadataIn,
     Moment,
     Pagination,
+    RequestBody,
     TagsIn,
     TemporalContext,
     Text,
@@ -45,7 +46,7 @@ Threshold = Annotated[float, Field(ge=0, le=1)]
 # --- requests ----------------------------------------------------------------------------------
 
 
-class NewMemory(Wire):
+class NewMemory(RequestBody):
     content: MemoryText
     is_static: bool = Field(False, description="Stays true in the long run.")
     metadata: MetadataIn | None = Field(None, description="Flat; arrays of strings are allowed.")
@@ -57,7 +58,7 @@ class NewMemory(Wire):
     temporal_context: TemporalContext | None = None
 
 
-class AddMemories(Wire):
+class AddMemories(RequestBody):
     model_config = example(
         containerTag="user_123",
         memories=[{"content": "Ann prefers dark mode.", "isStatic": True}],
@@ -67,7 +68,7 @@ class AddMemories(Wire):
     memories: list[NewMemory] = Field(min_length=1, max_length=MOST_MEMORIES)
 
 
-class _Named(Wire):
+class _Named(RequestBody):
     """Which memory: by `id`, or by its exact `content`."""
 
     container_tag: str
@@ -97,7 +98,7 @@ class ForgetMemory(_Named):
     reason: Reason | None = None
 
 
-class ForgetMatching(Wire):
+class ForgetMatching(RequestBody):
     model_config = example(containerTag="user_123", query="the old office", dryRun=True)
 
     container_tag: str
@@ -113,7 +114,7 @@ class ForgetMatching(Wire):
     reason: Reason | None = None
 
 
-class ListMemories(Wire):
+class ListMemories(RequestBody):
     model_config = example(containerTags=["user_123"], limit=20)
 
     container_tag: str | None = None
@@ -126,7 +127,7 @@ class ListMemories(Wire):
     include_forgotten: bool = False
 
 
-class ProfileRequest(Wire):
+class ProfileRequest(RequestBody):
     model_config = example(containerTag="user_123", q="What does she drink?")
 
     container_tag: str
@@ -137,13 +138,13 @@ class ProfileRequest(Wire):
     buckets: Annotated[list[BucketKey], Field(max_length=50)] | None = None
 
 
-class BucketsRequest(Wire):
+class BucketsRequest(RequestBody):
     model_config = example(containerTag="user_123")
 
     container_tag: str | None = None
 
 
-class Include(Wire):
+class Include(RequestBody):
     documents: bool = False
     summaries: bool = False
     related_memories: bool = False
@@ -151,7 +152,7 @@ class Include(Wire):
     chunks: bool = Field(default=False, description="The chunks that a memory was drawn from.")
 
 
-class MemorySearch(Wire):
+class MemorySearch(RequestBody):
     model_config = example(q="What does Ann drink?", containerTag="user_123", limit=5)
 
     q: Question
@@ -164,7 +165,11 @@ class MemorySearch(Wire):
     filepath: Label | None = None
     rerank: bool = False
     rewrite_query: bool = False
-    aggregate: bool = False
+    aggregate: bool = Field(
+        default=False,
+        description="Put memories that answer together into new ones, beside them; needs a"
+        " language model.",
+    )
     include: Include = Include()
 
 
@@ -289,7 +294,10 @@ class SourceDocument(Wire):
 
 
 class MemoryResult(Wire):
-    """A memory (`memory`), or a chunk of a document (`chunk`)."""
+    """A memory (`memory`), or a chunk of a document (`chunk`).
+
+    With `isAggregated`, `id` and `updatedAt` are of no memory: the date is that of the newest.
+    """
 
     id: str
     memory: str | None = absent()
@@ -308,6 +316,16 @@ class MemoryResult(Wire):
     context: Context | None = absent()
     documents: list[SourceDocument] | None = absent()
     chunks: list[SourceChunk] | None = absent()
+    is_aggregated: bool | None = Field(
+        default=None,
+        description="The model made it of several memories for this answer; it is kept nowhere.",
+        exclude_if=lambda value: value is None,
+    )
+    aggregated_from: list[str] | None = Field(
+        default=None,
+        description="Ids of the memories that it is made of.",
+        exclude_if=lambda value: value is None,
+    )
 
 
 class MemoryResults(Wire):

@@ -8,6 +8,16 @@ from fastapi.openapi.utils import get_openapi
 _ERROR: dict[str, Any] = {
     "type": "object",
     "required": ["error"],
+    "examples": [
+        {"error": "Document not found", "details": "no document 'notes/1'"},
+        {
+            "error": "Invalid request parameters",
+            "details": "customId: must not contain control characters",
+            "issues": [
+                {"path": ["customId"], "message": "must not contain control characters"},
+            ],
+        },
+    ],
     "properties": {
         "error": {"type": "string", "description": "Short, stable sentence."},
         "details": {"type": "string", "description": "What is wrong, the field first."},
@@ -73,10 +83,9 @@ def _declare(operation: dict[str, Any], *, is_open: bool) -> None:
     if is_open:
         return
     for status, sentence in _SENTENCES.items():
-        operation["responses"].setdefault(
-            status,
-            {
-                "description": sentence,
-                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
-            },
-        )
+        operation["responses"].setdefault(status, {"description": sentence})
+    for status, response in operation["responses"].items():
+        if status >= "400":
+            response["content"] = {
+                "application/json": {"schema": {"$ref": "#/components/schemas/Error"}}
+            }

@@ -12,9 +12,10 @@ router = APIRouter(tags=["settings"])
 
 
 @router.post("/v3/settings/preview", summary="Try out a filter", operation_id="previewSettings")
-def preview(body: FilterPreview, tenant: Admin, app: CurrentApp) -> FilterPreviewed:
+def preview(tenant: Admin, app: CurrentApp, body: FilterPreview | None = None) -> FilterPreviewed:
     """What a changed filter would add and drop among remembered things. Changes no setting, no
     document; what the model says is remembered, so that a sync does not ask it again."""
+    body = body or FilterPreview()
     told = flow.preview(
         app,
         tenant,

@@ -18,6 +18,7 @@ from pydantic import (
     PlainSerializer,
     WithJsonSchema,
     field_validator,
+    model_validator,
 )
 from pydantic.alias_generators import to_camel
 
@@ -73,9 +74,10 @@ def _moment(value: object) -> object:
                 found = date.fromisoformat(value)
                 return datetime(found.year, found.month, found.day, tzinfo=UTC)
             moment = datetime.fromisoformat(value)
-        except ValueError as error:
+            # Years 1 to 9999, in UTC too: else it could be stored, but never be read again.
+            return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        except (ValueError, OverflowError) as error:
             raise ValueError("a date YYYY-MM-DD or an ISO 8601 timestamp") from error
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     raise ValueError("a date YYYY-MM-DD or an ISO 8601 timestamp")
 
 
@@ -177,6 +179,24 @@ class Wire(BaseModel):
     )
 
 
+class RequestBody(Wire):
+    """What a caller sends: null in a field that has a default means the default."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: object) -> object:
+        if not isinstance(given, dict):
+            return given
+        filled = {
+            spelling
+            for name, field in cls.model_fields.items()
+            if not field.is_required() and field.default is not None
+            for spelling in (name, field.alias)
+        }
+        pairs = cast("dict[str, object]", given).items()
+        return {name: value for name, value in pairs if value is not None or name not in filled}
+
+
 def example(**body: Any) -> ConfigDict:
     """Shown in the OpenAPI document."""
     return ConfigDict(json_schema_extra={"examples": [body]})
@@ -185,7 +205,7 @@ def example(**body: Any) -> ConfigDict:
 # --- requests ----------------------------------------------------------------------------------
 
 
-class Labels(Wire):
+class Labels(RequestBody):
     """What may stand beside a content."""
 
     custom_id: CustomId | None = None
@@ -233,7 +253,7 @@ class BatchAdd(Labels):
     )
 
 
-class ListDocuments(Wire):
+class ListDocuments(RequestBody):
     model_config = example(containerTags=["team:a"], limit=20, page=1)
 
     container_tag: str | None = None
@@ -251,7 +271,7 @@ class ListDocuments(Wire):
     include_content: bool = False
 
 
-class BulkDelete(Wire):
+class BulkDelete(RequestBody):
     model_config = example(ids=["notes/1", "notes/2"])
 
     ids: list[Id] | None = Field(None, max_length=100)
@@ -259,14 +279,14 @@ class BulkDelete(Wire):
     filepath: Label | None = None
 
 
-class RetryDocuments(Wire):
+class RetryDocuments(RequestBody):
     model_config = example(failed=True)
 
     ids: list[Id] | None = Field(None, max_length=1000)
     failed: bool = False
 
 
-class SearchRequest(Wire):
+class SearchRequest(RequestBody):
     model_config = example(q="When do we meet?", containerTags=["team:a"], limit=5)
 
     q: Annotated[Text, Field(max_length=10_000), AfterValidator(_not_blank)]
@@ -292,7 +312,7 @@ PatternList = Annotated[
 ]
 
 
-class Patterns(Wire):
+class Patterns(RequestBody):
     url_patterns: PatternList = []
     title_patterns: PatternList = []
 
@@ -315,7 +335,7 @@ Prompt = Annotated[Text, Field(max_length=PROMPT_LENGTH)]
 Credential = Annotated[Text, Field(max_length=CREDENTIAL_LENGTH)]
 
 
-class Bucket(Wire):
+class Bucket(RequestBody):
     """A group of profile facts."""
 
     key: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
@@ -329,7 +349,7 @@ class Bucket(Wire):
         return key
 
 
-class SettingsPatch(Wire):
+class SettingsPatch(RequestBody):
     """Any of them; null clears."""
 
     model_config = example(
@@ -362,7 +382,7 @@ class SettingsPatch(Wire):
         return self.model_dump(by_alias=True, exclude_unset=True, mode="json")
 
 
-class FilterPreview(Wire):
+class FilterPreview(RequestBody):
     """A change of the filter to try out: any of its settings; null clears, absent stays."""
 
     model_config = example(
@@ -373,12 +393,12 @@ class FilterPreview(Wire):
     include_items: PatternsIn | None = None
     exclude_items: PatternsIn | None = None
     filter_prompt: Prompt | None = None
-    connection_id: Text | None = Field(None, description="Only this one; all if absent.")
+    connection_id: Text | None = Field(default=None, description="Only this one; all if absent.")
     ask: bool = Field(
-        False,
+        default=False,
         description="Have the model judge up to 50 things that it never judged by this prompt.",
     )
-    examples: int = Field(10, ge=0, le=100, description="Of each effect and connection.")
+    examples: int = Field(default=10, ge=0, le=100, description="Of each effect and connection.")
 
     def given(self) -> dict[str, Any]:
         """The settings that the caller named, null included, on the wire's spelling."""
@@ -386,7 +406,7 @@ class FilterPreview(Wire):
         return {name: value for name, value in every.items() if name in FILTER_KEYS}
 
 
-class TagPatch(Wire):
+class TagPatch(RequestBody):
     """Any of them; null clears."""
 
     model_config = example(name="Team A", entityContext="Minutes of the weekly meeting.")
@@ -403,7 +423,7 @@ class TagPatch(Wire):
         return found
 
 
-class MergeTags(Wire):
+class MergeTags(RequestBody):
     model_config = example(containerTags=["team:old"], targetContainerTag="team:a")
 
     container_tags: Annotated[list[str], Field(min_length=1, max_length=100)] = Field(
@@ -412,13 +432,13 @@ class MergeTags(Wire):
     target_container_tag: str
 
 
-class Reset(Wire):
+class Reset(RequestBody):
     model_config = example(confirmation="default")
 
     confirmation: str = Field(description="The `orgSlug`, so that nobody does it by mistake.")
 
 
-class NewScopedKey(Wire):
+class NewScopedKey(RequestBody):
     model_config = example(containerTag="team:a", expiresInDays=30)
 
     container_tag: str = Field(examples=["user_123"])
@@ -430,7 +450,7 @@ class NewScopedKey(Wire):
     )
 
 
-class Message(Wire):
+class Message(RequestBody):
     """One turn. `content` is a text, or parts of a message as language models take them."""
 
     model_config = ConfigDict(alias_generator=None, populate_by_name=True, extra="ignore")
@@ -442,7 +462,7 @@ class Message(Wire):
     tool_call_id: Text | None = None
 
 
-class Conversation(Wire):
+class Conversation(RequestBody):
     model_config = example(
         conversationId="chat/1", messages=[{"role": "user", "content": "What is a heron?"}]
     )

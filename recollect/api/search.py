@@ -1,5 +1,6 @@
 """POST /v3/search and POST /v4/search."""
 
+import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,7 +9,8 @@ import numpy as np
 from fastapi import APIRouter
 from numpy.typing import NDArray
 
-from recollect import documents, log, memories, search, terms
+from recollect import documents, memories, search, terms, wordings
+from recollect.aggregate import Aggregate, Noted, aggregates
 from recollect.api.deps import CurrentApp, Reader, effective_tags
 from recollect.api.memory_schemas import (
     Context,
@@ -37,9 +39,13 @@ NO_REWRITER = (
     "rewriteQuery: no language model is configured (RECOLLECT_LLM_URL and RECOLLECT_LLM_MODEL name"
     f" one); {AS_ASKED}"
 )
-NO_AGGREGATOR = "aggregate: memories are not merged into one; the results are single memories"
+AS_SINGLE = "the results are single memories"
+NO_AGGREGATOR = (
+    "aggregate: no language model is configured (RECOLLECT_LLM_URL and RECOLLECT_LLM_MODEL name"
+    f" one); {AS_SINGLE}"
+)
+ONLY_MEMORIES = "aggregate: only memories are put together, and searchMode documents finds none"
 
-_log = log.get("search")
 Wording = tuple[str, NDArray[np.float32] | None]
 """a query, or another one that means the same, with its vector"""
 
@@ -50,10 +56,10 @@ def find(body: SearchRequest, tenant: Reader, app: CurrentApp) -> SearchOut:
     started = time.monotonic()
     warnings: list[str] = []
     first = _first(app, warnings, rerank=body.rerank)
-    wordings = _wordings(app, body.q, warnings, rewrite=body.rewrite_query)
+    worded = _wordings(app, body.q, warnings, rewrite=body.rewrite_query)
     query = Query(
         text=body.q,
-        vector=wordings[0][1],
+        vector=worded[0][1],
         tags=effective_tags(
             tenant, body.container_tag, body.container_tags, default=False, prefixes=True
         ),
@@ -66,14 +72,14 @@ def find(body: SearchRequest, tenant: Reader, app: CurrentApp) -> SearchOut:
     )
     with app.db.begin() as tx:
         inside = documents.get(tx, tenant, body.doc_id).id if body.doc_id else None
-        if not first and len(wordings) == 1:
+        if not first and len(worded) == 1:
             hits = search.search(tx, tenant, query, inside=inside)
         else:
             more = replace(
                 query, limit=max(query.limit, first), with_neighbours=False, with_text=False
             )
-            hits = _searched(tx, tenant, more, wordings, inside=inside)
-    if first or len(wordings) > 1:
+            hits = _searched(tx, tenant, more, worded, inside=inside)
+    if first or len(worded) > 1:
         hits = _reranked(app, body.q, hits, first, warnings)[: body.limit]
         with app.db.begin() as tx:
             hits = search.complete(
@@ -100,7 +106,7 @@ def find_memories(body: MemorySearch, tenant: Reader, app: CurrentApp) -> Memory
     was asked for and not done stands in `warnings`.
     """
     started = time.monotonic()
-    warnings = [NO_AGGREGATOR] if body.aggregate else []
+    warnings: list[str] = []
     results = answers(app, tenant, body, warnings)
     return MemoryResults(
         results=results,
@@ -122,7 +128,7 @@ def answers(
     )
     filter = None if body.filters is None else parse_filter(body.filters)
     first = _first(app, warnings, rerank=body.rerank)
-    wordings = _wordings(app, body.q, warnings, rewrite=body.rewrite_query)
+    worded = _wordings(app, body.q, warnings, rewrite=body.rewrite_query)
     depth = max(body.limit, first)
     results: list[MemoryResult] = []
     by_chunks = body.search_mode != "memories"
@@ -135,9 +141,11 @@ def answers(
             limit=depth,
         )
         with app.db.begin() as tx:
-            found = _remembered(tx, tenant, query, wordings, body.threshold)
+            found = _remembered(tx, tenant, query, worded, body.threshold)
             results = _memories(tx, tenant, found, body)
             by_chunks = by_chunks or not (found or memories.drawn(tx, tenant, named))
+    if body.aggregate:
+        results += _aggregated(app, tenant, body, results, worded[0], warnings)
     if by_chunks:
         wanted = Query(
             text=body.q,
@@ -148,7 +156,7 @@ def answers(
             limit=depth,
         )
         with app.db.begin() as tx:
-            for text, vector in wordings:
+            for text, vector in worded:
                 hits = search.search(tx, tenant, replace(wanted, text=text, vector=vector))
                 results += _chunks(tenant, hits, text, body)
     likest = sorted(results, key=lambda one: one.similarity, reverse=True)
@@ -167,8 +175,9 @@ def _wordings(app: App, text: str, warnings: list[str], *, rewrite: bool) -> lis
         try:
             texts += variants(app.llm, text)
         except (Transient, Permanent) as error:
-            warnings.append(f"rewriteQuery: the model gave no answer ({error.code}); {AS_ASKED}")
-    return list(zip(texts, vectors(app, texts, query=True), strict=True))
+            told = wordings.left_out("rewriteQuery", "the model", error)
+            warnings.append(f"{told}; {AS_ASKED}")
+    return list(zip(texts, wordings.vectors(app, texts, warnings), strict=True))
 
 
 def _first(app: App, warnings: list[str], *, rerank: bool) -> int:
@@ -187,8 +196,8 @@ def _scores(
     try:
         return app.reranker.score(query, passages)
     except (Transient, Permanent) as error:
-        _log.warning("not reranked", code=error.code, reason=str(error))
-        warnings.append(f"rerank: the reranker gave no answer ({error.code}); {AS_FOUND}")
+        told = wordings.left_out("rerank", "the reranker", error)
+        warnings.append(f"{told}; {AS_FOUND}")
         return None
 
 
@@ -196,16 +205,16 @@ def _searched(
     tx: Tx,
     tenant: Tenant,
     query: Query,
-    wordings: Sequence[Wording],
+    worded: Sequence[Wording],
     *,
     inside: DocumentId | None,
 ) -> list[Hit]:
-    if len(wordings) == 1:
+    if len(worded) == 1:
         return search.search(tx, tenant, query, inside=inside)
     lowest = replace(query, threshold=0.0)
     found = [
         search.search(tx, tenant, replace(lowest, text=text, vector=vector), inside=inside)
-        for text, vector in wordings
+        for text, vector in worded
     ]
     return search.fuse(found, threshold=query.threshold, limit=query.limit)
 
@@ -237,11 +246,11 @@ def _judged(
 
 
 def _remembered(
-    tx: Tx, tenant: Tenant, query: MemoryQuery, wordings: Sequence[Wording], threshold: float
+    tx: Tx, tenant: Tenant, query: MemoryQuery, worded: Sequence[Wording], threshold: float
 ) -> list[Found]:
     """What answers any of the wordings, each as likely as with the likest."""
     best: dict[MemoryId, Found] = {}
-    for text, vector in wordings:
+    for text, vector in worded:
         for one in memories.search(tx, tenant, text, vector, query, threshold=threshold):
             before = best.get(one.memory.id)
             if before is None or one.similarity > before.similarity:
@@ -291,6 +300,68 @@ def _memories(
             )
         )
     return results
+
+
+def _aggregated(
+    app: App,
+    tenant: Tenant,
+    body: MemorySearch,
+    found: Sequence[MemoryResult],
+    asked: Wording,
+    warnings: list[str],
+) -> list[MemoryResult]:
+    """What the model makes of the memories together; none when it fails, with a warning."""
+    if app.llm is None or body.search_mode == "documents":
+        warnings.append(NO_AGGREGATOR if app.llm is None else ONLY_MEMORIES)
+        return []
+    known = [Noted(one.memory or "", one.updated_at.date().isoformat()) for one in found]
+    try:
+        made = aggregates(app.llm, body.q, known)
+    except (Transient, Permanent) as error:
+        told = wordings.left_out("aggregate", "the model", error)
+        warnings.append(f"{told}; {AS_SINGLE}")
+        return []
+    if not made:
+        return []
+    # Without the query's vector there is nothing to compare theirs with.
+    texts = [one.text for one in made]
+    theirs = [None] * len(made) if asked[1] is None else wordings.vectors(app, texts, warnings)
+    return [
+        _aggregate(tenant, one, [found[place] for place in one.of], asked, vector)
+        for one, vector in zip(made, theirs, strict=True)
+    ]
+
+
+def _aggregate(
+    tenant: Tenant,
+    made: Aggregate,
+    sources: Sequence[MemoryResult],
+    asked: Wording,
+    vector: NDArray[np.float32] | None,
+) -> MemoryResult:
+    text, of_query = asked
+    cosine = None if vector is None or of_query is None else float(vector @ of_query)
+    share = terms.share(terms.query_terms(tenant.id, text), terms.weigh(tenant.id, made.text))
+    ids = [one.id for one in sources]
+    borne = {one.id: one for source in sources for one in source.documents or ()}
+    chunks = {
+        (one.document_id, one.position): one for source in sources for one in source.chunks or ()
+    }
+    digest = hashlib.sha256("\n".join([*ids, made.text]).encode(errors="replace"))
+    return MemoryResult(
+        id=f"aggregate.{digest.hexdigest()[:16]}",
+        memory=made.text,
+        # All that it is made of passed the threshold.
+        similarity=max(
+            round(memories.likeness(cosine, share), 6), min(one.similarity for one in sources)
+        ),
+        metadata=None,
+        updated_at=max(one.updated_at for one in sources),
+        documents=None if sources[0].documents is None else list(borne.values()),
+        chunks=None if sources[0].chunks is None else list(chunks.values()),
+        is_aggregated=True,
+        aggregated_from=ids,
+    )
 
 
 def _chunks(

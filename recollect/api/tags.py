@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from recollect import db, documents, tags
-from recollect.api.deps import CurrentApp, PathId, Reader, Writer, effective_tags
+from recollect.api.deps import BareId, CurrentApp, Reader, Writer, effective_tags
 from recollect.api.schemas import (
     MergeOut,
     MergeTags,
@@ -93,6 +93,6 @@ def merge(body: MergeTags, tenant: Writer, app: CurrentApp) -> MergeOut:
 @router.get(
     "/v3/container-tags/merge/{id}", summary="State of a merge", operation_id="getContainerTagMerge"
 )
-def merge_state(id: PathId, tenant: Reader, app: CurrentApp) -> MergeOut:
+def merge_state(id: BareId, tenant: Reader, app: CurrentApp) -> MergeOut:
     with app.db.begin() as tx:
         return MergeOut.of(tags.merge(tx, tenant, id))

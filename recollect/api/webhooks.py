@@ -6,8 +6,17 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from recollect import endpoints, outbox
-from recollect.api.deps import CurrentApp, PathId, Reader, Writer
-from recollect.api.schemas import Pagination, TagsIn, Text, Timestamp, Wire, absent, example
+from recollect.api.deps import BareId, CurrentApp, Reader, Writer
+from recollect.api.schemas import (
+    Pagination,
+    RequestBody,
+    TagsIn,
+    Text,
+    Timestamp,
+    Wire,
+    absent,
+    example,
+)
 from recollect.outbox import Delivery, Target
 
 router = APIRouter(tags=["webhooks"])
@@ -24,7 +33,7 @@ Events = Annotated[list[Event], Field(min_length=1, max_length=len(outbox.EVENTS
 Description = Annotated[Text, Field(max_length=200)]
 
 
-class NewEndpoint(Wire):
+class NewEndpoint(RequestBody):
     model_config = example(
         url="https://app.example.org/hooks/recollect", events=["document.done", "document.failed"]
     )
@@ -40,7 +49,7 @@ class NewEndpoint(Wire):
     )
 
 
-class EndpointPatch(Wire):
+class EndpointPatch(RequestBody):
     model_config = example(disabled=False, rotateSecret=True)
 
     url: Address | None = None
@@ -152,7 +161,7 @@ def create(body: NewEndpoint, tenant: Writer, app: CurrentApp) -> EndpointOut:
 
 
 @router.patch("/v3/webhooks/{id}", summary="Change an endpoint", operation_id="updateWebhook")
-def patch(id: PathId, body: EndpointPatch, tenant: Writer, app: CurrentApp) -> EndpointOut:
+def patch(id: BareId, body: EndpointPatch, tenant: Writer, app: CurrentApp) -> EndpointOut:
     """Named fields change. A new secret is shown in the answer, once."""
     changed, secret = endpoints.change(
         app,
@@ -175,7 +184,7 @@ def patch(id: PathId, body: EndpointPatch, tenant: Writer, app: CurrentApp) -> E
     summary="Delete an endpoint",
     operation_id="deleteWebhook",
 )
-def delete(id: PathId, tenant: Writer, app: CurrentApp) -> Response:
+def delete(id: BareId, tenant: Writer, app: CurrentApp) -> Response:
     """With its log; nothing more is sent."""
     with app.db.begin() as tx:
         outbox.delete(tx, tenant, id)
@@ -186,7 +195,7 @@ def delete(id: PathId, tenant: Writer, app: CurrentApp) -> Response:
     "/v3/webhooks/{id}/deliveries", summary="What it was told", operation_id="listDeliveries"
 )
 def deliveries(
-    id: PathId,
+    id: BareId,
     tenant: Reader,
     app: CurrentApp,
     state: Literal["pending", "delivered", "dead"] | None = None,
@@ -207,7 +216,7 @@ def deliveries(
     summary="Send again",
     operation_id="replayDelivery",
 )
-def replay(id: PathId, delivery: PathId, tenant: Writer, app: CurrentApp) -> DeliveryOut:
+def replay(id: BareId, delivery: BareId, tenant: Writer, app: CurrentApp) -> DeliveryOut:
     """With the same `webhook-id`."""
     with app.db.begin() as tx:
         return DeliveryOut.of(outbox.replay(tx, tenant, id, delivery))
@@ -216,7 +225,7 @@ def replay(id: PathId, delivery: PathId, tenant: Writer, app: CurrentApp) -> Del
 @router.post(
     "/v3/webhooks/{id}/test", status_code=202, summary="Send a test", operation_id="testWebhook"
 )
-def try_out(id: PathId, tenant: Writer, app: CurrentApp) -> DeliveryOut:
+def try_out(id: BareId, tenant: Writer, app: CurrentApp) -> DeliveryOut:
     """A `webhook.test`; the log of deliveries tells how it went."""
     with app.db.begin() as tx:
         return DeliveryOut.of(outbox.try_out(tx, tenant, id))

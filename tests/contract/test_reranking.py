@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from typer.testing import CliRunner, Result
 
 from recollect.app import App
+from recollect.breaker import Breaker
 from recollect.cli import app as cli
 from recollect.cli import doctor
 from recollect.config import Config
@@ -27,6 +28,7 @@ from tests.fakes.llm import Asked, Model, Silent, running
 from tests.fakes.llm import Says as ModelSays
 from tests.fakes.llm import Status as HttpStatus
 from tests.fakes.rerank import Judge, Says, judging, write_model
+from tests.fakes.rerank import Silent as NoJudgement
 
 QUERY = "heron pond"
 BOTH = ["/v3/search", "/v4/search"]
@@ -187,8 +189,26 @@ def test_an_engine_that_fails_costs_the_order_and_nothing_else(
     assert set(scores(told)) == {None}
     [warning] = told["warnings"]
     assert warning.startswith("rerank: the reranker gave no answer (")
-    assert [line["event"] for line in lines if line["log_level"] == "warning"] == ["not reranked"]
+    assert [line["event"] for line in lines if line["log_level"] == "warning"] == ["left out"]
     assert "heron" not in str(lines)
+
+
+def test_a_hanging_reranker_is_left_alone_and_asked_again(serve: Serve, app: App, judge: Judge):
+    now, path = [0.0], "/v4/search"
+    breaker = Breaker("test", failures=2, clock=lambda: now[0])
+    http = serve(reranker=EndpointReranker(judge.url, None, timeout=1.0, breaker=breaker))
+    fill(http, app, *BIRDS)
+    judge.misbehave = [NoJudgement()] * 9
+
+    told = [searched(http, path, rerank=True) for _ in range(5)]
+
+    assert len(judge.asked) == 2
+    assert [texts(one) for one in told] == [texts(searched(http, path))] * 5
+    assert all("gave no answer (timeout); the order" in one["warnings"][0] for one in told[:2])
+    assert all("(timeout) and is left alone for now; the" in one["warnings"][0] for one in told[2:])
+    now[0], judge.misbehave = 11.0, []
+    assert "warnings" not in searched(http, path, rerank=True)
+    assert len(judge.asked) == 3
 
 
 def test_a_reranked_document_still_has_what_was_asked_for(serve: Serve, app: App, judge: Judge):
@@ -309,6 +329,28 @@ def test_a_model_that_fails_costs_the_wordings_and_little_time(
     assert "bird" not in str([line for line in lines if line["log_level"] != "debug"])
 
 
+def test_a_hanging_model_is_left_alone_for_wordings_and_not_for_others(
+    serve: Serve, app: App, model: Model
+):
+    now = [0.0]
+    breaker = Breaker("test", failures=2, clock=lambda: now[0])
+    model.answer = lambda asked: Silent()
+    llm = Llm(model.url, "a-model", hurry=1.0, breaker=breaker)
+    http = serve(llm=llm)
+    fill(http, app, "A bird sings.", "A heron waits.")
+
+    told = [searched(http, "/v3/search", "bird", rewriteQuery=True) for _ in range(5)]
+
+    assert len(model.asked) == 2
+    assert all("gave no answer (timeout); the query" in one["warnings"][0] for one in told[:2])
+    assert all("is left alone for now; the query" in one["warnings"][0] for one in told[2:])
+    llm.check()  # who may wait is not kept from asking
+    now[0], model.answer = 11.0, says("heron")
+    found = searched(http, "/v3/search", "bird", rewriteQuery=True)
+    assert "warnings" not in found
+    assert "A heron waits." in texts(found)
+
+
 def test_no_wording_reaches_beyond_the_callers_tags(serve: Serve, app: App, model: Model):
     model.answer = says("heron vault secret")
     http = serve(llm=Llm(model.url, "a-model"))
@@ -334,6 +376,25 @@ def test_both_together_judge_by_the_query_itself(
 
     assert texts(told)[0] == "bird bird bird"
     assert [body["query"] for body in judge.asked] == ["bird"]
+
+
+def test_what_is_put_together_is_judged_with_the_rest(serve: Serve, model: Model, judge: Judge):
+    def merge(asked: Asked) -> object:
+        numbers = [one["number"] for one in asked.data["memories"]]
+        return {"memories": [{"memory": "heron, pond, heron, pond", "of": numbers}]}
+
+    model.answer = merge
+    http = serve(llm=Llm(model.url, "a-model"), reranker=EndpointReranker(judge.url, None))
+    said = [{"content": "A heron, Ann says."}, {"content": "By the pond, Bob says."}]
+    body = {"containerTag": "ann", "memories": said}
+    assert http.post("/v4/memories", json=body).status_code == 201
+    asked: dict[str, Any] = {"searchMode": "memories", "aggregate": True, "containerTag": "ann"}
+
+    told = searched(http, "/v4/search", rerank=True, **asked)
+
+    assert told["results"][0]["isAggregated"] is True
+    assert [one["rerankScore"] for one in told["results"]] == [0.4, 0.1, 0.1]
+    assert len(searched(http, "/v4/search", rerank=True, limit=1, **asked)["results"]) == 1
 
 
 def test_a_wording_that_fits_all_counts_more_than_one_that_fits_one(

@@ -313,8 +313,10 @@ class Lifecycle(RuleBasedStateMachine):
         """One of the workers, live or long given up, does the next thing."""
         held = self.held[index % len(self.held)]
         match act:
-            case "work":
+            case "work" if held.extracted is None:
                 self._work(held)
+            case "work":  # a claim is begun once; whoever begins again claimed it again
+                self._write(held, "finish")
             case "retry":
                 self._retry(held, free=free)
             case "renew":

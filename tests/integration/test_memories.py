@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recollect import documents, memories, orgs, tags, terms
+from recollect import chunk, documents, memories, orgs, tags, terms
 from recollect.app import App
 from recollect.cli.admin import embed_memories
 from recollect.db import Database, Tx
@@ -25,7 +25,17 @@ from recollect.memories import (
     Span,
     Target,
 )
-from recollect.model import DocumentId, Org, Plan, Status, Tenant, random_id
+from recollect.model import (
+    Claim,
+    DocumentId,
+    Entry,
+    Extracted,
+    Org,
+    Plan,
+    Status,
+    Tenant,
+    random_id,
+)
 from recollect.worker import drain
 from tests.conftest import eventually
 from tests.fakes.embedder import WordEmbedder
@@ -518,6 +528,124 @@ def test_reading_one_document_and_the_end_of_another_do_not_wait_for_each_other(
     threads = [threading.Thread(target=surely, args=(work,)) for work in (read, end)]
     with app.db.begin() as tx:
         # Whoever takes what is on either side of it waits here, and has what the other one wants.
+        tx.execute("select from memories where id = %s for update", (middle,))
+        for number, thread in enumerate(threads, 1):
+            thread.start()
+            eventually(lambda number=number: waiting(app) == number)
+    for thread in threads:
+        thread.join(30)
+
+    assert failures == []
+    with app.db.begin() as tx:
+        assert live(tx, tenant, any_of=["a"]) == sorted(texts.values())
+
+
+def say(tx: Tx, org: Org, document: DocumentId, text: str, **more: Any) -> MemoryId:
+    """One more fact of a document that was read before."""
+    tx.execute("delete from memory_reads where document_id = %s", (document,))
+    [id] = draw(tx, org, document, text, **more)
+    return id
+
+
+def chain(tx: Tx, org: Org, first: DocumentId, second: DocumentId, name: str) -> list[MemoryId]:
+    """Two versions, one from each document, of which the older has the lesser id."""
+    for n in range(100):
+        old = say(tx, org, first, f"{name} {n} is here.")
+        new = say(tx, org, second, f"{name} {n} is there.", updates=old)
+        if old < new:
+            return [old, new]
+    raise AssertionError("ids are not random")
+
+
+def taken(app: App, tenant: Tenant, id: DocumentId) -> Claim:
+    """The document with another text, in a worker's hands."""
+    with app.db.begin() as tx:
+        change = DocumentChange(content=documents.text_content("Nothing of that."))
+        documents.update(tx, tenant, id, change)
+    with app.db.begin() as tx:
+        [claim] = documents.claim(tx, lease=timedelta(minutes=1), limit=1, max_attempts=5)
+    assert claim.document.id == id
+    return claim
+
+
+@pytest.mark.parametrize("way", ["deleted", "rewritten"])
+def test_the_end_of_a_version_and_a_fact_about_the_one_before_do_not_wait_for_each_other(
+    way: str, app: App, tenant: Tenant, org: Org, write: Callable[..., DocumentId]
+):
+    """Whose evidence goes takes a version, then the one before it; who reads took them by id."""
+    older, newer, reading = write("older"), write("newer"), write("reading")
+    with app.db.begin() as tx:
+        old, new = chain(tx, org, older, newer, "The key")
+        # Stands in the way of whoever ends `first`, after it has ended `new` and before it comes
+        # to `old`: versions behind are mended before versions that are the latest again.
+        first = say(tx, org, newer, "The lamp is on.")
+        behind = say(tx, org, older, "The lamp is off.", updates=first)
+    claim = taken(app, tenant, newer) if way == "rewritten" else None
+    failures: list[BaseException] = []
+
+    def surely(work: Callable[[Tx], object]) -> None:
+        try:
+            with app.db.begin() as tx:
+                work(tx)
+        except BaseException as error:  # noqa: BLE001 told below
+            failures.append(error)
+
+    def end(tx: Tx) -> None:
+        if claim is not None:
+            said = Extracted("Nothing of that.")
+            [one] = chunks = chunk.split(said.text)
+            entry = Entry(one.hash, one.text, terms.weigh(org.id, one.text), None)
+            documents.finish(tx, claim, said, chunks, [entry], {}, reused=0)
+        else:
+            documents.delete(tx, tenant, [newer])
+
+    def read(tx: Tx) -> None:
+        draw(tx, org, reading, "It is lost.", updates=new, related={old: Relation.EXTENDS})
+
+    threads = [threading.Thread(target=surely, args=(work,)) for work in (end, read)]
+    with app.db.begin() as tx:
+        tx.execute("select from memories where id = %s for update", (behind,))
+        for thread in threads:
+            before = waiting(app)
+            thread.start()
+            eventually(lambda thread=thread, n=before: waiting(app) > n or not thread.is_alive())
+    for thread in threads:
+        thread.join(30)
+
+    assert failures == []
+    with app.db.begin() as tx:
+        known = live(tx, tenant, any_of=["a"])
+    assert "It is lost." in known
+    assert "The lamp is off." in known
+
+
+def test_adding_what_is_known_and_the_end_of_its_document_do_not_wait_for_each_other(
+    app: App, tenant: Tenant, org: Org, write: Callable[..., DocumentId]
+):
+    id = write()
+    with app.db.begin() as tx:
+        ids = draw(tx, org, id, *(f"Herons eat frog {n}." for n in range(3)))
+    first, middle, last = sorted(ids)
+    with app.db.begin() as tx:
+        texts = {memory.id: memory.content for memory in memories.named(tx, tenant, "a", ids)}
+    failures: list[BaseException] = []
+
+    def surely(work: Callable[[Tx], object]) -> None:
+        try:
+            with app.db.begin() as tx:
+                work(tx)
+        except BaseException as error:  # noqa: BLE001 told below
+            failures.append(error)
+
+    def say(tx: Tx) -> None:
+        said = [fact(org, texts[one]) for one in (last, middle, first)]
+        memories.add(tx, tenant, "a", said, DocumentId(random_id()))
+
+    def end(tx: Tx) -> None:
+        documents.delete(tx, tenant, [id])
+
+    threads = [threading.Thread(target=surely, args=(work,)) for work in (say, end)]
+    with app.db.begin() as tx:
         tx.execute("select from memories where id = %s for update", (middle,))
         for number, thread in enumerate(threads, 1):
             thread.start()

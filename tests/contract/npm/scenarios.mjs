@@ -1,5 +1,6 @@
 // What users of the npm client do, with nothing but its base URL changed.
-// node scenarios.mjs NAME, with BASE_URL, API_KEY and PREFIXED_URL in the environment.
+// node scenarios.mjs NAME, with BASE_URL, API_KEY, PREFIXED_URL, SITE and FREE_KEY in the
+// environment.
 import assert from "node:assert/strict";
 import { createReadStream, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -7,6 +8,7 @@ import { join } from "node:path";
 import Supermemory, { toFile } from "supermemory";
 
 const { BASE_URL: baseURL, API_KEY: apiKey, PREFIXED_URL: prefixedURL } = process.env;
+const { SITE: startUrl, FREE_KEY: freeKey } = process.env;
 const client = new Supermemory({ baseURL, apiKey, maxRetries: 0 });
 
 async function done(id, on = client) {
@@ -20,6 +22,18 @@ async function done(id, on = client) {
 async function say(conversationId, ...said) {
   const messages = said.map(([role, content]) => ({ role, content }));
   return client.post("/v4/conversations", { body: { conversationId, messages } });
+}
+
+async function crawled(tag, holds) {
+  for (;;) {
+    const { memories } = await client.documents.list({ containerTags: [tag] });
+    for (const { status } of memories) assert.notEqual(status, "failed");
+    const done = memories.filter(({ status }) => status === "done");
+    if (done.length === memories.length && (await holds(memories))) {
+      return new Map(memories.map((one) => [one.title, one]));
+    }
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
 }
 
 const scenarios = {
@@ -230,6 +244,60 @@ const scenarios = {
     for (let n = 0; n < 3; n += 1) await slow.documents.list({});
     assert.equal(seen.filter((status) => status === 200).length, 3);
     assert.ok(seen.includes(429), `${seen}`);
+  },
+
+  async a_site_becomes_documents_and_follows() {
+    const excludeItems = { urlPatterns: ["*/admin*"] };
+    await client.settings.update({ shouldLLMFilter: false, excludeItems });
+    const metadata = { startUrl };
+    const marsh = { containerTags: ["marsh"] };
+    const { id } = await client.connections.create("web-crawler", { ...marsh, metadata });
+    const found = await crawled("marsh", (pages) => pages.length === 2);
+    assert.deepEqual([...found.keys()].sort(), ["Heron", "Marsh"]);
+    for (const { type } of found.values()) assert.equal(type, "webpage");
+    const heron = await client.documents.get(found.get("Heron").id);
+    assert.equal(heron.url, `${startUrl}heron`);
+    const [hit] = (await client.search.documents({ q: "frogs", ...marsh })).results;
+    assert.equal(hit.documentId, heron.id);
+    const listed = await client.connections.listDocuments("web-crawler", marsh);
+    assert.deepEqual(listed.map(({ id }) => id).sort(), [...found.values()].map(({ id }) => id).sort());
+    assert.deepEqual(await client.connections.list(marsh).then((all) => all.map(({ id }) => id)), [id]);
+    assert.equal((await client.connections.getByTag("web-crawler", marsh)).id, id);
+
+    assert.equal((await fetch(`${startUrl}edit`)).status, 200);
+    assert.ok(await client.connections.import("web-crawler", marsh));
+    await crawled("marsh", async () => /mice/.test((await client.documents.get(heron.id)).content));
+
+    await client.connections.deleteByID(id, { deleteDocuments: "false" });
+    await assert.rejects(client.connections.getByID(id), Supermemory.NotFoundError);
+    assert.equal((await client.documents.list(marsh)).memories.length, 2);
+    const fen = { containerTags: ["fen"] };
+    const second = await client.connections.create("web-crawler", { ...fen, metadata });
+    await crawled("fen", (pages) => pages.length === 2);
+    await client.connections.deleteByProvider("web-crawler", fen);
+    await assert.rejects(client.connections.getByID(second.id), Supermemory.NotFoundError);
+    assert.equal((await client.documents.list(fen)).memories.length, 0);
+    assert.equal((await client.documents.list(marsh)).memories.length, 2);
+    const third = await client.connections.create("web-crawler", { ...fen, metadata });
+    await crawled("fen", (pages) => pages.length === 2);
+    await client.connections.deleteByID(third.id);
+    assert.equal((await client.documents.list(fen)).memories.length, 0);
+  },
+
+  async a_crawl_has_its_gates() {
+    const metadata = { startUrl };
+    const free = new Supermemory({ baseURL, apiKey: freeKey, maxRetries: 0 });
+    await assert.rejects(
+      free.connections.create("web-crawler", { containerTags: ["marsh"], metadata }),
+      Supermemory.PermissionDeniedError,
+    );
+    for (const wrong of [{}, { startUrl: "ftp://marsh.test/" }, { startUrl: "http://10.0.0.1/" }]) {
+      await assert.rejects(
+        client.connections.create("web-crawler", { containerTags: ["marsh"], metadata: wrong }),
+        (error) => error instanceof Supermemory.BadRequestError && /startUrl/.test(error.message),
+      );
+    }
+    assert.deepEqual(await client.connections.list({}), []);
   },
 
   async a_base_url_with_a_path() {
