@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench import crawl, edit, extract, ingest, locomo, memory, post, quality, search, start
+from bench import crawl, edit, extract, ingest, locomo, memory, post, quality, scale, search, start
 from bench.figures import Figure, as_json, below, floors, table
 from bench.ground import Ground
 
@@ -18,6 +18,7 @@ PARTS: dict[str, Any] = {
     "ingest": ingest,
     "post": post,
     "edit": edit,
+    "scale": scale,
     "search": search,
     "quality": quality,
     "locomo": locomo,

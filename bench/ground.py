@@ -188,9 +188,10 @@ class Ground:
         return url
 
     @contextmanager
-    def answering(self, database_url: str) -> Generator[Service]:
+    def answering(self, database_url: str, **settings: str) -> Generator[Service]:
         """One API process without a worker: what is posted stays queued."""
-        service = start(["api"], self.new_folder(), {"database_url": database_url})
+        folder = self.new_folder(with_model="embedder" not in settings)
+        service = start(["api"], folder, {"database_url": database_url, **settings})
         try:
             yield service
         finally:

@@ -10,9 +10,10 @@ from types import TracebackType
 from typing import Self
 
 from recollect import __version__, db, embedding, log, orgs, seal, search
-from recollect.blobs import Blobs, open_blobs
+from recollect.blobs import Blobs, identity, open_blobs
 from recollect.config import Config
-from recollect.db import Database
+from recollect.db import Database, machines
+from recollect.db.machines import Shared
 from recollect.embed import Embedder, EmbedderChoice, open_embedder
 from recollect.embedders import IndexEmbedder
 from recollect.embedding import Choice
@@ -83,11 +84,12 @@ class App:
         self.close()
 
 
-def open_app(config: Config, database_url: str) -> App:
+def open_app(config: Config, database_url: str, *, serves: bool = False) -> App:
     """Open what a process needs on a migrated database.
 
-    Raises SetupError where the settings or the machine are not right, for example when the index
-    was built with another embedding model.
+    `serves`: it is one of those that all work on this database for long, which must agree on what
+    they share. Raises SetupError where the settings or the machine are not right, for example when
+    the index was built with another embedding model, or another machine has another secret key.
     """
     self_test()
     config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -95,13 +97,14 @@ def open_app(config: Config, database_url: str) -> App:
     listener = open_listener_of(config)
     llm = open_llm_of(config)
     reranker = open_reranker_of(config)
-    database = Database(database_url, size=config.workers + 20).open()
-    with database.begin() as tx:
-        index = embedding.read(tx)
-        if embedder is None or index is None or not embedding.reaches(index, embedder.name):
-            search.adopt(tx, *index_identity(embedder))
-        else:
-            LOG.warning("the settings name another model than the index", used=index.used.name)
+    shared = shares(config) if serves else None
+    name = shared.name if shared else "recollect"
+    database = Database(database_url, size=config.workers + 20, name=name).open()
+    try:
+        _bind(database, embedder, shared)
+    except BaseException:
+        database.close()
+        raise
     if embedder is not None:
         embedder = IndexEmbedder(database, embedder, lambda choice: open_choice(config, choice))
     fetcher = Fetcher(user_agent=user_agent(config), allow_networks=config.allow_networks)
@@ -123,6 +126,23 @@ def open_app(config: Config, database_url: str) -> App:
         tracer=open_tracer_of(config),
         videos=open_video_pages(config.video, fetcher),
     )
+
+
+def _bind(database: Database, embedder: Embedder | None, shared: Shared | None) -> None:
+    """Raises SetupError where others on the database, or the index, go by other settings."""
+    with database.begin() as tx:
+        if shared is not None:
+            machines.check(tx, shared)
+        index = embedding.read(tx)
+        if embedder is None or index is None or not embedding.reaches(index, embedder.name):
+            search.adopt(tx, *index_identity(embedder))
+        else:
+            LOG.warning("the settings name another model than the index", used=index.used.name)
+
+
+def shares(config: Config) -> Shared:
+    """What this process must have in common with all others on its database."""
+    return Shared(seal.ids(secret_keys(config)), identity(config.blobs))
 
 
 def prepare(config: Config, database_url: str) -> str | None:

@@ -20,6 +20,9 @@ from obstore.store import S3Store
 from recollect.errors import Permanent, SetupError, Unavailable
 from recollect.model import OrgId
 
+NOTE = ".store"
+"""Names a folder that keeps blobs; no blob."""
+
 
 class Blobs(Protocol):
     """A store of bytes; whatever goes wrong with it is `Unavailable`."""
@@ -53,10 +56,50 @@ def open_blobs(url: str) -> Blobs:
     if parts.scheme == "file" and not parts.netloc:
         return FolderBlobs(Path(unquote(parts.path)))
     if parts.scheme == "s3" and parts.netloc:
-        return ObjectBlobs(S3Store.from_url(url))
+        # Somebody waits for an upload, and a worker tries again by itself: so not for minutes.
+        return ObjectBlobs(
+            S3Store.from_url(
+                url, retry_config={"max_retries": 4, "retry_timeout": timedelta(seconds=20)}
+            )
+        )
     raise SetupError(
         f"RECOLLECT_BLOB_URL: {url!r} is neither file:///folder nor s3://bucket/prefix"
     )
+
+
+def identity(url: str) -> str:
+    """8 characters, the same wherever a URL means the same store of files.
+
+    A folder has a note in it, made now if there is none: so the same path on two machines tells
+    whether they share it. A bucket goes by its name, whatever its endpoint is called. Raises
+    SetupError.
+    """
+    parts = urlsplit(url)
+    said = f"{parts.netloc}/{parts.path.strip('/')}"
+    if parts.scheme == "file":
+        note = Path(unquote(parts.path)) / NOTE
+        try:
+            note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            said = _noted(note)
+        except OSError as error:
+            raise SetupError(f"{note}: {error.strerror}; it names the store of files") from error
+    return hashlib.sha256(f"{parts.scheme}:{said}".encode()).hexdigest()[:8]
+
+
+def _noted(note: Path) -> str:
+    """What a note says; of several processes that make it, the first one's."""
+    if not note.exists():
+        draft = note.with_name(f"{NOTE}.{secrets.token_hex(8)}")
+        draft.write_text(secrets.token_hex(16))
+        try:
+            note.hardlink_to(draft)
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without such links
+            draft.replace(note)
+        finally:
+            draft.unlink(missing_ok=True)
+    return note.read_text()
 
 
 class FolderBlobs:
@@ -97,7 +140,8 @@ class FolderBlobs:
     def older_than(self, age: timedelta) -> Iterator[str]:
         limit = (datetime.now(UTC) - age).timestamp()
         for path in self._root.rglob("*"):
-            if path.is_file() and path.stat().st_mtime < limit:
+            blob = not path.name.startswith(NOTE)
+            if blob and path.is_file() and path.stat().st_mtime < limit:
                 yield str(path.relative_to(self._root))
 
 
@@ -110,7 +154,7 @@ class ObjectBlobs:
     def put(self, key: str, data: bytes) -> None:
         try:
             obstore.put(self._store, key, data)
-        except BaseError as error:
+        except (BaseError, FileNotFoundError) as error:  # the latter without the bucket
             raise Unavailable("the blob bucket does not take the file") from error
 
     def get(self, key: str) -> bytes:
@@ -136,7 +180,7 @@ class ObjectBlobs:
                 for item in page:
                     if item["last_modified"] < limit:
                         yield item["path"]
-        except BaseError as error:
+        except (BaseError, FileNotFoundError) as error:
             raise Unavailable("the blob bucket does not answer") from error
 
 

@@ -60,6 +60,11 @@ def mark(keys: Sequence[bytes]) -> str:
     return f"{FORMAT}{_id(keys[0])}:"
 
 
+def ids(keys: Sequence[bytes]) -> list[str]:
+    """A name of each key, 8 characters that say nothing of it; as in `mark`."""
+    return [_id(key) for key in keys]
+
+
 def stale(keys: Sequence[bytes], sealed: str) -> bool:
     """Whether it should be sealed again: an older key did it, or an older format."""
     return not sealed.startswith(mark(keys))

@@ -4,7 +4,7 @@ import random
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -30,6 +30,9 @@ PACE = timedelta(milliseconds=250)
 """How soon housekeeping may be done again."""
 GATHER = timedelta(milliseconds=50)
 """How long a free place waits for others while some are taken: one claim serves all of them."""
+SECOND_LOOK = timedelta(hours=1)
+"""How long a worker waits before it removes the files that it found without a document: their age
+is what clocks say, and one that was set right makes an upload of this second a day old."""
 GRACE = timedelta(seconds=20)
 """How long a stopping worker waits for what is in flight."""
 
@@ -56,7 +59,8 @@ class Worker:
     def run(self) -> None:
         """Until stopped; an unreachable database or blob store is waited for."""
         app = self._app
-        swept = False
+        strays: set[str] | None = None
+        sweep_at = 0.0
         helpers = [
             threading.Thread(
                 target=app.db.heed, args=(self._wake, self._stop), name="heed", daemon=True
@@ -78,9 +82,12 @@ class Worker:
                     else:
                         wait = self._tend()
                         tend_at = now + PACE.total_seconds()
-                    if not swept:
-                        sweep_blobs(app)
-                        swept = True
+                    if strays is None:
+                        strays = stray_blobs(app)
+                        sweep_at = now + SECOND_LOOK.total_seconds()
+                    elif strays and now > sweep_at:
+                        sweep_blobs(app, seen=strays)
+                        strays = set()
                 except Unavailable as error:
                     LOG.warning("waiting", error=str(error))
                     wait = TICK
@@ -343,19 +350,30 @@ def backoff(attempts: int) -> timedelta:
     return timedelta(seconds=seconds * random.uniform(0.75, 1.25))  # noqa: S311 # no secret
 
 
-def sweep_blobs(app: App) -> int:
-    """Remove bytes whose upload was cut off before its document existed; returns how many."""
-    removed = 0
-    keys = list(app.blobs.older_than(timedelta(days=1)))
-    for start in range(0, len(keys), 500):
-        some = keys[start : start + 500]
+def stray_blobs(app: App) -> set[str]:
+    """Keys of bytes that are a day old, by the clock of here, and that no document names."""
+    return _unnamed(app, app.blobs.older_than(timedelta(days=1)))
+
+
+def sweep_blobs(app: App, *, seen: Collection[str] | None = None) -> int:
+    """Remove bytes whose upload was cut off before its document existed; returns how many.
+
+    `seen`: only those among them, which were without a document a while ago, too.
+    """
+    keys = app.blobs.older_than(timedelta(days=1)) if seen is None else seen
+    strays = _unnamed(app, keys)
+    for key in strays:
+        app.blobs.delete(key)
+    return len(strays)
+
+
+def _unnamed(app: App, keys: Iterable[str]) -> set[str]:
+    found, left = set[str](), list(keys)
+    for start in range(0, len(left), 500):
+        some = left[start : start + 500]
         with app.db.begin() as tx:
-            known = documents.known_blobs(tx, some)
-        for key in some:
-            if key not in known:
-                app.blobs.delete(key)
-                removed += 1
-    return removed
+            found |= set(some) - documents.known_blobs(tx, some)
+    return found
 
 
 def _wait(claim: Claim, error: Transient) -> timedelta:

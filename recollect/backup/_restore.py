@@ -2,21 +2,26 @@
 
 import hashlib
 import re
+import threading
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+import psycopg
 from psycopg import sql
 
 from recollect import db, embedding
 from recollect.backup import _catalogue
 from recollect.backup._archive import Archive, Manifest, Progress, Table, Tell, silent
-from recollect.backup._session import session
+from recollect.backup._session import PATIENCE, session
 from recollect.blobs import Blobs
 from recollect.db import MIGRATION_LOCK, Tx
-from recollect.errors import Permanent, SetupError
+from recollect.errors import Permanent, SetupError, Unavailable
 
 _KEY = re.compile(r"[0-9A-Za-z]{1,64}/[0-9a-f]{2}/(?P<digest>[0-9a-f]{64})\.[0-9a-f]{8}")
 """as `blobs.new_key` makes them; nothing else becomes the name of a file here"""
+_PAUSE = threading.Event()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +76,37 @@ def restore(
             for key in brought:
                 blobs.delete(key)
             raise
-        # Not among the above: should the server end meanwhile, it may be done all the same.
-        tx.execute("commit")
+        _commit(tx, url, blobs, brought)
     return Restored(archive.manifest, archive.manifest.rows("documents"), migrated, strange)
+
+
+def _commit(tx: Tx, url: str, blobs: Blobs, brought: Sequence[str]) -> None:
+    """Commit, and when the answer is lost, ask the server what became of it."""
+    row = tx.execute("select pg_current_xact_id()::text as id").fetchone()
+    assert row is not None
+    try:
+        tx.execute("commit")
+    except psycopg.OperationalError as error:
+        if _came_through(url, row["id"], error):
+            return
+        for key in brought:
+            blobs.delete(key)
+        raise
+
+
+def _came_through(url: str, transaction: str, lost: Exception) -> bool:
+    """Whether a transaction was committed whose connection is lost."""
+    give_up = time.monotonic() + PATIENCE
+    while time.monotonic() < give_up:
+        with suppress(Unavailable), session(url) as tx:
+            row = tx.execute("select pg_xact_status(%s::xid8) as fate", (transaction,)).fetchone()
+            if row is not None and row["fate"] in ("committed", "aborted"):
+                return row["fate"] == "committed"
+        _PAUSE.wait(0.2)
+    raise Unavailable(
+        "the database went away during the commit, so nobody knows whether it is restored;"
+        " run it again: it is refused if all is there"
+    ) from lost
 
 
 def _refuse_used(tx: Tx, replace: bool) -> None:
@@ -87,7 +120,7 @@ def _refuse_used(tx: Tx, replace: bool) -> None:
         )
     busy = tx.execute(
         "select count(*) as n from pg_stat_activity where datname = current_database()"
-        " and application_name = 'recollect'"
+        " and (application_name = 'recollect' or application_name like 'recollect serves %')"
     ).fetchone()
     if busy and busy["n"]:
         raise SetupError("a service is running on this database; stop it first")

@@ -9,7 +9,7 @@ import psycopg
 from psycopg.rows import DictRow, dict_row
 
 from recollect import documents
-from recollect.db import CONNECT_TIMEOUT, MIGRATION_LOCK, Tx
+from recollect.db import CONNECT_TIMEOUT, MIGRATION_LOCK, Tx, line
 from recollect.errors import SetupError, Unavailable
 
 PATIENCE = 30.0
@@ -27,6 +27,7 @@ def session(url: str) -> Generator[Tx]:
             autocommit=True,
             connect_timeout=int(CONNECT_TIMEOUT),
             application_name="recollect-backup",
+            **line(url),
             row_factory=dict_row,
             prepare_threshold=None,
         ) as opened:

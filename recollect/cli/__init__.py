@@ -5,10 +5,13 @@ search takes to run.
 """
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from types import MappingProxyType
 
 import typer
+from typer._click.core import Command
+from typer._click.exceptions import UsageError
 from typer._click.shell_completion import CompletionItem
 from typer.core import TyperGroup
 from typer.main import get_group
@@ -57,6 +60,23 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Command → module of this package that registers it, in the order of the help."""
+ELSEWHERE: Mapping[str, str] = MappingProxyType(
+    {
+        "delete": "rm",
+        "remove": "rm",
+        "ls": "list",
+        "get": "show",
+        "find": "search",
+        "query": "search",
+        "upload": "add",
+        "ingest": "add",
+        "start": "serve",
+        "run": "serve",
+        "reprocess": "retry",
+        "crawl": "connect",
+    }
+)
+"""What other programs call a command."""
 
 
 class _Lazy(TyperGroup):
@@ -69,6 +89,19 @@ class _Lazy(TyperGroup):
         part = typer.Typer()
         import_module(f"recollect.cli.{COMMANDS[cmd_name]}").register(part)
         return get_group(part).commands[cmd_name]
+
+    def resolve_command(  # pyright: ignore[reportIncompatibleMethodOverride] # as above
+        self, ctx: typer.Context, args: list[str]
+    ) -> tuple[str | None, Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except UsageError as error:
+            asked = args[0] if args else ""
+            meant = [ELSEWHERE[asked]] if asked in ELSEWHERE else get_close_matches(asked, COMMANDS)
+            if meant:
+                names = ", ".join(f"'{name}'" for name in meant)
+                error.message = f"{error.message.rstrip('.')}. Did you mean {names}?"
+            raise
 
     def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[CompletionItem]:  # pyright: ignore[reportIncompatibleMethodOverride] # as above
         if incomplete.startswith("-"):

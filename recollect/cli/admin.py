@@ -18,7 +18,7 @@ from recollect.app import (
     secret_keys,
     user_agent,
 )
-from recollect.cli.output import echo_json, fail, shown, table
+from recollect.cli.output import echo_json, fail, shown, table, tell
 from recollect.config import load
 from recollect.connectors._robots import MAX_BYTES, Robots, Rule
 from recollect.connectors.web_crawler import AGENT
@@ -356,6 +356,8 @@ def list_webhooks(as_json: AsJson = False) -> None:
     ]
     if as_json:
         echo_json(rows)
+    elif not rows:
+        tell("no tokens came; Notion sends one when a subscription is made there")
     else:
         columns = ["provider", "token", "cameAt", "confirmed"]
         table(columns, [[shown(row[column]) for column in columns] for row in rows])

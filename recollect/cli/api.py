@@ -45,7 +45,7 @@ def api(
     """
     config = load(host=host, port=port)
     log.configure(config.log_level, process="api")
-    with opened(config) as app:
+    with opened(config, supervised=supervised) as app:
         web = create_app(app, limit=Limit(config.rate_limit) if config.rate_limit else None)
         web.mount("/console/static", console.static)
         web.include_router(console.router, include_in_schema=False)  # last: it takes all the rest

@@ -184,10 +184,10 @@ def changes(
     if rows:
         table(["change", "new", "document", "title"], rows)
     total = found["pagination"]["totalItems"]
-    if total > len(rows):
-        tell(f"{len(rows)} of {total}; --page {page + 1} for the next")
+    if total > page * limit:
+        tell(f"{(page - 1) * limit + len(rows)} of {total}; --page {page + 1} for the next")
     elif not rows:
-        tell("nothing changed")
+        tell("nothing changed" if page == 1 else f"no page {page}")
 
 
 def seen(
@@ -310,7 +310,7 @@ def _runs(
             yield found[0]
         else:
             one = service.get(f"/v3/connections/{quote(id, safe='')}")
-            if one["state"] in ("pending", "needs_auth"):
+            if one["state"] in ("pending", "needs_auth", "failed"):
                 fail(one["error"] or "the connection has to be authorized first")
         stop.wait(LOOK)
 

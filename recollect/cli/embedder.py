@@ -34,7 +34,9 @@ LOOK = 1.0
 """Seconds between two looks at the progress."""
 _PAUSE = threading.Event()
 
-_embedder = typer.Typer(help="Change the embedding model while the service runs.")
+_embedder = typer.Typer(
+    help="Change the embedding model while the service runs.", no_args_is_help=True
+)
 
 
 def register(app: typer.Typer) -> None:

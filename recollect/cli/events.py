@@ -61,6 +61,7 @@ def add(
     tag: Annotated[
         list[str] | None, typer.Option("--tag", help="Only of this container tag; repeat.")
     ] = None,
+    description: Annotated[str, typer.Option(help="What it is for, for those who list it.")] = "",
     as_json: AsJson = False,
     url: Url = None,
     key: ApiKey = None,
@@ -74,6 +75,8 @@ def add(
         body["events"] = event
     if tag:
         body["containerTags"] = tag
+    if description:
+        body["description"] = description
     made = open_service(url, key).send("POST", "/v3/webhooks", body)
     if as_json:
         echo_json(made)

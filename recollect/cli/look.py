@@ -162,6 +162,9 @@ def list_documents(
     status: Annotated[
         str | None, typer.Option(help="Only queued, processing, done or failed.")
     ] = None,
+    archive: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only the files out of this archive.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1100, help="Documents on a page.")] = 20,
     page: Annotated[int, typer.Option(min=1, help="Which page.")] = 1,
     as_json: AsJson = False,
@@ -173,7 +176,13 @@ def list_documents(
     Example: recollect list --status failed --limit 50
     """
     service = open_service(url, key)
-    query = {"containerTags": tag, "status": status, "limit": limit, "page": page}
+    query = {
+        "containerTags": tag,
+        "status": status,
+        "archiveId": archive,
+        "limit": limit,
+        "page": page,
+    }
     if as_json:
         echo_json(service.send("POST", "/v3/documents/list", query))
         return
@@ -217,6 +226,12 @@ def _before(count: int | None) -> str | None:
     return f"{count} document{'' if count == 1 else 's'} of its tag" if count else None
 
 
+def _within(document: dict[str, Any]) -> str | None:
+    """Where a file lay in the archive that it came out of."""
+    archive = document.get("archiveId")
+    return f"{archive} ({document.get('archivePath')})" if archive else None
+
+
 def _facts(document: dict[str, Any]) -> Iterable[tuple[str, str]]:
     one = Listed.of(document)
     waits = document["nextAttemptAt"]
@@ -232,6 +247,8 @@ def _facts(document: dict[str, Any]) -> Iterable[tuple[str, str]]:
         ("type", document["type"]),
         ("customId", one.custom_id),
         ("source", one.filepath or one.url),
+        ("archive", _within(document)),
+        ("files", document.get("members")),
         ("tags", ", ".join(one.tags)),
         ("metadata", json.dumps(document["metadata"], ensure_ascii=False)),
         ("revision", document["latestRevision"]),

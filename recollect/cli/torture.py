@@ -22,6 +22,12 @@ Seed = Annotated[
 ]
 Minutes = Annotated[float, typer.Option(min=0.05, help="How long the faults go on, at least.")]
 Kills = Annotated[int | None, typer.Option(min=0, help="SIGKILLs; 12 a minute if not given.")]
+Machines = Annotated[
+    bool, typer.Option("--machines", help="Two API and three worker processes, one PostgreSQL.")
+]
+BlobStore = Annotated[
+    str | None, typer.Option("--blobs", help="Store of files, s3://bucket/prefix; else a folder.")
+]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the scratch folder: ledger, log, data.")]
 
 
@@ -33,6 +39,8 @@ def torture(
     seed: Seed = None,
     minutes: Minutes = 1.0,
     kills: Kills = None,
+    machines: Machines = False,
+    blobs: BlobStore = None,
     keep: Keep = False,
     as_json: AsJson = False,
 ) -> None:
@@ -42,16 +50,23 @@ def torture(
     cuts connections; prints what was lost, doubled, stuck or wrong. Exit code 1 if anything was.
     Ctrl-C ends the faults early and compares what there is.
 
+    With --machines each process has a data folder of its own, as if it were on a machine of its
+    own, and is frozen now and then, too; they share PostgreSQL and a store of files.
+
     Example: recollect torture --seed 7 --minutes 5 --kills 60
     """
     log.configure("error", process="torture")
     able, not_done, clock = capable()
-    plan = make(secrets.randbelow(10**6) if seed is None else seed, minutes, kills, able)
+    if machines:
+        able.append("freeze")
+    if seed is None:
+        seed = secrets.randbelow(10**6)
+    plan = make(seed, minutes, kills, able, machines=machines)
     tell(plan.command)
     folder = Path(tempfile.mkdtemp(prefix="recollect-torture-"))
     folder.chmod(0o711)  # PostgreSQL's own user passes through
     try:
-        with Torture(plan, folder, tell, not_done, clock) as run:
+        with Torture(plan, folder, tell, not_done, clock, blobs=blobs) as run:
             on_signals(run.enough.set)
             report = run.run()
             if keep:

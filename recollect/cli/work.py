@@ -27,7 +27,7 @@ def work(workers: Workers = None, supervised: Supervised = False) -> None:
     """
     config = load(workers=workers)
     log.configure(config.log_level, process="worker")
-    with opened(config) as app:
+    with opened(config, supervised=supervised) as app:
         worker, purger = Worker(app), Purger(app)
         others = [Tender(app), Deliverer(app), Pulse(app), Dreamer(app)]
 

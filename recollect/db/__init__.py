@@ -12,6 +12,7 @@ from typing import Any, Self, TypeAlias, cast
 
 import pgvector.psycopg
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import ConnectionPool, PoolTimeout
 
@@ -26,6 +27,13 @@ DUE = "recollect_due"
 """The channel that a transaction notifies when it made something due."""
 MIGRATION_LOCK = 0x5EC0_11EC
 CONNECT_TIMEOUT = 10.0
+LINE = {
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+"""How soon a network that swallows everything counts as a lost connection: a minute or so."""
 ASK_AGAIN = 1.0
 # What its pool has to say is said by whoever needed a connection.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
@@ -45,7 +53,9 @@ class Database:
         size: int = 10,
         statement_timeout: timedelta = timedelta(seconds=60),
         idle_timeout: timedelta = timedelta(seconds=10),
+        name: str = "recollect",
     ) -> None:
+        """`name`: what the server calls its sessions, at most 63 bytes (see `db.machines`)."""
         self.url = url
         self._pool: ConnectionPool[Tx] = ConnectionPool(
             url,
@@ -61,7 +71,8 @@ class Database:
                 # force_custom_plan: a generic plan cannot know how common a tag or a word is.
                 "prepare_threshold": None,
                 "connect_timeout": int(CONNECT_TIMEOUT),
-                "application_name": "recollect",
+                **line(url),
+                "application_name": name,
                 # ef_search: of the 10 nearest of 100,000 entries, 400 finds 9.6; 100 finds 8.9.
                 "options": (
                     "-c plan_cache_mode=force_custom_plan -c timezone=UTC -c jit=off"
@@ -122,7 +133,7 @@ class Database:
         """
         try:
             with psycopg.connect(
-                self.url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT)
+                self.url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT), **line(self.url)
             ) as session:
                 session.execute("select pg_advisory_lock(hashtextextended(%s, 0))", (name,))
                 yield
@@ -156,7 +167,7 @@ class Database:
         """A connection of its own that hears `notify`; the caller closes it."""
         try:
             connection = psycopg.connect(
-                self.url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT)
+                self.url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT), **line(self.url)
             )
             connection.execute("listen recollect_due")
         except psycopg.OperationalError as error:
@@ -253,6 +264,15 @@ def scripts() -> list[tuple[str, bytes]]:
     return [(file.name.removesuffix(".sql"), file.read_bytes()) for file in files]
 
 
+def line(url: str) -> dict[str, Any]:
+    """What a connection over a network is told of its patience, as far as its URL is silent."""
+    try:
+        said = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        return {}  # whoever connects will say so
+    return {name: value for name, value in LINE.items() if name not in said}
+
+
 def _check_server(session: psycopg.Connection[Any]) -> None:
     if session.info.server_version < 150000:
         raise SetupError(
@@ -267,6 +287,15 @@ def _check_server(session: psycopg.Connection[Any]) -> None:
     version = tuple(int(part) for part in str(row[1] or row[0]).split(".")[:2])
     if version < (0, 8):
         raise SetupError(f"pgvector {row[1] or row[0]} is too old; 0.8 or later is needed")
+    forgets = session.execute(
+        "select name from pg_settings where name in ('fsync', 'synchronous_commit')"
+        " and setting = 'off'"
+    ).fetchone()
+    if forgets is not None:
+        raise SetupError(
+            f"the database server has {forgets[0]} = off: after a crash it would have forgotten"
+            f" what was acknowledged; set {forgets[0]} = on"
+        )
 
 
 def _register_vector_types(connection: psycopg.Connection[Any]) -> None:

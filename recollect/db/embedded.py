@@ -82,8 +82,10 @@ class Embedded:
     joins the one that runs. Raises SetupError when the machine cannot run it.
     """
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, *, port: int | None = None) -> None:
+        """With a `port` it listens there, too, on loopback, and that is the address it gives."""
         self.data_dir = data_dir.absolute()
+        self.port = port
         self.folder = self.data_dir / "postgres"
         self._child: subprocess.Popen[bytes] | None = None
         self._account = _account()
@@ -98,6 +100,8 @@ class Embedded:
     def url(self) -> str:
         """Connection string; only whoever can read the data folder knows the password."""
         password = (self.folder / "password").read_text().strip()
+        if self.port is not None:
+            return f"postgresql://recollect:{quote(password)}@127.0.0.1:{self.port}/recollect"
         return (
             f"postgresql://recollect:{quote(password)}@/recollect"
             f"?host={quote(str(self._socket_folder()), safe='')}"
@@ -209,6 +213,7 @@ class Embedded:
                     str(self.cluster),
                     "-k",
                     str(sockets),
+                    *self._listening(),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -227,6 +232,11 @@ class Embedded:
                 "the bundled PostgreSQL did not start; the end of its log"
                 f" ({log_file}):\n{_tail(log_file)}"
             )
+
+    def _listening(self) -> list[str]:
+        if self.port is None:
+            return []
+        return ["-c", "listen_addresses=127.0.0.1", "-c", f"port={self.port}"]
 
     def _answers(self) -> bool:
         try:

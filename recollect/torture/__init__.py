@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from recollect.errors import SetupError
-from recollect.torture.ground import can_mount, fake_clock
+from recollect.torture._clock import can_step
+from recollect.torture.ground import can_mount
 from recollect.torture.oracle import VERDICTS, Fault, Verdict
 from recollect.torture.plan import Kind, Plan, make
 from recollect.torture.run import Report, Torture
@@ -18,20 +19,21 @@ __all__ = ["VERDICTS", "Fault", "Plan", "Report", "Torture", "Verdict", "capable
 
 
 def capable() -> tuple[list[Kind], dict[str, str], Path | None]:
-    """Which faults besides kills this machine can make, why not the others, and its libfaketime.
+    """Which faults besides kills this machine can make, why not the others, and a compiler for
+    the clock.
 
     Raises SetupError where not even kills are possible.
     """
     if sys.platform != "linux":
         raise SetupError("torture finds the processes that it kills in /proc: it needs Linux")
-    kinds: list[Kind] = ["embedder"]
+    kinds: list[Kind] = ["embedder", "line"]
     not_done: dict[str, str] = {}
     refused = can_mount()
     if refused is None:
         kinds.append("disk")
     else:
         not_done["disk full"] = refused
-    clock = fake_clock()
+    clock = can_step()
     if isinstance(clock, Path):
         kinds.append("clock")
         return kinds, not_done, clock

@@ -40,14 +40,32 @@ class Weather:
     backlog: int = 0
 
 
+class _Service:
+    """The API of each machine; each request goes to any of them, as behind a balancer."""
+
+    def __init__(self, urls: Sequence[str], key: str, seed: str) -> None:
+        headers = {"Authorization": f"Bearer {key}"}
+        self._endpoints = [Endpoint(url, headers=headers, timeout=PATIENCE) for url in urls]
+        self._chance = Random(seed)
+
+    def any(self) -> Endpoint:
+        return self._chance.choice(self._endpoints)
+
+    def close(self) -> None:
+        for endpoint in self._endpoints:
+            endpoint.close()
+
+
 class Client:
     """One thread of writes; each document belongs to one client."""
 
-    def __init__(self, url: str, key: str, ledger: Ledger, weather: Weather, seed: str) -> None:
+    def __init__(
+        self, urls: Sequence[str], key: str, ledger: Ledger, weather: Weather, seed: str
+    ) -> None:
         self.faults: list[Fault] = []
         self.counts = Counter[str]()
-        self._endpoint = Endpoint(url, headers={"Authorization": f"Bearer {key}"}, timeout=PATIENCE)
-        self._url = urlsplit(url)
+        self._service = _Service(urls, key, f"{seed} goes")
+        self._urls = [urlsplit(url) for url in urls]
         self._key = key
         self._ledger = ledger
         self._weather = weather
@@ -79,7 +97,7 @@ class Client:
             act()
             if self._weather.light:
                 self._weather.stop.wait(self._chance.uniform(0, 0.2))
-        self._endpoint.close()
+        self._service.close()
 
     # --- the acts ------------------------------------------------------------------------------
 
@@ -222,7 +240,7 @@ class Client:
             return
         written = self._chance.choice(known)
         try:
-            answer = self._endpoint.request("GET", self._path(written))
+            answer = self._service.any().request("GET", self._path(written))
         except Transient:
             return
         if answer.status == 503:
@@ -294,10 +312,12 @@ class Client:
             tries += 1
             try:
                 if file is None:
-                    answer = self._endpoint.request(method, path, json=body)
+                    answer = self._service.any().request(method, path, json=body)
                 else:
                     upload = ("note.txt", BytesIO(file), "text/plain")
-                    answer = self._endpoint.request(method, path, data=body, files={"file": upload})
+                    answer = self._service.any().request(
+                        method, path, data=body, files={"file": upload}
+                    )
             except Transient as error:
                 self.counts["no answer"] += 1
                 if error.code == "timeout":
@@ -332,15 +352,16 @@ class Client:
         self, method: str, path: str, body: dict[str, Any] | None, *, half: bool
     ) -> None:
         data = b"" if body is None else json.dumps(body).encode()
+        url = self._chance.choice(self._urls)
         head = (
-            f"{method} {path} HTTP/1.1\r\nHost: {self._url.netloc}\r\n"
+            f"{method} {path} HTTP/1.1\r\nHost: {url.netloc}\r\n"
             f"Authorization: Bearer {self._key}\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(data)}\r\n\r\n"
         )
         self.counts["cut while sending" if half else "cut before the answer"] += 1
-        assert self._url.hostname is not None
+        assert url.hostname is not None
         with contextlib.suppress(OSError):
-            where = (self._url.hostname, self._url.port or 80)
+            where = (url.hostname, url.port or 80)
             with socket.create_connection(where, timeout=10) as connection:
                 connection.sendall(head.encode() + (data[: len(data) // 2] if half else data))
                 self._weather.stop.wait(self._chance.choice([0.0, 0.01, 0.05]))
@@ -379,12 +400,14 @@ class Client:
 class Watcher:
     """Searches, lists and reads all the while: whatever is shown is whole."""
 
-    def __init__(self, url: str, key: str, ledger: Ledger, weather: Weather, seed: str) -> None:
+    def __init__(
+        self, urls: Sequence[str], key: str, ledger: Ledger, weather: Weather, seed: str
+    ) -> None:
         self.faults: list[Fault] = []
         self.answers = 0
         self.chunks = 0
         """how many were compared with the text that they are cut from"""
-        self._endpoint = Endpoint(url, headers={"Authorization": f"Bearer {key}"}, timeout=PATIENCE)
+        self._service = _Service(urls, key, f"{seed} goes")
         self._ledger = ledger
         self._weather = weather
         self._chance = Random(seed)
@@ -394,7 +417,7 @@ class Watcher:
         while not self._weather.stop.is_set():
             self._chance.choice(looks)()
             self._weather.stop.wait(0.1)
-        self._endpoint.close()
+        self._service.close()
 
     def _search(self) -> None:
         query: dict[str, Any] = {
@@ -439,7 +462,7 @@ class Watcher:
 
     def _asked(self, method: str, path: str, body: object) -> dict[str, Any] | None:
         try:
-            answer = self._endpoint.request(method, path, json=body)
+            answer = self._service.any().request(method, path, json=body)
         except Transient:
             self._weather.stop.wait(AGAIN)
             return None

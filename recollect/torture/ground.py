@@ -1,8 +1,12 @@
 """The service under test: a scratch folder, its processes, its disk and its clock.
 
-Nothing outside of the scratch folder is touched, and nothing is killed but the supervisor that was
-started here, its children, and the PostgreSQL whose data folder is inside. Linux only: processes
-are found in /proc and killed by descriptors, which never name another process.
+Nothing outside of the scratch folder is touched, and nothing is killed but what was started here,
+its children, and the PostgreSQL whose data folder is inside. Linux only: processes are found in
+/proc and killed by descriptors, which never name another process.
+
+It is either one machine, where `recollect serve` runs all, or several: API and worker processes
+with data folders of their own, which share a PostgreSQL that listens on a port, a store of files,
+and settings.
 """
 
 import contextlib
@@ -15,31 +19,23 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Self
 
 from recollect.db.embedded import Embedded
-from recollect.errors import SetupError, Transient
+from recollect.errors import SetupError, Transient, Unavailable
 from recollect.fetch import Endpoint
+from recollect.torture._clock import Clock
 from recollect.torture.plan import Kill
 
 NEW_MOUNTS = 0x00020000
 """CLONE_NEWNS of linux/sched.h"""
 DISK_BYTES = 4_000_000_000
-FAKE_CLOCKS = (
-    "/usr/lib/*/faketime/libfaketimeMT.so.1",
-    "/usr/lib*/faketime/libfaketimeMT.so.1",
-    "/usr/local/lib/faketime/libfaketimeMT.so.1",
-)
-CLOCK_SETTINGS = {
-    "FAKETIME_CACHE_DURATION": "1",
-    "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-    "DONT_FAKE_MONOTONIC": "1",
-    "NO_FAKE_STAT": "1",
-}
+APIS, WORKERS = 2, 3
+"""of several machines"""
 START_WITHIN = 90.0
 STOP_WITHIN = 60.0
 KEY = "sm_torture"
@@ -55,6 +51,10 @@ SETTINGS = {
     "transcriber": "none",
     "log_level": "info",
 }
+SETTINGS_OF_MACHINES = {
+    "workers": "2",
+    "secret_key": "the same on all machines",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,25 @@ class Process:
     command: str
 
 
+@dataclass
+class Part:
+    """A process that is started again whenever it ends, and the folder and log that are its own."""
+
+    name: str
+    command: Sequence[str]
+    data: Path
+    log: Path
+    port: int | None = None
+    process: subprocess.Popen[bytes] | None = None
+    not_before: float = 0.0
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+
 class Ground:
-    """Runs `recollect serve` and starts it again whenever it ends, until `stop`."""
+    """Runs the service and starts what ends again, until `stop`."""
 
     def __init__(
         self,
@@ -79,38 +96,58 @@ class Ground:
         disk: bool,
         clock: Path | None,
         settings: dict[str, str] | None = None,
+        machines: bool = False,
+        blobs: str | None = None,
     ) -> None:
-        """`disk`: put the data on a file system of its own, which needs root. `clock`: a
-        libfaketime. `settings` are further ones, by their names without the prefix."""
+        """`disk`: put the data on a file system of its own, which needs root. `clock`: a C
+        compiler, for a clock that steps. `settings` are further ones, by their names without the
+        prefix. `machines`: several. `blobs`: the store of files; a folder among the data if
+        None."""
         self.folder = folder
         self.data = folder / "data"
-        self.log = folder / "serve.log"
-        self.port = _free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.machines = machines
         self.restarts = 0
         self._disk = disk
-        self._clock = clock
+        self._clock = None if clock is None else Clock(clock, folder)
+        self._embedded = (
+            Embedded(self.data / "database", port=_free_port()) if machines else Embedded(self.data)
+        )
+        if blobs is None:
+            blobs = (self.data / "blobs").as_uri()
         self._settings = {
             **SETTINGS,
-            "data_dir": str(self.data),
-            "port": str(self.port),
+            **(SETTINGS_OF_MACHINES if machines else {}),
+            "blob_url": blobs,
             "embedder": "openai",
             "embedder_url": embedder_url,
             **(settings or {}),
         }
-        self._embedded = Embedded(self.data)
-        self._process: subprocess.Popen[bytes] | None = None
+        self.blobs = blobs
+        self._parts = (
+            [
+                *(self._part(f"api-{n}", "api", _free_port()) for n in range(1, APIS + 1)),
+                *(self._part(f"work-{n}", "work") for n in range(1, WORKERS + 1)),
+            ]
+            if machines
+            else [Part("serve", ["serve"], self.data, folder / "serve.log", _free_port())]
+        )
+        self.urls = [f"http://127.0.0.1:{part.port}" for part in self._parts if part.port]
+        """where clients find it"""
         self._over = threading.Event()
-        self._nurse = threading.Thread(target=self._keep, name="nurse")
+        self._nurses = [threading.Thread(target=self._keep, name="nurse")]
+        if machines:
+            self._nurses.append(threading.Thread(target=self._keep_database, name="nurse of data"))
 
     def __enter__(self) -> Self:
         """Raises SetupError when the service does not come up."""
         self.data.mkdir(mode=0o711)
         if self._disk:
             _mount(self.data)
-        self.step_clock("+0")
-        self._nurse.start()
         try:
+            if self.machines:
+                self._settings["database_url"] = self._embedded.ensure()
+            for nurse in self._nurses:
+                nurse.start()
             self.wait_until_up()
         except BaseException:
             self.__exit__()
@@ -125,78 +162,108 @@ class Ground:
 
     # --- life ----------------------------------------------------------------------------------
 
+    @property
+    def url(self) -> str:
+        """Where a client finds it that has no choice."""
+        return self.urls[0]
+
+    @property
+    def logs(self) -> list[Path]:
+        return [part.log for part in self._parts]
+
     def wait_until_up(self) -> None:
-        """Raises SetupError with the end of the log when it takes too long."""
-        with contextlib.closing(Endpoint(self.url, timeout=5)) as endpoint:
-            if not self._within(START_WITHIN, lambda: _answers(endpoint)):
-                end = self.log.read_text(errors="replace")[-2000:] if self.log.exists() else ""
-                raise SetupError(f"the service did not start; the end of its log:\n{end}")
+        """Raises SetupError with the ends of the logs when it takes too long."""
+        for url in self.urls:
+            with contextlib.closing(Endpoint(url, timeout=5)) as endpoint:
+                if not self._within(START_WITHIN, lambda: _answers(endpoint)):
+                    ends = [log.read_text(errors="replace") for log in self.logs if log.exists()]
+                    told = "\n".join(end[-2000:] for end in ends)
+                    raise SetupError(f"the service did not start; the end of its log:\n{told}")
 
     def stop(self) -> int | None:
         """End it as Ctrl-C would, and what is left of it after a while by force.
 
-        Returns its exit code, None if it had to be forced.
+        Returns an exit code that is not 0, if there is one; None if it had to be forced.
         """
         self._over.set()
-        if self._nurse.is_alive():
-            self._nurse.join()
-        process, self._process = self._process, None
-        if process is None:
+        for nurse in self._nurses:
+            if nurse.is_alive():
+                nurse.join()
+        processes = [part.process for part in self._parts if part.process is not None]
+        if not processes:
+            for member in self._postgres():
+                _kill(member)
             return None
-        code: int | None = None
-        family = self._family(process.pid)
-        process.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            code = process.wait(STOP_WITHIN)
-        for member in [*family, *self._orphans(), *self._postgres()]:
+        families = [member for process in processes for member in self._family(process.pid)]
+        for process in processes:
+            process.send_signal(signal.SIGINT)
+        codes: list[int | None] = []
+        end = time.monotonic() + STOP_WITHIN
+        for process in processes:
+            try:
+                code = process.wait(max(0.1, end - time.monotonic()))
+                # Uvicorn ends by the signal that it was told to end with, once it ended in order.
+                codes.append(0 if self.machines and code in (-signal.SIGINT, 130) else code)
+            except subprocess.TimeoutExpired:
+                codes.append(None)
+        for member in [*families, *self._orphans(), *self._postgres()]:
             _kill(member)
-        process.wait()
-        return code
+        for part in self._parts:
+            if part.process is not None:
+                part.process.wait()
+                part.process = None
+        return None if None in codes else next((code for code in codes if code), 0)
 
     def database_url(self) -> str:
-        """Of the embedded PostgreSQL."""
+        """Of its PostgreSQL."""
         return self._embedded.url
+
+    def _part(self, name: str, command: str, port: int | None = None) -> Part:
+        return Part(name, [command], self.data / name, self.folder / f"{name}.log", port)
 
     def _keep(self) -> None:
         while not self._over.wait(0.1):
-            if self._process is not None and self._process.poll() is None:
-                continue
-            if self._process is not None:
-                self.restarts += 1
-                # Its children are still on their way out and hold the port for a moment.
-                self._over.wait(0.4)
-            with self.log.open("ab") as out:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-m", "recollect", "serve"],
-                    env=self._environment(),
-                    cwd=self.folder,  # where no .env lies
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,  # Ctrl-C is for us; we end it in our turn
-                )
+            now = time.monotonic()
+            for part in self._parts:
+                if part.alive:
+                    continue
+                if part.process is not None:
+                    self.restarts += 1
+                    part.process = None
+                    # Its children are still on their way out and hold the port for a moment.
+                    part.not_before = now + 0.4
+                if now >= part.not_before:
+                    self._start(part)
 
-    def _environment(self) -> dict[str, str]:
+    def _start(self, part: Part) -> None:
+        with part.log.open("ab") as out:
+            part.process = subprocess.Popen(
+                [sys.executable, "-m", "recollect", *part.command],
+                env=self._environment(part),
+                cwd=self.folder,  # where no .env lies
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for us; we end it in our turn
+            )
+
+    def _keep_database(self) -> None:
+        """As whoever runs a database server does."""
+        while not self._over.wait(0.2):
+            with contextlib.suppress(SetupError, Unavailable):
+                self._embedded.ensure()
+
+    def _environment(self, part: Part) -> dict[str, str]:
         kept = {
             name: value
             for name, value in os.environ.items()  # noqa: TID251 # PATH and the like, not settings
             if not name.startswith("RECOLLECT_")
         }
-        given = {f"RECOLLECT_{name.upper()}": value for name, value in self._settings.items()}
-        if self._clock is None:
-            return kept | given
-        return (
-            kept
-            | given
-            | {
-                "LD_PRELOAD": str(self._clock),
-                "FAKETIME_TIMESTAMP_FILE": str(self.folder / "clock"),
-                "FAKETIME_CACHE_DURATION": "1",
-                "DONT_FAKE_MONOTONIC": "1",
-                "NO_FAKE_STAT": "1",
-                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            }
-        )
+        settings = {**self._settings, "data_dir": str(part.data)}
+        if part.port is not None:
+            settings["port"] = str(part.port)
+        given = {f"RECOLLECT_{name.upper()}": value for name, value in settings.items()}
+        return kept | given | ({} if self._clock is None else self._clock.environment)
 
     def _within(self, seconds: float, holds: Callable[[], bool]) -> bool:
         end = time.monotonic() + seconds
@@ -211,30 +278,77 @@ class Ground:
 
     def kill(self, what: Kill, chance: Random) -> bool:
         """SIGKILL one part, or all at once as when the machine fails; False if it is not there."""
-        process = self._process
-        if process is None or process.poll() is not None:
-            return False
-        family = self._family(process.pid)
         victims: list[Process]
         match what:
-            case "supervisor":
-                victims = family[:1]
-            case "api" | "worker":
-                word = "work" if what == "worker" else "api"
-                victims = [
-                    one for one in family[1:] if f"recollect {word} --supervised" in one.command
-                ]
             case "postmaster":
-                victims = self._postgres()[:1]
+                victims = self._postgres()[:1] if self._families() else []
             case "backend":
-                sessions = [
-                    one for one in self._postgres()[1:] if "recollect recollect" in one.command
-                ]
-                victims = [chance.choice(sessions)] if sessions else []
+                sessions = self._sessions()
+                victims = [chance.choice(sessions)] if sessions and self._families() else []
             case "everything":
-                victims = [*family, *self._postgres()]
+                families = self._families()
+                victims = [one for family in families for one in family]
+                victims += self._postgres() if families else []
+            case "supervisor":
+                victims = [one for family in self._families() for one in family[:1]]
+            case "machine":
+                families = self._families()
+                victims = list(chance.choice(families)) if families else []
+            case "api" | "worker":
+                found = self._processes_of(what)
+                victims = [chance.choice(found)] if self.machines and found else found
         hits = [_kill(victim) for victim in victims]
         return any(hits)
+
+    @contextlib.contextmanager
+    def frozen(self, what: Kill, chance: Random) -> Generator[bool]:
+        """One process and its children stand still in the block, as a machine does that is moved;
+        yields whether there was one."""
+        found = self._processes_of(what)
+        family = self._family(chance.choice(found).pid) if found else []
+        for one in family:
+            _signal(one, signal.SIGSTOP)
+        try:
+            yield bool(family)
+        finally:
+            for one in reversed(family):
+                _signal(one, signal.SIGCONT)
+
+    def cut_sessions(self, chance: Random, *, every: bool) -> bool:
+        """End one session of PostgreSQL, or all, wherever they are: to whoever holds the other end
+        it is a lost connection. False if there is none."""
+        sessions = self._sessions()
+        victims = sessions if every else chance.sample(sessions, min(1, len(sessions)))
+        hits = [_signal(one, signal.SIGTERM) for one in victims]
+        return any(hits)
+
+    @contextlib.contextmanager
+    def stalled_session(self, chance: Random) -> Generator[bool]:
+        """One session of PostgreSQL stands still in the block, with all the locks it has."""
+        sessions = self._sessions()
+        victims = chance.sample(sessions, min(1, len(sessions)))
+        for one in victims:
+            _signal(one, signal.SIGSTOP)
+        try:
+            yield bool(victims)
+        finally:
+            for one in victims:
+                _signal(one, signal.SIGCONT)
+
+    def _sessions(self) -> list[Process]:
+        return [one for one in self._postgres()[1:] if "recollect recollect" in one.command]
+
+    def _processes_of(self, what: Kill) -> list[Process]:
+        word = "work" if what == "worker" else "api"
+        words = f"recollect {word}" if self.machines else f"recollect {word} --supervised"
+        return [one for family in self._families() for one in family if words in one.command]
+
+    def _families(self) -> list[list[Process]]:
+        """What runs, each root first."""
+        processes = [part.process for part in self._parts]
+        roots = [one.pid for one in processes if one is not None and one.poll() is None]
+        found = [self._family(root) for root in roots]
+        return [family for family in found if family]
 
     def _family(self, pid: int) -> list[Process]:
         """The supervisor, then what it started."""
@@ -247,11 +361,11 @@ class Ground:
 
     def _orphans(self) -> list[Process]:
         """Children of supervisors that were killed, should any have stayed."""
-        ours = f"RECOLLECT_DATA_DIR={self.data}".encode()
+        ours = {f"RECOLLECT_DATA_DIR={part.data}".encode() for part in self._parts}
         found: list[Process] = []
         for one in _processes():
             with contextlib.suppress(OSError):
-                if ours in Path(f"/proc/{one.pid}/environ").read_bytes().split(b"\0"):
+                if ours.intersection(Path(f"/proc/{one.pid}/environ").read_bytes().split(b"\0")):
                     found.append(one)
         return found
 
@@ -275,11 +389,10 @@ class Ground:
     def free_disk(self) -> None:
         _remount(self.data, DISK_BYTES)
 
-    def step_clock(self, by: str) -> None:
+    def step_clock(self, by: int) -> None:
         """Move the wall clock of API, worker and supervisor; PostgreSQL keeps its own."""
-        fresh = self.folder / "clock.new"
-        fresh.write_text(f"{by}\n")
-        fresh.replace(self.folder / "clock")
+        if self._clock is not None:
+            self._clock.step(by)
 
     def keep(self, to: Path) -> None:
         """Copy the data folder, which may end with this process, after `stop`."""
@@ -304,30 +417,6 @@ def can_mount() -> str | None:
         capture_output=True,
     )
     return None if child.returncode == 0 else "a private mount name space is not permitted here"
-
-
-def fake_clock() -> Path | str:
-    """The libfaketime of this machine, or why it cannot be used."""
-    root = Path("/")
-    found = next((found for name in FAKE_CLOCKS for found in root.glob(name[1:])), None)
-    return "there is no libfaketime on this machine" if found is None else try_clock(found)
-
-
-def try_clock(library: Path) -> Path | str:
-    """The library, or why it is of no use: some break Python's own waiting."""
-    probe = "import time; time.sleep(0.01); print(int(time.time()))"
-    child = subprocess.run(
-        [sys.executable, "-c", probe],
-        env={"LD_PRELOAD": str(library), "FAKETIME": "+86400", **CLOCK_SETTINGS},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    if child.returncode != 0:
-        return f"this Python cannot sleep with {library}"
-    if abs(int(child.stdout) - time.time() - 86_400) > 60:
-        return f"{library} does not step the clock of this Python"
-    return library
 
 
 def _mount(folder: Path) -> None:
@@ -373,12 +462,17 @@ def _is_postgres(process: Process) -> bool:
 
 def _kill(victim: Process) -> bool:
     """Whether it was still the same, and is dead now."""
+    return _signal(victim, signal.SIGKILL)
+
+
+def _signal(victim: Process, number: signal.Signals) -> bool:
+    """Whether it was still the same, and was sent the signal."""
     with contextlib.suppress(ProcessLookupError):
         descriptor = os.pidfd_open(victim.pid)
         try:
             # The descriptor holds on to a process: if that is still ours, it is the right one.
             if any((one.pid, one.born) == (victim.pid, victim.born) for one in _processes()):
-                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                signal.pidfd_send_signal(descriptor, number)
                 return True
         finally:
             os.close(descriptor)

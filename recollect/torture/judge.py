@@ -9,8 +9,9 @@ from random import Random
 from typing import Any, LiteralString
 from urllib.parse import urlsplit
 
+from recollect.blobs import Blobs
 from recollect.db import Database
-from recollect.errors import Transient, Unavailable
+from recollect.errors import Permanent, Transient, Unavailable
 from recollect.fetch import Endpoint
 from recollect.torture import peers, texts
 from recollect.torture.oracle import TAG, Fault, Verdict, Written, compare
@@ -21,6 +22,7 @@ SEARCHED = 200
 SEARCHED_OF = 10
 """and one of so many."""
 VECTORS = 2000
+FILES = 500
 LONGEST_WISH = 420.0
 """Seconds: no document waits longer for its next attempt (five minutes and some jitter)."""
 DRAIN_WITHIN = 1200.0
@@ -76,14 +78,20 @@ BELOW: dict[str, tuple[Verdict, LiteralString]] = {
 class Judge:
     """Compares the service with what was acknowledged, once all faults are over."""
 
-    def __init__(self, url: str, key: str, database: Database, *, patience: float) -> None:
+    def __init__(
+        self, urls: Sequence[str], key: str, database: Database, blobs: Blobs, *, patience: float
+    ) -> None:
         """`patience`: seconds without any progress after which what is left counts as stuck."""
-        self._endpoint = Endpoint(url, headers={"Authorization": f"Bearer {key}"}, timeout=60.0)
+        headers = {"Authorization": f"Bearer {key}"}
+        self._endpoints = [Endpoint(url, headers=headers, timeout=60.0) for url in urls]
+        self._endpoint = self._endpoints[0]
         self._database = database
+        self._blobs = blobs
         self._patience = patience
 
     def close(self) -> None:
-        self._endpoint.close()
+        for endpoint in self._endpoints:
+            endpoint.close()
 
     def drain(self, wait: Callable[[float], object], say: Callable[[int], object]) -> float:
         """Wait until nothing is queued or in work, while there is progress; returns seconds.
@@ -124,6 +132,7 @@ class Judge:
         faults += self._searched(written, chance)
         faults += self._below()
         faults += self._vectors()
+        faults += self._files()
         faults += self._ready()
         return faults, len(listed)
 
@@ -206,11 +215,28 @@ class Judge:
             if _cosine(peers.vector(row["text"]), json.loads(row["vector"])) < 0.99
         ]
 
+    def _files(self) -> list[Fault]:
+        """Each uploaded file is in the store."""
+        with self._database.begin() as tx:
+            rows = tx.execute(
+                "select id, blob from documents where blob is not null order by blob limit %s",
+                (FILES,),
+            ).fetchall()
+        faults: list[Fault] = []
+        for row in rows:
+            try:
+                self._blobs.get(row["blob"])
+            except Permanent:
+                faults.append(Fault("lost", f"the file of {row['id']} is not in the store"))
+        return faults
+
     def _ready(self) -> list[Fault]:
-        answer = self._endpoint.request("GET", "/ready")
-        if answer.status == 200:
-            return []
-        return [Fault("wrong", f"/ready answers {answer.status} when all is well again")]
+        answers = [endpoint.request("GET", "/ready") for endpoint in self._endpoints]
+        return [
+            Fault("wrong", f"/ready answers {answer.status} when all is well again")
+            for answer in answers
+            if answer.status != 200
+        ]
 
     def _ask(self, method: str, path: str, body: object | None) -> dict[str, Any]:
         """Raises Transient unless it is answered well, soon."""

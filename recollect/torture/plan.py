@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-Kill = Literal["api", "worker", "supervisor", "everything", "postmaster", "backend"]
-Kind = Kill | Literal["embedder", "disk", "clock"]
+Kill = Literal["api", "worker", "supervisor", "machine", "everything", "postmaster", "backend"]
+Kind = Kill | Literal["embedder", "disk", "clock", "freeze", "line"]
 # A child that dies again within a minute is restarted later and later, so few kills hit those.
 SHARES: dict[Kill, int] = {
     "api": 4,
@@ -17,9 +17,21 @@ SHARES: dict[Kill, int] = {
     "postmaster": 4,
     "backend": 7,
 }
+SHARES_OF_MACHINES: dict[Kill, int] = {
+    "api": 4,
+    "worker": 6,
+    "machine": 3,
+    "everything": 1,
+    "postmaster": 3,
+    "backend": 7,
+}
+"""Where each process has a machine of its own: no supervisor, and `machine` is one with all that
+runs on it."""
 MOODS = ("slow", "500", "429", "cut", "garbage", "mixed")
 """How the embedding endpoint may misbehave."""
-EVERY: dict[Kind, int] = {"embedder": 4, "disk": 20, "clock": 15}
+LINES = ("cut", "all cut", "stalled")
+"""What may become of connections to the database."""
+EVERY: dict[Kind, int] = {"embedder": 4, "disk": 20, "clock": 15, "freeze": 5, "line": 4}
 """How many kills there are to one of each."""
 KILLS_A_MINUTE = 12
 
@@ -36,7 +48,8 @@ class Step:
     hold: float = 0.0
     """seconds until it is over, of faults that last"""
     how: str = ""
-    """the endpoint's mood, the clock's step in seconds"""
+    """the endpoint's mood, the clock's step in seconds, what is frozen, what becomes of
+    connections"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +60,15 @@ class Plan:
     minutes: float
     kills: int
     steps: Sequence[Step]
+    machines: bool = False
+    """whether each process has a machine of its own"""
 
     @property
     def command(self) -> str:
         """What repeats it, as far as threads and signals repeat."""
         return (
             f"recollect torture --seed {self.seed} --minutes {self.minutes:g} --kills {self.kills}"
+            + (" --machines" if self.machines else "")
         )
 
     def light_at(self, seconds: float) -> bool:
@@ -61,11 +77,14 @@ class Plan:
         return int(seconds / length) % 2 == 1
 
 
-def make(seed: int, minutes: float, kills: int | None, able: Iterable[Kind]) -> Plan:
+def make(
+    seed: int, minutes: float, kills: int | None, able: Iterable[Kind], *, machines: bool = False
+) -> Plan:
     """Kills of every kind in their shares, and of the other faults those that this machine can."""
+    shares = SHARES_OF_MACHINES if machines else SHARES
     chance = Random(seed)
     kills = max(1, round(minutes * KILLS_A_MINUTE)) if kills is None else kills
-    names: list[Kind] = [name for name, share in SHARES.items() for _ in range(share)]
+    names: list[Kind] = [name for name, share in shares.items() for _ in range(share)]
     order: list[Kind] = []
     while len(order) < kills:
         round_ = list(names)
@@ -89,5 +108,9 @@ def make(seed: int, minutes: float, kills: int | None, able: Iterable[Kind]) -> 
             hold = chance.uniform(1, 4)
         elif kind == "clock":
             hold, how = chance.uniform(1, 6), chance.choice(["+3600", "-3600", "+86400", "-86400"])
+        elif kind == "line":
+            hold, how = chance.uniform(1, 5), chance.choice(LINES)
+        elif kind == "freeze":  # mostly longer than a lease
+            hold, how = chance.uniform(2, 8), chance.choice(["api", "worker", "worker"])
         steps.append(Step(at, kind, settle, hold, how))
-    return Plan(seed, minutes, kills, steps)
+    return Plan(seed, minutes, kills, steps, machines)

@@ -12,10 +12,12 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from random import Random
+from secrets import token_hex
 from typing import Any, Self
 
+from recollect.blobs import open_blobs
 from recollect.db import Database
-from recollect.errors import RecollectError, Transient
+from recollect.errors import RecollectError, SetupError, Transient, Unavailable
 from recollect.fetch import Endpoint
 from recollect.torture.clients import Client, Watcher, Weather
 from recollect.torture.ground import KEY, Ground
@@ -80,10 +82,12 @@ class Torture:
     """takes lines of progress"""
     not_done: Mapping[str, str] = field(default_factory=dict[str, str])
     clock: Path | None = None
-    """a libfaketime"""
+    """a C compiler, for a clock that steps"""
     patience: float = 60.0
     """seconds without any progress after which what is left counts as stuck"""
     clients: int = CLIENTS
+    blobs: str | None = None
+    """the store of files, a URL; a folder among the data if None"""
     enough: threading.Event = field(default_factory=threading.Event)
     """set it to end the faults before their time and compare"""
     weather: Weather = field(default_factory=Weather)
@@ -92,10 +96,14 @@ class Torture:
     faults: list[Fault] = field(default_factory=list[Fault])
     longest_outage: float = 0.0
     _told: float = 0.0
+    _blind: bool = False
+    """whether asking the database might wait for what is done to it"""
     _spoilt_until: float = math.inf
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Self:
+        if self.blobs is not None:
+            _try_blobs(self.blobs)
         with ExitStack() as stack:
             self.ledger = stack.enter_context(closing(Ledger(self.folder / "ledger.jsonl")))
             self.peers = stack.enter_context(Peers(self.plan.seed))
@@ -109,6 +117,8 @@ class Torture:
                         "embedder_model": MODEL,
                         "embedder_dimensions": str(DIMENSIONS),
                     },
+                    machines=self.plan.machines,
+                    blobs=self.blobs,
                 )
             )
             self.database = stack.enter_context(
@@ -130,7 +140,9 @@ class Torture:
         writing, watching = self.torment()
         drained, faults, documents = self.judge(connection)
         self.ground.stop()
-        faults += [*self.faults, *bugs(self.ground.log)]
+        faults += [*self.faults]
+        for log in self.ground.logs:
+            faults += bugs(log)
         for one in (*writing, *watching):
             faults += one.faults
         counts = sum((client.counts for client in writing), Counter[str]())
@@ -154,9 +166,9 @@ class Torture:
 
     def torment(self) -> tuple[list[Client], list[Watcher]]:
         """Clients write while all faults of the plan happen."""
-        make = partial(Client, self.ground.url, KEY, self.ledger, self.weather)
+        make = partial(Client, self.ground.urls, KEY, self.ledger, self.weather)
         writing = [make(f"{self.plan.seed} writes {n}") for n in range(self.clients)]
-        look = partial(Watcher, self.ground.url, KEY, self.ledger, self.weather)
+        look = partial(Watcher, self.ground.urls, KEY, self.ledger, self.weather)
         watching = [look(f"{self.plan.seed} watches {n}") for n in range(WATCHERS)]
         with ThreadPoolExecutor(len(writing) + len(watching)) as threads:
             working = [
@@ -201,20 +213,20 @@ class Torture:
     def _calm(self) -> None:
         self._spoilt_until = math.inf
         self.peers.mood = "well"
-        self.ground.step_clock("+0")
+        self.ground.step_clock(0)
 
     def _get_through(self, step: Step, started: float) -> None:
         """Wait until some writes are acknowledged."""
-        begun = time.monotonic()
-        goal = self.ledger.acknowledged + step.settle
+        begun = last = time.monotonic()
+        before = seen = self.ledger.acknowledged
         first: float | None = None
-        before = self.ledger.acknowledged
-        while self.ledger.acknowledged < goal:
+        while self.ledger.acknowledged < before + step.settle and not self.enough.is_set():
             self._rest(started)
-            waited = time.monotonic() - begun
-            if first is None and self.ledger.acknowledged > before:
-                first = waited
-            if first is None and waited > OUTAGE:
+            now = time.monotonic()
+            if self.ledger.acknowledged > seen:
+                seen, last = self.ledger.acknowledged, now
+                first = now - begun if first is None else first
+            if now - last > OUTAGE:
                 what = f"no write was acknowledged for {OUTAGE:.0f} s with the fault over"
                 self.faults.append(Fault("stuck", what))
                 break
@@ -238,8 +250,17 @@ class Torture:
                     self.ground.free_disk()
             case "clock":
                 self.others["clock stepped"] += 1
-                self.ground.step_clock(step.how)
+                self.ground.step_clock(int(step.how))
                 self._spoilt_until = time.monotonic() + step.hold
+            case "line":
+                self._spoil_line(step, chance, started)
+            case "freeze":
+                what = "api" if step.how == "api" else "worker"
+                with self.ground.frozen(what, chance) as hit:
+                    self.others[f"frozen: {what}"] += hit
+                    end = time.monotonic() + step.hold
+                    while time.monotonic() < end:
+                        self._rest(started)
             case kill:
                 # It may be on its way up just now.
                 end = time.monotonic() + OUTAGE
@@ -252,13 +273,29 @@ class Torture:
                         return
                 self.kills[kill] += 1
 
+    def _spoil_line(self, step: Step, chance: Random, started: float) -> None:
+        """Connections to the database are lost, or one of them is silent for a while."""
+        if step.how == "stalled":
+            self._blind = True  # the session that stands still may be our own
+            try:
+                with self.ground.stalled_session(chance) as hit:
+                    end = time.monotonic() + step.hold
+                    while hit and time.monotonic() < end:
+                        self._rest(started)
+            finally:
+                self._blind = False
+        else:
+            hit = self.ground.cut_sessions(chance, every=step.how == "all cut")
+        self.others[f"database connections: {step.how}"] += hit
+
     # --- the end -------------------------------------------------------------------------------
 
     def judge(self, connection: str | None) -> tuple[float, list[Fault], int]:
         """With the faults over: seconds until all work was done, all faults, documents."""
         self.ground.wait_until_up()
         faults: list[Fault] = []
-        judge = Judge(self.ground.url, KEY, self.database, patience=self.patience)
+        blobs = open_blobs(self.ground.blobs)
+        judge = Judge(self.ground.urls, KEY, self.database, blobs, patience=self.patience)
         with closing(judge):
             drained = judge.drain(self._pause, self._tell_left)
             self.say("comparing each document with what was acknowledged")
@@ -296,7 +333,7 @@ class Torture:
     # --- progress ------------------------------------------------------------------------------
 
     def _tell(self, passed: float) -> None:
-        if passed - self._told < TELL_EVERY:
+        if passed - self._told < TELL_EVERY or self._blind:
             return
         self._told = passed
         try:
@@ -322,3 +359,13 @@ class Torture:
         if now - self._told > TELL_EVERY or left == 0:
             self._told = now
             self.say(f"the faults are over; {left} documents are still waiting")
+
+
+def _try_blobs(url: str) -> None:
+    """Raises SetupError unless the store takes a file: else all would wait for it to the end."""
+    store, name = open_blobs(url), f"torture/{token_hex(8)}"
+    try:
+        store.put(name, b"tried")
+        store.delete(name)
+    except Unavailable as error:
+        raise SetupError(f"{url}: {error}; are the AWS variables set?") from error

@@ -18,7 +18,7 @@ import pytest
 from recollect.torture import Plan, Torture, Verdict, make, oracle, texts
 from recollect.torture.ground import Ground
 from recollect.torture.oracle import TAG, Fault, Written, compare
-from recollect.torture.plan import MOODS, SHARES, Kill
+from recollect.torture.plan import LINES, MOODS, SHARES, Kill
 
 SEED = 7
 MUTANTS = """
@@ -115,6 +115,9 @@ def test_a_short_run_of_the_whole_service_loses_doubles_and_delays_nothing() -> 
     assert report["figures"]["documents"] > 50
     assert report["figures"]["reads"] > 10
     assert set(report["notDone"]) <= {"disk full", "clock steps"}
+    others = report["otherFaults"]
+    assert ("clock stepped" in others) is ("clock steps" not in report["notDone"])
+    assert any(what.startswith("database connections: ") for what in others)
     assert report["command"] == f"recollect torture --seed {SEED} --minutes 0.2 --kills 6"
 
 
@@ -173,6 +176,11 @@ def test_a_plan_is_made_from_its_seed() -> None:
     assert {step.how for step in plan.steps if step.kind == "embedder"} == set(MOODS)
     assert [step.at for step in plan.steps] == sorted(step.at for step in plan.steps)
     assert plan.steps[-1].at < 600
+    more = make(SEED, 10, 240, ["line", "clock"]).steps
+    assert {step.how for step in more if step.kind == "line"} == set(LINES)
+    assert {int(step.how) for step in more if step.kind == "clock"} == {
+        sign * seconds for sign in (1, -1) for seconds in (3600, 86_400)
+    }
     assert {plan.light_at(second) for second in range(600)} == {True, False}
 
 

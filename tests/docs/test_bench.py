@@ -16,7 +16,7 @@ def ground() -> Generator[Ground]:
         yield found
 
 
-LONG = {"start", "memory", "quality", "crawl", "extract"}
+LONG = {"start", "memory", "quality", "scale", "crawl", "extract"}
 """these take their time however small they are: nightly"""
 
 
