@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 
 .DEFAULT_GOAL := help
 EXAMPLES ?= 500
-.PHONY: help run test nightly fuzz quick check format bench schema lock wheels audit clean
+.PHONY: help run test nightly fuzz quick check format bench picture schema lock wheels audit clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -38,6 +38,9 @@ format: .venv/installed ## put the code into shape
 
 bench: .venv/installed ## measure; prints ratios within one run
 	$(BIN)/python -m bench
+
+picture: .venv/installed ## take the picture of the console that the README shows (needs Chromium)
+	@$(BIN)/python -m tests.e2e.picture
 
 schema: .venv/installed ## write down the sum of the migrations
 	$(BIN)/python -m tests.schema

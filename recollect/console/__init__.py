@@ -19,7 +19,7 @@ from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.datastructures import FormData, UploadFile
 
-from recollect import documents, dreams, extract, intake, memories, orgs, search, tags
+from recollect import documents, dreams, extract, intake, memories, orgs, search, tags, wordings
 from recollect.app import App, secret_keys
 from recollect.console import (
     _adding,
@@ -71,6 +71,7 @@ from recollect.model import (
     DocumentId,
     Hit,
     HitChunk,
+    Page,
     Status,
     StoredBlob,
     Tenant,
@@ -86,6 +87,10 @@ COUNTED = 10_000
 """Documents of the last hour that are counted at most."""
 MEMORIES = 50
 """Shown at once of a document."""
+MEMBERS = 50
+"""Files shown at once of an archive."""
+RETRIED = 1_000
+"""Failed documents that one transaction queues again."""
 SIZES = (25, 50, 100)
 KINDS = ("text", "webpage", "pdf", "image", "audio", "video", "github_markdown", "notion_doc")
 """Types that the field offers; it takes any."""
@@ -304,7 +309,7 @@ def confirm(
         raise BadRequestError("action: retry, delete or failed")
     with app.db.begin() as tx:
         chosen = _those(tx, tenant, id or ())
-        failed = documents.counts(tx, tenant)[Status.FAILED]
+        failed = _figures.failed(tx, tenant)
     values = {
         "action": action,
         "chosen": chosen,
@@ -325,19 +330,34 @@ def apply(
 ) -> Response:
     """Retry or delete; documents that are gone by now are passed over."""
     ids = id or []
-    with app.db.begin() as tx:
-        match action:
-            case "retry":
+    match action:
+        case "retry":
+            with app.db.begin() as tx:
                 done = len(documents.reprocess(tx, tenant, ids=ids))
-            case "failed":
-                done = len(documents.reprocess(tx, tenant, failed=True))
-            case "delete":
+        case "failed":
+            done = _retry_failed(app, tenant)
+        case "delete":
+            with app.db.begin() as tx:
                 done = len(documents.delete_named(tx, tenant, ids)[0])
-            case _:
-                raise BadRequestError("action: retry, delete or failed")
+        case _:
+            raise BadRequestError("action: retry, delete or failed")
     notice = {"done": "delete" if action == "delete" else "retry", "n": done}
     target = inside(after, DOCUMENTS)
     return RedirectResponse(target + ("&" if "?" in target else "?") + urlencode(notice), 303)
+
+
+def _retry_failed(app: App, tenant: Tenant) -> int:
+    """Queue all that failed once more, in parts; what fails again meanwhile is left."""
+    done = 0
+    last = None
+    while True:
+        with app.db.begin() as tx:
+            some = _figures.failed_before(tx, tenant, last, RETRIED)
+            if some:
+                done += len(documents.reprocess(tx, tenant, ids=[id for _, id in some]))
+        if len(some) < RETRIED:
+            return done
+        last = some[-1]
 
 
 @rooms.get("/console/documents/{id}")
@@ -349,17 +369,24 @@ def show(
     q: Text = "",
     chunk: Annotated[int | None, Query(ge=0)] = None,
     start: Annotated[int, Query(alias="from", ge=0)] = 0,
+    files: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
     done: str = "",
     part: Part = "",
 ) -> Response:
-    """The text as searchers see it, from the part that holds `chunk`; words of `q` marked."""
+    """The text as searchers see it, from the part that holds `chunk`; words of `q` marked.
+
+    Of an archive also its files, from page `files` on.
+    """
     q = q.strip()
-    vector = app.embedder.embed([q], query=True)[0] if q and app.embedder else None
+    warnings: list[str] = []
+    vector = wordings.vectors(app, [q], warnings)[0] if q else None
     with app.db.begin() as tx:
         document = documents.get(tx, tenant, id, with_text=True)
         chunks = documents.chunks(tx, tenant, document.id)
         known = memories.of_document(tx, tenant, document.id)
         original = _original(tx, tenant, document.id)
+        held = _members(tx, tenant, document, files)
+        archive = _archive(tx, tenant, document)
         dreaming = dreams.state(tx, document.id) if app.llm is not None else None
         query = search.Query(q, vector)
         hits = search.search(tx, tenant, query, inside=document.id) if q else []
@@ -370,6 +397,14 @@ def show(
         "pieces": _pieces(document, chunks[first : first + PART], q),
         "total": len(chunks),
         "original": original,
+        "held": held,
+        "held_links": {}
+        if held is None
+        else {
+            at: address(own, q=q, files=at) + "#files"
+            for at in near(files, max(1, -(-held.total // MEMBERS)))
+        },
+        "archive": archive,
         "memories": known[:MEMORIES],
         "remembered": len(known),
         "dreaming": dreaming,
@@ -388,7 +423,9 @@ def show(
             for found in hits
             for hit in found.chunks
         ],
-        "notice": f"This document was {NOTICES['retry']}." if done == "retry" else None,
+        "notice": f"This document was {NOTICES['retry']}."
+        if done == "retry"
+        else next(iter(warnings), None),
         "own": own,
     }
     return page(request, "_document.html" if part == LIVE else "document.html", values)
@@ -412,6 +449,23 @@ def original(id: PathId, tenant: Reader, app: CurrentApp) -> Response:
 def _original(tx: Tx, tenant: Tenant, id: DocumentId) -> StoredBlob | None:
     try:
         return documents.file(tx, tenant, id)
+    except NotFoundError:
+        return None
+
+
+def _members(tx: Tx, tenant: Tenant, document: Document, number: int) -> Page[Document] | None:
+    """A page of the files that came out of it; None for what is no archive."""
+    if document.members is None:
+        return None
+    return _figures.members(tx, tenant, document.id, limit=MEMBERS, page=number)
+
+
+def _archive(tx: Tx, tenant: Tenant, document: Document) -> Document | None:
+    """The archive that it came out of, if the tenant sees that."""
+    if document.archive_id is None:
+        return None
+    try:
+        return documents.get(tx, tenant, document.archive_id)
     except NotFoundError:
         return None
 
@@ -561,6 +615,7 @@ def playground(
     values["own_tags"] = tenant.tags
     if not q.strip():
         return page(request, "playground.html", values)
+    warnings: list[str] = []
     try:
         if not 1 <= limit <= 100:
             raise BadRequestError("limit: 1 to 100")
@@ -569,7 +624,7 @@ def playground(
         named = _tags(tenant, tag)
         query = search.Query(
             text=q,
-            vector=app.embedder.embed([q], query=True)[0] if app.embedder else None,
+            vector=wordings.vectors(app, [q], warnings)[0],
             tags=named,
             filter=parse_filter(filters) if filters.strip() else None,
             limit=limit,
@@ -586,6 +641,7 @@ def playground(
         body["filters"] = json.loads(filters)
     values |= {
         "hits": [_shown(hit, q) for hit in hits],
+        "warnings": warnings,
         "took": (time.monotonic() - started) * 1000,
         "most": max((chunk.lexical for hit in hits for chunk in hit.chunks), default=0),
         "snippets": _room.code(request, "searchDocuments", body),

@@ -84,18 +84,16 @@ def _names(tx: Tx, org: OrgId, found: list[Record]) -> dict[str, str]:
 
 
 def _details(one: Record) -> str:
-    """`scope admin · tags a, b`"""
+    """`scope admin · tags a, b · limited`; what is not so is left out."""
     return " · ".join(
-        f"{name} {_shown(value)}"
+        name if value is True else f"{name} {_shown(value)}"
         for name, value in one.details.items()
-        if value not in (None, "", [])
+        if value is not False and value not in (None, "", [])
     )
 
 
 def _shown(value: object) -> str:
     match value:
-        case bool():
-            return "yes" if value else "no"
         case list():
             return ", ".join(map(str, cast("list[object]", value)))
         case _:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, cast, get_args
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Form, Query, Request, Response
@@ -13,7 +13,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 from starlette.datastructures import FormData
 
-from recollect import connect, connections, connectors, documents, items, tags
+from recollect import connect, connections, connectors, documents, feed, items, tags
 from recollect.app import App
 from recollect.connect import Asked, Changed
 from recollect.connections import LIMIT
@@ -48,6 +48,10 @@ ROWS = 25
 RUNS = 20
 SEEN = 50
 """Things on a page of what was seen."""
+CHANGES = 50
+"""Documents on a page of what a run changed."""
+LOOKED_AT = 20_000
+"""Connections, the newest, among which the list looks for what it shows."""
 BRANCHES = 100
 """Names shown at once in a folder of the tree."""
 OPEN = 30
@@ -120,19 +124,22 @@ def find(
     part: Part = "",
 ) -> Response:
     with app.db.begin() as tx:
-        found = connections.browse(
+        found, cut = connections.browse(
             tx,
             tenant,
             provider=provider if provider in connectors.all() else None,
             tag=tag.strip() or None,
             limit=ROWS,
             page=number,
+            most=LOOKED_AT,
         )
         tiles = [] if part == LIVE else _tiles(tx, app, key)
         known = known_tags(tx, tenant)
     last = max(1, -(-found.total // found.limit))
     values = {
         "found": found,
+        "cut": cut,
+        "reached": LOOKED_AT,
         "rows": [(one, _subject(one), _name(one.provider)) for one in found.items],
         "moving": any(_is_moving(one) for one in found.items),
         "tiles": tiles,
@@ -154,7 +161,7 @@ def find(
 def _tiles(tx: Tx, app: App, key: Key) -> list[Tile]:
     if not _room.may_write(key):
         return []
-    return [
+    tiles = [
         Tile(
             connector,
             _guides.of(connector.provider),
@@ -163,6 +170,8 @@ def _tiles(tx: Tx, app: App, key: Key) -> list[Tile]:
         )
         for connector in connectors.all().values()
     ]
+    # What can be connected stands first.
+    return sorted(tiles, key=lambda tile: tile.reason is not None)
 
 
 def _obstacle(tx: Tx, app: App, key: Key, connector: Connector) -> str | None:
@@ -521,6 +530,43 @@ def _resource(written: str) -> Mapping[str, Any]:
 def _picked(found: Connection) -> list[Mapping[str, Any]]:
     stored = found.metadata.get(connect.PICKED)
     return cast("list[Mapping[str, Any]]", stored) if isinstance(stored, list) else []
+
+
+# --- what a run changed -------------------------------------------------------------------------
+
+
+@rooms.get(CONNECTIONS + "/{id}/runs/{run}")
+def changes(
+    request: Request,
+    id: PathId,
+    run: PathId,
+    tenant: Reader,
+    app: CurrentApp,
+    what: Text = "",
+    number: Annotated[int, Query(alias="page", ge=1, le=1_000_000)] = 1,
+    part: Part = "",
+) -> Response:
+    """The documents that it added, changed and removed, the first made first."""
+    kinds = get_args(feed.What)
+    chosen = cast("feed.What", what) if what in kinds else None
+    with app.db.begin() as tx:
+        found = connections.get(tx, tenant, id)
+        of = connections.run(tx, found.id, run)
+        some = feed.find(tx, tenant, found.id, of.id, what=chosen, limit=CHANGES, page=number)
+    own = f"{CONNECTIONS}/{found.id}/runs/{of.id}"
+    last = max(1, -(-some.total // CHANGES))
+    values = {
+        **_about(found),
+        "run": of,
+        "some": some,
+        "what": chosen,
+        "tabs": [("", own, "All")]
+        + [(kind, address(own, what=kind), kind.capitalize()) for kind in kinds],
+        "most": feed.MOST,
+        "last": last,
+        "links": {at: address(own, what=chosen, page=at) for at in near(number, last)},
+    }
+    return page(request, "_changes.html" if part == LIVE else "changes.html", values)
 
 
 # --- what it saw -------------------------------------------------------------------------------

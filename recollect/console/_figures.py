@@ -1,5 +1,5 @@
-"""What the Overview and the table of documents read of an organisation: a bounded number of rows,
-however many documents there are.
+"""What the pages about documents read of an organisation: a bounded number of rows, however many
+documents there are.
 
 What an index counts by itself is counted up to `COUNTED`. Where rows have to be looked at, these
 are the newest `LOOKED_AT`.
@@ -7,11 +7,12 @@ are the newest `LOOKED_AT`.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import LiteralString
 
 from recollect import documents, orgs, terms
 from recollect.db import Tx
-from recollect.model import Document, OrgId, Status, Tenant
+from recollect.model import Document, DocumentId, OrgId, Page, Status, Tenant
 
 COUNTED = 100_000
 """Rows of an index that are counted at most."""
@@ -83,19 +84,62 @@ def by_status(tx: Tx, tenant: Tenant) -> tuple[Mapping[Status, Figure], Figure]:
         {**parameters, "most": most},
     )
     total = Figure(number, "+" if number >= most else "")
-    number_failed = _count(
+    wrong = failed(tx, tenant)
+    rest = max(0, number - sum(found.values()) - wrong.number)
+    exact = not (many or total.sign or wrong.sign)
+    done = Figure(rest, "" if exact else "≈")
+    counts = {**waiting, Status.DONE: done, Status.FAILED: wrong}
+    return {status: counts[status] for status in Status}, total
+
+
+def failed(tx: Tx, tenant: Tenant) -> Figure:
+    """How many documents failed."""
+    where, parameters = _within(tenant)
+    number = _count(
         tx,
         "select count(*) as n from (select 1 from documents d where "
         + where
         + " and d.status = 'failed' limit %(most)s) failed",
         {**parameters, "most": LOOKED_AT},
     )
-    failed = Figure(number_failed, "+" if number_failed >= LOOKED_AT else "")
-    rest = max(0, number - sum(found.values()) - failed.number)
-    exact = not (many or total.sign or failed.sign)
-    done = Figure(rest, "" if exact else "≈")
-    counts = {**waiting, Status.DONE: done, Status.FAILED: failed}
-    return {status: counts[status] for status in Status}, total
+    return Figure(number, "+" if number >= LOOKED_AT else "")
+
+
+def failed_before(
+    tx: Tx, tenant: Tenant, before: tuple[datetime, DocumentId] | None, limit: int
+) -> list[tuple[datetime, DocumentId]]:
+    """The next that failed, the newest first, with when they did; `before`: behind this one."""
+    where, parameters = _within(tenant)
+    moment, id = before or (None, None)
+    rows = tx.execute(
+        "select d.updated_at, d.id from documents d where "
+        + where
+        + " and d.status = 'failed' and (d.updated_at, d.id)"
+        " < (coalesce(%(moment)s::timestamptz, 'infinity'), coalesce(%(id)s::text, ''))"
+        " order by d.updated_at desc, d.id desc limit %(limit)s",
+        {**parameters, "moment": moment, "id": id, "limit": limit},
+    )
+    return [(row["updated_at"], DocumentId(row["id"])) for row in rows]
+
+
+def members(
+    tx: Tx, tenant: Tenant, archive: DocumentId, *, limit: int, page: int
+) -> Page[Document]:
+    """One page of the files of an archive, by their paths; an archive has 1,000 at most."""
+    where, parameters = _within(tenant)
+    parameters |= {"archive": archive, "limit": limit, "offset": (page - 1) * limit}
+    total = _count(
+        tx,
+        "select count(*) as n from documents d where " + where + " and d.archive_id = %(archive)s",
+        parameters,
+    )
+    rows = tx.execute(
+        "select " + documents.COLUMNS + " from documents d where " + where
+        + " and d.archive_id = %(archive)s order by d.archive_path, d.id"
+        " limit %(limit)s offset %(offset)s",
+        parameters,
+    )  # fmt: skip
+    return Page([documents.read(row) for row in rows], total, page, limit)
 
 
 def failures(tx: Tx, tenant: Tenant, limit: int) -> list[Document]:

@@ -389,9 +389,9 @@ class Run(Answer):
 class Connection(Answer):
     id: str
     provider: str
-    state: Literal["pending", "ready", "syncing", "needs_auth"] = Field(
+    state: Literal["pending", "ready", "syncing", "needs_auth", "failed"] = Field(
         description="pending: its link was not used yet. needs_auth: the user has to authorize it"
-        " again, on the console's page of connections."
+        " again, on the console's page of connections. failed: its provider was away for a month."
     )
     paused: bool
     tags: list[str]

@@ -12,7 +12,8 @@ import pytest
 
 from recollect import endpoints, outbox
 from recollect.app import App
-from recollect.model import Tenant
+from recollect.console import _figures
+from recollect.model import DocumentId, Tenant
 from recollect.outbox import Attempt
 from recollect.worker import drain
 from tests.conftest import eventually
@@ -27,6 +28,7 @@ from tests.e2e.test_console_browser import (
     tab,
 )
 from tests.integration.test_console import PAYLOADS, add, all_of, fail
+from tests.integration.test_console_archives import archive, ran
 from tests.integration.test_console_connections import make, saw
 from tests.integration.test_console_rooms import URL, hook, told
 
@@ -79,9 +81,23 @@ def every_page(furnished: list[str], app: App, tenant: Tenant) -> list[str]:
     told(app, tenant, target, None)
     paused = hook(app, tenant, tags=["notes"])
     endpoints.change(app, tenant, paused.id, disabled=True)
+    held = archive(app, tenant, [f"{long}/{n}.txt" for n in range(60)], title=long)
+    with app.db.begin() as tx:
+        (member, *_) = _figures.members(tx, tenant, DocumentId(held), limit=9, page=1).items
+    fail(app, member, "unreadable_content", f"{long} is damaged")
+    seen = [
+        (member.id, "changed", 4, 1),
+        (held, "added", None, None),
+        (long, "removed", None, None),
+    ]
+    run = ran(app, made, seen)
     connection = f"/console/connections/{made.id}"
     return [
         *furnished,
+        f"/console/documents/{held}",
+        f"/console/documents/{member.id}",
+        f"{connection}/runs/{run}",
+        f"{connection}/runs/{run}?page=3",
         "/console/connections",
         connection,
         f"{connection}/seen",

@@ -174,6 +174,28 @@ def test_the_list_shows_state_account_run_and_fault(me: httpx.Client, app: App, 
         assert words in shown
 
 
+@pytest.mark.parametrize("state", ConnectionState)
+def test_every_state_of_a_connection_has_a_word(
+    me: httpx.Client, app: App, tenant: Tenant, state: ConnectionState
+):
+    made = make(app, tenant)
+    with app.db.begin() as tx:
+        tx.execute(
+            "update connections set state = %(state)s, error_code = 'x', error_message = 'Why.',"
+            " due_at = case when %(state)s = 'syncing' then now() + interval '1 hour' end"
+            " where id = %(id)s",
+            {"state": state, "id": made.id},
+        )
+    listed, page = me.get(ROOMS), me.get(f"{ROOMS}/{made.id}")
+    buttons = [one.text() for one in tree(page).css("main form button")]
+
+    assert tree(listed).css(f".connections .mark.{state}")
+    assert tree(page).css(f".head .mark.{state}")
+    again = state in (ConnectionState.NEEDS_AUTH, ConnectionState.FAILED)
+    assert ("Try again" in buttons) == again
+    assert ("Sync now" in buttons) == (state in (ConnectionState.READY, ConnectionState.SYNCING))
+
+
 def test_the_list_is_filtered_and_paged(me: httpx.Client, app: App, tenant: Tenant):
     for number in range(27):
         make(app, tenant, tags=["even" if number % 2 == 0 else "odd"])

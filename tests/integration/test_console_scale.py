@@ -10,9 +10,9 @@ import httpx
 import psycopg
 import pytest
 
-from recollect import documents, orgs
+from recollect import connections, documents, orgs
 from recollect.app import App
-from recollect.console import _figures
+from recollect.console import _connections, _figures
 from recollect.db import Database, Tx
 from recollect.model import OrgId, Plan, Scope, Status, Tenant
 from tests.integration.test_console import FORM, body, console_site, tree
@@ -42,6 +42,7 @@ def large(new_database: Callable[[], str]) -> Generator[tuple[CountingDatabase, 
             org = orgs.create(tx, "large", Plan.ENTERPRISE).id
             _, secret = orgs.create_key(tx, org, name="all", scope=Scope.ADMIN)
             fill(tx, org)
+            connect(tx, org)
         with psycopg.connect(url, autocommit=True) as session:
             session.execute("vacuum analyze")
         yield db, org, secret
@@ -74,6 +75,24 @@ def fill(tx: Tx, org: OrgId) -> None:
     )
 
 
+def connect(tx: Tx, org: OrgId) -> None:
+    """As many connections, the newest of which ran; and of each the last run."""
+    tx.execute(
+        "insert into connections (id, org_id, provider, container_tags, document_limit, metadata,"
+        " state, created_at) select %(org)s || 'c' || n, %(org)s,"
+        "  case when n %% 2 = 0 then 's3' else 'web-crawler' end,"
+        "  case when n <= %(few)s then '{few}'::text[] else '{many}' end, 100,"
+        "  jsonb_build_object('startUrl', 'https://' || n || '.example/'), 'ready',"
+        "  now() - n * interval '1 minute' from generate_series(1, %(many)s) n",
+        {"org": org, "few": FEW, "many": MANY},
+    )
+    tx.execute(
+        "insert into sync_runs (id, connection_id, trigger, status, finished_at)"
+        " select 'r' || id, id, 'cron', 'completed', now() from connections where org_id = %s",
+        (org,),
+    )
+
+
 @pytest.fixture(scope="module")
 def visitor(app: App, large: tuple[CountingDatabase, OrgId, str]) -> Generator[httpx.Client]:
     db, _, secret = large
@@ -90,6 +109,7 @@ def visitor(app: App, large: tuple[CountingDatabase, OrgId, str]) -> Generator[h
 def short_sighted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer rows are looked at than there are, as in an organisation that is larger still."""
     monkeypatch.setattr(_figures, "LOOKED_AT", LOOKED_AT)
+    monkeypatch.setattr(_connections, "LOOKED_AT", LOOKED_AT)
 
 
 @pytest.mark.slow
@@ -107,6 +127,11 @@ def short_sighted(monkeypatch: pytest.MonkeyPatch) -> None:
         ("/console/documents?type=pdf", "2+ documents"),
         ("/console/documents/{org}77", "Title 77"),
         ("/console/playground", "Playground"),
+        ("/console/connections", f"{LOOKED_AT:,}+ connections, page 1 of 40"),
+        ("/console/connections?provider=s3", "500+ connections, page 1 of 20"),
+        ("/console/connections?tag=few&page=2", "30+ connections, page 2 of 2"),
+        ("/console/connections/{org}c77", "https://77.example/"),
+        ("/console/connections/{org}c77/runs/r{org}c77", "Nothing changed"),
     ],
 )
 @pytest.mark.usefixtures("short_sighted")
@@ -170,3 +195,53 @@ def test_the_size_of_the_database_is_for_the_default_organisation_alone(
         assert size is not None
         assert size > 10_000_000
         assert _figures.database(tx, org) is None
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("short_sighted")
+def test_retrying_all_reads_what_failed_and_no_more(
+    visitor: httpx.Client, large: tuple[CountingDatabase, OrgId, str]
+):
+    db, org, _ = large
+    CountingCursor.pages = 0
+    asked = visitor.post("/console/documents/confirm", data={"action": "failed"})
+    of_asking = CountingCursor.pages
+    CountingCursor.pages = 0  # to be explained, the update is made once before, so none is left
+    done = visitor.post("/console/documents/apply", data={"action": "failed"})
+    of_doing = CountingCursor.pages
+    with db.begin() as tx:
+        back = tx.execute(
+            "update documents set status = 'failed', due_at = null, error_code = 'too_large',"
+            " error_message = 'too large', updated_at = created_at"
+            " where org_id = %s and status = 'queued' and title <> all(%s)",
+            (org, [f"Title {n}" for n in range(1, 11)]),
+        ).rowcount
+
+    assert "40 documents will be processed again" in " ".join(body(asked).split())
+    assert "done=retry" in done.headers["location"]
+    assert back == 40
+    assert 0 < of_asking < PAGES, f"{of_asking} pages"
+    assert 0 < of_doing < 3 * PAGES, f"{of_doing} pages"
+
+
+@pytest.mark.slow
+def test_who_follows_connections_has_the_newest_looked_at(
+    large: tuple[CountingDatabase, OrgId, str],
+):
+    db, org, _ = large
+    one = f"{org}c5"
+    with db.begin() as tx:
+        before = connections.mark(tx, Tenant(org))
+        CountingCursor.pages = 0
+        again = connections.mark(tx, Tenant(org))
+        of_all, CountingCursor.pages = CountingCursor.pages, 0
+        alone = connections.mark(tx, Tenant(org), one)
+        of_one = CountingCursor.pages
+        tx.execute("update connections set paused = true where id = %s", (one,))
+        after = connections.mark(tx, Tenant(org)), connections.mark(tx, Tenant(org), one)
+
+    assert before == again
+    assert after[0] != before
+    assert after[1] != alone
+    assert 0 < of_all < 10 * PAGES, f"{of_all} pages"
+    assert 0 < of_one < PAGES / 10, f"{of_one} pages"

@@ -178,8 +178,9 @@ def test_a_search_in_a_tag_reads_that_tag_and_nothing_else(
             ],
             read=[b"x"],
         ),
+        lambda tx, tenant: documents.delete(tx, tenant, [f"{tenant.id}few2"]),
     ],
-    ids=["known", "profile", "drawn", "unread", "unread count", "store"],
+    ids=["known", "profile", "drawn", "unread", "unread count", "store", "delete"],
 )
 def test_work_in_a_small_tag_reads_no_table_whole(
     explain: Explain, large: tuple[Database, Tenant], work: Callable[[Tx, Tenant], object]
