@@ -6,8 +6,9 @@ from datetime import timedelta
 
 from recollect import audit, canary, documents, log, metrics, outbox, search
 from recollect.app import App
+from recollect.blobs import new_key
 from recollect.documents import NewDocument
-from recollect.errors import RecollectError, Unavailable
+from recollect.errors import Permanent, RecollectError, Unavailable
 from recollect.model import DocumentId, Status, random_id
 from recollect.search import Query
 
@@ -105,7 +106,8 @@ def sweep(app: App) -> None:
 
 
 def send_canary(app: App, stop: threading.Event, patience: timedelta = PATIENCE) -> bool | None:
-    """Add a document, wait until the workers are done with it, find it, delete it.
+    """Keep a file and drop it; add a document, wait until the workers are done with it, find it,
+    delete it.
 
     Whether it came through, which is written down; None: we were stopped meanwhile.
     """
@@ -132,8 +134,23 @@ def send_canary(app: App, stop: threading.Event, patience: timedelta = PATIENCE)
     return reason is None
 
 
+def _files(app: App) -> str | None:
+    """Why the store of files is none: an upload would meet the same."""
+    data = b"The canary sings in the store."
+    key = new_key(canary.TENANT.id, data)
+    try:
+        app.blobs.put(key, data)
+        kept = app.blobs.get(key)
+        app.blobs.delete(key)
+    except (Unavailable, Permanent) as error:
+        return str(error)
+    return None if kept == data else "the store of files gives back other bytes than it took"
+
+
 def _fly(app: App, stop: threading.Event, until: float) -> str | None:
     """Why it did not come through."""
+    if broken := _files(app):
+        return broken
     word = f"canary{random_id().lower()}"
     content = documents.text_content(f"The {word} sings in the mine.")
     new = NewDocument(content, [canary.TAG], custom_id="canary", source=canary.TAG)

@@ -147,6 +147,7 @@ class World:
                 " where id = %s and state in ('ready', 'syncing')",
                 (self.id,),
             )
+            tx.execute("delete from crawled_hosts")  # what a host asked for is over, too
 
     def connection(self) -> dict[str, Any]:
         return self.http.get(f"/v3/connections/{self.id}").json()

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import httpx
 import pytest
@@ -14,6 +15,7 @@ from pydantic import SecretStr
 from bench.ground import PROJECT
 from recollect import canary, documents, metrics, orgs, pulse, search, worker
 from recollect.app import App
+from recollect.blobs import open_blobs
 from recollect.db import Database
 from recollect.documents import DocumentQuery, NewDocument
 from recollect.errors import Unavailable
@@ -310,6 +312,20 @@ def test_a_canary_that_nobody_works_on_turns_ready_red(
     answer = client.get("/ready")
     assert answer.status_code == 503
     assert "canary did not come through: it is still queued" in answer.json()["reason"]
+
+
+def test_a_store_of_files_that_fails_turns_ready_red(
+    client: httpx.Client, app: App, tmp_path: Path
+):
+    broken = replace(app, blobs=open_blobs((tmp_path / "blobs").as_uri()))
+    (tmp_path / "blobs").rmdir()
+    (tmp_path / "blobs").write_text("a file where the folder was")
+
+    assert pulse.send_canary(broken, threading.Event()) is False
+
+    answer = client.get("/ready")
+    assert answer.status_code == 503
+    assert "blob folder" in answer.json()["reason"]
 
 
 def test_one_that_was_cut_off_is_cleaned_up_by_the_next(working: None, app: App, db: Database):
