@@ -46,6 +46,8 @@ PARSED: Mapping[str, str] = {
     "make test": "it runs this",
     "bench": BENCH,
     "recollect serve": "it serves until it is stopped; everything else here asks one",
+    "recollect api": "as above; tests/chaos/test_machines.py runs several",
+    "recollect work": "as above",
     "recollect quickstart --serve": "a second service; test_quickstart.py runs it",
     "recollect --install-completion": "it asks in which shell it is; test_quickstart.py runs it",
     "recollect torture": "minutes of killed processes; tests/chaos runs it",
