@@ -1,8 +1,7 @@
 # Two commands do everything: `make run` and `make test`. Each creates .venv when it is absent.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
-# One more than cores: for a third of its time a test waits for other processes.
-JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+JOBS ?= 2
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 .DEFAULT_GOAL := help
