@@ -39,6 +39,8 @@ PAUSES = (
     timedelta(hours=10),
 )
 """Between attempts, with up to a tenth of jitter; after the last it is dead."""
+LONGEST_WISH = timedelta(hours=1)
+"""How long a `Retry-After` is obeyed."""
 GONE = 410
 GRACE = timedelta(seconds=10)
 """How long a stopping loop waits for what is being sent."""
@@ -217,4 +219,4 @@ def pause(
     if attempt > len(pauses):
         return None
     jitter = random.uniform(1.0, 1.1)  # noqa: S311 # no secret
-    return max(pauses[attempt - 1] * jitter, asked or timedelta())
+    return max(pauses[attempt - 1] * jitter, min(asked or timedelta(), LONGEST_WISH))

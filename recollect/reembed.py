@@ -23,6 +23,8 @@ BATCH = 64
 """Texts embedded and stored at a time; a killed worker loses at most so much work."""
 AGAIN = timedelta(minutes=1)
 """How long texts that a model refuses are left alone."""
+LONGEST_WISH = timedelta(hours=1)
+"""How long an endpoint's `Retry-After` is obeyed."""
 
 Vectors = NDArray[np.float32]
 
@@ -61,7 +63,8 @@ def _fill(
         made, refused = _embed(embedder, index, lacking)
     except Transient as error:
         with app.db.begin() as tx:
-            embedding.postpone(tx, gap, _failure(error), error.after or timedelta())
+            wait = min(error.after or timedelta(), LONGEST_WISH)
+            embedding.postpone(tx, gap, _failure(error), wait)
         raise
     with app.db.begin() as tx:
         filled = embedding.fill(tx, gap.relation, zip(lacking, made, strict=True))

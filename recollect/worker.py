@@ -162,7 +162,7 @@ class Worker:
                     return
             except Transient as error:
                 LOG.warning("reembedding waits", code=error.code, error=str(error))
-                self._stop.wait((error.after or PAUSE).total_seconds())
+                self._stop.wait(_pause(error).total_seconds())
                 return
             except Exception as error:  # noqa: BLE001 # a bug must not end it for ever
                 LOG.error("bug", traceback="".join(traceback.format_exception(error)))
@@ -204,7 +204,7 @@ class Worker:
             return
         self._paused.set()
         LOG.warning("queue paused", reason=str(error))
-        self._stop.wait((error.after or PAUSE).total_seconds())
+        self._stop.wait(_pause(error).total_seconds())
         self._paused.clear()
         LOG.info("queue resumed")
 
@@ -311,7 +311,9 @@ def settle(app: App, claim: Claim, outcome: Outcome) -> None:
             return
         case Permanent():
             failure, after, free = Failure(outcome.code, str(outcome)), None, False
-        case Unavailable() | Parked():
+        case Unavailable():
+            failure, after, free = Failure(outcome.code, str(outcome)), _pause(outcome), True
+        case Parked():
             failure, after, free = Failure(outcome.code, str(outcome)), outcome.after or PAUSE, True
         case Transient():
             failure, after, free = Failure(outcome.code, str(outcome)), _wait(claim, outcome), False
@@ -374,6 +376,10 @@ def _unnamed(app: App, keys: Iterable[str]) -> set[str]:
         with app.db.begin() as tx:
             found |= set(some) - documents.known_blobs(tx, some)
     return found
+
+
+def _pause(error: Transient) -> timedelta:
+    return min(error.after or PAUSE, LONGEST_WISH)
 
 
 def _wait(claim: Claim, error: Transient) -> timedelta:

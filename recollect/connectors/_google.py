@@ -9,14 +9,13 @@ import base64
 import binascii
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import timedelta
 from typing import Any, cast
 
 from recollect.connectors._api import RATE_LIMITED, Api, field_of
 from recollect.connectors.base import Account
 from recollect.errors import Permanent, Reauthorize, Transient
-from recollect.fetch import Answer, outcome
+from recollect.fetch import Answer, outcome, told_time
 from recollect.oauth import OAuth, Tokens
 
 LIMITS = frozenset(
@@ -135,10 +134,7 @@ def _claims(token: str) -> Mapping[str, Any]:
 
 def _until_midnight(answer: Answer) -> timedelta:
     """Quotas of a day begin anew at midnight Pacific time; by Google's clock if it tells it."""
-    try:
-        now = parsedate_to_datetime(answer.headers.get("date", "")).astimezone(UTC)
-    except ValueError:
-        now = datetime.now(UTC)
+    now = told_time(answer.headers)
     midnight = now.replace(hour=MIDNIGHT, minute=0, second=0, microsecond=0)
     return (midnight if midnight > now else midnight + timedelta(days=1)) - now
 

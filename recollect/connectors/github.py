@@ -16,8 +16,7 @@ import json
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import timedelta
 from typing import Any, cast
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -49,7 +48,7 @@ from recollect.connectors.base import (
     Verdict,
 )
 from recollect.errors import BadRequestError, NotFoundError, Permanent, Transient
-from recollect.fetch import Answer, Endpoint
+from recollect.fetch import Answer, Endpoint, believable, told_time
 from recollect.model import Blob, Remembered
 from recollect.oauth import OAuth, Tokens, missing
 
@@ -76,7 +75,6 @@ PATIENCE = 3
 HOPS = 3
 MOVED = frozenset({301, 302, 307, 308})
 SECONDARY_WAIT = timedelta(minutes=1)
-LONGEST_WAIT = timedelta(hours=1)
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 """git's tree without entries, which the API answers with 404"""
 FILES = ("100644", "100755")
@@ -806,15 +804,11 @@ def _until_reset(answer: Answer) -> timedelta:
     reset = answer.headers.get("x-ratelimit-reset", "")
     if not re.fullmatch(r"[0-9]{1,11}", reset):
         return SECONDARY_WAIT
-    try:
-        now = parsedate_to_datetime(answer.headers.get("date", ""))
-    except ValueError:
-        now = datetime.now(UTC)
-    return _clamped(int(reset) - now.timestamp() + 1)
+    return _clamped(int(reset) - told_time(answer.headers).timestamp() + 1)
 
 
 def _clamped(seconds: float) -> timedelta:
-    return min(max(timedelta(seconds=seconds), timedelta(seconds=1)), LONGEST_WAIT)
+    return max(believable(timedelta(seconds=seconds)), timedelta(seconds=1))
 
 
 def _signed(push: Push, secret: str) -> bool:

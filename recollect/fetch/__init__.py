@@ -7,7 +7,7 @@ are not ours. Nothing else in the package may connect to what a URL names.
 """
 
 from recollect.fetch._address import JudgedAddress, Network, parse_url
-from recollect.fetch._answer import outcome
+from recollect.fetch._answer import believable, outcome, told_time
 from recollect.fetch._backend import Dial, Resolver, system_dial, system_resolve
 from recollect.fetch._endpoint import Answer, Endpoint, Upload
 from recollect.fetch._fetcher import Fetched, Fetcher, FetchLimits, Sniff, Verdict, self_test
@@ -28,9 +28,11 @@ __all__ = [
     "Sniff",
     "Upload",
     "Verdict",
+    "believable",
     "outcome",
     "parse_url",
     "self_test",
     "system_dial",
     "system_resolve",
+    "told_time",
 ]

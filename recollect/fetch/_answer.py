@@ -14,7 +14,9 @@ from recollect.errors import Permanent, Transient
 
 PASSING = frozenset({408, 425, 429})
 """client errors that are worth another try; so are all of 500 to 599"""
-LONGEST_WAIT = timedelta(hours=1)
+LONGEST_WAIT = timedelta(hours=24)
+"""who asks for more is taken to be mistaken, and waited for as long as `LESSER_WAIT`"""
+LESSER_WAIT = timedelta(hours=1)
 DISPOSITION = "content-disposition"
 STEP = 256 * 1024
 """decoded bytes at a time"""
@@ -25,13 +27,13 @@ SNIFFED = 512
 def outcome(status: int, headers: Mapping[str, str], message: str) -> Transient | Permanent:
     """What an answer that is no success means."""
     if status in PASSING or status >= 500:
-        after = retry_after(headers.get("retry-after"), datetime.now(UTC))
+        after = retry_after(headers.get("retry-after"), told_time(headers))
         return Transient(message, code=f"http_{status}", after=after)
     return Permanent(message, code=f"http_{status}")
 
 
 def retry_after(value: str | None, now: datetime) -> timedelta | None:
-    """How long a Retry-After header asks us to wait (RFC 9110 10.2.3), at most an hour."""
+    """How long a Retry-After header asks us to wait (RFC 9110 10.2.3), `believable`."""
     if value is None:
         return None
     value = value.strip()
@@ -43,7 +45,21 @@ def retry_after(value: str | None, now: datetime) -> timedelta | None:
         except ValueError:
             return None
         wait = (date if date.tzinfo else date.replace(tzinfo=UTC)) - now
-    return min(max(wait, timedelta()), LONGEST_WAIT)
+    return believable(wait)
+
+
+def believable(wait: timedelta) -> timedelta:
+    """As long as somebody asked us to wait, from nothing to a day; an hour if it was longer."""
+    return LESSER_WAIT if wait > LONGEST_WAIT else max(wait, timedelta())
+
+
+def told_time(headers: Mapping[str, str]) -> datetime:
+    """When this was answered, by the clock of who answered (RFC 9110 6.6.1): ours may be off."""
+    try:
+        told = parsedate_to_datetime(headers.get("date", ""))
+        return told.astimezone(UTC) if told.tzinfo else told.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return datetime.now(UTC)
 
 
 def read_body(

@@ -182,6 +182,27 @@ def test_crawls_of_several_connections_keep_their_distance_together(
     assert moments[-1] - moments[0] > 15 * 0.04 * 0.9, "as long as one crawl of all pages takes"
 
 
+def test_crawls_of_several_connections_share_the_requests_under_way(
+    app: App, connect: Make, site: Site, arrivals: list[tuple[float, int]]
+):
+    both = [connect("a"), connect("b")]
+    met = threading.Barrier(2)
+    root = html(prose("/"), [f"/p/{n}" for n in range(8)]).encode()
+
+    def serve(exchange: Exchange) -> bool:
+        met.wait(60)  # each knows of the other before the pages begin
+        exchange.send(answer(200, root, {"Content-Type": "text/html"}))
+        return True
+
+    site.route("/", serve)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sum(pool.map(lambda _: crawl(app, delay=0.001, concurrency=4), range(2))) == 2
+
+    assert [again(app, one).last_run.added for one in both] == [9, 9]  # pyright: ignore[reportOptionalMemberAccess]
+    assert 2 <= max(under_way for _, under_way in arrivals) <= 4
+
+
 def test_a_retry_after_is_heeded_by_the_other_crawls_of_the_host(
     app: App, connect: Make, site: Site, arrivals: list[tuple[float, int]]
 ):

@@ -795,6 +795,7 @@ RESET = 1767268800  # that noon
         (403, {}, "You have exceeded a secondary rate limit.", 60),
         (403, {}, "You have triggered an abuse detection mechanism.", 60),
         (403, {"retry_after": "7"}, "You have exceeded a secondary rate limit.", 7),
+        (403, {"retry_after": "36000"}, "secondary rate limit", 36_000),
         (403, {"retry_after": "999999"}, "secondary rate limit", 3600),
         (403, {"retry_after": "-5"}, "secondary rate limit", 60),
         (429, {"retry_after": "2"}, "", 2),

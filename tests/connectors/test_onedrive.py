@@ -1223,6 +1223,7 @@ def test_a_short_wait_is_waited_in_place(
     [
         (429, "activityLimitReached", "41", 41),
         (429, "activityLimitReached", "315", 315),
+        (429, "activityLimitReached", "36000", 36_000),
         (429, "x", "999999", 3600),
         (503, "serviceNotAvailable", "120", 120),
         (403, "activityLimitReached", "60", 60),

@@ -287,6 +287,9 @@ def test_pauses_grow_and_retry_after_is_obeyed(
     assert timedelta(seconds=590) < row["wait"] <= timedelta(seconds=600)
     pauses = [deliver.pause(n, None) for n in range(1, len(deliver.PAUSES) + 2)]
     assert pauses[-1] is None
+    mistaken = deliver.pause(1, timedelta(hours=20))
+    assert mistaken is not None
+    assert mistaken <= timedelta(hours=1)
     assert all(
         p is not None and p >= least for p, least in zip(pauses, deliver.PAUSES, strict=False)
     )

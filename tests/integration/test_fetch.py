@@ -225,6 +225,8 @@ def test_the_next_try_may_succeed(site: Website, fetcher: Fetcher):
     [
         ("0", timedelta()),
         (" 120 ", timedelta(seconds=120)),
+        ("86400", timedelta(hours=24)),
+        ("86401", timedelta(hours=1)),
         ("99999999", timedelta(hours=1)),
         ("9" * 5_000, None),
         ("-5", None),
@@ -252,6 +254,15 @@ def test_retry_after_may_be_a_date(site: Website, fetcher: Fetcher):
 
     assert after is not None
     assert timedelta(minutes=15) < after <= timedelta(minutes=20)
+
+
+def test_a_date_to_wait_for_is_by_the_clock_of_who_names_it(site: Website, fetcher: Fetcher):
+    theirs = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=5)
+    then = format_datetime(theirs + timedelta(minutes=20), usegmt=True)
+    told = {"Retry-After": then, "Date": format_datetime(theirs, usegmt=True)}
+    site.page("/", b"try again", status=503, headers=told)
+
+    assert delayed(fetcher, site.url()).after == timedelta(minutes=20)
 
 
 # The guard

@@ -180,6 +180,14 @@ def test_what_all_need_being_down_costs_no_attempt(app: App, tenant: Tenant) -> 
     assert found["wait"] >= worker.PAUSE
 
 
+def test_an_endpoint_that_is_down_is_not_waited_for_all_day(app: App, tenant: Tenant) -> None:
+    id = add(app, tenant, "hello")
+
+    settled(app, Unavailable("it answered 503", after=timedelta(hours=20)))
+
+    assert row(app, id)["wait"] < 1.25 * HOUR
+
+
 def test_what_will_never_work_fails_at_once(app: App, tenant: Tenant) -> None:
     id = add(app, tenant, "hello")
 

@@ -17,7 +17,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 from recollect.connectors import _google
@@ -47,7 +46,7 @@ from recollect.connectors.gmail._threads import (
 from recollect.connectors.gmail.proofs import FindKey, json_of, verify
 from recollect.connectors.gmail.pubsub import notice_of
 from recollect.errors import BadRequestError, NotFoundError, Permanent, Transient
-from recollect.fetch import Answer, Fetcher
+from recollect.fetch import Answer, Fetcher, believable, told_time
 from recollect.model import Extracted, Remembered
 from recollect.oauth import Tokens
 
@@ -192,12 +191,8 @@ def _told_wait(answer: Answer) -> timedelta | None:
     found = WAIT_UNTIL.search(_google.message(answer))
     if found is None:
         return None
-    try:
-        now = parsedate_to_datetime(answer.headers.get("date", "")).astimezone(UTC)
-    except ValueError:
-        now = datetime.now(UTC)
-    wait = datetime.fromisoformat(found[1]) - now
-    return min(max(wait, timedelta(seconds=1)), timedelta(hours=1))
+    wait = datetime.fromisoformat(found[1]) - told_time(answer.headers)
+    return max(believable(wait), timedelta(seconds=1))
 
 
 def _checked_query(given: object) -> str:

@@ -27,7 +27,7 @@ from recollect.connectors.base import (
 )
 from recollect.connectors.web_crawler._addresses import Addresses
 from recollect.connectors.web_crawler._dead_end import noted
-from recollect.connectors.web_crawler._host import AGENT, TICK, Host, Parked
+from recollect.connectors.web_crawler._host import AGENT, Host, Parked
 from recollect.connectors.web_crawler._ledger import Ledger
 from recollect.connectors.web_crawler._page import (
     DENIED,
@@ -286,7 +286,7 @@ class Crawl:
             yield from self._checkpoint_if_due()
             if self._host.flying:
                 patient = not launched or self._host.is_busy
-                for page, answer in self._host.landed(TICK if patient else 0.0):
+                for page, answer in self._host.landed(self._host.patience if patient else 0.0):
                     yield from self._settle(page, answer)
                     yield from self._checkpoint_if_due()
             elif not self._frontier and not self._ledger.give_up_waiting():

@@ -28,12 +28,16 @@ MOST_ORIGINS = 8
 """ports and schemes of the host"""
 LONGEST_DELAY = 30.0
 """seconds that a Crawl-delay is honoured"""
+LONGEST_REST = timedelta(hours=1)
+"""that a Retry-After is honoured"""
 SLOWNESS = 2
 """times that the latest answer took, to be left between requests"""
 ROBOTS_AGE = timedelta(hours=24)
 """RFC 9309 2.4"""
 ROBOTS_KEPT = 32_000
 """bytes of a robots.txt that the cursor carries; a longer one is fetched again"""
+AT_HAND = 0.005
+"""seconds of an answer from so near that threads would wait for each other, not for the site"""
 BURST = 1.0
 """seconds of requests without a delay for which one turn is enough"""
 TICK = 0.5
@@ -74,6 +78,8 @@ class Host:
         """when the latest turn was taken"""
         self._latest = 0.0
         """seconds that the latest answer took"""
+        self._launched = 0.0
+        """when a page was last sent for"""
         self._flying: dict[Future[Visit], Page] = {}
         self._done: SimpleQueue[Future[Visit]] = SimpleQueue()
         """those of the flying that have landed"""
@@ -94,13 +100,23 @@ class Host:
     @property
     def is_busy(self) -> bool:
         """Whether as many requests are under way as may be."""
-        return len(self._flying) >= self._width
+        return len(self._flying) >= (1 if self._is_at_hand else self._width)
+
+    @property
+    def patience(self) -> float:
+        """Seconds to wait for an answer before more is sent for, or the crawl may be stopped."""
+        return AT_HAND if self._is_at_hand else TICK
+
+    @property
+    def _is_at_hand(self) -> bool:
+        return 0 < self._latest < AT_HAND and monotonic() - self._launched < AT_HAND
 
     def launch(self, page: Page) -> None:
         """Send for a page, when it is time. Raises Parked."""
         self._wait_turn()
         future = self._visit(page)
         self._flying[future] = page
+        self._launched = monotonic()
         future.add_done_callback(self._done.put)
 
     def landed(self, seconds: float) -> list[tuple[Page, Visit]]:
@@ -155,11 +171,12 @@ class Host:
     def hold(self, error: Transient, tries: int) -> bool:
         """Be slower after trouble; whether the site asked for it. Raises Parked."""
         limited = error.code == "http_429" or error.after is not None
-        seconds = 2.0**tries if error.after is None else error.after.total_seconds()
+        asked = None if error.after is None else min(error.after, LONGEST_REST)
+        seconds = 2.0**tries if asked is None else asked.total_seconds()
         self._source.rest(self._name, seconds if limited else min(seconds, LONGEST_PAUSE))
         self._asked = -BURST
         if limited and (seconds > LONGEST_PAUSE or tries + 1 >= TRIES):
-            raise Parked(Transient(str(error), code=RATE_LIMITED, after=error.after))
+            raise Parked(Transient(str(error), code=RATE_LIMITED, after=asked))
         return limited
 
     def _wait_turn(self) -> None:
