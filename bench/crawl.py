@@ -2,7 +2,8 @@
 
 The site is a process of its own. What is measured is the crawl itself (fetch, robots, links,
 Markdown in the sandbox, verdicts): nothing is stored or embedded. Scrapy crawls the same site in
-the same run, where it is installed; it is no dependency.
+the same run, where it is installed; it is no dependency. At last a smaller site is crawled twice by
+the whole service, from the request until everything found is searchable.
 """
 
 import hashlib
@@ -26,7 +27,7 @@ import psutil
 
 from bench.corpus import Shuffled
 from bench.figures import Figure, alternate
-from bench.ground import PROJECT, Ground
+from bench.ground import PROJECT, Ground, until
 from recollect.connectors._api import Api
 from recollect.connectors.base import Change, Checkpoint, Cursor, Folder, Item, Turn, Verdict
 from recollect.connectors.web_crawler import WebCrawler
@@ -50,11 +51,12 @@ ID = ConnectionId("bench")
 class Size:
     pages: int
     rounds: int
+    synced: int
 
 
-FULL = Size(pages=2_000, rounds=3)
-QUICK = Size(pages=400, rounds=1)
-TINY = Size(pages=20, rounds=1)
+FULL = Size(pages=2_000, rounds=3, synced=300)
+QUICK = Size(pages=400, rounds=1, synced=100)
+TINY = Size(pages=20, rounds=1, synced=20)
 
 
 def measure(ground: Ground, size: Size) -> Iterator[Figure]:
@@ -89,7 +91,7 @@ def measure(ground: Ground, size: Size) -> Iterator[Figure]:
             against,
         )
         yield Figure(
-            "crawl.again", "the same site again, unchanged", _middle(again), "times as fast"
+            "crawl.again", "the same site again, the crawler alone", _middle(again), "times as fast"
         )
         yield Figure(
             "crawl.again.cpu",
@@ -97,6 +99,42 @@ def measure(ground: Ground, size: Size) -> Iterator[Figure]:
             _middle(work),
             "times as little",
         )
+    yield _synced_twice(ground, size.synced)
+
+
+def _synced_twice(ground: Ground, pages: int) -> Figure:
+    """As users see it; raises RuntimeError when the second crawl brought anything."""
+    loopback = {"allow_networks": "127.0.0.0/8", "crawl_delay": "0"}
+    with serving(pages) as url, ground.serving(**loopback) as service:
+        client = service.client()
+
+        def runs() -> list[dict[str, Any]]:
+            told = client.send("GET", f"/v3/connections/{id}/sync-runs")
+            return [run for run in told if run["status"] == "completed"]
+
+        began = time.perf_counter()
+        made = client.send(
+            "POST",
+            "/v3/connections/web-crawler",
+            {"metadata": {"startUrl": url}, "documentLimit": pages, "containerTags": ["bench"]},
+        )
+        id = made["id"]
+        until(lambda: len(runs()) == 1)
+        until(client.drained)
+        first = time.perf_counter() - began
+        began = time.perf_counter()
+        client.send("POST", "/v3/connections/web-crawler/import", {"containerTags": ["bench"]})
+        until(lambda: len(runs()) == 2, every=0.01)
+        second = time.perf_counter() - began
+        counts = sorted((run["added"], run["unchanged"]) for run in runs())
+    if counts != [(0, pages), (pages, 0)]:
+        raise RuntimeError(f"{pages} pages were to come once: {counts}")
+    return Figure(
+        "crawl.resync",
+        f"a site of {pages:,} pages by the whole service, until searchable; then unchanged",
+        first / second,
+        "times as fast",
+    )
 
 
 def _middle(values: Sequence[float]) -> float:

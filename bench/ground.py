@@ -60,7 +60,7 @@ class Client:
         self._used = 0.0
 
     def send(self, method: str, path: str, body: object | None = None) -> Any:
-        """The answer's JSON; raises RuntimeError for any status but 200."""
+        """The answer's JSON; raises RuntimeError when it is no success."""
         data = None if body is None else json.dumps(body)
         if time.monotonic() - self._used > KEEP_ALIVE:
             self._connection.close()
@@ -68,7 +68,7 @@ class Client:
         self._connection.request(method, path, data, self._headers)
         answer = self._connection.getresponse()
         told = answer.read()
-        if answer.status != 200:
+        if not 200 <= answer.status < 300:
             raise RuntimeError(f"{method} {path} answered {answer.status}: {told[:300]!r}")
         return json.loads(told)
 
