@@ -104,8 +104,10 @@ def measure(ground: Ground, size: Size) -> Iterator[Figure]:
 
 def _synced_twice(ground: Ground, pages: int) -> Figure:
     """As users see it; raises RuntimeError when the second crawl brought anything."""
-    loopback = {"allow_networks": "127.0.0.0/8", "crawl_delay": "0"}
-    with serving(pages) as url, ground.serving(**loopback) as service:
+    with (
+        serving(pages) as url,
+        ground.serving(allow_networks="127.0.0.0/8", crawl_delay="0") as service,
+    ):
         client = service.client()
 
         def runs() -> list[dict[str, Any]]:
