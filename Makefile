@@ -2,6 +2,8 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 JOBS ?= 2
+# Without it each of the hundreds of processes that the tests start compiles what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 .DEFAULT_GOAL := help
@@ -68,8 +70,12 @@ audit: ## ask for known vulnerabilities of what is locked (needs a network)
 clean: ## remove .venv and caches
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
-# What the service needs; then what its tests need, on top. Nothing is compiled beforehand: half of
-# the time would go into modules that nobody imports.
+# Confined children write no bytecode: without this each of those that tests start compiles anew.
+CONFINED := "import rapidocr, recollect.extract._child, recollect.extract._ocr, recollect.video._child;\
+  from yt_dlp.extractor import gen_extractor_classes as known; known()"
+
+# What the service needs; then what its tests need, on top. Nothing else is compiled beforehand: half
+# of the time would go into modules that nobody imports.
 .venv/serving: pyproject.toml requirements/serve.txt requirements/model.txt requirements/build.txt
 	@echo "Installing into .venv (about a minute) …"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed")'
@@ -82,4 +88,5 @@ clean: ## remove .venv and caches
 .venv/installed: .venv/serving requirements/all.txt
 	@echo "Installing what the tests need (a minute or two) …"
 	@$(PIP) --require-hashes -r requirements/all.txt
+	@$(BIN)/python -c $(CONFINED)
 	@touch $@

@@ -30,6 +30,10 @@ class Floor:
     least: float | None = None
     most: float | None = None
 
+    def is_for(self, figure: Figure) -> bool:
+        """Not for the ratio of one whose counterpart is not installed here."""
+        return self.measure == "value" or figure.ratio is not None
+
     def holds(self, figure: Figure) -> bool:
         found = figure.ratio if self.measure == "ratio" else figure.value
         assert found is not None, f"{figure.id} has no ratio"
@@ -47,7 +51,11 @@ def floors() -> dict[str, Floor]:
 
 
 def below(figures: Sequence[Figure], floors: dict[str, Floor]) -> list[Figure]:
-    return [one for one in figures if one.id in floors and not floors[one.id].holds(one)]
+    return [
+        one
+        for one in figures
+        if (floor := floors.get(one.id)) and floor.is_for(one) and not floor.holds(one)
+    ]
 
 
 def as_json(figures: Sequence[Figure], floors: dict[str, Floor]) -> list[dict[str, Any]]:
@@ -66,6 +74,7 @@ def table(figures: Sequence[Figure], floors: dict[str, Floor]) -> str:
     rows = [("what", "figure", "ratio", "against", "floor", "")]
     for one in figures:
         floor = floors.get(one.id)
+        floor = floor if floor and floor.is_for(one) else None
         verdict = "" if floor is None else "ok" if floor.holds(one) else "BELOW"
         ratio = "" if one.ratio is None else f"{one.ratio:.2f}"
         rows.append(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bench.ground import KEY
 from recollect import documents, orgs, search, terms
 from recollect.app import index_identity
-from recollect.db import Database
+from recollect.db import Database, Tx
 from recollect.documents import NewDocument
 from recollect.embed import Embedder
 from recollect.model import Chunk, DocumentId, Entry, Extracted, Metadata, OrgId, Plan, Tenant
@@ -74,7 +74,7 @@ def fill(db: Database, tenant: Tenant, fillings: Sequence[Filling]) -> list[Docu
         return list(pool.map(put, fillings))
 
 
-def _put(tx: documents.Tx, tenant: Tenant, filling: Filling) -> DocumentId:
+def _put(tx: Tx, tenant: Tenant, filling: Filling) -> DocumentId:
     text = "\n\n".join(filling.texts)
     new = NewDocument(
         documents.text_content(text), tags=filling.tags, metadata=filling.metadata or None

@@ -21,8 +21,7 @@ from pgvector import HalfVector, SparseVector
 from bench.fill import default_tenant, open_database
 from bench.ground import Ground
 from recollect import documents, search, terms
-from recollect.db import Database
-from recollect.documents import Tx
+from recollect.db import Database, Tx
 from recollect.model import Tenant
 from recollect.search import Query
 

@@ -7,6 +7,7 @@ references: it is written before the row and removed after it.
 import hashlib
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -140,8 +141,12 @@ class FolderBlobs:
     def older_than(self, age: timedelta) -> Iterator[str]:
         limit = (datetime.now(UTC) - age).timestamp()
         for path in self._root.rglob("*"):
-            blob = not path.name.startswith(NOTE)
-            if blob and path.is_file() and path.stat().st_mtime < limit:
+            try:
+                found = path.stat()
+            except FileNotFoundError:  # somebody else removed it, or it has its name by now
+                continue
+            blob = stat.S_ISREG(found.st_mode) and not path.name.startswith(NOTE)
+            if blob and found.st_mtime < limit:
                 yield str(path.relative_to(self._root))
 
 

@@ -45,7 +45,8 @@ AGAIN = "authorize the connection again"
 _COLUMNS = (
     "c.id, c.org_id, c.provider, c.container_tags, c.document_limit, c.metadata, c.expires_at,"
     " c.account, c.email, c.state, c.paused, c.error_code, c.error_message, c.cursor, c.due_at,"
-    " c.parked_until, c.last_synced_at, c.created_at, c.pushed_at, c.attempts,"
+    " c.parked_until, greatest(c.parked_until - now(), interval '0') as parked_for,"
+    " c.last_synced_at, c.created_at, c.pushed_at, c.attempts,"
     " (select to_jsonb(r) from sync_runs r where r.connection_id = c.id"
     "  order by r.started_at desc, r.id desc limit 1) as run,"
     " (select jsonb_build_object('on', bool_or(g.remote is not null and not g.retired"
@@ -571,14 +572,19 @@ def forget_cursor(tx: Tx, claim: SyncClaim) -> None:
 
 
 def finish(tx: Tx, claim: SyncClaim, counts: Counts, *, again: timedelta) -> None:
-    """The sync ended well, or in part; due after `again`, or at once if it was wanted meanwhile.
+    """The sync ended well, or in part; due after `again`, or at once if it was wanted meanwhile,
+    but not while a document of it, fetched meanwhile, was told to wait.
 
     What is held back wants a second listing soon. Raises LeaseLost.
     """
     done = tx.execute(
-        "update connections set state = 'ready', error_code = null, error_message = null,"
-        " attempts = 0, parked_until = null, last_synced_at = now(), began_at = null,"
-        " due_at = case when wanted_at > began_at then now() else now() + %(again)s end,"
+        "update connections set state = 'ready', attempts = 0,"
+        " error_code = case when parked_until > now() then error_code end,"
+        " error_message = case when parked_until > now() then error_message end,"
+        " parked_until = case when parked_until > now() then parked_until end,"
+        " last_synced_at = now(), began_at = null,"
+        " due_at = greatest(parked_until,"
+        "   case when wanted_at > began_at then now() else now() + %(again)s end),"
         " wanted_by = case when wanted_at > began_at then wanted_by end,"
         " wanted_at = case when wanted_at > began_at then wanted_at end,"
         " away_since = case when %(away)s then coalesce(away_since, now()) end, updated_at = now()"
@@ -645,16 +651,18 @@ def put_off(
     parked: bool,
     away: bool,
 ) -> None:
-    """The sync failed; it goes on from its last checkpoint after `after`.
+    """The sync failed; it goes on from its last checkpoint after `after`, or later if a document,
+    fetched meanwhile, was told so.
 
     `parked`: the provider wants to be left alone, so its documents wait, too. `away`: it let
     nothing be read. Raises LeaseLost.
     """
     done = tx.execute(
         "update connections set state = 'ready', error_code = %(code)s,"
-        " error_message = %(message)s, attempts = attempts + 1, due_at = now() + %(after)s,"
-        " began_at = null,"
-        " parked_until = case when %(parked)s then now() + %(after)s end,"
+        " error_message = %(message)s, attempts = attempts + 1,"
+        " due_at = greatest(now() + %(after)s, parked_until), began_at = null,"
+        " parked_until = greatest(case when %(parked)s then now() + %(after)s end,"
+        "   case when parked_until > now() then parked_until end),"
         " away_since = case when %(away)s then coalesce(away_since, now()) end, updated_at = now()"
         " where id = %(id)s and claims = %(number)s and state = 'syncing'",
         {
@@ -816,6 +824,7 @@ def _read(row: Mapping[str, Any]) -> Connection:
         cursor=row["cursor"],
         due_at=row["due_at"],
         parked_until=row["parked_until"],
+        parked_for=row["parked_for"],
         failures=row["attempts"],
         pushes=_pushes(row["pushes"]),
         pushed_at=row["pushed_at"],

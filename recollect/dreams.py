@@ -1,6 +1,6 @@
 """The queue of documents from which memories are to be drawn (see the migration `0013_dreams`).
 
-A claim is fenced by `claims`, as in `documents.py`; what comes to a document while it is held makes
+A claim is fenced by `claims`, as in `documents`; what comes to a document while it is held makes
 it due again. It is read in passes (`0015_dream_passes`), which begin anew when something came.
 Attempts are only counted when they came to nothing.
 """
@@ -51,7 +51,7 @@ class Turn:
     org: str = field(default="")
 
 
-# As documents.py walks: organisations that have something due, from the turn on, in a circle.
+# As documents walks: organisations that have something due, from the turn on, in a circle.
 _CLAIM = """
 with recursive orgs as (
   select %(org)s::text as org_id, false as around, 0 as n

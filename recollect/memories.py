@@ -65,7 +65,7 @@ _REACH = "m.org_id = %(org)s and (%(reach)s::text[] is null or m.tag = any(%(rea
 _UNFORGOTTEN = "m.forgotten_at is null and (m.forget_after is null or m.forget_after > now())"
 _LIVE = "m.is_latest and " + _UNFORGOTTEN
 _IN_ORDER = " order by coalesce(m.root_id, m.id), m.version, m.id"
-"""in which everybody locks memories that locks several, as in `documents.py`: the versions of one
+"""in which everybody locks memories that locks several, as in `documents`: the versions of one
 together, since the end of one of them changes those beside it"""
 
 
@@ -343,8 +343,17 @@ def correct(tx: Tx, tenant: Tenant, tag: str, target: Target, correction: Correc
     return _ordered(tx, tenant, [MemoryId(row["id"])])[0]
 
 
+def hold(tx: Tx, tenant: Tenant, tag: str) -> None:
+    """Before what is to be forgotten is read: until this ends, nobody adds a version to it.
+
+    Else who waits for a row finds that it is not the latest any more, and does not see the latest.
+    """
+    _lock(tx, tenant.id, tag)
+
+
 def forget(tx: Tx, tenant: Tenant, tag: str, target: Target, reason: str | None) -> Memory:
     """Show it to nobody any more. Raises NotFoundError, and ConflictError if that was done."""
+    hold(tx, tenant, tag)
     found = _meant(tx, tenant, tag, target)
     if found.is_forgotten:
         raise ConflictError("Memory already forgotten", f"memory {found.id} was forgotten before")
@@ -354,7 +363,11 @@ def forget(tx: Tx, tenant: Tenant, tag: str, target: Target, reason: str | None)
 def forget_these(
     tx: Tx, tenant: Tenant, tag: str, ids: Sequence[str], reason: str | None, batch: str
 ) -> list[Memory]:
-    """Forget those of the ids that are live memories of the tag; they remember the batch."""
+    """Forget those of the ids that are live memories of the tag; they remember the batch.
+
+    Who read them before takes `hold` before that.
+    """
+    hold(tx, tenant, tag)
     found = named(tx, tenant, tag, ids, lock=True)
     return _forgotten(tx, tenant, [memory.id for memory in found], reason, batch)
 

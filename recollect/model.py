@@ -5,7 +5,7 @@ import secrets
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Generic, NewType, TypeVar, cast
 
@@ -171,6 +171,8 @@ class Connection:
     """when the next sync may begin; while syncing, the end of the lease"""
     parked_until: datetime | None
     """the provider asked to be left alone until then"""
+    parked_for: timedelta
+    """how long that still is by the clock of the database, which wrote it; nothing: not any more"""
     failures: int
     """syncs in a row that failed"""
     pushes: str | None

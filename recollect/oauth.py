@@ -97,6 +97,8 @@ class OAuth:
     """whether a refresh token serves once"""
     separator: str = " "
     """between scopes in answers"""
+    issuer: str | None = None
+    """what it calls itself in the answers that browsers bring; None: that is not known for sure"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,20 @@ def challenge(verifier: str) -> str:
     """S256 of RFC 7636 4.2."""
     digest = hashlib.sha256(verifier.encode("ascii")).digest()
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def check_issuer(oauth: OAuth, told: Sequence[str]) -> None:
+    """Whether an answer that a browser brought is from this provider, as far as it says from whom
+    (`iss` of RFC 9207 2.4); what it says else counts for nothing if not.
+
+    That answers of one provider do not pass for another's is certain without it, because each has
+    a callback address of its own, where only its states serve (RFC 9700 4.4.2). Raises
+    BadRequestError.
+    """
+    if oauth.issuer is not None and any(issuer != oauth.issuer for issuer in told):
+        raise BadRequestError(
+            f"iss: the answer is not from {oauth.issuer}; ask for a new link, and follow it"
+        )
 
 
 def exchange(

@@ -131,7 +131,7 @@ class _Walk:
             yield from self._tokens()
         elif found.state is ConnectionState.NEEDS_AUTH:
             yield Assumption("authorization", False, self._told())
-        if found.parked_until is not None and found.parked_until > datetime.now(UTC):
+        if found.parked_until is not None and found.parked_for:
             until = found.parked_until.isoformat(timespec="seconds")
             told = f"the provider asked to be left alone until {until}; check again then"
             yield Assumption("limits", False, told)

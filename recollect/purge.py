@@ -133,9 +133,10 @@ def receipts(tx: Tx, id: str) -> list[Receipt]:
 
 def due(tx: Tx, interval: timedelta) -> bool:
     """Whether something was deleted or replaced, and the last purge began an interval ago."""
+    # One that began later than now did so by a clock that was wrong, perhaps by years.
     last = tx.execute(
         "select started_at < now() - %(interval)s as old, changes from purges"
-        " where finished_at is not null order by started_at desc limit 1",
+        " where finished_at is not null and started_at <= now() order by started_at desc limit 1",
         {"interval": interval},
     ).fetchone()
     if last is None:
@@ -158,7 +159,8 @@ def purge(db: Database, store: Blobs, data_dir: Path, *, gently: bool = False) -
         left: list[str] = []
         session.add_notice_handler(partial(_heed, left))
         id, held = _begin(session)
-        files = _remove_files(db, store)
+        files = _remove_doomed(db, store)
+        strays = _strays(db, store)
         # Of a purge that was cut off.
         _patiently(session, sql.SQL("drop schema if exists purging cascade").format(), "purging")
         _await_older(session)
@@ -171,6 +173,8 @@ def purge(db: Database, store: Blobs, data_dir: Path, *, gently: bool = False) -
                 f"{table.name}, which is large: nobody could use it while it is written anew; run"
                 " `recollect purge --now` when that is fine"
             )
+        # Only now: an upload that merely looked old has its document by this time.
+        files += _remove_strays(db, store, strays)
         _renew_statistics(session, left)
         server = _server(session, data_dir)
         abandoned = 0
@@ -280,7 +284,7 @@ def _begin(session: Tx) -> tuple[str, int]:
     return id, held.rowcount
 
 
-def _remove_files(db: Database, store: Blobs) -> int:
+def _remove_doomed(db: Database, store: Blobs) -> int:
     removed = 0
     while True:
         with db.begin() as tx:
@@ -290,19 +294,31 @@ def _remove_files(db: Database, store: Blobs) -> int:
         for key in doomed:
             store.delete(key)
         if not doomed:
-            break
+            return removed
         with db.begin() as tx:
             documents.forget_blobs(tx, doomed)
         removed += len(doomed)
-    keys = list(store.older_than(SWEPT))
+
+
+def _strays(db: Database, store: Blobs) -> list[str]:
+    """Keys of files that are old, as clocks say, and that no document names."""
+    keys, found = list(store.older_than(SWEPT)), list[str]()
     for start in range(0, len(keys), 500):
         some = keys[start : start + 500]
         with db.begin() as tx:
             known = documents.known_blobs(tx, some)
-        for key in some:
-            if key not in known:
-                store.delete(key)
-                removed += 1
+        found += [key for key in some if key not in known]
+    return found
+
+
+def _remove_strays(db: Database, store: Blobs, keys: Sequence[str]) -> int:
+    removed = 0
+    for start in range(0, len(keys), 500):
+        with db.begin() as tx:
+            strays = documents.disown_blobs(tx, keys[start : start + 500])
+        for key in strays:
+            store.delete(key)
+        removed += len(strays)
     return removed
 
 
@@ -364,6 +380,8 @@ def _tables(session: Tx) -> list[_Table]:
         " and not exists (select from pg_trigger t where t.tgrelid = c.oid and not t.tgisinternal)"
         " and not exists (select from pg_depend p where p.refobjid = c.oid"
         "  and p.classid = 'pg_rewrite'::regclass)"
+        " and not exists (select from pg_depend p where p.refobjid = c.reltype"
+        "  and p.classid = 'pg_proc'::regclass)"
         " and not exists (select from pg_attribute a where a.attrelid = c.oid and a.attnum > 0"
         "  and (a.attgenerated <> '' or a.attidentity <> '')) as movable"
         " from pg_class c join pg_namespace n on n.oid = c.relnamespace"
@@ -754,7 +772,8 @@ def _wal_parts(session: Tx) -> list[str]:
 def _remove_abandoned(session: Tx, server: Path) -> int:
     """Remove files of tables that a crash left half-made: the catalogue does not know them.
 
-    One that is younger than a transaction under way may be that one's own.
+    One that is younger than a transaction under way may be that one's own; so may one that only
+    looks older, by a clock that was set back. So those are waited for that may have made it.
     """
     oid = _one(
         session, "select oid::text as oid from pg_database where datname = current_database()"
@@ -772,7 +791,10 @@ def _remove_abandoned(session: Tx, server: Path) -> int:
         "select extract(epoch from coalesce(min(xact_start), now()))::float8 as at"
         " from pg_stat_activity where pid <> pg_backend_pid()",
     )["at"]
-    # Asked after the folder was read: what was made meanwhile is known, or not in the list.
+    under_way = _under_way(session)
+    if not _until(lambda: not under_way & _under_way(session), PATIENCE):
+        return 0
+    # Asked after those ended: what they made is known or gone, and what is newer not in the list.
     rows = session.execute("select pg_relation_filenode(oid)::text as node from pg_class")
     known = {row["node"] for row in rows.fetchall()}
     removed = 0
@@ -782,6 +804,16 @@ def _remove_abandoned(session: Tx, server: Path) -> int:
             path.unlink(missing_ok=True)
             removed += 1
     return removed
+
+
+def _under_way(session: Tx) -> set[str]:
+    """The transactions of this database but our own, by what each of them alone is called."""
+    rows = session.execute(
+        "select l.virtualtransaction as id from pg_locks l join pg_stat_activity a using (pid)"
+        " where l.locktype = 'virtualxid' and l.virtualxid = l.virtualtransaction"
+        " and a.datname = current_database() and l.pid <> pg_backend_pid()"
+    )
+    return {row["id"] for row in rows}
 
 
 # --- small things --------------------------------------------------------------------------------

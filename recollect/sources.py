@@ -345,9 +345,8 @@ def fetch(app: App, claim: Claim) -> Blob | Extracted:
         raise Parked(_told(connection), code=connections.AUTH_EXPIRED, after=DAY)
     if connection.state is ConnectionState.FAILED:
         raise Parked(_told(connection), code=PROVIDER_UNAVAILABLE, after=DAY)
-    if connection.parked_until is not None and connection.parked_until > datetime.now(UTC):
-        wait = connection.parked_until - datetime.now(UTC)
-        raise Parked(_told(connection), code=RATE_LIMITED, after=wait)
+    if connection.parked_for:
+        raise Parked(_told(connection), code=RATE_LIMITED, after=connection.parked_for)
     try:
         return connectors.get(connection.provider).fetch(open_source(app, connection), item)
     except NotFoundError as error:
@@ -433,6 +432,7 @@ def oauth_of(app: App, connector: Connector) -> OAuth:
         authorize_url=given.auth_url or connector.oauth.authorize_url,
         token_url=given.token_url or connector.oauth.token_url,
         revoke_url=given.revoke_url or connector.oauth.revoke_url,
+        issuer=None if given.auth_url else connector.oauth.issuer,
     )
 
 

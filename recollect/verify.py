@@ -124,6 +124,7 @@ def verify(db: Database, store: Blobs, *, mend: bool = False) -> Verified:
     """Look at everything; with `mend`, mend what can be mended. Raises Unavailable."""
     began = time.monotonic()
     found = _Found()
+    strays = _strays(db, store)
     looked, entries, files = 0, 0, 0
     _check_references(db, found, mend=mend)  # first: the rest relies on them
     for rows, damaged, seen in _documents(db):
@@ -135,7 +136,8 @@ def verify(db: Database, store: Blobs, *, mend: bool = False) -> Verified:
         files += _check_files(db, store, rows, found)
     for check in (_check_items, _check_queue, _check_counts):
         check(db, found, mend=mend)
-    _check_orphans(db, store, found, mend=mend)
+    # Last: an upload that merely looked old, by a clock that is wrong, has its document now.
+    _check_orphans(db, store, strays, found, mend=mend)
     done = Verified(looked, entries, files, round(time.monotonic() - began, 3), found.findings())
     for one in done.findings:
         LOG.warning("found", kind=one.kind, count=one.count, mended=one.mended)
@@ -361,20 +363,37 @@ def _fault(store: Blobs, key: str) -> str | None:
     return None if hashlib.sha256(data).hexdigest() == digest else "file_damaged"
 
 
-def _check_orphans(db: Database, store: Blobs, found: _Found, *, mend: bool) -> None:
-    keys = list(store.older_than(SETTLED))
-    for start in range(0, len(keys), 500):
-        some = keys[start : start + 500]
+def _strays(db: Database, store: Blobs) -> list[str]:
+    """Keys of files that are old, as clocks say, and that nothing names."""
+    return _unnamed(db, store.older_than(SETTLED))
+
+
+def _unnamed(db: Database, keys: Iterable[str]) -> list[str]:
+    left, found = list(keys), list[str]()
+    for start in range(0, len(left), 500):
+        some = left[start : start + 500]
         with db.begin() as tx:
             known = documents.known_blobs(tx, some)
-            rows = tx.execute("select key from doomed_blobs where key = any(%s)", (some,))
+            rows = tx.execute(
+                "select key from doomed_blobs where key = any(%s) and doomed_at < 'infinity'",
+                (some,),
+            )
             known |= {row["key"] for row in rows}
-        for key in some:
-            if key not in known:
-                found.add("file_orphaned", [key])
-                if mend:
-                    store.delete(key)
-                    found.mend("file_orphaned")
+        found += [key for key in some if key not in known]
+    return found
+
+
+def _check_orphans(
+    db: Database, store: Blobs, strays: Sequence[str], found: _Found, *, mend: bool
+) -> None:
+    keys = _unnamed(db, strays)
+    found.add("file_orphaned", keys, len(keys))
+    if mend and keys:
+        with db.begin() as tx:
+            gone = documents.disown_blobs(tx, keys)
+        for key in gone:
+            store.delete(key)
+        found.mend("file_orphaned", len(gone))
     with db.begin() as tx:
         late = tx.execute(
             "select key from doomed_blobs where doomed_at < now() - %s order by key", (SETTLED,)

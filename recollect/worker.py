@@ -4,14 +4,16 @@ import random
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
 
 from recollect import canary, documents, embedding, log, metrics, reembed, retag, trace
 from recollect.app import App
+from recollect.db import Tx
 from recollect.errors import LeaseLost, Parked, Permanent, RecollectError, Transient, Unavailable
 from recollect.model import Changed, Claim, Failure
 from recollect.process import process, trace_id
@@ -20,7 +22,10 @@ LOG = log.get("worker")
 TICK = timedelta(seconds=10)
 """A waiting worker looks at least this often, should a wake-up call get lost."""
 PAUSE = timedelta(seconds=5)
-"""How long the queue rests when something that every document needs is down."""
+"""How long the queue rests, at most, when something that every document needs is down …"""
+FIRST_PAUSE = timedelta(milliseconds=250)
+"""… and at first: what was away for a moment is there again. Each further rest is twice as long,
+until a document is done."""
 LONGEST_BACKOFF = timedelta(minutes=5)
 LONGEST_WISH = timedelta(hours=1)
 """Upper bound of a Retry-After that we honour."""
@@ -32,9 +37,29 @@ GATHER = timedelta(milliseconds=50)
 """How long a free place waits for others while some are taken: one claim serves all of them."""
 SECOND_LOOK = timedelta(hours=1)
 """How long a worker waits before it removes the files that it found without a document: their age
-is what clocks say, and one that was set right makes an upload of this second a day old."""
+is what clocks say, and one that was set right makes an upload of this second a day old. It would
+be refused then, not lost (`documents.disown_blobs`); this spares its sender the second try."""
+STEP = timedelta(seconds=2)
+"""By how much the database's clock and ours of the time that passes must differ, between two looks
+at both, for a step of the former; slewing it is no matter."""
 GRACE = timedelta(seconds=20)
 """How long a stopping worker waits for what is in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """At the database's clock, at some moment between two of the monotonic clock of here."""
+
+    moment: documents.Moment
+    began: float
+    ended: float
+
+    def step(self, before: "Look") -> timedelta:
+        """By how much, at least, the database's clock was set ahead since (below 0: back)."""
+        passed, none = self.moment.at - before.moment.at, timedelta()
+        most = timedelta(seconds=self.ended - before.began)
+        least = timedelta(seconds=self.began - before.ended)
+        return max(passed - most, none) or min(passed - least, none)
 
 
 class Worker:
@@ -48,7 +73,9 @@ class Worker:
         self._held: dict[tuple[str, int], tuple[Claim, float]] = {}
         self._held_lock = threading.Lock()
         self._paused = threading.Event()
+        self._rests = 0
         self._turn = documents.Turn()
+        self._last_look: Look | None = None
         self._reembedding: threading.Thread | None = None
 
     def stop(self) -> None:
@@ -115,6 +142,7 @@ class Worker:
         if free <= 0 or self._paused.is_set():
             return []
         with self._app.db.begin() as tx:
+            look = self._mind_the_clock(tx)
             claims = documents.claim(
                 tx,
                 lease=self._app.lease,
@@ -122,15 +150,36 @@ class Worker:
                 max_attempts=self._app.config.max_attempts,
                 turn=self._turn,
             )
+        self._last_look = look
         with self._held_lock:
             now = time.monotonic()
             self._held.update((_key(claim), (claim, now)) for claim in claims)
         return claims
 
+    def _mind_the_clock(self, tx: Tx) -> "Look":
+        """Before anything is judged by the database's clock: see whether that was set.
+
+        Returns the last look from now on, once this is committed.
+        """
+        began = time.monotonic()
+        moment = documents.moment(tx)
+        look, last = Look(moment, began, time.monotonic()), self._last_look
+        step = timedelta() if last is None else look.step(last)
+        if last is None:
+            moved = documents.recall(tx, lease=self._app.lease)
+        elif abs(step) < STEP:
+            return look
+        else:
+            moved = documents.step_along(tx, last.moment, step, lease=self._app.lease)
+        if moved or step:
+            LOG.warning("the database's clock was set", seconds=step.total_seconds(), moved=moved)
+        return look
+
     def _tend(self) -> timedelta:
         """Housekeeping between claims; returns how long to wait for the next."""
         app = self._app
         with app.db.begin() as tx:
+            look = self._mind_the_clock(tx)
             for id in documents.bury(tx, max_attempts=app.config.max_attempts):
                 LOG.warning("document", document=id, outcome="failed", code="worker_died")
                 metrics.stumbled("worker", "worker_died", id)
@@ -138,6 +187,7 @@ class Worker:
             wait = documents.next_due_in(tx)
             doomed = documents.doomed_blobs(tx)
             reembed_wanted = embedding.wanted(tx)
+        self._last_look = look
         for key in doomed:
             app.blobs.delete(key)
         if doomed:
@@ -187,24 +237,30 @@ class Worker:
     def _settle_surely(self, claim: Claim) -> None:
         """Settle, and while the database is away, wait for it rather than forget the outcome."""
         outcome = attempt(self._app, claim, process)
+        pause = PAUSE
+        if isinstance(outcome, Unavailable):
+            pause = outcome.after or min(PAUSE, FIRST_PAUSE * 2 ** min(self._rests, 10))
         while True:
             try:
-                settle(self._app, claim, outcome)
+                settle(self._app, claim, outcome, pause=pause)
             except Unavailable:
                 if self._stop.wait(1):
                     return
             else:
                 break
+        if isinstance(outcome, Changed):
+            self._rests = 0
         if isinstance(outcome, Unavailable):
-            self._rest(outcome)
+            self._rest(outcome, min(pause, LONGEST_WISH))
 
-    def _rest(self, error: Unavailable) -> None:
+    def _rest(self, error: Unavailable, pause: timedelta) -> None:
         """Pause the queue of this process; whatever is down, the next document needs it, too."""
         if self._paused.is_set():
             return
         self._paused.set()
+        self._rests += 1
         LOG.warning("queue paused", reason=str(error))
-        self._stop.wait(_pause(error).total_seconds())
+        self._stop.wait(pause.total_seconds())
         self._paused.clear()
         LOG.info("queue resumed")
 
@@ -274,8 +330,8 @@ def attempt(app: App, claim: Claim, work: Callable[[App, Claim], Changed]) -> Ou
         return error
 
 
-def settle(app: App, claim: Claim, outcome: Outcome) -> None:
-    """Write down what became of an attempt.
+def settle(app: App, claim: Claim, outcome: Outcome, *, pause: timedelta = PAUSE) -> None:
+    """Write down what became of an attempt; `pause`: for how long the queue rests if it does.
 
     outcome       | document                                  | counts as attempt
     --------------|-------------------------------------------|------------------
@@ -312,7 +368,8 @@ def settle(app: App, claim: Claim, outcome: Outcome) -> None:
         case Permanent():
             failure, after, free = Failure(outcome.code, str(outcome)), None, False
         case Unavailable():
-            failure, after, free = Failure(outcome.code, str(outcome)), _pause(outcome), True
+            failure, free = Failure(outcome.code, str(outcome)), True
+            after = min(outcome.after or pause, LONGEST_WISH)
         case Parked():
             failure, after, free = Failure(outcome.code, str(outcome)), outcome.after or PAUSE, True
         case Transient():
@@ -354,7 +411,11 @@ def backoff(attempts: int) -> timedelta:
 
 def stray_blobs(app: App) -> set[str]:
     """Keys of bytes that are a day old, by the clock of here, and that no document names."""
-    return _unnamed(app, app.blobs.older_than(timedelta(days=1)))
+    found = set[str]()
+    for some in _batches(app.blobs.older_than(timedelta(days=1))):
+        with app.db.begin() as tx:
+            found |= set(some) - documents.known_blobs(tx, some)
+    return found
 
 
 def sweep_blobs(app: App, *, seen: Collection[str] | None = None) -> int:
@@ -362,20 +423,21 @@ def sweep_blobs(app: App, *, seen: Collection[str] | None = None) -> int:
 
     `seen`: only those among them, which were without a document a while ago, too.
     """
-    keys = app.blobs.older_than(timedelta(days=1)) if seen is None else seen
-    strays = _unnamed(app, keys)
-    for key in strays:
-        app.blobs.delete(key)
-    return len(strays)
-
-
-def _unnamed(app: App, keys: Iterable[str]) -> set[str]:
-    found, left = set[str](), list(keys)
-    for start in range(0, len(left), 500):
-        some = left[start : start + 500]
+    keys = stray_blobs(app) if seen is None else list(seen)
+    removed = 0
+    for some in _batches(keys):
         with app.db.begin() as tx:
-            found |= set(some) - documents.known_blobs(tx, some)
-    return found
+            strays = documents.disown_blobs(tx, some)
+        for key in strays:
+            app.blobs.delete(key)
+        removed += len(strays)
+    return removed
+
+
+def _batches(keys: Iterable[str]) -> Generator[list[str]]:
+    found = list(keys)
+    for start in range(0, len(found), 500):
+        yield found[start : start + 500]
 
 
 def _pause(error: Transient) -> timedelta:

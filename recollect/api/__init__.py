@@ -77,7 +77,8 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
         metrics,
         audit,
     ):
-        api.include_router(module.router)
+        # As they are: to include a router makes each route anew, at every start, once it is asked.
+        api.router.routes.extend(module.router.routes)
         api.state.paths += [
             route.path
             for route in module.router.routes

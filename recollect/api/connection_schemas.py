@@ -147,16 +147,6 @@ class RunOut(Wire):
 
 
 class SyncChange(Wire):
-    model_config = example(
-        documentId="7msRU48jI0KqwTPC6nnlhv",
-        change="changed",
-        at="2026-11-20T23:52:34.834Z",
-        title="Set up",
-        url="https://docs.example.org/set-up",
-        chunks=40,
-        newChunks=2,
-        share=0.05,
-    )
     document_id: str
     change: What
     at: Timestamp
@@ -323,18 +313,6 @@ class AssumptionOut(Wire):
 
 
 class Checked(Wire):
-    model_config = example(
-        connectionId="7msRU48jI0KqwTPC6nnlhv",
-        provider="github",
-        holds=False,
-        assumptions=[
-            {
-                "name": "rights",
-                "state": "fails",
-                "sentence": "the token lacks repo: authorize the connection again",
-            }
-        ],
-    )
     connection_id: str
     provider: str
     holds: bool = Field(description="Whether nothing fails.")

@@ -56,6 +56,17 @@ _NOTHING_TO_PICK: dict[int | str, dict[str, Any]] = {
 _UPSTREAM: dict[int | str, dict[str, Any]] = {
     502: {"description": "The provider did not answer, or refused."},
 }
+_OR_PLAIN: dict[int | str, dict[str, Any]] = {
+    202: {
+        "content": {
+            "text/plain": {
+                "schema": {"type": "string"},
+                "example": "Sync of 1 web-crawler connection requested",
+            }
+        }
+    },
+}
+"""With `Accept: text/plain`, which the published clients send, the answer is the message alone."""
 _ARRAYS_SINCE = (3, 58)
 """From this version on the published Python client expects an array of what was deleted."""
 
@@ -139,6 +150,7 @@ def find_documents(
     summary="Sync now",
     operation_id="importConnection",
     response_model=SyncWanted,
+    responses=_OR_PLAIN,
 )
 def import_now(
     provider: ProviderName,
@@ -177,6 +189,9 @@ def patch(
     named = None
     if body.container_tags:
         named = effective_tags(tenant, None, body.container_tags, default=False)
+    # What is picked is the provider's to keep, not a pair of the caller's: it may be given up.
+    own = {connect.PICKED} if connectors.get(found.provider).picks else set[str]()
+    intake.flat(app, {n: v for n, v in (body.metadata or {}).items() if n not in own})
     wanted = Changed(named, body.document_limit, body.metadata, body.paused)
     changed = connect.change(app, tenant, found, wanted)
     return ConnectionOut.of(changed)
@@ -206,6 +221,7 @@ def authorize(
     summary="Sync one now",
     operation_id="syncConnection",
     response_model=SyncWanted,
+    responses=_OR_PLAIN,
 )
 def sync_now(
     connectionId: BareId,  # wire

@@ -17,6 +17,7 @@ from fastapi.responses import StreamingResponse
 
 from recollect import documents
 from recollect.api.deps import CurrentApp, CurrentKey, Reader, effective_tags
+from recollect.api.schemas import status_word
 from recollect.app import App
 from recollect.documents import DocumentQuery
 from recollect.model import Document, Key, Tenant
@@ -26,6 +27,11 @@ router = APIRouter(tags=["documents"])
 MARGIN = timedelta(minutes=2)
 """How far before the last event one who comes back is told of: a change may commit that late."""
 LONGEST_GAP = timedelta(days=1)
+_TOLD = (
+    "retry: 1000\n\n: listening\n\nid: 1795221240123\nevent: document\n"
+    'data: {"id": "4Oy2FocdV4YJngvC3JSg82", "status": "processing",'
+    ' "processingStage": "embedding", "type": "text"}\n\n'
+)
 
 
 @router.get(
@@ -37,7 +43,7 @@ LONGEST_GAP = timedelta(days=1)
         200: {
             "description": "Server-sent events. `document`: {id, status, processingStage, type};"
             " status is also `deleted`. `gap`: more happened than is told; list the documents.",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _TOLD}},
         }
     },
 )
@@ -124,6 +130,6 @@ def _state(document: Document, words: str) -> str:
 
 
 def _event(id: str, status: str, stage: str | None, kind: str, at: int, words: str) -> str:
-    shown = stage or status if words == "sdk" and status == "processing" else status
+    shown = status_word(status, stage, words)
     data: dict[str, Any] = {"id": id, "status": shown, "processingStage": stage, "type": kind}
     return f"id: {at}\nevent: document\ndata: {json.dumps(data)}\n\n"

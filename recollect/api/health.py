@@ -2,12 +2,12 @@
 
 import time
 from datetime import timedelta
-from typing import Any
 
 from fastapi import APIRouter, Response
 
 from recollect import canary, metrics
 from recollect.api.deps import CurrentApp
+from recollect.api.schemas import Canary, Health, Readiness
 from recollect.canary import Fate
 
 router = APIRouter(tags=["health"])
@@ -15,6 +15,7 @@ _STARTED = time.monotonic()
 MISSED = 3
 """Canaries that may be missing before nothing seems to work at all."""
 SLACK = timedelta(minutes=5)
+_UNREADY = [{"$ref": f"#/components/schemas/{name}"} for name in ("Readiness", "Error")]
 
 
 @router.get("/", include_in_schema=False)
@@ -23,36 +24,42 @@ def root() -> dict[str, str]:
 
 
 @router.get("/health", summary="Alive", operation_id="health")
-def health() -> dict[str, str]:
+def health() -> Health:
     """200 while the process lives."""
-    return {"status": "ok"}
+    return Health(status="ok")
 
 
 @router.get(
     "/ready",
     summary="Ready",
     operation_id="ready",
-    responses={503: {"description": "The database does not answer, or nothing is processed."}},
+    responses={
+        503: {
+            "description": "The database does not answer, or nothing is processed.",
+            "content": {"application/json": {"schema": {"anyOf": _UNREADY}}},
+        }
+    },
 )
-def ready(app: CurrentApp, response: Response) -> dict[str, Any]:
+def ready(app: CurrentApp, response: Response) -> Readiness:
     """200 when the database answers, no stage of processing fails for reasons of its own, and the
     last canary came through."""
     with app.db.begin() as tx:
         reason = metrics.failing(tx)
         fate = canary.last(tx)
     reason = reason or _missing(fate, app.config.canary_interval)
-    told: dict[str, Any] = {"status": "failing", "reason": reason} if reason else {}
-    told = told or {"status": "ready"}
-    if fate is not None:
-        told["canary"] = {
-            "ok": fate.ok,
-            "reason": fate.reason,
-            "ageSeconds": round(fate.age.total_seconds()),
-            "ms": fate.ms,
-        }
     if reason:
         response.status_code = 503
-    return told
+    return Readiness(
+        status="failing" if reason else "ready",
+        reason=reason,
+        canary=fate
+        and Canary(
+            ok=fate.ok,
+            reason=fate.reason,
+            age_seconds=round(fate.age.total_seconds()),
+            ms=fate.ms,
+        ),
+    )
 
 
 def _missing(fate: Fate | None, interval: timedelta) -> str | None:

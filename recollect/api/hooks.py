@@ -3,7 +3,7 @@
 import hashlib
 import html
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import cache
@@ -81,6 +81,7 @@ def callback(
     state: Annotated[str | None, Query(max_length=500)] = None,
     code: Annotated[str | None, Query(max_length=4_000)] = None,
     error: Annotated[str | None, Query(max_length=200)] = None,
+    iss: Annotated[list[str] | None, Query()] = None,
 ) -> Response:
     """The user comes back from the provider, having agreed or not."""
     try:
@@ -89,16 +90,18 @@ def callback(
             raise NotFoundError("Not found", f"{provider} needs no authorization")
         if state is None or (code is None and error is None):
             if error is not None:
-                return _said_no(app, connector, None, error)
+                return _said_no(app, connector, None, error, iss or [])
             raise BadRequestError("state: it is missing; follow the link once more")
         if code is None:
-            return _said_no(app, connector, state, error or "")
-        return _agreed(app, connector, state, code)
+            return _said_no(app, connector, state, error or "", iss or [])
+        return _agreed(app, connector, state, code, iss or [])
     except RequestError as fault:
         return _page("That did not work", fault.details or fault.message, fault.status)
 
 
-def _agreed(app: App, connector: Connector, state: str, code: str) -> Response:
+def _agreed(
+    app: App, connector: Connector, state: str, code: str, issuers: Sequence[str]
+) -> Response:
     with app.db.begin() as tx:
         taken = connections.take_authorization(tx, connector.provider, oauth.hashed(state))
         client = client_of(tx, app, taken.connection.org_id, connector)
@@ -108,8 +111,10 @@ def _agreed(app: App, connector: Connector, state: str, code: str) -> Response:
         place = (connection.id, "verifier")
         verifier = seal.unseal(secret_keys(app.config), taken.verifier, place=place)
     try:
+        provider = oauth_of(app, connector)
+        oauth.check_issuer(provider, issuers)
         tokens = oauth.exchange(
-            oauth_of(app, connector),
+            provider,
             client,
             code,
             redirect_uri=callback_url(app, connector.provider),
@@ -153,8 +158,12 @@ def _authorize(
         db.notify(tx)
 
 
-def _said_no(app: App, connector: Connector, state: str | None, error: str) -> Response:
-    """The link stays good until its hour is over."""
+def _said_no(
+    app: App, connector: Connector, state: str | None, error: str, issuers: Sequence[str]
+) -> Response:
+    """The link stays good until its hour is over. Raises BadRequestError for an answer of another
+    than the provider."""
+    oauth.check_issuer(oauth_of(app, connector), issuers)
     if state is not None:
         with app.db.begin() as tx:
             found = connections.peek_authorization(tx, connector.provider, oauth.hashed(state))

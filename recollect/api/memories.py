@@ -144,6 +144,8 @@ def forget_matching(body: ForgetMatching, tenant: Writer, app: CurrentApp) -> Fo
     query = MemoryQuery(any_of=[tag], limit=body.max_forget)
     vector = vectors(app, [body.query], query=True)[0] if body.query and not body.ids else None
     with app.db.begin() as tx:
+        if not body.dry_run:
+            memories.hold(tx, tenant, tag)
         if body.ids is not None:
             live = memories.named(tx, tenant, tag, body.ids)[: body.max_forget]
             found = [Found(memory, 1.0) for memory in live]

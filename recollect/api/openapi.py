@@ -1,9 +1,12 @@
-"""The OpenAPI document as it is served: our error body, and no 422, which we never send."""
+"""The OpenAPI document as it is served: our error body, no 422, which we never send, and what each
+operation answers."""
 
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+
+from recollect.api.answers import ANSWERS
 
 _ERROR: dict[str, Any] = {
     "type": "object",
@@ -72,6 +75,7 @@ def document_errors(api: FastAPI, address: str | None) -> None:
             for path, item in schema["paths"].items():
                 for operation in item.values():
                     _declare(operation, is_open=not path.startswith("/v"))
+                    _show(operation)
             api.openapi_schema = schema
         return api.openapi_schema
 
@@ -89,3 +93,10 @@ def _declare(operation: dict[str, Any], *, is_open: bool) -> None:
             response["content"] = {
                 "application/json": {"schema": {"$ref": "#/components/schemas/Error"}}
             }
+
+
+def _show(operation: dict[str, Any]) -> None:
+    for status, response in operation["responses"].items():
+        told = response.get("content", {}).get("application/json")
+        if status.startswith("2") and told and operation["operationId"] in ANSWERS:
+            told["example"] = ANSWERS[operation["operationId"]]

@@ -26,7 +26,7 @@ from recollect import intake
 from recollect.admission import KEYS as FILTER_KEYS
 from recollect.dreams import Dreaming
 from recollect.memories import Memory
-from recollect.model import Changed, Chunk, Document, Hit, HitChunk, Page, Status, storable
+from recollect.model import Changed, Chunk, Document, Hit, HitChunk, Page, Stage, Status, storable
 from recollect.settings import CREDENTIAL_LENGTH, PATTERN_LENGTH, PATTERNS, PROMPT_LENGTH
 from recollect.tags import Merge, TagDetails
 
@@ -969,10 +969,40 @@ class SearchOut(Wire):
     )
 
 
+Shown = Annotated[str | None, Field(description="Shown masked.")]
+PatternsOut = Annotated[
+    dict[str, list[str]] | None, Field(description="{urlPatterns, titlePatterns}, those given.")
+]
+
+
+class SettingsOut(Wire):
+    """All of them; what nobody set is null or false."""
+
+    should_llm_filter: Annotated[bool, Field(alias="shouldLLMFilter")]
+    include_items: PatternsOut
+    exclude_items: PatternsOut
+    filter_prompt: str | None
+    workspace_prompt: str | None
+    chunk_size: int | None
+    profile_buckets: list[dict[str, Any]] | None
+    notion_custom_key_enabled: bool
+    notion_client_id: str | None
+    notion_client_secret: Shown
+    google_drive_custom_key_enabled: bool
+    google_drive_client_id: str | None
+    google_drive_client_secret: Shown
+    onedrive_custom_key_enabled: bool
+    onedrive_client_id: str | None
+    onedrive_client_secret: Shown
+    github_custom_key_enabled: bool
+    github_client_id: str | None
+    github_client_secret: Shown
+
+
 class SettingsChanged(Wire):
     org_id: str
     org_slug: str
-    updated: dict[str, Any]
+    updated: SettingsOut
 
 
 class FilterExample(Wire):
@@ -1006,11 +1036,35 @@ class FilterPreviewed(Wire):
 
 
 class Health(Wire):
-    status: str
+    status: Literal["ok"]
+
+
+class Canary(Wire):
+    """How the last document that the service gave itself to process fared."""
+
+    ok: bool
+    reason: str | None = Field(description="Why it did not come through.")
+    age_seconds: int
+    ms: float
+
+
+class Readiness(Wire):
+    status: Literal["ready", "failing"]
+    reason: str | None = Field(
+        default=None,
+        description="Why nothing is processed.",
+        exclude_if=lambda value: value is None,
+    )
+    canary: Canary | None = absent()
 
 
 def public_status(document: Document, words: str) -> str:
     """`status` as shown: the interface's words, or with `sdk` the finer stage."""
-    if words == "sdk" and document.status is Status.PROCESSING:
-        return document.stage or "extracting"
-    return document.status
+    return status_word(document.status, document.stage, words)
+
+
+def status_word(status: str, stage: str | None, words: str) -> str:
+    """`public_status` of what is known without its document."""
+    if words == "sdk" and status == Status.PROCESSING:
+        return stage or Stage.EXTRACTING
+    return status

@@ -1,12 +1,13 @@
 """The settings of the organisation."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter
 
 from recollect import admission, audit, connections, documents, settings, tags
 from recollect.api.deps import Admin, CurrentApp, CurrentKey, Whole
-from recollect.api.schemas import Reset, ResetDone, SettingsChanged, SettingsPatch
+from recollect.api.schemas import Reset, ResetDone, SettingsChanged, SettingsOut, SettingsPatch
 from recollect.app import secret_keys
 from recollect.errors import BadRequestError
 from recollect.sources import end
@@ -15,9 +16,9 @@ router = APIRouter(tags=["settings"])
 
 
 @router.get("/v3/settings", summary="Get settings", operation_id="getSettings")
-def read(tenant: Whole, app: CurrentApp) -> dict[str, Any]:
+def read(tenant: Whole, app: CurrentApp) -> SettingsOut:
     with app.db.begin() as tx:
-        return settings.masked(settings.read(tx, tenant.id))
+        return _shown(settings.read(tx, tenant.id))
 
 
 @router.patch("/v3/settings", summary="Change settings", operation_id="updateSettings")
@@ -29,7 +30,7 @@ def patch(
     admission.need_model(change, app.llm)
     with app.db.begin() as tx:
         now = settings.patch(tx, tenant.id, change, keys=secret_keys(app.config))
-    return SettingsChanged(org_id=key.org.id, org_slug=key.org.name, updated=settings.masked(now))
+    return SettingsChanged(org_id=key.org.id, org_slug=key.org.name, updated=_shown(now))
 
 
 @router.post("/v3/settings/reset", summary="Delete everything", operation_id="resetOrganization")
@@ -44,3 +45,7 @@ def reset(body: Reset, tenant: Admin, key: CurrentKey, app: CurrentApp) -> Reset
         settings.reset(tx, tenant.id)
         audit.record(tx, "organisation.reset", tenant.id, documents=gone)
     return ResetDone(success=True, deleted_count=gone)
+
+
+def _shown(values: Mapping[str, Any]) -> SettingsOut:
+    return SettingsOut.model_validate(settings.masked(values))

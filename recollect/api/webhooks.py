@@ -99,7 +99,7 @@ class EndpointList(Wire):
 
 
 class AttemptOut(Wire):
-    at: str
+    at: Timestamp
     status: int | None
     reason: str | None = Field(description="Why it was not taken; null: it was.")
     ms: float
@@ -126,7 +126,7 @@ class DeliveryOut(Wire):
             next_attempt_at=found.due_at,
             created_at=found.created_at,
             ended_at=found.ended_at,
-            log=[AttemptOut(**attempt) for attempt in found.log],
+            log=[AttemptOut.model_validate(attempt) for attempt in found.log],
             payload=dict(found.payload),
         )
 

@@ -428,6 +428,8 @@ def _insert(
     finished = chunks is not None and entries is not None
     tags.ensure(tx, org, given.container_tags)
     blob = content.blob
+    if blob is not None:
+        documents.name_blobs(tx, [blob.key])
     row = tx.execute(
         "insert into documents as d (id, org_id, custom_id, container_tags, scope, kind, title,"
         " url, source, filepath, metadata, document_date, task_type, content, content_hash, blob,"

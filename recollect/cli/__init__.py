@@ -103,6 +103,13 @@ class _Lazy(TyperGroup):
                 error.message = f"{error.message.rstrip('.')}. Did you mean {names}?"
             raise
 
+    def invoke(self, ctx: typer.Context) -> object:  # pyright: ignore[reportIncompatibleMethodOverride] # as above
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            error.message = error.message.replace("Value error, ", "")  # words of its validator
+            raise
+
     def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[CompletionItem]:  # pyright: ignore[reportIncompatibleMethodOverride] # as above
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)

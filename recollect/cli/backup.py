@@ -10,11 +10,12 @@ import typer
 from rich.live import Live
 from rich.text import Text
 
-from recollect import audit, connections, log, orgs, seal, tags
+from recollect import audit, connections, orgs, seal, tags
 from recollect import backup as backups
 from recollect.app import open_app, secret_keys
 from recollect.backup import Archive, Progress, Tell
 from recollect.blobs import open_blobs
+from recollect.cli._log import log_of_command
 from recollect.cli.output import console, echo_json, fail, tell
 from recollect.config import Config, load
 from recollect.db import Database, migrate
@@ -271,7 +272,7 @@ def bring(
 
 def _config() -> Config:
     config = load()
-    log.configure(config.log_level, process="cli")  # to standard error, away from the data
+    log_of_command(config.log_level)
     return config
 
 

@@ -287,9 +287,9 @@ def _follow(service: Service, id: str, before: str | None) -> Mapping[str, Any]:
     stop = threading.Event()
     said = ""
     for run in _runs(service, id, before, stop):
-        line = _counts(run)
+        line = f"{run['status']}: {_counts(run)}"
         if line != said:
-            tell(f"{run['status']}: {line}")
+            tell(line)
             said = line
         if run["status"] != "running":
             for note in run["notes"]:
@@ -322,7 +322,7 @@ def _settle(service: Service, id: str, stop: threading.Event) -> None:
     while True:
         brought = service.array("POST", path, {"containerTags": one["containerTags"]})
         moving = sum(document["status"] in MOVING for document in brought)
-        if moving != left:
+        if moving != left and brought:
             tell(f"{len(brought) - moving} of {len(brought)} documents are searchable")
             left = moving
         if moving == 0:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from recollect import audit, embedding, log
+from recollect import audit, embedding
 from recollect.app import (
     cache_folder,
     embedder_choice,
@@ -19,6 +19,7 @@ from recollect.app import (
     kept_choice,
     open_embedder_of,
 )
+from recollect.cli._log import log_of_command
 from recollect.cli.output import echo_json, fail, tell
 from recollect.config import Config, load
 from recollect.db import Database, migrate
@@ -244,7 +245,7 @@ def _model(kept: Kept | None) -> dict[str, Any] | None:
 
 @contextmanager
 def _opened(config: Config) -> Generator[Database]:
-    log.configure(config.log_level, process="cli")
+    log_of_command(config.log_level)
     try:
         with database(config) as ensure:
             url = ensure()

@@ -14,6 +14,7 @@ from typing import NoReturn
 import typer
 from rich.cells import cell_len
 from rich.console import Console
+from rich.status import Status
 
 GAP = "  "
 
@@ -52,6 +53,11 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def console(*, err: bool = False) -> Console:
     """For progress and for marked words; without a terminal it prints plain text."""
     return Console(stderr=err, highlight=False, markup=False, emoji=False)
+
+
+def working(what: str) -> Status:
+    """Shows on a terminal, while it is entered, that something is done that may take minutes."""
+    return console(err=True).status(f"{what} …")
 
 
 def harmless(text: str) -> str:

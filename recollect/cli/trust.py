@@ -10,10 +10,11 @@ from typing import Annotated
 
 import typer
 
-from recollect import audit, log
+from recollect import audit
 from recollect import verify as checks
 from recollect.blobs import open_blobs
-from recollect.cli.output import echo_json, fail, shown, table, tell
+from recollect.cli._log import log_of_command
+from recollect.cli.output import echo_json, fail, shown, table, tell, working
 from recollect.config import Config, load
 from recollect.db import Database, migrate
 from recollect.db.embedded import database
@@ -45,7 +46,8 @@ def purge(
         fail("say `recollect purge --now`; the service purges by itself otherwise", code=2)
     config = load()
     with _opened(config) as db:
-        done = purge_now(db, open_blobs(config.blobs), config.data_dir)
+        with working("purging"):
+            done = purge_now(db, open_blobs(config.blobs), config.data_dir)
         audit.act(audit.CLI)
         with db.begin() as tx:
             audit.record(tx, "purge.done", done.id, receipts=done.receipts)
@@ -77,7 +79,7 @@ def verify(
     Example: recollect verify --mend
     """
     config = load()
-    with _opened(config) as db:
+    with _opened(config) as db, working("looking at every document, chunk and file"):
         done = checks.verify(db, open_blobs(config.blobs), mend=mend)
     if as_json:
         echo_json(asdict(done))
@@ -134,7 +136,7 @@ def _shown(one: Receipt) -> dict[str, object]:
 
 @contextmanager
 def _opened(config: Config) -> Generator[Database]:
-    log.configure(config.log_level, process="cli")
+    log_of_command(config.log_level)
     try:
         with database(config) as ensure:
             url = ensure()

@@ -1,6 +1,7 @@
 """What all of Google's APIs have in common: authorization, who authorized, and refusals.
 
 Facts: developers.google.com/identity/protocols/oauth2/web-server,
+accounts.google.com/.well-known/openid-configuration,
 developers.google.com/workspace/drive/api/guides/handle-errors,
 developers.google.com/workspace/gmail/api/guides/handle-errors, cloud.google.com/apis/design/errors.
 """
@@ -45,6 +46,7 @@ def GOOGLE_OAUTH(scopes: Sequence[str]) -> OAuth:  # stands where a constant wou
             "prompt": "consent",
             "include_granted_scopes": "false",
         },
+        issuer="https://accounts.google.com",
     )
 
 

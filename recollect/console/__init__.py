@@ -6,7 +6,7 @@ works; with it, what is unfinished is refreshed, files can be dropped, and code 
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,9 +17,21 @@ from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
+from starlette.background import BackgroundTask
 from starlette.datastructures import FormData, UploadFile
 
-from recollect import documents, dreams, extract, intake, memories, orgs, search, tags, wordings
+from recollect import (
+    connections,
+    documents,
+    dreams,
+    extract,
+    intake,
+    memories,
+    orgs,
+    search,
+    tags,
+    wordings,
+)
 from recollect.app import App, secret_keys
 from recollect.console import (
     _adding,
@@ -29,6 +41,7 @@ from recollect.console import (
     _filters,
     _keys,
     _live,
+    _original,
     _room,
     _session,
     _settings,
@@ -63,14 +76,17 @@ from recollect.errors import (
     NotFoundError,
     Permanent,
     RequestError,
+    Unavailable,
 )
 from recollect.intake import Sent
 from recollect.model import (
     Chunk,
+    Connection,
     Document,
     DocumentId,
     Hit,
     HitChunk,
+    OrgId,
     Page,
     Status,
     StoredBlob,
@@ -87,6 +103,8 @@ COUNTED = 10_000
 """Documents of the last hour that are counted at most."""
 MEMORIES = 50
 """Shown at once of a document."""
+REVISIONS = 20
+"""Shown at most of a document that a connection brought."""
 MEMBERS = 50
 """Files shown at once of an archive."""
 RETRIED = 1_000
@@ -99,6 +117,12 @@ BODY_OF_LOGIN = 4_096
 LONGEST_QUERY = 10_000
 """characters"""
 METADATA_ROWS = 3
+OPENED: Mapping[_original.Shape, str] = {
+    "pdf": "frame-src 'self'",
+    "audio": "media-src 'self'",
+    "video": "media-src 'self'",
+}
+"""What the policy of a page with such a file allows besides."""
 DOCUMENTS = "/console/documents"
 NOTICES = {
     "retry": "queued to be processed again",
@@ -113,8 +137,8 @@ class Files(StaticFiles):
 
     def file_response(self, *args: object, **more: object) -> Response:
         response = super().file_response(*args, **more)  # pyright: ignore[reportArgumentType]
-        policy = "content-security-policy"
-        response.headers.update({"cache-control": "no-cache", policy: _room.HEADERS[policy]})
+        policy = _room.HEADERS[_room.POLICY]
+        response.headers.update({"cache-control": "no-cache", _room.POLICY: policy})
         return response
 
 
@@ -130,7 +154,7 @@ rooms = APIRouter(route_class=Room, include_in_schema=False)
 def login(request: Request, next: Text = HOME) -> Response:
     if _room.visitor(request) is not None:
         return RedirectResponse(inside(next), 303)
-    return page(request, "login.html", {"next": inside(next), "error": None})
+    return _foreseeing(request, page(request, "login.html", {"next": inside(next), "error": None}))
 
 
 @doors.post(LOGIN, max_body_size=BODY_OF_LOGIN)
@@ -205,7 +229,16 @@ def overview(
         "reached": _figures.LOOKED_AT,
         "stored": stored,
     }
-    return page(request, "_overview.html" if part == LIVE else "overview.html", values)
+    response = page(request, "_overview.html" if part == LIVE else "overview.html", values)
+    return _foreseeing(request, response)
+
+
+def _foreseeing(request: Request, response: Response) -> Response:
+    """The answer, and behind it what takes a second of a process once: the OpenAPI document, of
+    which pages make their code. Whoever came in by this page looks at one of those next."""
+    if request.app.openapi_schema is None:
+        response.background = BackgroundTask(request.app.openapi)
+    return response
 
 
 def _by_code(failed: Sequence[Document]) -> list[tuple[str, list[Document]]]:
@@ -384,19 +417,31 @@ def show(
         document = documents.get(tx, tenant, id, with_text=True)
         chunks = documents.chunks(tx, tenant, document.id)
         known = memories.of_document(tx, tenant, document.id)
-        original = _original(tx, tenant, document.id)
+        blob = _blob(tx, tenant, document.id)
         held = _members(tx, tenant, document, files)
         archive = _archive(tx, tenant, document)
+        source = _source(tx, tenant, document)
+        revisions = (
+            _figures.revisions(tx, source.id, document.id, REVISIONS) if source is not None else []
+        )
         dreaming = dreams.state(tx, document.id) if app.llm is not None else None
         query = search.Query(q, vector)
         hits = search.search(tx, tenant, query, inside=document.id) if q else []
-    first = (start if chunk is None else min(chunk, max(len(chunks) - 1, 0))) // PART * PART
+    beside = None if blob is None else _beside(app, document, blob)
+    at = 0 if chunk is None else min(chunk, max(len(chunks) - 1, 0))
+    first = (start if chunk is None else at) // PART * PART
     own = f"{DOCUMENTS}/{document.id}"
     values = {
         "document": document,
         "pieces": _pieces(document, chunks[first : first + PART], q),
         "total": len(chunks),
-        "original": original,
+        "original": beside,
+        "opened": _original.spot(
+            beside.shape if beside else None,
+            chunks[at].place if chunk is not None and chunks else {},
+        ),
+        "spot": _original.spot,
+        "most": _original.MOST,
         "held": held,
         "held_links": {}
         if held is None
@@ -405,6 +450,8 @@ def show(
             for at in near(files, max(1, -(-held.total // MEMBERS)))
         },
         "archive": archive,
+        "connection": source,
+        "revisions": revisions,
         "memories": known[:MEMORIES],
         "remembered": len(known),
         "dreaming": dreaming,
@@ -428,25 +475,59 @@ def show(
         else next(iter(warnings), None),
         "own": own,
     }
-    return page(request, "_document.html" if part == LIVE else "document.html", values)
+    response = page(request, "_document.html" if part == LIVE else "document.html", values)
+    allowed = OPENED.get(beside.shape) if beside is not None and beside.shape else None
+    if allowed:
+        response.headers[_room.POLICY] = f"{_room.HEADERS[_room.POLICY]}; {allowed}"
+    return response
 
 
 @rooms.get("/console/documents/{id}/original")
 def original(id: PathId, tenant: Reader, app: CurrentApp) -> Response:
     """The file as it was uploaded, to keep: a stranger's HTML would run if it were shown here."""
+    _, blob, data = _file(app, tenant, id)
+    name = quote(blob.name or "file", safe="")
+    headers = {
+        "content-disposition": f"attachment; filename*=UTF-8''{name}",
+        _room.POLICY: _original.SEALED,
+    }
+    return Response(data, media_type="application/octet-stream", headers=headers)
+
+
+@rooms.get("/console/documents/{id}/view")
+def view(request: Request, id: PathId, tenant: Reader, app: CurrentApp) -> Response:
+    """The file for the browser's own viewer: a picture, a PDF, sound or film by its own bytes, and
+    nothing else."""
+    document, blob, data = _file(app, tenant, id)
+    type = _original.media_type(_original.shape(document.kind, blob), data)
+    if type is None:
+        raise NotFoundError("File not found", "this is no file that is shown; it can be downloaded")
+    return _original.handed_over(data, type, request.headers.get("range"))
+
+
+def _file(app: App, tenant: Tenant, id: str) -> tuple[Document, StoredBlob, bytes]:
+    """An uploaded file with its document; raises NotFoundError."""
     with app.db.begin() as tx:
         document = documents.get(tx, tenant, id)
         blob = documents.file(tx, tenant, document.id)
     try:
-        data = app.blobs.get(blob.key)
+        return document, blob, app.blobs.get(blob.key)
     except Permanent as error:
         raise NotFoundError("File not found", str(error)) from error
-    name = quote(blob.name or "file", safe="")
-    headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}"}
-    return Response(data, media_type="application/octet-stream", headers=headers)
 
 
-def _original(tx: Tx, tenant: Tenant, id: DocumentId) -> StoredBlob | None:
+def _beside(app: App, document: Document, blob: StoredBlob) -> _original.Original:
+    """What of the file stands beside the text; of a store that is away, nothing."""
+    shape = _original.shape(document.kind, blob)
+    if shape != "text":
+        return _original.Original(blob, shape)
+    try:
+        return _original.shown(blob, app.blobs.get(blob.key))
+    except (Permanent, Unavailable):
+        return _original.Original(blob, None)
+
+
+def _blob(tx: Tx, tenant: Tenant, id: DocumentId) -> StoredBlob | None:
     try:
         return documents.file(tx, tenant, id)
     except NotFoundError:
@@ -470,13 +551,24 @@ def _archive(tx: Tx, tenant: Tenant, document: Document) -> Document | None:
         return None
 
 
+def _source(tx: Tx, tenant: Tenant, document: Document) -> Connection | None:
+    """The connection that brought it, if the tenant sees that."""
+    if document.connection_id is None:
+        return None
+    try:
+        return connections.get(tx, tenant, document.connection_id)
+    except NotFoundError:
+        return None
+
+
 def _pieces(
     document: Document, chunks: Sequence[Chunk], q: str
 ) -> list[tuple[Chunk | None, list[_show.Piece]]]:
     """Chunks with their text in pieces; before there are any, the accepted text without borders."""
+    mark = _show.marker(document.org_id, q)
     if not chunks and document.text and not document.indexed_revision:
-        return [(None, _show.marked(document.org_id, q, document.text[:WHOLE]))]
-    return [(chunk, _show.marked(document.org_id, q, chunk.text)) for chunk in chunks]
+        return [(None, mark(document.text[:WHOLE]))]
+    return [(chunk, mark(chunk.text)) for chunk in chunks]
 
 
 def _those(tx: Tx, tenant: Tenant, ids: Sequence[str]) -> list[Document]:
@@ -640,7 +732,7 @@ def playground(
     if filters.strip():
         body["filters"] = json.loads(filters)
     values |= {
-        "hits": [_shown(hit, q) for hit in hits],
+        "hits": _shown(tenant.id, hits, q),
         "warnings": warnings,
         "took": (time.monotonic() - started) * 1000,
         "most": max((chunk.lexical for hit in hits for chunk in hit.chunks), default=0),
@@ -663,15 +755,17 @@ class Passage:
     place: str
 
 
-def _shown(hit: Hit, q: str) -> tuple[Hit, list[Passage]]:
-    document = hit.document
-    return hit, [
-        Passage(
-            chunk,
-            _show.marked(document.org_id, q, chunk.text),
-            _place(document.id, q, chunk.position),
+def _shown(org: OrgId, hits: Sequence[Hit], q: str) -> list[tuple[Hit, list[Passage]]]:
+    mark = _show.marker(org, q)
+    return [
+        (
+            hit,
+            [
+                Passage(chunk, mark(chunk.text), _place(hit.document.id, q, chunk.position))
+                for chunk in hit.chunks
+            ],
         )
-        for chunk in hit.chunks
+        for hit in hits
     ]
 
 

@@ -12,7 +12,7 @@ from typing import LiteralString
 
 from recollect import documents, orgs, terms
 from recollect.db import Tx
-from recollect.model import Document, DocumentId, OrgId, Page, Status, Tenant
+from recollect.model import ConnectionId, Document, DocumentId, OrgId, Page, Status, Tenant
 
 COUNTED = 100_000
 """Rows of an index that are counted at most."""
@@ -57,6 +57,22 @@ class Listed:
     number: int
     limit: int
     cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """What one sync did to one document."""
+
+    run_id: str
+    at: datetime
+    what: str
+    """`added` or `changed`"""
+    revision: int | None
+    texts: int | None
+    """of its chunks, each once; None until it is processed"""
+    new_texts: int | None
+    """of these, how many the index did not hold before"""
+    trigger: str
 
 
 def by_status(tx: Tx, tenant: Tenant) -> tuple[Mapping[Status, Figure], Figure]:
@@ -140,6 +156,18 @@ def members(
         parameters,
     )  # fmt: skip
     return Page([documents.read(row) for row in rows], total, page, limit)
+
+
+def revisions(tx: Tx, connection: ConnectionId, id: DocumentId, limit: int) -> list[Revision]:
+    """What the syncs that are kept did to a document, the newest first."""
+    rows = tx.execute(
+        "select c.run_id, c.at, c.what, c.revision, c.texts, c.new_texts, r.trigger"
+        " from sync_runs r join sync_changes c on c.run_id = r.id"
+        " where r.connection_id = %s and c.document_id = %s and c.what <> 'removed'"
+        " order by c.at desc limit %s",
+        (connection, id, limit),
+    )
+    return [Revision(**row) for row in rows]
 
 
 def failures(tx: Tx, tenant: Tenant, limit: int) -> list[Document]:

@@ -56,6 +56,7 @@ ROOMS = (
     (f"{HOME}/audit", "Audit"),
     (f"{HOME}/settings", "Settings"),
 )
+POLICY = "content-security-policy"
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 _environment = Environment(
@@ -89,7 +90,8 @@ class Door(APIRoute):
             except Unavailable as error:
                 LOG.warning("unavailable", error=str(error))
                 response = away(request)
-            response.headers.update(HEADERS)
+            for name, value in HEADERS.items():
+                response.headers.setdefault(name, value)
             return response
 
         return answer

@@ -23,23 +23,32 @@ RULED_OUT = frozenset(
 
 def marked(org: OrgId, query: str, text: str) -> list[Piece]:
     """The text cut into pieces; those are marked that the index takes for words of the query."""
+    return marker(org, query)(text)
+
+
+def marker(org: OrgId, query: str) -> Callable[[str], list[Piece]]:
+    """`marked` for many texts, which learns each of their words once."""
     wanted = _numbers(org, query)
     known: dict[str, bool] = {}
-    pieces: list[Piece] = []
-    done = 0
-    for start, end in _words(text) if wanted else ():
-        word = text[start:end]
-        if word not in known:
-            known[word] = not wanted.isdisjoint(_numbers(org, word))
-        if known[word] and end > done:
-            start = max(start, done)
-            if start > done:
-                pieces.append((text[done:start], False))
-            pieces.append((text[start:end], True))
-            done = end
-    if done < len(text):
-        pieces.append((text[done:], False))
-    return pieces
+
+    def mark(text: str) -> list[Piece]:
+        pieces: list[Piece] = []
+        done = 0
+        for start, end in _words(text) if wanted else ():
+            word = text[start:end]
+            if word not in known:
+                known[word] = not wanted.isdisjoint(_numbers(org, word))
+            if known[word] and end > done:
+                start = max(start, done)
+                if start > done:
+                    pieces.append((text[done:start], False))
+                pieces.append((text[start:end], True))
+                done = end
+        if done < len(text):
+            pieces.append((text[done:], False))
+        return pieces
+
+    return mark
 
 
 def _numbers(org: OrgId, text: str) -> frozenset[int]:
@@ -49,6 +58,9 @@ def _numbers(org: OrgId, text: str) -> frozenset[int]:
 def _words(text: str) -> Iterator[tuple[int, int]]:
     """Where words stand; scripts without spaces are indexed by pairs, and so looked at by pairs."""
     for found in _WORD.finditer(text):
+        if found[0].isascii():
+            yield found.span()
+            continue
         for run in terms.RUN.finditer(found[0]):
             start, end = found.start() + run.start(), found.start() + run.end()
             if end - start > 1 and terms.UNSPACED_START.match(run[0]):
@@ -164,6 +176,27 @@ def span(run: SyncRun) -> str:
     return _duration(max(0, int((end - run.started_at).total_seconds())))
 
 
+def place(named: Mapping[str, Any]) -> str:
+    """Where a chunk stands in the original: `page 3`, `Q1, rows 17 to 20`, `1:23 to 2:10`."""
+    said = [str(named[name]) for name in ("member", "sheet", "chapter") if name in named]
+    for name in ("page", "row", "message"):
+        if name in named:
+            end = named.get(f"{name}End")
+            said.append(f"{name}s {named[name]} to {end}" if end else f"{name} {named[name]}")
+    if "time" in named:
+        said.append(
+            " to ".join(clock(named[name]) for name in ("time", "timeEnd") if name in named)
+        )
+    return ", ".join(said)
+
+
+def clock(seconds: float) -> str:
+    """`1:23`, `1:02:03`."""
+    minutes, second = divmod(int(seconds), 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
     "iso": iso,
     "full": full,
@@ -179,4 +212,5 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "words": words,
     "total": total,
     "span": span,
+    "place": place,
 }

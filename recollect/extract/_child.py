@@ -4,6 +4,8 @@ Its parsers are loaded after confinement, when the first blob of their kind come
 that an extractor did not foresee ends the process; its parent reports that and starts another.
 """
 
+import contextlib
+import gc
 import math
 import os
 import resource
@@ -58,6 +60,9 @@ def serve() -> None:
         file_bytes=setup.file_bytes,
         descriptors=setup.descriptors,
     )
+    # Nearly all that a document makes lives as long as it is read; the rule is to look for what
+    # does not at each 700 objects.
+    gc.set_threshold(50_000)
     _write(writer, pack(Ready(layers)))
     poll = select.poll()
     poll.register(reader, select.POLLIN)
@@ -184,6 +189,7 @@ def _hear(kind: Kind, blob: Blob, listening: Listening) -> Heard:
 
 def _reply(extracted: Extracted, text_bytes: int) -> Reply:
     places = Places.of(extracted.places)
+    _keep_encoded(extracted.text)
     text, starts = clean_placed(extracted.text, places.starts())
     warnings = [clean_line(warning) for warning in extracted.warnings]
     # Cleaning took out what is invisible: a text that came out as it was has nothing of it.
@@ -205,6 +211,12 @@ def _reply(extracted: Extracted, text_bytes: int) -> Reply:
         markdown=extracted.markdown,
         unheard=extracted.unheard,
     )
+
+
+def _keep_encoded(text: str) -> None:
+    """A string keeps its UTF-8 once a C library asked for it: cleaning wants it, and the answer."""
+    with contextlib.suppress(UnicodeEncodeError):
+        msgspec.msgpack.encode(text)
 
 
 def _peak() -> int:

@@ -168,8 +168,10 @@ def _narrowed(container: LexborNode, prose: int) -> list[LexborNode]:
         nodes = outermost(
             node for node in container.css(selector) if node.mem_id != container.mem_id
         )
-        core = max(nodes, key=_prose, default=None)
-        if core is not None and _prose(core) >= _DOMINATES * prose:
+        shares = list(map(_prose, nodes))
+        most = max(shares, default=0)
+        if nodes and most >= _DOMINATES * prose:
+            core = nodes[shares.index(most)]
             headings = container.css("h1")
             apart = len(headings) == 1 and not core.css_first("h1")
             return [*(headings if apart else []), core]

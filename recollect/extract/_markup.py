@@ -19,6 +19,9 @@ _TAG_OR_COMMENT = re.compile(
 _ATTRIBUTE = re.compile(
     r"[\s/=]*+[^\s/>=]++(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s>\"'][^\s>]*+)?+)?+"
 )
+_LONG_TAG = re.compile(rf"<[A-Za-z][^>]{{{2 * MAX_ATTRIBUTES - 2}}}")
+"""One that may have too many attributes, but for those with a > in their values."""
+_END_IN_QUOTES = re.compile(r"=\s*+(?:\"[^\">]*+>|'[^'>]*+>)")
 _RAW = frozenset(
     {"script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes", "noscript"}
 )
@@ -146,6 +149,8 @@ def refuse_hostile(text: str) -> None:
     opened: Counter[str] = Counter()
     # There are no more levels than tags.
     is_shallow = text.count("<") <= MAX_NESTING
+    if is_shallow and not _LONG_TAG.search(text) and not _END_IN_QUOTES.search(text):
+        return
     for tag in tags(text):
         if tag.end - tag.start > 2 * MAX_ATTRIBUTES:
             _refuse_attributes(text, tag)

@@ -17,7 +17,7 @@ def open_package(data: bytes) -> Package:
             if tag == "encryption-data":
                 raise Permanent("it is protected by a password", code="encrypted_file")
 
-        _xml.parse(package.pieces("META-INF/manifest.xml"), start, _ignore, _ignore)
+        _xml.parse(package.pieces("META-INF/manifest.xml"), start)
     if "content.xml" not in package.names:
         raise Permanent("it is damaged: it has no content")
     return package
@@ -42,7 +42,3 @@ def title(package: Package) -> str | None:
     if "meta.xml" in package.names:
         _xml.parse(package.pieces("meta.xml"), start, end, text)
     return clean_line("".join(words)) or None
-
-
-def _ignore(_: str) -> None:
-    pass

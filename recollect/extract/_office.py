@@ -12,6 +12,11 @@ _HEADING = re.compile(r"^# (.+)$", re.M)
 def read(data: bytes, mime: str) -> Extracted:
     """Raises Permanent: encrypted_file, too_large, unreadable_content."""
     converted = _xberg.convert(data, mime)
-    heading = _HEADING.search(converted.text)
-    title = clean_line(converted.title or (heading[1] if heading else ""))
+    title = clean_line(converted.title or _first_heading(converted.text))
     return Extracted(converted.text, title=title or None)
+
+
+def _first_heading(text: str) -> str:
+    sign = text.find("# ")
+    heading = _HEADING.search(text, sign) if sign >= 0 else None
+    return heading[1] if heading else ""

@@ -39,7 +39,7 @@ def relations(package: Package, part: str) -> Mapping[str, Relation]:
             found[attributes.get("Id", "")] = Relation(kind, path)
 
     if source in package.names:
-        _xml.parse(package.pieces(source), start, _ignore, _ignore)
+        _xml.parse(package.pieces(source), start)
     return found
 
 
@@ -80,7 +80,3 @@ def title(package: Package) -> str | None:
 
     _xml.parse(package.pieces(source), start, end, text)
     return clean_line("".join(words)) or None
-
-
-def _ignore(_: str) -> None:
-    pass

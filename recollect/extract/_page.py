@@ -183,7 +183,7 @@ def _as_sent(address: str, encoding: str) -> str:
 
 
 def _clean(page: LexborHTMLParser) -> _Cleaned:
-    whole = length(page.body)
+    whole = length(page.body) if page.css_first("form") else 0
     found = _hidden.find(page)
     hidden = remove(found.nodes)
     _drop_styles(page)

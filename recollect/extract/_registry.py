@@ -8,9 +8,9 @@ itself never pays for, nor is exposed to, a parser.
 import functools
 import importlib
 import pkgutil
+import posixpath
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import PurePath
 from types import MappingProxyType
 from typing import Protocol, cast
 
@@ -139,7 +139,7 @@ def detect(
 def _look(
     head: bytes, name: str | None, mime: str | None, kinds: list[Kind]
 ) -> tuple[Kind, str] | None:
-    ending = PurePath(name).suffix.lower() if name else ""
+    ending = posixpath.splitext(name)[1].lower() if name else ""
     declared = mime.partition(";")[0].strip().lower() if mime else ""
     # No bytes contradict nothing: an empty file is what its name says.
     verdicts = [(kind, kind.sniff(head) if head else None) for kind in kinds]

@@ -589,16 +589,21 @@ def _widen(pipe: int) -> None:
 
 
 def _send(child: _Child, pieces: Sequence[bytes], deadline: float) -> None:
+    """All at once where the pipe has room: each piece by itself would wake the child again."""
     descriptor = _descriptor(child.process.stdin)
-    for piece in pieces:
-        view = memoryview(piece)
-        while view:
-            try:
-                view = view[os.write(descriptor, view) :]
-            except BlockingIOError:
-                _wait(descriptor, select.POLLOUT, deadline)
-            except BrokenPipeError as error:
-                raise _Gone from error
+    views = [memoryview(piece) for piece in pieces if piece]
+    while views:
+        try:
+            written = os.writev(descriptor, views)
+        except BlockingIOError:
+            _wait(descriptor, select.POLLOUT, deadline)
+            continue
+        except BrokenPipeError as error:
+            raise _Gone from error
+        while views and written >= len(views[0]):
+            written -= len(views.pop(0))
+        if written:
+            views[0] = views[0][written:]
 
 
 def _receive(child: _Child, most: int, deadline: float) -> bytes:

@@ -4,6 +4,7 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
+from operator import add
 from typing import NamedTuple
 
 from recollect.extract._places import Places
@@ -19,11 +20,13 @@ _YEAR = re.compile(r"(?:19|20)\d\d$")
 
 
 class Row(NamedTuple):
-    """The cells of a row that hold something: column (from 0), and text in one line."""
+    """The cells of a row that hold something: their columns (from 0), their texts in one line."""
 
     number: int
     """as the original counts, from 1"""
-    cells: Sequence[tuple[int, str]]
+    columns: Sequence[int]
+    texts: Sequence[str]
+    """as many"""
     width: int
     """columns that it spans, empty ones included"""
 
@@ -39,18 +42,20 @@ def lines(rows: Iterable[Row], *, titles: int = 0) -> Iterator[tuple[int, str]]:
     remaining = iter(rows)
     first = list(islice(remaining, titles + 2))
     header = _find_header(first, titles)
-    names = {} if header is None else dict(first[header].cells)
-    ahead = _Headers({at: f"{name}: " for at, name in names.items()})
+    names = (
+        {} if header is None else dict(zip(first[header].columns, first[header].texts, strict=True))
+    )
+    ahead = _Headers({at: f"{name}: " for at, name in names.items()}).__getitem__
     unused = set(names)
     for row in first[: header or 0]:
-        yield row.number, "; ".join(text for _, text in row.cells)
+        yield row.number, "; ".join(row.texts)
     for row in chain(first if header is None else first[header + 1 :], remaining):
-        if titles and len(row.cells) == 1 and row.cells[0][0] not in names:
-            yield row.number, row.cells[0][1]  # a note below or beside the table
+        if titles and len(row.columns) == 1 and row.columns[0] not in names:
+            yield row.number, row.texts[0]  # a note below or beside the table
         else:
-            yield row.number, "; ".join([ahead[at] + text for at, text in row.cells])
+            yield row.number, "; ".join(map(add, map(ahead, row.columns), row.texts))
         if unused:
-            unused.difference_update([at for at, _ in row.cells])
+            unused.difference_update(row.columns)
     if header is not None and unused:
         without = "; ".join(names[at] for at in sorted(unused))
         yield first[header].number, f"without values: {without}"
@@ -65,11 +70,11 @@ class _Headers(dict[int, str]):
 
 def _find_header(rows: Sequence[Row], titles: int) -> int | None:
     """Titles and notes above a table fill fewer columns than it does."""
-    width = max((len(row.cells) for row in rows), default=0)
+    width = max((len(row.columns) for row in rows), default=0)
     for number, row in enumerate(rows[: titles + 1]):
         if number == len(rows) - 1:
             return None
-        if not titles or len(row.cells) * 2 > width:
+        if not titles or len(row.columns) * 2 > width:
             return number if _is_header(row) else None
     return None
 
@@ -79,7 +84,7 @@ def _is_header(row: Row) -> bool:
 
     Years may head columns of figures.
     """
-    named = [text for _, text in row.cells]
+    named = row.texts
     if len(named) * 2 < row.width or len(set(named)) < len(named):
         return False
     values = [text for text in named if _NUMBER.match(text)]

@@ -21,6 +21,8 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _SAMPLE = 65_536
+_TELLING = 4_096
+_NOT_ASCII = re.compile(rb"(?m)^[^\n\x80-\xff]*+[\x80-\xff][^\n]*+\n?")
 _NOT_OF_TEXT = bytes(set(range(32)) - set(b"\t\n\v\f\r\b\x1a\x1b")) + b"\x7f"
 _HIGH = bytes(range(128, 256))
 _FOREIGN = (b"{\\rtf", b"%!PS", b"%PDF-", b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
@@ -118,7 +120,7 @@ def guess_encoding(data: bytes) -> str:
         return "utf-8"
     import chardet  # noqa: PLC0415 - 8 MB of models that only the child needs
 
-    sample = data[:_SAMPLE]
+    sample = _telling(data)
     guess = chardet.detect(sample)
     try:
         encoding = codecs.lookup(guess["encoding"] or "cp1252").name
@@ -128,6 +130,23 @@ def guess_encoding(data: bytes) -> str:
         return encoding
     # Of a few words its statistics know little; what the common encodings look like helps then.
     return _plain_guess(sample) or encoding
+
+
+def _telling(data: bytes) -> bytes:
+    """As much as suffices of the lines that are not ASCII: only these tell encodings apart.
+
+    No encoding that the rest of this tells of has a line end within a character.
+    """
+    if len(data) <= _TELLING:
+        return data
+    found: list[bytes] = []
+    size = 0
+    for line in _NOT_ASCII.finditer(data):
+        found.append(line[0][: _TELLING - size])
+        size += len(found[-1])
+        if size >= _TELLING:
+            break
+    return b"".join(found)
 
 
 def _unmarked_utf16(head: bytes) -> str | None:

@@ -1,6 +1,7 @@
 """The one seam to xberg: PDF and office files become Markdown. OCR is off, so is the network."""
 
 import asyncio
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -42,7 +43,7 @@ def convert(data: bytes, mime: str) -> Converted:
     )
     source = xberg.ExtractInput(kind="bytes", bytes=data, mime_type=mime)
     try:
-        result = asyncio.run(_extract(source, config))
+        result = _runner().run(_extract(source, config))
     except (RuntimeError, xberg.XbergError) as error:
         raise _permanent(str(error)) from error
     if not result.results:
@@ -61,6 +62,12 @@ def count_pages(data: bytes) -> int:
         return xberg.pdf_page_count(data)
     except (RuntimeError, xberg.XbergError) as error:
         raise _permanent(str(error)) from error
+
+
+@functools.cache
+def _runner() -> asyncio.Runner:
+    """One for all files: to make a loop for each takes as long as to read a small one."""
+    return asyncio.Runner()
 
 
 async def _extract(

@@ -13,7 +13,9 @@ End = Callable[[str], None]
 Text = Callable[[str], None]
 
 
-def parse(pieces: Iterable[bytes], start: Start, end: End, text: Text) -> None:
+def parse(
+    pieces: Iterable[bytes], start: Start, end: End | None = None, text: Text | None = None
+) -> None:
     """Read a whole document."""
     for _ in steps(pieces, start, end, text):
         pass
@@ -29,28 +31,37 @@ def check(source: bytes) -> None:
         raise Permanent(f"it is damaged: its XML is not well-formed ({error})") from error
 
 
-def steps(pieces: Iterable[bytes], start: Start, end: End, text: Text) -> Iterator[None]:
+def steps(
+    pieces: Iterable[bytes], start: Start, end: End | None = None, text: Text | None = None
+) -> Iterator[None]:
     """Read it piece by piece, so that the caller can take along what each piece brought.
 
     Raises Permanent for what is not well-formed, or declares entities (which make bombs).
     """
+
+    def start_plain(name: str, attributes: Mapping[str, str]) -> None:
+        start(_PLAIN[name], plain(attributes))
+
+    def end_plain(name: str) -> None:
+        if end is not None:
+            end(_PLAIN[name])
+
+    return written(pieces, start_plain, end_plain if end else None, text)
+
+
+def written(
+    pieces: Iterable[bytes], start: Start, end: End | None = None, text: Text | None = None
+) -> Iterator[None]:
+    """The same with names as they are written, for readers of so many tags that a call for each
+    counts: they look them up in `Tags`, and have `plain` attributes made where they want any.
+    """
     parser = expat.ParserCreate()
     parser.buffer_text = True
-    plain = _PlainNames()
-
-    def start_plain(name: str, attributes: dict[str, str]) -> None:
-        if not attributes:
-            start(plain[name], attributes)
-            return
-        found = {plain[name]: text for name, text in attributes.items()}
-        if len(found) < len(attributes):
-            ordered = sorted(attributes.items(), key=lambda item: ":" in item[0])
-            found = {plain[name]: text for name, text in ordered}
-        start(plain[name], found)
-
-    parser.StartElementHandler = start_plain
-    parser.EndElementHandler = lambda name: end(plain[name])
-    parser.CharacterDataHandler = text
+    parser.StartElementHandler = start
+    if end is not None:
+        parser.EndElementHandler = end
+    if text is not None:
+        parser.CharacterDataHandler = text
     parser.EntityDeclHandler = _refuse
     try:
         for piece in pieces:
@@ -62,14 +73,38 @@ def steps(pieces: Iterable[bytes], start: Start, end: End, text: Text) -> Iterat
         raise Permanent(f"it is damaged: its XML is not well-formed ({error})") from error
 
 
-class _PlainNames(dict[str, str]):
-    """Names without their prefixes, each looked up once: documents have few of them."""
+class Tags(dict[str, str]):
+    """Names without their prefixes by names as they are written, each looked up once.
+
+    Those that are not `wanted` are empty.
+    """
+
+    def __init__(self, *wanted: str) -> None:
+        super().__init__()
+        self._wanted = frozenset(wanted)
 
     def __missing__(self, name: str) -> str:
         plain = name[name.find(":") + 1 :]
-        if len(self) < 1_000:
-            self[name] = plain
+        if self._wanted and plain not in self._wanted:
+            plain = ""
+        if len(self) >= 1_000:  # documents have few, but for one whose author makes them up
+            self.clear()
+        self[name] = plain
         return plain
+
+
+_PLAIN = Tags()
+
+
+def plain(attributes: Mapping[str, str]) -> Mapping[str, str]:
+    """Attributes by their names without prefixes."""
+    if not attributes:
+        return attributes
+    found = {_PLAIN[name]: text for name, text in attributes.items()}
+    if len(found) < len(attributes):
+        ordered = sorted(attributes.items(), key=lambda item: ":" in item[0])
+        found = {_PLAIN[name]: text for name, text in ordered}
+    return found
 
 
 def _refuse(*declaration: object) -> None:

@@ -3,10 +3,10 @@
 import functools
 import io
 import lzma
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
-from pathlib import PurePosixPath
 
 from recollect.errors import Permanent
 
@@ -17,6 +17,11 @@ _SMALL = 10_000_000
 _PIECE = 65_536
 _ENTRY = b"PK\x03\x04"
 _NAME_AT = 30
+_LENGTHS_AT, _LENGTHS = 26, struct.Struct("<HH")
+"""of the name and of what follows it, in the header of an entry (APPNOTE 4.3.7)"""
+_AT_ONCE = 1_000_000
+_PLAIN_FLAGS = 0x080E
+"""how it was packed, sizes after it, name in UTF-8 (APPNOTE 4.4.4)"""
 
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
@@ -84,6 +89,7 @@ class Package:
 
     def __init__(self, data: bytes, *, entries: int = MAX_ENTRIES) -> None:
         try:
+            self._data = data
             self._archive = zipfile.ZipFile(io.BytesIO(data))
             parts = self._archive.infolist()
         except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
@@ -109,6 +115,9 @@ class Package:
 
     def pieces(self, name: str) -> Iterator[bytes]:
         """A part as it is unpacked; no more of it than it says."""
+        if (whole := self._read_small(name)) is not None:
+            yield whole
+            return
         try:
             with self._archive.open(name) as part:
                 while piece := part.read(_PIECE):
@@ -126,7 +135,38 @@ class Package:
         ) as error:
             raise Permanent(f"it is damaged: its part {name} cannot be unpacked") from error
 
+    def _read_small(self, name: str) -> bytes | None:
+        """A part at once, if it is as most are; what is wrong or rare is left to `zipfile`."""
+        info = self._archive.NameToInfo.get(name)
+        if (
+            info is None
+            or info.file_size > _AT_ONCE
+            or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+            or info.flag_bits & ~_PLAIN_FLAGS
+            or info.header_offset < 0
+        ):
+            return None
+        header = self._data[info.header_offset : info.header_offset + _NAME_AT]
+        if len(header) < _NAME_AT or not header.startswith(_ENTRY):
+            return None
+        length, extra = _LENGTHS.unpack_from(header, _LENGTHS_AT)
+        start = info.header_offset + _NAME_AT
+        written = self._data[start : start + length]
+        if not written.isascii() or written.decode("ascii") != info.orig_filename:
+            return None
+        start += length + extra
+        packed = self._data[start : start + info.compress_size]
+        try:
+            found = (
+                packed
+                if info.compress_type == zipfile.ZIP_STORED
+                else zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, info.file_size + 1)
+            )
+        except zlib.error:
+            return None
+        return found if len(found) == info.file_size and zlib.crc32(found) == info.CRC else None
+
 
 def _leads_out(name: str) -> bool:
-    path = PurePosixPath(name.replace("\\", "/"))
-    return path.is_absolute() or ".." in path.parts
+    path = name.replace("\\", "/")
+    return path.startswith("/") or (".." in path and ".." in path.split("/"))

@@ -33,4 +33,6 @@ def extract(blob: Blob) -> Extracted:
     if int.from_bytes(header[10:12], "little") & _ENCRYPTED:
         raise Permanent("it is protected by a password", code="encrypted_file")
     extracted = _office.read(blob.data, MIME)
-    return Extracted(_INSTRUCTIONS.sub("", extracted.text), title=extracted.title)
+    text = extracted.text
+    # Each has a switch, which a backslash begins.
+    return Extracted(_INSTRUCTIONS.sub("", text) if " \\" in text else text, title=extracted.title)

@@ -62,7 +62,7 @@ class _Book:
         self._spine: list[str] = []
         if _CONTAINER not in package.names:
             raise Permanent("it is damaged: it does not say where its content is")
-        _xml.parse(package.pieces(_CONTAINER), self._start_container, _ignore, _ignore)
+        _xml.parse(package.pieces(_CONTAINER), self._start_container)
         if self._source not in package.names:
             raise Permanent("it is damaged: its list of chapters is missing")
         _xml.parse(package.pieces(self._source), self._start, self._end, self._text)
@@ -108,9 +108,5 @@ def _locked(package: _zip.Package) -> set[str]:
             found.add(unquote(attributes.get("URI", "")))
 
     if _LOCKS in package.names:
-        _xml.parse(package.pieces(_LOCKS), start, _ignore, _ignore)
+        _xml.parse(package.pieces(_LOCKS), start)
     return found
-
-
-def _ignore(_: str) -> None:
-    pass

@@ -34,11 +34,13 @@ _OF_MAIL = frozenset(
 def sniff(head: bytes) -> bool | None:
     if not looks_like_text(head):
         return False
-    lines = head.lstrip().replace(b"\r\n", b"\n").partition(b"\n\n")[0]
+    start = head.lstrip()
+    if not _HEADER.match(start):
+        return None
+    lines = start.replace(b"\r\n", b"\n").partition(b"\n\n")[0]
     names = {name.lower() for name in _HEADER.findall(lines)}
     # Somebody's notes may begin with "From:" and "To:", but not with what mail servers write.
-    is_mail = _HEADER.match(lines) and b"from" in names and names & _OF_MAIL
-    return True if is_mail else None
+    return True if b"from" in names and names & _OF_MAIL else None
 
 
 def extract(blob: Blob) -> Extracted:

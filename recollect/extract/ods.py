@@ -8,6 +8,11 @@ from recollect.model import Blob, Extracted
 
 TYPES = frozenset({_zip.ODS, ".ods"})
 
+_TAGS = _xml.Tags(
+    *("style", "table-properties", "table", "table-row", "table-cell", "covered-table-cell"),
+    *("annotation", "p", "s", "tab", "line-break"),
+)
+
 
 def sniff(head: bytes) -> bool | None:
     return _zip.sniff(head, _zip.ODS)
@@ -38,7 +43,8 @@ class _Spreadsheet:
         self._rows: list[_table.Row] = []
         self._row = 0
         self._repeated = 1
-        self._cells: list[tuple[int, str]] = []
+        self._columns: list[int] = []
+        self._texts: list[str] = []
         self._column = 0
         self._cell: Mapping[str, str] = {}
         self._words: list[str] = []
@@ -47,51 +53,50 @@ class _Spreadsheet:
         self._note = False
 
     def read(self, pieces: Iterator[bytes]) -> Iterator[_table.Sheet]:
-        for _ in _xml.steps(pieces, self._start, self._end, self._text):
+        for _ in _xml.written(pieces, self._start, self._end, self._text):
             # A sheet is known as a whole only at its end, and needs its header first.
             yield from self._sheets
             self._sheets.clear()
         yield from self._sheets
 
-    def _start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        match tag:
-            case "style":
-                self._style = attributes.get("name", "")
-            case "table-properties" if attributes.get("display") == "false":
-                self._invisible.add(self._style)
-            case "table":
-                self._name, self._rows, self._row = attributes.get("name", ""), [], 1
-                if attributes.get("style-name") in self._invisible:
-                    self.hidden.append(self._name)
-            case "table-row":
-                self._repeated = _count(attributes.get("number-rows-repeated"))
-                self._cells, self._column = [], 0
+    def _start(self, name: str, attributes: Mapping[str, str]) -> None:
+        match _TAGS[name]:
             case "table-cell" | "covered-table-cell":
-                self._cell = attributes
+                self._cell = _xml.plain(attributes)
                 self._words.clear()
-            case "annotation":
-                self._note = True
             case "p" if not self._note:
                 self._depth += 1
                 self._words.append(" ")
+            case "table-row":
+                self._repeated = _count(_xml.plain(attributes).get("number-rows-repeated"))
+                self._columns, self._texts, self._column = [], [], 0
+            case "table":
+                self._start_sheet(_xml.plain(attributes))
+            case "style":
+                self._style = _xml.plain(attributes).get("name", "")
+            case "table-properties":
+                if _xml.plain(attributes).get("display") == "false":
+                    self._invisible.add(self._style)
+            case "annotation":
+                self._note = True
             case "s" | "tab" | "line-break":
                 self._text(" ")
             case _:
                 pass
 
-    def _end(self, tag: str) -> None:
-        match tag:
+    def _start_sheet(self, attributes: Mapping[str, str]) -> None:
+        self._name, self._rows, self._row = attributes.get("name", ""), [], 1
+        if attributes.get("style-name") in self._invisible:
+            self.hidden.append(self._name)
+
+    def _end(self, name: str) -> None:
+        match _TAGS[name]:
             case "p" if not self._note:
                 self._depth -= 1
+            case "table-cell" | "covered-table-cell":
+                self._end_cell()
             case "annotation":
                 self._note = False
-            case "table-cell" | "covered-table-cell":
-                count = _count(self._cell.get("number-columns-repeated"))
-                if text := self._shown():
-                    # What is repeated thousands of times fills a page with colour, not with data.
-                    for column in range(self._column, self._column + min(count, 1_000)):
-                        self._cells.append((column, text))
-                self._column += count
             case "table-row":
                 self._end_row()
             case "table":
@@ -103,21 +108,39 @@ class _Spreadsheet:
         if self._depth and not self._note:
             self._words.append(piece)
 
+    def _end_cell(self) -> None:
+        text = self._shown()
+        repeated = self._cell.get("number-columns-repeated")
+        if repeated is None:
+            if text:
+                self._columns.append(self._column)
+                self._texts.append(text)
+            self._column += 1
+            return
+        count = _count(repeated)
+        if text:
+            # What is repeated thousands of times fills a page with colour, not with data.
+            times = min(count, 1_000)
+            self._columns += range(self._column, self._column + times)
+            self._texts += [text] * times
+        self._column += count
+
     def _shown(self) -> str:
-        kind = self._cell.get("value-type")
-        if kind == "date" and (date := self._cell.get("date-value")):
+        cell = self._cell
+        if cell.get("value-type") == "date" and (date := cell.get("date-value")):
             return date.replace("T00:00:00", "").replace("T", " ")
-        shown = " ".join("".join(self._words).split())
-        formula = self._cell.get("formula", "").removeprefix("of:")
-        return shown or self._cell.get("value") or formula
+        if shown := " ".join("".join(self._words).split()):
+            return shown
+        return cell.get("value") or cell.get("formula", "").removeprefix("of:")
 
     def _end_row(self) -> None:
-        if self._cells:
-            width = self._cells[-1][0] - self._cells[0][0] + 1
+        columns = self._columns
+        if columns:
+            width = columns[-1] - columns[0] + 1
             for number in range(self._row, self._row + self._repeated):
-                if not self._budget.admits(len(self._cells)):
+                if not self._budget.admits(len(columns)):
                     break
-                self._rows.append(_table.Row(number, self._cells, width))
+                self._rows.append(_table.Row(number, columns, self._texts, width))
         self._row += self._repeated
 
 

@@ -5,6 +5,7 @@ count; from LONG pages on pypdfium2 reads plain text at 1 ms a page.
 """
 
 import re
+import string
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -38,6 +39,7 @@ _MANY_PATHS = 50
 _GARBAGE = 0.2
 """Part of the characters that says nothing, from which on a text layer is not worth having."""
 _CODE = re.compile(r"\(cid:\d+\)")
+_ALPHANUMERIC = (string.ascii_letters + string.digits).encode()
 _NAMED_PAGES = 20
 
 
@@ -54,9 +56,9 @@ class _Page:
 
     @property
     def wants_ocr(self) -> bool:
-        if _is_garbage(self.text):
+        letters, garbage = _weigh(self.text)
+        if _outweighs(garbage, letters):
             return True
-        letters, _ = _weigh(self.text)
         if letters == 0:
             return self.drawn.pictures > _SOME_PICTURE or self.drawn.paths >= _MANY_PATHS
         return letters < _FEW_LETTERS and self.drawn.pictures > _COVERED
@@ -162,11 +164,11 @@ def _put_together(read: _Read, *warnings: str) -> Extracted:
 
 def _weigh(text: str) -> tuple[int, int]:
     """Letters and digits; characters that stand for a letter that is not known."""
-    garbage = len(_CODE.findall(text))
+    garbage = len(_CODE.findall(text)) if "(cid:" in text else 0
     if garbage:
         text = _CODE.sub("", text)
     if text.isascii():
-        return sum(map(str.isalnum, text)), garbage
+        return len(text) - len(text.encode().translate(None, _ALPHANUMERIC)), garbage
     letters = 0
     for character in text:
         if character.isalnum():
@@ -178,6 +180,10 @@ def _weigh(text: str) -> tuple[int, int]:
 
 def _is_garbage(text: str) -> bool:
     letters, garbage = _weigh(text)
+    return _outweighs(garbage, letters)
+
+
+def _outweighs(garbage: int, letters: int) -> bool:
     return garbage > _GARBAGE * (letters + garbage)
 
 

@@ -14,6 +14,11 @@ _SMALL_PRINT = ("dt", "ftr", "sldNum", "hdr", "sldImg")
 """Placeholders that repeat on every slide (ECMA-376 part 1, 19.7.10)."""
 _DEFAULT_TITLE = re.compile(r"PowerPoint Presentation|Slide \d+|Presentation")
 
+_TAGS = _xml.Tags(
+    *("sld", "sp", "ph", "tbl", "tr", "tc", "p", "pPr", "t", "br"),
+    *("buNone", "buChar", "buAutoNum", "Fallback"),
+)
+
 
 def sniff(head: bytes) -> bool | None:
     return None if _ole.is_ole(head) else _zip.sniff(head, _zip.PPTX)
@@ -65,7 +70,7 @@ def _slides(package: _zip.Package) -> list[str]:
         if tag == "sldId" and (relation := relations.get(attributes.get("id", ""))):
             slides.append(relation.target)
 
-    _xml.parse(package.pieces(main), start, _ignore, _ignore)
+    _xml.parse(package.pieces(main), start)
     return [part for part in slides if part in package.names]
 
 
@@ -84,37 +89,41 @@ class _Slide:
         self._level = 0
         self._table: list[list[str]] | None = None
         self._choices = 0
-        _xml.parse(package.pieces(part), self._start, self._end, self._text)
+        for _ in _xml.written(package.pieces(part), self._start, self._end, self._text):
+            pass
 
-    def _start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        match tag:
+    def _start(self, name: str, attributes: Mapping[str, str]) -> None:
+        match _TAGS[name]:
+            case "":
+                pass
+            case "t":
+                self._inside = not self._choices
+            case "p":
+                self._bullet, self._level = self._placeholder == "body", 0
             case "sld":
-                self.hidden = attributes.get("show") in ("0", "false")
+                self.hidden = _xml.plain(attributes).get("show") in ("0", "false")
             case "sp":
                 self._placeholder, self._shape = "", []
             case "ph":
-                self._placeholder = attributes.get("type", "body")
+                self._placeholder = _xml.plain(attributes).get("type", "body")
             case "tbl":
                 self._table = []
             case "tr" if self._table is not None:
                 self._table.append([])
             case "tc" if self._table:
                 self._shape = []
-            case _:
+            case tag:
                 self._start_text(tag, attributes)
 
     def _start_text(self, tag: str, attributes: Mapping[str, str]) -> None:
         match tag:
-            case "p":
-                self._bullet, self._level = self._placeholder == "body", 0
             case "pPr":
-                self._level = int(level) if (level := attributes.get("lvl", "0")).isdigit() else 0
+                level = _xml.plain(attributes).get("lvl", "0")
+                self._level = int(level) if level.isdigit() else 0
             case "buNone":
                 self._bullet = False
             case "buChar" | "buAutoNum":
                 self._bullet = True
-            case "t":
-                self._inside = not self._choices
             case "br":
                 self._words.append("\n")
             case "Fallback":
@@ -123,14 +132,15 @@ class _Slide:
             case _:
                 pass
 
-    def _end(self, tag: str) -> None:
-        match tag:
+    def _end(self, name: str) -> None:
+        match _TAGS[name]:
+            case "":
+                pass
             case "t":
                 self._inside = False
             case "p":
-                if text := "\n".join(map(clean_line, "".join(self._words).split("\n"))).strip():
-                    self._shape.append(self._item(text))
-                self._words.clear()
+                if self._words:
+                    self._end_paragraph()
             case "tc" if self._table:
                 self._table[-1].append(" ".join(" ".join(self._shape).split()))
                 self._shape = []
@@ -147,6 +157,12 @@ class _Slide:
     def _text(self, piece: str) -> None:
         if self._inside:
             self._words.append(piece)
+
+    def _end_paragraph(self) -> None:
+        written = "".join(self._words)
+        self._words.clear()
+        if text := "\n".join(map(clean_line, written.split("\n"))).strip():
+            self._shape.append(self._item(text))
 
     def _item(self, text: str) -> str:
         if self._table is not None or not self._bullet:
@@ -168,7 +184,3 @@ def _table(rows: list[list[str]]) -> list[str]:
         return []
     lines = [f"| {' | '.join(row)} |" for row in rows]
     return ["\n".join([lines[0], f"|{' --- |' * len(rows[0])}", *lines[1:]])]
-
-
-def _ignore(_: str) -> None:
-    pass

@@ -7,7 +7,7 @@ whole: only its elements are.
 import re
 from collections.abc import Callable, Generator, Iterator
 from json import JSONDecodeError, JSONDecoder
-from typing import cast
+from typing import Any, cast
 
 from recollect.extract._text import TEXT_BYTES, decode, looks_like_text
 from recollect.model import Blob, Extracted
@@ -25,9 +25,12 @@ TYPES = frozenset(
 
 _LINED = (".jsonl", ".ndjson", "application/jsonl", "application/x-ndjson")
 _BLANK = re.compile(r"[ \t\r\n]*")
+_COMMA = re.compile(r"[ \t\r\n]*,[ \t\r\n]*+(?!\])")
 _SCALARS_A_LINE = 100
 # Numbers stay as they are written; Python would refuse those of more than 4,300 digits.
 _DECODER = JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
+# What `raw_decode` calls, for each of thousands of elements.
+_SCAN = cast(Callable[[str, int], tuple[object, int]], cast(Any, _DECODER).scan_once)
 
 
 def sniff(head: bytes) -> bool | None:
@@ -131,9 +134,10 @@ def _elements(text: str, at: int, path: str) -> Generator[str, None, int]:
     scalars: list[object] = []
     number = 0
     at = _skip(text, at + 1)
-    while text[at : at + 1] != "]":
+    more = text[at : at + 1] != "]"
+    while more:
         value, at = _value(text, at)
-        if isinstance(value, dict | list):
+        if isinstance(value, (dict, list)):
             if scalars:
                 yield "\n".join(_said(path, scalars))
                 scalars = []
@@ -144,14 +148,19 @@ def _elements(text: str, at: int, path: str) -> Generator[str, None, int]:
                 yield "\n".join(_said(path, scalars))
                 scalars = []
         number += 1
-        at = _next(text, at, "]")
+        # The rule, in one step; else it ends here, or something is wrong.
+        if comma := _COMMA.match(text, at):
+            at = comma.end()
+        else:
+            at = _next(text, at, "]")
+            more = text[at : at + 1] != "]"
     yield "\n".join(_said(path, scalars))
     return at + 1
 
 
 def _value(text: str, at: int) -> tuple[object, int]:
     try:
-        return _DECODER.raw_decode(text, at)
+        return _SCAN(text, at)
     except StopIteration as stop:
         raise JSONDecodeError("Expecting value", text, at) from stop
 
@@ -190,13 +199,18 @@ def _say(line: Callable[[str], None], path: str, value: object) -> None:
     if isinstance(value, dict):
         ahead = f"{path}." if path else ""
         for key, part in cast(dict[str, object], value).items():
-            if isinstance(part, dict | list):
+            if isinstance(part, str):
+                text = part.strip()
+            elif isinstance(part, (dict, list)):
                 _say(line, ahead + key, cast(object, part))
-            elif text := _scalar(part):
+                continue
+            else:
+                text = _scalar(part)
+            if text:
                 line(f"{ahead}{key}: {text}" if ahead or key else text)
     elif isinstance(value, list):
         parts = cast(list[object], value)
-        if any(isinstance(part, dict | list) for part in parts):
+        if any(isinstance(part, (dict, list)) for part in parts):
             for number, part in enumerate(parts):
                 _say(line, f"{path}[{number}]", part)
         elif said := ", ".join([text for part in parts if (text := _scalar(part))]):

@@ -17,6 +17,10 @@ TYPES = frozenset(
 
 _DELIMITERS = ",;\t|"
 _SAMPLE_LINES = 50
+_ODD_SPACES = (
+    "\t\v\f\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008"
+    "\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+)
 _LONGEST_LINE = 1_000_000
 _LONGEST_FIELD = 1_000_000
 
@@ -27,7 +31,7 @@ def sniff(head: bytes) -> bool | None:
 
 def extract(blob: Blob) -> Extracted:
     text = decode(blob.data).replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
-    if any(len(line) > _LONGEST_LINE for line in _lines(text)):
+    if _has_endless_line(text):
         warning = "A line is too long for a table; the file was read as plain text."
         return Extracted(text, warnings=[warning], markdown=False)
     delimiter, start = _declared_delimiter(text)
@@ -43,6 +47,16 @@ def _lines(text: str, start: int = 0) -> Iterator[str]:
         end = text.find("\n", start) + 1 or len(text)
         yield text[start:end]
         start = end
+
+
+def _has_endless_line(text: str) -> bool:
+    start = 0
+    while len(text) - start > _LONGEST_LINE:
+        end = text.rfind("\n", start, start + _LONGEST_LINE)
+        if end < 0:
+            return True
+        start = end + 1
+    return False
 
 
 def _declared_delimiter(text: str) -> tuple[str | None, int]:
@@ -72,12 +86,35 @@ def _find_delimiter(sample: Sequence[str], blob: Blob) -> str:
 
 def _rows(text: str, start: int, delimiter: str) -> Iterator[_table.Row]:
     csv.field_size_limit(_LONGEST_FIELD)
+    reader = csv.reader(_lines(text, start), delimiter=delimiter)
+    is_tidy = _is_tidy(text, delimiter)
+    lines = 0
     try:
-        for number, row in enumerate(csv.reader(_lines(text, start), delimiter=delimiter), 1):
-            cells = [
-                (at, value) for at, cell in enumerate(row) if (value := " ".join(cell.split()))
-            ]
-            if cells:
-                yield _table.Row(number, cells, len(row))
+        for number, row in enumerate(reader, 1):
+            # A row of several lines has their ends in its cells.
+            if not is_tidy or reader.line_num > lines + 1:
+                texts = [" ".join(cell.split()) for cell in row]
+            else:
+                texts = row
+            lines = reader.line_num
+            columns = range(len(texts))
+            if "" in texts:
+                columns = [at for at, value in enumerate(texts) if value]
+                texts = [value for value in texts if value]
+            if columns:
+                yield _table.Row(number, columns, texts, len(row))
     except csv.Error as error:
         raise Permanent(f"it is not readable as a table ({error})") from error
+
+
+def _is_tidy(text: str, delimiter: str) -> bool:
+    """Whether no cell can have spaces around it, or any but single ones in it: then none needs a
+    look of its own, for which most of the time went."""
+    edges = (f"{delimiter} ", f" {delimiter}", "\n ", " \n", '" ', ' "', "  ")
+    return not (
+        text.startswith(" ")
+        or text.endswith(" ")
+        or any(edge in text for edge in edges)
+        # In quotes a cell may hold what else ends it.
+        or any(space in text for space in _ODD_SPACES if space != delimiter or '"' in text)
+    )

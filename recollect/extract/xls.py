@@ -215,8 +215,9 @@ def _rows(data: bytes, start: int, book: _Book, budget: _table.Budget) -> Iterat
 
 
 def _row(number: int, cells: dict[int, str]) -> _table.Row:
-    ordered = sorted(cells.items())
-    return _table.Row(number + 1, ordered, ordered[-1][0] - ordered[0][0] + 1)
+    columns = sorted(cells)
+    texts = [cells[column] for column in columns]
+    return _table.Row(number + 1, columns, texts, columns[-1] - columns[0] + 1)
 
 
 def _cells(data: bytes, start: int, book: _Book) -> Iterator[tuple[int, int, str]]:

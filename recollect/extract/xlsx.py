@@ -20,6 +20,8 @@ BUILT_IN = {
 }
 _NOT_A_PATTERN = re.compile(r'"[^"]*"|\\.|_.|\*.|\[[^\]hms][^\]]*\]|General', re.IGNORECASE)
 
+_TAGS = _xml.Tags("row", "c", "v", "t", "f")
+
 
 def sniff(head: bytes) -> bool | None:
     return None if _ole.is_ole(head) else _zip.sniff(head, _zip.XLSX)
@@ -85,7 +87,7 @@ class _Workbook:
         self.sheets: list[tuple[str, str]] = []
         self.hidden: list[str] = []
         self.epoch = epoch(from_1904=False)
-        _xml.parse(package.pieces(part), self._start, _ignore, _ignore)
+        _xml.parse(package.pieces(part), self._start)
 
     def _start(self, tag: str, attributes: Mapping[str, str]) -> None:
         if tag == "workbookPr" and attributes.get("date1904") in ("1", "true"):
@@ -148,7 +150,7 @@ def _formats(package: _zip.Package, part: str | None) -> Sequence[str | None]:
             in_cells = False
 
     if part:
-        _xml.parse(package.pieces(part), start, end, _ignore)
+        _xml.parse(package.pieces(part), start, end)
     return formats
 
 
@@ -166,7 +168,8 @@ class _Rows:
         self._budget = budget
         self._ready: list[_table.Row] = []
         self._row = 0
-        self._cells: list[tuple[int, str]] = []
+        self._columns: list[int] = []
+        self._texts: list[str] = []
         self._column = -1
         self._type = self._style = ""
         self._value: list[str] = []
@@ -174,14 +177,16 @@ class _Rows:
         self._sink: list[str] | None = None
 
     def read(self, pieces: Iterator[bytes]) -> Iterator[_table.Row]:
-        for _ in _xml.steps(pieces, self._start, self._end, self._text):
+        for _ in _xml.written(pieces, self._start, self._end, self._text):
             yield from self._ready
             self._ready.clear()
             if self._budget.spent:
                 return
 
-    def _start(self, tag: str, attributes: Mapping[str, str]) -> None:
+    def _start(self, name: str, attributes: Mapping[str, str]) -> None:
+        tag = _TAGS[name]
         if tag == "c":
+            # None of a cell's has a prefix (ECMA-376 part 1, 18.3.1.4).
             reference = attributes.get("r", "").rstrip("0123456789")
             self._column = _column(reference) if reference else self._column + 1
             self._type, self._style = attributes.get("t", "n"), attributes.get("s", "")
@@ -195,16 +200,19 @@ class _Rows:
             self._row = _number(attributes.get("r")) or self._row + 1
             self._column = -1
 
-    def _end(self, tag: str) -> None:
+    def _end(self, name: str) -> None:
+        tag = _TAGS[name]
         self._sink = None
         if tag == "c":
             if text := self._cell():
-                self._cells.append((self._column, text))
+                self._columns.append(self._column)
+                self._texts.append(text)
         elif tag == "row":
-            if self._budget.admits(len(self._cells)) and self._cells:
-                width = self._cells[-1][0] - self._cells[0][0] + 1
-                self._ready.append(_table.Row(self._row, self._cells, width))
-            self._cells = []
+            columns = self._columns
+            if self._budget.admits(len(columns)) and columns:
+                width = columns[-1] - columns[0] + 1
+                self._ready.append(_table.Row(self._row, columns, self._texts, width))
+            self._columns, self._texts = [], []
 
     def _text(self, piece: str) -> None:
         if self._sink is not None:
@@ -247,7 +255,3 @@ def _number(text: str | None) -> int:
         return int(text or 0)
     except ValueError:
         return 0
-
-
-def _ignore(_: str) -> None:
-    pass

@@ -13,22 +13,26 @@ import uuid
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psycopg
 import pytest
 
-from recollect import documents, orgs, worker
+from recollect import documents, orgs, purge, verify, worker
 from recollect.app import App
 from recollect.blobs import FolderBlobs, new_key
 from recollect.db import Database
 from recollect.documents import NewDocument
+from recollect.errors import Unavailable
 from recollect.model import Content, DocumentId, Plan, StoredBlob, Tenant
 from recollect.torture._clock import DAY, Clock, can_step
 from recollect.worker import Worker
-from tests.conftest import eventually
+from tests.conftest import eventually, serving
 
 COMPILER = can_step()
 needs_clock = pytest.mark.skipif(isinstance(COMPILER, str), reason=str(COMPILER))
@@ -242,3 +246,225 @@ class Site:
         self.answer.set()
         self._server.shutdown()
         self._server.server_close()
+
+
+def sweep(app: App) -> None:
+    worker.sweep_blobs(app)
+
+
+def mend(app: App) -> None:
+    verify.verify(app.db, app.blobs, mend=True)
+
+
+def sweep_of_purge(app: App) -> None:
+    purge._remove_strays(app.db, app.blobs, purge._strays(app.db, app.blobs))
+
+
+class Aged(FolderBlobs):
+    """All that is written looks old, as when a clock that was years behind is set right."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.root = root
+        self.written: Callable[[], object] = lambda: None
+
+    def put(self, key: str, data: bytes) -> None:
+        super().put(key, data)
+        os.utime(self.root / key, (0, 0))
+        self.written()
+
+
+def test_an_upload_whose_file_was_swept_before_its_row_is_refused_not_lost(
+    app: App, tenant: Tenant, key: str, tmp_path: Path
+) -> None:
+    blobs = Aged(tmp_path)
+    mine = replace(app, blobs=blobs)
+    files = {"file": ("a.txt", b"Kept.")}
+    with serving(mine) as url, httpx.Client(base_url=url, trust_env=False) as http:
+        http.headers["Authorization"] = f"Bearer {key}"
+        for clean in (sweep, mend, sweep_of_purge):
+            blobs.written = partial(clean, mine)
+            assert http.post("/v3/documents/file", files=files).status_code == 503
+            assert list(blobs.older_than(timedelta(0))) == []
+        blobs.written = lambda: None
+        answer = http.post("/v3/documents/file", files=files)
+        for clean in (sweep, mend, sweep_of_purge):
+            clean(mine)
+
+    assert answer.status_code == 200
+    with app.db.begin() as tx:
+        [document] = documents.find(tx, tenant, documents.DocumentQuery()).items
+        kept = documents.file(tx, tenant, document.id)
+    assert document.id == answer.json()["id"]
+    assert blobs.get(kept.key) == b"Kept."
+
+
+def test_no_acknowledged_upload_is_lost_to_sweeps_that_take_all_for_old(
+    app: App, tenant: Tenant, tmp_path: Path
+) -> None:
+    """Real sessions that race: four write, two sweep whatever they find."""
+    blobs = Aged(tmp_path)
+    mine = replace(app, blobs=blobs)
+    written, refused, faults = list[str](), list[str](), list[Exception]()
+    over = threading.Event()
+
+    def write(client: int) -> None:
+        for n in range(25):
+            data = f"{client} {n}".encode()
+            stored = StoredBlob(new_key(tenant.id, data), "a.txt", None)
+            blobs.put(stored.key, data)
+            new = NewDocument(Content("text", data.ljust(32), blob=stored), ["a"])
+            if n % 8 == 0:  # what takes its time is swept, most likely
+                eventually(lambda key=stored.key: not (tmp_path / key).exists())
+            try:
+                with app.db.begin() as tx:
+                    documents.add(tx, tenant, new, DocumentId(uuid.uuid4().hex))
+            except Unavailable:
+                refused.append(stored.key)
+            else:
+                written.append(stored.key)
+
+    def clean() -> None:
+        while not over.is_set():
+            try:
+                worker.sweep_blobs(mine)
+            except Exception as error:  # noqa: BLE001 # a thread tells nobody else
+                faults.append(error)
+
+    sweepers = [threading.Thread(target=clean) for _ in range(2)]
+    writers = [threading.Thread(target=write, args=(n,)) for n in range(4)]
+    for thread in (*sweepers, *writers):
+        thread.start()
+    for thread in writers:
+        thread.join()
+    over.set()
+    for thread in sweepers:
+        thread.join()
+    worker.sweep_blobs(mine)
+
+    assert faults == []
+    assert len(written) + len(refused) == 100
+    assert refused, "no sweep came between"
+    assert set(written) == set(blobs.older_than(timedelta(0)))
+
+
+def test_a_table_that_is_being_made_is_not_removed_for_its_age(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the clock is set back after its transaction began."""
+    server = Path(rows(db.url, "show data_directory")[0][0])
+    if not server.exists():
+        pytest.skip("a server elsewhere")
+    monkeypatch.setattr(purge, "PATIENCE", timedelta(milliseconds=200))
+    with psycopg.connect(db.url) as maker, purge._session(db) as session:
+        maker.execute("create table half_made as select 'a row' as what")
+        [(path,)] = maker.execute("select pg_relation_filepath('half_made')").fetchall()
+        os.utime(server / path, (1, 1))
+        assert purge._remove_abandoned(session, server) == 0
+        maker.commit()
+        assert purge._remove_abandoned(session, server) == 0
+        assert maker.execute("select what from half_made").fetchall() == [("a row",)]
+        maker.execute("drop table half_made")
+
+
+def test_a_purge_of_the_future_does_not_put_off_the_next(db: Database) -> None:
+    with db.begin() as tx, tx.transaction(force_rollback=True):
+        tx.execute("delete from purges")
+        tx.execute(
+            "insert into purges (id, started_at, finished_at, changes)"
+            " values ('past', now() - interval '2 days', now(), -1),"
+            " ('ahead', now() + interval '1 year', now(), -1)"
+        )
+        assert purge.due(tx, timedelta(days=1))
+        assert not purge.due(tx, timedelta(days=3))
+
+
+def test_what_waits_steps_along_with_the_clock_of_the_database(
+    db: Database, tenant: Tenant
+) -> None:
+    lease, hour = timedelta(minutes=1), timedelta(hours=1)
+    ids = {name: DocumentId(uuid.uuid4().hex) for name in ("again", "held", "waits")}
+    with db.begin() as tx:
+        for name, id in ids.items():
+            documents.add(tx, tenant, NewDocument(documents.text_content(name), ["a"]), id)
+    # As a clock wrote that was an hour ahead.
+    state(db, ids["again"], "queued", hour + timedelta(seconds=30))
+    state(db, ids["held"], "processing", hour + lease)
+    state(db, ids["waits"], "queued", 2 * hour)
+    with db.begin() as tx:
+        before = documents.moment(tx)
+    later = DocumentId(uuid.uuid4().hex)
+    with db.begin() as tx:
+        documents.add(tx, tenant, NewDocument(documents.text_content("later"), ["a"]), later)
+    state(db, later, "queued", 2 * hour)
+
+    for _ in range(2):  # another worker sees the same step
+        with db.begin() as tx:
+            documents.step_along(tx, before, -hour, lease=lease)
+
+    found = {name: due_in(db, id) for name, id in {**ids, "later": later}.items()}
+    wanted = {"again": 30, "held": 60, "waits": 3600, "later": 7200}
+    assert found == pytest.approx(wanted, abs=10)
+
+
+def test_a_clock_that_steps_ahead_ends_no_lease_of_who_lives(db: Database, tenant: Tenant) -> None:
+    lease, minute = timedelta(minutes=1), timedelta(minutes=1)
+    ids = {name: DocumentId(uuid.uuid4().hex) for name in ("held", "dead")}
+    with db.begin() as tx:
+        for name, id in ids.items():
+            documents.add(tx, tenant, NewDocument(documents.text_content(name), ["a"]), id)
+        now = documents.moment(tx)
+    state(db, ids["held"], "processing", -59 * minute)
+    state(db, ids["dead"], "processing", -61 * minute)
+    before = replace(now, at=now.at - timedelta(hours=1))
+    with db.begin() as tx:
+        documents.step_along(tx, before, timedelta(hours=1), lease=lease)
+
+    assert due_in(db, ids["held"]) == pytest.approx(60, abs=10)
+    assert due_in(db, ids["dead"]) < -60
+
+
+@pytest.mark.parametrize("step", [-3600, 3600])
+def test_a_worker_sees_a_step_and_a_slow_answer_is_none(
+    app: App, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    seen: list[timedelta] = []
+
+    def note(_: object, __: object, step: timedelta, **___: object) -> int:
+        seen.append(step)
+        return 0
+
+    monkeypatch.setattr(documents, "step_along", note)
+    monkeypatch.setattr(worker, "STEP", timedelta(milliseconds=200))
+    one = Worker(app)
+    with app.db.begin() as tx:
+        one._last_look = one._mind_the_clock(tx)
+        tx.execute("select pg_sleep(0.3)")  # time that passes is no step
+        one._last_look = one._mind_the_clock(tx)
+        assert seen == []
+        look = documents.moment
+        shift = timedelta(seconds=step)
+        monkeypatch.setattr(
+            documents, "moment", lambda tx: replace(found := look(tx), at=found.at + shift)
+        )
+        for _ in range(2):
+            one._last_look = one._mind_the_clock(tx)
+    assert [found.total_seconds() for found in seen] == [pytest.approx(step, abs=5)]
+
+
+def state(db: Database, id: DocumentId, status: str, due: timedelta) -> None:
+    with db.begin() as tx:
+        tx.execute(
+            "update documents set status = %s, due_at = now() + %s where id = %s",
+            (status, due, id),
+        )
+
+
+def due_in(db: Database, id: DocumentId) -> float:
+    with db.begin() as tx:
+        row = tx.execute(
+            "select extract(epoch from due_at - now())::float8 as due from documents where id = %s",
+            (id,),
+        ).fetchone()
+    assert row is not None
+    return row["due"]

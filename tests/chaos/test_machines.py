@@ -28,7 +28,7 @@ from recollect.config import Config
 from recollect.console import _session
 from recollect.db import Database
 from recollect.errors import Permanent, SetupError, Unavailable
-from recollect.model import DocumentId, KeyId, Plan, StoredBlob, Tenant, random_id
+from recollect.model import Content, DocumentId, KeyId, Plan, StoredBlob, Tenant, random_id
 from recollect.torture import make
 from recollect.torture.plan import SHARES_OF_MACHINES
 from tests.conftest import eventually, free_port, serving
@@ -233,7 +233,7 @@ def test_a_backup_brings_files_from_one_bucket_to_another(
         files = {new_key(org.id, data): data for data in (b"one", b"x" * 6_000_000)}
         for key, data in files.items():
             app.blobs.put(key, data)
-            content = documents.Content(
+            content = Content(
                 kind="text", hash=key.encode(), blob=StoredBlob(key, "a.txt", "text/plain")
             )
             new = documents.NewDocument(content, ["notes"])

@@ -1,20 +1,33 @@
 """Clauses of what is promised of connections that no other test holds: time, absence, silence."""
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Self
 
 import pytest
 
-from recollect import connectors, sync, tender
+from recollect import connectors, sources, sync, tender
 from recollect.app import App
 from recollect.cli import doctor
 from recollect.config import Config
-from recollect.connections import ConnectionChange, update, want
+from recollect.connections import ConnectionChange, get, park, update, want
 from recollect.errors import Permanent, Transient
 from recollect.items import Counts
-from recollect.model import Connection, ConnectionId, SyncRun, Tenant, Trigger
+from recollect.model import (
+    Connection,
+    ConnectionId,
+    Document,
+    Failure,
+    SyncRun,
+    Tenant,
+    Trigger,
+)
 from recollect.worker import drain
+from tests.conftest import eventually
+from tests.connectors import test_conformance as conformance
 from tests.connectors.peers import PEERS
 from tests.connectors.test_conformance import World
 from tests.connectors.test_conformance import unpaced as unpaced
@@ -25,9 +38,12 @@ from tests.integration.test_sync import connect as connect
 from tests.integration.test_sync import known_connectors as known_connectors
 from tests.integration.test_sync import shelf as shelf
 from tests.integration.test_sync import sync as synced
+from tests.integration.test_sync import want as want_soon
 
 AWAY = Transient("no connection to shelf.example", code="provider_unavailable")
 LIMITED = Transient("slow down", code="rate_limited")
+known_cabinet = conformance.known_connectors
+"""for every test by itself, beside the one of `test_sync` that has the shelves"""
 PUSHING = sorted(name for name, one in connectors.all().items() if one.pushes)
 
 
@@ -65,7 +81,8 @@ def test_after_thirty_days_of_absence_a_connection_fails_and_a_wish_brings_it_ba
     world.connect()
     world.sync()
     world.agrees()
-    world.peer.proxy.on(".", status=503, headers={"Retry-After": "0"}, times=None)
+    # 500, because 503 with a wait is a limit to some (Graph).
+    world.peer.proxy.on(".", status=500, headers={"Retry-After": "0"}, times=None)
     assert world.sync()["state"] == "ready"
     absent(world.app, world.id, 29.9)
     shown = world.sync()
@@ -232,3 +249,122 @@ def test_a_parked_connection_takes_no_thread_and_stays_parked_over_a_restart(
     due = again(app, parked).due_at
     assert due is not None
     assert due > datetime.now(UTC) + timedelta(minutes=25)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", list(PEERS), indirect=True)
+def test_a_wait_of_ten_hours_is_kept_over_a_restart_and_holds_no_thread(
+    world: World, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    world.connect()
+    world.peer.proxy.on(".", status=429, headers={"Retry-After": "36000"}, times=None)
+    world.due()
+    with tending(world.app):
+        eventually(lambda: world.connection()["errorCode"] == "rate_limited")
+        other = connect()
+        eventually(lambda: again(world.app, other).last_synced_at)
+    asked = len(world.peer.proxy.log)
+    shelf.put("a", "First.")
+    want_soon(world.app, other)
+    with tending(world.app):
+        eventually(lambda: found(world.app, other))
+
+    assert len(world.peer.proxy.log) == asked, "it is left alone"
+    with world.app.db.begin() as tx:
+        kept = get(tx, Tenant(world.org.id), world.id)
+    assert timedelta(hours=9.9) < kept.parked_for <= timedelta(hours=10)
+    due = datetime.fromisoformat(world.connection()["nextSyncAt"]) - datetime.now(UTC)
+    assert timedelta(hours=9.9) < due <= timedelta(hours=10)
+    world.peer.proxy.behave()
+    world.sync()
+    world.agrees()
+
+
+@contextmanager
+def tending(app: App) -> Generator[None]:
+    """A loop of a process of its own, as far as it can tell, with one place for syncs."""
+    loop = tender.Tender(replace(app, config=app.config.model_copy(update={"syncs": 1})))
+    thread = threading.Thread(target=loop.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        loop.stop()
+        thread.join()
+
+
+@pytest.mark.parametrize("end", [None, AWAY, LIMITED], ids=["completed", "away", "limited"])
+def test_a_wait_that_a_document_was_told_outlasts_the_sync_under_way(
+    app: App, shelf: Shelf, connect: Callable[..., Connection], end: Transient | None
+) -> None:
+    connection = connect()
+    shelf.put("a", "First.")
+    told = Failure("rate_limited", "come back in ten hours")
+
+    def told_to_wait(_number: int) -> None:
+        with app.db.begin() as tx:
+            park(tx, connection.id, told, timedelta(hours=10))
+
+    shelf.every, shelf.before_checkpoint = 1, told_to_wait
+    if end is not None:
+        shelf.fail("end", end)
+    tender.drain(app)
+
+    kept = again(app, connection)
+    assert run_of(kept).status == ("failed" if end else "completed")
+    assert timedelta(hours=9.9) < kept.parked_for <= timedelta(hours=10)
+    assert kept.due_at is not None
+    assert kept.due_at > datetime.now(UTC) + timedelta(hours=9.9)
+    assert kept.failure is not None
+    assert kept.failure.code == (end or told).code
+    wish(app, connection, Trigger.MANUAL)
+    assert tender.drain(app) == 0
+
+
+@pytest.mark.parametrize("hours", [-1, 1], ids=["slow", "fast"])
+def test_whether_it_is_parked_is_judged_by_the_clock_that_parked_it(
+    app: App,
+    shelf: Shelf,
+    connect: Callable[..., Connection],
+    monkeypatch: pytest.MonkeyPatch,
+    hours: int,
+) -> None:
+    """A machine whose clock is an hour off reads documents neither too early nor too late."""
+
+    class Off(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return super().now(tz) + timedelta(hours=hours)
+
+    shelf.put("a", "First.")
+    connection = connect()
+    tender.drain(app)
+    parked(app, connection, timedelta(minutes=30))
+    monkeypatch.setattr(sources, "datetime", Off)
+
+    waiting = read(app, connection)
+    assert waiting.failure is not None
+    assert (waiting.status, waiting.failure.code) == ("queued", "rate_limited")
+    assert waiting.due_at is not None
+    assert timedelta(minutes=29) < waiting.due_at - datetime.now(UTC) <= timedelta(minutes=30)
+    assert shelf.fetched == []
+
+    parked(app, connection, timedelta(minutes=-1))
+    assert again(app, connection).parked_for == timedelta()
+    assert read(app, connection).status == "done"
+
+
+def parked(app: App, connection: Connection, wait: timedelta) -> None:
+    with app.db.begin() as tx:
+        tx.execute(
+            "update connections set parked_until = now() + %s where id = %s", (wait, connection.id)
+        )
+
+
+def read(app: App, connection: Connection) -> Document:
+    """Its only document, after it was due once."""
+    with app.db.begin() as tx:
+        tx.execute("update documents set due_at = now() where connection_id = %s", (connection.id,))
+    drain(app)
+    [document] = found(app, connection).values()
+    return document

@@ -5,14 +5,18 @@ import json
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, cast
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import httpx
 import pytest
+from pydantic import SecretStr
+from starlette.testclient import TestClient
 
 from recollect import connections, connectors, tender
+from recollect.api import create_app
 from recollect.app import App
+from recollect.config import ProviderSettings
 from recollect.connectors.base import Checkpoint
 from recollect.connectors.google_drive import GoogleDrive, _pass
 from recollect.extract import Sandbox
@@ -29,6 +33,7 @@ from tests.connectors.test_conformance import world as world
 from tests.connectors.test_conformance_pushes import Loud
 from tests.connectors.test_conformance_pushes import loud as loud
 from tests.extract import office, samples
+from tests.fakes.authorization import CLIENT_ID, CLIENT_SECRET, AuthorizationServer
 from tests.fakes.google_drive import TOKEN, FakeDrive
 from tests.fakes.proxy import Proxy
 
@@ -100,6 +105,79 @@ def test_a_file_that_meets_with_the_limit_of_a_day_parks_them_all_until_it_ends(
     world.peer.proxy.behave()
     world.sync()
     world.agrees()
+
+
+# --- who answers ---------------------------------------------------------------------------------
+
+DONE = "https://app.example/done"
+GOOGLE = "https://accounts.google.com"
+ELSEWHERE = ["https://evil.example", f"{GOOGLE}/", "accounts.google.com", "", "null"]
+
+
+@dataclass
+class Door:
+    """Where users come back who authorized at Google, which answers codes for tokens."""
+
+    http: httpx.Client
+    provider: str
+    proxy: Proxy
+    google: AuthorizationServer
+
+    def link(self) -> str:
+        body = {"containerTags": ["notes"], "redirectUrl": DONE}
+        return self.http.post(f"/v3/connections/{self.provider}", json=body).json()["authLink"]
+
+    def follow(self, link: str, *issuers: str, deny: bool = False) -> httpx.Response:
+        back = urlsplit(self.google.consent(link, deny=deny))
+        query = "&".join([back.query, *(urlencode({"iss": one}) for one in issuers)])
+        return self.http.get(f"{back.path}?{query}", follow_redirects=False)
+
+    def outcome(self, link: str, *issuers: str, deny: bool = False) -> tuple[str, str | None]:
+        answer = self.follow(link, *issuers, deny=deny)
+        assert answer.status_code == 303, answer.text
+        told = dict(parse_qsl(urlsplit(answer.headers["location"]).query))
+        return told["status"], told.get("error")
+
+
+@pytest.fixture
+def door(request: pytest.FixtureRequest, app: App, key: str) -> Generator[Door]:
+    provider, auth_url = request.param
+    with AuthorizationServer() as google, Proxy(google.url) as proxy:
+        proxy.on("/userinfo", times=None, status=200, json_body={"sub": "1", "email": "a@b.test"})
+        given = ProviderSettings(
+            client_id=CLIENT_ID,
+            client_secret=SecretStr(CLIENT_SECRET),
+            api_url=proxy.url,
+            auth_url=auth_url,
+            token_url=f"{proxy.url}/token",
+        )
+        config = app.config.model_copy(update={"providers": {provider: given}})
+        headers = {"authorization": f"Bearer {key}"}
+        with TestClient(create_app(replace(app, config=config)), headers=headers) as http:
+            yield Door(cast("httpx.Client", http), provider, proxy, google)
+
+
+@every("door", [("google-drive", None), slow(("gmail", None))], indirect=True, ids=str)
+def test_an_answer_that_is_not_google_s_is_refused(door: Door):
+    for issuers in [*([one] for one in ELSEWHERE), [GOOGLE, ELSEWHERE[0]], [ELSEWHERE[0], GOOGLE]]:
+        link = door.link()
+        assert door.outcome(link, *issuers) == ("error", "refused"), issuers
+        assert door.follow(link, GOOGLE).status_code == 400, "its state is used up"
+        denied = door.follow(door.link(), *issuers, deny=True)
+        assert denied.status_code == 400, "nobody is sent anywhere by it"
+        assert f"not from {GOOGLE};" in denied.text
+        assert "evil" not in denied.text
+    assert door.proxy.asked("/token") == 0, "no code of it is shown to Google"
+
+    assert door.outcome(door.link(), GOOGLE, deny=True) == ("error", "access_denied")
+    assert door.outcome(door.link(), GOOGLE) == ("connected", None)
+    assert door.outcome(door.link()) == ("connected", None), "some of Google's do without"
+    assert door.proxy.asked("/token") == 2
+
+
+@every("door", [("gmail", "https://sso.example/authorize")], indirect=True)
+def test_who_authorizes_elsewhere_is_not_taken_for_google(door: Door):
+    assert door.outcome(door.link(), "https://sso.example") == ("connected", None)
 
 
 # --- every kind of file --------------------------------------------------------------------------

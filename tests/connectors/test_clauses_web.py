@@ -14,19 +14,21 @@ from time import monotonic
 
 import pytest
 
-from recollect import connections, hosts, tender
+from recollect import admission, connections, documents, hosts, items, settings, tender, worker
 from recollect.app import App, user_agent
 from recollect.config import Config
 from recollect.connections import NewConnection
 from recollect.connectors.base import Turn
 from recollect.connectors.web_crawler import WebCrawler
 from recollect.db import Database
+from recollect.items import Counts
 from recollect.model import Connection, ConnectionId, Tenant, Trigger, random_id
 from tests.fakes.site import Site, html, prose
 from tests.fakes.website import Exchange, answer
 from tests.integration.test_crawl import RecordingDatabase
 
 ONE, TWO = ConnectionId("one"), ConnectionId("two")
+HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
@@ -229,6 +231,59 @@ def test_a_retry_after_is_heeded_by_the_other_crawls_of_the_host(
     assert crawl(app) == 2
     assert [again(app, one).last_run.status for one in (first, second)] == ["completed"] * 2  # pyright: ignore[reportOptionalMemberAccess]
     assert len({moment for moment, _ in arrivals}) == 16, "each page once in each crawl"
+
+
+@pytest.fixture
+def let_in(app: App, tenant: Tenant, connect: Make, site: Site) -> Connection:
+    """A model could not judge its pages when they were listed, and lets them in at the end of the
+    sync: their texts were not kept, and are to be read one by one."""
+    paths = [f"/q/{n}" for n in range(8)]
+    site.write("/", links=paths)
+    for path in paths:
+        site.write(path)
+    connection = connect()
+    crawl(app)
+    due(app, connection)
+    with app.db.begin() as tx:
+        documents.drop(tx, tenant.id, documents.of_connection(tx, connection.id), by=None)
+        tx.execute(
+            "update items set document_id = null, verdict = %s where connection_id = %s",
+            (items.UNDECIDED, connection.id),
+        )
+        [claim] = connections.claim(tx, lease=app.lease, limit=1)
+        gate, counts = admission.open_gate(settings.read(tx, tenant.id), None), Counts()
+        items.reconsider(tx, claim, gate, counts, after="", limit=100)
+        connections.finish(tx, claim, counts, again=HOUR)
+        assert counts.added == 9
+    site.forget()
+    return connection
+
+
+def test_a_page_that_is_read_by_itself_parks_them_all_when_it_is_told_to_wait(
+    app: App, let_in: Connection, site: Site, connect: Make
+):
+    site.limit("/q/5", times=99, retry_after="36000")
+
+    worker.drain(replace(app, config=app.config.model_copy(update={"crawl_delay": 0.0})))
+
+    parked = again(app, let_in)
+    assert timedelta(hours=9.9) < parked.parked_for <= timedelta(hours=10)
+    assert parked.failure is not None
+    assert parked.failure.code == "rate_limited"
+    read = site.paths()
+    assert read[-1] == "/q/5", "nothing is asked after it"
+    with app.db.begin() as tx:
+        waiting = tx.execute(
+            "select due_at - now() as wait, attempts from documents where connection_id = %s"
+            " and status = 'queued'",
+            (let_in.id,),
+        ).fetchall()
+    assert len(waiting) == 9 - len(read) + 1
+    assert all(row["wait"] > 9.9 * HOUR for row in waiting)
+    assert {row["attempts"] for row in waiting} == {0}, "it costs none of their tries"
+    connect("b")
+    assert crawl(app) == 1
+    assert site.paths() == read, "other crawls heed it, too"
 
 
 def test_without_a_delay_a_crawl_takes_a_turn_a_second_and_no_more(

@@ -5,7 +5,7 @@ provider stands in EXEMPT with the reason.
 """
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -73,18 +73,33 @@ LONG = "\n\n".join(
 )
 
 
-def conforming(scenario: str) -> list[Any]:
-    """All peers; those exempt from the scenario are skipped with the reason."""
+def conforming(scenario: str, *, by_day: Collection[str] = tuple(PEERS)) -> list[Any]:
+    """All peers; those exempt from the scenario are skipped with the reason.
+
+    `by_day`: who shows it in every run. Where what is shown is not the connector's own doing, the
+    others show it at night.
+    """
     return [
         pytest.param(
             name,
             id=name,
-            marks=[pytest.mark.skip(reason=EXEMPT[name, scenario])]
-            if (name, scenario) in EXEMPT
-            else [],
+            marks=[
+                *(
+                    [pytest.mark.skip(reason=EXEMPT[name, scenario])]
+                    if (name, scenario) in EXEMPT
+                    else []
+                ),
+                *([] if name in by_day else [pytest.mark.slow]),
+            ],
         )
         for name in PEERS
     ]
+
+
+SHAPES = ("cabinet", "github", "web-crawler")
+"""One that lists changes, one that lists all, and one without an account or a listing."""
+CALLERS = (*SHAPES, "gmail", "s3")
+"""Of those who call through the same code, two: the crawler and S3 have their own."""
 
 
 @dataclass
@@ -322,7 +337,7 @@ def test_10_revoked_deletes_nothing_and_asks_again(world: World) -> None:
     world.proxy_is_quiet_while(lambda: world.sync())
 
 
-@every("world", conforming("limited"), indirect=True)
+@every("world", conforming("limited", by_day=CALLERS), indirect=True)
 def test_14_a_long_limit_parks_the_connection(world: World) -> None:
     world.connect()
     world.peer.proxy.on(".", status=429, headers={"Retry-After": "600"}, times=None)
@@ -411,7 +426,7 @@ class Stopping(threading.Event):
         return self._looks < 0
 
 
-@every("world", conforming("two"), indirect=True)
+@every("world", conforming("two", by_day=SHAPES), indirect=True)
 def test_23_two_workers_sync_one_connection_once(world: World) -> None:
     world.connect()
     world.due()
@@ -422,7 +437,7 @@ def test_23_two_workers_sync_one_connection_once(world: World) -> None:
     world.agrees()
 
 
-@every("world", conforming("disconnect"), indirect=True)
+@every("world", conforming("disconnect", by_day=SHAPES), indirect=True)
 @every("with_documents", ["true", "false"])
 def test_28_disconnect(world: World, with_documents: str) -> None:
     world.connect()
@@ -499,7 +514,7 @@ def test_35_secrets_are_nowhere(world: World, capfd: pytest.CaptureFixture[str])
     assert [secret for secret in secrets if secret in shown] == []
 
 
-@every("world", conforming("manual"), indirect=True)
+@every("world", conforming("manual", by_day=SHAPES), indirect=True)
 def test_36_a_manual_sync(world: World) -> None:
     world.connect()
     world.sync()
@@ -512,7 +527,7 @@ def test_36_a_manual_sync(world: World) -> None:
     assert world.run()["triggerType"] == "manual"
 
 
-@every("world", conforming("authorizes"), indirect=True)
+@every("world", conforming("authorizes", by_day=SHAPES), indirect=True)
 def test_11_another_account_does_not_take_it_over(world: World) -> None:
     world.connect()
     world.sync()
@@ -533,7 +548,7 @@ def test_11_another_account_does_not_take_it_over(world: World) -> None:
     world.agrees()
 
 
-@every("world", conforming("waited"), indirect=True)
+@every("world", conforming("waited", by_day=CALLERS), indirect=True)
 def test_13_a_short_limit_is_waited_for_in_place(world: World) -> None:
     world.connect()
     headers = {"Retry-After": "2"}
@@ -548,7 +563,7 @@ def test_13_a_short_limit_is_waited_for_in_place(world: World) -> None:
 
 
 @every("world", conforming("meanwhile"), indirect=True)
-@every("after", [0, 2, 4])
+@every("after", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 4))])
 def test_19_a_change_while_the_first_listing_runs_is_seen(world: World, after: int) -> None:
     world.connect()
     rule = world.peer.proxy.on(

@@ -8,6 +8,7 @@ with the whole process, anywhere.
 import random
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -184,13 +185,16 @@ def test_nothing_diverges_though_processes_are_killed(world: World) -> None:
             act(world, dice, number)
             if number % 4 != 3:
                 continue
+            held = threading.Event()
+            call = world.peer.proxy.on(".", after=dice.randrange(5), hold=held)
             ask(world)
-            calls = len(world.peer.proxy.log) + dice.randrange(1, 6)
-            eventually(lambda: len(world.peer.proxy.log) >= calls or is_at_rest(world), 120)  # noqa: B023 # asked at once
+            eventually(lambda: call.hit.is_set() or is_at_rest(world), 120)  # noqa: B023 # asked at once
             if dice.random() < 0.7:
-                torn += not is_at_rest(world)
+                torn += call.hit.is_set()  # it waits for an answer
                 process.kill_and_start()
                 kills += 1
+            held.set()
+            world.peer.proxy.behave()
         for _ in range(3):  # what is missing is gone when a second sync says so
             ask(world)
             eventually(lambda: is_at_rest(world), 120)

@@ -1224,7 +1224,9 @@ def test_a_short_wait_that_the_site_asks_for_is_waited_in_place(site: Site, sour
 
 
 @pytest.mark.parametrize(
-    ("times", "after", "seconds"), [(1, "600", 600), (9, "1", 1), (9, None, None)], ids=str
+    ("times", "after", "seconds"),
+    [(1, "600", 600), (1, "36000", 36_000), (9, "1", 1), (9, None, None)],
+    ids=str,
 )
 def test_a_long_wait_parks_the_crawl_which_then_goes_on_where_it_was(
     site: Site, source: MemorySource, times: int, after: str | None, seconds: int | None
@@ -1879,6 +1881,34 @@ def test_a_page_can_be_fetched_again_by_itself(site: Site, source: MemorySource)
     assert isinstance(extracted, Extracted)
     assert (extracted.title, extracted.kind) == ("Start", "webpage")
     assert "What it says." in extracted.text
+
+
+def test_pages_that_are_fetched_by_themselves_keep_the_pace(site: Site, source: MemorySource):
+    site.write("/")
+    known = _remembered(source, "/")
+    source.crawl_delay = 3.0
+
+    for _ in range(3):
+        source.connector.fetch(source, known)
+
+    assert [round(seconds) for seconds in source.pauses] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("status", "told", "seconds"),
+    [(429, "7", 7), (429, None, 60), (429, "0", 60), (503, "36000", 36_000)],
+)
+def test_a_limit_of_a_page_that_is_fetched_by_itself_is_one_of_the_site(
+    site: Site, source: MemorySource, status: int, told: str | None, seconds: int
+):
+    site.write("/")
+    known = _remembered(source, "/")
+    site.fail_next(status, retry_after=told)
+
+    with pytest.raises(Transient) as caught:
+        source.connector.fetch(source, known)
+
+    assert (caught.value.code, caught.value.after) == ("rate_limited", timedelta(seconds=seconds))
 
 
 def test_a_page_that_cannot_be_fetched_by_itself_says_why(site: Site, source: MemorySource):

@@ -20,7 +20,7 @@ from recollect.app import App
 from recollect.db import Database
 from recollect.llm import Llm
 from recollect.model import Org, Plan, Scope
-from tests.conftest import serving
+from tests.conftest import plain_client, serving
 from tests.fakes.llm import Model, running
 
 NPM = Path(__file__).parent / "npm"
@@ -106,7 +106,7 @@ def with_key(live_url: str) -> Generator[Callable[[str], httpx.Client]]:
 
     def make(secret: str) -> httpx.Client:
         headers = {"Authorization": f"Bearer {secret}"} if secret else {}
-        http = httpx.Client(base_url=live_url, headers=headers, timeout=60, trust_env=False)
+        http = plain_client(live_url, headers)
         opened.append(http)
         return http
 

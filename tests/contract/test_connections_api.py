@@ -11,6 +11,7 @@ from recollect import connectors, orgs, tender
 from recollect.app import App
 from recollect.model import Org, Plan, random_id
 from recollect.worker import drain
+from tests.contract.calls import refused
 from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
 
 Make = Callable[..., dict[str, Any]]
@@ -154,6 +155,27 @@ def test_bad_requests_name_the_field(
     answer = client.post(f"/v3/connections/{provider}", json=body)
     assert answer.status_code == status
     assert told in answer.json()["details"]
+
+
+def test_metadata_of_a_change_is_as_flat_as_that_of_a_new_one(
+    client: httpx.Client, served: Callable[..., httpx.Client], create: Make
+) -> None:
+    path = f"/v3/connections/{create()['id']}"
+    body = {"metadata": {"team": ["dev", "ops"]}, "documentLimit": 2}
+    for answer in (client.patch(path, json=body), client.post("/v3/connections/shelf", json=body)):
+        told = refused(answer, 400, "team: metadata is flat, arrays are not allowed as values")
+        assert told["issues"][0]["path"] == ["metadata", "team"]
+    # An empty one as well, and what is picked only where something may be picked.
+    refused(client.patch(path, json={"metadata": {"team": []}}), 400, "arrays are not allowed")
+    refused(client.patch(path, json={"metadata": {"resources": []}}), 400, "arrays are not allowed")
+    now = client.get(path).json()
+    assert (now["metadata"]["team"], now["documentLimit"]) == ("ops", 10_000)
+
+    name = now["metadata"]["shelf"]
+    liberal = served(metadata_arrays="allow")
+    body = {"metadata": {"shelf": name, "team": ["dev", "ops"]}}
+    assert liberal.patch(path, json=body).json()["metadata"]["team"] == ["dev", "ops"]
+    assert liberal.post("/v3/connections/shelf", json=body).status_code == 200
 
 
 def test_the_plan_gate(app: App, client: httpx.Client, org: Org) -> None:

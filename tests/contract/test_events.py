@@ -1,8 +1,10 @@
 """GET /v3/documents/events: whoever listens need not ask."""
 
 import json
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,13 +12,13 @@ import httpx
 import psycopg
 import pytest
 
-from recollect import orgs
+from recollect import documents, orgs
 from recollect.api import events as api_events
 from recollect.app import App
 from recollect.db import Database
-from recollect.model import Org
+from recollect.model import Org, Stage
 from recollect.worker import drain
-from tests.conftest import eventually
+from tests.conftest import eventually, serving
 from tests.contract.calls import add, refused, upload
 
 Event = dict[str, Any]
@@ -73,6 +75,32 @@ def test_every_change_of_a_document_is_told(client: httpx.Client, app: App):
     assert [stage for _, _, stage in seen[1:-1]] == [
         "extracting", "chunking", "embedding", "indexing",
     ]  # fmt: skip
+
+
+def test_it_says_the_words_of_the_published_clients_where_they_are_set(app: App, key: str):
+    config = app.config.model_copy(update={"status_words": "sdk"})
+    headers = {"Authorization": f"Bearer {key}"}
+    with (
+        serving(replace(app, config=config)) as url,
+        httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False) as http,
+    ):
+        stages = ["extracting", "chunking", "embedding", "indexing"]
+        with listening(http) as events:
+            add(http)
+            drain(app)
+            seen = states(events, "done")
+        assert [status for _, status, _ in seen] == ["queued", *stages, "done"]
+        assert [stage for _, _, stage in seen] == [None, *stages, None]
+
+        # So does what is told to one who comes back.
+        id = add(http, "another")
+        with app.db.begin() as tx:
+            [claim] = documents.claim(tx, lease=timedelta(minutes=1), limit=1, max_attempts=5)
+            documents.advance(tx, claim, Stage.CHUNKING, lease=timedelta(minutes=1))
+        with listening(http, last=str(int(time.time() * 1000))) as events:
+            assert (id, "chunking", "chunking") in states(events, "chunking")
+        worked = http.get(f"/v3/documents/{id}").json()
+        assert (worked["status"], worked["processingStage"]) == ("chunking", "chunking")
 
 
 def test_a_failure_is_told(client: httpx.Client, app: App):

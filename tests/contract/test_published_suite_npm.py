@@ -12,12 +12,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from recollect import orgs
 from recollect.db import Database
 from recollect.model import Org
-from tests.conftest import pretty
+from tests.conftest import plain_client, pretty
 from tests.contract.pypi.unskip import prepare
 
 # A checkout or mirror of it may be named instead, where there is no network.
@@ -74,16 +75,21 @@ def test_it_passes_where_the_service_has_what_it_asks_for(
     passed: list[str] = []
     refused: list[str] = []
     broken: dict[str, str] = {}
-    for name in FILES:
-        for test in _names(typed_node, suite / f"{name}.test.ts"):
-            prepare(model_url, org.name, db.url)
-            ran = _run(typed_node, suite / f"{name}.test.ts", test, base_url=model_url)
-            if ran.returncode == 0:
-                passed.append(test)
-            elif REFUSED.search(test):
-                refused.append(test)
-            else:
-                broken[f"{name}: {test}"] = ran.stderr[-600:]
+    headers = {"Authorization": "Bearer My API Key"}
+    with (
+        plain_client(model_url, headers) as http,
+        psycopg.connect(db.url, autocommit=True) as session,
+    ):
+        for name in FILES:
+            for test in _names(typed_node, suite / f"{name}.test.ts"):
+                prepare(http, session, org.name)
+                ran = _run(typed_node, suite / f"{name}.test.ts", test, base_url=model_url)
+                if ran.returncode == 0:
+                    passed.append(test)
+                elif REFUSED.search(test):
+                    refused.append(test)
+                else:
+                    broken[f"{name}: {test}"] = ran.stderr[-600:]
     with capsys.disabled():
         counts = f"{len(passed)} passed, {len(refused)} refused"
         sys.stdout.write(f"\nThe client's own suite: {counts}\n")

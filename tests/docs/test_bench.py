@@ -16,8 +16,9 @@ def ground() -> Generator[Ground]:
         yield found
 
 
-LONG = {"start", "memory", "quality", "scale", "crawl", "extract"}
-"""these take their time however small they are: nightly"""
+LONG = {"start", "memory", "quality", "scale", "crawl", "extract", "ingest"}
+"""these take their time however small they are: nightly; what ingest does, search and edit begin
+with"""
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,14 @@ def test_a_figure_below_its_floor_is_named():
     assert "ratio ≥ 0.85  BELOW" in table([slow], kept)
     assert as_json([slow], kept)[0]["ok"] is False
     assert below([Figure("memory.idle", "idle", 450.0, "MB")], kept) == []
+
+
+def test_a_ratio_without_its_counterpart_has_no_floor():
+    alone = Figure("extract.html", "files", 3.0, "MB/s", None, "no trafilatura here")
+    kept = {"extract.html": Floor("ratio", least=0.8)}
+
+    assert below([alone], kept) == []
+    assert "ratio ≥ 0.8" not in table([alone], kept)
 
 
 def test_a_ratio_is_to_what_was_measured_before_and_after():

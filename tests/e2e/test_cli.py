@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from docx import Document as WordDocument
@@ -25,6 +25,7 @@ from typer.testing import CliRunner, Result
 
 from recollect.app import App
 from recollect.cli import app as commands
+from recollect.cli import connect
 from recollect.cli.add import Report, Watch, identity, walk
 from recollect.cli.client import Service as Client
 from recollect.cli.look import PASSAGE, excerpt, matches
@@ -501,7 +502,58 @@ def test_a_command_that_is_none_names_the_one_that_is_meant(asked: str, meant: s
     assert meant is None or meant in said
 
 
+def test_a_wrong_choice_is_told_in_words_of_ours() -> None:
+    ended = CliRunner().invoke(commands, ["keys", "create", "--scope", "wirte"])
+
+    assert ended.exit_code == 2
+    assert "Invalid value for '--scope': 'wirte' is not one of" in ended.stderr
+
+
+@pytest.mark.parametrize(("level", "shown"), [("info", 1), ("warning", 1), ("debug", 4)])
+def test_a_command_shows_of_its_log_what_went_wrong(level: str, shown: int) -> None:
+    script = (
+        "from recollect import log\n"
+        "from recollect.cli._log import log_of_command\n"
+        f"log_of_command({level!r})\n"
+        "for one in ('debug', 'info', 'warning', 'error'):\n"
+        "    getattr(log.get('x'), one)('it happened')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+
+    assert done.stdout == b""
+    assert done.stderr.count(b"it happened") == shown
+
+
 # --- parts, in this process --------------------------------------------------------------------
+
+
+class Told:
+    """A service that tells of a run, each time a bit more, and of no document."""
+
+    def __init__(self, *runs: dict[str, object]) -> None:
+        nothing = dict.fromkeys(("added", "changed", "unchanged", "removed", "itemsFailed"), 0)
+        self.runs = [{"id": "r", "skipped": {}, "notes": [], **nothing, **run} for run in runs]
+
+    def array(self, method: str, path: str, body: object = None) -> list[Any]:
+        return [self.runs.pop(0)] if method == "GET" else []
+
+    def get(self, path: str) -> dict[str, object]:
+        return {"provider": "s3", "containerTags": ["x"]}
+
+
+def test_following_a_sync_ends_with_how_it_ended(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(connect, "LOOK", 0)
+    failed = {"itemsFailed": 2}
+    told = Told({"status": "running", **failed}, {"status": "partial", **failed, "notes": ["Why."]})
+    connect._follow(cast("Client", told), "c", None)
+
+    assert capsys.readouterr().err.splitlines() == [
+        "running: 2 failed",
+        "partial: 2 failed",
+        "Why.",
+    ]
 
 
 def test_a_folder_reached_twice_is_walked_once(tmp_path: Path) -> None:

@@ -27,9 +27,11 @@ from tests.e2e.test_console_browser import (
     site,
     tab,
 )
+from tests.extract.samples import pdf
 from tests.integration.test_console import PAYLOADS, add, all_of, fail
 from tests.integration.test_console_archives import archive, ran
 from tests.integration.test_console_connections import make, saw
+from tests.integration.test_console_original import new_file, picture, sound
 from tests.integration.test_console_rooms import URL, hook, told
 
 pytestmark = pytest.mark.skipif(not os.access(CHROMIUM, os.X_OK), reason=f"{CHROMIUM} is not here")
@@ -91,11 +93,19 @@ def every_page(furnished: list[str], app: App, tenant: Tenant) -> list[str]:
         (long, "removed", None, None),
     ]
     run = ran(app, made, seen)
+    report = f"{'A heron, number 1. ' * 30}{long}"
+    files = [
+        new_file(app, tenant, "report.pdf", pdf(report, report), "pdf", {"page": 2}),
+        new_file(app, tenant, f"{long}.png", picture(), "image", {}),
+        new_file(app, tenant, "call.wav", sound(2), "audio", {"time": 1.5}),
+        new_file(app, tenant, f"{long}.md", (long * 400).encode(), "text", {"row": 7}),
+    ]
     connection = f"/console/connections/{made.id}"
     return [
         *furnished,
         f"/console/documents/{held}",
         f"/console/documents/{member.id}",
+        *(f"/console/documents/{id}?chunk=0" for id in files),
         f"{connection}/runs/{run}",
         f"{connection}/runs/{run}?page=3",
         "/console/connections",

@@ -53,6 +53,14 @@ def test_what_looks_like_an_end_makes_no_page_shallow():
         refuse_hostile("<div>" * 5_000 + "</ " * 5_000)
 
 
+@pytest.mark.parametrize("start", ["<p ", '<p title="a > b" ', "<p title = 'a > b' "])
+def test_a_tag_of_too_many_attributes_is_refused_whatever_its_values_hold(start):
+    page = start + " ".join(f"a{n}" for n in range(6_000)) + ">words</p>"
+
+    with pytest.raises(Permanent, match="more than 5,000 attributes"):
+        refuse_hostile(page)
+
+
 def test_a_library_that_fails_on_a_sample_is_no_measure():
     from bench import extract as bench  # noqa: PLC0415 - loads readers that only this needs
 

@@ -117,6 +117,28 @@ rows_of_one_width = st.integers(2, 5).flatmap(
 )
 
 
+spaced = st.text(st.sampled_from("ab \t\n\v\xa0\u2003\"',;"), max_size=6)
+
+
+@given(
+    st.lists(st.lists(spaced, min_size=2, max_size=3), min_size=1, max_size=4),
+    st.sampled_from(",;\t"),
+    st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+)
+def test_every_cell_is_one_line_of_single_spaces(rows, delimiter, quoting):
+    out = io.StringIO()
+    csv.writer(out, delimiter=delimiter, quoting=quoting, lineterminator="\n").writerows(rows)
+    read = list(sheet._rows(out.getvalue(), 0, delimiter))
+
+    expected = [[" ".join(cell.split()) for cell in row] for row in rows]
+    assert [list(row.texts) for row in read] == [
+        [cell for cell in row if cell] for row in expected if any(row)
+    ]
+    assert [list(row.columns) for row in read] == [
+        [at for at, cell in enumerate(row) if cell] for row in expected if any(row)
+    ]
+
+
 @given(rows_of_one_width)
 def test_no_cell_is_lost(rows):
     out = io.StringIO()

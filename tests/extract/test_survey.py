@@ -740,27 +740,28 @@ def _zeros(count: int) -> bytes:
     return b"".join(packer.compress(piece) for _ in range(count)) + packer.flush()
 
 
+# Made by the test that wants one: whoever only collects tests has no time for them.
 @pytest.mark.parametrize(
     "data",
     [
-        _zeros(300),
-        gzip.compress(b"") * 300_000,
-        b"<urlset><!-- " + b"a" * 9_000_000,
-        b"<!-- " + b"a" * 9_000_000,
-        b"<!---->" * 1_000_000,
-        b"<urlset a='" + b"a" * 9_000_000,
-        b"<urlset>" + b"<![CDATA[" * 1_000_000,
-        b"<urlset>" + b"<a>" * 1_000_000,
-        b"<urlset>" + b"&" * 2_000_000,
-        b"<urlset><url><loc>" + b"a" * 9_000_000,
-        b"<urlset>" + b"<url><loc>https://e.test/</loc></url>" * 200_000,
-        b"<" * 9_000_000,
+        lambda: _zeros(300),
+        lambda: gzip.compress(b"") * 300_000,
+        lambda: b"<urlset><!-- " + b"a" * 9_000_000,
+        lambda: b"<!-- " + b"a" * 9_000_000,
+        lambda: b"<!---->" * 1_000_000,
+        lambda: b"<urlset a='" + b"a" * 9_000_000,
+        lambda: b"<urlset>" + b"<![CDATA[" * 1_000_000,
+        lambda: b"<urlset>" + b"<a>" * 1_000_000,
+        lambda: b"<urlset>" + b"&" * 2_000_000,
+        lambda: b"<urlset><url><loc>" + b"a" * 9_000_000,
+        lambda: b"<urlset>" + b"<url><loc>https://e.test/</loc></url>" * 200_000,
+        lambda: b"<" * 9_000_000,
     ],
     ids=["zeros", "members", "comment", "comment-first", "comments", "attribute", "cdata", "deep",
          "ampersands", "address", "same", "tags"],
 )  # fmt: skip
 def test_a_hostile_sitemap_is_over_in_bounded_time_and_memory(tight, data):
-    outcome = _outcome(tight, data)
+    outcome = _outcome(tight, data())
 
     assert outcome == "unreadable_content" or len(outcome) <= 1
 

@@ -68,6 +68,14 @@ def test_a_few_words_are_enough_for_the_common_encodings(encoding, text):
     assert decode(text.encode(encoding)) == text
 
 
+@pytest.mark.parametrize("encoding", ["koi8-r", "shift-jis", "cp1252"])
+def test_the_lines_that_are_not_ascii_tell_the_encoding_wherever_they_stand(encoding):
+    plain = "2026-11-22 12:00:00 INFO started, nothing to report\n" * 2_000
+    text = plain + PANGRAMS[encoding] + "\n" + plain
+
+    assert decode(text.encode(encoding)) == text
+
+
 def test_a_character_cut_in_two_does_not_change_the_encoding(read):
     assert read("naïve café".encode()[:-1], "a.txt").text == "naïve caf"
 

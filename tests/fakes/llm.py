@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -51,6 +52,7 @@ REQUEST = _object(
     },
 )
 """What the published service takes, as far as we use it."""
+_TAKEN = jsonschema.Draft202012Validator(REQUEST)
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,7 @@ class Model:
         try:
             said = self.answer(asked)
             if asked.schema is not None and not isinstance(said, Fault):
-                jsonschema.validate(said, asked.schema)
+                _accepted(json.dumps(asked.schema)).validate(said)
         except (AssertionError, KeyError, TypeError, jsonschema.ValidationError) as error:
             self.faults.append(f"the test's own answer: {error}")
             return Status(500)
@@ -177,18 +179,28 @@ def _wrong(asked: Asked) -> str | None:
     if asked.path != "/v1/chat/completions":
         return f"no such path: {asked.path}"
     try:
-        jsonschema.validate(asked.body, REQUEST)
+        _TAKEN.validate(asked.body)
         if asked.schema is None and "JSON" not in asked.system:
             return "the word JSON must be among the messages"
         if asked.schema is not None:
-            jsonschema.Draft202012Validator.check_schema(asked.schema)
-            _check_strict(asked.schema)
+            _accepted(json.dumps(asked.schema))
         json.loads(asked.body["messages"][1]["content"])
     except jsonschema.ValidationError as error:
         return f"{list(error.absolute_path)}: {error.message[:200]}"
     except (jsonschema.SchemaError, ValueError) as error:
         return str(error)[:200]
     return None
+
+
+@lru_cache
+def _accepted(schema: str) -> Any:
+    """What judges by a schema, given as JSON: each is looked at once, which takes longer than all
+    else here. Raises SchemaError, and ValueError where strict mode would not take it.
+    """
+    parsed = json.loads(schema)
+    jsonschema.Draft202012Validator.check_schema(parsed)
+    _check_strict(parsed)
+    return jsonschema.Draft202012Validator(parsed)
 
 
 def _check_strict(schema: Any) -> None:

@@ -71,7 +71,8 @@ def empty_database(postgres_url: str) -> Generator[Callable[[], str]]:
     def make() -> str:
         name = f"empty_{uuid.uuid4().hex[:12]}"
         with psycopg.connect(postgres_url, autocommit=True) as session:
-            session.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+            create = sql.SQL("create database {} strategy file_copy")
+            session.execute(create.format(sql.Identifier(name)))
         made.append(name)
         return make_conninfo(postgres_url, dbname=name)
 

@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 import httpx
 import pytest
 import uvicorn
+from fastapi import FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
@@ -98,9 +99,9 @@ HARMLESS = "harmless"
 
 
 @contextmanager
-def console_site(app: App) -> Generator[str]:
+def console_site(app: App, web: FastAPI | None = None) -> Generator[str]:
     """The API with the console on real HTTP, as `recollect api` serves them."""
-    web = create_app(app)
+    web = web or create_app(app)
     web.mount("/console/static", console.static)
     web.include_router(console.router, include_in_schema=False)
     server = uvicorn.Server(uvicorn.Config(web, port=0, log_config=None, access_log=False))
@@ -241,6 +242,17 @@ def test_over_https_the_cookie_is_secure(browse: Callable[..., httpx.Client], ke
     answer = browse().post("/console/login", data={"key": key}, headers=headers)
 
     assert "Secure" in answer.headers["set-cookie"].split("; ")
+
+
+def test_who_comes_in_waits_for_no_code_on_the_next_page(app: App):
+    web = create_app(app)
+    with console_site(app, web) as url:
+        before = web.openapi_schema
+        answer = httpx.get(f"{url}/console/login", timeout=60, trust_env=False)
+        eventually(lambda: web.openapi_schema is not None, 30)
+
+    assert before is None
+    assert answer.status_code == 200
 
 
 def test_what_opens_nothing_gets_no_session(

@@ -172,34 +172,55 @@ def book(n: int, parts: int = 6) -> str:
 
 @pytest.fixture
 def ground(app: App, new_database: Callable[[], str], tmp_path: Path) -> Generator[Ground]:
+    with standing(app, new_database(), tmp_path) as made:
+        yield made
+
+
+@contextmanager
+def standing(app: App, url: str, folder: Path) -> Generator[Ground]:
+    """On an empty database, or on a copy of one that this has filled."""
     first, second = small(), large()
-    with Database(new_database(), size=24) as database:
+    with Database(url, size=24) as database:
         with database.begin() as tx:
             embedding.adopt(tx, *index_identity(first))
-            tenant = Tenant(orgs.create(tx, "switching", Plan.ENTERPRISE).id)
+            row = tx.execute("select id from orgs where name = 'switching'").fetchone()
+            id = row["id"] if row else orgs.create(tx, "switching", Plan.ENTERPRISE).id
+            tenant = Tenant(id)
             tags.ensure(tx, tenant.id, ["notes"])
         config = app.config.model_copy(
-            update={"workers": 2, "lease_seconds": 3.0, "data_dir": tmp_path}
+            update={"workers": 2, "lease_seconds": 3.0, "data_dir": folder}
         )
-        here = replace(app, db=database, config=config, blobs=FolderBlobs(tmp_path / "blobs"))
+        here = replace(app, db=database, config=config, blobs=FolderBlobs(folder / "blobs"))
         made = Ground(here, tenant, first, second)
         made.app = made.process()
         yield made
 
 
+@pytest.fixture(scope="module")
+def pattern(
+    app: App, new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> str:
+    """A database with documents of one chunk and of several, and memories."""
+    url = new_database()
+    with standing(app, url, tmp_path_factory.mktemp("pattern")) as ground:
+        for n in range(40):
+            ground.add(prose(n))
+        for n in range(2):
+            ground.add(book(n))
+        for n in range(8):
+            ground.remember(prose(5000 + n))
+        drain(ground.app)
+        assert ground.damage() == {}
+    return url
+
+
 @pytest.fixture
-def filled(ground: Ground) -> Ground:
-    """With documents of one chunk and of several, and memories."""
-    for n in range(40):
-        ground.add(prose(n))
-    for n in range(2):
-        ground.add(book(n))
-    for n in range(8):
-        ground.remember(prose(5000 + n))
-    drain(ground.app)
-    assert ground.damage() == {}
-    ground.small.texts.clear()
-    return ground
+def filled(
+    app: App, pattern: str, copy_database: Callable[[str], str], tmp_path: Path
+) -> Generator[Ground]:
+    """With what is in the pattern."""
+    with standing(app, copy_database(pattern), tmp_path) as made:
+        yield made
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Webhooks: what is told to whom, signed how, and what happens when nobody takes it."""
 
-import json
 import os
 import subprocess
 import sys
@@ -36,6 +35,7 @@ from recollect.model import ConnectionId, DocumentId, Org, Plan, Scope, Tenant, 
 from tests.conftest import eventually
 from tests.fakes.receiver import Came, Receiver
 from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
+from tests.fakes.terminal import Terminal
 
 Json = dict[str, Any]
 
@@ -573,18 +573,22 @@ def test_a_worker_killed_while_it_waits_for_the_answer_loses_nothing(
     assert all(one.signed_by(secret) for one in receiver.came)
 
 
+@pytest.fixture
+def terminal(tmp_path: Path) -> Generator[Terminal]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}  # noqa: TID251 # it needs PATH
+    with Terminal(tmp_path, environment) as terminal:
+        yield terminal
+
+
 def test_the_command_line_makes_tests_and_replays(
-    app: App, live_url: str, key: str, receiver: Receiver
+    app: App, live_url: str, key: str, receiver: Receiver, terminal: Terminal
 ):
     service = ["--url", live_url, "--key", key, "--json"]
 
     def run(*words: str) -> Any:
-        done = subprocess.run(
-            [sys.executable, "-m", "recollect", "endpoints", *words, *service],
-            capture_output=True,
-            check=True,
-        )
-        return json.loads(done.stdout)
+        done = terminal.run("endpoints", *words, *service)
+        assert done.code == 0, done.err
+        return done.json
 
     made = run("add", receiver.url, "--event", "document.done", "--tag", "a")
     sent = run("test", made["id"])

@@ -298,6 +298,13 @@ def test_work_on_a_few_documents_looks_at_few(
             assert not found.scans(table), found.statement
 
 
+def test_processing_again_what_failed_reads_what_failed(explain: Explain, tenant: Tenant) -> None:
+    failed = one(explain(lambda tx: documents.reprocess(tx, tenant, failed=True)), "with ended")
+
+    assert "documents_failed" in failed.indexes
+    assert not failed.scans("documents")
+
+
 # --- search ------------------------------------------------------------------------------------
 
 NOISE = np.random.default_rng(7).normal(size=DIMENSIONS).astype(np.float32)

@@ -207,7 +207,11 @@ def test_that_nobody_listens_fails_no_page(app: App, videos: VideoPages, web: We
     ("serve", "reason"),
     [
         (lambda web: web.page("/v.mp4", b"no", status=410), "HTTP Error 410"),
-        (lambda web: web.page("/v.mp4", b"", mime="video/mp4"), "any data"),
+        pytest.param(
+            lambda web: web.page("/v.mp4", b"", mime="video/mp4"),
+            "any data",
+            marks=pytest.mark.slow,  # no sound comes, as from the page of 410
+        ),
         (lambda web: web.page("/v.mp4", bytes(99_999), mime="video/mp4"), "damaged|cannot be read"),
     ],
 )
@@ -384,7 +388,9 @@ def elsewhere(web: Website) -> Generator[Fetcher]:
         pytest.param('<video src="ftp://{host}/secret"></video>', marks=pytest.mark.slow),
     ],
 )
-def test_a_page_cannot_send_it_into_the_inner_network(app: App, service: Service, video: str):
+def test_a_page_cannot_send_it_into_the_inner_network(
+    app: App, videos: VideoPages, service: Service, video: str
+):
     listener = open_transcriber(TranscriberChoice("auto", service.url, None, "whisper-1"))
     with Website() as inner, Website() as web:
         inner.page("/secret", VTT, mime="text/vtt")
@@ -394,8 +400,9 @@ def test_a_page_cannot_send_it_into_the_inner_network(app: App, service: Service
         )
         web.redirect("/away", inner.url("/secret"))
         web.page("/master.m3u8", f"#EXTM3U\n#EXTINF:3,\n{inner_url}/secret\n#EXT-X-ENDLIST\n")
-        with elsewhere(web) as fetcher, VideoPages(fetcher) as videos:
-            given = replace(app, fetcher=fetcher, videos=videos, listener=listener)
+        with elsewhere(web) as fetcher, VideoPages(fetcher) as stranger:
+            stranger._words = videos._known()  # which need not be asked for again
+            given = replace(app, fetcher=fetcher, videos=stranger, listener=listener)
             found = read(given, "http://harbour.example.com/talk")
 
         assert inner.requests == []
@@ -455,8 +462,18 @@ class YoutubeDL:
 """
 
 
+@pytest.fixture(scope="module")
+def robbed(app: App) -> Iterator[VideoPages]:
+    """Knows its sites once asked: of each look one child is enough."""
+    with VideoPages(app.fetcher, OF_ROGUES) as videos:
+        yield videos
+
+
+OF_ROGUES = VideoLimits(wall_seconds=8, most_bytes=100_000)
+
+
 @pytest.fixture
-def rogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, app: App) -> Iterator[VideoPages]:
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """yt-dlp as a page might make it that takes it over: does what the address says."""
     package = tmp_path / "yt_dlp"
     files = {
@@ -470,8 +487,6 @@ def rogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, app: App) -> Iterator
         (package / name).write_text(textwrap.dedent(text))
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("SECRET_OF_THE_SERVICE", "x")
-    with VideoPages(app.fetcher, VideoLimits(wall_seconds=8, most_bytes=100_000)) as videos:
-        yield videos
 
 
 @pytest.mark.parametrize(
@@ -496,12 +511,13 @@ def rogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, app: App) -> Iterator
     ],
 )
 @pytest.mark.skipif(sys.platform != "linux", reason="Landlock and seccomp are Linux's own")
+@pytest.mark.usefixtures("stand_in")
 def test_whoever_takes_it_over_can_do_nothing(
-    rogue: VideoPages, deed: str, title: str, trouble: str
+    robbed: VideoPages, deed: str, title: str, trouble: str
 ):
     page = Blob(b"<video src=x>", "text/html")
 
-    found = rogue.look(page, f"http://a.example/#{deed}", with_sound=False)
+    found = robbed.look(page, f"http://a.example/#{deed}", with_sound=False)
 
     assert found is not None
     assert found.trouble == trouble
@@ -517,10 +533,12 @@ def test_a_process_that_does_not_start_is_told(app: App, monkeypatch: pytest.Mon
     assert "does not start" in found.trouble
 
 
-def test_closing_ends_those_who_look(rogue: VideoPages):
+@pytest.mark.usefixtures("stand_in")
+def test_closing_ends_those_who_look(app: App):
     page = Blob(b"<video src=x>", "text/html")
-    rogue.look(page, "http://a.example/", with_sound=False)
-    rogue.close()
+    with VideoPages(app.fetcher, OF_ROGUES) as videos:
+        videos.look(page, "http://a.example/", with_sound=False)
+        videos.close()
 
-    with pytest.raises(Transient):
-        rogue.look(page, "http://a.example/#hang", with_sound=False)
+        with pytest.raises(Transient):
+            videos.look(page, "http://a.example/#hang", with_sound=False)

@@ -17,9 +17,9 @@ from recollect.connectors.base import (
     Trouble,
 )
 from recollect.connectors.web_crawler._crawl import Crawl
-from recollect.connectors.web_crawler._host import AGENT
+from recollect.connectors.web_crawler._host import AGENT, visit_alone
 from recollect.connectors.web_crawler._scope import Scope, wrong
-from recollect.connectors.web_crawler._visit import NotHtml, Redirected, blob, visit_page
+from recollect.connectors.web_crawler._visit import NotHtml, Redirected, blob
 from recollect.errors import BadRequestError, NotFoundError, Permanent
 from recollect.fetch import Fetched, Fetcher, parse_url
 from recollect.model import Blob, Extracted, Plan, Remembered
@@ -53,7 +53,7 @@ class WebCrawler(Connector):
 
     def fetch(self, source: Source, item: Remembered) -> Blob | Extracted:
         """A page whose text was not kept when it was listed."""
-        answer = visit_page(source.fetcher, item.id, {})
+        answer = visit_alone(source, Scope.of(source.metadata).start, item.id)
         match answer:
             case Fetched():
                 return source.survey(blob(answer)).extracted

@@ -15,7 +15,7 @@ from time import monotonic
 from recollect.connectors import _urls
 from recollect.connectors._api import LONGEST_PAUSE, PROVIDER_UNAVAILABLE, RATE_LIMITED, TRIES
 from recollect.connectors._robots import MAX_BYTES, Robots
-from recollect.connectors.base import Source
+from recollect.connectors.base import Source, Turn
 from recollect.connectors.web_crawler._page import Page
 from recollect.connectors.web_crawler._state import State
 from recollect.connectors.web_crawler._visit import Visit, visit_file, visit_page
@@ -28,8 +28,8 @@ MOST_ORIGINS = 8
 """ports and schemes of the host"""
 LONGEST_DELAY = 30.0
 """seconds that a Crawl-delay is honoured"""
-LONGEST_REST = timedelta(hours=1)
-"""that a Retry-After is honoured"""
+REST = timedelta(minutes=1)
+"""when a limit comes without a time"""
 SLOWNESS = 2
 """times that the latest answer took, to be left between requests"""
 ROBOTS_AGE = timedelta(hours=24)
@@ -73,7 +73,7 @@ class Host:
         self._delay = source.crawl_delay
         self._most = source.crawl_concurrency
         self._width = self._most
-        self._name = state.start.partition("://")[2].partition("/")[0]
+        self._name = _name(state.start)
         self._asked = -BURST
         """when the latest turn was taken"""
         self._latest = 0.0
@@ -170,13 +170,12 @@ class Host:
 
     def hold(self, error: Transient, tries: int) -> bool:
         """Be slower after trouble; whether the site asked for it. Raises Parked."""
-        limited = error.code == "http_429" or error.after is not None
-        asked = None if error.after is None else min(error.after, LONGEST_REST)
-        seconds = 2.0**tries if asked is None else asked.total_seconds()
+        limited = _is_limit(error)
+        seconds = 2.0**tries if error.after is None else error.after.total_seconds()
         self._source.rest(self._name, seconds if limited else min(seconds, LONGEST_PAUSE))
         self._asked = -BURST
         if limited and (seconds > LONGEST_PAUSE or tries + 1 >= TRIES):
-            raise Parked(Transient(str(error), code=RATE_LIMITED, after=asked))
+            raise Parked(Transient(str(error), code=RATE_LIMITED, after=error.after))
         return limited
 
     def _wait_turn(self) -> None:
@@ -188,13 +187,7 @@ class Host:
         self._asked = monotonic()
         self._width = max(1, self._most // turn.guests)
         if turn.rest > LONGEST_PAUSE:  # another crawl was told so
-            raise Parked(
-                Transient(
-                    f"{self._name} asked to be left alone",
-                    code=RATE_LIMITED,
-                    after=timedelta(seconds=turn.rest),
-                )
-            )
+            raise Parked(_resting(self._name, turn))
         if turn.wait > 0:
             self._source.pause(turn.wait)
 
@@ -247,3 +240,36 @@ class Host:
                 return known
             case _:
                 return None
+
+
+def visit_alone(source: Source, start: str, url: str) -> Visit:
+    """A page outside of a crawl, in a turn among those of the crawls of its host.
+
+    Raises Transient (`rate_limited`) when the host wants to be left alone, which then all heed.
+    """
+    name = _name(start)
+    turn = source.turn(name, source.crawl_delay)
+    if turn.rest > LONGEST_PAUSE:
+        raise _resting(name, turn)
+    if turn.wait > 0:
+        source.pause(turn.wait)
+    answer = visit_page(source.fetcher, url, {})
+    if isinstance(answer, Transient) and _is_limit(answer):
+        asked = answer.after or REST
+        source.rest(name, asked.total_seconds())
+        raise Transient(str(answer), code=RATE_LIMITED, after=asked)
+    return answer
+
+
+def _name(start: str) -> str:
+    return start.partition("://")[2].partition("/")[0]
+
+
+def _is_limit(error: Transient) -> bool:
+    return error.code == "http_429" or error.after is not None
+
+
+def _resting(name: str, turn: Turn) -> Transient:
+    return Transient(
+        f"{name} asked to be left alone", code=RATE_LIMITED, after=timedelta(seconds=turn.rest)
+    )

@@ -127,7 +127,10 @@ function renew(region, html) {
   const open = new Set([...region.querySelectorAll("details[id][open]")].map((part) => part.id));
   const ticked = new Set([...region.querySelectorAll("input:checked")].map((box) => box.value));
   const words = fresh.dataset.say;
-  region.replaceChildren(fresh);
+  const kept = region.querySelector("[data-keep]");
+  const next = fresh.querySelector("[data-keep]");
+  if (kept && kept.dataset.keep === next?.dataset.keep) around(kept, next, region, fresh);
+  else region.replaceChildren(fresh);
   for (const box of region.querySelectorAll("input[type=checkbox]")) box.checked = ticked.has(box.value);
   for (const [id, value] of typed) {
     const field = document.getElementById(id);
@@ -137,6 +140,23 @@ function renew(region, html) {
   reveal(region);
   if (focus >= 0) region.querySelectorAll("a, button, input, summary")[focus]?.focus({ preventScroll: true });
   if (words) say(words);
+}
+
+// Everything but one element is put into the new one's place: a player or viewer begins anew when it
+// is as much as moved.
+function around(kept, next, region, fresh) {
+  for (let old = kept, one = next; one !== fresh && old.parentElement !== region;) {
+    const [before, after] = [[], []];
+    for (let node = one.previousSibling; node; node = node.previousSibling) before.unshift(node);
+    for (let node = one.nextSibling; node; node = node.nextSibling) after.push(node);
+    while (old.previousSibling) old.previousSibling.remove();
+    while (old.nextSibling) old.nextSibling.remove();
+    old.before(...before);
+    old.after(...after);
+    [old, one] = [old.parentElement, one.parentElement];
+    for (const { name } of [...old.attributes]) if (!one.hasAttribute(name)) old.removeAttribute(name);
+    for (const { name, value } of one.attributes) old.setAttribute(name, value);
+  }
 }
 
 // --- what only works with a script is hidden until there is one ---
@@ -223,11 +243,27 @@ for (const zone of document.querySelectorAll("[data-drop]")) {
 
 // --- clicks ---
 
+function plain(event) {
+  return event.button === 0 && !(event.ctrlKey || event.metaKey || event.shiftKey || event.altKey);
+}
+
 document.addEventListener("click", (event) => {
   const link = event.target.closest("[data-inside] a[data-turn]");
-  if (link && event.button === 0 && !(event.ctrlKey || event.metaKey || event.shiftKey || event.altKey)) {
+  if (link && plain(event)) {
     event.preventDefault();
     turn(link.closest("[data-inside]"), link);
+  }
+  const time = event.target.closest("[data-seek]");
+  const player = time && document.querySelector(".original :is(audio, video)");
+  if (player && plain(event)) {
+    event.preventDefault();
+    player.currentTime = Number(time.dataset.seek);
+    player.play().catch(() => {});
+    player.scrollIntoView({ block: "nearest" });
+  }
+  // The page of a PDF: the link shows it in the frame, which may be out of sight.
+  if (event.target.closest("[target=original]")) {
+    document.querySelector(".original")?.scrollIntoView({ block: "nearest" });
   }
   const button = event.target.closest("[data-copy], [data-more]");
   if (button?.dataset.copy) copy(button);

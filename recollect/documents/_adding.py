@@ -1,0 +1,227 @@
+"""Adding and changing documents, for callers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from recollect import db
+from recollect.db import Tx
+from recollect.documents._asked import DocumentChange, NewDocument
+from recollect.documents._changing import accept, count, doom, insert, set_details_of_all
+from recollect.documents._reading import get
+from recollect.documents._rows import (
+    COLUMNS,
+    DIRECT,
+    ORDER,
+    REACH,
+    TITLE_LENGTH,
+    ambiguous,
+    content_of,
+    lock,
+    reach,
+    read,
+    sought,
+    text_content,
+)
+from recollect.errors import (
+    BadRequestError,
+    ConflictError,
+)
+from recollect.model import (
+    Content,
+    Document,
+    DocumentId,
+    Tenant,
+)
+
+
+def add(tx: Tx, tenant: Tenant, new: NewDocument, id: DocumentId) -> Document:
+    """Insert, or bring the document with the same customId up to date (contract 7.2).
+
+    `id` is taken if a document is inserted. Raises ConflictError when the customId is ambiguous.
+    """
+    if new.custom_id is None:
+        twin = _in_flight_twin(tx, tenant, new)
+        return twin or insert(tx, tenant.id, new, id)
+    # Two adds of the same customId follow one another: the second sees the first's row.
+    lock(tx, tenant.id, "customId", new.custom_id)
+    found = _with_custom_id(tx, tenant, new.custom_id, new.tags[0] if new.tagged else None)
+    if found is None:
+        return insert(tx, tenant.id, new, id)
+    return _add_again(tx, found, new)
+
+
+def bear(tx: Tx, tenant: Tenant, tag: str, text: str, id: DocumentId) -> Document:
+    """Insert a document that bears memories which nobody has to draw from it: done at once.
+
+    It is never processed and has no chunks. The same within seconds is a client's retry, and gets
+    the document that is there.
+    """
+    content = text_content(text)
+    lock(tx, tenant.id, "content", content.hash.hex())
+    row = tx.execute(
+        "select " + COLUMNS + " from documents d where d.org_id = %s and d.scope @> %s"
+        " and d.source = %s and d.container_tags = array[%s::text] and d.content_hash = %s"
+        " and d.created_at > now() - interval '10 seconds' limit 1",
+        (tenant.id, sought(tenant.id, [tag]), DIRECT, tag, content.hash),
+    ).fetchone()
+    if row is not None:
+        return read(row)
+    document = insert(tx, tenant.id, NewDocument(content, [tag], source=DIRECT), id)
+    done = tx.execute(
+        "update documents d set status = 'done', due_at = null, indexed_revision = revision,"
+        " text = content, title = left(split_part(content, E'\n', 1), %s) where id = %s returning "
+        + COLUMNS,
+        (TITLE_LENGTH, document.id),
+    ).fetchone()
+    assert done is not None
+    return read(done)
+
+
+def update(tx: Tx, tenant: Tenant, id: str, change: DocumentChange) -> Document:
+    """Metadata and labels in place, without indexing; new content replaces all and is queued.
+
+    Tags, metadata and the like of an archive go to its members, too. Raises NotFoundError, and
+    BadRequestError when the new customId is taken in that tag, or for new content of a document
+    that only bears memories.
+    """
+    document = _locked(tx, tenant, id, change)
+    tags = change.tags or document.container_tags
+    if change.custom_id is not None or change.tags:
+        custom_id = change.custom_id or document.custom_id
+        if custom_id is not None:
+            taken = tx.execute(
+                "select 1 from documents where org_id = %s and custom_id = %s"
+                " and container_tags[1] = %s and id <> %s",
+                (tenant.id, custom_id, tags[0], document.id),
+            ).fetchone()
+            if taken:
+                # BadRequest, not Conflict: clients repeat a 409 by themselves, in vain here.
+                raise BadRequestError(f"customId: {custom_id!r} is taken in tag {tags[0]!r}")
+    count(tx, document.org_id, set_details_of_all(tx, document, change))
+    if change.content is not None:
+        _refuse_direct(document)
+        accept(tx, document.id, change.content, revive=True)
+    return get(tx, tenant, document.id)
+
+
+def reprocess(
+    tx: Tx, tenant: Tenant, *, ids: Sequence[str] = (), failed: bool = False
+) -> list[DocumentId]:
+    """Queue the documents once more with the content they have: those named, or all that failed."""
+    rows = tx.execute(
+        "with ended as materialized (select d.id from documents d"
+        " where " + REACH + " and d.status in ('done', 'failed') and d.source <> %(direct)s"
+        " and (d.id = any(%(ids)s) or d.custom_id = any(%(ids)s)"
+        " or (%(failed)s and d.status = 'failed'))" + ORDER + " for update)"
+        " update documents d set status = 'queued', stage = null, due_at = now(), attempts = 0,"
+        " error_code = null, error_message = null, updated_at = now()"
+        " from ended where d.id = ended.id returning d.id",
+        {**reach(tenant), "ids": list(ids), "failed": failed, "direct": DIRECT},
+    ).fetchall()
+    if rows:
+        db.notify(tx)
+    return [DocumentId(row["id"]) for row in rows]
+
+
+def _add_again(tx: Tx, row: Mapping[str, Any], new: NewDocument) -> Document:
+    tags = [*row["container_tags"], *(t for t in new.tags if t not in row["container_tags"])]
+    change = DocumentChange(
+        tags=tags if new.tagged else None,
+        filepath=new.filepath,
+        metadata=new.metadata,
+        document_date=new.document_date,
+        task_type=new.task_type,
+        dreaming=new.dreaming,
+    )
+    document = read(row)
+    _refuse_direct(document)
+    count(tx, document.org_id, set_details_of_all(tx, document, change))
+    accept(tx, document.id, _merged(content_of(row), new, recent=row["recent"]), revive=False)
+    return get(tx, Tenant(document.org_id), document.id)
+
+
+def _refuse_direct(document: Document) -> None:
+    if document.source == DIRECT:
+        raise BadRequestError(
+            "content: this document only bears memories that were added directly;"
+            " change those with PATCH /v4/memories"
+        )
+
+
+def _merged(old: Content, new: NewDocument, *, recent: bool) -> Content:
+    """What the document's content becomes: texts grow or are edited, everything else replaces."""
+    given = new.content
+    if old.text is None or given.text is None or old.url is not None or given.url is not None:
+        return given
+    return text_content(new.join(old.text, given.text, recent), kind=given.kind)
+
+
+def _in_flight_twin(tx: Tx, tenant: Tenant, new: NewDocument) -> Document | None:
+    """The same request a moment ago, still unfinished: a client's blind retry.
+
+    The same content under another name or path is no retry.
+    """
+    lock(tx, tenant.id, "content", new.content.hash.hex())
+    row = tx.execute(
+        "select " + COLUMNS + " from documents d"
+        " where d.org_id = %(org)s and d.content_hash = %(hash)s and d.due_at is not null"
+        " and d.custom_id is null and d.container_tags = %(tags)s"
+        " and (d.metadata, d.filepath, d.blob_name, d.document_date) is not distinct from"
+        " (%(metadata)s::jsonb, %(filepath)s::text, %(name)s::text, %(date)s::timestamptz)"
+        " and d.task_type = %(task)s and d.source = %(source)s and d.revision = 1"
+        " and d.created_at > now() - interval '10 seconds' limit 1",
+        {
+            "org": tenant.id,
+            "hash": new.content.hash,
+            "tags": list(new.tags),
+            "metadata": None if new.metadata is None else Jsonb(dict(new.metadata)),
+            "filepath": new.filepath,
+            "name": new.content.blob and new.content.blob.name,
+            "date": new.document_date,
+            "task": new.task_type or "memory",
+            "source": new.source,
+        },
+    ).fetchone()
+    if row is not None and new.content.blob is not None:
+        doom(tx, [new.content.blob.key])
+    return None if row is None else read(row)
+
+
+def _locked(tx: Tx, tenant: Tenant, id: str, change: DocumentChange) -> Document:
+    """The document with its row locked, and before it, in the order of `add`, its customIds."""
+    if change.custom_id is None and not change.tags:
+        return get(tx, tenant, id, lock=True)
+    found = get(tx, tenant, id)
+    for custom_id in sorted({name for name in (found.custom_id, change.custom_id) if name}):
+        lock(tx, tenant.id, "customId", custom_id)
+    document = get(tx, tenant, found.id, lock=True)
+    if document.custom_id != found.custom_id:
+        raise ConflictError("Conflict", f"the customId of {found.id} was changed at this moment")
+    return document
+
+
+def _with_custom_id(
+    tx: Tx, tenant: Tenant, custom_id: str, tag: str | None
+) -> Mapping[str, Any] | None:
+    """The row that a customId means, locked; the customId is locked already."""
+    named = tx.execute(
+        "select d.id, d.container_tags from documents d where "
+        + REACH
+        + " and d.custom_id = %(custom_id)s"
+        " and (%(tag)s::text is null or d.container_tags @> array[%(tag)s::text])"
+        " order by (d.container_tags[1] = %(tag)s) desc nulls last limit 2",
+        {**reach(tenant), "custom_id": custom_id, "tag": tag},
+    ).fetchall()
+    if not named:
+        return None
+    if len(named) > 1 and named[0]["container_tags"][0] != tag:
+        raise ambiguous(custom_id)
+    return tx.execute(
+        "select " + COLUMNS + ", d.content, d.content_hash, d.blob, d.blob_name, d.blob_mime,"
+        " d.forced_kind, d.source_id,"
+        " d.due_at is not null or d.updated_at > now() - interval '10 seconds' as recent"
+        " from documents d where d.id = %s for update",
+        (named[0]["id"],),
+    ).fetchone()

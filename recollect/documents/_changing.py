@@ -1,0 +1,317 @@
+"""The steps that all changes are made of: content, details, removal, and the counts of tags."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from recollect import audit, db
+from recollect.db import Tx
+from recollect.documents._asked import DocumentChange, NewDocument
+from recollect.documents._blobs import name_blobs
+from recollect.documents._rows import COLUMNS, read, scope, stored
+from recollect.model import (
+    Content,
+    Document,
+    DocumentId,
+    KeyId,
+    OrgId,
+    random_id,
+)
+
+INSERT = (
+    "insert into documents as d (id, org_id, custom_id, container_tags, scope, kind, title,"
+    " url, source, filepath, metadata, document_date, task_type, dreaming, content,"
+    " content_hash, blob, blob_name, blob_mime, forced_kind, source_id, connection_id,"
+    " archive_id, archive_path)"
+    " values (%(id)s, %(org)s, %(custom_id)s, %(tags)s, %(scope)s, %(kind)s, %(title)s,"
+    " %(url)s, %(source)s, %(filepath)s, %(metadata)s, %(document_date)s, %(task_type)s,"
+    " %(dreaming)s, %(text)s, %(hash)s, %(blob)s, %(blob_name)s, %(blob_mime)s, %(forced)s,"
+    " %(source_id)s, %(connection)s, %(archive)s, %(archive_path)s)"
+)
+
+
+def insert(tx: Tx, org: OrgId, new: NewDocument, id: DocumentId) -> Document:
+    if new.content.blob is not None:
+        name_blobs(tx, [new.content.blob.key])
+    row = tx.execute(INSERT + " returning " + COLUMNS, row_of(org, new, id)).fetchone()
+    assert row is not None
+    db.notify(tx)
+    return read(row)
+
+
+def row_of(org: OrgId, new: NewDocument, id: DocumentId) -> dict[str, object]:
+    return {
+        "id": id,
+        "org": org,
+        "custom_id": new.custom_id,
+        "tags": list(new.tags),
+        "scope": scope(org, new.tags),
+        "title": new.title,
+        "source": new.source,
+        "filepath": new.filepath,
+        "metadata": None if new.metadata is None else Jsonb(dict(new.metadata)),
+        "document_date": new.document_date,
+        "task_type": new.task_type or "memory",
+        "dreaming": new.dreaming or "dynamic",
+        "connection": new.connection_id,
+        "archive": new.archive_id,
+        "archive_path": new.archive_path,
+        **stored(new.content),
+    }
+
+
+def accept(tx: Tx, id: DocumentId, content: Content, *, revive: bool) -> None:
+    """Take new content, or, when it is the same, repair what failed or found nothing."""
+    if content.blob is not None:
+        name_blobs(tx, [content.blob.key])
+    row = tx.execute(
+        "update documents d set revision = d.revision + 1, attempts = 0,"
+        " status = case when d.status = 'processing' then d.status else 'queued' end,"
+        " due_at = case when d.status = 'processing' then d.due_at else now() end,"
+        " error_code = null, error_message = null, updated_at = now(),"
+        " kind = %(kind)s, url = %(url)s, content = %(text)s, content_hash = %(hash)s,"
+        " blob = %(blob)s, blob_name = %(blob_name)s, blob_mime = %(blob_mime)s,"
+        " forced_kind = %(forced)s, source_id = %(source_id)s"
+        " from (select id, blob from documents where id = %(id)s for update) old"
+        " where d.id = old.id and ((d.content_hash, d.forced_kind)"
+        "   is distinct from (%(hash)s, %(forced)s::text)"
+        "   or (%(revive)s and d.status = 'failed'))"
+        " returning old.blob",
+        {"id": id, "revive": revive, **stored(content)},
+    ).fetchone()
+    if row is not None:
+        doom(tx, [row["blob"]])
+        db.notify(tx)
+        return
+    if content.blob is not None:
+        doom(tx, [content.blob.key])
+    again = tx.execute(
+        "update documents set status = 'queued', due_at = now(), attempts = 0,"
+        " error_code = null, error_message = null, updated_at = now()"
+        " where id = %s and (status = 'failed' or (status = 'done' and chunks = 0))",
+        (id,),
+    )
+    if again.rowcount:
+        db.notify(tx)
+
+
+def set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[int]:
+    """Everything of a change but the content; returns by how much `term_counts` change."""
+    tags = None if change.tags is None else list(change.tags)
+    if tags == list(document.container_tags):
+        tags = None
+    # customId and tags in one statement: a state between may collide with another document.
+    row = tx.execute(
+        "update documents d set custom_id = coalesce(%(custom_id)s, d.custom_id),"
+        " container_tags = coalesce(%(tags)s, d.container_tags),"
+        " scope = coalesce(%(scope)s, d.scope),"
+        " filepath = coalesce(%(filepath)s, d.filepath),"
+        " metadata = coalesce(%(metadata)s, d.metadata),"
+        " document_date = coalesce(%(document_date)s, d.document_date),"
+        " task_type = coalesce(%(task_type)s, d.task_type),"
+        " dreaming = coalesce(%(dreaming)s, d.dreaming), updated_at = now()"
+        " from (select id, scope from documents where id = %(id)s) old"
+        " where d.id = old.id and num_nonnulls(%(custom_id)s::text, %(tags)s::text[],"
+        "   %(filepath)s::text, %(metadata)s::jsonb, %(document_date)s::timestamptz,"
+        "   %(task_type)s::text, %(dreaming)s::text) > 0 returning old.scope",
+        {
+            "id": document.id,
+            "custom_id": change.custom_id,
+            "tags": tags,
+            "scope": scope(document.org_id, tags) if tags else None,
+            "filepath": change.filepath,
+            "metadata": None if change.metadata is None else Jsonb(dict(change.metadata)),
+            "document_date": change.document_date,
+            "task_type": change.task_type,
+            "dreaming": change.dreaming,
+        },
+    ).fetchone()
+    delta = Counter[int]()
+    if tags and row is not None:
+        old, new = row["scope"], scope(document.org_id, tags)
+        moved = tx.execute(
+            "update entries set terms = %s::int4[] || terms[%s:] where document_id = %s",
+            (new, len(old) + 1, document.id),
+        ).rowcount
+        delta.update(dict.fromkeys(new, moved))
+        delta.subtract(dict.fromkeys(old, moved))
+    return delta
+
+
+def set_details_of_all(tx: Tx, document: Document, change: DocumentChange) -> Counter[int]:
+    """The same with the members of an archive; returns by how much `term_counts` change."""
+    shared = replace(change, content=None, custom_id=None)
+    members = [] if shared == DocumentChange() else members_of(tx, [document.id])
+    if change.tags is not None and list(change.tags) != list(document.container_tags):
+        lock_memories(tx, [document.id, *(member.id for member in members)])
+    delta = set_details(tx, document, change)
+    if not members:
+        return delta
+    tags = None if change.tags is None else list(change.tags)
+    new = None if tags is None else scope(document.org_id, tags)
+    tx.execute(
+        "update documents set container_tags = coalesce(%(tags)s, container_tags),"
+        " scope = coalesce(%(scope)s, scope),"
+        " filepath = coalesce(%(filepath)s || '/' || archive_path, filepath),"
+        " metadata = coalesce(%(metadata)s, metadata),"
+        " document_date = coalesce(%(document_date)s, document_date),"
+        " task_type = coalesce(%(task_type)s, task_type),"
+        " dreaming = coalesce(%(dreaming)s, dreaming), updated_at = now() where id = any(%(ids)s)",
+        {
+            "tags": tags,
+            "scope": new,
+            "filepath": None if change.filepath is None else change.filepath.rstrip("/"),
+            "metadata": None if change.metadata is None else Jsonb(dict(change.metadata)),
+            "document_date": change.document_date,
+            "task_type": change.task_type,
+            "dreaming": change.dreaming,
+            "ids": [member.id for member in members],
+        },
+    )
+    if new is None:
+        return delta
+    old = {
+        member.id: scope(document.org_id, member.container_tags)
+        for member in members
+        if list(member.container_tags) != tags
+    }
+    rows = tx.execute(
+        "update entries e set terms = %s::int4[] || e.terms[m.skipped:]"
+        " from unnest(%s::text[], %s::int[]) as m (id, skipped) where e.document_id = m.id"
+        " returning e.document_id",
+        (new, list(old), [len(numbers) + 1 for numbers in old.values()]),
+    )
+    for row in rows:
+        delta.update(new)
+        delta.subtract(old[row["document_id"]])
+    return delta
+
+
+def members_of(tx: Tx, archives: Sequence[DocumentId]) -> list[Document]:
+    """Locked."""
+    rows = tx.execute(
+        "select " + COLUMNS + " from documents d where d.archive_id is not null"
+        " and d.archive_id = any(%s) order by d.id for update",
+        (list(archives),),
+    )
+    return [read(row) for row in rows]
+
+
+def remove(tx: Tx, org: OrgId, ids: Sequence[DocumentId], *, by: KeyId | None = None) -> None:
+    count(tx, org, take_out(tx, org, ids, by=by))
+
+
+def take_out(
+    tx: Tx, org: OrgId, ids: Sequence[DocumentId], *, by: KeyId | None = None
+) -> Counter[int]:
+    """Remove documents with their members, with a receipt; returns by how much `term_counts`
+    change."""
+    ids = list(dict.fromkeys([*ids, *(member.id for member in members_of(tx, ids))]))
+    lock_memories(tx, ids)
+    delta = Counter[int]()
+    rows = tx.execute(
+        "select number, count(*) as n from entries, unnest(terms) as number"
+        " where document_id = any(%s) group by number",
+        (list(ids),),
+    )
+    for row in rows:
+        delta[row["number"]] -= row["n"]
+    gone = tx.execute(
+        "delete from documents where org_id = %s and id = any(%s) returning id, blob, chunks",
+        (org, list(ids)),
+    ).fetchall()
+    doom(tx, [row["blob"] for row in gone])
+    if gone:
+        _receipt(tx, org, gone, by)
+    return delta
+
+
+def _receipt(tx: Tx, org: OrgId, gone: Sequence[Mapping[str, Any]], by: KeyId | None) -> None:
+    """Note that documents were deleted, without a word of them: their ids are random."""
+    id = random_id()
+    if by is not None and len(gone) > 1:
+        audit.record(tx, "documents.deleted", id, org=org, documents=len(gone))
+    tx.execute(
+        "with receipt as (insert into receipts (id, org_id, key_id, documents, chunks, files)"
+        "  values (%(id)s, %(org)s, %(key)s, %(documents)s, %(chunks)s, %(files)s) returning id)"
+        " insert into receipt_documents (document, receipt_id)"
+        " select sha256(convert_to(document, 'UTF8')), receipt.id"
+        " from receipt, unnest(%(ids)s::text[]) as document",
+        {
+            "id": id,
+            "org": org,
+            "key": by,
+            "documents": len(gone),
+            "chunks": sum(row["chunks"] for row in gone),
+            "files": sum(row["blob"] is not None for row in gone),
+            "ids": [row["id"] for row in gone],
+        },
+    )
+
+
+def drop_stashed(tx: Tx, org: OrgId, ids: Sequence[DocumentId]) -> None:
+    """Entries that no chunk places belong to a revision that will never be finished."""
+    delta = Counter[int]()
+    rows = tx.execute(
+        "delete from entries e where e.document_id = any(%s) and not exists"
+        " (select 1 from chunks c where c.document_id = e.document_id and c.hash = e.hash)"
+        " returning e.terms",
+        (list(ids),),
+    )
+    for row in rows:
+        delta.subtract(row["terms"])
+    count(tx, org, delta)
+
+
+def lock_memories(tx: Tx, ids: Sequence[str], *, keep: Collection[bytes] = ()) -> None:
+    """Those that rest on these documents, but for their chunk texts `keep`, with all versions.
+
+    Who takes evidence away may end a memory, which changes the versions before and after it (see
+    the migration `0007_memories`). So that two of them never wait for each other, everybody first
+    locks documents by their ids, then whole chains: by their first version, then by version.
+    """
+    if not ids:
+        return
+    tx.execute(
+        "with touched as materialized (select distinct coalesce(m.root_id, m.id) as root"
+        "  from memory_sources s join memories m on m.id = s.memory_id"
+        "  where s.document_id = any(%s) and not s.hash = any(%s::bytea[]))"
+        " select from memories m where m.id in (select root from touched"
+        "  union select v.id from touched t join memories v on v.root_id = t.root)"
+        " order by coalesce(m.root_id, m.id), m.version, m.id for update",
+        (list(ids), list(keep)),
+    )
+
+
+def count(tx: Tx, org: OrgId, delta: Mapping[int, int]) -> None:
+    changed = {number: change for number, change in delta.items() if change}
+    if not changed:
+        return
+    # In the order of the numbers, and once a transaction, so that two cannot wait for each other.
+    tx.execute(
+        "insert into term_counts (org_id, number, entries)"
+        " select %s, number, change from unnest(%s::int4[], %s::int4[]) as t (number, change)"
+        " order by number"
+        " on conflict (org_id, number) do update"
+        " set entries = term_counts.entries + excluded.entries",
+        (org, list(changed), list(changed.values())),
+    )
+    fewer = [number for number, change in changed.items() if change < 0]
+    if fewer:
+        tx.execute(
+            "delete from term_counts where org_id = %s and number = any(%s) and entries <= 0",
+            (org, fewer),
+        )
+
+
+def doom(tx: Tx, keys: Sequence[str | None]) -> None:
+    named = [key for key in keys if key is not None]
+    if named:
+        tx.execute(
+            "insert into doomed_blobs (key) select unnest(%s::text[]) on conflict do nothing",
+            (named,),
+        )
+        db.notify(tx)

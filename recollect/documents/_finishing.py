@@ -1,0 +1,355 @@
+"""What a worker leaves behind: entries, their places, the files of an archive."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pgvector import SparseVector
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from recollect import db, embedding, feed
+from recollect.db import Tx
+from recollect.documents._asked import NewDocument, NewMember
+from recollect.documents._blobs import name_blobs
+from recollect.documents._changing import (
+    INSERT,
+    accept,
+    count,
+    lock_memories,
+    members_of,
+    row_of,
+    take_out,
+)
+from recollect.documents._rows import TERM_SPACE
+from recollect.errors import (
+    LeaseLost,
+)
+from recollect.model import (
+    Changed,
+    Chunk,
+    Claim,
+    DocumentId,
+    Entry,
+    Extracted,
+    OrgId,
+    Status,
+    random_id,
+)
+
+
+def known_hashes(tx: Tx, claim: Claim, *, embedded: bool) -> set[bytes]:
+    """Chunk texts of this document that the index holds; `embedded`: holds with a vector."""
+    index = embedding.read(tx)
+    column = sql.SQL("embedding") if index is None else index.used.column
+    rows = tx.execute(
+        sql.SQL(
+            "select hash from entries where document_id = %s and ({} is not null or not %s)"
+        ).format(column),
+        (claim.document.id, embedded),
+    )
+    return {row["hash"] for row in rows}
+
+
+def unpacked(tx: Tx, claim: Claim) -> Mapping[str, str]:
+    """What an archive held when it was last read: path → SHA-256 in hexadecimal."""
+    row = tx.execute(
+        "select unpacked from documents where id = %s", (claim.document.id,)
+    ).fetchone()
+    return (row and row["unpacked"]) or {}
+
+
+def stash(tx: Tx, claim: Claim, entries: Sequence[Entry], *, lease: timedelta) -> None:
+    """Keep entries of a large document before it is finished; searchers do not see them yet.
+
+    So the last transaction stays short, and a killed worker's embeddings are not lost.
+    Renews the lease; raises LeaseLost.
+    """
+    row = tx.execute(
+        "update documents set due_at = now() + %s"
+        " where id = %s and claims = %s and status = 'processing' returning org_id, scope",
+        (lease, claim.document.id, claim.number),
+    ).fetchone()
+    if row is None:
+        raise LeaseLost
+    delta = Counter[int]()
+    _insert_entries(tx, claim, row["scope"], entries, delta)
+    count(tx, row["org_id"], delta)
+
+
+def finish(
+    tx: Tx,
+    claim: Claim,
+    extracted: Extracted,
+    chunks: Sequence[Chunk],
+    entries: Sequence[Entry],
+    timings: Mapping[str, float],
+    *,
+    reused: int,
+    members: Sequence[NewMember] | None = None,
+) -> Changed:
+    """Swap in a processed revision: searchers see the old text or the new, never half.
+
+    `entries` are those of chunk texts that the index does not hold yet; `reused` says how many
+    of the chunk texts it held when the work began. `timings` are those of the stages before; that
+    of this transaction is added. `members` are those of an archive: what changed since it was last
+    read is queued, or removed. Raises LeaseLost.
+    """
+    id = claim.document.id
+    wanted = {chunk.hash for chunk in chunks}
+    row = tx.execute(
+        "select org_id, scope from documents"
+        " where id = %s and claims = %s and status = 'processing' for no key update",
+        (id, claim.number),
+    ).fetchone()
+    if row is None:
+        raise LeaseLost
+    delta = Counter[int]()
+    if members is not None or _ends_archive(claim):
+        lock_memories(tx, [id, *(member.id for member in members_of(tx, [id]))])
+        delta.update(_unpack(tx, claim, members))
+    lost = _lost_evidence(tx, claim, keep=wanted)
+    removed = _drop_entries(tx, claim, keep=wanted, delta=delta)
+    _insert_entries(tx, claim, row["scope"], entries, delta)
+    _place(tx, claim, chunks)
+    _mend_evidence(tx, claim, chunks, lost)
+    done = tx.execute(
+        "update documents set"
+        # Newer content brought a kind of its own.
+        " kind = case when revision > %(revision)s then kind else %(kind)s end,"
+        " title = coalesce(%(title)s, title), text = %(text)s,"
+        " indexed_revision = %(revision)s, warnings = %(warnings)s,"
+        " timings = %(timings)s || jsonb_build_object('indexing',"
+        "   round(extract(epoch from clock_timestamp() - now()) * 1000, 1)),"
+        " status = case when revision > %(revision)s then 'queued' else 'done' end,"
+        " due_at = case when revision > %(revision)s then now() end,"
+        " attempts = case when revision > %(revision)s then 0 else attempts end,"
+        " stage = null, error_code = null, error_message = null, updated_at = now(),"
+        " chunks = %(chunks)s, embedded = %(embedded)s, reused = %(reused)s,"
+        " removed = %(removed)s"
+        " where id = %(id)s returning status",
+        {
+            "kind": extracted.kind,
+            "title": extracted.title,
+            "text": extracted.text,
+            "revision": claim.document.revision,
+            "warnings": list(extracted.warnings),
+            "timings": Jsonb(dict(timings)),
+            "chunks": len(chunks),
+            "embedded": len(wanted) - reused,
+            "reused": reused,
+            "removed": removed,
+            "id": id,
+        },
+    ).fetchone()
+    assert done is not None
+    if claim.document.connection_id is not None:
+        new = len(wanted) - reused
+        feed.processed(tx, id, claim.document.revision, texts=len(wanted), new_texts=new)
+    if done["status"] == Status.QUEUED:
+        db.notify(tx)
+    # Last, since these rows are shared by all documents of the organisation.
+    count(tx, row["org_id"], delta)
+    return Changed(len(chunks), reused, len(wanted) - reused, removed)
+
+
+def drop_entries(tx: Tx, org: OrgId, id: DocumentId, hashes: Sequence[bytes]) -> None:
+    """Take entries out of the index, with their counts; for a mend."""
+    delta = Counter[int]()
+    rows = tx.execute(
+        "delete from entries where document_id = %s and hash = any(%s) returning terms",
+        (id, list(hashes)),
+    )
+    for row in rows:
+        delta.subtract(row["terms"])
+    count(tx, org, delta)
+
+
+def _within(filepath: str | None, path: str) -> str | None:
+    """The label of a member: below that of its archive."""
+    return None if filepath is None else f"{filepath.rstrip('/')}/{path}"
+
+
+def _ends_archive(claim: Claim) -> bool:
+    """Whether what it was unpacked from is not its content any more, if it turns out to be none.
+
+    The text of an archive that was left by its connection stands for the same archive.
+    """
+    document, content = claim.document, claim.content
+    fetched = content.url is not None and content.source_id is None
+    return document.members is not None and (
+        fetched or document.revision != document.indexed_revision
+    )
+
+
+def _unpack(tx: Tx, claim: Claim, members: Sequence[NewMember] | None) -> Counter[int]:
+    """Make documents of what changed in an archive; returns by how much `term_counts` change.
+
+    Compared is with what it held before, not with the documents: one that was deleted or changed
+    here stays so until the archive brings something else for its path.
+    """
+    id, org = claim.document.id, claim.document.org_id
+    there = {member.archive_path: member.id for member in members_of(tx, [id])}
+    row = tx.execute(
+        "select container_tags, source, filepath, metadata, document_date, task_type, dreaming,"
+        " unpacked from documents where id = %s",
+        (id,),
+    ).fetchone()
+    assert row is not None
+    before: Mapping[str, str] = row["unpacked"] or {}
+    held = {member.path: member.content.hash.hex() for member in members or ()}
+    gone = sorted(member for path, member in there.items() if path not in held)
+    delta = take_out(tx, org, gone) if gone else Counter[int]()
+    made: list[dict[str, object]] = []
+    for member in members or ():
+        path, content = member.path, member.content
+        if content.hash.hex() == before.get(path):
+            continue
+        assert content.blob is not None
+        if path in there:
+            accept(tx, there[path], content, revive=False)
+            continue
+        new = NewDocument(
+            content,
+            row["container_tags"],
+            title=content.blob.name,
+            source=row["source"],
+            filepath=_within(row["filepath"], path),
+            metadata=row["metadata"],
+            document_date=row["document_date"],
+            task_type=row["task_type"],
+            dreaming=row["dreaming"],
+            archive_id=id,
+            archive_path=path,
+        )
+        made.append(row_of(org, new, DocumentId(random_id())))
+    if made:
+        name_blobs(tx, [str(row["blob"]) for row in made])
+        tx.cursor().executemany(INSERT, made)
+        db.notify(tx)
+    tx.execute(
+        "update documents set unpacked = %s where id = %s",
+        (None if members is None else Jsonb(held), id),
+    )
+    return delta
+
+
+def _drop_entries(tx: Tx, claim: Claim, *, keep: set[bytes], delta: Counter[int]) -> int:
+    if _is_first(claim):
+        return 0
+    rows = tx.execute(
+        "delete from entries where document_id = %s and not hash = any(%s) returning terms",
+        (claim.document.id, list(keep)),
+    ).fetchall()
+    for row in rows:
+        delta.subtract(row["terms"])
+    return len(rows)
+
+
+def _is_first(claim: Claim) -> bool:
+    """Whether nobody claimed the document before: the index holds only what this claim put in."""
+    return claim.number == 1
+
+
+def _insert_entries(
+    tx: Tx, claim: Claim, scope: Sequence[int], entries: Sequence[Entry], delta: Counter[int]
+) -> None:
+    """Put entries into the index; one that is there already only gets its vector anew."""
+    if not entries:
+        return
+    id = claim.document.id
+    index = embedding.hold(tx)
+    lacking = 0
+    if not _is_first(claim):
+        replaced = tx.execute(
+            "delete from entries where document_id = %s and hash = any(%s) returning terms",
+            (id, [entry.hash for entry in entries]),
+        )
+        for row in replaced:
+            delta.subtract(row["terms"])
+    # Binary: to write the numbers of vectors out takes longer than to index them.
+    with tx.cursor().copy(
+        "copy entries (document_id, hash, text, terms, weights, embedding, embedding_b)"
+        " from stdin (format binary)"
+    ) as copy:
+        copy.set_types(["text", "bytea", "text", "int4[]", "sparsevec", "halfvec", "halfvec"])
+        for entry in entries:
+            numbers = [*scope, *entry.terms]
+            delta.update(numbers)
+            weights = {number - 1: weight for number, weight in entry.terms.items()}
+            vectors = embedding.split(index, entry.vector)
+            lacking += entry.vector is not None and embedding.lacks(index, vectors)
+            copy.write_row(
+                (
+                    id,
+                    entry.hash,
+                    entry.text,
+                    numbers,
+                    SparseVector(weights, TERM_SPACE),
+                    *vectors,
+                )
+            )
+    if lacking:
+        embedding.note(tx, "entries", id, lacking)
+
+
+def _place(tx: Tx, claim: Claim, chunks: Sequence[Chunk]) -> None:
+    id = claim.document.id
+    if not _is_first(claim):
+        tx.execute("delete from chunks where document_id = %s", (id,))
+    with tx.cursor().copy(
+        "copy chunks (document_id, position, start_at, end_at, hash, place) from stdin"
+    ) as copy:
+        for chunk in chunks:
+            place = Jsonb(dict(chunk.place))
+            copy.write_row((id, chunk.position, chunk.start, chunk.end, chunk.hash, place))
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """What a memory was drawn from, in a chunk that is about to go."""
+
+    memory: str
+    quote: str
+
+
+def _lost_evidence(tx: Tx, claim: Claim, *, keep: set[bytes]) -> list[_Lost]:
+    if _is_first(claim):
+        return []
+    lock_memories(tx, [claim.document.id], keep=keep)
+    rows = tx.execute(
+        "select s.memory_id as memory, substr(e.text, s.start_at + 1, s.end_at - s.start_at)"
+        " as quote from memory_sources s"
+        " join entries e on e.document_id = s.document_id and e.hash = s.hash"
+        " where s.document_id = %s and not s.hash = any(%s) order by s.memory_id",
+        (claim.document.id, list(keep)),
+    )
+    return [_Lost(row["memory"], row["quote"]) for row in rows]
+
+
+def _mend_evidence(tx: Tx, claim: Claim, chunks: Sequence[Chunk], lost: Sequence[_Lost]) -> None:
+    """Move evidence along that still stands in the text; with the rest, its memories go.
+
+    What is appended changes the chunk before it, and that is no reason to forget what it says.
+    """
+    if _is_first(claim):
+        return
+    id, there = claim.document.id, [chunk.hash for chunk in chunks]
+    for one in lost:
+        found = next((chunk for chunk in chunks if one.quote in chunk.text), None)
+        if found is not None:
+            start = found.text.index(one.quote)
+            tx.execute(
+                "insert into memory_sources (memory_id, document_id, hash, start_at, end_at)"
+                " values (%s, %s, %s, %s, %s) on conflict do nothing",
+                (one.memory, id, found.hash, start, start + len(one.quote)),
+            )
+    # Documents that only bear memories are never finished, so all hashes are those of chunks.
+    for table in ("memory_sources", "memory_reads"):
+        tx.execute(
+            sql.SQL("delete from {} where document_id = %s and not hash = any(%s)").format(
+                sql.Identifier(table)
+            ),
+            (id, there),
+        )

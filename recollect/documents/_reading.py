@@ -1,0 +1,163 @@
+"""Reading documents."""
+
+from collections.abc import Mapping
+
+from psycopg import sql
+
+from recollect.db import Tx
+from recollect.db.filters import compile as compile_filter
+from recollect.documents._asked import DocumentQuery
+from recollect.documents._rows import (
+    BELOW,
+    COLUMNS,
+    REACH,
+    TEXT,
+    ambiguous,
+    reach,
+    read,
+    sought,
+    unknown,
+)
+from recollect.errors import (
+    NotFoundError,
+)
+from recollect.model import (
+    Chunk,
+    Document,
+    Page,
+    Status,
+    StoredBlob,
+    Tenant,
+)
+
+
+def file(tx: Tx, tenant: Tenant, id: str) -> StoredBlob:
+    """The file that the document was uploaded as; raises NotFoundError when it was none."""
+    document = get(tx, tenant, id)
+    row = tx.execute(
+        "select blob, blob_name, blob_mime from documents where id = %s and blob is not null",
+        (document.id,),
+    ).fetchone()
+    if row is None:
+        raise NotFoundError("File not found", f"document {document.id} was not uploaded as a file")
+    return StoredBlob(row["blob"], row["blob_name"], row["blob_mime"])
+
+
+def get(
+    tx: Tx, tenant: Tenant, id: str, *, with_text: bool = False, lock: bool = False
+) -> Document:
+    """By id, else by customId; raises NotFoundError, ConflictError for an ambiguous customId."""
+    rows = tx.execute(
+        "select "
+        + COLUMNS
+        + (TEXT if with_text else "")
+        + " from documents d where "
+        + REACH
+        + " and (d.id = %(id)s or d.custom_id = %(id)s)"
+        " order by (d.id = %(id)s) desc limit 2" + (" for update" if lock else ""),
+        {**reach(tenant), "id": id},
+    ).fetchall()
+    if not rows:
+        raise unknown(id)
+    if len(rows) > 1 and rows[0]["id"] != id:
+        raise ambiguous(id)
+    return read(rows[0])
+
+
+def find(tx: Tx, tenant: Tenant, query: DocumentQuery) -> Page[Document]:
+    """One page of documents; `total` counts all that match."""
+    matching, parameters = condition(tenant, query)
+    order = sql.SQL("d.updated_at" if query.sort == "updated_at" else "d.created_at")
+    direction = sql.SQL("desc" if query.descending else "asc")
+    counted = tx.execute(
+        sql.SQL("select count(*) as n from documents d where {}").format(matching), parameters
+    ).fetchone()
+    assert counted is not None
+    rows = tx.execute(
+        sql.SQL(
+            "select {columns} from documents d where {condition}"
+            " order by {order} {direction}, d.id {direction} limit %(limit)s offset %(offset)s"
+        ).format(
+            columns=sql.SQL(COLUMNS + TEXT) if query.with_text else sql.SQL(COLUMNS),
+            condition=matching,
+            order=order,
+            direction=direction,
+        ),
+        {**parameters, "limit": query.limit, "offset": (query.page - 1) * query.limit},
+    ).fetchall()
+    return Page([read(row) for row in rows], counted["n"], query.page, query.limit)
+
+
+def chunks(tx: Tx, tenant: Tenant, id: str) -> list[Chunk]:
+    """The chunks of the indexed revision, in order; raises NotFoundError."""
+    document = get(tx, tenant, id)
+    rows = tx.execute(
+        "select c.position, c.start_at, c.end_at, c.hash, c.place, e.text"
+        " from chunks c join entries e on e.document_id = c.document_id and e.hash = c.hash"
+        " where c.document_id = %s order by c.position",
+        (document.id,),
+    )
+    return [
+        Chunk(r["position"], r["start_at"], r["end_at"], r["text"], r["hash"], r["place"])
+        for r in rows
+    ]
+
+
+def counts(tx: Tx, tenant: Tenant) -> Mapping[Status, int]:
+    """How many documents are in each status."""
+    rows = tx.execute(
+        "select d.status, count(*) as n from documents d where " + REACH + " group by d.status",
+        reach(tenant),
+    )
+    found = {Status(row["status"]): int(row["n"]) for row in rows}
+    return {status: found.get(status, 0) for status in Status}
+
+
+FILEPATH = (
+    "case when right(%(filepath)s, 1) = '/' then starts_with(d.filepath, %(filepath)s)"
+    " else d.filepath = %(filepath)s end"
+)
+
+
+def condition(tenant: Tenant, query: DocumentQuery) -> tuple[sql.Composable, dict[str, object]]:
+    """A boolean SQL expression over `documents d` with its parameters; never another tenant's."""
+    parts: list[sql.Composable] = [sql.SQL(REACH)]
+    parameters: dict[str, object] = {**reach(tenant)}
+    if query.tags:  # finds them by the index; what follows tells the few whose numbers are alike
+        parts.append(sql.SQL("d.scope @> %(scope)s"))
+        parameters["scope"] = sought(tenant.id, query.tags)
+    whole = [tag for tag in query.tags if not tag.endswith(BELOW)]
+    if whole:
+        parts.append(sql.SQL("d.container_tags @> %(tags)s::text[]"))
+        parameters["tags"] = whole
+    for number, tag in enumerate(tag for tag in query.tags if tag.endswith(BELOW)):
+        parts.append(
+            sql.SQL(
+                "exists (select from unnest(d.container_tags) as tag (name)"
+                " where starts_with(tag.name, {}))"
+            ).format(sql.Placeholder(f"below{number}"))
+        )
+        parameters[f"below{number}"] = tag.removesuffix("*")
+    if query.filepath is not None:
+        parts.append(sql.SQL(FILEPATH))
+        parameters["filepath"] = query.filepath
+    if query.archive is not None:
+        parts.append(sql.SQL("d.archive_id = %(archive)s"))
+        parameters["archive"] = query.archive
+    if query.id is not None:
+        parts.append(sql.SQL("d.id = %(id)s"))
+        parameters["id"] = query.id
+    if query.statuses:
+        parts.append(sql.SQL("d.status = any(%(statuses)s)"))
+        parameters["statuses"] = list(query.statuses)
+    if query.connections is not None:
+        parts.append(sql.SQL("d.connection_id = any(%(connections)s)"))
+        parameters["connections"] = list(query.connections)
+    if query.touched_within is not None:
+        parts.append(sql.SQL("d.updated_at > now() - %(touched_within)s"))
+        parameters["touched_within"] = query.touched_within
+    if query.filter is not None:
+        compiled, values = compile_filter(query.filter, sql.SQL("d.metadata"))
+        parts.append(compiled)
+        parameters |= values
+    return sql.SQL(" and ").join(parts), parameters

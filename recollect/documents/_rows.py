@@ -1,0 +1,162 @@
+"""Rows of documents: how they are read, bound to a tenant, and locked."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from recollect import terms
+from recollect.db import Tx
+from recollect.errors import (
+    ConflictError,
+    NotFoundError,
+)
+from recollect.model import (
+    Changed,
+    ConnectionId,
+    Content,
+    Document,
+    DocumentId,
+    Failure,
+    OrgId,
+    Stage,
+    Status,
+    StoredBlob,
+    Tenant,
+)
+
+DIRECT = "memories"
+"""`source` of documents that only bear the memories that were added with them."""
+BELOW = ":*"
+"""Ending of a tag in a query that means: any tag that begins so."""
+TITLE_LENGTH = 80
+"""Characters of a title that is made of the first line."""
+TERM_SPACE = 1_000_000_000
+"""Largest term number, and the dimensions of the sparse weights."""
+COLUMNS = (
+    "d.id, d.org_id, d.custom_id, d.container_tags, d.kind, d.title, d.url, d.source, d.filepath,"
+    " d.metadata, d.status, d.stage, d.error_code, d.error_message, d.revision,"
+    " d.indexed_revision, d.attempts, d.due_at, d.chunks, d.reused, d.embedded, d.removed,"
+    " d.timings, d.warnings, d.document_date, d.task_type, d.connection_id, d.created_at,"
+    " d.updated_at, d.archive_id, d.archive_path, case when d.unpacked is not null then"
+    " (select count(*) from documents m where m.archive_id = d.id) end as members"
+)
+"""What `read` needs of a row of `documents d`."""
+TEXT = (
+    ", case when d.indexed_revision is not null then d.text"
+    " when d.blob is null and d.url is null then d.content end as text"
+)
+ORDER = " order by d.archive_id is not null, d.id"
+"""in which rows are locked"""
+REACH = (
+    "d.org_id = %(org)s and (%(reach)s::text[] is null or d.container_tags && %(reach)s::text[])"
+)
+
+
+def read(row: Mapping[str, Any]) -> Document:
+    """A row with the columns of `COLUMNS` (and `text`, if it was asked for) as a value."""
+    failure = None
+    if row["error_message"] is not None:
+        failure = Failure(row["error_code"], row["error_message"])
+    changed = None
+    if row["indexed_revision"] is not None:
+        changed = Changed(row["chunks"], row["reused"], row["embedded"], row["removed"])
+    return Document(
+        id=DocumentId(row["id"]),
+        org_id=OrgId(row["org_id"]),
+        custom_id=row["custom_id"],
+        container_tags=row["container_tags"],
+        kind=row["kind"],
+        title=row["title"],
+        url=row["url"],
+        source=row["source"],
+        filepath=row["filepath"],
+        metadata=row["metadata"],
+        status=Status(row["status"]),
+        stage=Stage(row["stage"]) if row["stage"] else None,
+        failure=failure,
+        revision=row["revision"],
+        indexed_revision=row["indexed_revision"],
+        attempts=row["attempts"],
+        due_at=row["due_at"],
+        changed=changed,
+        timings=row["timings"],
+        warnings=row["warnings"],
+        document_date=row["document_date"],
+        task_type=row["task_type"],
+        connection_id=ConnectionId(row["connection_id"]) if row["connection_id"] else None,
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        text=row.get("text"),
+        archive_id=DocumentId(row["archive_id"]) if row["archive_id"] else None,
+        archive_path=row["archive_path"],
+        members=row["members"],
+    )
+
+
+def content_of(row: Mapping[str, Any]) -> Content:
+    blob = None
+    if row["blob"] is not None:
+        blob = StoredBlob(row["blob"], row["blob_name"], row["blob_mime"])
+    return Content(
+        kind=row["kind"],
+        hash=row["content_hash"],
+        text=row["content"],
+        url=row["url"],
+        blob=blob,
+        forced=row["forced_kind"],
+        source_id=row["source_id"],
+    )
+
+
+def text_content(text: str, *, kind: str = "text") -> Content:
+    return Content(kind=kind, hash=hashlib.sha256(text.encode()).digest(), text=text)
+
+
+def scope(org: OrgId, tags: Sequence[str]) -> list[int]:
+    """The numbers that a document of these tags carries in the index: of the organisation, of
+    each tag, and of what tags begin with (`team:*` for `team:a`). No number comes twice.
+    """
+    above = [
+        tag[:end] + BELOW for tag in tags for end in range(1, len(tag)) if tag[end] == BELOW[0]
+    ]
+    return sought(org, [*tags, *above])
+
+
+def sought(org: OrgId, tags: Sequence[str]) -> list[int]:
+    """The numbers by which documents are found that carry all of these tags or `team:*`."""
+    numbers = [terms.org_number(org), *(terms.tag_number(org, tag) for tag in tags)]
+    return list(dict.fromkeys(numbers))
+
+
+def stored(content: Content) -> dict[str, object]:
+    blob = content.blob
+    return {
+        "kind": content.kind,
+        "url": content.url,
+        "text": content.text,
+        "hash": content.hash,
+        "blob": blob and blob.key,
+        "blob_name": blob and blob.name,
+        "blob_mime": blob and blob.mime,
+        "forced": content.forced,
+        "source_id": content.source_id,
+    }
+
+
+def reach(tenant: Tenant) -> dict[str, object]:
+    return {"org": tenant.id, "reach": None if tenant.tags is None else list(tenant.tags)}
+
+
+def lock(tx: Tx, org: OrgId, what: str, name: str) -> None:
+    tx.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"{what} {org} {name}",))
+
+
+def unknown(id: str) -> NotFoundError:
+    return NotFoundError("Document not found", f"no document {id!r}")
+
+
+def ambiguous(custom_id: str) -> ConflictError:
+    return ConflictError(
+        "Ambiguous customId",
+        f"several documents have the customId {custom_id!r}; name the containerTag, or use the id",
+    )

@@ -1,0 +1,131 @@
+"""The file beside its text in a headless Chromium: it is drawn, it stays, and it never runs."""
+
+import os
+
+import pytest
+
+from recollect.app import App
+from recollect.model import Tenant
+from recollect.worker import drain
+from tests.conftest import eventually
+from tests.e2e.test_console_browser import CHROMIUM, Tab, chromium, room, site, tab
+from tests.extract.samples import pdf
+from tests.integration.test_console import all_of, get
+from tests.integration.test_console_original import HTML, SVG, call_it, picture, place, sound
+
+pytestmark = pytest.mark.skipif(not os.access(CHROMIUM, os.X_OK), reason=f"{CHROMIUM} is not here")
+__all__ = ["chromium", "room", "site", "tab"]
+
+
+def upload(room: Tab, app: App, tenant: Tenant, site: str, name: str, data: bytes) -> str:
+    """A file as a person adds it; the id of its document."""
+    before = {document.id for document in all_of(app, tenant)}
+    room.open(f"{site}/console/add")
+    room.js(f"""
+      const files = new DataTransfer();
+      files.items.add(new File([new Uint8Array({list(data)})], {name!r}));
+      document.querySelector("#file").files = files.files;
+    """)
+    room.click(".add .actions button")
+    (made,) = [document for document in all_of(app, tenant) if document.id not in before]
+    return made.id
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "kind"),
+    [
+        ("evil.html", HTML, "webpage"),
+        ("evil.png", SVG, "image"),
+        ("evil.pdf", HTML, "pdf"),
+    ],
+    ids=["page", "drawing", "document"],
+)
+def test_a_script_in_a_file_never_runs_even_if_it_is_opened_by_itself(
+    room: Tab, app: App, tenant: Tenant, site: str, name: str, data: bytes, kind: str
+):
+    id = upload(room, app, tenant, site, name, data)
+    call_it(app, get(app, tenant, id), kind, name, "")
+    own = f"{site}/console/documents/{id}"
+    room.js("localStorage.clear()")
+    for place_ in (own, f"{own}/view"):
+        room.open(place_)
+        assert "localStorage" not in room.js("[...document.scripts].map((s) => s.text).join()")
+    # A download leaves the page as it is.
+    room.send("Page.navigate", url=f"{own}/original")
+
+    assert room.js("location.href") == f"{own}/view"
+    assert room.js("localStorage.ran") is None
+
+
+def test_a_picture_is_drawn_and_a_refresh_does_not_disturb_it(
+    room: Tab, app: App, tenant: Tenant, site: str
+):
+    id = upload(room, app, tenant, site, "heron.png", picture())
+    room.open(f"{site}/console/documents/{id}")
+    drawn = room.js("document.querySelector('.original img').naturalWidth")
+    room.js("window.old = document.querySelector('.original img')")
+    with app.db.begin() as tx:
+        tx.execute(
+            "update documents set status = 'failed', due_at = null, error_code = 'too_large',"
+            " error_message = 'It is too large.', warnings = '{Beware}' where id = %s",
+            (id,),
+        )
+    eventually(lambda: "It is too large." in room.text(), 20)
+
+    assert drawn == 40
+    assert room.js("document.querySelector('.original img') === window.old")
+    assert room.js("document.querySelectorAll('.original, h1, #text, .facts').length") == 4
+    assert "Beware" in room.text()
+    assert "failed" in room.text(".state")
+    assert room.js("document.querySelector('article').dataset.state") == "finished"
+    assert room.complaints == []
+
+
+@pytest.mark.slow
+def test_a_recording_goes_to_the_time_of_a_chunk(room: Tab, app: App, tenant: Tenant, site: str):
+    id = upload(room, app, tenant, site, "call.wav", sound(20))
+    drain(app)
+    place(app, get(app, tenant, id), {0: '{"time": 12.5}'})
+    own = f"{site}/console/documents/{id}"
+    player = "document.querySelector('audio')"
+    room.open(f"{own}?chunk=0")
+    eventually(lambda: room.js(f"{player}.readyState") > 0, 20)
+    begun = room.js(f"{player}.currentTime")
+    room.open(own)
+    eventually(lambda: room.js(f"{player}.readyState") > 0, 20)
+    before = room.js(f"{player}.currentTime")
+    room.js("document.querySelector('[data-seek]').click()")
+
+    assert begun == 12.5
+    assert before == 0
+    eventually(lambda: room.js(f"{player}.currentTime") >= 12.5, 20)
+    assert room.js("location.href") == own
+    assert room.js(f"{player}.duration") == 20
+    assert room.complaints == []
+
+
+@pytest.mark.slow
+def test_a_pdf_opens_at_the_page_of_a_hit_and_of_a_chunk(
+    room: Tab, app: App, tenant: Tenant, site: str
+):
+    pages = [f"Page {n}: {'herons wade here ' * 50}" for n in range(1, 5)]
+    id = upload(room, app, tenant, site, "report.pdf", pdf(*pages))
+    drain(app)
+    own = f"{site}/console/documents/{id}"
+    frame = "document.querySelector('iframe').contentWindow"
+    room.send("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        room.open(f"{own}?q=herons&chunk=2")
+        wanted = room.js("document.querySelector('.wanted .spot').href")
+        eventually(lambda: room.js(f"{frame}.location.href") == wanted, 20)
+        last = room.js("[...document.querySelectorAll('.spot')].at(-1).href")
+        room.js("[...document.querySelectorAll('.spot')].at(-1).click()")
+        eventually(lambda: room.js(f"{frame}.location.href") == last, 20)
+    finally:
+        room.send("Emulation.setScriptExecutionDisabled", value=False)
+
+    assert wanted.startswith(f"{own}/view?page=")
+    assert wanted != last
+    assert room.js("location.pathname").endswith(id)
+    assert room.js(f"{frame}.document.contentType") == "application/pdf"
+    assert room.complaints == []
