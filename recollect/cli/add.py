@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -615,8 +615,10 @@ class Run:
             "sources": [
                 _as_json(report)
                 | ({"members": [_as_json(one) for one in members]} if members else {})
+                | ({"warnings": warnings} if warnings else {})
                 for report in reports
                 for members in [self._members(report)]
+                for warnings in [self._warnings(report)]
             ],
         }
 
@@ -634,10 +636,7 @@ class Run:
             few = ", ".join(map(one_line, names[:3])) + (", …" if len(names) > 3 else "")
             typer.echo(f"{Outcome.SKIPPED:<10} {len(names)}: {reason} ({few})")
         members = self.members
-        for report in (*reports, *members):
-            if report.outcome is Outcome.FAILED:
-                reason = one_line(report.reason or "")
-                typer.echo(f"{Outcome.FAILED:<10} {one_line(report.source)}: {reason}")
+        self._print_trouble(reports, members)
         counts = Counter(report.outcome for report in reports)
         typer.echo(", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome))
         if members:
@@ -650,6 +649,15 @@ class Run:
             )
         if self._handled < self._total:
             tell(f"{self._total - self._handled} not reached; the same command goes on from here")
+
+    def _print_trouble(self, reports: Sequence[Report], members: Sequence[Report]) -> None:
+        for report in reports:
+            for warning in self._warnings(report):
+                typer.echo(f"{'warning':<10} {one_line(report.source)}: {one_line(warning)}")
+        for report in (*reports, *members):
+            if report.outcome is Outcome.FAILED:
+                reason = one_line(report.reason or "")
+                typer.echo(f"{Outcome.FAILED:<10} {one_line(report.source)}: {reason}")
 
     def _note(self, report: Report) -> None:
         self._handled += 1
@@ -698,6 +706,9 @@ class Run:
             self._latest(Report(f"{archive.source}/{path}", archive.outcome, id, "queued"))
             for id, path in self._watch.members.get(archive.id or "", {}).items()
         ]
+
+    def _warnings(self, archive: Report) -> Sequence[str]:
+        return self._watch.warnings.get(archive.id or "", ())
 
 
 def _done(jobs: Iterable[Job]) -> Generator[Report | None]:
@@ -755,6 +766,8 @@ class Watch:
         """None: the document was deleted meanwhile"""
         self.members: dict[str, Mapping[str, str]] = {}
         """of each archive: id → path in it"""
+        self.warnings: dict[str, Sequence[str]] = {}
+        """of each archive, such as how many files of it were not read, and where to see why"""
         self._working: dict[str, str] = {}
         self._service = service
         self._since = since
@@ -772,6 +785,8 @@ class Watch:
         """Follow the files of an archive, too."""
         found = list(self._service.documents(archiveId=archive))
         self.members[archive] = {one.id: one.archive_path or "" for one in found}
+        with suppress(NotFoundError):
+            self.warnings[archive] = self._service.document(archive)["warnings"]
         for one in found:
             self.expect(one.id)
             if one.finished:
@@ -839,7 +854,7 @@ class Watch:
         if id in self.pending:
             del self.pending[id]
             self.settled[id] = document
-            if document is not None and document.status == "done" and document.members:
+            if document is not None and document.status == "done" and document.members is not None:
                 self.open(id)
 
 

@@ -11,6 +11,7 @@ import struct
 import unicodedata
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from lzma import LZMAError
@@ -31,6 +32,8 @@ MAX_LISTED = 10_000
 MAX_RECORDS = 100_000
 """entries, with those of archives within, beyond which an archive is not opened"""
 MAX_RATIO = 200
+REASONS = 3
+"""why files are not read, named at most in one warning"""
 _SMALL = 10_000_000
 _PIECE = 65_536
 _RECORD = b"PK\x01\x02"
@@ -82,6 +85,7 @@ class _Unpacking:
         self._kept_bytes = 0
         self._unpacked = 0
         self._skipped = 0
+        self._reasons = Counter[str]()
         self._locked = 0
         self._records = 0
         self._cut = False
@@ -114,14 +118,22 @@ class _Unpacking:
             raise Permanent("all files in it are protected by a password", code="encrypted_file")
         warnings: list[str] = []
         if self._skipped:
-            warnings.append(
-                f"Not read: {_counted(self._skipped, 'file')} of it; the list tells why."
-            )
+            were = "was" if self._skipped == 1 else "were"
+            files = _counted(self._skipped, "file")
+            warnings.append(f"{files} of it {were} not read: {self._why()}.")
         if self._cut:
             warnings.append(f"Only the first {MAX_LISTED:,} entries were looked at.")
         files, size = _counted(self._kept, "file"), _counted(self._kept_bytes, "byte")
         text = "\n".join([f"Archive of {files}, {size}.\n", *self._lines])
         return Extracted(text, title=name, warnings=warnings, markdown=False)
+
+    def _why(self) -> str:
+        """The reason if there is one alone, else how often the most common were."""
+        if len(self._reasons) == 1:
+            return next(iter(self._reasons))
+        told = [f"{reason} ({count})" for reason, count in self._reasons.most_common(REASONS)]
+        more = "; its text tells of each" if len(self._reasons) > REASONS else ""
+        return ", ".join(told) + more
 
     def _admit(self, entry: zipfile.ZipInfo, path: str) -> None:
         """Raises _Skipped for what the list alone tells against it."""
@@ -182,6 +194,7 @@ class _Unpacking:
 
     def _skip(self, path: str, reason: str) -> None:
         self._skipped += 1
+        self._reasons[reason] += 1
         self._lines.append(f"- {clean_line(path)}: not read, {reason}")
 
 

@@ -233,12 +233,14 @@ def test_the_files_of_an_archive_are_waited_for_and_counted(run: Shell, tag: str
         archive.writestr("tasks.md", TASKS)
         archive.writestr("deep/owls.txt", "Owls turn their heads.")
         archive.writestr("broken.pdf", UNREADABLE)
+        archive.writestr("nothing.txt", "")
     (run.folder / "plain.txt").write_text("Bees dance in the hive.")
     added = run("add", "box.zip", "plain.txt", "--tag", tag)
 
     assert added.code == 1
     assert "2 added, 0 updated, 0 unchanged, 0 skipped, 0 failed" in added.out
     assert "files in archives: 2 searchable, 1 failed" in added.out
+    assert "warning    box.zip: 1 file of it was not read: it is empty." in added.out
     [failed] = [line for line in added.out.splitlines() if line.startswith("failed")]
     assert failed.split()[1] == "box.zip/broken.pdf:"
     assert "(unreadable_content)" in failed
@@ -259,6 +261,7 @@ def test_the_files_of_an_archive_are_waited_for_and_counted(run: Shell, tag: str
         "box.zip/broken.pdf": "failed",
     }
     assert len({one["id"] for one in box["members"]} | {box["id"]}) == 4
+    assert box["warnings"] == ["1 file of it was not read: it is empty."]
 
     with zipfile.ZipFile(run.folder / "box.zip", "w") as archive:
         archive.writestr("tasks.md", TASKS)

@@ -134,7 +134,7 @@ def test_a_damaged_archive_within_costs_only_itself(unpack: Unpack):
 
     assert members == {"b.txt": b"good"}
     assert "- bad.zip: not read, it is damaged or cut off" in found.text
-    assert found.warnings == ("Not read: 1 file of it; the list tells why.",)
+    assert found.warnings == ("1 file of it was not read: it is damaged or cut off.",)
 
 
 def test_a_file_cannot_take_the_place_of_one_in_an_archive_within(unpack: Unpack):
@@ -351,7 +351,21 @@ def test_no_more_than_a_thousand_files_are_read(unpack: Unpack):
 
     assert len(members) == 1000
     assert "- 1004.txt: not read, only 1,000 files of an archive are read" in found.text
-    assert found.warnings == ("Not read: 5 files of it; the list tells why.",)
+    assert found.warnings == (
+        "5 files of it were not read: only 1,000 files of an archive are read.",
+    )
+
+
+def test_the_most_common_reasons_are_counted(unpack: Unpack):
+    files = {"a.txt": "", "b.txt": "", "c.bin": b"\0\1\2", "d.zip": b"PK\3\4", "e.txt": "words"}
+    long = f"{'d/' * 600}f.txt"
+
+    found, members = unpack(packed({**files, long: "words"}))
+
+    assert list(members) == ["e.txt"]
+    [warning] = found.warnings
+    assert warning.startswith("5 files of it were not read: it is empty (2), ")
+    assert warning.endswith("; its text tells of each.")
 
 
 def test_of_very_many_entries_the_first_are_listed(unpack: Unpack):
