@@ -70,7 +70,7 @@ def serve() -> None:
         job = msgspec.msgpack.decode(_read_message(reader), type=Job)
         data = _read(reader, job.size)
         _limit_time(job)
-        reply = _run(job, data, kinds, setup.text_bytes, writer)
+        reply = work(job, data, kinds, setup.text_bytes, writer)
         signal.setitimer(signal.ITIMER_REAL, 0)
         if _peak_at_most() > setup.worn_bytes and _peak() > setup.worn_bytes:
             reply = msgspec.structs.replace(reply, worn=True)
@@ -115,7 +115,11 @@ def _limit_time(job: Job) -> None:
     signal.setitimer(signal.ITIMER_REAL, job.wall_seconds + 5)
 
 
-def _run(job: Job, data: bytes, kinds: Mapping[str, Kind], text_bytes: int, writer: int) -> Reply:
+def work(job: Job, data: bytes, kinds: Mapping[str, Kind], text_bytes: int, writer: int) -> Reply:
+    """One job, in this process; the files of an archive go into `writer`, ahead of the reply.
+
+    What is wrong with the blob is in the reply; what an extractor did not foresee is raised.
+    """
     blob = Blob(data, mime=job.mime, name=job.name, url=job.url)
     try:
         match job.task:

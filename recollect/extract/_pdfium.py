@@ -139,8 +139,12 @@ def look(data: bytes, count: int) -> list[Drawn]:
     drawn = [Drawn()] * count
     with suppress(Permanent), opened(data) as document:
         for index in range(min(count, len(document))):
-            with suppress(pypdfium2.PdfiumError), _page(document, index) as page:
-                drawn[index] = _look(page)
+            # Not by pypdfium2's class of a page: to make one takes as long as to look at it.
+            if page := pdfium.FPDF_LoadPage(document, index):
+                try:
+                    drawn[index] = _look(page)
+                finally:
+                    pdfium.FPDF_ClosePage(page)
     return drawn
 
 
@@ -161,7 +165,8 @@ def render(document: Any, index: int, long_side: int) -> "Image.Image":
 
 
 def _look(page: Any) -> Drawn:
-    bounds = Box(*page.get_bbox())
+    if (bounds := _bounds(page)) is None:
+        return Drawn()
     paths = 0
     pictures: list[Box] = []
     grounds: list[Box] = []
@@ -192,9 +197,16 @@ def _look(page: Any) -> Drawn:
     )
 
 
+def _bounds(page: Any) -> Box | None:
+    box = pdfium.FS_RECTF()
+    if not pdfium.FPDF_GetPageBoundingBox(page, box):
+        return None
+    return Box(box.left, box.bottom, box.right, box.top)
+
+
 def _count(page: Any, unseen: Sequence[tuple[str, Any]]) -> dict[str, int]:
     """Characters by the way in which they are hidden, spaces left out."""
-    content = page.get_textpage()
+    content = pdfium.FPDFText_LoadPage(page)
     counts: Counter[str] = Counter()
     for how, raw in unseen:
         size = pdfium.FPDFTextObj_GetText(raw, content, None, 0)
@@ -203,7 +215,7 @@ def _count(page: Any, unseen: Sequence[tuple[str, Any]]) -> dict[str, int]:
         pdfium.FPDFTextObj_GetText(raw, content, buffer, size)
         text = bytes(buffer).decode("utf-16-le", "replace").rstrip("\0")
         counts[how] += len("".join(text.split()))
-    content.close()
+    pdfium.FPDFText_ClosePage(content)
     return {how: count for how, count in counts.items() if count}
 
 

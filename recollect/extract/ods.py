@@ -1,6 +1,7 @@
 """ODS: each sheet under its name, each row by itself with its headers; cells as they are shown."""
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from recollect.extract import _odf, _table, _xml, _zip
 from recollect.extract._text import TEXT_BYTES
@@ -10,8 +11,33 @@ TYPES = frozenset({_zip.ODS, ".ods"})
 
 _TAGS = _xml.Tags(
     *("style", "table-properties", "table", "table-row", "table-cell", "covered-table-cell"),
-    *("annotation", "p", "s", "tab", "line-break"),
+    *("annotation", "p", "s", "tab", "line-break", "document-content"),
 )
+_USUAL = {
+    f"xmlns:{prefix}": f"urn:oasis:names:tc:opendocument:xmlns:{prefix}:1.0"
+    for prefix in ("office", "table")
+}
+
+
+class _Names(NamedTuple):
+    """What the attributes of a cell are called."""
+
+    value_type: str = "value-type"
+    date: str = "date-value"
+    value: str = "value"
+    formula: str = "formula"
+    repeated: str = "number-columns-repeated"
+
+
+_PLAIN = _Names()
+_WRITTEN = _Names(
+    "office:value-type",
+    "office:date-value",
+    "office:value",
+    "table:formula",
+    "table:number-columns-repeated",
+)
+"""with the prefixes of all known writers, which saves a look at each attribute of each cell"""
 
 
 def sniff(head: bytes) -> bool | None:
@@ -46,6 +72,7 @@ class _Spreadsheet:
         self._columns: list[int] = []
         self._texts: list[str] = []
         self._column = 0
+        self._names = _PLAIN
         self._cell: Mapping[str, str] = {}
         self._words: list[str] = []
         self._depth = 0
@@ -62,7 +89,8 @@ class _Spreadsheet:
     def _start(self, name: str, attributes: Mapping[str, str]) -> None:
         match _TAGS[name]:
             case "table-cell" | "covered-table-cell":
-                self._cell = _xml.plain(attributes)
+                usual = self._names is _WRITTEN
+                self._cell = attributes if usual else _xml.plain(attributes)
                 self._words.clear()
             case "p" if not self._note:
                 self._depth += 1
@@ -79,6 +107,9 @@ class _Spreadsheet:
                     self._invisible.add(self._style)
             case "annotation":
                 self._note = True
+            case "document-content":
+                usual = all(attributes.get(name) == space for name, space in _USUAL.items())
+                self._names = _WRITTEN if usual else _PLAIN
             case "s" | "tab" | "line-break":
                 self._text(" ")
             case _:
@@ -110,7 +141,7 @@ class _Spreadsheet:
 
     def _end_cell(self) -> None:
         text = self._shown()
-        repeated = self._cell.get("number-columns-repeated")
+        repeated = self._cell.get(self._names.repeated)
         if repeated is None:
             if text:
                 self._columns.append(self._column)
@@ -126,12 +157,12 @@ class _Spreadsheet:
         self._column += count
 
     def _shown(self) -> str:
-        cell = self._cell
-        if cell.get("value-type") == "date" and (date := cell.get("date-value")):
+        cell, names = self._cell, self._names
+        if cell.get(names.value_type) == "date" and (date := cell.get(names.date)):
             return date.replace("T00:00:00", "").replace("T", " ")
         if shown := " ".join("".join(self._words).split()):
             return shown
-        return cell.get("value") or cell.get("formula", "").removeprefix("of:")
+        return cell.get(names.value) or cell.get(names.formula, "").removeprefix("of:")
 
     def _end_row(self) -> None:
         columns = self._columns

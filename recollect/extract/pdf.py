@@ -39,6 +39,7 @@ _MANY_PATHS = 50
 _GARBAGE = 0.2
 """Part of the characters that says nothing, from which on a text layer is not worth having."""
 _CODE = re.compile(r"\(cid:\d+\)")
+_BULLET = re.compile(r"\s*\x7f\s*")
 _ALPHANUMERIC = (string.ascii_letters + string.digits).encode()
 _NAMED_PAGES = 20
 
@@ -136,11 +137,15 @@ def _read(data: bytes) -> _Read:
     title = clean_line(converted.title or "")
     drawn = _pdfium.look(data, len(converted.pages))
     pages = [
-        # In WinAnsi an unused code such as 0x7F is a bullet (ISO 32000-1, annex D.2, note 3).
-        _Page(number, re.sub(r"\s*\x7f\s*", "\n- ", text), look)
+        _Page(number, _bulleted(text), look)
         for number, (text, look) in enumerate(zip(converted.pages, drawn, strict=True), 1)
     ]
     return _Read(pages, title if title and not _JUNK_TITLE.match(title) else None, [])
+
+
+def _bulleted(text: str) -> str:
+    """In WinAnsi an unused code such as 0x7F is a bullet (ISO 32000-1, annex D.2, note 3)."""
+    return _BULLET.sub("\n- ", text) if "\x7f" in text else text
 
 
 def _put_together(read: _Read, *warnings: str) -> Extracted:
@@ -169,13 +174,13 @@ def _weigh(text: str) -> tuple[int, int]:
         text = _CODE.sub("", text)
     if text.isascii():
         return len(text) - len(text.encode().translate(None, _ALPHANUMERIC)), garbage
-    letters = 0
-    for character in text:
-        if character.isalnum():
-            letters += 1
-        elif character == "\ufffd" or unicodedata.category(character) in ("Co", "Cn"):
-            garbage += 1
+    letters = sum(map(str.isalnum, text))
+    garbage += sum(text.count(one) for one in set(text) if _says_nothing(one))
     return letters, garbage
+
+
+def _says_nothing(character: str) -> bool:
+    return character == "\ufffd" or unicodedata.category(character) in ("Co", "Cn")
 
 
 def _is_garbage(text: str) -> bool:

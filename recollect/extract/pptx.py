@@ -12,6 +12,7 @@ TYPES = frozenset({_zip.PPTX, ".pptx"})
 _TITLES = ("title", "ctrTitle")
 _SMALL_PRINT = ("dt", "ftr", "sldNum", "hdr", "sldImg")
 """Placeholders that repeat on every slide (ECMA-376 part 1, 19.7.10)."""
+_TYPES = "[Content_Types].xml"
 _DEFAULT_TITLE = re.compile(r"PowerPoint Presentation|Slide \d+|Presentation")
 
 _TAGS = _xml.Tags(
@@ -31,13 +32,15 @@ def extract(blob: Blob) -> Extracted:
     hidden: list[int] = []
     title = _ooxml.title(package)
     title = None if title and _DEFAULT_TITLE.fullmatch(title) else title
+    has_notes = _has_notes(package)
     size = 0
     for number, part in enumerate(_slides(package), 1):
         slide = _Slide(package, part)
         title = title or clean_line(slide.title) or None
         if slide.hidden:
             hidden.append(number)
-        if text := _markdown(package, part, slide):
+        notes = _ooxml.related(package, part, "notesSlide") if has_notes else None
+        if text := _markdown(slide, _Slide(package, notes) if notes else None):
             places.append(Place(size, {"page": number}))
             written.append(text)
             size += len(text) + 2
@@ -45,14 +48,21 @@ def extract(blob: Blob) -> Extracted:
     return Extracted("\n\n".join(written), title=title, warnings=warnings, places=places)
 
 
-def _markdown(package: _zip.Package, part: str, slide: "_Slide") -> str:
+def _has_notes(package: _zip.Package) -> bool:
+    """Whether a slide may have them: by the names of parts or what these are (ECMA-376 part 1,
+    13.3.5). To ask each slide takes as long as to read a small one."""
+    if any("notesSlide" in name for name in package.names):
+        return True
+    types = package.read(_TYPES) if _TYPES in package.names else b""
+    return not types or b"\0" in types or b"notesSlide+xml" in types
+
+
+def _markdown(slide: "_Slide", notes: "_Slide | None") -> str:
     blocks = [f"## {slide.title}"] if slide.title else []
     blocks += slide.blocks
-    if notes := _ooxml.related(package, part, "notesSlide"):
-        said = _Slide(package, notes)
-        # A title has no place among notes, so what claims to be one is text.
-        if lines := [text for text in (said.title, *said.blocks) if text]:
-            blocks += ["Notes:", *lines]
+    # A title has no place among notes, so what claims to be one is text.
+    if notes and (lines := [text for text in (notes.title, *notes.blocks) if text]):
+        blocks += ["Notes:", *lines]
     return "\n\n".join(blocks)
 
 
@@ -161,7 +171,8 @@ class _Slide:
     def _end_paragraph(self) -> None:
         written = "".join(self._words)
         self._words.clear()
-        if text := "\n".join(map(clean_line, written.split("\n"))).strip():
+        lines = map(clean_line, written.split("\n")) if "\n" in written else [clean_line(written)]
+        if text := "\n".join(lines).strip():
             self._shape.append(self._item(text))
 
     def _item(self, text: str) -> str:

@@ -1,5 +1,8 @@
 """PPTX: what is on each slide, in the order in which they are shown."""
 
+import io
+import zipfile
+
 import pytest
 
 from recollect.errors import Permanent
@@ -20,6 +23,22 @@ def test_each_slide_is_a_page_with_its_title_bullets_and_notes(read):
     assert [(p.at["page"], extracted.text[p.start :].split("\n")[0]) for p in extracted.places] == [
         (1, "## Harvest"), (2, "## Prices"), (3, "- the end"),
     ]  # fmt: skip
+
+
+def test_notes_are_known_by_their_type_however_their_part_is_called(read):
+    def renamed(text: str) -> str:
+        return text.replace("notesSlides/notesSlide", "said/words")
+
+    types = (
+        '<Types><Override PartName="/ppt/said/words2.xml" ContentType="application/'
+        'vnd.openxmlformats-officedocument.presentationml.notesSlide+xml"/></Types>'
+    )
+    usual = zipfile.ZipFile(io.BytesIO(office.pptx(SLIDES, notes={2: "Mention the frost."})))
+    parts = {renamed(name): renamed(usual.read(name).decode()) for name in usual.namelist()}
+
+    extracted = read(office.packed({**parts, "[Content_Types].xml": types}), "talk.pptx")
+
+    assert "Notes:\n\nMention the frost." in extracted.text
 
 
 def test_slides_come_in_the_order_of_the_show_not_of_the_parts(read):

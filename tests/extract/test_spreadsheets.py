@@ -1,6 +1,9 @@
 """XLSX, XLS and ODS: every row can stand alone, and nothing is computed."""
 
+import re
+import zipfile
 from datetime import date, datetime, time
+from io import BytesIO
 
 import pytest
 from hypothesis import given, settings
@@ -325,3 +328,25 @@ def test_a_lying_zip_harms_nothing(read):
         read(bytes(data), "a.xlsx")
 
     assert caught.value.code == "unreadable_content"
+
+
+@pytest.mark.parametrize("prefix", ["office", "o"])
+def test_cells_of_an_ods_are_known_by_what_their_prefixes_stand_for(read, prefix):
+    cells = (
+        '<table:table-cell office:value-type="string" calcext:value-type="string"><text:p>Due'
+        '</text:p></table:table-cell><table:table-cell office:value-type="string"><text:p>Sum'
+        "</text:p></table:table-cell>",
+        '<table:table-cell office:value-type="date" calcext:value-type="date" office:date-value='
+        '"2026-03-01"><text:p>01.03.</text:p></table:table-cell><table:table-cell '
+        'office:value-type="float" office:value="7"/>',
+    )
+    rows = "".join(f"<table:table-row>{row}</table:table-row>" for row in cells)
+    data = office.ods({}, extra=f'<table:table table:name="S">{rows}</table:table>')
+    usual = zipfile.ZipFile(BytesIO(data))
+    content = re.sub(r"\boffice(?=:[a-z-]+[= >])", prefix, usual.read("content.xml").decode())
+    content = content.replace("xmlns:office=", f'xmlns:calcext="urn:calcext" xmlns:{prefix}=')
+    parts = {name: usual.read(name) for name in usual.namelist()}
+
+    extracted = read(office.packed({**parts, "content.xml": content}), "a.ods")
+
+    assert extracted.text == "## S\n\nDue: 2026-03-01; Sum: 7"
