@@ -161,9 +161,9 @@ class Guard(httpcore.NetworkBackend):
         failure: OSError | None = None
         candidates = judged[:DIALLED]
         for tried, candidate in enumerate(candidates):
+            # A silent address must leave time for those after it.
+            share = self.fetching.left(float("inf")) / (len(candidates) - tried)
             try:
-                # A silent address must leave time for those after it.
-                share = self.fetching.left(float("inf")) / (len(candidates) - tried)
                 return self._dial(candidate.address, port, min(share, self._step))
             except OSError as error:
                 failure = error

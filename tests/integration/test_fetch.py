@@ -21,11 +21,13 @@ from hypothesis import strategies as st
 
 from recollect.errors import Permanent, SetupError, Transient
 from recollect.fetch import Endpoint, Fetched, Fetcher, FetchLimits, _backend, self_test
+from tests.conftest import eventually
 from tests.fakes import website
 from tests.fakes.website import ClosesReused, Exchange, SlowThenGood, Website, answer
 
 LOOPBACK = IPv4Network("127.0.0.0/8")
 HASTY = FetchLimits(total=0.5, dns=0.3, read=0.3)
+IMPATIENT = FetchLimits(read=0.3)
 SMALL = FetchLimits(max_bytes=100_000)
 
 
@@ -44,6 +46,12 @@ def fetcher() -> Iterator[Fetcher]:
 @pytest.fixture(scope="module")
 def hasty() -> Iterator[Fetcher]:
     with Fetcher(user_agent="test/1", allow_networks=[LOOPBACK], limits=HASTY) as fetcher:
+        yield fetcher
+
+
+@pytest.fixture(scope="module")
+def impatient() -> Iterator[Fetcher]:
+    with Fetcher(user_agent="test/1", allow_networks=[LOOPBACK], limits=IMPATIENT) as fetcher:
         yield fetcher
 
 
@@ -544,7 +552,7 @@ def test_a_server_that_is_stopped_at_its_headers_sends_little(site: Website, fet
     with pytest.raises(Stop):
         fetcher.get(site.url(), sniff=stop)
 
-    assert poured.ended.wait(20)
+    assert poured.ended.wait(60)
     assert poured.sent < 5_000_000
 
 
@@ -637,7 +645,6 @@ def test_a_broken_answer_is_worth_another_try(
     assert fetcher.get(site.url("/good")).data == b"still fine"
 
 
-@pytest.mark.timeout(30)
 def test_silence_ends_long_before_the_whole_fetch_must(site: Website):
     site.route("/", website.never_answers)
     limits = FetchLimits(total=1_000, read=0.2)
@@ -645,10 +652,12 @@ def test_silence_ends_long_before_the_whole_fetch_must(site: Website):
         assert delayed(fetcher, site.url()).code == "timeout"
 
 
-def test_a_slow_server_gets_another_chance(site: Website, hasty: Fetcher, fetcher: Fetcher):
-    site.route("/", SlowThenGood(b"good"))
+def test_a_slow_server_gets_another_chance(site: Website, impatient: Fetcher, fetcher: Fetcher):
+    slow = SlowThenGood(b"good")
+    site.route("/", slow)
 
-    assert delayed(hasty, site.url()).code == "timeout"
+    assert delayed(impatient, site.url()).code == "timeout"
+    eventually(lambda: slow.seen)  # it may hear of the first when nobody waits any more
     assert fetcher.get(site.url()).data == b"good"
 
 
@@ -660,8 +669,19 @@ def test_the_deadline_covers_all_hops_together(site: Website):
     site.route("/*", slow)
     limits = FetchLimits(total=0.5, read=0.4, redirects=1_000)
     with Fetcher(user_agent="t", allow_networks=[LOOPBACK], limits=limits) as fetcher:
-        # The time may be up while a connection is made, which says no more than unreachable.
-        assert delayed(fetcher, site.url()).code in ("timeout", "unreachable")
+        assert delayed(fetcher, site.url()).code == "timeout"
+
+
+def test_when_the_time_is_up_no_further_address_is_dialled():
+    def dial(address: str, port: int, seconds: float) -> socket.socket:
+        threading.Event().wait(HASTY.total)  # all that there is, for all addresses together
+        raise ConnectionRefusedError
+
+    addresses = ["8.8.8.8", "8.8.4.4"]
+    with Fetcher(
+        user_agent="t", resolve=lambda n, p: addresses, dial=dial, limits=HASTY
+    ) as fetcher:
+        assert delayed(fetcher, "http://a.com/").code == "timeout"
 
 
 def test_what_follows_a_short_answer_is_not_its_body(site: Website, fetcher: Fetcher):
@@ -785,30 +805,31 @@ def test_what_is_no_json_is_permanent(site: Website, body: str):
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "code"),
+    ("behaviour", "patience", "code"),
     [
-        (website.never_answers, "timeout"),
-        (website.closes_at_once, "bad_response"),
-        (website.promises_too_much, "bad_response"),
-        (website.cut_gzip, "bad_response"),
+        (website.never_answers, 0.3, "timeout"),
+        (website.closes_at_once, 60, "bad_response"),
+        (website.promises_too_much, 60, "bad_response"),
+        (website.cut_gzip, 60, "bad_response"),
     ],
 )
 def test_no_whole_answer_of_an_endpoint_is_transient(
-    site: Website, behaviour: website.Behaviour, code: str
+    site: Website, behaviour: website.Behaviour, patience: float, code: str
 ):
     site.route("/", behaviour)
 
     with pytest.raises(Transient) as failure:
-        Endpoint(site.url(), timeout=0.3).request("GET", "/")
+        Endpoint(site.url(), timeout=patience).request("GET", "/")
     assert failure.value.code == code
 
 
 def test_nobody_at_the_endpoint_is_transient():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    with socket.socket() as deaf:  # bound, and so nobody else's, but it does not listen
+        deaf.bind(("127.0.0.1", 0))
+        port = deaf.getsockname()[1]
+        with pytest.raises(Transient) as failure:
+            Endpoint(f"http://me:secret@127.0.0.1:{port}").request("GET", "/")
 
-    with pytest.raises(Transient) as failure:
-        Endpoint(f"http://me:secret@127.0.0.1:{port}").request("GET", "/")
     assert failure.value.code == "unreachable"
     assert "secret" not in str(failure.value)
 
