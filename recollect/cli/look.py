@@ -382,28 +382,29 @@ def status(
     Example: recollect status --watch
     """
     service = open_service(url, key)
+    state = _state(service)  # before anything is waited for: is there a service?
     if not watch:
-        _print_status(_state(service), as_json=as_json)
+        _print_status(state, as_json=as_json)
         return
     live = console().is_terminal and not as_json
     try:
-        _watch(service.patient(), live=live, as_json=as_json)
+        _watch(service.patient(), state, live=live, as_json=as_json)
     except KeyboardInterrupt:
         return
 
 
-def _watch(service: Service, *, live: bool, as_json: bool) -> None:
+def _watch(service: Service, state: dict[str, Any], *, live: bool, as_json: bool) -> None:
     stop = threading.Event()
     with Live(console=console(), auto_refresh=False) if live else nullcontext() as screen:
         shown: dict[str, Any] = {}
         while not stop.is_set():
-            state = _state(service)
             if screen is not None:
                 screen.update("\n".join(_lines(state)), refresh=True)
             elif state != shown:
                 _print_status(state, as_json=as_json)
             shown = state
             stop.wait(REFRESH)
+            state = _state(service)
 
 
 def _state(service: Service) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Each part of the benchmark still runs, at a size that says nothing about speed."""
 
+import shutil
 from collections.abc import Generator
 from types import ModuleType
 
@@ -8,11 +9,14 @@ import pytest
 from bench.__main__ import PARTS
 from bench.figures import Figure, Floor, alternate, as_json, below, floors, table
 from bench.ground import PROJECT, Ground
+from tests.conftest import Service
 
 
 @pytest.fixture(scope="module")
-def ground() -> Generator[Ground]:
+def ground(service: Service) -> Generator[Ground]:
+    """With the model that the other service has built already."""
     with Ground() as found:
+        shutil.copytree(service.data_dir / "cache", found.tmp / "model" / "cache")
         yield found
 
 

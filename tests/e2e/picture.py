@@ -16,7 +16,7 @@ from PIL import Image
 
 from recollect.cli.quickstart import QUESTION, TAG
 from tests.conftest import Service, start_service
-from tests.e2e.test_console_browser import Tab, browser
+from tests.e2e.browser import Tab, browser
 
 PICTURE = Path(__file__).parents[2] / "docs/console.png"
 WIDTH, HEIGHT = 1200, 780

@@ -10,8 +10,7 @@ import threading
 import uuid
 import zipfile
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
@@ -26,16 +25,19 @@ from typer.testing import CliRunner, Result
 from recollect.app import App
 from recollect.cli import app as commands
 from recollect.cli import connect
-from recollect.cli.add import Report, Watch, identity, walk
+from recollect.cli.add import SENDERS, Report, Watch, identity, walk
 from recollect.cli.client import Service as Client
 from recollect.cli.look import PASSAGE, excerpt, matches
 from recollect.cli.output import harmless
 from recollect.errors import RequestError, SetupError, Transient
 from recollect.model import Tenant
-from tests.conftest import Service, eventually, free_port
+from tests.conftest import Service, eventually
+from tests.e2e.shell import Shell, Starter
+from tests.fakes.proxy import Proxy
 from tests.integration.test_console_archives import ran
 from tests.integration.test_console_connections import make
 
+FILES, ARRIVING = 60, 20
 UNREADABLE = b"%PDF-1.7\nthis goes on as no PDF does"
 TASKS = """# Cancelling tasks
 
@@ -48,57 +50,10 @@ A coroutine that sleeps lets the others go on.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-@dataclass(frozen=True, slots=True)
-class Shell:
-    """Runs `recollect …` in a folder of its own, as a user with a cache of their own."""
-
-    folder: Path
-    settings: dict[str, str]
-
-    def __call__(
-        self, *arguments: str, input: bytes = b"", cwd: Path | None = None, **settings: str
-    ) -> Ended:
-        ended = subprocess.run(
-            self.command(*arguments),
-            input=input,
-            capture_output=True,
-            cwd=cwd or self.folder,
-            env=self.environment(**settings),
-            timeout=120,
-            check=False,
-        )
-        out, err = ended.stdout.decode(), ended.stderr.decode()
-        assert "Traceback" not in err, err
-        return Ended(ended.returncode, out, err)
-
-    def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "recollect", *arguments]
-
-    def environment(self, **settings: str) -> dict[str, str]:
-        inherited = os.environ  # noqa: TID251 # the child needs PATH and the like
-        return {
-            **{name: v for name, v in inherited.items() if not name.startswith("RECOLLECT_")},
-            "PYTHONPATH": str(Path(__file__).parents[2]),
-            "XDG_CACHE_HOME": str(self.folder / "cache"),
-            **self.settings,
-            **settings,
-        }
-
-
 @pytest.fixture
-def run(service: Service, tmp_path: Path) -> Shell:
-    return Shell(tmp_path, {"RECOLLECT_URL": service.url, "RECOLLECT_API_KEY": service.key})
+def run(starter: Starter, service: Service, tmp_path: Path) -> Shell:
+    settings = {"RECOLLECT_URL": service.url, "RECOLLECT_API_KEY": service.key}
+    return Shell(starter, tmp_path, settings)
 
 
 @pytest.fixture
@@ -293,36 +248,47 @@ def test_standard_input_is_text_or_a_file(run: Shell, service: Service, tag: str
 
 
 def test_an_interrupted_add_goes_on_where_it_was(
-    run: Shell, tag: str, listed: Callable[[], dict[str, dict[str, Any]]]
+    run: Shell, service: Service, tag: str, listed: Callable[[], dict[str, dict[str, Any]]]
 ) -> None:
     (run.folder / "many").mkdir()
-    for number in range(300):
+    for number in range(FILES):
         (run.folder / "many" / f"{number}.txt").write_text(f"Note {number} tells of a heron.")
     arguments = ("add", "many", "--tag", tag, "--json")
-    with subprocess.Popen(
-        run.command(*arguments),
-        cwd=run.folder,
-        env=run.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        # A shell's background jobs, and what they start, are deaf to Ctrl-C.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as process:
-        assert process.stderr is not None
-        assert b"uploading" in process.stderr.readline()
-        eventually(listed)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    stopped = json.loads(out)
-    went_on = run(*arguments).json
+    with Proxy(service.url) as proxy:
+        uploads = "POST /v3/documents/file"
+        interrupted = threading.Event()
+        # Some arrive; each sender has one under way when it happens; none after that arrives.
+        proxy.on(uploads, times=ARRIVING)
+        proxy.on(uploads, times=SENDERS, hold=interrupted)
+        proxy.on(uploads, times=None, reset=True)
+        with subprocess.Popen(
+            run.command(*arguments),
+            cwd=run.folder,
+            env=run.environment(RECOLLECT_URL=proxy.url),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # A shell's background jobs, and what they start, are deaf to Ctrl-C.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        ) as process:
+            assert process.stderr is not None
+            told = f"uploading {ARRIVING}/{FILES},".encode()
+            while told not in (line := process.stderr.readline()):
+                assert line.startswith(b"uploading"), line
+            proxy.wait_for(uploads, ARRIVING + SENDERS)
+            process.send_signal(signal.SIGINT)
+            interrupted.set()
+            out, err = process.communicate(timeout=100)
+        stopped = json.loads(out)
+        proxy.behave()
+        went_on = run(*arguments, RECOLLECT_URL=proxy.url).json
 
     assert process.returncode == 130
-    assert stopped["added"] + stopped["notReached"] == 300
-    assert 0 < stopped["notReached"] < 300, err
+    assert stopped["added"] + stopped["notReached"] == FILES
+    assert 0 < stopped["notReached"] < FILES, err
     assert went_on["unchanged"] >= stopped["added"]
-    assert went_on["added"] + went_on["updated"] + went_on["unchanged"] == 300
+    assert went_on["added"] + went_on["updated"] + went_on["unchanged"] == FILES
     assert {document["status"] for document in listed().values()} == {"done"}
-    assert len(listed()) == 300
+    assert len(listed()) == FILES
 
 
 # --- looking -----------------------------------------------------------------------------------
@@ -359,11 +325,19 @@ def test_search_marks_what_matched_on_a_terminal(run: Shell, tag: str) -> None:
         stdout=terminal,
     ) as process:
         os.close(terminal)
-        assert process.wait(60) == 0
-    shown = os.read(controller, 100_000).decode()
-    os.close(controller)
+        shown = read_all(controller).decode()
+        assert process.wait(100) == 0
 
     assert "\x1b[1mcancelled\x1b[0m" in shown
+
+
+def read_all(controller: int) -> bytes:
+    """What is shown on a terminal until its last process has closed it."""
+    shown = b""
+    with os.fdopen(controller, "rb", buffering=0) as screen, suppress(OSError):
+        while some := screen.read(4096):
+            shown += some
+    return shown
 
 
 def test_list_show_retry_rm_status(run: Shell, service: Service, tag: str) -> None:
@@ -433,12 +407,14 @@ def test_changes_tell_when_there_are_more(
 # --- what goes wrong ---------------------------------------------------------------------------
 
 
-def test_without_a_service_it_says_how_to_start_one(tmp_path: Path) -> None:
-    url = f"http://127.0.0.1:{free_port()}"
-    ended = Shell(tmp_path, {})("search", "x", "--url", url, RECOLLECT_DATA_DIR=str(tmp_path))
+def test_without_a_service_it_says_how_to_start_one(
+    starter: Starter, nowhere: str, tmp_path: Path
+) -> None:
+    shell = Shell(starter, tmp_path, {"RECOLLECT_DATA_DIR": str(tmp_path)})
+    ended = shell("search", "x", "--url", nowhere)
 
     assert ended.code == 1
-    assert ended.err == f"error: no service at {url}; start it with `recollect serve`\n"
+    assert ended.err == f"error: no service at {nowhere}; start it with `recollect serve`\n"
 
 
 def test_a_wrong_key_is_told_where_keys_come_from(run: Shell) -> None:
@@ -449,10 +425,11 @@ def test_a_wrong_key_is_told_where_keys_come_from(run: Shell) -> None:
     assert "--key" in ended.err
 
 
-def test_the_key_of_the_first_boot_is_found(service: Service, tmp_path: Path) -> None:
-    ended = Shell(tmp_path, {})(
-        "status", "--url", service.url, "--json", RECOLLECT_DATA_DIR=str(service.data_dir)
-    )
+def test_the_key_of_the_first_boot_is_found(
+    starter: Starter, service: Service, tmp_path: Path
+) -> None:
+    shell = Shell(starter, tmp_path, {"RECOLLECT_DATA_DIR": str(service.data_dir)})
+    ended = shell("status", "--url", service.url, "--json")
 
     assert ended.code == 0
     assert set(ended.json["documents"]) == {"queued", "processing", "done", "failed"}
@@ -646,12 +623,16 @@ def test_the_watch_notices_a_document_that_was_deleted(live_url: str, key: str) 
 
 
 @contextmanager
-def answering(*answers: tuple[int, bytes]) -> Generator[str]:
-    """A server that gives these answers, one after the other; the last one again and again."""
+def answering(*answers: tuple[int, bytes], asked: list[str] | None = None) -> Generator[str]:
+    """A server that gives these answers, one after the other; the last one again and again.
+
+    It notes the paths that were `asked` for."""
     left = list(answers)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if asked is not None:
+                asked.append(self.path)
             status, body = left.pop(0) if len(left) > 1 else left[0]
             self.send_response(status)
             self.send_header("content-length", str(len(body)))
@@ -676,6 +657,15 @@ def test_a_patient_client_waits_until_the_service_can_answer() -> None:
         assert Client(url, "k", pauses=[0.01, 0.01]).get("/x") == {"ok": 1}
     with answering(BUSY) as url, pytest.raises(Transient, match="Service unavailable: in a moment"):
         Client(url, "k", pauses=[0.01]).get("/x")
+
+
+def test_a_service_that_cannot_answer_is_not_waited_for_before_it_is_watched() -> None:
+    asked: list[str] = []
+    with answering(BUSY, asked=asked) as url:
+        ended = CliRunner().invoke(commands, ["status", "--watch", "--url", url, "--key", "k"])
+
+    assert isinstance(ended.exception, Transient)
+    assert asked == ["/v3/documents/counts"]
 
 
 def test_another_service_at_the_address_is_told_from_ours() -> None:

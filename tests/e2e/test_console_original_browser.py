@@ -1,20 +1,17 @@
 """The file beside its text in a headless Chromium: it is drawn, it stays, and it never runs."""
 
-import os
-
 import pytest
 
 from recollect.app import App
 from recollect.model import Tenant
 from recollect.worker import drain
 from tests.conftest import eventually
-from tests.e2e.test_console_browser import CHROMIUM, Tab, chromium, room, site, tab
+from tests.e2e.browser import NEEDS_CHROMIUM, Tab
 from tests.extract.samples import pdf
 from tests.integration.test_console import all_of, get
 from tests.integration.test_console_original import HTML, SVG, call_it, picture, place, sound
 
-pytestmark = pytest.mark.skipif(not os.access(CHROMIUM, os.X_OK), reason=f"{CHROMIUM} is not here")
-__all__ = ["chromium", "room", "site", "tab"]
+pytestmark = NEEDS_CHROMIUM
 
 
 def upload(room: Tab, app: App, tenant: Tenant, site: str, name: str, data: bytes) -> str:
@@ -70,7 +67,7 @@ def test_a_picture_is_drawn_and_a_refresh_does_not_disturb_it(
             " error_message = 'It is too large.', warnings = '{Beware}' where id = %s",
             (id,),
         )
-    eventually(lambda: "It is too large." in room.text(), 20)
+    eventually(lambda: "It is too large." in room.text())
 
     assert drawn == 40
     assert room.js("document.querySelector('.original img') === window.old")
@@ -89,16 +86,16 @@ def test_a_recording_goes_to_the_time_of_a_chunk(room: Tab, app: App, tenant: Te
     own = f"{site}/console/documents/{id}"
     player = "document.querySelector('audio')"
     room.open(f"{own}?chunk=0")
-    eventually(lambda: room.js(f"{player}.readyState") > 0, 20)
+    eventually(lambda: room.js(f"{player}.readyState") > 0)
     begun = room.js(f"{player}.currentTime")
     room.open(own)
-    eventually(lambda: room.js(f"{player}.readyState") > 0, 20)
+    eventually(lambda: room.js(f"{player}.readyState") > 0)
     before = room.js(f"{player}.currentTime")
     room.js("document.querySelector('[data-seek]').click()")
 
     assert begun == 12.5
     assert before == 0
-    eventually(lambda: room.js(f"{player}.currentTime") >= 12.5, 20)
+    eventually(lambda: room.js(f"{player}.currentTime") >= 12.5)
     assert room.js("location.href") == own
     assert room.js(f"{player}.duration") == 20
     assert room.complaints == []
@@ -117,10 +114,10 @@ def test_a_pdf_opens_at_the_page_of_a_hit_and_of_a_chunk(
     try:
         room.open(f"{own}?q=herons&chunk=2")
         wanted = room.js("document.querySelector('.wanted .spot').href")
-        eventually(lambda: room.js(f"{frame}.location.href") == wanted, 20)
+        eventually(lambda: room.js(f"{frame}.location.href") == wanted)
         last = room.js("[...document.querySelectorAll('.spot')].at(-1).href")
         room.js("[...document.querySelectorAll('.spot')].at(-1).click()")
-        eventually(lambda: room.js(f"{frame}.location.href") == last, 20)
+        eventually(lambda: room.js(f"{frame}.location.href") == last)
     finally:
         room.send("Emulation.setScriptExecutionDisabled", value=False)
 

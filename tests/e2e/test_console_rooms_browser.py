@@ -17,16 +17,7 @@ from recollect.model import DocumentId, Tenant
 from recollect.outbox import Attempt
 from recollect.worker import drain
 from tests.conftest import eventually
-from tests.e2e.test_console_browser import (
-    CHROMIUM,
-    CONTRAST,
-    Tab,
-    chromium,
-    furnished,
-    room,
-    site,
-    tab,
-)
+from tests.e2e.browser import CONTRAST, NEEDS_CHROMIUM, SOME, Tab
 from tests.extract.samples import pdf
 from tests.integration.test_console import PAYLOADS, add, all_of, fail
 from tests.integration.test_console_archives import archive, ran
@@ -34,8 +25,7 @@ from tests.integration.test_console_connections import make, saw
 from tests.integration.test_console_original import new_file, picture, sound
 from tests.integration.test_console_rooms import URL, hook, told
 
-pytestmark = pytest.mark.skipif(not os.access(CHROMIUM, os.X_OK), reason=f"{CHROMIUM} is not here")
-__all__ = ["chromium", "furnished", "room", "site", "tab"]
+pytestmark = NEEDS_CHROMIUM
 HERE = Path(__file__).parent / "axe"
 FINDINGS = """
 axe.run(document, {resultTypes: ["violations"]}).then((found) => found.violations
@@ -191,7 +181,7 @@ def test_a_webhook_is_made_copied_tried_and_watched(room: Tab, app: App, tenant:
     room.type("#url", URL)
     room.click(".add .actions button")
     room.js("document.querySelector('[data-copy=secret]').click()")
-    eventually(lambda: room.text("#say") == "Copied", 10)
+    eventually(lambda: room.text("#say") == "Copied")
     copied = room.js("navigator.clipboard.readText()")
     room.click("main a.button")
     room.click("button[value=test]")
@@ -200,7 +190,7 @@ def test_a_webhook_is_made_copied_tried_and_watched(room: Tab, app: App, tenant:
     with app.db.begin() as tx:
         (parcel,) = outbox.claim(tx, lease=timedelta(minutes=1), limit=1, busy={})
         outbox.delivered(tx, parcel, Attempt(204, None, 12.5))
-    eventually(lambda: "delivered" in room.text(".deliveries tbody"), 20)
+    eventually(lambda: "delivered" in room.text(".deliveries tbody"))
 
     assert copied.startswith(outbox.PREFIX)
     assert "pending" in before
@@ -215,15 +205,16 @@ def test_what_others_add_appears_by_itself(room: Tab, app: App, tenant: Tenant, 
     room.open(f"{site}/console/documents")
     assert "the first" in room.text("tbody")
     asked = "performance.getEntriesByType('resource').filter((e) => e.name.includes('part=live'))"
-    eventually(lambda: room.js("document.querySelector('[data-live]').heard === true"), 20)
+    eventually(lambda: room.js("document.querySelector('[data-live]').heard === true"))
     room.js("window.same = true")
     add(app, tenant, "the second", title="Second")
-    eventually(lambda: "Second" in room.text("tbody") or "the second" in room.text("tbody"), 20)
+    eventually(lambda: "Second" in room.text("tbody") or "the second" in room.text("tbody"))
     drain(app)
-    eventually(lambda: "queued" not in room.text("tbody"), 20)
+    eventually(lambda: "queued" not in room.text("tbody"))
 
     assert room.js("window.same")
-    assert room.js(f"{asked}.length") < 12
+    # However slow the machine is: a look or two a second, and some at the beginning.
+    assert room.js(f"{asked}.length <= 6 + 2 * performance.now() / 1000")
     assert room.complaints == []
 
 
@@ -237,7 +228,7 @@ def test_without_a_stream_what_is_unfinished_is_asked_for(
         room.open(f"{site}/console/documents/{document.id}")
         room.js("window.same = true")
         drain(app)
-        eventually(lambda: "1 chunk" in room.text(".facts"), 20)
+        eventually(lambda: "1 chunk" in room.text(".facts"))
         assert room.js("window.same")
         assert room.js("document.querySelector('[data-live]').heard") is not True
     finally:
@@ -248,14 +239,14 @@ def test_without_a_stream_what_is_unfinished_is_asked_for(
 def test_a_tab_that_is_not_seen_holds_no_stream(room: Tab, app: App, tenant: Tenant, site: str):
     room.open(f"{site}/console/documents")
     region = "document.querySelector('[data-live]')"
-    eventually(lambda: room.js(f"{region}.heard === true"), 20)
+    eventually(lambda: room.js(f"{region}.heard === true"))
     hide = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true});"
     tell = "document.dispatchEvent(new Event('visibilitychange'))"
     room.js(hide % "true" + tell)
     assert room.js(f"{region}.source") is None
     add(app, tenant, "unseen", title="Unseen")
     room.js(hide % "false" + tell)
-    eventually(lambda: "Unseen" in room.text(), 20)
+    eventually(lambda: "Unseen" in room.text())
 
 
 def test_a_failed_document_is_retried_watched_and_deleted(
@@ -268,7 +259,7 @@ def test_a_failed_document_is_retried_watched_and_deleted(
     room.click("button[value=retry]")
     room.js("window.same = true")
     drain(app)
-    eventually(lambda: "1 chunk" in room.text(".facts"), 20)
+    eventually(lambda: "1 chunk" in room.text(".facts"))
 
     assert "The file is damaged" in before
     assert room.js("window.same")
@@ -281,7 +272,10 @@ def test_a_failed_document_is_retried_watched_and_deleted(
     assert all_of(app, tenant) == []
 
 
-def test_no_stored_script_runs_in_the_new_rooms(room: Tab, app: App, tenant: Tenant, site: str):
+@pytest.mark.parametrize("some", SOME)
+def test_no_stored_script_runs_in_the_new_rooms(
+    room: Tab, app: App, tenant: Tenant, site: str, some: slice
+):
     targets: list[str] = []
     for payload in PAYLOADS:
         target = hook(app, tenant) if len(targets) < outbox.MOST else None
@@ -305,8 +299,8 @@ def test_no_stored_script_runs_in_the_new_rooms(room: Tab, app: App, tenant: Ten
     with app.db.begin() as tx:
         for number, payload in enumerate(PAYLOADS):
             saw(tx, made.id, f"{number}{payload}", "filtered", payload)
-    tried = [f"/filters?{urlencode({'url': payload})}" for payload in PAYLOADS]
-    places = ["/webhooks", "/audit", *(f"/webhooks/{id}" for id in targets), *tried]
+    tried = [f"/filters?{urlencode({'url': payload})}" for payload in PAYLOADS[some]]
+    places = ["/webhooks", "/audit", *(f"/webhooks/{id}" for id in targets[some]), *tried]
     for place in places:
         room.open(f"{site}/console{place}")
         room.js("""

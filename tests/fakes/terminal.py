@@ -42,8 +42,13 @@ class Terminal:
         )
         self._turn = threading.Lock()
 
-    def run(self, *arguments: str, **settings: str) -> Ended:
-        """`settings`: variables of the environment for this command and all that follow."""
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def run(self, *arguments: str, **settings: str | None) -> Ended:
+        """`settings`: variables of the environment for this command and all that follow; None
+        takes one away."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -81,5 +86,8 @@ if __name__ == "__main__":
         os.dup2(2, 1)  # what a command prints past sys.stdout is no answer
         for line in asked:
             given, more = json.loads(line)
-            os.environ.update(more)  # noqa: TID251 # a process of its own
+            for name, value in more.items():
+                os.environ.pop(name, None)  # noqa: TID251 # a process of its own
+                if value is not None:
+                    os.environ[name] = value  # noqa: TID251
             print(json.dumps(asdict(_once(given))), file=answers, flush=True)
