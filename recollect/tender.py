@@ -182,12 +182,12 @@ class Tender:
 Outcome = Counts | Exception
 
 
-def drain(app: App) -> int:
+def drain(app: App, stop: threading.Event | None = None) -> int:
     """Sync inline until no connection is due, and do the chores; returns how many syncs ran."""
     worked = 0
-    stop = threading.Event()
+    stop = stop or threading.Event()
     chores(app, stop)
-    while True:
+    while not stop.is_set():
         with app.db.begin() as tx:
             claims = connections.claim(tx, lease=app.lease, limit=1)
         if not claims:
@@ -198,6 +198,7 @@ def drain(app: App) -> int:
             if isinstance(outcome, Counts):
                 sync.register(app, claim, stop)
             worked += 1
+    return worked
 
 
 def attempt(app: App, claim: SyncClaim, stop: threading.Event) -> Outcome:

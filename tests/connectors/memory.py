@@ -7,7 +7,6 @@ guard against mass deletion; those are tested with the real thing.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from time import monotonic
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -36,11 +35,13 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ID = ConnectionId("c" * 22)
 
 
+@dataclass(eq=False)
 class Pace:
-    """Turns at a host, for all sources of a test; pauses take no time, so turns come nearer."""
+    """Turns at a host, for all sources of a test, by a clock of its own: pauses take no time, and
+    nothing else moves it, so that what is waited does not depend on how fast the machine is."""
 
-    def __init__(self) -> None:
-        self.next = monotonic()
+    now: float = 0.0
+    next: float = 0.0
 
 
 PACES: WeakValueDictionary[str, Pace] = WeakValueDictionary()
@@ -136,19 +137,18 @@ class MemorySource:
     def pause(self, seconds: float) -> None:
         self.going()
         self.pauses.append(seconds)
-        self._pace.next -= seconds
+        self._pace.now += seconds
 
     def turn(self, host: str, delay: float) -> Turn:
         self._pace = PACES.setdefault(host, self._pace)
-        now = monotonic()
-        at = max(now, self._pace.next)
+        at = max(self._pace.now, self._pace.next)
         self._pace.next = at + delay
-        return Turn(at - now, 0.0, 1)
+        return Turn(at - self._pace.now, 0.0, 1)
 
     def rest(self, host: str, seconds: float) -> None:
         self._pace = PACES.setdefault(host, self._pace)
         if seconds < LONG_REST:
-            self._pace.next = max(self._pace.next, monotonic() + seconds)
+            self._pace.next = max(self._pace.next, self._pace.now + seconds)
 
     def leave(self, host: str) -> None:
         """The others are told by the database only."""

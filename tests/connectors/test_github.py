@@ -1079,7 +1079,7 @@ class Letterbox:
             return [push for push in self.pushes if push.headers["x-github-event"] == event]
 
         with self.came:
-            assert self.came.wait_for(lambda: len(those()) >= times, 30)
+            assert self.came.wait_for(lambda: len(those()) >= times, 60)
             return those()
 
 

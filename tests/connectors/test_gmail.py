@@ -1623,7 +1623,7 @@ FORGERIES: dict[str, Callable[[], str]] = {
     "number_as_key": lambda: raw_token({"alg": "RS256", "kid": 1}, b"x"),
     "expired": lambda: signed(iat=BEGAN - 2 * HOUR, exp=BEGAN - HOUR),
     "from_tomorrow": lambda: signed(iat=BEGAN + 24 * HOUR, exp=BEGAN + 25 * HOUR),
-    "not_yet": lambda: signed(nbf=BEGAN + HOUR),
+    "not_yet": lambda: signed(nbf=BEGAN + 24 * HOUR),
     "no_expiry": lambda: signed(exp=None),
     "text_as_expiry": lambda: signed(exp=str(BEGAN + HOUR)),
     "yes_as_expiry": lambda: signed(exp=True),
@@ -1827,7 +1827,7 @@ def test_keys_that_are_none_are_passed_over(entry: Any):
 def test_many_threads_cause_one_fetch():
     certificates = Certificates()
     keys: FindKey = Keys(certificates)
-    start = threading.Barrier(8)
+    start = threading.Barrier(8, timeout=60)
     found: list[Any] = []
 
     def ask() -> None:

@@ -17,7 +17,7 @@ from google.oauth2 import credentials, service_account
 from googleapiclient.http import HttpRequest
 from pydantic import SecretStr
 
-from recollect import connections, pull, tender
+from recollect import connections, connectors, pull, tender
 from recollect.app import App
 from recollect.cli import doctor
 from recollect.config import Config, ProviderSettings
@@ -245,8 +245,15 @@ def gmail() -> Generator[FakeGmail]:
 
 
 @pytest.fixture
-def behind(app: App, gmail: FakeGmail, pubsub: FakePubSub, tmp_path: Path) -> App:
+def behind(
+    app: App,
+    gmail: FakeGmail,
+    pubsub: FakePubSub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> App:
     """An installation that Google cannot reach, with a key for the subscription."""
+    monkeypatch.setattr(connectors.get("gmail"), "per_second", None)  # the fake has no rate
     given: dict[str, Any] = app.config.model_dump(exclude={"providers"}) | {
         "public_url": None,
         "pubsub_subscription": SUBSCRIPTION,
@@ -305,16 +312,23 @@ def titles(app: App, org: Org) -> set[str]:
     return {row["title"] for row in rows}
 
 
+class Hurried(threading.Event):
+    """Is waited for in a moment, however long a pause was to be; so nobody stops because of it."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return super().wait(None if timeout is None else min(timeout, 0.01))
+
+
 @contextmanager
 def pulling(app: App) -> Generator[None]:
-    stop = threading.Event()
+    stop = Hurried()
     thread = threading.Thread(target=pull.run, args=(app, stop))
     thread.start()
     try:
         yield
     finally:
         stop.set()
-        thread.join(20)
+        thread.join(60)
     assert not thread.is_alive()
 
 

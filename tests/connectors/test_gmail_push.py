@@ -116,7 +116,7 @@ FORGERIES: dict[str, dict[str, Any]] = {
     "unverified": {"email_verified": False},
     "other_issuer": {"iss": "https://accounts.example.com"},
     "expired": {"iat": NOW - 7200, "exp": NOW - 3600},
-    "not_yet": {"nbf": NOW + 3600},
+    "not_yet": {"nbf": NOW + 24 * 3600},
     "for_ever": {"exp": None},
 }
 

@@ -1837,6 +1837,8 @@ def faults(types: Mapping[str, Any], name: str, value: Any) -> list[str]:
     return [f"{name} {list(fault.path)}: {fault.message}"[:300] for fault in found]
 
 
+@pytest.mark.slow  # TypeScript takes long; by day what we send is held against their own client
+@pytest.mark.timeout(900)
 def test_the_fake_speaks_as_microsoft_s_types_say(
     graph: FakeGraph,
     user: User,

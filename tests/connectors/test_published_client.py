@@ -15,7 +15,7 @@ import supermemory
 from pydantic import SecretStr
 from supermemory import Supermemory
 
-from recollect import connections, tender
+from recollect import connections, connectors, tender
 from recollect.app import App
 from recollect.model import Org, Tenant
 from recollect.worker import drain
@@ -96,6 +96,14 @@ class World:
         return {self.peer.name_of({"title": one.title}) for one in listed}
 
 
+@pytest.fixture
+def unpaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fakes have no rate that calls of one connection would have to keep."""
+    for connector in connectors.all().values():
+        if connector.per_second is not None:
+            monkeypatch.setattr(connector, "per_second", None, raising=False)
+
+
 @contextmanager
 def world(app: App, key: str, name: str) -> Generator[World]:
     how: dict[str, Any] = {"client": "basic", "takes": "json"} if name == "notion" else {}
@@ -119,7 +127,7 @@ def world(app: App, key: str, name: str) -> Generator[World]:
 
 
 @pytest.fixture(params=list(EXPECTED))
-def lived(request: pytest.FixtureRequest, app: App, key: str) -> Generator[World]:
+def lived(request: pytest.FixtureRequest, app: App, key: str, unpaced: None) -> Generator[World]:
     with world(app, key, request.param) as made:
         yield made
 

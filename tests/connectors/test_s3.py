@@ -15,7 +15,7 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.credentials import Credentials
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from moto.s3.models import s3_backends
 from moto.server import ThreadedMotoServer
@@ -47,6 +47,8 @@ from tests.connectors.memory import MemorySource
 from tests.fakes.proxy import Proxy
 
 LOOPBACK = IPv4Network("127.0.0.0/8")
+CALM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""how long an example takes is the machine's business"""
 REGION = "us-east-1"
 ALL = {"Effect": "Allow", "Action": ["s3:*", "iam:*"], "Resource": "*"}
 
@@ -980,7 +982,7 @@ def place(metadata: dict[str, str]) -> Settings:
     query=st.sampled_from(["", "list-type=2&prefix=a%2Fb", "encoding-type=url&start-after=%C3%BC"]),
     at=st.datetimes(datetime(2020, 1, 1), datetime(2040, 1, 1)),  # noqa: DTZ001 # naive here
 )
-@settings(max_examples=50, deadline=None)
+@settings(CALM, max_examples=50)
 def test_signatures_are_those_of_the_official_client(path: str, query: str, at: datetime):
     at = at.replace(tzinfo=UTC, microsecond=0)
     ours = sign(place(GOOD), "bucket.example:9000", f"/{path}", query, at)
@@ -1065,7 +1067,7 @@ PATTERNS = st.builds(
 
 
 @given(pattern=PATTERNS, text=st.text("ab1/", max_size=12))
-@settings(max_examples=150, deadline=None)
+@settings(CALM, max_examples=150)
 def test_it_finds_what_a_backtracking_engine_finds(pattern: str, text: str):
     found = re.search(pattern.replace("$", r"\Z"), text, re.ASCII)
 

@@ -2,11 +2,13 @@
 
 import base64
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
+from time import monotonic
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -25,16 +27,19 @@ from recollect.connectors.web_crawler import WebCrawler, _addresses, _crawl
 from recollect.connectors.web_crawler._texts import NEAR, fingerprint
 from recollect.errors import BadRequestError, LeaseLost, NotFoundError, Permanent, Transient
 from recollect.extract import Sandbox
-from recollect.fetch import Fetcher, FetchLimits
+from recollect.fetch import Fetched, Fetcher, FetchLimits
+from recollect.fetch import Verdict as FetchVerdict
 from recollect.model import Blob, Extracted, Remembered
-from tests.connectors.memory import MemorySource
+from tests.connectors.memory import PACES, MemorySource
 from tests.fakes import website
 from tests.fakes.site import Site, html, prose
 from tests.fakes.website import Exchange, Request
 
 LOOPBACK = ip_network("127.0.0.0/8")
 WEEK = timedelta(days=7)
-HASTY = FetchLimits(max_bytes=100_000, total=0.4, read=0.3)
+HASTY = FetchLimits(total=0.4, read=0.3)
+"""for what never ends; what does end may take its time, however busy the machine is"""
+SMALL = FetchLimits(max_bytes=100_000)
 FOREVER = 1_000.0
 """seconds; pauses here only note how long they would have been"""
 PATIENT = FetchLimits(total=FOREVER, read=FOREVER)
@@ -53,9 +58,36 @@ def fetcher() -> Iterator[Fetcher]:
 
 
 @pytest.fixture(scope="module")
+def closed() -> Iterator[Fetcher]:
+    """For whom every name is one of this machine, which is not open."""
+    with Fetcher(user_agent="test", resolve=lambda _name, _port: ["127.0.0.1"]) as fetcher:
+        yield fetcher
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Fetcher]:
+    with Fetcher(user_agent="RecollectBot/1", allow_networks=[LOOPBACK], limits=SMALL) as fetcher:
+        yield fetcher
+
+
+@pytest.fixture(scope="module")
 def hasty() -> Iterator[Fetcher]:
     with Fetcher(user_agent="RecollectBot/1", allow_networks=[LOOPBACK], limits=HASTY) as fetcher:
         yield fetcher
+
+
+class Except(Fetcher):
+    """Like one fetcher, but for some paths, which another one gets."""
+
+    def __init__(self, usual: Fetcher, paths: Collection[str], other: Fetcher) -> None:
+        self._usual, self._paths, self._other = usual, paths, other
+
+    def check(self, url: str) -> FetchVerdict:
+        return self._usual.check(url)
+
+    def get(self, url: str, **how: Any) -> Fetched:
+        of = self._other if urlsplit(url).path in self._paths else self._usual
+        return of.get(url, **how)
 
 
 @pytest.fixture
@@ -66,6 +98,7 @@ def site() -> Iterator[Site]:
 
 @pytest.fixture
 def source(site: Site, sandbox: Sandbox, fetcher: Fetcher) -> MemorySource:
+    PACES.clear()  # the port may have been another site's
     return MemorySource(
         WebCrawler(),
         fetcher,
@@ -158,11 +191,10 @@ def of_kind(changes: Sequence[Change], *kinds: type) -> list[Any]:
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_a_start_url_is_refused_by_the_rule_that_it_breaks(given: object, reason: str):
-    with (
-        Fetcher(user_agent="test", resolve=lambda _name, _port: ["127.0.0.1"]) as closed,
-        pytest.raises(BadRequestError, match=reason) as refused,
-    ):
+def test_a_start_url_is_refused_by_the_rule_that_it_breaks(
+    closed: Fetcher, given: object, reason: str
+):
+    with pytest.raises(BadRequestError, match=reason) as refused:
         WebCrawler().check({"startUrl": given}, closed)
 
     assert list(refused.value.issues[0].path) == ["metadata", "startUrl"]
@@ -323,7 +355,7 @@ def test_what_is_no_html_is_left_as_soon_as_that_shows(
     crawl(source)
 
     assert verdicts(source) == {"/": "document", "/a": "document", "/file": "not_html"}
-    assert poured.ended.wait(20)
+    assert poured.ended.wait(60)
     assert poured.sent < 5_000_000, "what fits into the buffers of the two ends, not the whole"
 
 
@@ -400,10 +432,10 @@ def _breaks(site: Site) -> None:
 def test_while_robots_txt_cannot_be_read_nothing_is_fetched_and_nothing_deleted(
     site: Site, source: MemorySource, hasty: Fetcher, harm: Callable[[Site], None]
 ):
-    source.fetcher = hasty
     site.write("/", links=["/a"])
     site.write("/a")
     crawl(source)
+    source.fetcher = hasty
     site.forget()
     harm(site)
 
@@ -1038,7 +1070,7 @@ def test_there_is_an_end_to_the_addresses_of_a_site(
 
 
 def test_every_misbehaviour_gets_its_answer_and_the_others_are_crawled(
-    site: Site, source: MemorySource, hasty: Fetcher
+    site: Site, source: MemorySource, small: Fetcher, hasty: Fetcher
 ):
     behaviours: dict[str, tuple[website.Behaviour, str]] = {
         "/silent": (website.never_answers, "error"),
@@ -1053,7 +1085,8 @@ def test_every_misbehaviour_gets_its_answer_and_the_others_are_crawled(
         "/closes": (website.closes_at_once, "error"),
         "/headers": (website.endless_headers, "error"),
     }
-    source.fetcher, source.crawl_concurrency = hasty, 8
+    source.fetcher = Except(small, {"/silent", "/trickles"}, hasty)
+    source.crawl_concurrency = 8
     site.write("/", links=[*behaviours, "/cyrillic", "/good"])
     site.write("/good")
     site.route("/cyrillic", website.wrong_charset)
@@ -1131,8 +1164,7 @@ def test_requests_keep_their_distance(site: Site, source: MemorySource):
 
     crawl(source)
 
-    assert len(source.pauses) == len(site.requests) - 1
-    assert all(FOREVER - 60 < seconds <= FOREVER for seconds in source.pauses)
+    assert source.pauses == [FOREVER] * (len(site.requests) - 1)
 
 
 def test_crawls_of_one_site_keep_their_distance_together(site: Site, source: MemorySource):
@@ -1148,8 +1180,7 @@ def test_crawls_of_one_site_keep_their_distance_together(site: Site, source: Mem
 
     crawl(of_others)
 
-    assert len(of_others.pauses) == len(site.requests), "before the first one, too"
-    assert all(FOREVER - 60 < seconds <= FOREVER for seconds in of_others.pauses)
+    assert of_others.pauses == [FOREVER] * len(site.requests), "before the first one, too"
 
 
 def test_a_site_that_is_slow_to_answer_is_asked_less(site: Site, source: MemorySource):
@@ -1164,10 +1195,12 @@ def test_a_site_that_is_slow_to_answer_is_asked_less(site: Site, source: MemoryS
         return True
 
     site.route("/slow", slow)
+    began = monotonic()
 
     crawl(source)
 
-    assert 0.3 < max(source.pauses) < 10, "twice as long as the answer took"
+    took = monotonic() - began
+    assert 2 * 0.4 <= max(source.pauses) <= 2 * took, "twice as long as the answer took"
 
 
 @pytest.mark.parametrize(("asked", "kept"), [(7, 7.0), (9_999, 30.0)])
@@ -1181,9 +1214,9 @@ def test_the_delay_that_robots_txt_asks_for_is_kept_within_reason(
 
     crawl(source)
 
-    assert max(source.pauses) <= kept
-    assert max(source.pauses) > kept - 5
     assert len(source.pauses) >= 2
+    assert min(source.pauses) == pytest.approx(kept), "longer only if answers are slow"
+    assert max(source.pauses) <= 30.0
 
 
 def test_as_many_requests_at_once_as_are_wanted_and_no_more(site: Site, source: MemorySource):
@@ -1219,7 +1252,7 @@ def test_a_short_wait_that_the_site_asks_for_is_waited_in_place(site: Site, sour
     crawl(source)
 
     assert site.pages() == ["/", "/a", "/a", "/a", "/b"]
-    assert sum(3 < seconds <= 4 for seconds in source.pauses) == 2
+    assert source.pauses == [4.0, 4.0]
     assert documents(source) == {"/", "/a", "/b"}
 
 
@@ -1480,13 +1513,17 @@ def test_a_page_that_nobody_links_any_more_stays_while_it_answers(site: Site, so
     ids=["500", "hangs", "redirects inside"],
 )
 def test_an_unreachable_site_deletes_nothing(
-    site: Site, source: MemorySource, hasty: Fetcher, harm: Callable[[Site], None]
+    site: Site,
+    source: MemorySource,
+    fetcher: Fetcher,
+    hasty: Fetcher,
+    harm: Callable[[Site], None],
 ):
-    source.fetcher = hasty
     site.write("/", links=["/a", "/b"])
     site.write("/a")
     site.write("/b")
     crawl(source)
+    source.fetcher = Except(fetcher, {"/"}, hasty)
     site.forget()
     harm(site)
     site.status("/a", 404)
@@ -1599,9 +1636,9 @@ NOTICES: dict[str, Callable[[Site, str], None]] = {
 
 @pytest.mark.parametrize("notice", NOTICES)
 def test_what_may_be_a_passing_matter_takes_documents_only_when_seen_twice(
-    site: Site, source: MemorySource, hasty: Fetcher, notice: str
+    site: Site, source: MemorySource, small: Fetcher, notice: str
 ):
-    source.fetcher = hasty
+    source.fetcher = small
     site.write("/", links=["/a", "/b"])
     site.write("/login", "Who are you?")
     for path in ("/a", "/b"):
@@ -1834,7 +1871,6 @@ def test_a_deleted_connection_stops_requests_at_once(site: Site, source: MemoryS
     assert len(site.requests) <= asked + 1
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize("path", ["/robots.txt", "/", "/silent"])
 def test_a_crawl_that_waits_for_an_answer_notices_that_it_is_to_stop(
     site: Site, source: MemorySource, path: str
@@ -1891,7 +1927,7 @@ def test_pages_that_are_fetched_by_themselves_keep_the_pace(site: Site, source: 
     for _ in range(3):
         source.connector.fetch(source, known)
 
-    assert [round(seconds) for seconds in source.pauses] == [3, 3]
+    assert source.pauses == [3.0, 3.0]
 
 
 @pytest.mark.parametrize(
