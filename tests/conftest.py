@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from functools import cache
 from ipaddress import ip_network
 from pathlib import Path
+from random import SystemRandom
 from typing import Any, LiteralString
 
 import httpx
 import psycopg
 import pytest
 import uvicorn
+from hypothesis import HealthCheck, settings
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -41,6 +43,28 @@ from tests.fakes.embedder import WordEmbedder
 
 LOOPBACK = ip_network("127.0.0.0/8")
 _PAUSE = threading.Event()
+_PORTS = range(20_000, 32_000)
+"""Below those that Linux gives to connections, which come and go by the thousand."""
+_reserved: list[socket.socket] = []
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Properties are judged by what they say, on a machine that stalls, too; and each run of what
+    every change runs has the same examples. The night, which has all tests, draws new ones."""
+    settings.register_profile(
+        "recollect",
+        deadline=None,
+        derandomize="not slow" in config.option.markexpr,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("recollect")
+
+
+def examples(*, change: int, night: int) -> int:
+    """How many a dear property has: each change repeats the same few, the night draws many."""
+    chosen = settings.default
+    assert chosen is not None
+    return change if chosen.derandomize else night
 
 
 def eventually(holds: Callable[[], Any], timeout: float = 60.0) -> Any:
@@ -231,9 +255,26 @@ class Service:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port of loopback that nobody else takes before it is used.
+
+    No other test process gets it as long as this one lives: a name that it binds says so.
+    """
+    if sys.platform != "linux":
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return probe.getsockname()[1]
+    for port in SystemRandom().sample(_PORTS, 200):
+        name = socket.socket(socket.AF_UNIX)
+        try:
+            name.bind(f"\0recollect test port {port}")
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            name.close()
+            continue
+        _reserved.append(name)
+        return port
+    raise AssertionError("no port is free")
 
 
 @cache
@@ -278,11 +319,12 @@ def start_service(data_dir: Path, **settings: str) -> Service:
     def ready() -> bool:
         assert process.poll() is None, log.read_text()
         try:
-            return httpx.get(f"{url}/ready", timeout=5, trust_env=False).status_code == 200
+            return asking.get("/ready", timeout=5).status_code == 200
         except httpx.TransportError:
             return False
 
-    eventually(ready, timeout=120)
+    with plain_client(url, {}) as asking:
+        eventually(ready, timeout=120)
     _copy_model(data_dir / "cache", _model())
     key = settings.get("api_key") or (data_dir / "api-key").read_text().strip()
     return Service(url, key, data_dir, process, log)

@@ -19,7 +19,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psycopg
 import pytest
 
@@ -32,7 +31,7 @@ from recollect.errors import Unavailable
 from recollect.model import Content, DocumentId, Plan, StoredBlob, Tenant
 from recollect.torture._clock import DAY, Clock, can_step
 from recollect.worker import Worker
-from tests.conftest import eventually, serving
+from tests.conftest import eventually, plain_client, serving
 
 COMPILER = can_step()
 needs_clock = pytest.mark.skipif(isinstance(COMPILER, str), reason=str(COMPILER))
@@ -111,7 +110,6 @@ def test_workers_two_hours_ahead_and_behind_do_each_thing_once_and_in_time(
     assert second - first > 1.4, "tried again before its time"
 
 
-@pytest.mark.timeout(60)
 def test_a_file_that_only_looks_old_is_not_swept_from_under_its_document(
     app: App, db: Database, tenant: Tenant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,7 +124,7 @@ def test_a_file_that_only_looks_old_is_not_swept_from_under_its_document(
     thread = threading.Thread(target=working.run)
     thread.start()
     try:
-        blobs.listed.wait(30)
+        assert blobs.listed.wait(60)
         content = Content("text", bytes(32), blob=StoredBlob(ours, "a.txt", None))
         with db.begin() as tx:
             documents.add(tx, tenant, NewDocument(content, ["a"]), DocumentId(uuid.uuid4().hex))
@@ -135,7 +133,7 @@ def test_a_file_that_only_looks_old_is_not_swept_from_under_its_document(
     finally:
         blobs.go_on.set()
         working.stop()
-        thread.join(30)
+        thread.join(60)
 
     assert blobs.get(ours) == b"ours"
 
@@ -153,7 +151,7 @@ class Watched(FolderBlobs):
         return iter(found)
 
     def delete(self, key: str) -> None:
-        assert self.go_on.wait(30)
+        assert self.go_on.wait(60)
         super().delete(key)
 
 
@@ -280,8 +278,8 @@ def test_an_upload_whose_file_was_swept_before_its_row_is_refused_not_lost(
     blobs = Aged(tmp_path)
     mine = replace(app, blobs=blobs)
     files = {"file": ("a.txt", b"Kept.")}
-    with serving(mine) as url, httpx.Client(base_url=url, trust_env=False) as http:
-        http.headers["Authorization"] = f"Bearer {key}"
+    headers = {"Authorization": f"Bearer {key}"}
+    with serving(mine) as url, plain_client(url, headers) as http:
         for clean in (sweep, mend, sweep_of_purge):
             blobs.written = partial(clean, mine)
             assert http.post("/v3/documents/file", files=files).status_code == 503
@@ -349,14 +347,19 @@ def test_no_acknowledged_upload_is_lost_to_sweeps_that_take_all_for_old(
 
 
 def test_a_table_that_is_being_made_is_not_removed_for_its_age(
-    db: Database, monkeypatch: pytest.MonkeyPatch
+    new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when the clock is set back after its transaction began."""
-    server = Path(rows(db.url, "show data_directory")[0][0])
+    url = new_database()  # in which nobody has left anything
+    server = Path(rows(url, "show data_directory")[0][0])
     if not server.exists():
         pytest.skip("a server elsewhere")
     monkeypatch.setattr(purge, "PATIENCE", timedelta(milliseconds=200))
-    with psycopg.connect(db.url) as maker, purge._session(db) as session:
+    with (
+        psycopg.connect(url) as maker,
+        Database(url, size=1) as db,
+        purge._session(db) as session,
+    ):
         maker.execute("create table half_made as select 'a row' as what")
         [(path,)] = maker.execute("select pg_relation_filepath('half_made')").fetchall()
         os.utime(server / path, (1, 1))
@@ -382,6 +385,7 @@ def test_a_purge_of_the_future_does_not_put_off_the_next(db: Database) -> None:
 def test_what_waits_steps_along_with_the_clock_of_the_database(
     db: Database, tenant: Tenant
 ) -> None:
+    began = time.monotonic()
     lease, hour = timedelta(minutes=1), timedelta(hours=1)
     ids = {name: DocumentId(uuid.uuid4().hex) for name in ("again", "held", "waits")}
     with db.begin() as tx:
@@ -403,11 +407,12 @@ def test_what_waits_steps_along_with_the_clock_of_the_database(
             documents.step_along(tx, before, -hour, lease=lease)
 
     found = {name: due_in(db, id) for name, id in {**ids, "later": later}.items()}
-    wanted = {"again": 30, "held": 60, "waits": 3600, "later": 7200}
-    assert found == pytest.approx(wanted, abs=10)
+    for name, wanted in {"again": 30, "held": 60, "waits": 3600, "later": 7200}.items():
+        assert wanted - (time.monotonic() - began) - 1 < found[name] < wanted + 1, name
 
 
 def test_a_clock_that_steps_ahead_ends_no_lease_of_who_lives(db: Database, tenant: Tenant) -> None:
+    began = time.monotonic()
     lease, minute = timedelta(minutes=1), timedelta(minutes=1)
     ids = {name: DocumentId(uuid.uuid4().hex) for name in ("held", "dead")}
     with db.begin() as tx:
@@ -420,7 +425,7 @@ def test_a_clock_that_steps_ahead_ends_no_lease_of_who_lives(db: Database, tenan
     with db.begin() as tx:
         documents.step_along(tx, before, timedelta(hours=1), lease=lease)
 
-    assert due_in(db, ids["held"]) == pytest.approx(60, abs=10)
+    assert 60 - (time.monotonic() - began) - 1 < due_in(db, ids["held"]) < 60 + 1
     assert due_in(db, ids["dead"]) < -60
 
 

@@ -31,7 +31,7 @@ from recollect.errors import Permanent, SetupError, Unavailable
 from recollect.model import Content, DocumentId, KeyId, Plan, StoredBlob, Tenant, random_id
 from recollect.torture import make
 from recollect.torture.plan import SHARES_OF_MACHINES
-from tests.conftest import eventually, free_port, serving
+from tests.conftest import eventually, free_port, plain_client, serving
 
 SEED = 11
 AWS = {
@@ -55,7 +55,7 @@ def bucket() -> Generator[str]:
 
     def made() -> bool:
         try:
-            return httpx.put(f"{address}/machines", timeout=5, trust_env=False).is_success
+            return asking.put("/machines", timeout=5).is_success
         except httpx.TransportError:
             return False
 
@@ -63,7 +63,8 @@ def bucket() -> Generator[str]:
         for name, value in {**AWS, "AWS_ENDPOINT_URL": address}.items():
             patch.setenv(name, value)
         try:
-            eventually(made)
+            with plain_client(address, {}) as asking:
+                eventually(made)
             yield "s3://machines"
         finally:
             server.terminate()
@@ -173,12 +174,12 @@ def test_what_one_machine_signs_another_accepts(app: App, tenant: Tenant, key: s
     headers = {"Authorization": f"Bearer {key}"}
     with serving(one) as here, serving(other) as there:
         file = ("plan.txt", b"All of it.", "text/plain")
-        sent = httpx.post(f"{here}/v3/documents/file", headers=headers, files={"file": file})
-        address = httpx.get(
-            f"{here}/v3/documents/{sent.json()['id']}/file-url", headers=headers
-        ).json()["url"]
+        with plain_client(here, headers) as http:
+            sent = http.post("/v3/documents/file", files={"file": file})
+            address = http.get(f"/v3/documents/{sent.json()['id']}/file-url").json()["url"]
         parts = urlsplit(address)
-        found = httpx.get(f"{there}{parts.path}?{parts.query}")
+        with plain_client(there, {}) as anybody:
+            found = anybody.get(f"{parts.path}?{parts.query}")
 
     assert (found.status_code, found.content) == (200, b"All of it.")
     token = _session.issue(secret_keys(one.config), KeyId("0123456789ab"), now)

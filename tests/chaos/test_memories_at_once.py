@@ -10,7 +10,7 @@ from recollect import memories, terms
 from recollect.app import App
 from recollect.memories import Correction, Fact, MemoryQuery, Target
 from recollect.model import DocumentId, Tenant, random_id
-from tests.conftest import eventually, serving
+from tests.conftest import eventually, plain_client, serving
 
 Act = Callable[[httpx.Client, str], httpx.Response]
 
@@ -36,8 +36,8 @@ def test_what_is_corrected_at_the_moment_it_is_forgotten_is_forgotten(
         fact = Fact(old, weigh(old))
         _, [made] = memories.add(tx, tenant, "a", [fact], DocumentId(random_id()))
     answers: list[httpx.Response] = []
-    with serving(app) as url, httpx.Client(base_url=url, trust_env=False) as http:
-        http.headers["Authorization"] = f"Bearer {key}"
+    headers = {"Authorization": f"Bearer {key}"}
+    with serving(app) as url, plain_client(url, headers) as http:
         forgetting = threading.Thread(target=lambda: answers.append(act(http, made.id)))
         with app.db.begin() as tx:
             memories.correct(tx, tenant, "a", Target(made.id), Correction(new, weigh(new)))
@@ -48,7 +48,7 @@ def test_what_is_corrected_at_the_moment_it_is_forgotten_is_forgotten(
                     " any(pg_blocking_pids(pid))"
                 ).fetchone()
             )
-        forgetting.join(30)
+        forgetting.join(60)
 
     [answer] = answers
     assert answer.status_code == 200, answer.text

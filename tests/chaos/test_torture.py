@@ -99,7 +99,7 @@ def test_a_short_run_of_the_whole_service_loses_doubles_and_delays_nothing() -> 
     done = subprocess.run(
         [
             *(sys.executable, "-m", "recollect", "torture", "--json"),
-            *("--seed", str(SEED), "--minutes", "0.2", "--kills", "6"),
+            *("--seed", str(SEED), "--minutes", "0.1", "--kills", "6"),
         ],
         check=False,
         capture_output=True,
@@ -118,7 +118,7 @@ def test_a_short_run_of_the_whole_service_loses_doubles_and_delays_nothing() -> 
     others = report["otherFaults"]
     assert ("clock stepped" in others) is ("clock steps" not in report["notDone"])
     assert any(what.startswith("database connections: ") for what in others)
-    assert report["command"] == f"recollect torture --seed {SEED} --minutes 0.2 --kills 6"
+    assert report["command"] == f"recollect torture --seed {SEED} --minutes 0.1 --kills 6"
 
 
 @pytest.mark.slow

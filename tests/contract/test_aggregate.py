@@ -30,7 +30,7 @@ def model() -> Generator[Model]:
 
 @pytest.fixture
 def http(served: Callable[..., httpx.Client], model: Model) -> Generator[httpx.Client]:
-    llm = Llm(model.url, "a-model")
+    llm = Llm(model.url, "a-model", hurry=60)
     yield served(llm=llm)
     llm.close()
 
@@ -173,7 +173,7 @@ def test_without_two_memories_nobody_is_asked(http: httpx.Client, model: Model):
 def test_a_model_that_fails_costs_nothing_but_a_warning(
     served: Callable[..., httpx.Client], model: Model, fault: Any
 ):
-    http = served(llm=Llm(model.url, "a-model", hurry=1.0))
+    http = served(llm=Llm(model.url, "a-model", hurry=0.3))
     remember(http, *BIRDS)
     model.answer = lambda asked: fault
 

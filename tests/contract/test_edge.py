@@ -63,7 +63,7 @@ def test_a_body_that_stalls_is_not_waited_for(
 ):
     monkeypatch.setattr(edge, "STALL", timedelta(seconds=0.2))
     place = urlsplit(live_url)
-    with socket.create_connection((place.hostname, place.port), timeout=20) as line:
+    with socket.create_connection((place.hostname, place.port), timeout=60) as line:
         line.sendall(
             f"POST /v3/documents HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
             'Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"content": '.encode()
@@ -77,8 +77,9 @@ def test_a_body_that_stalls_is_not_waited_for(
 
 
 def test_waiting_for_an_answer_is_no_stall(client: httpx.Client, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(edge, "STALL", timedelta(seconds=0.05))
     id = add(client)
+    # Only now: the body of what is added may come later than that.
+    monkeypatch.setattr(edge, "STALL", timedelta(seconds=0.05))
 
     assert client.get(f"/v3/documents/{id}?wait=0.3").json()["status"] == "queued"
 

@@ -42,7 +42,7 @@ def listening(http: httpx.Client, last: str = "", **query: str) -> Generator[Ite
     """Events from when it is entered; nothing that happens in the block is missed."""
     headers = {"Last-Event-ID": last} if last else {}
     path = "/v3/documents/events"
-    with http.stream("GET", path, params=query, headers=headers, timeout=30) as answer:
+    with http.stream("GET", path, params=query, headers=headers, timeout=120) as answer:
         assert answer.status_code == 200
         assert answer.headers["content-type"].startswith("text/event-stream")
         lines = answer.iter_lines()
@@ -82,7 +82,7 @@ def test_it_says_the_words_of_the_published_clients_where_they_are_set(app: App,
     headers = {"Authorization": f"Bearer {key}"}
     with (
         serving(replace(app, config=config)) as url,
-        httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False) as http,
+        httpx.Client(base_url=url, headers=headers, timeout=120, trust_env=False) as http,
     ):
         stages = ["extracting", "chunking", "embedding", "indexing"]
         with listening(http) as events:
@@ -167,6 +167,8 @@ def test_one_connection_serves_all_streams_and_ends_with_the_last(
         assert row is not None
         return row[0]
 
+    # One of an earlier test may still be about to end.
+    eventually(lambda: listeners() == 0)
     with listening(client) as one, listening(client) as two, listening(client) as three:
         assert listeners() == 1
         id = add(client, "one")

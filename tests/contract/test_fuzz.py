@@ -14,8 +14,11 @@ from schemathesis.checks import (
     status_code_conformance,
 )
 
-EXAMPLES = int(os.environ.get("RECOLLECT_FUZZ_EXAMPLES", "12"))  # noqa: TID251 # `make fuzz`
-"""Of each kind for each operation; the whole stays within a minute."""
+from tests.conftest import examples
+
+ASKED = os.environ.get("RECOLLECT_FUZZ_EXAMPLES")  # noqa: TID251 # `make fuzz`
+EXAMPLES = int(ASKED or examples(change=6, night=30))
+"""Of each kind for each operation; six of each, the same in each run, take half a minute."""
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -46,7 +49,6 @@ def requests_of(operation: Any, mode: GenerationMode, key: str) -> int:
     @settings(
         max_examples=EXAMPLES,
         deadline=None,
-        derandomize=True,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

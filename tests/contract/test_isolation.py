@@ -16,7 +16,7 @@ from recollect.app import App
 from recollect.db import Database
 from recollect.model import Org, Scope
 from recollect.worker import drain
-from tests.contract.calls import add, found, get, listed, refused, rows, upload
+from tests.contract.calls import add, found, get, refused, rows, upload
 from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
 
 SECRET = "zugzwang"
@@ -387,8 +387,17 @@ def other(
     return stranger if request.param == "stranger" else limited(tags=["elsewhere"])
 
 
-def everything(http: httpx.Client) -> list[dict[str, Any]]:
-    return [get(http, document["id"]) for document in listed(http, limit=100)]
+def everything(db: Database, org: Org) -> dict[str, str]:
+    """By id, all that is kept of each document and memory; so of the settings and the tags."""
+    with db.begin() as tx:
+        kept = tx.execute(
+            "select id, d::text as row from documents d where org_id = %(org)s"
+            " union all select 'settings', s::text from settings s where org_id = %(org)s"
+            " union all select 'tag ' || name, t::text from tags t where org_id = %(org)s"
+            " union all select id, m::text from memories m where org_id = %(org)s",
+            {"org": org.id},
+        ).fetchall()
+    return {row["id"]: row["row"] for row in kept}
 
 
 def without(names: Names, answer: httpx.Response) -> str:
@@ -420,19 +429,24 @@ def test_every_route_has_a_row(client: httpx.Client):
     assert routes == set(ROWS)
 
 
-def test_another_reaches_nothing(client: httpx.Client, other: httpx.Client, owned: Names):
-    before = everything(client)
+def test_another_reaches_nothing(
+    client: httpx.Client, other: httpx.Client, owned: Names, db: Database, org: Org
+):
+    before = everything(db, org)
+    assert SECRET in before["settings"]
+    assert SECRET in before["tag vault"]
+    assert {owned.id, owned.memory} <= set(before)
     for name, call in {**{r: row.call for r, row in ROWS.items()}, **NAMING_TAGS}.items():
         answer = call(other, owned)
 
         assert answer.status_code < 500, name
         assert SECRET not in answer.text, name
         assert owned.id not in without(owned, answer), name
-        now = {document["id"]: document for document in everything(client)}
-        assert [now.get(document["id"]) for document in before] == before, name
-        assert client.get("/v3/settings").json()["filterPrompt"] == SECRET, name
-        tag = client.get("/v3/container-tags/vault").json()
-        assert (tag["entityContext"], tag["name"]) == (SECRET, None), name
+        now = everything(db, org)
+        assert {id: now.get(id) for id in before} == before, name
+    assert client.get("/v3/settings").json()["filterPrompt"] == SECRET
+    tag = client.get("/v3/container-tags/vault").json()
+    assert (tag["entityContext"], tag["name"]) == (SECRET, None)
 
 
 def test_what_is_anothers_looks_like_what_is_nobodys(stranger: httpx.Client, owned: Names):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import subprocess
 import sys
 import uuid
@@ -25,7 +26,7 @@ from recollect.db import Database
 from recollect.mcp.door import is_loopback
 from recollect.model import Org, Scope
 from recollect.worker import drain
-from tests.conftest import Service, free_port
+from tests.conftest import Service
 from tests.contract.calls import add, get, listed, refused
 from tests.fakes.site import Site
 
@@ -152,7 +153,7 @@ async def use_every_tool(client: Client, tag: str, site: Site) -> set[str]:
     )
     assert connected["authorization_link"] is None
     status: dict[str, Any] = {}
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         while not status.get("last_synced_at"):
             found = await call(client, "sync_status", connection=connected["id"])
             status = found["connections"][0]
@@ -378,14 +379,15 @@ def test_errors_say_what_to_do(live_url: str, key: str) -> None:
 
 
 def test_without_a_service_each_tool_says_how_to_start_one() -> None:
-    url = f"http://127.0.0.1:{free_port()}"
-
     async def visit(assistant: Client) -> tuple[int, str]:
         return len((await assistant.list_tools()).tools), await trouble(
             assistant, "search", query="x"
         )
 
-    offered, said = talk(partial(over_stdio, url, "sm_any"), visit)
+    with socket.socket() as held:  # its port is nobody else's meanwhile
+        held.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{held.getsockname()[1]}"
+        offered, said = talk(partial(over_stdio, url, "sm_any"), visit)
 
     assert offered == len(TOOLS)
     assert said == f"no service at {url}; start it with `recollect serve`"
@@ -396,15 +398,6 @@ def test_a_wrong_key_is_told_where_keys_come_from(live_url: str) -> None:
         return await trouble(assistant, "list")
 
     assert "recollect keys create" in talk(partial(over_stdio, live_url, "sm_wrong"), visit)
-
-
-def test_an_api_without_assistants_does_not_hold_the_sdk() -> None:
-    loaded = (
-        "import sys, recollect.api; print('mcp' in sys.modules, 'recollect.mcp' in sys.modules)"
-    )
-    told = subprocess.run([sys.executable, "-c", loaded], capture_output=True, check=True)
-
-    assert told.stdout == b"False True\n"
 
 
 # --- the door ----------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def test_what_a_model_costs_is_counted_once_where_the_operator_looks(app: App, m
 
 def test_a_search_bills_its_process_too(app: App, key: str, model: Model):
     """What the API spends on searches is shown by the API, which no worker adds up."""
-    llm = Llm(model.url, "a-model")
+    llm = Llm(model.url, "a-model", hurry=60)
     model.answer = says_nothing
     config = app.config.model_copy(update={"metrics_token": SecretStr("token")})
     line = 'recollect_llm_requests_total{purpose="rewrite"} '

@@ -103,7 +103,7 @@ def test_scenario(
         stderr=subprocess.STDOUT,
         text=True,
     ) as child:
-        for _ in range(600):
+        for _ in range(1500):
             if scenario in CRAWLING:
                 tender.drain(eager)
             drain(app)

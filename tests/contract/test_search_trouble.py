@@ -20,15 +20,17 @@ from recollect.embed import EndpointEmbedder, Vectors
 from recollect.errors import Permanent, RecollectError, Transient, Unavailable
 from recollect.fetch import Endpoint
 from recollect.worker import drain
+from tests.conftest import eventually
 from tests.contract.calls import add, refused
 from tests.fakes.embedder import DIMENSIONS, WordEmbedder
 from tests.fakes.models import Model, endpoint
+from tests.fakes.patience import only_for_what_hangs
 from tests.integration.test_console import console_site
 
 BOTH = ["/v3/search", "/v4/search"]
 HERON = "The heron stands in the shallow water."
-PATIENCE = 1.0
-"""seconds for the vector of a query"""
+PATIENCE = 0.3
+"""seconds for the vector of a query, where it never comes"""
 
 
 class Confused(WordEmbedder):
@@ -86,6 +88,7 @@ def remote(app: App, key: str) -> Generator[Weather]:
     model = Words()
     with endpoint(model) as url:
         patient, hurried = Endpoint(url), Endpoint(url, timeout=PATIENCE, total=PATIENCE)
+        only_for_what_hangs(hurried, lambda body: model.hangs)
         breaker = Breaker("test", failures=2, clock=lambda: weather.now)
         embedder = EndpointEmbedder(patient, "words", None, hurried=hurried, breaker=breaker)
         other = replace(app, embedder=embedder)
@@ -159,6 +162,7 @@ def test_a_hanging_endpoint_is_left_alone_and_asked_again(weather: Weather) -> N
     waited = [weather.search(path) for path in BOTH]
     spared = [weather.search(path) for path in (*BOTH, "/v3/search")]
 
+    eventually(lambda: weather.model.asked >= before + 2)
     assert weather.model.asked == before + 2
     assert all(one["timing"] >= PATIENCE * 900 for one in waited)
     assert all("(timeout); only words" in one["warnings"][0] for one in waited)

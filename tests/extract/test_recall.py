@@ -4,8 +4,15 @@ import pytest
 
 from tests.extract.recall import FLOORS, MAKERS, measure, recall
 
+LONG = ("picture", "picture of small print", "noisy picture", "scanned pdf")
+"""To read pictures takes seconds: of the first and the last `test_image.py` has the like in each
+run, and the others are here at once, as a noisy picture of small print."""
 
-@pytest.mark.parametrize("kind", MAKERS)
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.slow] if kind in LONG else []) for kind in MAKERS],
+)
 def test_words_of_each_kind_reach_the_text(sandbox, kind):
     assert measure(sandbox, kind) >= FLOORS[kind]
 

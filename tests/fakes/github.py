@@ -626,7 +626,7 @@ class FakeGithub:
             "X-GitHub-Hook-ID": str(hook.id),
             "X-Hub-Signature-256": f"sha256={mac}",
         }
-        connection = HTTPConnection(url.hostname or "", url.port, timeout=10)
+        connection = HTTPConnection(url.hostname or "", url.port, timeout=60)
         try:
             connection.request("POST", f"{url.path}?{url.query}", body, headers)
             made.status = connection.getresponse().status

@@ -701,7 +701,7 @@ def send(exchange: Exchange, reply: Reply, mood: str | None) -> bool:
 def _post(url: str, body: bytes, mime: str) -> tuple[int, str, bytes]:
     """Status, type and body of what is answered; 0 for nothing."""
     to = urlsplit(url)
-    connection = HTTPConnection(to.hostname or "", to.port, timeout=10)
+    connection = HTTPConnection(to.hostname or "", to.port, timeout=60)
     try:
         connection.request("POST", f"{to.path}?{to.query}", body, {"Content-Type": mime})
         answer = connection.getresponse()

@@ -557,7 +557,7 @@ class FakeNotion:
         if signed:
             headers["X-Notion-Signature"] = sign(body, held.token)
         url = urlsplit(held.url)
-        connection = HTTPConnection(url.hostname or "", url.port, timeout=10)
+        connection = HTTPConnection(url.hostname or "", url.port, timeout=60)
         try:
             target = f"{url.path}?{url.query}" if url.query else url.path
             connection.request("POST", target, body, headers)

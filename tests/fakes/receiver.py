@@ -72,7 +72,7 @@ class Receiver:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 told = {name.lower(): value for name, value in self.headers.items()}
                 receiver.came.append(Came(self.path, told, body))
-                receiver.hold.wait(30)
+                receiver.hold.wait(150)
                 self.send_response(receiver.status)
                 for name, value in receiver.headers.items():
                     self.send_header(name, value)

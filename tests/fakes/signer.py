@@ -60,7 +60,7 @@ class Signer:
     def token(self, **claims: Any) -> str:
         """Signed now, good for an hour; None takes a claim away."""
         form = {"grant_type": "client_credentials", "claims": json.dumps(claims)}
-        answer = httpx.post(f"{self._url}/token", data=form, trust_env=False)
+        answer = httpx.post(f"{self._url}/token", data=form, timeout=60, trust_env=False)
         return answer.raise_for_status().json()["access_token"]
 
 

@@ -145,7 +145,7 @@ class Site(Website):
         gate = threading.Barrier(parties)
 
         def serve(exchange: Exchange) -> bool:
-            gate.wait(20)
+            gate.wait(60)
             text = prose(exchange.request.path)
             exchange.send(answer(200, html(text).encode(), {"Content-Type": "text/html"}))
             return True

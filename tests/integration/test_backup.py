@@ -32,6 +32,7 @@ from recollect.model import Content, DocumentId, OrgId, Plan, StoredBlob, Tenant
 from recollect.worker import Worker, drain, sweep_blobs
 from tests.conftest import eventually
 from tests.fakes.embedder import WordEmbedder
+from tests.fakes.terminal import Terminal
 from tests.schema import dump
 
 KEY = b"k" * 32
@@ -129,6 +130,14 @@ def rows(url: str, query: LiteralString, *values: Any) -> list[dict[str, Any]]:
         return session.execute(query, values or None).fetchall()
 
 
+def count(url: str, table: str) -> int:
+    with psycopg.connect(url) as session:
+        query = sql.SQL("select count(*) from {}").format(sql.Identifier(table))
+        row = session.execute(query).fetchone()
+    assert row is not None
+    return row[0]
+
+
 def hits(app: App, tenant: Tenant, text: str) -> list[tuple[str, float, str]]:
     assert app.embedder is not None
     [vector] = app.embedder.embed([text], query=True)
@@ -158,11 +167,15 @@ def test_a_backup_during_writes_holds_all_that_was_acknowledged_before(
     pairs: list[tuple[str, str]] = []
     stop = threading.Event()
     faults: list[BaseException] = []
+    wanted = 40
 
     def write(lane: int) -> None:
         try:
             n = lane
             while not stop.is_set():
+                if len(acknowledged) >= wanted:
+                    stop.wait(0.01)
+                    continue
                 text = story(n)
                 with app.db.begin() as tx:  # two that belong together
                     first, second = (
@@ -191,20 +204,33 @@ def test_a_backup_during_writes_holds_all_that_was_acknowledged_before(
         thread.start()
     working = threading.Thread(target=lambda: [drain(app) for _ in iter(stop.is_set, True)])
     working.start()
-    eventually(lambda: len(acknowledged) > 60 or faults)
+    eventually(lambda: len(acknowledged) >= wanted or faults)
 
     before = list(acknowledged)
-    made = save(app, tmp_path / "b.zip")
-    during = len(acknowledged) - len(before)
-    stop.set()
-    for thread in [*threads, working]:
-        thread.join()
+    steps: dict[str, int] = {}
+
+    def written_meanwhile(progress: Progress) -> None:
+        """At each step the backup waits until something was written, and goes on beside more."""
+        nonlocal wanted
+        if progress.step not in steps:
+            seen = len(acknowledged)
+            wanted = seen + 20
+            eventually(lambda: len(acknowledged) >= seen + 10 or faults)
+            steps[progress.step] = len(acknowledged) - seen
+
+    try:
+        made = save(app, tmp_path / "b.zip", tell=written_meanwhile)
+    finally:
+        stop.set()
+        for thread in [*threads, working]:
+            thread.join()
     assert not faults
     url = empty_database()
     restored = load(tmp_path / "b.zip", url, tmp_path / "there")
 
     assert restored.documents == made.manifest.rows("documents") >= len(before)
-    assert during > 0, "nobody wrote while the backup was made"
+    assert steps.keys() == {"tables", "files"}
+    assert min(steps.values()) > 0, "nobody wrote while the backup was made"
     held = {row["id"]: row for row in rows(url, "select * from documents")}
     store = FolderBlobs(tmp_path / "there")
     for id, body, key in before:
@@ -216,10 +242,7 @@ def test_a_backup_during_writes_holds_all_that_was_acknowledged_before(
             assert row["content"] == body
     assert all((first in held) == (second in held) for first, second in pairs)
     counted = {table.name: table.rows for table in made.manifest.tables}
-    for table, expected in counted.items():
-        with psycopg.connect(url) as session:
-            query = sql.SQL("select count(*) from {}").format(sql.Identifier(table))
-            assert session.execute(query).fetchone() == (expected,), table
+    assert {table: count(url, table) for table in counted} == counted
     unfinished = [row for row in held.values() if row["status"] == "done" and row["chunks"] == 0]
     assert not unfinished
 
@@ -573,9 +596,7 @@ def test_a_restore_that_fails_leaves_database_and_files_as_they_were(
 # --- the commands --------------------------------------------------------------------------------
 
 
-def recollect(
-    *arguments: str, url: str | None, data_dir: Path, limit: int | None = None
-) -> subprocess.CompletedProcess[str]:
+def recollect(*arguments: str, url: str | None, data_dir: Path) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,  # noqa: TID251 # the child needs PATH and the like
         "RECOLLECT_DATA_DIR": str(data_dir),
@@ -584,10 +605,6 @@ def recollect(
     if url is not None:
         environment["RECOLLECT_DATABASE_URL"] = url
 
-    def bound() -> None:
-        if limit is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
     done = subprocess.run(
         [sys.executable, "-m", "recollect", *arguments],
         env=environment,
@@ -595,7 +612,6 @@ def recollect(
         text=True,
         check=False,
         timeout=120,
-        preexec_fn=bound,  # no threads in the child
     )
     assert "Traceback" not in done.stderr, done.stderr
     return done
@@ -649,40 +665,58 @@ def test_the_commands_move_an_installation_into_an_embedded_database(
     assert [one["name"] for one in json.loads(listed.stdout)] == ["acme"]
 
 
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> Generator[Terminal]:
+    environment = {
+        **os.environ,  # noqa: TID251 # the child needs PATH and the like
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "RECOLLECT_EMBEDDER": "none",
+    }
+    with Terminal(tmp_path_factory.mktemp("terminal"), environment) as terminal:
+        yield terminal
+
+
+def refused(terminal: Terminal, file: Path, *, url: str | None, data_dir: Path) -> str:
+    """What a backup says that cannot be made."""
+    given = {"RECOLLECT_DATABASE_URL": url, "RECOLLECT_DATA_DIR": str(data_dir)}
+    done = terminal.run("backup", str(file), **given)
+    assert done.code == 1
+    assert "Traceback" not in done.err, done.err
+    return done.err
+
+
 def test_a_full_disk_is_said_and_leaves_nothing(
-    new_place: Callable[..., App], tmp_path: Path
+    new_place: Callable[..., App], terminal: Terminal, tmp_path: Path
 ) -> None:
     app = new_place()
     upload(app, new_org(app), os.urandom(300_000))
     folder = tmp_path / "target"
     folder.mkdir()
+    process, what = terminal.pid, resource.RLIMIT_FSIZE
+    before = resource.prlimit(process, what)
 
-    done = recollect(
-        "backup",
-        str(folder / "b.zip"),
-        url=url_of(app),
-        data_dir=app.config.data_dir,
-        limit=100_000,
-    )
+    resource.prlimit(process, what, (100_000, before[1]))
+    try:
+        told = refused(terminal, folder / "b.zip", url=url_of(app), data_dir=app.config.data_dir)
+    finally:
+        resource.prlimit(process, what, before)
 
-    assert done.returncode == 1
-    assert "cannot write" in done.stderr
-    assert "nothing is left of it" in done.stderr
+    assert "cannot write" in told
+    assert "nothing is left of it" in told
     assert list(folder.iterdir()) == []
 
 
 def test_what_cannot_be_backed_up_is_said(
-    tmp_path: Path, empty_database: Callable[[], str]
+    tmp_path: Path, empty_database: Callable[[], str], terminal: Terminal
 ) -> None:
-    nowhere = recollect("backup", str(tmp_path / "b.zip"), url=None, data_dir=tmp_path / "none")
-    assert "there is no database in" in nowhere.stderr
+    nowhere = refused(terminal, tmp_path / "b.zip", url=None, data_dir=tmp_path / "none")
+    assert "there is no database in" in nowhere
     assert not (tmp_path / "none").exists()
-    unused = recollect("backup", str(tmp_path / "b.zip"), url=empty_database(), data_dir=tmp_path)
-    assert "there is nothing to back up" in unused.stderr
-    folder = recollect(
-        "backup", str(tmp_path / "no" / "b.zip"), url=empty_database(), data_dir=tmp_path
-    )
-    assert "No such file or directory" in folder.stderr
+    url = empty_database()
+    unused = refused(terminal, tmp_path / "b.zip", url=url, data_dir=tmp_path)
+    assert "there is nothing to back up" in unused
+    folder = refused(terminal, tmp_path / "no" / "b.zip", url=url, data_dir=tmp_path)
+    assert "No such file or directory" in folder
     assert not list(tmp_path.glob("**/*.zip"))
     assert not list(tmp_path.glob("**/*.part"))
 

@@ -18,7 +18,7 @@ import httpx
 import pytest
 import uvicorn
 from fastapi import FastAPI
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
 from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -93,6 +93,8 @@ PAYLOADS = (
     f"\uff1cscript\uff1e{RUN}\uff1c/script\uff1e",
 )
 HARMLESS = "harmless"
+any_speed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""whatever else the machine does"""
 
 
 # --- ground ------------------------------------------------------------------------------------
@@ -111,7 +113,7 @@ def console_site(app: App, web: FastAPI | None = None) -> Generator[str]:
     eventually(lambda: server.started)
     yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     server.should_exit = True
-    thread.join(10)
+    thread.join(60)
 
 
 @pytest.fixture(scope="module")
@@ -249,7 +251,7 @@ def test_who_comes_in_waits_for_no_code_on_the_next_page(app: App):
     with console_site(app, web) as url:
         before = web.openapi_schema
         answer = httpx.get(f"{url}/console/login", timeout=60, trust_env=False)
-        eventually(lambda: web.openapi_schema is not None, 30)
+        eventually(lambda: web.openapi_schema is not None)
 
     assert before is None
     assert answer.status_code == 200
@@ -351,6 +353,7 @@ def test_a_forged_or_old_session_opens_nothing(
     assert not any(opens(token) for token in forged)
 
 
+@any_speed
 @given(st.text(), st.binary(min_size=32, max_size=32))
 def test_only_what_was_issued_is_a_session(token: str, secret: bytes):
     now = datetime(2026, 11, 20, tzinfo=UTC)
@@ -694,9 +697,9 @@ def test_stored_markup_is_shown_and_never_becomes_markup(
 
                 assert skeleton(shown) == expected[place, number % 2], (payload, place)
                 assert not shown.css("a[href^='java' i], a[href^='data' i], a[href^='vb' i]")
-            text = tree(me.get(f"/console/documents/{bad[number].id}"))
-            assert [n.text() for n in text.css(".prose")] == [f"needle {payload}".strip()]
-            assert [n.text() for n in text.css("h1")] == [payload]
+                if place == "/console/documents/{id}":
+                    assert [n.text() for n in shown.css(".prose")] == [f"needle {payload}".strip()]
+                    assert [n.text() for n in shown.css("h1")] == [payload]
         for place in PLACES[:5]:
             shown = skeleton(tree(me.get(place)))
 
@@ -955,6 +958,7 @@ def test_a_hit_leads_to_its_place_with_the_words_marked(me: httpx.Client, app: A
     assert one(answer, ".pages a[aria-current]") is not None
 
 
+@any_speed
 @given(text=st.text(), query=st.text())
 def test_marking_loses_and_adds_nothing(text: str, query: str):
     pieces = _show.marked(OrgId("o"), query, text)

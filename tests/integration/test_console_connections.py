@@ -108,7 +108,8 @@ def all_of(app: App, tenant: Tenant) -> list[Connection]:
 
 
 def work(app: App) -> None:
-    tender.drain(app)
+    """All that is due, without a delay between pages."""
+    tender.drain(replace(app, config=app.config.model_copy(update={"crawl_delay": 0.0})))
     drain(app)
 
 
@@ -560,7 +561,7 @@ def test_the_tree_reads_a_page_of_open_folders_only(me: httpx.Client, app: App, 
             "insert into items (connection_id, id, url, verdict, seen_at)"
             " select %s, url, url, case when n %% 3 = 0 then 'robots' else 'duplicate' end, now()"
             " from (select n, 'https://docs.example/part' || n %% 50 || '/' || n as url"
-            "  from generate_series(1, 20000) n) as pages",
+            "  from generate_series(1, 1500) n) as pages",
             (made.id,),
         )
         for number in range(250):
@@ -573,7 +574,7 @@ def test_the_tree_reads_a_page_of_open_folders_only(me: httpx.Client, app: App, 
     second = me.get(after[0])
     closed = me.get(f"{own}?open=-")
 
-    assert "13,334 duplicate" in " ".join(body(top).split())
+    assert "1,000 duplicate" in " ".join(body(top).split())
     assert len(tree(top).css(".node")) == 1 + 51
     assert len(tree(flat).css(".node")) == 1 + 51 + 100
     assert "099?q=/a/b" in body(flat)
@@ -588,7 +589,7 @@ def test_the_tree_reads_a_page_of_open_folders_only(me: httpx.Client, app: App, 
                 sum(b.verdicts.values())
                 for b in items.below(tx, made.id, "https://docs.example/", after="", limit=100)
             )
-            == 20_250
+            == 1_750
         )
 
 

@@ -6,10 +6,13 @@ the model give it, gets nothing stored that has no evidence or reaches beyond wh
 """
 
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,14 +24,25 @@ from numpy.typing import NDArray
 
 from recollect import documents, dream, dreams, memories, metrics, orgs, settings, tags
 from recollect.app import App, secret_keys
+from recollect.db import Database
 from recollect.documents import DocumentChange, NewDocument
 from recollect.dream import Answer, Dreamer, Quote, Told, judge
 from recollect.llm import Llm
 from recollect.memories import Memory, MemoryId, Relation
-from recollect.model import Chunk, DocumentId, Org, Plan, Status, Tenant, random_id, storable
+from recollect.model import (
+    Chunk,
+    DocumentId,
+    Org,
+    Plan,
+    Scope,
+    Status,
+    Tenant,
+    random_id,
+    storable,
+)
 from recollect.search import Query, search
 from recollect.worker import Worker, drain
-from tests.conftest import eventually, serving, start_service, stop_service
+from tests.conftest import eventually, plain_client, serving
 from tests.fakes.embedder import WordEmbedder
 from tests.fakes.llm import Asked, Model, Says, Silent, running
 from tests.fakes.llm import Status as HttpStatus
@@ -150,6 +164,14 @@ def row(app: App, id: DocumentId) -> dict[str, Any]:
         ).fetchone()
     assert found is not None
     return found
+
+
+def clock(app: App) -> datetime:
+    """What the database says it is."""
+    with app.db.begin() as tx:
+        found = tx.execute("select clock_timestamp() as now").fetchone()
+    assert found is not None
+    return found["now"]
 
 
 def state(app: App, id: DocumentId) -> tuple[bool, str | None]:
@@ -287,7 +309,13 @@ def test_dynamic_waits_for_more_and_instant_does_not(
     at_once = write(TEA, dreaming="instant")
     later = write(BONN, custom_id="talk")
     assert row(reader, at_once)["wait"] <= timedelta()
-    assert timedelta(seconds=3) < row(reader, later)["wait"] <= timedelta(seconds=5)
+    waits = row(reader, later)
+    assert waits["due_at"] - waits["since"] == timedelta(seconds=5)
+    with reader.db.begin() as tx:  # however long it takes until here
+        tx.execute(
+            "update dreams set due_at = now() + interval '5 minutes' where document_id = %s",
+            (later,),
+        )
     assert dream.drain(reader) == 1
 
     with reader.db.begin() as tx:
@@ -677,20 +705,20 @@ def searchable(app: App, tenant: Tenant, id: DocumentId) -> Generator[None]:
 def test_a_model_that_is_down_costs_nothing_but_time(
     fault: Any, app: App, tenant: Tenant, write: Callable[..., DocumentId], model: Model
 ):
-    llm = Llm(model.url, "a-model", pauses=(), total=0.5)
+    llm = Llm(model.url, "a-model", pauses=(), total=0.1 if isinstance(fault, Silent) else 60.0)
     reader = replace(app, llm=llm)
     id = write(TEA)
     with searchable(reader, tenant, id):
-        found = row(reader, id)
         for _ in range(4):
             model.misbehave = [fault] * 3
+            began = clock(reader)
             assert read_all(reader, tenant) == 1
             found = row(reader, id)
             assert (found["attempts"], found["held"]) == (0, False)
-            assert found["wait"] > timedelta(seconds=3)
+            assert found["due_at"] - began > timedelta(seconds=3)
             assert state(reader, id)[0]
-        if fault == HttpStatus(429, headers={"retry-after": "77"}):
-            assert found["wait"] > timedelta(seconds=60)
+            if fault == HttpStatus(429, headers={"retry-after": "77"}):
+                assert found["due_at"] - began > timedelta(seconds=60)
     assert known(reader, tenant) == {}
     model.misbehave = []
     model.over.set()
@@ -737,9 +765,10 @@ def test_a_document_that_gets_no_answer_is_given_up_with_the_reason(
     id = write("Something rude. Ann drinks green tea.")
     with searchable(reader, tenant, id):
         for attempts in (1, 2):
+            began = clock(reader)
             read_all(reader, tenant)
             assert (row(reader, id)["attempts"], state(reader, id)) == (attempts, (True, code))
-            assert row(reader, id)["wait"] > timedelta(seconds=5)
+            assert row(reader, id)["due_at"] - began > timedelta(seconds=5)
         read_all(reader, tenant)
         assert state(reader, id) == (False, code)
         model.asked.clear()
@@ -991,11 +1020,13 @@ def at_work(*loops: Any) -> Generator[None]:
     threads = [threading.Thread(target=loop.run) for loop in loops]
     for thread in threads:
         thread.start()
-    yield
-    for loop in loops:
-        loop.stop()
-    for thread in threads:
-        thread.join(30)
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.stop()
+        for thread in threads:
+            thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
 
 
@@ -1003,6 +1034,15 @@ def test_two_workers_read_each_document_once(
     reader: App, tenant: Tenant, write: Callable[..., DocumentId], model: Model
 ):
     ids = [write(f"{TEA} Note {n}.", dreaming="instant") for n in range(12)]
+    answer, second = model.answer, threading.Event()
+
+    def when_both_have_asked(asked: Asked) -> object:
+        if model.at_once > 1:
+            second.set()
+        assert second.wait(60), "nobody else asked meanwhile"
+        return answer(asked)
+
+    model.answer = when_both_have_asked
     with at_work(Dreamer(reader), Dreamer(reader)):
         eventually(lambda: not any(state(reader, id)[0] for id in ids))
 
@@ -1041,7 +1081,7 @@ def test_the_loop_rests_while_the_model_is_down_and_goes_on(
     model: Model,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(dream, "FIRST_PAUSE", timedelta(seconds=1))
+    monkeypatch.setattr(dream, "FIRST_PAUSE", timedelta(seconds=0.2))
     ids = [write(f"{TEA} {n}", dreaming="instant") for n in range(5)]
     model.misbehave = [HttpStatus(503)] * 4
     with at_work(Dreamer(reader)):
@@ -1049,14 +1089,24 @@ def test_the_loop_rests_while_the_model_is_down_and_goes_on(
     assert len(known(reader, tenant)["Ann drinks green tea."].sources) == 5
 
 
+class Eager(App):
+    """Renews a lease of a minute as often as one of its settings; no stall is longer than that."""
+
+    @property
+    def lease(self) -> timedelta:
+        return timedelta(minutes=1)
+
+
 def test_leases_are_renewed_while_the_model_thinks(
     reader: App, tenant: Tenant, write: Callable[..., DocumentId], model: Model
 ):
-    brief = replace(reader, config=reader.config.model_copy(update={"lease_seconds": 0.6}))
+    parts = {field.name: getattr(reader, field.name) for field in fields(reader)}
+    parts["config"] = reader.config.model_copy(update={"lease_seconds": 0.6})
+    brief = Eager(**parts)
     go_on = threading.Event()
 
     def answer(asked: Asked) -> object:
-        go_on.wait(30)
+        go_on.wait(120)
         return by_words(SCRIPT)(asked)
 
     model.answer = answer
@@ -1070,18 +1120,41 @@ def test_leases_are_renewed_while_the_model_thinks(
     assert (len(model.asked), row(reader, id)["claims"]) == (1, 1)
 
 
-def test_the_service_draws_memories(short_tmp: Path, model: Model):
-    service = start_service(
-        short_tmp / "dreamer", embedder="none", llm_url=model.url, llm_model="a-model"
+def test_the_processes_of_a_service_draw_memories(
+    reader: App, new_database: Callable[[], str], tmp_path: Path, model: Model
+):
+    """Its worker is one of its own, as the settings have it; its API is a thread here."""
+    url = new_database()
+    environment = {
+        **os.environ,  # noqa: TID251 # the child needs PATH and the like
+        "RECOLLECT_DATABASE_URL": url,
+        "RECOLLECT_DATA_DIR": str(tmp_path),
+        "RECOLLECT_EMBEDDER": "none",
+        "RECOLLECT_LLM_URL": model.url,
+        "RECOLLECT_LLM_MODEL": "a-model",
+    }
+    with Database(url, size=4) as db, db.begin() as tx:
+        org = orgs.create(tx, "acme", Plan.ENTERPRISE)
+        key = orgs.create_key(tx, org.id, scope=Scope.ADMIN)[1]
+    work = subprocess.Popen(
+        [sys.executable, "-m", "recollect", "work", "--workers", "1"],
+        env=environment,
+        stderr=subprocess.DEVNULL,
     )
     try:
-        with service.client() as http:
+        with (
+            Database(url, size=4) as db,
+            serving(replace(reader, db=db, embedder=None)) as address,
+            plain_client(address, {"Authorization": f"Bearer {key}"}) as http,
+        ):
             body = {"content": f"{TEA} {BONN}", "containerTag": "ann", "dreaming": "instant"}
             id = http.post("/v3/documents", json=body).json()["id"]
             path = f"/v3/documents/{id}"
             eventually(lambda: http.get(path).json()["dreamingStatus"] == "done")
             told = http.post("/v4/profile", json={"containerTag": "ann"}).json()["profile"]
     finally:
-        stop_service(service)
+        work.terminate()
+        ended = work.wait(60)
     assert told["static"] == ["Ann drinks green tea."]
     assert told["dynamic"] == ["Ann lives in Bonn."]
+    assert ended == 0

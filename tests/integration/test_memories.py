@@ -457,7 +457,7 @@ def test_the_last_two_documents_may_go_at_the_same_moment(
     with app.db.begin() as tx:
         documents.delete(tx, tenant, [one])
         thread.start()
-        began.wait(10)
+        assert began.wait(60)
         with app.db.begin() as watcher:
             eventually(
                 lambda: watcher.execute(
@@ -465,7 +465,7 @@ def test_the_last_two_documents_may_go_at_the_same_moment(
                     " and wait_event_type = 'Lock'"
                 ).fetchone()
             )
-    thread.join(10)
+    thread.join(60)
 
     assert left(app.db, org) == 0
 
@@ -533,7 +533,7 @@ def test_reading_one_document_and_the_end_of_another_do_not_wait_for_each_other(
             thread.start()
             eventually(lambda number=number: waiting(app) == number)
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
 
     assert failures == []
     with app.db.begin() as tx:
@@ -610,7 +610,7 @@ def test_the_end_of_a_version_and_a_fact_about_the_one_before_do_not_wait_for_ea
             thread.start()
             eventually(lambda thread=thread, n=before: waiting(app) > n or not thread.is_alive())
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
 
     assert failures == []
     with app.db.begin() as tx:
@@ -651,7 +651,7 @@ def test_adding_what_is_known_and_the_end_of_its_document_do_not_wait_for_each_o
             thread.start()
             eventually(lambda number=number: waiting(app) == number)
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
 
     assert failures == []
     with app.db.begin() as tx:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import structlog
 
-from recollect import documents, orgs
+from recollect import documents, orgs, trace
 from recollect.app import App
 from recollect.documents import NewDocument
 from recollect.errors import SetupError
@@ -24,6 +24,12 @@ from tests.conftest import eventually
 from tests.fakes.collector import Collector, collecting
 
 STAGES = ["extracting", "chunking", "embedding", "indexing"]
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enough for a machine that stalls: what is not taken in time is dropped."""
+    monkeypatch.setattr(trace, "PATIENCE", 60.0)
 
 
 @pytest.fixture
@@ -132,8 +138,14 @@ def test_each_attempt_is_a_trace_of_its_own(app: App, tenant: Tenant):
 
 @pytest.mark.parametrize("status", [503, 400, None])
 def test_a_collector_that_takes_nothing_costs_no_document(
-    app: App, tenant: Tenant, collector: Collector, status: int | None
+    app: App,
+    tenant: Tenant,
+    collector: Collector,
+    status: int | None,
+    monkeypatch: pytest.MonkeyPatch,
 ):
+    # All that there is to tell goes at once, at the end: it is refused once.
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000")
     url = collector.url if status else "http://127.0.0.1:1"
     collector.status = status or 200
     with (

@@ -112,8 +112,8 @@ def test_those_under_way_when_it_breaks_do_not_make_it_worse(breaker: Breaker, c
     under_way, over = threading.Barrier(6), threading.Event()
 
     def hang() -> None:
-        under_way.wait(10)
-        over.wait(10)
+        under_way.wait(60)
+        over.wait(60)
         raise Unavailable("it is down")
 
     def ask() -> None:
@@ -123,10 +123,10 @@ def test_those_under_way_when_it_breaks_do_not_make_it_worse(breaker: Breaker, c
     threads = [threading.Thread(target=ask) for _ in range(5)]
     for thread in threads:
         thread.start()
-    under_way.wait(10)
+    under_way.wait(60)
     over.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
 
     told = rests(breaker)
     assert told is not None

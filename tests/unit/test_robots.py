@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.connectors._robots import MAX_BYTES, Robots, Rule, header_directives
+from tests.conftest import examples
 
 BOT = "OrchardBot"
 
@@ -610,7 +611,7 @@ _RULES = st.lists(
 )
 
 
-@settings(max_examples=2_500)
+@settings(max_examples=examples(change=500, night=2_500))
 @given(data=_FILES, target=st.one_of(_TARGETS, st.text(max_size=20)))
 def test_no_file_breaks_it_and_what_it_tells_stands_in_the_file(data, target):
     robots = Robots.parse(data, BOT)
@@ -636,13 +637,13 @@ def _fits(pattern: str, target: str) -> bool:
     return target[:1] == pattern[0] and _fits(pattern[1:], target[1:])
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=examples(change=200, night=1_000))
 @given(pattern=_PATTERNS, target=_PLAIN)
 def test_a_pattern_means_what_the_rfc_says(pattern, target):
     assert allowed(lines(f"Disallow: {pattern}"), target) is not _fits(pattern, target)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(change=80, night=400))
 @given(rules=_RULES, target=_PLAIN)
 def test_the_longest_rule_decides_and_of_equals_the_kinder(rules, target):
     fitting = [rule.split(": ") for rule in rules if _fits(rule.split(": ")[1], target)]
@@ -651,7 +652,7 @@ def test_the_longest_rule_decides_and_of_equals_the_kinder(rules, target):
     assert allowed(lines(*rules), target) is (best[0] == "Allow")
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(change=40, night=200))
 @given(rules=_RULES, others=_RULES, target=_PLAIN, first=st.booleans())
 def test_the_group_of_another_changes_nothing(rules, others, target, first):
     own, other = lines("Allow:", *rules), lines(*others, "Disallow: /", agent="PlumBot")
@@ -660,7 +661,7 @@ def test_the_group_of_another_changes_nothing(rules, others, target, first):
     assert allowed(both, target) is allowed(own, target)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(change=40, night=200))
 @given(rules=_RULES, more=_RULES, target=_PLAIN)
 def test_two_groups_of_ours_are_as_good_as_one(rules, more, target):
     apart = lines("Allow:", *rules) + lines("Disallow: /", agent="PlumBot") + lines(*more)
@@ -668,19 +669,19 @@ def test_two_groups_of_ours_are_as_good_as_one(rules, more, target):
     assert allowed(apart, target) is allowed(lines(*rules, *more), target)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(change=40, night=200))
 @given(rules=_RULES, target=_PLAIN)
 def test_order_and_repetition_of_rules_do_not_matter(rules, target):
     assert allowed(lines(*rules), target) is allowed(lines(*reversed(rules), *rules), target)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(change=40, night=200))
 @given(rules=_RULES, target=_PLAIN)
 def test_allowing_the_very_address_opens_it(rules, target):
     assert allowed(lines(*rules, f"Allow: {target}$", "Allow: " + "*" * 40), target)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(change=40, night=200))
 @given(target=_TARGETS, rules=_RULES)
 def test_how_an_address_is_spelt_does_not_matter(target, rules):
     other = "".join(
@@ -739,7 +740,7 @@ def test_what_a_header_asks_of_us(values, directives):
     assert header_directives(values, BOT) == directives
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(change=80, night=400))
 @given(
     values=st.one_of(
         st.text(max_size=80),
