@@ -172,9 +172,18 @@ UNSPACED = (
 )
 
 
-def _characters(*categories: str) -> str:
-    """Class of the characters above ASCII of these categories, for a regular expression."""
-    codes = [code for code in range(0x80, 0x20000) if category(chr(code)) in categories]
+def _characters(*kinds: tuple[str, ...]) -> list[str]:
+    """For each tuple of categories, the characters above ASCII that are of them, as a class for a
+    regular expression. One look at Unicode for all: every process has it at its start."""
+    found: list[list[int]] = [[] for _ in kinds]
+    places = {one: codes for kind, codes in zip(kinds, found, strict=True) for one in kind}
+    for code in range(0x80, 0x20000):
+        if (codes := places.get(category(chr(code)))) is not None:
+            codes.append(code)
+    return [_ranges(codes) for codes in found]
+
+
+def _ranges(codes: list[int]) -> str:
     firsts = [code for code, before in zip(codes, [0, *codes], strict=False) if code != before + 1]
     lasts = [code for code, after in zip(codes, [*codes[1:], 0], strict=True) if after != code + 1]
     return "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(firsts, lasts, strict=True))
@@ -183,10 +192,9 @@ def _characters(*categories: str) -> str:
 _IDENTIFIER = r"{word}(?:\.{word})*+(?:\+\+|\#)?"
 TOKEN_OF_ASCII = re.compile(_IDENTIFIER.format(word=r"\w++"), re.ASCII)
 # Python's \w leaves out the marks that Indic and Thai words are made of.
-_MARKS = _characters("Mn", "Mc")
+_MARKS, _SIGNS = _characters(("Mn", "Mc"), ("So", "Sm", "Sc"))
 TOKEN = re.compile(
-    _IDENTIFIER.format(word=rf"\w++(?:[{_MARKS}]++\w*+)*+")
-    + rf"|[{_MARKS}]+|[{_characters('So', 'Sm', 'Sc')}]"
+    _IDENTIFIER.format(word=rf"\w++(?:[{_MARKS}]++\w*+)*+") + rf"|[{_MARKS}]+|[{_SIGNS}]"
 )
 SEPARATOR = re.compile(r"[._]+")
 PIECE = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")

@@ -163,7 +163,8 @@ async def _documents(
                     return
                 yield _ALIVE
                 continue
-            if notice is None:
+            # Where there is always something new, nothing else comes to look at the key.
+            if notice is None or (pulse.is_due() and not await pulse.beats()):
                 return
             if topic.id not in (None, notice.id) or not concerns(notice, topic.tenant, ()):
                 continue
@@ -180,6 +181,7 @@ async def _documents(
                 )
             if again:
                 yield _CHANGE
+                await asyncio.sleep(SPACING.total_seconds())
     finally:
         events.leave(source)
 
@@ -216,6 +218,9 @@ class _Pulse:
     def rest(self) -> float:
         """Seconds."""
         return max(0.01, self._last + PULSE.total_seconds() - time.monotonic())
+
+    def is_due(self) -> bool:
+        return time.monotonic() - self._last >= PULSE.total_seconds()
 
     async def beats(self) -> bool:
         self._last = time.monotonic()

@@ -1,14 +1,18 @@
 """The console's rooms for webhooks, filters and the audit log, its stream, and code to copy."""
 
 import ast
+import asyncio
 import json
+import re
 import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -21,8 +25,10 @@ from recollect import audit, connections, console, endpoints, items, orgs, outbo
 from recollect.api import create_app
 from recollect.app import App
 from recollect.console import _code, _live
-from recollect.model import Connection, Org, Plan, Scope, Tenant, random_id
+from recollect.db.events import Notice
+from recollect.model import Connection, Key, Org, Plan, Scope, Tenant, random_id
 from recollect.outbox import Attempt, Target
+from recollect.streams import Events
 from recollect.worker import drain
 from tests.conftest import eventually, plain_client
 from tests.integration.test_console import (
@@ -459,8 +465,8 @@ def test_much_that_happens_is_told_little(
     tenant: Tenant,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    # A word each time would be 40 at once; two in half a minute are 12 in the time of a test.
-    monkeypatch.setattr(_live, "SPACING", timedelta(seconds=30))
+    # A word each time would be 40 at once; one in three seconds are 20 after a minute.
+    monkeypatch.setattr(_live, "SPACING", timedelta(seconds=3))
     heard = Heard(browse(key), "documents")
     for number in range(40):
         add(app, tenant, f"text {number}")
@@ -468,6 +474,55 @@ def test_much_that_happens_is_told_little(
     drain(app)
 
     assert heard.changes < 20  # 40 were added, each with stages
+
+
+def listened(
+    app: App, key: Key, notices: Sequence[Notice | None], monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """What a page of all documents is told, and the waits; each of these brings the next notice."""
+    happened: list[str] = []
+    source: asyncio.Queue[Notice | None] = asyncio.Queue()
+    coming = iter(notices)
+
+    async def wait(seconds: float) -> None:
+        happened.append(f"wait {seconds:g}")
+        for notice in islice(coming, 1):
+            source.put_nowait(notice)
+
+    async def listen() -> None:
+        source.put_nowait(next(coming))
+        topic = _live.Topic("documents", None, Tenant(key.org.id))
+        events = Events(app.db.url)
+        with monkeypatch.context() as patched:
+            patched.setattr(_live, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": wait}))
+            async for word in _live._documents(app, key, topic, events, source):
+                happened.extend(re.findall("event: (.*)", word))
+
+    asyncio.run(listen())
+    return happened
+
+
+def test_between_two_words_to_a_page_there_is_always_a_rest(
+    app: App, org: Org, monkeypatch: pytest.MonkeyPatch
+):
+    mine, _ = new_key(app, org)
+    news = Notice(org.id, "x", "done", None, "text", (), 0)
+
+    happened = listened(app, mine, [news, news, news, None], monkeypatch)
+
+    assert happened == ["hello", *["change", "wait 1"] * 3]
+
+
+def test_a_page_of_a_busy_organisation_loses_its_key_as_well(
+    app: App, org: Org, monkeypatch: pytest.MonkeyPatch
+):
+    mine, _ = new_key(app, org)
+    with app.db.begin() as tx:
+        orgs.revoke_key(tx, mine.id)
+    news = Notice(org.id, "x", "done", None, "text", (), 0)
+    monkeypatch.setattr(_live, "PULSE", timedelta(0))
+
+    assert listened(app, mine, [news] * 9, monkeypatch) == ["hello"]
 
 
 def test_connections_and_deliveries_are_looked_at_for_who_watches(
