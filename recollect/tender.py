@@ -191,7 +191,7 @@ def drain(app: App, stop: threading.Event | None = None) -> int:
         with app.db.begin() as tx:
             claims = connections.claim(tx, lease=app.lease, limit=1)
         if not claims:
-            return worked
+            break
         for claim in claims:
             outcome = attempt(app, claim, stop)
             settle(app, claim, outcome)

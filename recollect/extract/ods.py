@@ -37,7 +37,7 @@ _WRITTEN = _Names(
     "table:formula",
     "table:number-columns-repeated",
 )
-"""with the prefixes of all known writers, which saves a look at each attribute of each cell"""
+"""with the prefixes that the standard itself has, which saves a look at each attribute of a cell"""
 
 
 def sniff(head: bytes) -> bool | None:

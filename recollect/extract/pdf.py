@@ -174,8 +174,9 @@ def _weigh(text: str) -> tuple[int, int]:
         text = _CODE.sub("", text)
     if text.isascii():
         return len(text) - len(text.encode().translate(None, _ALPHANUMERIC)), garbage
-    letters = sum(map(str.isalnum, text))
-    garbage += sum(text.count(one) for one in set(text) if _says_nothing(one))
+    counts = Counter(text)
+    letters = sum(count for one, count in counts.items() if one.isalnum())
+    garbage += sum(count for one, count in counts.items() if _says_nothing(one))
     return letters, garbage
 
 

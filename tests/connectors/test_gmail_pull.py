@@ -312,7 +312,7 @@ def titles(app: App, org: Org) -> set[str]:
     return {row["title"] for row in rows}
 
 
-class Hurried(threading.Event):
+class Brief(threading.Event):
     """Is waited for in a moment, however long a pause was to be; so nobody stops because of it."""
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -321,7 +321,7 @@ class Hurried(threading.Event):
 
 @contextmanager
 def pulling(app: App) -> Generator[None]:
-    stop = Hurried()
+    stop = Brief()
     thread = threading.Thread(target=pull.run, args=(app, stop))
     thread.start()
     try:
