@@ -167,6 +167,14 @@ def sought(tx: Tx, relation: Relation, vector: NDArray[np.float32] | None) -> sq
     return (_index(row) or UNBOUND).searched(vector)
 
 
+def maker(tx: Tx, vector: NDArray[np.float32] | None) -> str:
+    """The name of the model that made a vector; that of the index if the vector does not know."""
+    if isinstance(vector, Made):
+        return vector.model
+    index = None if vector is None else read(tx)
+    return "" if index is None else index.used.name
+
+
 def hold(tx: Tx) -> Index:
     """As it is now and stays until this transaction ends; before any vector is written."""
     return _index(tx.execute("select * from hold_index()").fetchone()) or UNBOUND

@@ -453,10 +453,15 @@ class HitChunk:
     end: int
     text: str
     score: float
+    """how likely it is that the chunk answers the query, 0 … 1"""
     is_relevant: bool
-    """False for a neighbour that was asked for along with the chunks that match"""
+    """whether that is at least as likely as not; never for a neighbour that was asked for along"""
     similarity: float | None
+    """cosine of its vector and the query's"""
     lexical: float
+    """BM25 points"""
+    share: float
+    """of the query's words in the chunk's best window, each counted by its rarity, 0 … 1"""
     place: Mapping[str, Any] = field(default_factory=dict[str, Any])
     reranked: float | None = None
     """what a reranker makes of it, if it was asked"""

@@ -1,15 +1,19 @@
-"""Hybrid search: BM25 over hashed words and nearest vectors, fused in one statement.
+"""Hybrid search: candidates by words (BM25) and by nearest vectors, put in order by `ranking`.
 
 The lexical side finds candidates by the GIN index on `entries.terms` and scores them with a sparse
 inner product (BM25's document side is stored, its query side are the inverse frequencies). The
-dense side scans exactly where the scope (a tag, a document, the organisation) holds few entries,
-and walks the HNSW index where it holds many: the planner cannot know which is better, the counts
-in `term_counts` do.
+dense side compares all vectors where the scope (a tag, a document, the organisation) holds few
+entries, and walks the HNSW index where it holds many: the planner cannot know which is better, the
+counts in `term_counts` do. A walk that does not find enough is given up for the comparison of all.
+
+Only what is published is a candidate: the entries of a document that is being written do not take
+the place of others. Where one long document takes the places of others that match, each document
+gets a share of them.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -17,7 +21,7 @@ from numpy.typing import NDArray
 from pgvector import HalfVector, SparseVector
 from psycopg import sql
 
-from recollect import documents, embedding, terms
+from recollect import documents, embedding, ranking, terms
 from recollect.db import Tx
 from recollect.db.filters import Filter
 from recollect.errors import NotFoundError
@@ -29,49 +33,75 @@ VISIT = 20
 """How many comparisons of a vector take as long as one visit on a walk through the HNSW index. It
 takes `CANDIDATES` / (share of the entries that is in scope) visits to find enough."""
 MOST_VISITS = 10_000
-"""pgvector gives up at 20,000 (`hnsw.max_scan_tuples`)"""
-CANDIDATES = 100
-"""How many entries each side hands to the fusion."""
+"""Walks that would be longer are not begun."""
+LEAST_VISITS = 2_000
+"""Bounds of a walk: those, or `PATIENCE` times as many as it should take. What matches a filter may
+lie far from the query, and then comparing all of it is faster than walking on."""
+PATIENCE = 4
+CANDIDATES = 50
+"""How many entries each side hands to the ranking; 100 find the same (docs/bench.md)."""
+DEEP = 2_000
+"""Entries on a walk among which documents find their share."""
 PICKED = 3_000
 """Entries in scope that words should pick as candidates: the rarest pick, all score. Of the hundred
 that would score best if all picked, these held 99 in 140 queries to 100,000 entries, and always
 the first ten, for a quarter of the time."""
 RARE = 0.1
 """Words in more than this share of the entries pick no candidates but for want of rarer ones."""
-RANK_CONSTANT = 60
-"""k of reciprocal rank fusion (Cormack, Clarke, Büttcher, SIGIR 2009)."""
 PER_DOCUMENT = 10
 """Chunks shown of one document."""
+TRIES = 3
+"""How often a search begins anew when documents change between finding and reading them."""
 
+_PUBLISHED = sql.SQL(
+    # What is stashed belongs to a document that is queued or being processed.
+    "(d.status in ('done', 'failed') or exists (select from chunks c"
+    " where c.document_id = d.id and c.hash = {}))"
+)
 # The numbers of words are salted with the organisation: they alone keep tenants apart but for a
 # collision, which the condition on the best finds.
-_LEXICAL = sql.SQL(
-    "select best.* from (select e.document_id, e.hash, -(e.weights <#> %(words)s) as points"
-    " from entries e where e.terms @> %(within)s::int4[] and e.terms && %(picks)s::int4[]"
-    " order by points desc, e.hash limit %(candidates)s) as best"
-    " join documents d on d.id = best.document_id where {condition}"
-)
-_LEXICAL_NARROWED = sql.SQL(
+_PICKED = sql.SQL(
     "select e.document_id, e.hash, -(e.weights <#> %(words)s) as points"
-    " from entries e join documents d on d.id = e.document_id"
-    " where e.terms @> %(within)s::int4[] and e.terms && %(picks)s::int4[] and {condition}"
+    " from entries e where e.terms @> %(within)s::int4[] and e.terms && %(picks)s::int4[]"
     " order by points desc, e.hash limit %(candidates)s"
 )
+_PICKED_NARROWED = sql.SQL(
+    "select e.document_id, e.hash, -(e.weights <#> %(words)s) as points"
+    " from entries e join documents d on d.id = e.document_id"
+    " where e.terms @> %(within)s::int4[] and e.terms && %(picks)s::int4[]"
+    " and {condition} and {published} order by points desc, e.hash limit %(candidates)s"
+)
+_PICKED_SHARED = sql.SQL(
+    "select document_id, hash, points from ("
+    "  select e.document_id, e.hash, -(e.weights <#> %(words)s) as points, row_number() over"
+    "   (partition by e.document_id order by e.weights <#> %(words)s, e.hash) as nth"
+    "  from entries e join documents d on d.id = e.document_id"
+    "  where e.terms @> %(within)s::int4[] and e.terms && %(picks)s::int4[]"
+    "  and {condition} and {published}) as all_picked"
+    " where nth <= %(share)s order by points desc, hash limit %(candidates)s"
+)
 # No condition on `terms`: it would tempt the planner to the GIN index and a sort of everything.
-_NEAREST = sql.SQL(
+_WALKED = sql.SQL(
     "select e.document_id, e.hash,"
     " (e.{column}::halfvec({dimensions})) <=> %(vector)s as distance"
     " from entries e join documents d on d.id = e.document_id"
-    " where {condition}"
-    " order by (e.{column}::halfvec({dimensions})) <=> %(vector)s limit %(candidates)s"
+    " where {condition} and {published}"
+    " order by (e.{column}::halfvec({dimensions})) <=> %(vector)s limit %(walked)s"
 )
 # From the documents that match to all of their entries. The sum keeps the planner from the vector
 # index, which would miss entries of a small scope.
-_EXACT = sql.SQL(
-    "with matching as materialized (select d.id from documents d where {condition})"
-    " select e.document_id, e.hash, (e.{column} <=> %(vector)s) + 0 as distance"
-    " from matching m join entries e on e.document_id = m.id"
-    " where e.{column} is not null order by distance, e.hash limit %(candidates)s"
+_COMPARED = sql.SQL(
+    "select e.document_id, e.hash, (e.{column} <=> %(vector)s) + 0 as distance"
+    " from (select d.id, d.status from documents d where {condition} offset 0) as d"
+    " join entries e on e.document_id = d.id"
+    " where e.{column} is not null and {published}"
+    " order by distance, e.hash limit %(walked)s"
+)
+_SHARED = sql.SQL(
+    "select document_id, hash, distance from (select document_id, hash, distance,"
+    "  row_number() over (partition by document_id order by distance, hash) as nth"
+    "  from ({all}) as near) as placed"
+    " where nth <= %(share)s order by distance, hash limit %(candidates)s"
 )
 _NO_WORDS = sql.SQL(
     "select null::text as document_id, null::bytea as hash, 0::float8 as points where false"
@@ -79,41 +109,32 @@ _NO_WORDS = sql.SQL(
 _NO_VECTOR = sql.SQL(
     "select null::text as document_id, null::bytea as hash, 0::float8 as distance where false"
 )
-_FUSED = sql.SQL(
+_FOUND = sql.SQL(
     """
-with lexical as materialized ({lexical}),
+with picked as materialized ({picked}),
+lexical as (
+  select p.document_id, p.hash from picked p
+  join documents d on d.id = p.document_id
+  where p.points > 0 and {condition} and {published}
+),
 dense as materialized ({dense}),
-ranked as (
-  select document_id, hash, sum(1.0 / (%(k)s + place)) / %(best)s as score
-  from (
-    select document_id, hash, rank() over (order by points desc) as place from lexical
-    where points > 0
-    union all
-    select document_id, hash, rank() over (order by distance) from dense
-  ) as sides
+candidates as (
+  select document_id, hash, bool_or(by_words) as by_words, bool_or(by_meaning) as by_meaning
+  from (select document_id, hash, true as by_words, false as by_meaning from lexical
+        union all select document_id, hash, false, true from dense) as sides
   group by document_id, hash
-),
-placed as (
-  select r.*, c.position, c.start_at, c.end_at, c.place,
-         row_number() over (partition by r.document_id order by r.score desc, c.position) as nth,
-         max(r.score) over (partition by r.document_id) as top
-  from ranked r
-  join lateral (
-    select position, start_at, end_at, place from chunks
-    where document_id = r.document_id and hash = r.hash order by position limit 1
-  ) as c on true
-  where r.score >= %(threshold)s
-),
-shown as (
-  select *, dense_rank() over (order by top desc, document_id) as document_place from placed
 )
-select {columns}, s.score, s.top, s.position, s.start_at, s.end_at, s.place, e.text as chunk_text,
-       -(e.weights <#> %(words)s) as lexical, {similarity} as similarity
-from shown s
-join entries e on e.document_id = s.document_id and e.hash = s.hash
-join documents d on d.id = s.document_id
-where s.nth <= %(per_document)s and s.document_place <= %(limit)s
-order by s.document_place, s.nth
+select k.*, c.position, c.start_at, c.end_at, c.place, e.text, d.updated_at,
+       -(e.weights <#> %(words)s) as points, {similarity} as similarity,
+       (select count(*) from picked) as picked
+from candidates k
+join entries e on e.document_id = k.document_id and e.hash = k.hash
+join documents d on d.id = k.document_id
+join lateral (
+  select position, start_at, end_at, place from chunks
+  where document_id = k.document_id and hash = k.hash
+  order by position + 0 limit 1 -- not by the primary key, through all chunks of the document
+) as c on true
 """
 )
 
@@ -151,52 +172,12 @@ def search(tx: Tx, tenant: Tenant, query: Query, *, inside: DocumentId | None = 
     # A scan of all tenants' entries is never best, but looks cheap to the planner, which does not
     # know how long it takes to compare arrays, nor that the index mostly is in memory.
     tx.execute("set local enable_seqscan = off; set local random_page_cost = 1.1")
-    groups = terms.query_terms(tenant.id, query.text)
-    scope = documents.sought(tenant.id, query.tags)
-    counted, everywhere = _counts(tx, tenant, [*scope, *(n for group in groups for n in group)])
-    total = counted.get(scope[0], 0)
-    in_scope = min((counted.get(number, 0) for number in scope), default=0)
-    words = terms.idf(groups, counted, total)
-    condition, parameters = documents.condition(
-        tenant,
-        documents.DocumentQuery(
-            id=inside, tags=query.tags, filter=query.filter, filepath=query.filepath
-        ),
-    )
-    narrowed = inside is not None or query.filter is not None or query.filepath is not None
-    narrow = narrowed and _matching(tx, condition, parameters) <= EXACT_UP_TO
-    lexical = _LEXICAL_NARROWED if narrowed or tenant.tags is not None else _LEXICAL
-    sides = 2 if query.vector is not None and words else 1
-    column = embedding.sought(tx, "entries", query.vector)
-    statement = _FUSED.format(
-        lexical=lexical.format(condition=condition) if words else _NO_WORDS,
-        dense=_dense(query, narrow, in_scope, everywhere).format(
-            condition=condition,
-            column=column,
-            dimensions=sql.Literal(0 if query.vector is None else len(query.vector)),
-        ),
-        columns=sql.SQL(documents.COLUMNS + (", d.text" if query.with_text else "")),
-        similarity=sql.SQL(
-            "null::float8" if query.vector is None else "1 - (e.{} <=> %(vector)s)"
-        ).format(column),
-    )
-    rows = tx.execute(
-        statement,
-        {
-            **parameters,
-            "within": scope[1:],
-            "picks": _picks(groups, counted, total, in_scope),
-            "words": SparseVector({n - 1: w for n, w in words.items()}, documents.TERM_SPACE),
-            "vector": None if query.vector is None else HalfVector(query.vector),
-            "candidates": CANDIDATES,
-            "k": RANK_CONSTANT,
-            "best": sides / (RANK_CONSTANT + 1),
-            "threshold": query.threshold,
-            "limit": query.limit,
-            "per_document": PER_DOCUMENT,
-        },
-    ).fetchall()
-    hits = _hits(rows)
+    hits: list[Hit] = []
+    for _ in range(TRIES):
+        found = _Search(tx, tenant, query, inside).find()
+        hits, whole = _read(tx, tenant, query, found)
+        if whole:
+            break
     return _with_neighbours(tx, hits) if query.with_neighbours else hits
 
 
@@ -227,7 +208,7 @@ def fuse(answers: Sequence[Sequence[Hit]], *, threshold: float, limit: int) -> l
 
 def first_chunks(hits: Sequence[Hit], most: int) -> list[tuple[DocumentId, HitChunk]]:
     """The chunks that match best, over all documents: what a reranker is to judge."""
-    all = [(hit.document.id, chunk) for hit in hits for chunk in hit.chunks if chunk.is_relevant]
+    all = [(hit.document.id, chunk) for hit in hits for chunk in hit.chunks]
     return sorted(all, key=lambda one: -one[1].score)[:most]
 
 
@@ -268,15 +249,215 @@ def _unliked(chunk: HitChunk) -> tuple[bool, float]:
     return (chunk.reranked is None, -(chunk.reranked or 0.0))
 
 
-def _dense(query: Query, narrow: bool, in_scope: int, everywhere: int) -> sql.SQL:
-    if query.vector is None:
-        return _NO_VECTOR
-    if narrow:
-        return _EXACT
-    visits = CANDIDATES * everywhere / max(in_scope, 1)
-    if in_scope <= max(EXACT_UP_TO, VISIT * visits) or visits > MOST_VISITS:
-        return _EXACT
-    return _NEAREST
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A chunk among the candidates, as it was when its document was last updated."""
+
+    document: DocumentId
+    updated_at: datetime
+    chunk: HitChunk
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How candidates are looked for."""
+
+    narrowed: bool
+    """words look at documents before they choose the best"""
+    walk: bool
+    """vectors walk the HNSW index instead of comparing all"""
+    shared: bool
+    """each document has a share of the places"""
+
+
+class _Search:
+    """One query, and the ways to its candidates."""
+
+    def __init__(self, tx: Tx, tenant: Tenant, query: Query, inside: DocumentId | None) -> None:
+        self._tx, self._query = tx, query
+        self._condition, self._parameters = documents.condition(
+            tenant,
+            documents.DocumentQuery(
+                id=inside, tags=query.tags, filter=query.filter, filepath=query.filepath
+            ),
+        )
+        words = terms.query_words(query.text)
+        groups = [tuple(terms.number(tenant.id, term) for term in group) for group in words]
+        scope = documents.sought(tenant.id, query.tags)
+        counted, self._everywhere = _counts(
+            tx, tenant, [*scope, *(n for group in groups for n in group)]
+        )
+        total = counted.get(scope[0], 0)
+        in_scope = min((counted.get(number, 0) for number in scope), default=0)
+        self._words = terms.idf(groups, counted, total)
+        self._wanted = ranking.Wanted.of(words, groups, counted, total)
+        self._picks = _picks(groups, counted, total, in_scope)
+        self._within = scope[1:]
+        self._filtered = (
+            inside is not None or query.filter is not None or query.filepath is not None
+        )
+        self._narrowed = self._filtered or tenant.tags is not None
+        matching = _matching(tx, self._condition, self._parameters) if self._filtered else in_scope
+        self._matching = min(matching, in_scope)
+        self._candidates = max(CANDIDATES, 2 * query.limit)
+        self._one_document = inside is not None
+        self._column = embedding.sought(tx, "entries", query.vector)
+        self._model = embedding.maker(tx, query.vector)
+
+    def find(self) -> list[_Placed]:
+        """The candidates, the best first."""
+        way: _Way | None = _Way(self._narrowed, self._walks(), shared=False)
+        rows: list[dict[str, Any]] = []
+        while way is not None:
+            rows = self._candidates_by(way)
+            way = self._better(way, rows)
+        return self._ranked(rows)
+
+    def _walks(self) -> bool:
+        visits = self._visits()
+        return not (
+            self._matching <= max(EXACT_UP_TO, VISIT * visits)
+            or visits > MOST_VISITS
+            or self._query.vector is None
+        )
+
+    def _visits(self) -> float:
+        return self._candidates * self._everywhere / max(self._matching, 1)
+
+    def _better(self, way: _Way, rows: Sequence[Mapping[str, Any]]) -> _Way | None:
+        """Another way if this one left out what it should have found; each gives up a short cut."""
+        by_words = sum(row["by_words"] for row in rows)
+        by_meaning = sum(row["by_meaning"] for row in rows)
+        shown = len({row["document_id"] for row in rows})
+        # Entries that are not published, or another organisation's by chance, took places.
+        picked = rows[0]["picked"] if rows else len(self._words)
+        if not way.narrowed and by_words < min(picked, self._candidates):
+            return replace(way, narrowed=True)
+        if way.walk and by_meaning < self._candidates:
+            return replace(way, walk=False)
+        if shown >= self._query.limit or self._one_document:
+            return None
+        if not way.shared:
+            full = max(by_words, by_meaning) >= self._candidates
+            return replace(way, narrowed=True, shared=True) if full and self._more(shown) else None
+        return replace(way, walk=False) if way.walk and self._more(shown) else None
+
+    def _more(self, shown: int) -> bool:
+        """Whether more documents match than were found."""
+        row = self._tx.execute(
+            sql.SQL(
+                "select count(*) as n from"
+                " (select from documents d where {} and d.indexed_revision is not null"
+                " limit %(most)s) as found"
+            ).format(self._condition),
+            {**self._parameters, "most": shown + 1},
+        ).fetchone()
+        return row is not None and row["n"] > shown
+
+    def _candidates_by(self, way: _Way) -> list[dict[str, Any]]:
+        query, walked = self._query, None if way.shared else self._candidates
+        if way.walk:
+            visits = max(LEAST_VISITS, round(PATIENCE * self._visits()))
+            walked = DEEP if way.shared else walked
+            self._tx.execute(
+                "select set_config('hnsw.max_scan_tuples', %s, true)",
+                (str(max(visits, 2 * DEEP) if way.shared else visits),),
+            )
+        picked, dense = _NO_WORDS, _NO_VECTOR
+        if self._words:
+            picked = _PICKED_NARROWED if way.narrowed else _PICKED
+            picked = _PICKED_SHARED if way.shared else picked
+        if query.vector is not None:
+            dense = _WALKED if way.walk else _COMPARED
+        blanks = {
+            "condition": self._condition,
+            "published": _PUBLISHED.format(sql.SQL("e.hash")),
+            "column": self._column,
+            "dimensions": sql.Literal(0 if query.vector is None else len(query.vector)),
+        }
+        near = dense.format(**blanks)
+        statement = _FOUND.format(
+            picked=picked.format(**blanks),
+            dense=_SHARED.format(all=near) if way.shared and query.vector is not None else near,
+            condition=self._condition,
+            published=_PUBLISHED.format(sql.SQL("p.hash")),
+            similarity=sql.SQL(
+                "null::float8" if query.vector is None else "1 - (e.{} <=> %(vector)s)"
+            ).format(self._column),
+        )
+        return self._tx.execute(
+            statement,
+            {
+                **self._parameters,
+                "within": self._within,
+                "picks": self._picks,
+                "words": SparseVector(
+                    {n - 1: w for n, w in self._words.items()}, documents.TERM_SPACE
+                ),
+                "vector": None if query.vector is None else HalfVector(query.vector),
+                "candidates": self._candidates,
+                "share": max(2, self._candidates // query.limit),
+                "walked": walked,
+            },
+        ).fetchall()
+
+    def _ranked(self, rows: Sequence[Mapping[str, Any]]) -> list[_Placed]:
+        found = [ranking.Found(row["text"], row["points"], row["similarity"]) for row in rows]
+        standings = ranking.rank(self._wanted, found, model=self._model)
+        ranked = sorted(
+            zip(rows, standings, strict=True),
+            key=lambda one: (
+                -one[1].order,
+                -one[0]["updated_at"].timestamp(),
+                one[0]["position"],
+                one[0]["document_id"],
+            ),
+        )
+        scores = ranking.falling([standing.relevance for _, standing in ranked])
+        return [
+            _Placed(
+                row["document_id"],
+                row["updated_at"],
+                HitChunk(
+                    position=row["position"],
+                    start=row["start_at"],
+                    end=row["end_at"],
+                    text=row["text"],
+                    score=score,
+                    is_relevant=score >= ranking.RELEVANT,
+                    similarity=row["similarity"],
+                    lexical=row["points"],
+                    share=standing.share,
+                    place=row["place"],
+                ),
+            )
+            for (row, standing), score in zip(ranked, scores, strict=True)
+        ]
+
+
+def _read(tx: Tx, tenant: Tenant, query: Query, found: Sequence[_Placed]) -> tuple[list[Hit], bool]:
+    """The first documents with their best chunks; and whether none of them changed meanwhile."""
+    best: dict[DocumentId, list[_Placed]] = {}
+    for one in found:
+        if one.chunk.score < query.threshold:
+            break
+        if one.document in best or len(best) < query.limit:
+            best.setdefault(one.document, []).append(one)
+    condition, parameters = documents.condition(tenant, documents.DocumentQuery())
+    rows = tx.execute(
+        sql.SQL("select {} from documents d where d.id = any(%(ids)s) and {}").format(
+            sql.SQL(documents.COLUMNS + (", d.text" if query.with_text else "")), condition
+        ),
+        {**parameters, "ids": list(best)},
+    ).fetchall()
+    read = {row["id"]: documents.read(row) for row in rows}
+    hits: list[Hit] = []
+    for id, chunks in best.items():
+        document = read.get(id)
+        if document is not None and document.updated_at == chunks[0].updated_at:
+            shown = [one.chunk for one in chunks[:PER_DOCUMENT]]
+            hits.append(Hit(document, shown[0].score, shown))
+    return hits, len(hits) == len(best)
 
 
 def _matching(tx: Tx, condition: sql.Composable, parameters: Mapping[str, object]) -> int:
@@ -320,28 +501,6 @@ def _picks(
     return picks
 
 
-def _hits(rows: Sequence[Mapping[str, Any]]) -> list[Hit]:
-    hits: list[Hit] = []
-    for _, group in groupby(rows, key=lambda row: row["id"]):
-        found = list(group)
-        chunks = [
-            HitChunk(
-                position=row["position"],
-                start=row["start_at"],
-                end=row["end_at"],
-                text=row["chunk_text"],
-                score=float(row["score"]),
-                is_relevant=True,
-                similarity=row["similarity"],
-                lexical=row["lexical"],
-                place=row["place"],
-            )
-            for row in found
-        ]
-        hits.append(Hit(documents.read(found[0]), chunks[0].score, chunks))
-    return hits
-
-
 def _with_neighbours(tx: Tx, hits: Sequence[Hit]) -> list[Hit]:
     """Add the chunk before and after each match, marked as not relevant by itself."""
     wanted = [
@@ -376,6 +535,7 @@ def _with_neighbours(tx: Tx, hits: Sequence[Hit]) -> list[Hit]:
                 is_relevant=False,
                 similarity=None,
                 lexical=0.0,
+                share=0.0,
                 place=row["place"],
             )
         )

@@ -785,6 +785,7 @@ ALTER TABLE ONLY public.watchers
 CREATE INDEX audit_log_at ON public.audit_log USING btree (at);
 CREATE INDEX audit_log_org ON public.audit_log USING btree (org_id, id DESC);
 CREATE INDEX authorizations_connection ON public.authorizations USING btree (connection_id);
+CREATE INDEX chunks_by_hash ON public.chunks USING btree (document_id, hash);
 CREATE INDEX connections_account ON public.connections USING btree (provider, account);
 CREATE INDEX connections_due ON public.connections USING btree (due_at) WHERE (due_at IS NOT NULL);
 CREATE INDEX connections_org ON public.connections USING btree (org_id, created_at DESC, id DESC);
