@@ -1,11 +1,11 @@
 """Questions with a known answer: does the passage that holds it come up?
 
-`python -m bench.answers FILE [--asked FILE] [--most N]` reads a set in the format of SQuAD (COVID-QA,
-XQuAD, SQuAD itself: docs/bench.md says where they are had). Nothing is downloaded. Each paragraph
-is a document, cut, weighed and embedded with the default settings; each question is searched as
-`POST /v3/search` does it, by words alone, by vectors alone and by both. `--asked` takes the
-questions from another file of the same set, in another language: the documents stay those of the
-first.
+`python -m bench.answers FILE [--asked FILE] [--most N]` reads a set in the format of SQuAD
+(COVID-QA, XQuAD, SQuAD itself: docs/bench.md says where they are had). Nothing is downloaded. Each
+paragraph is a document, cut, weighed and embedded with the default settings; each question is
+searched as `POST /v3/search` does it, by words alone, by vectors alone and by both. `--asked` takes
+the questions from another file of the same set, in another language: the documents stay those of
+the first.
 
 hit@k: the share of questions whose answer, in whole, is shown among the passages of the first k
 documents, of which at most 8,000 characters count.
@@ -56,7 +56,9 @@ def load(path: Path) -> tuple[list[str], list[Question]]:
     return [one["context"] for one in paragraphs], questions
 
 
-def index(ground: Ground, db: Database, tenant: Tenant, paragraphs: Sequence[str]) -> list[DocumentId]:
+def index(
+    ground: Ground, db: Database, tenant: Tenant, paragraphs: Sequence[str]
+) -> list[DocumentId]:
     """One document for each paragraph."""
     split = [[piece.text for piece in chunk.split(text)] for text in paragraphs]
     with vector_index_afterwards(db, ground.embedder):

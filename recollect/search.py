@@ -38,7 +38,7 @@ LEAST_VISITS = 2_000
 """Bounds of a walk: those, or `PATIENCE` times as many as it should take. What matches a filter may
 lie far from the query, and then comparing all of it is faster than walking on."""
 PATIENCE = 4
-CANDIDATES = 50
+CANDIDATES = 40
 """How many entries each side hands to the ranking; 100 find the same (docs/bench.md)."""
 DEEP = 2_000
 """Entries on a walk among which documents find their share."""
@@ -200,7 +200,8 @@ def fuse(answers: Sequence[Sequence[Hit]], *, threshold: float, limit: int) -> l
     chunks: dict[DocumentId, list[HitChunk]] = {}
     for (id, position), score in sorted(total.items(), key=lambda one: (-one[1], one[0])):
         if score >= threshold:
-            chunks.setdefault(id, []).append(replace(best[id, position], score=score))
+            chunk = replace(best[id, position], score=score, is_relevant=score >= ranking.RELEVANT)
+            chunks.setdefault(id, []).append(chunk)
     return [
         Hit(of[id], some[0].score, some[:PER_DOCUMENT]) for id, some in list(chunks.items())[:limit]
     ]

@@ -226,8 +226,8 @@ for _code, _stops in STOP_WORDS.items():
 def stems(text: str) -> list[str]:
     """The terms of a document's text, in its order, repeated as often as they occur."""
     words = _words(text, _singles_and_pairs)
-    language = _languages(words)[0]
-    return [_term(word, language if by == "latin" else by) for word, by in words]
+    spoken = _languages(words)[0]
+    return [_term(word, spoken if by == "latin" else by) for word, by in words]
 
 
 def weigh(org: str, text: str) -> dict[int, float]:
@@ -267,13 +267,18 @@ def tokens(text: str) -> list[str]:
     return TOKEN.findall(normalize("NFKC", INVISIBLE.sub("", text)))
 
 
-def forms(token: str) -> list[frozenset[str]]:
-    """For each word of a token, the terms under which it may be looked for, in any language."""
+def language(tokens: Iterable[str]) -> str:
+    """Of a text of Latin letters, by its stop words: that by which `stems` takes its words."""
+    return _languages([(token.lower(), "") for token in tokens])[0]
+
+
+def stems_of(token: str, language: str) -> list[str]:
+    """The terms of one token of a text in that language."""
     if len(token) <= LONGEST_WORD:
         words = _known(token, _singles_and_pairs)
     else:  # a sentence in a script without spaces, or a key of many letters
         words = () if token.isascii() else tuple(_parts(token, _singles_and_pairs))
-    return [frozenset(_alternatives(*word)) for word in words]
+    return [_term(word, language if by == "latin" else by) for word, by in words]
 
 
 def beginnings(alternatives: Iterable[Iterable[str]]) -> frozenset[str]:
@@ -284,10 +289,12 @@ def beginnings(alternatives: Iterable[Iterable[str]]) -> frozenset[str]:
 def may_be(token: str, beginnings: Collection[str]) -> bool:
     """Whether a token may be one of the words that begin so; stemming would tell, for 20 times the
     time. No stemmer changes how a word of ASCII letters begins."""
-    if not (token.isascii() and (token.islower() or token.istitle()) and token.isalpha()):
-        return True
     begun = token[:2].lower()
-    return begun in beginnings or begun[:1] in beginnings
+    return (
+        begun in beginnings
+        or begun[:1] in beginnings
+        or not (token.isalpha() and token.isascii() and (token.islower() or token.istitle()))
+    )
 
 
 def idf(

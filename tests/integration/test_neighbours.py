@@ -27,7 +27,7 @@ GROWTH = 1.3
 PER_ROW = 4
 """Where all of one's own rows are compared, each is looked up: three levels of an index, and its
 page. Beside few neighbours a scan of everything is cheaper still."""
-FOUND, PER_FOUND = 100, 16
+FOUND, PER_FOUND = 100, 20
 """The best by words and the best by meaning are looked up once more, with their documents and
 their places in them."""
 NOISE = np.random.default_rng(3).normal(size=DIMENSIONS).astype(np.float32)

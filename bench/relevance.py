@@ -1,0 +1,152 @@
+"""Learn what relevance a hit has, from questions with and without an answer among the documents.
+
+`python -m bench.relevance FILE… [--without FILE…] [--most N]` reads sets in the format of SQuAD
+(see `bench.answers`). Every third paragraph is left out of the documents, so that what is asked
+about it has no answer. The first hits of each question are examples: their features are the cosine
+of the vectors and the share of the question's words (`recollect.ranking`), and they are relevant if
+they hold the answer. A logistic regression is fitted to the questions about two thirds of the
+articles and tried on the others; the coefficients that it prints stand in `recollect/ranking.py`.
+
+`--without` names sets whose paragraphs and questions must not be learned from.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.answers import Question, index, load
+from bench.fill import default_tenant, open_database
+from bench.ground import Ground
+from recollect import search
+from recollect.db import Database
+from recollect.model import DocumentId, HitChunk, Tenant
+from recollect.search import Query
+
+HIDDEN = 3
+"""of so many paragraphs, one is not among the documents"""
+LOOKED_AT = 3
+"""hits of each question that are learned from"""
+STEPS = 50
+RIDGE = 1e-3
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    asked: int
+    first: bool
+    hidden: bool
+    similarity: float
+    share: float
+    answers: bool
+
+
+def examples(
+    ground: Ground, paragraphs: Sequence[str], questions: Sequence[Question], *, words_only: bool
+) -> list[Example]:
+    shown = [number for number in range(len(paragraphs)) if number % HIDDEN]
+    with open_database(ground.new_database()) as db:
+        tenant = default_tenant(db)
+        ids = dict(
+            zip(shown, index(ground, db, tenant, [paragraphs[n] for n in shown]), strict=True)
+        )
+        found: list[Example] = []
+        for number, question in enumerate(questions):
+            wanted = ids.get(question.paragraph)
+            for place, (id, one) in enumerate(_hits(ground, db, tenant, question, words_only)):
+                answers = id == wanted and any(answer in one.text for answer in question.answers)
+                found.append(
+                    Example(
+                        number,
+                        place == 0,
+                        wanted is None,
+                        one.similarity or 0.0,
+                        one.share,
+                        answers,
+                    )
+                )
+        return found
+
+
+def _hits(
+    ground: Ground, db: Database, tenant: Tenant, question: Question, words_only: bool
+) -> list[tuple[DocumentId, HitChunk]]:
+    [vector] = ground.embedder.embed([question.text], query=True)
+    with db.begin() as tx:
+        hits = search.search(tx, tenant, Query(question.text, None if words_only else vector))
+    return [(hit.document.id, hit.chunks[0]) for hit in hits][:LOOKED_AT]
+
+
+def fit(features: Array, relevant: Array) -> Array:
+    """Coefficients of a logistic regression, by Newton's method."""
+    weights = np.zeros(features.shape[1])
+    for _ in range(STEPS):
+        likely = 1 / (1 + np.exp(-features @ weights))
+        slope = features.T @ (relevant - likely) - RIDGE * weights
+        bend = (features * (likely * (1 - likely))[:, None]).T @ features
+        weights += np.linalg.solve(bend + RIDGE * np.eye(len(weights)), slope)
+    return weights
+
+
+def tell(examples: Sequence[Example], held_out: set[int], *, words_only: bool) -> None:
+    def features(some: Sequence[Example]) -> Array:
+        similar = [0.0 if words_only else one.similarity for one in some]
+        return np.array([[1.0, s, one.share] for s, one in zip(similar, some, strict=True)])
+
+    learned = [one for one in examples if one.asked not in held_out]
+    tried = [one for one in examples if one.asked in held_out]
+    weights = fit(features(learned), np.array([float(one.answers) for one in learned]))
+    likely = 1 / (1 + np.exp(-features(tried) @ weights))
+    print(
+        f"{'words only' if words_only else 'both'}: Fit({', '.join(f'{w:.2f}' for w in weights)})"
+    )
+    for low in np.arange(0, 1, 0.1):
+        some = [one.answers for one, p in zip(tried, likely, strict=True) if low <= p < low + 0.1]
+        if some:
+            held = f"{np.mean(some):.2f} of {len(some)} hold the answer"
+            print(f"  {low:.1f} to {low + 0.1:.1f}: {held}")
+    for hidden, name in ((False, "with an answer"), (True, "without")):
+        best: dict[int, float] = {}
+        for one, p in zip(tried, likely, strict=True):
+            if one.hidden == hidden:
+                best[one.asked] = max(p, best.get(one.asked, 0.0))
+        share = np.mean([p >= 0.5 for p in best.values()])
+        print(f"  {len(best)} questions {name}: {share:.3f} have a relevant hit")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.relevance", description=__doc__)
+    parser.add_argument("sets", type=Path, nargs="+", metavar="FILE")
+    parser.add_argument("--without", type=Path, nargs="*", default=[], metavar="FILE")
+    parser.add_argument("--most", type=int, default=3_000, metavar="N", help="questions at most")
+    given = parser.parse_args()
+    barred = {text for path in given.without for text in load(path)[0]}
+    paragraphs: list[str] = []
+    questions: list[Question] = []
+    for path in given.sets:
+        some, asked = load(path)
+        kept = {
+            n: len(paragraphs) + k
+            for k, n in enumerate(n for n, t in enumerate(some) if t not in barred)
+        }
+        paragraphs += [some[n] for n in kept]
+        questions += [
+            Question(one.text, kept[one.paragraph], one.answers)
+            for one in asked
+            if one.paragraph in kept and one.answers
+        ]
+    questions = questions[:: max(1, len(questions) // given.most)]
+    held_out = {n for n, one in enumerate(questions) if one.paragraph * 3 // len(paragraphs) == 2}
+    with Ground() as ground:
+        for words_only in (False, True):
+            found = examples(ground, paragraphs, questions, words_only=words_only)
+            tell(found, held_out, words_only=words_only)
+
+
+if __name__ == "__main__":
+    main()

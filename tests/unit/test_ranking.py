@@ -1,0 +1,129 @@
+"""The order of candidates, their relevance, and the windows in which words are looked for."""
+
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect import ranking, terms
+from recollect.ranking import Found, Wanted
+
+MODEL = "local:all-MiniLM-L6-v2"
+
+
+def wanted(query: str, texts: Sequence[str]) -> Wanted:
+    """The query's words as a collection of these texts counts them."""
+    words = terms.query_words(query)
+    groups = [tuple(terms.number("org", term) for term in group) for group in words]
+    held = [set(terms.weigh("org", text)) for text in texts]
+    counted = {n: sum(n in one for one in held) for group in groups for n in group}
+    return Wanted.of(words, groups, counted, len(texts))
+
+
+def order(query: str, found: Sequence[Found]) -> list[int]:
+    standings = ranking.rank(wanted(query, [one.text for one in found]), found, model=MODEL)
+    return sorted(range(len(found)), key=lambda n: -standings[n].order)
+
+
+def test_a_strong_hit_by_words_stays_first_though_its_vector_is_far_down():
+    found = [Found(f"Herons stand in pond {n}.", 1.0, 0.50 + n / 1000) for n in range(30)]
+    found.append(Found("The error is E4711 in the pump.", 14.0, 0.30))
+
+    assert order("E4711", found)[0] == 30
+
+
+def test_without_words_in_common_the_vectors_decide():
+    found = [Found(f"An English text about number {n}.", 0.0, n / 100) for n in range(30)]
+
+    assert order("Welche deutsche Frage?", found) == list(reversed(range(30)))
+
+
+def test_one_candidate_far_from_the_others_is_no_veto():
+    found = [Found("same words here", 5.0, 0.9), *(Found("other", 5.0, 0.1) for _ in range(50))]
+    found.append(Found("other", 500.0, 0.1))
+
+    standings = ranking.rank(wanted("query", ["x"]), found, model=MODEL)
+
+    assert max(one.order for one in standings) <= ranking.HIGHEST * 4
+
+
+def test_words_that_stand_together_tell_more_than_the_same_words_apart():
+    apart = "The release of water was late. " + "Filler goes here. " * 20 + "It was a candidate."
+    together = "We shipped a release candidate. " + "Filler goes here. " * 20
+    others = [Found(f"Nothing of it in {n}.", 0.0, 0.2) for n in range(8)]
+    found = [Found(apart, 3.0, 0.2), Found(together, 3.0, 0.2), *others]
+
+    assert order("release candidate", found)[:2] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("running horses", "A horse runs home."),
+        ("Häuser am Fluss", "Ein Haus an einem Fluß."),
+        ("2024-03-17", "On 2024-03-17 we met."),
+        ("getUserById", "call getUserById(7) first"),
+        ("東京タワー", "昨日、東京タワーに行きました。"),
+        ("naïve résumé", "a naive resume"),
+    ],
+)
+def test_a_text_that_holds_all_words_has_the_whole_share(query: str, text: str):
+    [standing] = ranking.rank(wanted(query, [text]), [Found(text, 1.0, None)], model="")
+
+    assert standing.share == pytest.approx(1.0)
+
+
+def test_relevance_needs_evidence():
+    assert ranking.relevance(0.05, 0.0, MODEL) < 0.01
+    assert ranking.relevance(None, 0.0, "") < 0.01
+    assert ranking.relevance(0.7, 1.0, MODEL) > 0.9
+    assert ranking.relevance(None, 1.0, "") > 0.8
+
+
+def test_a_word_that_stands_nowhere_lowers_the_share_of_the_others():
+    text = "Herons eat frogs."
+    others = [text, "Frogs sing.", "Water is wet."]
+    both = ranking.rank(wanted("frogs", others), [Found(text, 1.0, None)], model="")
+    one = ranking.rank(wanted("frogs zxqvbn", others), [Found(text, 1.0, None)], model="")
+
+    assert one[0].share < both[0].share / 2
+
+
+@given(st.lists(st.floats(0, 1), max_size=40))
+def test_falling_scores_never_rise_and_keep_their_mean(scores: list[float]):
+    fallen = ranking.falling(scores)
+
+    assert len(fallen) == len(scores)
+    assert all(a >= b - 1e-12 for a, b in pairwise(fallen))
+    assert sum(fallen) == pytest.approx(sum(scores))
+
+
+def test_scores_that_fall_stay_as_they_are():
+    assert ranking.falling([0.9, 0.5, 0.5, 0.1]) == [0.9, 0.5, 0.5, 0.1]
+
+
+@given(st.text(max_size=3_000))
+def test_windows_are_the_text(text: str):
+    packed = ranking.windows(text)
+
+    assert "".join(packed) == text
+    assert all(packed)
+
+
+def test_windows_hold_sentences_up_to_their_size():
+    rng = random.Random(3)
+    text = " ".join("w" * rng.randint(3, 60) + "." for _ in range(80))
+
+    packed = ranking.windows(text)
+
+    assert all(len(one) <= ranking.WINDOW + ranking.LEAST_WINDOW for one in packed)
+    assert len(packed) <= len(text) / (ranking.WINDOW - 62) + 1
+
+
+def test_an_empty_query_ranks_by_what_there_is():
+    found = [Found("a", 0.0, 0.1), Found("b", 0.0, 0.3), Found("c", 0.0, None)]
+
+    assert order("", found)[0] == 1
