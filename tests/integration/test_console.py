@@ -1110,7 +1110,7 @@ def test_the_playground_splits_the_score(me: httpx.Client, app: App, tenant: Ten
 
     assert [a.text() for a in tree(answer).css(".hits h2 a")] == ["The heron stands in the river."]
     assert [mark.text() for mark in tree(answer).css(".hits mark")] == ["heron", "river"]
-    assert re.fullmatch(r"Score 1\.000", rows[0])
+    assert re.fullmatch(r"Score 0\.\d{3}", rows[0])
     assert re.fullmatch(r"Lexical \d\.\d\d", rows[1])
     assert re.fullmatch(r"Similarity 0\.\d{3}", rows[2])
     assert len(rows) == 3

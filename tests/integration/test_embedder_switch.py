@@ -761,7 +761,7 @@ def test_the_second_slot_is_walked_by_its_index(
         finally:
             tx.cursor_factory = factory
         raise Undo
-    found = one(list(ExplainingCursor.explained), "lexical as materialized")
+    found = one(list(ExplainingCursor.explained), "picked as materialized")
     assert "entries_embedding_b" in found.indexes
     assert not found.scans("entries")
 
