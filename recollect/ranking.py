@@ -51,6 +51,7 @@ OTHER_FIT = FITS["local:all-MiniLM-L6-v2"]
 ONLY_WORDS = Fit(-5.69, 0.0, 7.99)
 RELEVANT = 0.5
 """The least relevance of what is called relevant: as likely as not."""
+ONLY_WEAK = "Only weak matches: none of these is likely to answer the query."
 FEW = 4
 """Below so many candidates a mean and a deviation say little: scores count as they are."""
 LOWEST, HIGHEST = -4.0, 6.0

@@ -19,6 +19,7 @@ from recollect.cli.client import ApiKey, AsJson, Listed, Service, Url, open_serv
 from recollect.cli.output import age, console, echo_json, fail, harmless, one_line, table, tell
 from recollect.errors import NotFoundError
 from recollect.model import OrgId
+from recollect.ranking import ONLY_WEAK
 
 PANEL = "Look and tend"
 PASSAGE = 400
@@ -91,6 +92,8 @@ def search(
         tell(warning)
     if not found["results"]:
         tell("nothing found")
+    elif not any(one["isRelevant"] for hit in found["results"] for one in hit["chunks"]):
+        tell(ONLY_WEAK)
 
 
 def print_hit(number: int, hit: dict[str, Any], query: str) -> None:

@@ -28,6 +28,7 @@ from recollect import (
     intake,
     memories,
     orgs,
+    ranking,
     search,
     tags,
     wordings,
@@ -734,11 +735,16 @@ def playground(
     values |= {
         "hits": _shown(tenant.id, hits, q),
         "warnings": warnings,
+        "weak": None if not hits or _relevant(hits) else ranking.ONLY_WEAK,
         "took": (time.monotonic() - started) * 1000,
         "most": max((chunk.lexical for hit in hits for chunk in hit.chunks), default=0),
         "snippets": _room.code(request, "searchDocuments", body),
     }
     return page(request, "playground.html", values)
+
+
+def _relevant(hits: Sequence[Hit]) -> bool:
+    return any(chunk.is_relevant for hit in hits for chunk in hit.chunks)
 
 
 def _tags(tenant: Tenant, tag: str) -> list[str]:

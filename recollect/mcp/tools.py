@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 from pydantic import BaseModel, ConfigDict, Field
 
 from recollect.mcp.seam import Session
+from recollect.ranking import ONLY_WEAK
 
 PASSAGES = 3
 """Of each document that a search finds, the best."""
@@ -86,7 +87,7 @@ class SearchFor(Arguments):
 
 class Passage(Answer):
     text: str
-    score: float
+    score: float = Field(description="How likely it is that this answers the query, 0 to 1.")
     rerank_score: float | None = Field(description="The reranker's, where it judged.")
     start: int = Field(description="Where it begins in the document's text, in characters.")
     end: int
@@ -109,6 +110,7 @@ class Found(Answer):
 class SearchAnswer(Answer):
     results: list[Found]
     warnings: list[str] | None = Field(description="What was asked for and not done.")
+    note: str | None = Field(description="Set where nothing was found that is likely to answer.")
 
 
 async def search(session: Session, asked: SearchFor) -> SearchAnswer:
@@ -120,8 +122,12 @@ async def search(session: Session, asked: SearchFor) -> SearchAnswer:
         "rerank": asked.rerank,
     }
     answer = await session.api.send("POST", "/v3/search", body)
+    hits = answer["results"]
+    relevant = any(chunk["isRelevant"] for hit in hits for chunk in hit["chunks"])
     return SearchAnswer(
-        results=[_found(hit) for hit in answer["results"]], warnings=answer.get("warnings")
+        results=[_found(hit) for hit in hits],
+        warnings=answer.get("warnings"),
+        note=None if relevant else ONLY_WEAK if hits else "Nothing found.",
     )
 
 

@@ -123,7 +123,10 @@ async def use_every_tool(client: Client, tag: str, site: Site) -> set[str]:
         wait_seconds=30,
     )
     assert added["status"] == "done", added
-    hits = (await call(client, "search", query="Where does the heron wait?"))["results"]
+    found = await call(client, "search", query="Where does the heron wait?")
+    assert found["note"] is None
+    assert (await call(client, "search", query="zxqvbn"))["note"].startswith("Only weak matches")
+    hits = found["results"]
     assert [hit["id"] for hit in hits] == [added["id"]]
     assert hits[0]["source"] == f"birds/{tag}"
     assert hits[0]["metadata"] == {"year": 2026}

@@ -312,6 +312,10 @@ def test_search_says_what_stands_where(run: Shell, tag: str) -> None:
     assert "can easily and safely be cancelled" in passage
     assert place.strip().startswith(f"guide.md · chars {best['start']}")
     assert (elsewhere.code, elsewhere.out, elsewhere.err) == (0, "", "nothing found\n")
+    weak = run("search", "zxqvbn", "--tag", tag)
+    assert weak.err == "Only weak matches: none of these is likely to answer the query.\n"
+    assert weak.code == 0
+    assert weak.out.startswith("1. ")
 
 
 def test_search_marks_what_matched_on_a_terminal(run: Shell, tag: str) -> None:

@@ -1115,6 +1115,9 @@ def test_the_playground_splits_the_score(me: httpx.Client, app: App, tenant: Ten
     assert re.fullmatch(r"Similarity 0\.\d{3}", rows[2])
     assert len(rows) == 3
     assert "1 document in" in body(answer)
+    assert "Only weak matches" not in body(answer)
+    weak = me.get("/console/playground", params={"q": "zxqvbn"})
+    assert "Only weak matches" in body(weak)
 
 
 @pytest.mark.parametrize(
