@@ -231,6 +231,16 @@ def update(tx: Tx, tenant: Tenant, id: str, change: ConnectionChange) -> Connect
     return get(tx, tenant, found.id)
 
 
+def naming(tx: Tx, tenant: Tenant, tag: str) -> list[ConnectionId]:
+    """Connections whose documents get the tag."""
+    rows = tx.execute(
+        "select c.id from connections c where " + _REACH + " and %(tag)s = any(c.container_tags)"
+        " order by c.id",
+        {**_reach(tenant), "tag": tag},
+    )
+    return [ConnectionId(row["id"]) for row in rows]
+
+
 def retag(tx: Tx, org: OrgId, sources: Sequence[str], target: str) -> None:
     """Let them write to the target instead of the sources; a sync that runs goes on so."""
     done = tx.execute(

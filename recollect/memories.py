@@ -302,10 +302,11 @@ def store(
 def correct(tx: Tx, tenant: Tenant, tag: str, target: Target, correction: Correction) -> Memory:
     """Add a version; the one before is not the latest any more. Raises NotFoundError.
 
-    It has the same sources, relations and groups.
+    It has the same sources, relations and groups. Another memory of the tag that says what this
+    one comes to say becomes one of its earlier versions: a text is one memory.
     """
     _lock(tx, tenant.id, tag)
-    old = _meant(tx, tenant, tag, target)
+    old = _meant(tx, tenant, tag, target, becomes=correction.text)
     if old.is_forgotten:
         raise _unknown(target, "was forgotten")
     tx.execute("update memories set is_latest = false where id = %s", (old.id,))
@@ -340,6 +341,7 @@ def correct(tx: Tx, tenant: Tenant, tag: str, target: Target, correction: Correc
         " select %s, document_id, hash, start_at, end_at from memory_sources where memory_id = %s",
         (row["id"], old.id),
     )
+    _unite(tx, [MemoryId(row["id"])])
     return _ordered(tx, tenant, [MemoryId(row["id"])])[0]
 
 
@@ -672,10 +674,12 @@ def search(
     query: MemoryQuery,
     *,
     threshold: float = 0.0,
+    candidates: int | None = CANDIDATES,
 ) -> list[Found]:
     """Up to `query.limit` memories that answer best, the likest first.
 
-    By words and by meaning; `threshold` is the least similarity.
+    By words and by meaning; `threshold` is the least similarity. `candidates`: how many of the
+    best of each side are judged, None for all.
     """
     groups = terms.query_terms(tenant.id, text)
     numbers = sorted({number for group in groups for number in group})
@@ -711,7 +715,7 @@ def search(
             "words": SparseVector({n - 1: w for n, w in words.items()}, documents.TERM_SPACE),
             "vector": None if vector is None else HalfVector(vector),
             "dimensions": 0 if vector is None else len(vector),
-            "candidates": CANDIDATES,
+            "candidates": candidates,
             "k": RANK_CONSTANT,
         },
     ).fetchall()
@@ -846,24 +850,46 @@ def _insert(tx: Tx, org: OrgId, tag: str, fact: Fact) -> MemoryId:
     return id
 
 
-def _meant(tx: Tx, tenant: Tenant, tag: str, target: Target) -> Memory:
-    """The latest version of the memory that the caller means, locked; raises NotFoundError."""
+def _unite(tx: Tx, ids: Sequence[MemoryId]) -> None:
+    """Have each take over what else says the same in its tag (see migration 0027)."""
+    tx.execute("select unite_memories(%s::text[])", (list(ids),))
+
+
+def _meant(
+    tx: Tx, tenant: Tenant, tag: str, target: Target, *, becomes: str | None = None
+) -> Memory:
+    """The latest version of the memory that the caller means, locked; raises NotFoundError.
+
+    `becomes`: the text that it is going to have, if that changes.
+    """
     wanted = (
         "coalesce(m.root_id, m.id) = (select coalesce(v.root_id, v.id) from memories v"
         " where v.id = %(id)s and v.org_id = %(org)s and v.tag = %(tag)s)"
         if target.id is not None
         else "md5(m.content) = md5(%(content)s::text) and m.content = %(content)s"
     )
-    matching = (
-        " from memories m where " + _REACH + " and m.tag = %(tag)s and m.is_latest and " + wanted
-    )
-    parameters = {**_reach(tenant), "tag": tag, "id": target.id, "content": target.content}
+    known = " from memories m where " + _REACH + " and m.tag = %(tag)s and m.is_latest and "
+    matching = known + wanted
+    parameters = {
+        **_reach(tenant),
+        "tag": tag,
+        "id": target.id,
+        "content": target.content,
+        "becomes": becomes,
+    }
     # Documents before memories, in the order of deletion, which would wait for us else.
     tx.execute(
         "select from documents d where d.id in (select s.document_id from memory_sources s"
-        " where s.memory_id in (select m.id" + matching + ")) order by d.id for key share",
+        " where s.memory_id in (select m.id"
+        + matching
+        + " union select m.id"
+        + known
+        + "md5(m.content) = md5(%(becomes)s::text))) order by d.id for key share",
         parameters,
     )
+    if target.id is None:  # earlier versions of Recollect could leave several of one text
+        same = tx.execute("select m.id" + matching + " and " + _UNFORGOTTEN, parameters)
+        _unite(tx, [MemoryId(row["id"]) for row in same.fetchall()][:1])
     row = tx.execute(
         "select "
         + COLUMNS

@@ -106,6 +106,17 @@ begin
   end if;
   raise exception 'the audit log is append-only';
 end $$;
+CREATE FUNCTION public.know_tags() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  insert into tags (org_id, name)
+    select new.org_id, carried.tag from unnest(new.container_tags) as carried (tag)
+     where not exists (select from tags t where t.org_id = new.org_id and t.name = carried.tag)
+     order by carried.tag
+    on conflict do nothing;
+  return null;
+end $$;
 CREATE FUNCTION public.mend_versions() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -126,21 +137,72 @@ CREATE FUNCTION public.move_memories() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 declare
-  added text := (select t.tag from unnest(new.container_tags) with ordinality as t (tag, n)
-                 where t.tag <> all (old.container_tags) order by t.n limit 1);
+  merge record;
+  moved text[];
+  copied text[];
 begin
+  select g.target, g.sources into merge from tag_merges g
+   where g.org_id = new.org_id and g.finished_at is null
+     and g.target = any (new.container_tags) and g.sources && old.container_tags
+   order by g.created_at limit 1;
+  -- Whole chains, in the order in which everybody locks them, and those that say the same where
+  -- they may come to.
   perform from memories m
-   where m.id in (select s.memory_id from memory_sources s where s.document_id = new.id)
-   order by m.id for update;
-  update memories m set tag = added
-   where added is not null and m.tag <> all (new.container_tags)
-     and exists (select from memory_sources s where s.memory_id = m.id and s.document_id = new.id)
-     and (exists (select from tag_merges g where g.org_id = new.org_id and g.finished_at is null
-                  and g.target = added and m.tag = any (g.sources))
-          or not exists (select from memory_sources s join documents d on d.id = s.document_id
-                         where s.memory_id = m.id and m.tag = any (d.container_tags)));
+   where coalesce(m.root_id, m.id) in (
+           select coalesce(t.root_id, t.id) from memories t
+            where t.id in (select s.memory_id from memory_sources s where s.document_id = new.id)
+               or (t.org_id = new.org_id and t.tag = any (new.container_tags) and t.is_latest
+                   and md5(t.content) in (select md5(o.content) from memories o
+                        join memory_sources s on s.memory_id = o.id
+                       where s.document_id = new.id and o.tag <> all (new.container_tags))))
+   order by coalesce(m.root_id, m.id), m.version, m.id for update;
+  with leaving as (
+    select distinct coalesce(m.root_id, m.id) as root, m.tag from memories m
+      join memory_sources s on s.memory_id = m.id
+     where s.document_id = new.id and m.tag <> all (new.container_tags)),
+  alone as (
+    select l.root, l.tag from leaving l
+     where l.tag = any (merge.sources) or not exists (
+           select from memories v join memory_sources s on s.memory_id = v.id
+             join documents d on d.id = s.document_id
+            where (v.root_id = l.root or v.id = l.root) and l.tag = any (d.container_tags)))
+  , gone as (
+    update memories m
+       set tag = case when a.tag = any (merge.sources) then merge.target
+                      else new.container_tags[1] end
+      from alone a
+     where (m.root_id = a.root or m.id = a.root) and m.tag = a.tag
+    returning m.id)
+  select array_agg(id) into moved from gone;
+  with copies as (
+    select m.id as original, replace(gen_random_uuid()::text, '-', '') as id from memories m
+     where m.is_latest and m.tag <> all (new.container_tags)
+       and exists (select from memory_sources s
+                    where s.memory_id = m.id and s.document_id = new.id)),
+  made as (
+    insert into memories (id, org_id, tag, content, is_static, is_inference, buckets, metadata,
+        temporal, forget_after, forget_reason, forgotten_at, created_at, updated_at,
+        terms, weights, embedding, embedding_b)
+      select c.id, m.org_id, new.container_tags[1], m.content, m.is_static, m.is_inference,
+             m.buckets, m.metadata, m.temporal, m.forget_after, m.forget_reason, m.forgotten_at,
+             m.created_at, m.updated_at, m.terms, m.weights, m.embedding, m.embedding_b
+        from copies c join memories m on m.id = c.original
+    returning id),
+  cited as (
+    insert into memory_sources (memory_id, document_id, hash, start_at, end_at)
+      select c.id, s.document_id, s.hash, s.start_at, s.end_at
+        from copies c join memory_sources s
+          on s.memory_id = c.original and s.document_id = new.id),
+  lacking as ( -- a vector that the original waits for
+    insert into vector_gaps (relation, first, last, size)
+      select 'memories', c.id, c.id, 1 from copies c
+       where exists (select from vector_gaps g where g.relation = 'memories'
+                     and c.original between g.first and g.last)
+      on conflict do nothing)
+  select array_agg(id) into copied from made;
   delete from memory_sources s using memories m
    where s.document_id = new.id and m.id = s.memory_id and m.tag <> all (new.container_tags);
+  perform unite_memories(array_cat(moved, copied));
   return null;
 end $$;
 CREATE FUNCTION public.queue_dream() RETURNS trigger
@@ -212,6 +274,43 @@ CREATE FUNCTION public.tell_endpoints(owner text, event text, labels text[], who
   where e.org_id = owner and e.disabled_at is null and event = any (e.events)
     and (e.tags is null or case when whole then labels <@ e.tags else labels && e.tags end)
 $$;
+CREATE FUNCTION public.unite_memories(ids text[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+  one record;
+begin
+  for one in
+    select same.members[1] as kept, same.members[2:] as others from (
+      select array_agg(m.id order by m.id = any (ids) desc, m.updated_at desc, m.id) as members
+        from memories m
+       where m.is_latest and m.forgotten_at is null
+         and (m.forget_after is null or m.forget_after > now())
+         and (m.org_id, m.tag, md5(m.content)) in
+             (select t.org_id, t.tag, md5(t.content) from memories t where t.id = any (ids))
+       group by m.org_id, m.tag, m.content) as same
+     where cardinality(same.members) > 1
+  loop
+    insert into memory_sources (memory_id, document_id, hash, start_at, end_at)
+      select one.kept, s.document_id, s.hash, s.start_at, s.end_at from memory_sources s
+       where s.memory_id = any (one.others) on conflict do nothing;
+    insert into memory_relations (memory_id, target_id, relation)
+      select one.kept, r.target_id, r.relation from memory_relations r
+       where r.memory_id = any (one.others) and r.target_id <> one.kept
+         and r.target_id <> all (one.others)
+      union
+      select r.memory_id, one.kept, r.relation from memory_relations r
+       where r.target_id = any (one.others) and r.memory_id <> one.kept
+         and r.memory_id <> all (one.others)
+      on conflict do nothing;
+    update memories m set is_latest = false where m.id = any (one.others);
+    update memories m set root_id = coalesce(k.root_id, k.id)
+      from memories k
+     where k.id = one.kept and m.id <> coalesce(k.root_id, k.id)
+       and coalesce(m.root_id, m.id) in
+           (select coalesce(o.root_id, o.id) from memories o where o.id = any (one.others));
+  end loop;
+end $$;
 CREATE TABLE public.audit_log (
     id bigint NOT NULL,
     at timestamp with time zone DEFAULT now() NOT NULL,
@@ -835,6 +934,7 @@ CREATE TRIGGER forget_merges AFTER DELETE ON public.tags FOR EACH ROW EXECUTE FU
 CREATE TRIGGER forget_unsourced AFTER DELETE ON public.memory_sources REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION public.forget_unsourced();
 CREATE TRIGGER keep_all_audit BEFORE TRUNCATE ON public.audit_log FOR EACH STATEMENT EXECUTE FUNCTION public.keep_audit();
 CREATE TRIGGER keep_audit BEFORE DELETE OR UPDATE ON public.audit_log FOR EACH ROW EXECUTE FUNCTION public.keep_audit();
+CREATE TRIGGER know_tags AFTER INSERT OR UPDATE OF container_tags ON public.documents FOR EACH ROW EXECUTE FUNCTION public.know_tags();
 CREATE TRIGGER mend_versions AFTER DELETE ON public.memories REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION public.mend_versions();
 CREATE TRIGGER move_memories AFTER UPDATE OF container_tags ON public.documents FOR EACH ROW WHEN ((old.container_tags IS DISTINCT FROM new.container_tags)) EXECUTE FUNCTION public.move_memories();
 CREATE TRIGGER queue_dream AFTER UPDATE OF status, indexed_revision, task_type ON public.documents FOR EACH ROW WHEN (((new.indexed_revision IS NOT NULL) AND ((old.indexed_revision IS DISTINCT FROM new.indexed_revision) OR ((old.status IS DISTINCT FROM new.status) AND (new.status = 'done'::text)) OR (old.task_type IS DISTINCT FROM new.task_type)))) EXECUTE FUNCTION public.queue_dream();

@@ -37,6 +37,10 @@ from recollect.memories import Correction, Fact, Found, MemoryQuery, Target
 from recollect.model import DocumentId, Tenant, random_id
 
 router = APIRouter(tags=["memories"])
+MOST_MEMORIES = 1_000_000
+"""More than a tag holds: all that match are looked at."""
+MOST_MEMORIES = 1_000_000
+"""More than a tag holds: all that match are looked at."""
 MATCHED = "matched: "
 """Beginning of the reason when a query chose what to forget and nobody said why."""
 
@@ -141,18 +145,24 @@ def forget_matching(body: ForgetMatching, tenant: Writer, app: CurrentApp) -> Fo
     [tag] = effective_tags(tenant, body.container_tag, None, default=False)
     if body.query is None and body.ids is None:
         raise BadRequestError("name a query, or ids")
-    query = MemoryQuery(any_of=[tag], limit=body.max_forget)
+    query = MemoryQuery(any_of=[tag], limit=MOST_MEMORIES)
     vector = vectors(app, [body.query], query=True)[0] if body.query and not body.ids else None
     with app.db.begin() as tx:
         if not body.dry_run:
             memories.hold(tx, tenant, tag)
         if body.ids is not None:
-            live = memories.named(tx, tenant, tag, body.ids)[: body.max_forget]
-            found = [Found(memory, 1.0) for memory in live]
+            matching = [Found(one, 1.0) for one in memories.named(tx, tenant, tag, body.ids)]
         else:
-            found = memories.search(
-                tx, tenant, body.query or "", vector, query, threshold=body.threshold
+            matching = memories.search(
+                tx,
+                tenant,
+                body.query or "",
+                vector,
+                query,
+                threshold=body.threshold,
+                candidates=None,
             )
+        found = matching[: body.max_forget]
         batch = None
         if found and not body.dry_run:
             batch = orgs.random_id()
@@ -164,15 +174,23 @@ def forget_matching(body: ForgetMatching, tenant: Writer, app: CurrentApp) -> Fo
         Candidate(id=one.memory.id, memory=one.memory.content, score=round(one.similarity, 6))
         for one in found
     ]
-    counted = "1 memory" if len(shown) == 1 else f"{len(shown)} memories"
     return ForgetMatchingOut(
         dry_run=body.dry_run,
         count=len(shown),
+        remaining=len(matching) - len(shown),
         forget_batch_id=batch,
-        summary=f"{counted} would be forgotten" if body.dry_run else f"forgot {counted}",
+        summary=_summary(len(shown), len(matching), dry_run=body.dry_run),
         candidates=shown if body.dry_run else None,
         forgotten=None if body.dry_run else shown,
     )
+
+
+def _summary(count: int, matching: int, *, dry_run: bool) -> str:
+    counted = "1 memory" if count == 1 else f"{count} memories"
+    told = f"{counted} would be forgotten" if dry_run else f"forgot {counted}"
+    if matching > count:
+        told += f"; {matching - count} more match (maxForget bounds a request)"
+    return told
 
 
 @router.post("/v4/profile", summary="Get a profile", operation_id="getProfile")

@@ -195,6 +195,7 @@ class Candidate(Wire):
 class ForgetMatchingOut(Wire):
     dry_run: bool
     count: int
+    remaining: int = Field(description="How many more match: `maxForget` bounds a request.")
     forget_batch_id: str | None
     summary: str
     candidates: list[Candidate] | None = absent()
@@ -312,6 +313,16 @@ class MemoryResult(Wire):
     updated_at: Timestamp
     version: int | None = absent()
     root_memory_id: str | None = absent()
+    is_forgotten: bool | None = Field(
+        default=None,
+        description="It was forgotten, and is here since `include.forgottenMemories` asks for it.",
+        exclude_if=lambda value: value is None,
+    )
+    forget_reason: str | None = Field(
+        default=None,
+        description="Why, where a reason was given.",
+        exclude_if=lambda value: value is None,
+    )
     filepath: str | None = absent()
     context: Context | None = absent()
     documents: list[SourceDocument] | None = absent()

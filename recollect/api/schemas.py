@@ -847,6 +847,9 @@ class TagDeleted(Wire):
     success: bool
     container_tag: str
     deleted_count: int = Field(description="Documents that carried only this tag.")
+    connections: list[str] = Field(
+        description="Ids of connections that still name the tag: their next sync makes it again."
+    )
 
 
 class MergeOut(Wire):

@@ -289,6 +289,8 @@ def _memories(
                 updated_at=memory.updated_at,
                 version=memory.version,
                 root_memory_id=memory.root_id,
+                is_forgotten=memory.is_forgotten or None,
+                forget_reason=memory.forget_reason if memory.is_forgotten else None,
                 filepath=next((d.filepath for d in borne if d.filepath), None),
                 context=Context.of(beside[memory.id]) if beside is not None else None,
                 documents=[SourceDocument.of(d, whole=body.include.documents) for d in borne]

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from recollect import db, documents, tags
+from recollect import connections, db, documents, tags
 from recollect.api.deps import BareId, CurrentApp, Reader, Writer, effective_tags
 from recollect.api.schemas import (
     MergeOut,
@@ -57,13 +57,19 @@ def patch(tag: TagName, body: TagPatch, tenant: Writer, app: CurrentApp) -> TagO
     "/v3/container-tags/{tag}", summary="Delete a tag", operation_id="deleteContainerTag"
 )
 def delete(tag: TagName, tenant: Writer, app: CurrentApp) -> TagDeleted:
-    """Documents that carry only this tag are deleted with it, the others lose it. Permanent."""
+    """Documents that carry only this tag are deleted with it, the others lose it. Permanent.
+
+    Memories of the tag go with their documents: a document that stays takes them to the first tag
+    that it has left. Connections stay as they are: `connections` names those that will fill the
+    tag again.
+    """
     [name] = effective_tags(tenant, tag, None, default=False)
     with app.db.begin() as tx:
         tags.get(tx, tenant, name)
         gone = documents.untag(tx, tenant, name)
         tags.forget(tx, tenant.id, name)
-    return TagDeleted(success=True, container_tag=name, deleted_count=len(gone))
+        naming = connections.naming(tx, tenant, name)
+    return TagDeleted(success=True, container_tag=name, deleted_count=len(gone), connections=naming)
 
 
 @router.post(

@@ -1,0 +1,183 @@
+"""A fact stays while a document that supports it does, in the tags that the contract says."""
+
+from contextlib import suppress
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+
+from recollect import documents, memories, tags, terms
+from recollect.app import App
+from recollect.db import Tx
+from recollect.documents import DocumentChange
+from recollect.memories import Correction, Fact, MemoryId, MemoryQuery, Target
+from recollect.model import DocumentId, Org, Tenant, random_id
+
+NAMES = ("a", "b", "c")
+TAGS = [list(some) for size in (1, 2, 3) for some in permutations(NAMES, size)]
+OLD = [some for some in TAGS if some[0] == "a"]
+"""The names are alike."""
+
+
+def fact(org: Org, text: str) -> Fact:
+    return Fact(text, terms.weigh(org.id, text))
+
+
+class Undo(Exception):
+    """Roll back."""
+
+
+def bear(tx: Tx, org: Org, tag: str, *texts: str) -> tuple[DocumentId, MemoryId]:
+    """A document of the tag with these facts, of which the first is returned. The same facts twice
+    would be one document."""
+    tags.ensure(tx, org.id, [tag])
+    facts = [fact(org, text) for text in texts]
+    id, added = memories.add(tx, Tenant(org.id), tag, facts, DocumentId(random_id()))
+    return id, added[0].id
+
+
+def retag(tx: Tx, org: Org, id: DocumentId, names: list[str]) -> None:
+    documents.update(tx, Tenant(org.id), id, DocumentChange(tags=names))
+
+
+def where(tx: Tx, org: Org, text: str) -> dict[str, int]:
+    """In which tags the text is known, and how many live memories say it there."""
+    found: dict[str, int] = {}
+    for name in NAMES:
+        known = memories.known(tx, Tenant(org.id), name)
+        if count := sum(one.content == text for one in known):
+            found[name] = count
+    return found
+
+
+@pytest.mark.parametrize("supported", [False, True], ids=["alone", "with another document"])
+def test_a_fact_follows_its_document_through_all_changes_of_tags(
+    app: App, org: Org, supported: bool
+) -> None:
+    text = "Ann drinks tea."
+    for old, new in product(OLD, TAGS):
+        with suppress(Undo), app.db.begin() as tx:
+            id, _ = bear(tx, org, old[0], text)
+            if supported:
+                bear(tx, org, old[0], text, "And she sleeps.")
+            retag(tx, org, id, old)
+            retag(tx, org, id, new)
+            expected = {old[0]} if supported or old[0] in new else set[str]()
+            expected |= set() if old[0] in new else {new[0]}
+
+            assert where(tx, org, text) == dict.fromkeys(expected, 1), (old, new)
+            raise Undo
+
+
+def test_a_deleted_tag_leaves_the_facts_of_documents_that_stay(app: App, org: Org) -> None:
+    tenant = Tenant(org.id)
+    with app.db.begin() as tx:
+        id, _ = bear(tx, org, "a", "Ann drinks tea.")
+        retag(tx, org, id, ["a", "b"])
+        gone, _ = bear(tx, org, "a", "Bob drinks milk.")
+        documents.untag(tx, tenant, "a")
+
+        assert where(tx, org, "Ann drinks tea.") == {"b": 1}
+        assert where(tx, org, "Bob drinks milk.") == {}
+        assert documents.find(tx, tenant, documents.DocumentQuery(id=gone)).total == 0
+
+
+def test_a_whole_history_moves(app: App, org: Org) -> None:
+    with app.db.begin() as tx:
+        id, memory = bear(tx, org, "a", "Ann lives in Bonn.")
+        correct(tx, org, "a", memory, "Ann lives in Kiel.")
+        retag(tx, org, id, ["b"])
+
+        assert where(tx, org, "Ann lives in Kiel.") == {"b": 1}
+        assert where(tx, org, "Ann lives in Bonn.") == {}
+        [latest] = memories.known(tx, Tenant(org.id), "b")
+        versions = memories.history(tx, Tenant(org.id), [latest.id])[latest.id]
+        assert [one.content for one in versions] == ["Ann lives in Kiel.", "Ann lives in Bonn."]
+
+
+def test_what_was_forgotten_stays_so_where_it_comes_to(app: App, org: Org) -> None:
+    tenant = Tenant(org.id)
+    with app.db.begin() as tx:
+        id, memory = bear(tx, org, "a", "Ann smokes.")
+        bear(tx, org, "a", "Ann smokes.", "And she drinks.")
+        memories.forget(tx, tenant, "a", Target(memory), "wrong")
+        retag(tx, org, id, ["b"])
+
+        assert where(tx, org, "Ann smokes.") == {}
+        kept = memories.find(tx, tenant, MemoryQuery(any_of=["b"], forgotten=True)).items
+        assert [(one.content, one.is_forgotten) for one in kept] == [("Ann smokes.", True)]
+
+
+def correct(tx: Tx, org: Org, tag: str, id: MemoryId, text: str) -> MemoryId:
+    correction = Correction(text, terms.weigh(org.id, text))
+    return memories.correct(tx, Tenant(org.id), tag, Target(id), correction).id
+
+
+def test_two_that_come_to_say_the_same_are_one(app: App, org: Org) -> None:
+    tenant = Tenant(org.id)
+    with app.db.begin() as tx:
+        first_source, first = bear(tx, org, "a", "Ann lives in Kiel.")
+        second_source, second = bear(tx, org, "a", "Ann lives in Bonn.")
+        latest = correct(tx, org, "a", second, "Ann lives in Kiel.")
+
+        assert where(tx, org, "Ann lives in Kiel.") == {"a": 1}
+        [one] = memories.known(tx, tenant, "a")
+        assert set(one.sources) == {first_source, second_source}
+        for id in (first, second, latest):
+            assert [m.id for m in memories.named(tx, tenant, "a", [id])] == [latest]
+        memories.forget(tx, tenant, "a", Target(content="Ann lives in Kiel."), None)
+        assert memories.known(tx, tenant, "a") == []
+
+
+def test_the_united_one_stays_while_either_document_does(app: App, org: Org) -> None:
+    with app.db.begin() as tx:
+        first_source, _ = bear(tx, org, "a", "Ann lives in Kiel.")
+        second_source, second = bear(tx, org, "a", "Ann lives in Bonn.")
+        correct(tx, org, "a", second, "Ann lives in Kiel.")
+        documents.delete(tx, Tenant(org.id), [second_source])
+
+        assert where(tx, org, "Ann lives in Kiel.") == {"a": 1}
+        assert where(tx, org, "Ann lives in Bonn.") == {}
+        documents.delete(tx, Tenant(org.id), [first_source])
+        assert where(tx, org, "Ann lives in Kiel.") == {}
+
+
+def test_a_fact_that_comes_to_where_it_is_known_is_one(app: App, org: Org) -> None:
+    with app.db.begin() as tx:
+        there, _ = bear(tx, org, "b", "Ann drinks tea.")
+        id, _ = bear(tx, org, "a", "Ann drinks tea.")
+        retag(tx, org, id, ["b"])
+
+        assert where(tx, org, "Ann drinks tea.") == {"b": 1}
+        [one] = memories.known(tx, Tenant(org.id), "b")
+        assert set(one.sources) == {there, id}
+
+
+def test_a_copy_waits_for_the_vector_that_its_original_waits_for(app: App, org: Org) -> None:
+    vector = np.zeros(64, np.float32)
+    vector[0] = 1
+    with app.db.begin() as tx:
+        tags.ensure(tx, org.id, ["a"])
+        one = Fact("Ann drinks tea.", terms.weigh(org.id, "Ann drinks tea."), vector)
+        id, [memory] = memories.add(tx, Tenant(org.id), "a", [one], DocumentId(random_id()))
+        memories.add(tx, Tenant(org.id), "a", [one, fact(org, "B")], DocumentId(random_id()))
+        tx.execute(
+            "insert into vector_gaps (relation, first, last, size) values ('memories', %s, %s, 1)"
+            " on conflict do nothing",
+            (memory.id, memory.id),
+        )
+        retag(tx, org, id, ["b"])
+        [copy] = memories.known(tx, Tenant(org.id), "b")
+        gap = tx.execute("select 1 from vector_gaps where first = %s", (copy.id,)).fetchone()
+
+        assert gap is not None
+        tx.execute("delete from vector_gaps where first = any(%s)", ([copy.id, memory.id],))
+
+
+def test_a_tag_that_a_document_carries_is_one(app: App, org: Org) -> None:
+    tenant = Tenant(org.id)
+    with app.db.begin() as tx:
+        id, _ = bear(tx, org, "a", "Ann drinks tea.")
+        retag(tx, org, id, ["made-by-a-document"])
+
+        assert tags.get(tx, tenant, "made-by-a-document").documents == 1
