@@ -259,6 +259,47 @@ def test_forget_what_matches(client: httpx.Client):
     assert reasons == {"old", "matched: tea", None}
 
 
+def test_forgetting_what_matches_looks_at_all_of_a_tag(client: httpx.Client):
+    for start in range(0, 260, 65):
+        remember(client, *(f"Ann likes tea number {n}." for n in range(start, start + 65)))
+    path, body = "/v4/memories/forget-matching", {"containerTag": "ann", "query": "likes tea"}
+
+    dry = call(client, "POST", path, **body, dryRun=True, maxForget=500)
+    assert (dry["count"], dry["remaining"]) == (260, 0)
+    some = call(client, "POST", path, **body, maxForget=150)
+    assert (some["count"], some["remaining"]) == (150, 110)
+    assert some["summary"].startswith("forgot 150 memories; 110 more match")
+    rest = call(client, "POST", path, **body, maxForget=500)
+    assert (rest["count"], rest["remaining"]) == (110, 0)
+    assert texts(client) == []
+
+
+def test_a_correction_to_what_is_known_leaves_one(client: httpx.Client):
+    remember(client, "Ann lives in Kiel.")
+    remember(client, "Ann lives in Bonn.")
+    named = {"containerTag": "ann"}
+    body = {"content": "Ann lives in Bonn.", "newContent": "Ann lives in Kiel."}
+    call(client, "PATCH", "/v4/memories", **named, **body)
+
+    assert texts(client) == ["Ann lives in Kiel."]
+    call(client, "DELETE", "/v4/memories", **named, content="Ann lives in Kiel.")
+    assert texts(client) == []
+    assert search(client, "Where does Ann live?", containerTag="ann") == []
+
+
+def test_a_search_says_what_of_it_was_forgotten(client: httpx.Client):
+    remember(client, "Ann likes green tea.", "Ann likes black tea.")
+    named = {"containerTag": "ann"}
+    call(client, "DELETE", "/v4/memories", **named, content="Ann likes green tea.", reason="wrong")
+    found = search(client, "Ann tea", **named, include={"forgottenMemories": True})
+
+    told = {one["memory"]: (one.get("isForgotten"), one.get("forgetReason")) for one in found}
+    assert told == {
+        "Ann likes green tea.": (True, "wrong"),
+        "Ann likes black tea.": (None, None),
+    }
+
+
 # --- listing -----------------------------------------------------------------------------------
 
 

@@ -14,7 +14,9 @@ from recollect.memories import Correction, Fact, MemoryId, MemoryQuery, Target
 from recollect.model import DocumentId, Org, Tenant, random_id
 
 NAMES = ("a", "b", "c")
-TAGS = [list(some) for size in (1, 2, 3) for some in permutations(NAMES, size)]
+TAGS: list[list[str]] = [
+    list[str](some) for size in (1, 2, 3) for some in permutations(NAMES, size)
+]
 OLD = [some for some in TAGS if some[0] == "a"]
 """The names are alike."""
 
