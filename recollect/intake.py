@@ -1,6 +1,7 @@
 """Taking documents in: the rules that the API and the console share."""
 
 import hashlib
+import json
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,8 @@ CONTENT_LIMIT = 50 * 1024 * 1024
 METADATA_KEYS = 1_000
 METADATA_KEY = 64
 METADATA_VALUE = 10_000
+METADATA_BYTES = 100_000
+"""of all keys and values together"""
 CUSTOM_ID = 255
 _URL = re.compile(r"\s*https?://\S+\s*", re.IGNORECASE)
 
@@ -172,7 +175,11 @@ def metadata(value: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(
                 f"key {key[:80]!r}: 1 to {METADATA_KEY} characters, none of them a control"
             )
-    return {key: _metadata_value(key, found) for key, found in value.items()}
+    checked = {key: _metadata_value(key, found) for key, found in value.items()}
+    size = len(json.dumps(checked, ensure_ascii=False).encode(errors="replace"))
+    if size > METADATA_BYTES:
+        raise ValueError(f"at most {METADATA_BYTES:,} bytes in all, these are {size:,}")
+    return checked
 
 
 def _metadata_value(key: str, value: object) -> object:

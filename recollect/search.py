@@ -24,7 +24,6 @@ from psycopg import sql
 from recollect import documents, embedding, ranking, terms
 from recollect.db import Tx
 from recollect.db.filters import Filter
-from recollect.errors import NotFoundError
 from recollect.model import DocumentId, Hit, HitChunk, Tenant
 
 EXACT_UP_TO = 10_000
@@ -151,7 +150,6 @@ class Query:
     threshold: float = 0.0
     limit: int = 10
     with_neighbours: bool = False
-    with_text: bool = False
 
 
 def adopt(tx: Tx, name: str, dimensions: int) -> None:
@@ -178,7 +176,7 @@ def search(tx: Tx, tenant: Tenant, query: Query, *, inside: DocumentId | None = 
         hits, whole = _read(tx, tenant, query, found)
         if whole:
             break
-    return _with_neighbours(tx, hits) if query.with_neighbours else hits
+    return with_neighbours(tx, hits) if query.with_neighbours else hits
 
 
 def fuse(answers: Sequence[Sequence[Hit]], *, threshold: float, limit: int) -> list[Hit]:
@@ -227,23 +225,50 @@ def rerank(hits: Sequence[Hit], scores: Mapping[tuple[DocumentId, int], float]) 
     return sorted(judged, key=lambda hit: _unliked(hit.chunks[0]))
 
 
-def complete(
-    tx: Tx, tenant: Tenant, hits: Sequence[Hit], *, with_neighbours: bool, with_text: bool
-) -> list[Hit]:
-    """What a query asks to be shown, for hits that were put in order since.
-
-    Documents of which the text is wanted and that are gone by now are left out.
-    """
-    shown: list[Hit] = []
+def with_neighbours(tx: Tx, hits: Sequence[Hit]) -> list[Hit]:
+    """Add the chunk before and after each match, marked as not relevant by itself."""
+    wanted = [
+        (hit.document.id, hit.document.updated_at, position)
+        for hit in hits
+        for chunk in hit.chunks
+        for position in (chunk.position - 1, chunk.position + 1)
+    ]
+    rows = tx.execute(
+        "select distinct c.document_id, c.position, c.start_at, c.end_at, c.place, e.text"
+        # This is a later snapshot: what was finished meanwhile has other chunks at other places.
+        " from unnest(%s::text[], %s::timestamptz[], %s::int[]) as near (id, updated_at, position)"
+        " join documents d using (id, updated_at)"
+        " join chunks c on c.document_id = d.id and c.position = near.position"
+        " join entries e on e.document_id = c.document_id and e.hash = c.hash"
+        " order by c.document_id, c.position",
+        (
+            [id for id, _, _ in wanted],
+            [updated_at for _, updated_at, _ in wanted],
+            [position for _, _, position in wanted],
+        ),
+    ).fetchall()
+    near: dict[str, list[HitChunk]] = {}
+    for row in rows:
+        near.setdefault(row["document_id"], []).append(
+            HitChunk(
+                position=row["position"],
+                start=row["start_at"],
+                end=row["end_at"],
+                text=row["text"],
+                score=0.0,
+                is_relevant=False,
+                similarity=None,
+                lexical=0.0,
+                share=0.0,
+                place=row["place"],
+            )
+        )
+    completed: list[Hit] = []
     for hit in hits:
-        if with_text:
-            try:
-                document = documents.get(tx, tenant, hit.document.id, with_text=True)
-            except NotFoundError:
-                continue
-            hit = replace(hit, document=document)
-        shown.append(hit)
-    return _with_neighbours(tx, shown) if with_neighbours else shown
+        shown = {chunk.position for chunk in hit.chunks}
+        extra = [chunk for chunk in near.get(hit.document.id, []) if chunk.position not in shown]
+        completed.append(replace(hit, chunks=[*hit.chunks, *extra]))
+    return completed
 
 
 def _unliked(chunk: HitChunk) -> tuple[bool, float]:
@@ -447,7 +472,7 @@ def _read(tx: Tx, tenant: Tenant, query: Query, found: Sequence[_Placed]) -> tup
     condition, parameters = documents.condition(tenant, documents.DocumentQuery())
     rows = tx.execute(
         sql.SQL("select {} from documents d where d.id = any(%(ids)s) and {}").format(
-            sql.SQL(documents.COLUMNS + (", d.text" if query.with_text else "")), condition
+            sql.SQL(documents.COLUMNS), condition
         ),
         {**parameters, "ids": list(best)},
     ).fetchall()
@@ -500,49 +525,3 @@ def _picks(
         expected += n * share
         picks += group
     return picks
-
-
-def _with_neighbours(tx: Tx, hits: Sequence[Hit]) -> list[Hit]:
-    """Add the chunk before and after each match, marked as not relevant by itself."""
-    wanted = [
-        (hit.document.id, hit.document.updated_at, position)
-        for hit in hits
-        for chunk in hit.chunks
-        for position in (chunk.position - 1, chunk.position + 1)
-    ]
-    rows = tx.execute(
-        "select distinct c.document_id, c.position, c.start_at, c.end_at, c.place, e.text"
-        # This is a later snapshot: what was finished meanwhile has other chunks at other places.
-        " from unnest(%s::text[], %s::timestamptz[], %s::int[]) as near (id, updated_at, position)"
-        " join documents d using (id, updated_at)"
-        " join chunks c on c.document_id = d.id and c.position = near.position"
-        " join entries e on e.document_id = c.document_id and e.hash = c.hash"
-        " order by c.document_id, c.position",
-        (
-            [id for id, _, _ in wanted],
-            [updated_at for _, updated_at, _ in wanted],
-            [position for _, _, position in wanted],
-        ),
-    ).fetchall()
-    near: dict[str, list[HitChunk]] = {}
-    for row in rows:
-        near.setdefault(row["document_id"], []).append(
-            HitChunk(
-                position=row["position"],
-                start=row["start_at"],
-                end=row["end_at"],
-                text=row["text"],
-                score=0.0,
-                is_relevant=False,
-                similarity=None,
-                lexical=0.0,
-                share=0.0,
-                place=row["place"],
-            )
-        )
-    completed: list[Hit] = []
-    for hit in hits:
-        shown = {chunk.position for chunk in hit.chunks}
-        extra = [chunk for chunk in near.get(hit.document.id, []) if chunk.position not in shown]
-        completed.append(replace(hit, chunks=[*hit.chunks, *extra]))
-    return completed

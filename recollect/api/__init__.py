@@ -27,6 +27,7 @@ from recollect.api import (
 )
 from recollect.api.edge import Edge
 from recollect.api.openapi import document_errors
+from recollect.api.room import Room
 from recollect.app import App
 from recollect.errors import Permanent, RequestError, Transient
 from recollect.mcp import Door
@@ -56,6 +57,7 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
     api.state.app = app
     api.state.events = events.Events(app.db.url)
     api.state.requests = metrics.Requests()
+    api.state.room = Room()
     api.state.paths = list[str]()  # told to those who ask for one that is much like them
     # Events first: their path looks like that of a document.
     # Hooks before connections: the callback's path looks like that of a connection.

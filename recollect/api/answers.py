@@ -213,6 +213,7 @@ _MEMORIES: Mapping[str, Any] = {
     "forgetMatchingMemories": {
         "dryRun": True,
         "count": 1,
+        "remaining": 0,
         "forgetBatchId": None,
         "summary": "1 memory would be forgotten",
         "candidates": [
@@ -289,7 +290,12 @@ _ORGANISATION: Mapping[str, Any] = {
     "listContainerTags": {"containerTags": [_TAG], "pagination": _page(1, 100)},
     "getContainerTag": _TAG,
     "updateContainerTag": _TAG,
-    "deleteContainerTag": {"success": True, "containerTag": "team:a", "deletedCount": 4},
+    "deleteContainerTag": {
+        "success": True,
+        "containerTag": "team:a",
+        "deletedCount": 4,
+        "connections": [],
+    },
     "mergeContainerTags": _MERGE,
     "getContainerTagMerge": {
         **_MERGE,

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, TypeVar, cast
 
@@ -12,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from recollect import documents, dreams, intake, memories, tags
 from recollect.api.deps import CurrentApp, PathId, Reader, Writer, effective_tags
+from recollect.api.room import CurrentRoom, Holding, Room, fitting, left_out
 from recollect.api.schemas import (
     AddDocument,
     BatchAdd,
@@ -118,8 +120,15 @@ def upload(
     return _written(app, intake.take_file(app, tenant, _beside(tenant, labels), sent))
 
 
-@router.post("/v3/documents/list", summary="List documents", operation_id="listDocuments")
-def find(tenant: Reader, app: CurrentApp, body: ListDocuments | None = None) -> DocumentList:
+@router.post(
+    "/v3/documents/list",
+    summary="List documents",
+    operation_id="listDocuments",
+    response_model=DocumentList,
+)
+def find(
+    tenant: Reader, app: CurrentApp, room: CurrentRoom, body: ListDocuments | None = None
+) -> Response:
     body = body or ListDocuments()
     query = DocumentQuery(
         tags=effective_tags(
@@ -133,15 +142,32 @@ def find(tenant: Reader, app: CurrentApp, body: ListDocuments | None = None) -> 
         descending=body.order == "desc",
         limit=body.limit,
         page=body.page,
-        with_text=body.include_content,
     )
-    with app.db.begin() as tx:
-        page = documents.find(tx, tenant, query)
-    words = app.config.status_words
-    return DocumentList(
-        memories=[ListedDocument.of(document, words) for document in page.items],
-        pagination=Pagination.of(page),
-    )
+    warnings: list[str] = []
+    with Holding(room) as holding:
+        with app.db.begin() as tx:
+            page = documents.find(tx, tenant, query)
+            fits, size = (
+                ([], 0)
+                if not body.include_content
+                else fitting(tx, [document.id for document in page.items])
+            )
+        holding.take(size)
+        found = page.items
+        if body.include_content:
+            with app.db.begin() as tx:
+                texts = documents.texts(tx, [one for one in found if one.id in fits])
+            found = [replace(one, text=texts.get(one.id)) for one in found]
+            if len(fits) < len(found):
+                warnings.append(left_out("includeContent", len(found) - len(fits)))
+        words = app.config.status_words
+        return holding.answer(
+            DocumentList(
+                memories=[ListedDocument.of(document, words) for document in found],
+                pagination=Pagination.of(page),
+                warnings=warnings or None,
+            )
+        )
 
 
 @router.get("/v3/documents/processing", summary="What is in work", operation_id="listProcessing")
@@ -228,35 +254,67 @@ def delete_bulk(body: BulkDelete, tenant: Writer, app: CurrentApp) -> BulkDelete
     return BulkDeleted(success=True, deleted_count=len(gone), container_tags=named or None)
 
 
-@router.get("/v3/documents/{id}", summary="Get a document", operation_id="getDocument")
+@router.get(
+    "/v3/documents/{id}",
+    summary="Get a document",
+    operation_id="getDocument",
+    response_model=DocumentOut,
+)
 async def get(
     id: PathId,
     tenant: Reader,
     app: CurrentApp,
+    room: CurrentRoom,
     wait: Annotated[
         float, Query(ge=0, le=60, description="Seconds to wait for `done` or `failed`.")
     ] = 0,
-) -> DocumentOut:
+) -> Response:
     """As it is now, or with `wait` once it is finished, whichever comes first."""
     # The one endpoint that waits: between two looks it holds neither a thread nor a connection.
     deadline = time.monotonic() + wait
     pause = SHORTEST_PAUSE
-    while True:
-        document, ahead, known, dreaming = await run_in_threadpool(_read, app, tenant, id)
+    while wait:
+        document = await run_in_threadpool(_look, app, tenant, id)
         rest = deadline - time.monotonic()
         if rest <= 0 or document.status in (Status.DONE, Status.FAILED):
-            return DocumentOut.of(document, app.config.status_words, ahead, known, dreaming)
+            break
         await asyncio.sleep(min(pause, rest))
         pause = min(2 * pause, LONGEST_PAUSE)
+    return await run_in_threadpool(_shown, app, tenant, id, room)
 
 
-@router.get("/v3/documents/{id}/chunks", summary="Get its chunks", operation_id="getChunks")
-def chunks(id: PathId, tenant: Reader, app: CurrentApp) -> ChunksOut:
-    """What searches find of the document, in order."""
+def _look(app: App, tenant: Tenant, id: str) -> Document:
     with app.db.begin() as tx:
-        document = documents.get(tx, tenant, id)
-        found = documents.chunks(tx, tenant, document.id)
-    return ChunksOut.of(document, found)
+        return documents.get(tx, tenant, id)
+
+
+def _shown(app: App, tenant: Tenant, id: str, room: Room) -> Response:
+    with Holding(room) as holding:
+        with app.db.begin() as tx:
+            document = documents.get(tx, tenant, id)
+            size = documents.text_sizes(tx, [document.id]).get(document.id, 0)
+        holding.take(size)
+        document, ahead, known, dreaming = _read(app, tenant, id)
+        words = app.config.status_words
+        return holding.answer(DocumentOut.of(document, words, ahead, known, dreaming))
+
+
+@router.get(
+    "/v3/documents/{id}/chunks",
+    summary="Get its chunks",
+    operation_id="getChunks",
+    response_model=ChunksOut,
+)
+def chunks(id: PathId, tenant: Reader, app: CurrentApp, room: CurrentRoom) -> Response:
+    """What searches find of the document, in order."""
+    with Holding(room) as holding:
+        with app.db.begin() as tx:
+            document = documents.get(tx, tenant, id)
+            size = documents.text_sizes(tx, [document.id]).get(document.id, 0)
+        holding.take(size)
+        with app.db.begin() as tx:
+            found = documents.chunks(tx, tenant, document.id)
+        return holding.answer(ChunksOut.of(document, found))
 
 
 @router.patch("/v3/documents/{id}", summary="Update a document", operation_id="updateDocument")

@@ -39,8 +39,6 @@ from recollect.model import DocumentId, Tenant, random_id
 router = APIRouter(tags=["memories"])
 MOST_MEMORIES = 1_000_000
 """More than a tag holds: all that match are looked at."""
-MOST_MEMORIES = 1_000_000
-"""More than a tag holds: all that match are looked at."""
 MATCHED = "matched: "
 """Beginning of the reason when a query chose what to forget and nobody said why."""
 

@@ -712,6 +712,11 @@ class Pagination(Wire):
 class DocumentList(Wire):
     memories: list[ListedDocument]
     pagination: Pagination
+    warnings: list[str] | None = Field(
+        default=None,
+        description="What was asked for and left out, and why.",
+        exclude_if=lambda value: value is None,
+    )
 
 
 class DeleteError(Wire):

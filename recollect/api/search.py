@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 from numpy.typing import NDArray
 
 from recollect import documents, memories, search, terms, wordings
@@ -20,6 +20,7 @@ from recollect.api.memory_schemas import (
     SourceChunk,
     SourceDocument,
 )
+from recollect.api.room import CurrentRoom, Holding, fitting, left_out
 from recollect.api.schemas import HitOut, SearchOut, SearchRequest
 from recollect.app import App
 from recollect.db import Tx
@@ -50,8 +51,13 @@ Wording = tuple[str, NDArray[np.float32] | None]
 """a query, or another one that means the same, with its vector"""
 
 
-@router.post("/v3/search", summary="Search documents", operation_id="searchDocuments")
-def find(body: SearchRequest, tenant: Reader, app: CurrentApp) -> SearchOut:
+@router.post(
+    "/v3/search",
+    summary="Search documents",
+    operation_id="searchDocuments",
+    response_model=SearchOut,
+)
+def find(body: SearchRequest, tenant: Reader, app: CurrentApp, room: CurrentRoom) -> Response:
     """Hybrid: words and meaning. Each chunk says where it stands in the document's content."""
     started = time.monotonic()
     warnings: list[str] = []
@@ -68,34 +74,46 @@ def find(body: SearchRequest, tenant: Reader, app: CurrentApp) -> SearchOut:
         threshold=body.chunk_threshold,
         limit=body.limit,
         with_neighbours=not body.only_matching_chunks,
-        with_text=body.include_full_docs,
     )
     with app.db.begin() as tx:
         inside = documents.get(tx, tenant, body.doc_id).id if body.doc_id else None
         if not first and len(worded) == 1:
             hits = search.search(tx, tenant, query, inside=inside)
         else:
-            more = replace(
-                query, limit=max(query.limit, first), with_neighbours=False, with_text=False
-            )
+            more = replace(query, limit=max(query.limit, first), with_neighbours=False)
             hits = _searched(tx, tenant, more, worded, inside=inside)
     if first or len(worded) > 1:
         hits = _reranked(app, body.q, hits, first, warnings)[: body.limit]
-        with app.db.begin() as tx:
-            hits = search.complete(
-                tx,
-                tenant,
-                hits,
-                with_neighbours=query.with_neighbours,
-                with_text=query.with_text,
+        if query.with_neighbours:
+            with app.db.begin() as tx:
+                hits = search.with_neighbours(tx, hits)
+    with Holding(room) as holding:
+        if body.include_full_docs:
+            hits = _with_texts(app, hits, holding, warnings)
+        took = round((time.monotonic() - started) * 1000, 3)
+        return holding.answer(
+            SearchOut(
+                results=[HitOut.of(hit) for hit in hits],
+                timing=took,
+                total=len(hits),
+                warnings=warnings or None,
             )
-    took = round((time.monotonic() - started) * 1000, 3)
-    return SearchOut(
-        results=[HitOut.of(hit) for hit in hits],
-        timing=took,
-        total=len(hits),
-        warnings=warnings or None,
-    )
+        )
+
+
+def _with_texts(app: App, hits: Sequence[Hit], holding: Holding, warnings: list[str]) -> list[Hit]:
+    """The hits with their documents' texts, as far as those go into one answer."""
+    with app.db.begin() as tx:
+        fits, size = fitting(tx, [hit.document.id for hit in hits])
+    holding.take(size)
+    with app.db.begin() as tx:
+        texts = documents.texts(tx, [hit.document for hit in hits if hit.document.id in fits])
+    if len(fits) < len(hits):
+        warnings.append(left_out("includeFullDocs", len(hits) - len(fits)))
+    return [
+        replace(hit, document=replace(hit.document, text=texts.get(hit.document.id)))
+        for hit in hits
+    ]
 
 
 @router.post("/v4/search", summary="Search memories", operation_id="searchMemories")

@@ -69,7 +69,9 @@ def delete(tag: TagName, tenant: Writer, app: CurrentApp) -> TagDeleted:
         gone = documents.untag(tx, tenant, name)
         tags.forget(tx, tenant.id, name)
         naming = connections.naming(tx, tenant, name)
-    return TagDeleted(success=True, container_tag=name, deleted_count=len(gone), connections=naming)
+    return TagDeleted(
+        success=True, container_tag=name, deleted_count=len(gone), connections=list[str](naming)
+    )
 
 
 @router.post(

@@ -43,7 +43,16 @@ from recollect.documents._queue import (
     renew,
     retry,
 )
-from recollect.documents._reading import chunks, condition, counts, file, find, get
+from recollect.documents._reading import (
+    chunks,
+    condition,
+    counts,
+    file,
+    find,
+    get,
+    text_sizes,
+    texts,
+)
 from recollect.documents._removing import delete, delete_all, delete_named, delete_where, drop
 from recollect.documents._rows import (
     BELOW,
@@ -132,6 +141,8 @@ __all__ = [
     "stash",
     "step_along",
     "text_content",
+    "text_sizes",
+    "texts",
     "unpacked",
     "untag",
     "update",

@@ -1,6 +1,6 @@
 """Reading documents."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from psycopg import sql
 
@@ -24,6 +24,7 @@ from recollect.errors import (
 from recollect.model import (
     Chunk,
     Document,
+    DocumentId,
     Page,
     Status,
     StoredBlob,
@@ -62,6 +63,26 @@ def get(
     if len(rows) > 1 and rows[0]["id"] != id:
         raise ambiguous(id)
     return read(rows[0])
+
+
+def text_sizes(tx: Tx, ids: Sequence[DocumentId]) -> dict[DocumentId, int]:
+    """Bytes of the texts that `texts` reads, without reading them."""
+    rows = tx.execute(
+        "select d.id, coalesce(octet_length(case when d.indexed_revision is not null then d.text"
+        " else d.content end), 0) as size from documents d where d.id = any(%s)",
+        (list(ids),),
+    )
+    return {DocumentId(row["id"]): row["size"] for row in rows}
+
+
+def texts(tx: Tx, found: Sequence[Document]) -> dict[DocumentId, str | None]:
+    """What `get` reads as text, of documents that were found before and did not change since."""
+    rows = tx.execute(
+        "select d.id" + TEXT + " from unnest(%s::text[], %s::timestamptz[]) as f (id, updated_at)"
+        " join documents d on d.id = f.id and d.updated_at = f.updated_at",
+        ([one.id for one in found], [one.updated_at for one in found]),
+    )
+    return {DocumentId(row["id"]): row["text"] for row in rows}
 
 
 def find(tx: Tx, tenant: Tenant, query: DocumentQuery) -> Page[Document]:
