@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, cast
@@ -11,6 +12,9 @@ from urllib.parse import unquote
 from starlette.types import ASGIApp, Message, Scope
 
 from recollect.errors import RequestError, Transient
+
+LONGEST = timedelta(seconds=75)
+"""of a call; the longest that one may ask to wait is a minute"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +43,20 @@ class Inside:
     async def _ask(self, method: str, path: str, body: Mapping[str, Any] | None) -> object:
         exchange = _Exchange(b"" if body is None else json.dumps(body).encode())
         scope = self._scope(method, path)
-        # A task of its own has a context of its own: the edge binds the names of log lines there.
-        await asyncio.create_task(self._run(scope, exchange))
+        try:
+            async with asyncio.timeout(LONGEST.total_seconds()):
+                # A task of its own has a context of its own: the edge binds the names of log lines
+                # there. It is cancelled with us.
+                await asyncio.create_task(self._run(scope, exchange))
+        except TimeoutError as error:
+            raise Transient("the service did not answer in time", code="timeout") from error
         if 200 <= exchange.status < 300:
             return json.loads(exchange.data) if exchange.data else None
         raise _refusal(exchange)
 
     async def _run(self, scope: Scope, exchange: "_Exchange") -> None:
-        await self.service(scope, exchange.receive, exchange.send)
+        with suppress(_Endless):
+            await self.service(scope, exchange.receive, exchange.send)
 
     def _scope(self, method: str, path: str) -> Scope:
         target, _, query = path.partition("?")
@@ -71,6 +81,10 @@ class Inside:
         }
 
 
+class _Endless(Exception):
+    """The answer is a stream that goes on for as long as somebody listens."""
+
+
 class _Exchange:
     """One request's body, and the answer as it comes."""
 
@@ -90,6 +104,9 @@ class _Exchange:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.headers = {k.decode().lower(): v.decode() for k, v in message["headers"]}
+            if self.headers.get("content-type", "").startswith("text/event-stream"):
+                self.status = 500
+                raise _Endless
         elif message["type"] == "http.response.body":
             self.data += message.get("body", b"")
 

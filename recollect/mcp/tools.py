@@ -6,10 +6,11 @@ Descriptions are read by language models: they say when to call, and what to do 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Literal, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from recollect.errors import NotFoundError
 from recollect.mcp.seam import Session
 from recollect.ranking import ONLY_WEAK
 
@@ -362,6 +363,8 @@ async def connect(session: Session, new: NewConnection) -> Connected:
         "metadata": new.settings,
         "documentLimit": new.document_limit,
     }
+    if new.provider == "list":  # means something else there
+        raise NotFoundError("Provider not found", f"no provider {new.provider!r}")
     path = f"/v3/connections/{quote(new.provider, safe='')}"
     made = await session.api.send("POST", path, body)
     return Connected(
@@ -455,6 +458,8 @@ def _run(run: Mapping[str, Any]) -> Run:
 
 # --- documents as resources --------------------------------------------------------------------
 
+NO_IDS = frozenset({"batch", "bulk", "counts", "events", "file", "list", "processing", "retry"})
+"""What stands where an id does in addresses below /v3/documents, and means something else."""
 SCHEME = "recollect://documents/"
 TEMPLATE = SCHEME + "{id}"
 
@@ -477,7 +482,7 @@ async def resources(session: Session, page: int) -> Resources:
 
 async def text_of(session: Session, quoted: str) -> str:
     """The whole text of the document whose URI ends so."""
-    return (await session.api.send("GET", f"/v3/documents/{quoted}"))["content"] or ""
+    return (await session.api.send("GET", _path(unquote(quoted))))["content"] or ""
 
 
 # -----------------------------------------------------------------------------------------------
@@ -488,6 +493,9 @@ async def _document(session: Session, id: str, *, wait: float = 0) -> dict[str, 
 
 
 def _path(id: str) -> str:
+    """Raises NotFoundError for what is no id, but the name of another of the API's routes."""
+    if id in NO_IDS:
+        raise NotFoundError("Document not found", f"no document {id!r}")
     return f"/v3/documents/{quote(id, safe='')}"
 
 

@@ -21,9 +21,13 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import TextContent, TextResourceContents
 
 from recollect import orgs
+from recollect.api import create_app
 from recollect.app import App
 from recollect.db import Database
+from recollect.errors import Transient
+from recollect.mcp import tools
 from recollect.mcp.door import is_loopback
+from recollect.mcp.inside import Inside
 from recollect.model import Org, Scope
 from recollect.worker import drain
 from tests.conftest import Service
@@ -531,3 +535,51 @@ def test_the_command_lists_the_tools(tmp_path: Path) -> None:
     )
 
     assert {tool["name"] for tool in json.loads(listed.stdout)} == TOOLS
+
+
+# --- names that are no ids ---------------------------------------------------------------------
+
+
+def words_beside_ids(app: App) -> set[str]:
+    """What stands in the API's addresses where the id of a document does."""
+    paths = create_app(app).state.paths
+    return {
+        path.removeprefix("/v3/documents/")
+        for path in paths
+        if path.startswith("/v3/documents/") and path.count("/") == 3 and "{" not in path
+    }
+
+
+def test_words_that_are_routes_are_no_ids(live_url: str, app: App, key: str) -> None:
+    words = words_beside_ids(app)
+    assert "events" in words
+    assert words == set(tools.NO_IDS)
+
+    async def visit(assistant: Client) -> list[str]:
+        said = [await trouble(assistant, "get", id=word) for word in sorted(words)]
+        said += [await trouble(assistant, "forget", id=word) for word in sorted(words)]
+        for word in sorted(words):
+            with pytest.raises(MCPError, match="Document not found"):
+                await assistant.read_resource(f"recollect://documents/{word}")
+        return said
+
+    said = talk(partial(over_http, live_url, key), visit)
+
+    assert all("Document not found" in one for one in said), said
+
+
+def test_a_provider_is_no_route(live_url: str, key: str) -> None:
+    async def visit(assistant: Client) -> str:
+        return await trouble(assistant, "connect", provider="list")
+
+    assert "no provider 'list'" in talk(partial(over_http, live_url, key), visit)
+
+
+def test_a_stream_inside_ends_at_once(app: App, key: str) -> None:
+    inside = Inside(create_app(app), f"Bearer {key}", ("127.0.0.1", 1))
+
+    async def ask() -> None:
+        with anyio.fail_after(30), pytest.raises(Transient):
+            await inside.send("GET", "/v3/documents/events")
+
+    anyio.run(ask)
