@@ -28,6 +28,7 @@ from recollect.api import (
 from recollect.api.edge import Edge
 from recollect.api.openapi import document_errors
 from recollect.api.room import Room
+from recollect.api.turns import Asking, Turns
 from recollect.app import App
 from recollect.errors import Permanent, RequestError, Transient
 from recollect.mcp import Door
@@ -58,6 +59,7 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
     api.state.events = events.Events(app.db.url)
     api.state.requests = metrics.Requests()
     api.state.room = Room()
+    api.state.asking = Asking()
     api.state.paths = list[str]()  # told to those who ask for one that is much like them
     # Events first: their path looks like that of a document.
     # Hooks before connections: the callback's path looks like that of a connection.
@@ -93,6 +95,7 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
     api.add_exception_handler(HTTPException, errors.http_error)
     api.add_exception_handler(Transient, errors.unavailable)
     api.add_exception_handler(Permanent, errors.unavailable)  # an endpoint refuses our settings
+    api.add_middleware(Turns)
     api.add_middleware(Edge, app=app, limit=limit, requests=api.state.requests)
     document_errors(api, app.config.public_url)
     return api

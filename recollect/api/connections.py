@@ -38,6 +38,7 @@ from recollect.api.deps import (
     Writer,
     effective_tags,
 )
+from recollect.api.turns import AsksOthers
 from recollect.app import App
 from recollect.connect import Asked, Changed
 from recollect.connections import LIMIT
@@ -85,6 +86,7 @@ def create(
     tenant: Writer,
     key: CurrentKey,
     app: CurrentApp,
+    _: AsksOthers,
     body: NewConnection | None = None,
 ) -> Created:
     """With OAuth, `authLink` is where the user authorizes within an hour; the first sync follows.
@@ -183,6 +185,7 @@ def patch(
     body: ConnectionPatch,
     tenant: Writer,
     app: CurrentApp,
+    _: AsksOthers,
 ) -> ConnectionOut:
     """Named fields change, and a sync makes it so. `paused` stops schedule and pushes."""
     found = _connection(app, tenant, connectionId)
@@ -243,6 +246,7 @@ def check(
     connectionId: BareId,  # wire
     tenant: Writer,
     app: CurrentApp,
+    _: AsksOthers,
 ) -> Checked:
     """Walks the real account, reading only, and says of each assumption whether it holds.
 
@@ -327,6 +331,7 @@ def resources(
     connectionId: BareId,  # wire
     tenant: Reader,
     app: CurrentApp,
+    _: AsksOthers,
     page: Annotated[int, Query(ge=1, le=10_000)] = 1,
     per_page: Annotated[int, Query(ge=1, le=100)] = 30,
     parent_id: str | None = None,
@@ -348,6 +353,7 @@ def configure(
     body: Picked,
     tenant: Writer,
     app: CurrentApp,
+    _: AsksOthers,
 ) -> Configured:
     """They replace what was picked before; a sync follows."""
     found = _connection(app, tenant, connectionId)

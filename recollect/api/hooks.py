@@ -16,6 +16,7 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 
 from recollect import connect, connections, connectors, db, log, oauth, seal
 from recollect.api.deps import CurrentApp, ProviderName
+from recollect.api.turns import AsksOthers
 from recollect.app import App, secret_keys
 from recollect.connect import callback_url
 from recollect.connections import StoredRegistration
@@ -78,6 +79,7 @@ async def push(provider: ProviderName, request: Request, app: CurrentApp) -> Res
 def callback(
     provider: ProviderName,
     app: CurrentApp,
+    _: AsksOthers,
     state: Annotated[str | None, Query(max_length=500)] = None,
     code: Annotated[str | None, Query(max_length=4_000)] = None,
     error: Annotated[str | None, Query(max_length=200)] = None,

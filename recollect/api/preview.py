@@ -7,12 +7,15 @@ from fastapi import APIRouter
 from recollect import preview as flow
 from recollect.api.deps import Admin, CurrentApp
 from recollect.api.schemas import FilterEffect, FilterExample, FilterPreview, FilterPreviewed
+from recollect.api.turns import AsksOthers
 
 router = APIRouter(tags=["settings"])
 
 
 @router.post("/v3/settings/preview", summary="Try out a filter", operation_id="previewSettings")
-def preview(tenant: Admin, app: CurrentApp, body: FilterPreview | None = None) -> FilterPreviewed:
+def preview(
+    tenant: Admin, app: CurrentApp, _: AsksOthers, body: FilterPreview | None = None
+) -> FilterPreviewed:
     """What a changed filter would add and drop among remembered things. Changes no setting, no
     document; what the model says is remembered, so that a sync does not ask it again."""
     body = body or FilterPreview()

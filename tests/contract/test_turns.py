@@ -1,0 +1,147 @@
+"""One organisation, or one key, leaves places for others, whatever it asks for."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import anyio
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from recollect.api import turns
+from recollect.api.turns import Asking, Turns
+from recollect.errors import RateLimitError
+from recollect.model import Key, KeyId, Org, OrgId, Plan
+from recollect.model import Scope as Rights
+
+
+def key(org: str, name: str) -> Key:
+    made = datetime(2026, 1, 1, tzinfo=UTC)
+    whose = Org(OrgId(org), org, Plan.ENTERPRISE, made)
+    return Key(KeyId(name), whose, name, Rights.ADMIN, None, made, None, None)
+
+
+class Slow:
+    """An application whose requests last until they are let go."""
+
+    def __init__(self) -> None:
+        self.at_work: list[str] = []
+        self.go = asyncio.Event()
+        self.changed = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.at_work.append(scope["state"]["key"].org.id)
+        self.changed.set()
+        await self.go.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        with anyio.fail_after(30):
+            while not holds():
+                self.changed.clear()
+                await self.changed.wait()
+
+
+async def ask(app: Any, whose: Key, *, path: str = "/v3/search", query: bytes = b"") -> int:
+    told: list[int] = []
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            told.append(message["status"])
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    scope = {
+        "type": "http", "method": "POST", "path": path, "query_string": query,
+        "headers": [], "state": {"key": whose},
+    }  # fmt: skip
+    await app(scope, receive, send)
+    return told[0]
+
+
+def test_an_organisation_that_asks_for_much_leaves_places():
+    async def run() -> None:
+        slow = Slow()
+        app = Turns(slow)
+        many = [asyncio.create_task(ask(app, key("much", f"k{n % 4}"))) for n in range(100)]
+        await slow.until(lambda: len(slow.at_work) == turns.PER_ORG)
+        other = asyncio.create_task(ask(app, key("other", "o")))
+        await slow.until(lambda: "other" in slow.at_work)
+
+        assert slow.at_work.count("much") == turns.PER_ORG
+        slow.go.set()
+        assert await other == 200
+        assert set(await asyncio.gather(*many)) == {200}
+        assert len(slow.at_work) == 101
+
+    asyncio.run(run())
+
+
+def test_one_key_leaves_places_to_the_others_of_its_organisation():
+    async def run() -> None:
+        slow = Slow()
+        app = Turns(slow)
+        many = [asyncio.create_task(ask(app, key("o", "greedy"))) for _ in range(50)]
+        await slow.until(lambda: len(slow.at_work) == turns.PER_KEY)
+        other = asyncio.create_task(ask(app, key("o", "modest")))
+        await slow.until(lambda: len(slow.at_work) == turns.PER_KEY + 1)
+        slow.go.set()
+
+        assert await other == 200
+        assert set(await asyncio.gather(*many)) == {200}
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [("/v3/documents/x", b"wait=60"), ("/v3/documents/events", b""), ("/mcp", b"")],
+)
+def test_what_waits_takes_no_place(path: str, query: bytes):
+    async def run() -> None:
+        slow = Slow()
+        app = Turns(slow)
+        many = [
+            asyncio.create_task(ask(app, key("o", "k"), path=path, query=query)) for _ in range(50)
+        ]
+        await slow.until(lambda: len(slow.at_work) == 50)
+        slow.go.set()
+        await asyncio.gather(*many)
+
+    asyncio.run(run())
+
+
+def test_a_request_that_is_given_up_gives_its_turn_to_the_next():
+    async def run() -> None:
+        slow = Slow()
+        app = Turns(slow)
+        many = [asyncio.create_task(ask(app, key("o", "k"))) for _ in range(turns.PER_KEY + 1)]
+        await slow.until(lambda: len(slow.at_work) == turns.PER_KEY)
+        many[0].cancel()
+        await slow.until(lambda: len(slow.at_work) == turns.PER_KEY + 1)
+        slow.go.set()
+        assert set(await asyncio.gather(*many[1:])) == {200}
+
+    asyncio.run(run())
+
+
+def test_few_ask_a_provider_at_once_and_fewer_of_one_key():
+    async def run() -> None:
+        asking = Asking()
+        async with asking.place("a", "k1"), asking.place("a", "k1"):
+            with pytest.raises(RateLimitError):
+                async with asking.place("a", "k1"):
+                    pass
+            async with asking.place("a", "k2"), asking.place("a", "k2"):
+                with pytest.raises(RateLimitError):
+                    async with asking.place("a", "k3"):
+                        pass
+                async with asking.place("b", "k"):
+                    pass
+        async with asking.place("a", "k1"):
+            pass
+
+    asyncio.run(run())
