@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +32,6 @@ METADATA_VALUE = 10_000
 METADATA_BYTES = 100_000
 """of all keys and values together"""
 CUSTOM_ID = 255
-_URL = re.compile(r"\s*https?://\S+\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ def content_of(app: App, given: str) -> Content:
 
     Raises BadRequestError for a URL that may not be fetched, as far as the URL alone can tell.
     """
-    if _URL.fullmatch(given):
+    if documents.is_address(given):
         url = parse_url(given.strip(), allow_networks=app.config.allow_networks)
         digest = hashlib.sha256(url.encode()).digest()
         return Content(kind="webpage", hash=digest, text=given.strip(), url=url)

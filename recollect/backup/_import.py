@@ -3,6 +3,9 @@
 Finished documents come with their text and chunks, so that nothing is fetched or extracted again;
 their vectors are taken over when the model is the same, and made here when it is not. One
 transaction each: a run that was cut off is simply started again.
+
+An import only adds. What is here stays as it is, and where the bundle says otherwise that is
+counted, so that a person can decide.
 """
 
 import binascii
@@ -31,6 +34,7 @@ from recollect.backup._bundle import (
     BundledChunk,
     BundledDocument,
     BundledMemory,
+    BundledSource,
     Model,
     vector_of,
 )
@@ -49,10 +53,14 @@ from recollect.model import (
     Extracted,
     OrgId,
     StoredBlob,
+    Tenant,
+    random_id,
     storable,
 )
 
 _ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
+OWN = ("api", documents.DIRECT)
+"""sources of documents that were given to us as they are"""
 BATCH = 64
 """texts embedded at a time"""
 
@@ -76,6 +84,15 @@ class Brought:
     """chunks whose vector was made here"""
     memories: int = 0
     """added; those that are there already stay as they are"""
+    memories_differing: int = 0
+    """forgotten or current in the bundle and not here, or the reverse: what is here stands"""
+    memories_left_out: int = 0
+    """without a text, or without any document of the organisation that they came from"""
+
+    @property
+    def conflicts(self) -> int:
+        """What of the bundle does not stand here as the bundle has it."""
+        return self.differing + self.memories_differing + self.memories_left_out
 
 
 def open_bundle(folder: Path) -> Bundle:
@@ -140,6 +157,7 @@ def bring(app: App, folder: Path, *, org: str, tell: Tell = silent) -> Brought:
             tell(Progress("memories", number - 1, bundle.memories))
             with _naming(folder / MEMORIES, number):
                 carrier.carry_memory(memory)
+        tell(Progress("memories", bundle.memories or 0, bundle.memories))
         carrier.relate()
     return carrier.brought
 
@@ -164,6 +182,10 @@ class _Carrier:
         # By their ids in the bundle: those they have here.
         self._documents: dict[str, str] = {}
         self._memories: dict[str, str] = {}
+        self._parents: dict[str, str] = {}
+        """the version before each, by their ids here"""
+        self._differing: set[str] = set()
+        """documents, by their ids here, that are others than in the bundle"""
         self._relations: list[tuple[str, str, str]] = []
 
     def carry(self, given: BundledDocument) -> None:
@@ -172,14 +194,16 @@ class _Carrier:
         body = given.content if given.content is not None else given.text
         if data is None and body is None:
             raise ValueError("it has neither content, text, nor file")
-        raw = data if data is not None else (given.url or body or "").encode()
+        fetched = data is None and _is_fetched(given)
+        raw = data if data is not None else ((fetched and given.url) or body or "").encode()
         digest = hashlib.sha256(raw).digest()
         with self._app.db.begin() as tx:
-            found = _find(tx, self._org, given)
-        self._documents[given.id or found.id] = found.id
-        if found.there is not None:
-            self._count(there=1, differing=int(found.there != digest))
+            found = _find(tx, self._org, given, digest)
+        if found.there:
+            self._pass(given, found)
             return
+        if given.archive in self._differing:  # it has no such file here
+            given = msgspec.structs.replace(given, archive=None, archive_path=None)
         chunks = _chunks(given)
         entries = None if chunks is None else self._entries(chunks, given.chunks or ())
         content = Content(
@@ -189,6 +213,7 @@ class _Carrier:
             url=given.url,
             blob=self._put(given, data),
             forced=given.forced_type,
+            source_id=None if data is not None or fetched else _read_elsewhere(given, found.id),
         )
         try:
             with self._app.db.begin() as tx:
@@ -200,11 +225,20 @@ class _Carrier:
             raise
         if not done:  # somebody else was faster
             self._take_back(content)
-            self._count(there=1)
+            with self._app.db.begin() as tx:
+                self._pass(given, _find(tx, self._org, given, digest))
             return
+        self._documents[given.id or found.id] = found.id
         self._count(
             added=1, queued=int(chunks is None), renamed=int(found.id != (given.id or found.id))
         )
+
+    def _pass(self, given: BundledDocument, found: "_Found") -> None:
+        """It is there and stays as it is."""
+        self._documents[given.id or found.id] = found.id
+        if not found.same:
+            self._differing.add(found.id)
+        self._count(there=1, differing=int(not found.same))
 
     def _placed(self, given: BundledDocument) -> BundledDocument:
         """With the id that its archive has here; a file of one that is not here stands alone."""
@@ -218,17 +252,17 @@ class _Carrier:
         )
 
     def carry_memory(self, given: BundledMemory) -> None:
-        """Add it with those of its sources that are here; one without any is left out."""
+        """Add it with those of its sources that are here; one without any is left out.
+
+        One that is here gets the sources that it lacks.
+        """
         if not _ID.fullmatch(given.id):
             raise ValueError("id: 1 to 64 characters of letters, digits, _ -")
         [tag] = tags.check([given.tag], "tag")
         content = storable(given.content)
-        sources = [
-            (self._documents[one.document], bytes.fromhex(one.hash), one.start, one.end)
-            for one in given.sources
-            if one.document in self._documents
-        ]
-        if not sources or not content or not all(0 <= one[2] < one[3] for one in sources):
+        sources = [(self._documents.get(one.document, one.document), one) for one in given.sources]
+        if not content or not all(0 <= one.start < one.end for _, one in sources):
+            self._count(memories_left_out=1)
             return
         other = _derived(self._org, given.id)
         with self._app.db.begin() as tx:
@@ -237,12 +271,22 @@ class _Carrier:
             ).fetchall()
         ours = [row["id"] for row in rows if row["org_id"] == self._org]
         self._memories[given.id] = id = ours[0] if ours else other if rows else given.id
-        if ours:
-            return
+        parent = self._memories.get(given.parent or "")
+        if parent is not None:
+            self._parents[id] = parent
+        root = self._root(given, id)
         self._relations += [(id, target, kind) for target, kind in given.relations.items()]
+        if ours:
+            with self._app.db.begin() as tx:
+                chain = _chain(tx, self._org, root or id)
+                self._cite(tx, id, sources)
+            self._count(memories_differing=int(_differs(given, chain, id)))
+            return
         vector = self._vector(given.vector, content)
         weights = terms.weigh(self._org, content)
         with self._app.db.begin() as tx:
+            chain = _chain(tx, self._org, root or id)
+            rival = given.latest and self._rival(chain, id)
             added = tx.execute(
                 "insert into memories (id, org_id, tag, content, version, parent_id, root_id,"
                 " is_latest, is_static, is_inference, buckets, metadata, temporal, forget_after,"
@@ -259,9 +303,9 @@ class _Carrier:
                     "tag": tag,
                     "content": content,
                     "version": given.version,
-                    "parent": self._memories.get(given.parent or ""),
-                    "root": self._memories.get(given.root or ""),
-                    "latest": given.latest,
+                    "parent": parent,
+                    "root": root,
+                    "latest": given.latest and not rival,
                     "static": given.static,
                     "inference": given.inference,
                     "buckets": given.buckets,
@@ -275,18 +319,78 @@ class _Carrier:
                     **memories.indexed(tx, id, weights, vector),
                 },
             ).rowcount
-            cited = tx.execute(
-                "insert into memory_sources (memory_id, document_id, hash, start_at, end_at)"
-                " select %s, d.id, s.hash, s.start_at, s.end_at"
-                " from unnest(%s::text[], %s::bytea[], %s::int[], %s::int[])"
-                "  as s (document_id, hash, start_at, end_at)"
-                " join documents d on d.id = s.document_id and d.org_id = %s"
-                " on conflict do nothing",
-                (id, *map(list, zip(*sources, strict=True)), self._org),
-            ).rowcount
-            if added and not cited:  # the documents were deleted meanwhile
+            kept = self._cite(tx, id, sources) or self._bear(tx, id, tag, content, sources)
+            if added and not kept:  # the documents are not here, or were deleted meanwhile
                 tx.execute("delete from memories where id = %s", (id,))
-        self._count(memories=int(bool(added and cited)))
+            elif added and given.latest and not rival:
+                tx.execute(
+                    "update memories set is_latest = false where id = any(%s) and is_latest",
+                    (list(chain),),
+                )
+        self._count(
+            memories=int(bool(added and kept)),
+            memories_left_out=int(not kept),
+            memories_differing=int(kept and rival),
+        )
+
+    def _root(self, given: BundledMemory, id: str) -> str | None:
+        """The first version, by its id here; it holds a chain together even when it is gone."""
+        if given.root is None:
+            return None
+        gone = given.root if id == given.id else _derived(self._org, given.root)
+        return self._memories.get(given.root, gone)
+
+    def _rival(self, chain: "Mapping[str, _Version]", id: str) -> bool:
+        """Whether what stands here is no earlier version of this one: it was corrected here."""
+        before: set[str] = set()
+        while (id := self._parents.get(id, "")) and id not in before:
+            before.add(id)
+        return any(one.latest and one.id not in before for one in chain.values())
+
+    def _cite(self, tx: Tx, id: str, sources: Sequence[tuple[str, BundledSource]]) -> bool:
+        """Note the evidence that stands here; whether the memory has any."""
+        tx.execute(
+            "insert into memory_sources (memory_id, document_id, hash, start_at, end_at)"
+            " select %s, d.id, s.hash, s.start_at, s.end_at"
+            " from unnest(%s::text[], %s::bytea[], %s::int[], %s::int[])"
+            "  as s (document_id, hash, start_at, end_at)"
+            " join documents d on d.id = s.document_id and d.org_id = %s"
+            " where not d.id = any(%s)"
+            "  or exists (select from chunks c where c.document_id = d.id and c.hash = s.hash)"
+            " on conflict do nothing",
+            (id, *_columns(sources), self._org, list(self._differing)),
+        )
+        row = tx.execute(
+            "select exists (select from memory_sources where memory_id = %s) as cited", (id,)
+        ).fetchone()
+        assert row is not None
+        return row["cited"]
+
+    def _bear(
+        self,
+        tx: Tx,
+        id: str,
+        tag: str,
+        content: str,
+        sources: Sequence[tuple[str, BundledSource]],
+    ) -> bool:
+        """Let a document of its own bear a memory that says more than its document here.
+
+        False when none of its documents is here.
+        """
+        there = tx.execute(
+            "select from documents where id = any(%s) and org_id = %s limit 1",
+            ([document for document, _ in sources], self._org),
+        ).fetchone()
+        if there is None:
+            return False
+        bearer = documents.bear(tx, Tenant(self._org), tag, content, DocumentId(random_id()))
+        tx.execute(
+            "insert into memory_sources (memory_id, document_id, hash, start_at, end_at)"
+            " values (%s, %s, %s, 0, %s)",
+            (id, bearer.id, memories.WHOLE, len(content)),
+        )
+        return True
 
     def relate(self) -> None:
         """Now that all memories are here, say what follows from what."""
@@ -370,14 +474,89 @@ def _json(value: Mapping[str, Any] | None) -> Jsonb | None:
 
 
 @dataclass(frozen=True, slots=True)
+class _Version:
+    """A memory that is here, in the chain of its corrections."""
+
+    id: str
+    parent: str | None
+    latest: bool
+    forgotten: bool
+
+
+def _chain(tx: Tx, org: OrgId, root: str) -> dict[str, _Version]:
+    """Locked, in the order of everybody who locks chains."""
+    rows = tx.execute(
+        "select id, parent_id, is_latest, forgotten_at from memories"
+        " where org_id = %(org)s and (id = %(root)s or root_id = %(root)s)"
+        " order by coalesce(root_id, id), version, id for update",
+        {"org": org, "root": root},
+    )
+    return {
+        row["id"]: _Version(
+            row["id"], row["parent_id"], row["is_latest"], row["forgotten_at"] is not None
+        )
+        for row in rows
+    }
+
+
+def _differs(given: BundledMemory, chain: Mapping[str, _Version], id: str) -> bool:
+    """Whether it is forgotten on one side only, or current there and here another correction is.
+
+    One that was corrected further here does not differ.
+    """
+    if id not in chain:  # deleted at this moment
+        return True
+    here = chain[id]
+    if here.forgotten != (given.forgotten_at is not None):
+        return True
+    return given.latest and not any(id in _back(chain, one) for one in chain.values() if one.latest)
+
+
+def _back(chain: Mapping[str, _Version], version: _Version) -> set[str]:
+    """It and those before it."""
+    found = {version.id}
+    before = chain.get(version.parent or "")
+    while before is not None and before.id not in found:
+        found.add(before.id)
+        before = chain.get(before.parent or "")
+    return found
+
+
+def _columns(sources: Sequence[tuple[str, BundledSource]]) -> tuple[list[Any], ...]:
+    return (
+        [document for document, _ in sources],
+        [bytes.fromhex(one.hash) for _, one in sources],
+        [one.start for _, one in sources],
+        [one.end for _, one in sources],
+    )
+
+
+def _is_fetched(given: BundledDocument) -> bool:
+    """Whether it is an address whose page is to be read, and not what was read there."""
+    return (
+        given.url is not None and given.content is not None and documents.is_address(given.content)
+    )
+
+
+def _read_elsewhere(given: BundledDocument, id: str) -> str | None:
+    """What marks a text that a connection once brought: it is the content, as it stands.
+
+    Nobody here may read it where it came from; its own id stands for the one at the provider.
+    """
+    brought = given.url is not None or (given.content is None and given.source not in OWN)
+    return id if brought else None
+
+
+@dataclass(frozen=True, slots=True)
 class _Found:
     id: DocumentId
     """the one that is there, else the one to take"""
-    there: bytes | None
-    """digest of the content of the document that is there already"""
+    there: bool
+    same: bool = False
+    """whether the one that is there has the content of the bundle"""
 
 
-def _find(tx: Tx, org: OrgId, given: BundledDocument) -> _Found:
+def _find(tx: Tx, org: OrgId, given: BundledDocument, digest: bytes) -> _Found:
     """Whether it is there, and else which id is free.
 
     An id that another organisation has is answered with one derived of both, so that a second
@@ -385,11 +564,17 @@ def _find(tx: Tx, org: OrgId, given: BundledDocument) -> _Found:
     """
     wanted = given.id or _derived(org, msgspec.json.encode(given).decode())
     other = _derived(org, wanted)
+    text = None if given.text is None else hashlib.sha256(given.text.encode()).digest()
+    # A document of a connection has a digest of its version, so its text is compared.
     rows = tx.execute(
-        "select id, org_id, custom_id, container_tags[1] as tag, content_hash from documents"
+        "select id, org_id, content_hash = %(digest)s or (%(finished)s and blob is null"
+        "  and revision = indexed_revision"
+        "  and sha256(convert_to(text, 'UTF8')) = %(text)s) as same"
+        " from documents"
         " where id = any(%(ids)s) or (org_id = %(org)s and custom_id = %(custom_id)s"
         "  and container_tags[1] = %(tag)s)"
-        " or (org_id = %(org)s and archive_id = %(archive)s and archive_path = %(path)s)",
+        " or (org_id = %(org)s and archive_id = %(archive)s and archive_path = %(path)s)"
+        " order by array_position(%(ids)s::text[], id)",
         {
             "ids": [wanted, other],
             "org": org,
@@ -397,11 +582,16 @@ def _find(tx: Tx, org: OrgId, given: BundledDocument) -> _Found:
             "tag": given.container_tags[0],
             "archive": given.archive,
             "path": given.archive_path,
+            "digest": digest,
+            "finished": given.chunks is not None and given.file is None,
+            "text": text,
         },
     ).fetchall()
-    ours = [row for row in rows if row["org_id"] == org]
+    for row in rows:
+        if row["org_id"] == org:
+            return _Found(DocumentId(row["id"]), there=True, same=bool(row["same"]))
     taken = any(row["id"] == wanted for row in rows)
-    return _Found(DocumentId(other if taken else wanted), ours[0]["content_hash"] if ours else None)
+    return _Found(DocumentId(other if taken else wanted), there=False)
 
 
 def _derived(org: OrgId, what: str) -> str:
@@ -427,6 +617,8 @@ def _insert(
     """Put the document in, finished if it has chunks; False when its place was taken meanwhile."""
     finished = chunks is not None and entries is not None
     tags.ensure(tx, org, given.container_tags)
+    if given.archive is not None and not _is_there(tx, org, given.archive):
+        given = msgspec.structs.replace(given, archive=None, archive_path=None)
     blob = content.blob
     if blob is not None:
         documents.name_blobs(tx, [blob.key])
@@ -434,12 +626,12 @@ def _insert(
         "insert into documents as d (id, org_id, custom_id, container_tags, scope, kind, title,"
         " url, source, filepath, metadata, document_date, task_type, content, content_hash, blob,"
         " blob_name, blob_mime, forced_kind, status, stage, attempts, claims, due_at, created_at,"
-        " updated_at, archive_id, archive_path)"
+        " updated_at, archive_id, archive_path, source_id)"
         " values (%(id)s, %(org)s, %(custom_id)s, %(tags)s, %(scope)s, %(kind)s, %(title)s,"
         " %(url)s, %(source)s, %(filepath)s, %(metadata)s, %(document_date)s, %(task_type)s,"
         " %(text)s, %(hash)s, %(blob)s, %(blob_name)s, %(blob_mime)s, %(forced)s, %(status)s,"
         " %(stage)s, %(claims)s, %(claims)s, now() + %(lease)s * %(claims)s,"
-        " coalesce(%(created_at)s, now()), now(), %(archive)s, %(path)s)"
+        " coalesce(%(created_at)s, now()), now(), %(archive)s, %(path)s, %(source_id)s)"
         " on conflict do nothing returning " + documents.COLUMNS,
         {
             "id": id,
@@ -469,6 +661,7 @@ def _insert(
             "created_at": given.created_at,
             "archive": given.archive,
             "path": given.archive_path,
+            "source_id": content.source_id,
         },
     ).fetchone()
     if row is None:
@@ -491,6 +684,12 @@ def _insert(
         (id, list(read)),
     )
     return True
+
+
+def _is_there(tx: Tx, org: OrgId, id: str) -> bool:
+    """And whether it stays until the end of the transaction."""
+    sought = "select from documents where id = %s and org_id = %s for key share"
+    return tx.execute(sought, (id, org)).fetchone() is not None
 
 
 def _say_unpacked(tx: Tx, id: DocumentId, given: BundledDocument) -> None:

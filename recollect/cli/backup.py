@@ -230,6 +230,8 @@ def bring(
 ) -> None:
     """Add the documents of a bundle to an organisation; those that are there already stay.
 
+    The exit code is 1 when something of the bundle does not stand here as the bundle has it.
+
     Example: recollect import handbook-bundle --org acme
     """
     config = _config()
@@ -254,20 +256,34 @@ def bring(
                 "queued": brought.queued,
                 "renamed": brought.renamed,
                 "memories": brought.memories,
+                "memoriesDiffering": brought.memories_differing,
+                "memoriesLeftOut": brought.memories_left_out,
                 "vectorsTakenOver": brought.taken_over,
                 "vectorsMade": brought.embedded,
                 "embedsBecause": reason,
             }
         )
-        return
-    typer.echo(
-        f"{brought.added} added, {brought.there} there already; {brought.memories} memories;"
-        f" {brought.taken_over} vectors taken over, {brought.embedded} made"
-    )
+    else:
+        typer.echo(
+            f"{brought.added} added, {brought.there} there already; {brought.memories} memories;"
+            f" {brought.taken_over} vectors taken over, {brought.embedded} made"
+        )
     if brought.differing:
         tell(f"{brought.differing} of those there already differ from the bundle, and stay")
+    if brought.memories_differing:
+        tell(
+            f"{brought.memories_differing} memories were corrected or forgotten here or in the"
+            " bundle, and not in the other; what was here still stands"
+        )
+    if brought.memories_left_out:
+        tell(
+            f"{brought.memories_left_out} memories left out:"
+            " none of the documents that they came from is here"
+        )
     if brought.queued:
         tell(f"{brought.queued} of the added wait for a worker")
+    if brought.conflicts:
+        raise typer.Exit(1)
 
 
 def _config() -> Config:

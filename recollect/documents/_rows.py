@@ -1,6 +1,7 @@
 """Rows of documents: how they are read, bound to a tenant, and locked."""
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -47,6 +48,7 @@ TEXT = (
 )
 ORDER = " order by d.archive_id is not null, d.id"
 """in which rows are locked"""
+_ADDRESS = re.compile(r"\s*https?://\S+\s*", re.IGNORECASE)
 REACH = (
     "d.org_id = %(org)s and (%(reach)s::text[] is null or d.container_tags && %(reach)s::text[])"
 )
@@ -106,6 +108,11 @@ def content_of(row: Mapping[str, Any]) -> Content:
         forced=row["forced_kind"],
         source_id=row["source_id"],
     )
+
+
+def is_address(given: str) -> bool:
+    """Whether a content is one http(s) URL and nothing else: then its page is what is read."""
+    return _ADDRESS.fullmatch(given) is not None
 
 
 def text_content(text: str, *, kind: str = "text") -> Content:

@@ -1,6 +1,7 @@
 """Backups and bundles: what was acknowledged comes back whole, and nothing is embedded again."""
 
 import hashlib
+import io
 import json
 import os
 import resource
@@ -28,11 +29,21 @@ from recollect.config import Config
 from recollect.db import Database, scripts
 from recollect.documents import NewDocument
 from recollect.errors import NotFoundError, SetupError, Unavailable
-from recollect.model import Content, DocumentId, OrgId, Plan, StoredBlob, Tenant, random_id
+from recollect.model import (
+    ConnectionId,
+    Content,
+    DocumentId,
+    OrgId,
+    Plan,
+    StoredBlob,
+    Tenant,
+    random_id,
+)
 from recollect.worker import Worker, drain, sweep_blobs
 from tests.conftest import eventually
 from tests.fakes.embedder import WordEmbedder
 from tests.fakes.terminal import Terminal
+from tests.fakes.website import Website
 from tests.schema import dump
 
 KEY = b"k" * 32
@@ -910,9 +921,6 @@ def test_an_import_that_was_cut_off_goes_on(new_place: Callable[..., App], tmp_p
     there = new_org(other, "elsewhere")
     bundle_of(app, tmp_path / "bundle")
 
-    class CutError(Exception):
-        pass
-
     def cut(progress: Progress) -> None:
         if progress.done == 6:
             raise CutError
@@ -1050,3 +1058,325 @@ def test_a_damaged_bundle_is_refused(new_place: Callable[..., App], tmp_path: Pa
     with other.db.begin() as tx:
         found = documents.find(tx, there, documents.DocumentQuery(limit=100))
     assert not [one for one in found.items if one.kind != "text" or one.title == "ships.txt"]
+
+
+# --- bundles over what is there ------------------------------------------------------------------
+
+
+class CutError(Exception):
+    pass
+
+
+def fact(app: App, tenant: Tenant, text: str, **more: Any) -> memories.Fact:
+    assert app.embedder is not None
+    [vector] = app.embedder.embed([text])
+    return memories.Fact(text, terms.weigh(tenant.id, text), vector, **more)
+
+
+def tell_fact(app: App, tenant: Tenant, text: str, **more: Any) -> memories.MemoryId:
+    told = fact(app, tenant, text, **more)
+    with app.db.begin() as tx:
+        return memories.add(tx, tenant, "notes", [told], DocumentId(random_id()))[1][0].id
+
+
+def corrected(app: App, tenant: Tenant, id: memories.MemoryId, text: str) -> memories.MemoryId:
+    said = fact(app, tenant, text)
+    change = memories.Correction(text, said.weights, said.vector)
+    with app.db.begin() as tx:
+        return memories.correct(tx, tenant, "notes", memories.Target(id=id), change).id
+
+
+def drawn(app: App, tenant: Tenant, document: str, quote: str) -> memories.MemoryId:
+    """A memory with that text as its evidence, as a model draws it."""
+    with app.db.begin() as tx:
+        found = documents.get(tx, tenant, document)
+        chunk = next(c for c in documents.chunks(tx, tenant, found.id) if quote in c.text)
+        start = chunk.text.index(quote)
+        span = memories.Span(chunk.hash, start, start + len(quote))
+        one = fact(app, tenant, quote, spans=[span], is_inference=True)
+        [id] = memories.store(tx, tenant.id, found.id, "notes", [one], read=[chunk.hash])
+    return memories.MemoryId(id)
+
+
+def standing(app: App, tenant: Tenant) -> set[str]:
+    """What is known now, by its text."""
+    with app.db.begin() as tx:
+        return {one.content for one in memories.find(tx, tenant, memories.MemoryQuery()).items}
+
+
+def packed(files: dict[str, str]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+    return out.getvalue()
+
+
+def settled(app: App, tenant: Tenant) -> Tenant:
+    """An organisation with all that a bundle can hold."""
+    for n in range(3):
+        add(app, tenant, story(n), custom_id=f"note-{n}", metadata={"n": n})
+    upload(app, tenant, packed({"a.txt": "The ferry is late.", "b.txt": "The ferry is blue."}))
+    drain(app)
+    ship = drawn(app, tenant, "note-1", "stands beside the")
+    cats = tell_fact(app, tenant, "The miller has two cats.")
+    tell_fact(app, tenant, "A mill is quiet.", related={ship: memories.Relation.DERIVES})
+    three = corrected(app, tenant, cats, "The miller has three cats.")
+    corrected(app, tenant, three, "The miller has four cats.")
+    return tenant
+
+
+TABLES: dict[str, LiteralString] = {
+    "documents": "select id, custom_id, container_tags, title, metadata, status, text, content,"
+    " content_hash, source_id, archive_id, archive_path, unpacked, chunks from documents"
+    " order by id",
+    "chunks": "select * from chunks order by document_id, position",
+    "memories": "select id, tag, content, version, parent_id, root_id, is_latest, forgotten_at"
+    " from memories order by id",
+    "memory_sources": "select * from memory_sources order by memory_id, document_id, hash",
+    "memory_relations": "select * from memory_relations order by memory_id, target_id",
+    "memory_reads": "select * from memory_reads order by document_id, hash",
+    "term_counts": "select sum(entries) as entries from term_counts",
+}
+
+
+def all_of(app: App) -> dict[str, Any]:
+    return {name: rows(url_of(app), query) for name, query in TABLES.items()}
+
+
+def test_an_import_that_is_cut_off_anywhere_and_run_again_is_as_one_that_was_not(
+    new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    app, whole = new_place(), new_place()
+    settled(app, new_org(app))
+    new_org(whole, "elsewhere")
+    bundle = bundle_of(app, tmp_path / "bundle")
+    steps = list[Progress]()
+    backup.bring(whole, tmp_path / "bundle", org="elsewhere", tell=steps.append)
+    expected = all_of(whole)
+    assert len(steps) == (bundle.documents or 0) + (bundle.memories or 0) + 1
+    assert len(expected["memories"]) == bundle.memories == 5
+    assert expected["memory_relations"]
+
+    for n in range(len(steps)):
+        cut, seen = new_place(), list[Progress]()
+        new_org(cut, "elsewhere")
+
+        def stop(progress: Progress, n: int = n, seen: list[Progress] = seen) -> None:
+            seen.append(progress)
+            if len(seen) > n:
+                raise CutError
+
+        with pytest.raises(CutError):
+            backup.bring(cut, tmp_path / "bundle", org="elsewhere", tell=stop)
+        done = backup.bring(cut, tmp_path / "bundle", org="elsewhere")
+
+        assert all_of(cut) == expected, f"cut before step {n}"
+        assert done.conflicts == 0
+
+
+def test_a_newer_bundle_brings_newer_facts_and_corrections_and_drops_nothing(
+    new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    app, other = new_place(), new_place()
+    tenant = settled(app, new_org(app))
+    there = new_org(other, "elsewhere")
+    bonn = tell_fact(app, tenant, "Ada lives in Bonn.")
+    bundle_of(app, tmp_path / "first")
+    backup.bring(other, tmp_path / "first", org="elsewhere")
+    tell_fact(other, there, "Only here: the lamp is green.")
+    with app.db.begin() as tx:
+        change = documents.DocumentChange(content=documents.text_content("The owl sleeps by day."))
+        documents.update(tx, tenant, "note-2", change)
+    drain(app)
+    drawn(app, tenant, "note-2", "The owl sleeps by day.")
+    corrected(app, tenant, bonn, "Ada lives in Kiel.")
+    tell_fact(app, tenant, "Ada sails.")
+    before = standing(other, there)
+
+    bundle_of(app, tmp_path / "second")
+    done = backup.bring(other, tmp_path / "second", org="elsewhere")
+    again = backup.bring(other, tmp_path / "second", org="elsewhere")
+
+    assert standing(other, there) == before - {"Ada lives in Bonn."} | {
+        "Ada lives in Kiel.",
+        "Ada sails.",
+        "The owl sleeps by day.",
+    }
+    assert (done.memories, done.memories_differing, done.memories_left_out) == (3, 0, 0)
+    assert (done.differing, done.conflicts) == (1, 1)
+    assert (again.added, again.memories, again.conflicts) == (0, 0, 1)
+    # The owl's document is another here, so the fact is borne by one of its own and stays when
+    # that is read again.
+    with other.db.begin() as tx:
+        documents.reprocess(tx, there, ids=["note-2"])
+    drain(other)
+    with other.db.begin() as tx:
+        document = documents.get(tx, there, "note-2").id
+        memories.store(tx, there.id, document, "notes", [], read=[])
+    assert "The owl sleeps by day." in standing(other, there)
+
+
+def test_what_was_corrected_here_too_stands_and_is_told(
+    new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    app, other = new_place(), new_place()
+    tenant, there = new_org(app), new_org(other, "elsewhere")
+    bonn, tea = (tell_fact(app, tenant, text) for text in ("Ada lives in Bonn.", "Ada likes tea."))
+    further = tell_fact(app, tenant, "Ada has a boat.")
+    bundle_of(app, tmp_path / "first")
+    backup.bring(other, tmp_path / "first", org="elsewhere")
+    corrected(app, tenant, bonn, "Ada lives in Kiel.")
+    corrected(other, there, bonn, "Ada lives in Jena.")
+    corrected(other, there, further, "Ada has two boats.")
+    with other.db.begin() as tx:
+        memories.forget(tx, there, "notes", memories.Target(id=tea), None)
+
+    bundle_of(app, tmp_path / "second")
+    done = backup.bring(other, tmp_path / "second", org="elsewhere")
+    again = backup.bring(other, tmp_path / "second", org="elsewhere")
+
+    assert standing(other, there) == {"Ada lives in Jena.", "Ada has two boats."}
+    assert (done.memories, done.memories_differing) == (1, 2)
+    assert (again.memories, again.memories_differing) == (0, 2)
+    kept = rows(url_of(other), "select content, is_latest from memories where root_id is not null")
+    assert {"content": "Ada lives in Kiel.", "is_latest": False} in kept
+    # Taking back the correction of here leaves the one that came along.
+    assert len(rows(url_of(other), "select 1 from memories where is_latest")) == 3
+
+
+def test_a_file_that_is_missing_here_of_an_archive_that_is_here_comes_back(
+    new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    app, other = new_place(), new_place()
+    tenant = settled(app, new_org(app))
+    add(app, tenant, "The last of the bundle: a kite.", custom_id="last")
+    drain(app)
+    there = new_org(other, "elsewhere")
+    bundle = bundle_of(app, tmp_path / "bundle")
+    backup.bring(other, tmp_path / "bundle", org="elsewhere")
+    expected = all_of(other)
+    [member] = rows(url_of(other), "select id from documents where archive_path = 'a.txt'")
+    with other.db.begin() as tx:
+        assert documents.delete(tx, there, [member["id"]]) == {}
+
+    done = backup.bring(other, tmp_path / "bundle", org="elsewhere")
+
+    assert (done.added, done.there) == (1, (bundle.documents or 0) - 1)
+    assert all_of(other) == expected
+
+
+def test_a_file_of_an_archive_that_is_another_here_stands_alone(
+    new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    app, other = new_place(), new_place()
+    settled(app, new_org(app))
+    there = new_org(other, "elsewhere")
+    bundle_of(app, tmp_path / "bundle")
+    backup.bring(other, tmp_path / "bundle", org="elsewhere")
+    data = packed({"c.txt": "The ferry is gone."})
+    blob = StoredBlob(blobs.new_key(there.id, data), "a.zip", None)
+    other.blobs.put(blob.key, data)
+    [archive] = rows(url_of(other), "select id from documents where unpacked is not null")
+    change = documents.DocumentChange(
+        content=Content("text", hashlib.sha256(data).digest(), blob=blob)
+    )
+    with other.db.begin() as tx:
+        documents.update(tx, there, archive["id"], change)
+    drain(other)
+
+    done = backup.bring(other, tmp_path / "bundle", org="elsewhere")
+    again = backup.bring(other, tmp_path / "bundle", org="elsewhere")
+
+    assert (done.added, done.differing) == (2, 1)
+    assert (again.added, again.differing) == (0, 1)
+    members = rows(url_of(other), "select archive_path from documents where archive_id is not null")
+    assert members == [{"archive_path": "c.txt"}]
+    assert {text for *_, text in hits(other, there, "ferry") if "ferry is" in text} == {
+        "The ferry is late.",
+        "The ferry is blue.",
+        "The ferry is gone.",
+    }
+
+
+def two_gates(app: App, other: App, folder: Path) -> None:
+    """A bundle with a document that is another there."""
+    tenant, there = new_org(app), new_org(other, "elsewhere")
+    add(app, tenant, "The gate is open.", custom_id="gate")
+    add(other, there, "The gate is shut.", custom_id="gate")
+    drain(app)
+    drain(other)
+    bundle_of(app, folder)
+
+
+def test_the_command_tells_of_conflicts_and_ends_with_1(
+    new_place: Callable[..., App],
+    new_database: Callable[[], str],
+    tmp_path: Path,
+    terminal: Terminal,
+) -> None:
+    app, url = new_place(), new_database()
+    with Database(url, size=4) as db:
+        two_gates(app, replace(app, db=db, embedder=None), tmp_path / "bundle")
+    given = {"RECOLLECT_DATABASE_URL": url, "RECOLLECT_DATA_DIR": str(tmp_path / "data")}
+
+    done = terminal.run("import", str(tmp_path / "bundle"), "--org", "elsewhere", **given)
+
+    assert done.code == 1, done.err
+    assert "0 added, 1 there already" in done.out
+    assert "1 of those there already differ from the bundle, and stay" in done.err
+
+
+# --- documents of connections --------------------------------------------------------------------
+
+
+def test_the_text_of_a_connection_is_read_from_itself_after_a_move(
+    new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    app, other = new_place(), new_place()
+    with Website() as site:
+        tenant, there = new_org(app), new_org(other, "elsewhere")
+        site.page("/page", "<p>Please sign in to continue.</p>")
+        texts = {
+            "listed": "# Plan\n\nThe mast is of *oak*.",
+            "fetched": "<!doctype html> begins each page of the handbook.",
+        }
+        with app.db.begin() as tx:
+            tags.ensure(tx, tenant.id, ["notes"])
+            tx.execute(
+                "insert into connections"
+                " (id, org_id, provider, container_tags, document_limit, state)"
+                " values ('c1', %s, 'notion', '{notes}', 100, 'ready')",
+                (tenant.id,),
+            )
+            for name, text in texts.items():
+                asked = documents.SyncedDocument(
+                    connection_id=ConnectionId("c1"),
+                    source_id=name,
+                    provider="notion",
+                    version="1",
+                    kind="notion_doc",
+                    tags=["notes"],
+                    title=name,
+                    url=site.url("/page") if name == "listed" else None,
+                    metadata={},
+                    text=text,
+                )
+                documents.put(tx, tenant.id, asked, None)
+        mine = add(app, tenant, "A note of my own.")
+        drain(app)
+        before = rows(url_of(app), "select id, title, text, kind from documents order by id")
+        bundle_of(app, tmp_path / "bundle")
+        backup.bring(other, tmp_path / "bundle", org="elsewhere")
+
+        with other.db.begin() as tx:
+            done = documents.reprocess(tx, there, ids=[row["id"] for row in before])
+        drain(other)
+
+        assert len(done) == 3
+        after = rows(url_of(other), "select id, title, text, kind from documents order by id")
+        assert after == before
+        assert site.paths() == []
+        marked = rows(url_of(other), "select id from documents where source_id is not null")
+        assert len(marked) == 2
+        assert {"id": mine} not in marked
