@@ -27,7 +27,7 @@ from recollect.connectors.base import (
     Verdict,
 )
 from recollect.db import Tx
-from recollect.documents import SyncedDocument, content_hash
+from recollect.documents import Said, SyncedDocument, content_hash
 from recollect.errors import NotFoundError
 from recollect.feed import What
 from recollect.model import ConnectionId, DocumentId, Page, Remembered, SyncClaim, storable
@@ -519,9 +519,8 @@ class _Same:
         self._seen: list[str] = []
         ids = [c.id for c in changes if isinstance(c, Item) and c.formerly is None]
         rows = tx.execute(
-            "select i.*, d.container_tags as now_tags, d.metadata as now_metadata,"
-            " d.title as now_title, d.url as now_url, d.content_hash as now_hash"
-            " from items i join documents d on d.id = i.document_id and d.source_id = i.id"
+            "select i.*, d.source_id as now_source, d.title as now_title, d.url as now_url,"
+            " d.content_hash as now_hash from items i join documents d on d.id = i.document_id"
             " where i.connection_id = %s and i.id = any(%s) and i.verdict = %s"
             " and i.missing_at is null",
             (claim.connection.id, ids, DOCUMENT),
@@ -586,15 +585,21 @@ class _Same:
     def _equal(self, item: Item, row: Mapping[str, Any]) -> bool:
         return (
             row["version"] == item.version
-            and row["now_hash"] == content_hash(item.version)
             and (row["title"], row["url"], row["kind"]) == (item.title, item.url, item.kind)
             and (row["branch"], row["detail"]) == (item.branch, item.detail)
             and row["modified_at"] == item.modified_at
             and row["tags"] == list(item.tags)
             and row["metadata"] == dict(item.metadata)
             and row["extra"] == dict(item.extra)
-            and row["now_tags"] == _tags(self._claim, item)
-            and row["now_metadata"] == dict(item.metadata)
+            and row["given_tags"] == _tags(self._claim, item)
+            and (row["now_source"] is None or self._is_of_source(item, row))
+        )
+
+    def _is_of_source(self, item: Item, row: Mapping[str, Any]) -> bool:
+        """Whether the document is as the source made it; else a user replaced its content."""
+        return (
+            row["now_source"] == item.id
+            and row["now_hash"] == content_hash(item.version)
             and row["now_title"] == (item.title or row["now_title"])
             and row["now_url"] == item.url
         )
@@ -624,8 +629,7 @@ def _apply_item(tx: Tx, claim: SyncClaim, item: Item, gate: Gate, counts: Counts
         row = _row(tx, claim, item.id)
     known = row["document_id"] if row else None
     if row is not None and row["verdict"] == DOCUMENT and known is None:
-        _remember(tx, claim, item, DOCUMENT, None, "deleted here; it stays away")
-        counts.skipped[DELETED] += 1
+        _stay_away(tx, claim, item, counts)
         return
     # The filter acts on new content only: what is here already stays.
     ruling = gate.rule(item) if known is None else None
@@ -637,10 +641,13 @@ def _apply_item(tx: Tx, claim: SyncClaim, item: Item, gate: Gate, counts: Counts
         _remember(tx, claim, item, OVER_LIMIT, None, "documentLimit is reached")
         counts.skipped[OVER_LIMIT] += 1
         return
-    _store(tx, claim, item, known, counts)
+    _store(tx, claim, item, row if known else None, counts)
 
 
-def _store(tx: Tx, claim: SyncClaim, item: Item, known: DocumentId | None, counts: Counts) -> None:
+def _store(
+    tx: Tx, claim: SyncClaim, item: Item, row: Mapping[str, Any] | None, counts: Counts
+) -> None:
+    """Make a document of it, or bring up to date that of its `row`."""
     connection = claim.connection
     synced = SyncedDocument(
         connection_id=connection.id,
@@ -656,7 +663,15 @@ def _store(tx: Tx, claim: SyncClaim, item: Item, known: DocumentId | None, count
     )
     if item.tags:  # those of the connection are there
         tags.ensure(tx, connection.org_id, item.tags)
-    id, changed = documents.put(tx, connection.org_id, synced, known)
+    known: DocumentId | None = None if row is None else row["document_id"]
+    before = None
+    if row is not None and row["given_tags"] is not None:
+        before = Said(row["version"], row["title"], row["given_tags"], row["metadata"])
+    try:
+        id, changed = documents.put(tx, connection.org_id, synced, known, before)
+    except NotFoundError:  # deleted while we waited for its row
+        _stay_away(tx, claim, item, counts)
+        return
     _remember(tx, claim, item, DOCUMENT, DocumentId(id), item.detail)
     if known is None:
         counts.add(DocumentId(id))
@@ -665,6 +680,11 @@ def _store(tx: Tx, claim: SyncClaim, item: Item, known: DocumentId | None, count
         counts.change(known)
     else:
         counts.unchanged += 1
+
+
+def _stay_away(tx: Tx, claim: SyncClaim, item: Item, counts: Counts) -> None:
+    _remember(tx, claim, item, DOCUMENT, None, "deleted here; it stays away")
+    counts.skipped[DELETED] += 1
 
 
 def _tags(claim: SyncClaim, item: Item) -> list[str]:
@@ -871,19 +891,20 @@ def _remember(
     version = item.version if kept else None
     tx.execute(
         "insert into items (connection_id, id, version, title, url, kind, metadata, tags, extra,"
-        " branch, verdict, detail, document_id, modified_at, seen_at)"
+        " branch, verdict, detail, document_id, modified_at, seen_at, given_tags)"
         " values (%(connection)s, %(id)s, %(version)s, %(title)s, %(url)s, %(kind)s, %(metadata)s,"
         " %(tags)s, %(extra)s, %(branch)s, %(verdict)s, %(detail)s, %(document)s,"
-        " %(modified_at)s, now())"
+        " %(modified_at)s, now(), %(given)s)"
         " on conflict (connection_id, id) do update set version = excluded.version,"
         " title = excluded.title, url = excluded.url, kind = excluded.kind,"
         " metadata = excluded.metadata, tags = excluded.tags, extra = excluded.extra,"
         " branch = excluded.branch, verdict = excluded.verdict, detail = excluded.detail,"
         " document_id = excluded.document_id, modified_at = excluded.modified_at,"
-        " seen_at = now(), missing_at = null",
+        " given_tags = excluded.given_tags, seen_at = now(), missing_at = null",
         {
             "connection": claim.connection.id,
             "id": item.id,
+            "given": None if document is None else _tags(claim, item),
             "version": version,
             "title": item.title,
             "url": item.url,

@@ -564,7 +564,8 @@ CREATE TABLE public.items (
     document_id text,
     modified_at timestamp with time zone,
     seen_at timestamp with time zone NOT NULL,
-    missing_at timestamp with time zone
+    missing_at timestamp with time zone,
+    given_tags text[]
 );
 CREATE TABLE public.judgements (
     connection_id text NOT NULL,

@@ -15,6 +15,7 @@ from recollect.documents._asked import (
     DocumentQuery,
     NewDocument,
     NewMember,
+    Said,
     SyncedDocument,
 )
 from recollect.documents._blobs import (
@@ -90,6 +91,7 @@ __all__ = [
     "Moment",
     "NewDocument",
     "NewMember",
+    "Said",
     "SyncedDocument",
     "Turn",
     "add",

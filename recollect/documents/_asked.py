@@ -86,6 +86,16 @@ class DocumentQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class Said:
+    """What a connection said of one of its documents before."""
+
+    version: str | None
+    title: str | None
+    tags: Sequence[str]
+    metadata: Metadata
+
+
+@dataclass(frozen=True, slots=True)
 class SyncedDocument:
     """What a connection says of one of its documents."""
 

@@ -1,11 +1,12 @@
 """Documents of connections."""
 
 import hashlib
+from collections.abc import Sequence
 from datetime import timedelta
 
 from recollect import db
 from recollect.db import Tx
-from recollect.documents._asked import DocumentChange, NewDocument, SyncedDocument
+from recollect.documents._asked import DocumentChange, NewDocument, Said, SyncedDocument
 from recollect.documents._changing import accept, count, insert, remove, set_details_of_all
 from recollect.documents._reading import get
 from recollect.errors import (
@@ -17,6 +18,7 @@ from recollect.model import (
     Content,
     DocumentId,
     Failure,
+    Metadata,
     OrgId,
     Tenant,
     random_id,
@@ -24,11 +26,21 @@ from recollect.model import (
 )
 
 
-def put(tx: Tx, org: OrgId, synced: SyncedDocument, known: DocumentId | None) -> tuple[str, bool]:
+def put(
+    tx: Tx,
+    org: OrgId,
+    synced: SyncedDocument,
+    known: DocumentId | None,
+    before: Said | None = None,
+) -> tuple[str, bool]:
     """Insert a document of a connection, or bring the `known` one up to date; never indexes twice
     what has the same version.
 
-    Returns its id and whether anything changed.
+    `before` tells what a user has set since: tags and metadata stay beside what the source says
+    now, content stays until the source has a new version of its own. Where nobody knows what it
+    said before, labels are added to and content is the source's.
+
+    Returns its id and whether anything changed. Raises NotFoundError when the known one is gone.
     """
     content = Content(
         kind=synced.kind,
@@ -48,13 +60,25 @@ def put(tx: Tx, org: OrgId, synced: SyncedDocument, known: DocumentId | None) ->
         )
         return insert(tx, org, new, DocumentId(random_id())).id, True
     document = get(tx, Tenant(org), known, lock=True)
-    change = DocumentChange(tags=synced.tags, metadata=synced.metadata)
-    same = (list(document.container_tags), document.metadata) == (
-        list(synced.tags),
-        dict(synced.metadata),
+    change = DocumentChange(
+        tags=_tags(document.container_tags, before and before.tags, synced.tags),
+        metadata=_metadata(document.metadata or {}, before and before.metadata, synced.metadata),
+    )
+    same = (list(document.container_tags), document.metadata or {}) == (
+        change.tags,
+        change.metadata,
     )
     if not same:
         count(tx, org, set_details_of_all(tx, document, change))
+    row = tx.execute(
+        "select source_id is null as own, content_hash is distinct from %s as differs"
+        " from documents where id = %s",
+        (content.hash, known),
+    ).fetchone()
+    assert row is not None
+    if row["own"] and before is not None and before.version == synced.version:
+        renamed = before.title != synced.title and _rename(tx, known, synced.title)
+        return known, bool(renamed or not same)
     moved = tx.execute(
         "update documents set source_id = %(source_id)s, title = coalesce(%(title)s, title),"
         " url = %(url)s, updated_at = now() where id = %(id)s"
@@ -67,14 +91,38 @@ def put(tx: Tx, org: OrgId, synced: SyncedDocument, known: DocumentId | None) ->
             "url": synced.url,
         },
     ).rowcount
-    again = tx.execute(
-        "select content_hash is distinct from %s as differs from documents where id = %s",
-        (content.hash, known),
-    ).fetchone()
-    assert again is not None
-    if again["differs"]:
+    if row["differs"]:
         accept(tx, known, content, revive=False)
-    return known, bool(again["differs"] or moved or not same)
+    return known, bool(row["differs"] or moved or not same)
+
+
+def _rename(tx: Tx, id: DocumentId, title: str | None) -> bool:
+    done = tx.execute(
+        "update documents set title = %(title)s, updated_at = now()"
+        " where id = %(id)s and title is distinct from %(title)s and %(title)s::text is not null",
+        {"id": id, "title": title},
+    )
+    return done.rowcount > 0
+
+
+def _tags(here: Sequence[str], before: Sequence[str] | None, now: Sequence[str]) -> list[str]:
+    """Those of the source and those that a user added, without those that a user took away."""
+    if before is None:
+        return [*now, *(tag for tag in here if tag not in now)]
+    if set(before) == set(now):
+        return list(here)
+    wanted = [tag for tag in now if tag in here or tag not in before]
+    wanted += [tag for tag in here if tag not in before and tag not in wanted]
+    return wanted or list(now)
+
+
+def _metadata(here: Metadata, before: Metadata | None, now: Metadata) -> Metadata:
+    """The same of metadata, key by key; what a user set under a key of the source stays."""
+    if before is None:
+        return {**here, **now}
+    own = {key: value for key, value in here.items() if key not in before or before[key] != value}
+    wanted = {key: value for key, value in now.items() if key in here or key not in before}
+    return {**wanted, **own}
 
 
 def content_hash(version: str) -> bytes:

@@ -202,6 +202,17 @@ class World:
         assert set(documents) == self.peer.names()
         assert {document["status"] for document in documents.values()} <= {"done"}
 
+    def patch(self, name: str, **body: Any) -> None:
+        """As a user does, who waits until it is processed."""
+        answer = self.http.patch(f"/v3/documents/{self.documents()[name]['id']}", json=body)
+        assert answer.status_code == 200, answer.text
+        drain(self.app)
+
+    def anew(self) -> None:
+        """Have the next sync list everything, as after a change of the selection."""
+        with self.app.db.begin() as tx:
+            tx.execute("update connections set cursor = null where id = %s", (self.id,))
+
     def finds(self, words: str) -> bool:
         answer = self.http.post("/v3/search", json={"q": words, "onlyMatchingChunks": True})
         hits = answer.json()["results"]
@@ -305,6 +316,80 @@ def test_4_nothing_new_costs_nothing(world: World) -> None:
     assert {name: world.get(name) for name in world.documents()} == before
     run = world.run()
     assert (run["added"], run["changed"], run["removed"], run["itemsFailed"]) == (0, 0, 0, 0)
+
+
+@every("world", conforming("labels"), indirect=True)
+def test_4_labels_that_a_user_set_stay_beside_those_of_the_source(world: World) -> None:
+    world.connect()
+    world.sync()
+    one = world.get("n1")
+    given = one["metadata"] or {}
+    own = {**given, "reviewed": True}
+    world.patch("n1", metadata=own, containerTags=["notes", "mine"])
+    by_name = {"customId": "mine-2", "containerTags": ["notes"]}
+    world.patch("n2", customId="mine-2")
+    world.patch("n2", containerTags=["mine", "notes"], metadata={"only": "this"})
+
+    world.sync()
+    world.anew()
+    world.sync()
+
+    labelled = world.get("n1")
+    assert (labelled["metadata"], labelled["containerTags"]) == (own, ["notes", "mine"])
+    assert world.get("n2")["containerTags"] == ["mine", "notes"]
+    assert world.get("n2")["metadata"] == {"only": "this"}
+
+    world.peer.put("n1", "Number one speaks of yaks now.")
+    world.sync()
+
+    labelled = world.get("n1")
+    assert world.finds("yaks")
+    assert labelled["containerTags"] == ["notes", "mine"]
+    assert labelled["metadata"]["reviewed"] is True
+    assert set(labelled["metadata"]) == {*own}
+
+    changed = world.http.patch(f"/v3/connections/{world.id}", json={"containerTags": ["desk"]})
+    assert changed.status_code == 200, changed.text
+    world.sync()
+
+    assert world.get("n0")["containerTags"] == ["desk"]
+    assert world.get("n1")["containerTags"] == ["desk", "mine"]
+    assert world.get("n2")["containerTags"] == ["desk", "mine"]
+    assert world.get("n2")["metadata"] == {"only": "this"}
+
+    id = world.documents()["n2"]["id"]
+    by_name["containerTags"] = ["desk"]
+    sent = {**by_name, "content": "A walrus of my own.", "metadata": {"only": "that"}}
+    assert world.http.post("/v3/documents", json=sent).status_code == 200
+    world.sync()
+    added = world.http.get(f"/v3/documents/{id}").json()
+    assert (added["metadata"], added["containerTags"]) == ({"only": "that"}, ["desk", "mine"])
+    assert world.finds("walrus of my own")
+
+
+@every("world", conforming("content"), indirect=True)
+def test_4_content_that_a_user_replaced_stays_until_the_source_changes(world: World) -> None:
+    world.connect()
+    world.sync()
+    before = world.get("n1")
+    world.patch("n1", content="The okapi is what I say of number 1.")
+
+    world.sync()
+    world.anew()
+    world.sync()
+
+    assert world.finds("okapi")
+    assert not world.finds("zebra1")
+    assert world.run()["changed"] == 0
+
+    world.peer.put("n1", "Number one speaks of yaks now.")
+    world.sync()
+
+    assert world.finds("yaks")
+    assert not world.finds("okapi")
+    after = world.get("n1")
+    assert (after["id"], after["url"]) == (before["id"], before["url"])
+    world.agrees()
 
 
 @every("world", conforming("deletion"), indirect=True)
