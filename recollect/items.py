@@ -128,6 +128,7 @@ def apply(
     counts.free = room(tx, claim)
     changes = [_storable(change) for change in changes]
     same = _Same(tx, claim, changes)
+    _hold(tx, claim, [change for change in changes if not same.covers(change)])
     for change in changes:
         if same.holds(change, counts):
             continue
@@ -160,6 +161,33 @@ def apply(
                 raise TypeError(f"{type(change).__name__} is the sync's own")
     same.settle(None)
     note(tx, claim.connection.id, [one for one in changes if isinstance(one, Item)], gate)
+
+
+def _hold(tx: Tx, claim: SyncClaim, changes: Sequence[Change]) -> None:
+    """Lock the documents that may change, before anything is written.
+
+    Who deletes documents locks them first and these rows of ours after that.
+    """
+    ids: list[str | None] = []
+    for change in changes:
+        match change:
+            case Item():
+                ids += [change.id, change.formerly]
+            case Gone() | Missing() | Verdict():
+                ids.append(change.id)
+            case _:
+                pass
+    _lock(tx, claim, [id for id in ids if id is not None])
+
+
+def _lock(tx: Tx, claim: SyncClaim, ids: Sequence[str]) -> None:
+    """The documents of these things."""
+    tx.execute(
+        "select from documents d where d.id in (select document_id from items"
+        "  where connection_id = %s and id = any(%s))"
+        " order by d.archive_id is not null, d.id for update",
+        (claim.connection.id, list(ids)),
+    )
 
 
 def tell(tx: Tx, claim: SyncClaim, counts: Counts) -> None:
@@ -539,14 +567,24 @@ class _Same:
     def holds(self, change: Change, counts: Counts) -> bool:
         """Whether nothing is to be done but to count it."""
         match change:
-            case Item() if self._is_document(change):
+            case Item() if self.covers(change):
                 counts.unchanged += 1
-            case Verdict() if self._is_verdict(change):
+            case Verdict() if self.covers(change):
                 _count(change, counts)
             case _:
                 return False
         self._seen.append(change.id)
         return True
+
+    def covers(self, change: Change) -> bool:
+        """Whether it says what is so."""
+        match change:
+            case Item():
+                return self._is_document(change)
+            case Verdict():
+                return self._is_verdict(change)
+            case _:
+                return False
 
     def _is_document(self, item: Item) -> bool:
         row = self._rows.get(item.id)
@@ -820,6 +858,7 @@ def _apply_folder(tx: Tx, connection: ConnectionId, folder: Folder) -> None:
 
 
 def _remove(tx: Tx, claim: SyncClaim, ids: Sequence[str], counts: Counts) -> None:
+    _lock(tx, claim, ids)
     rows = tx.execute(
         "delete from items where connection_id = %s and id = any(%s) returning document_id",
         (claim.connection.id, list(ids)),

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -28,6 +29,7 @@ from recollect.model import (
 from recollect.sources import open_secrets, seal_secrets
 from recollect.trace import open_tracer
 from recollect.worker import drain
+from tests.conftest import eventually
 from tests.fakes.collector import collecting
 from tests.fakes.shelf import SHELVES, MissingConnector, Shelf, ShelfConnector
 
@@ -675,3 +677,53 @@ def test_a_sync_is_a_trace_with_its_counts(
     assert told["recollect.added"].int_value == 1
     assert first.status.code == 0
     assert second.status.code == 2
+
+
+# --- while users act -----------------------------------------------------------------------------
+
+
+def waits_for_a_lock(app: App) -> bool:
+    with app.db.begin() as tx:
+        row = tx.execute(
+            "select count(*) as n from pg_stat_activity where datname = current_database()"
+            " and wait_event_type = 'Lock'"
+        ).fetchone()
+    return row is not None and row["n"] > 0
+
+
+@pytest.mark.parametrize("what", ["edited", "taken", "listed", "beside the same"])
+@pytest.mark.parametrize("half", [False, True], ids=["deleted", "about to be deleted"])
+def test_a_document_that_is_deleted_while_a_sync_waits_for_it_stays_away(
+    app: App, connect: Callable[..., Connection], shelf: Shelf, what: str, half: bool
+) -> None:
+    shelf.every = 100  # one transaction
+    for n in range(4):
+        shelf.put(f"t{n}", f"The text of {n}.")
+    connection = connect(mode="listing" if what in ("listed", "beside the same") else "feed")
+    sync(app, connection)
+    match what:
+        case "edited" | "beside the same":
+            shelf.put("t3", "Another text.")
+        case _:
+            shelf.take("t3")
+    tenant = Tenant(connection.org_id)
+    ids = [document.id for document in found(app, connection).values()]
+    if what == "listed":  # what only the end of a listing takes away is not known before
+        ids = [found(app, connection)["Thing t3"].id]
+
+    with ThreadPoolExecutor(1) as beside:
+        with app.db.begin() as tx:
+            tx.execute("select from documents where id = any(%s) order by id for update", (ids,))
+            if not half:
+                assert documents.delete(tx, tenant, ids) == {}
+            done = beside.submit(sync, app, connection)
+            eventually(lambda: waits_for_a_lock(app))
+            if half:
+                assert documents.delete(tx, tenant, ids) == {}
+        after = done.result()
+
+    assert set(found(app, after)) == ({f"Thing t{n}" for n in range(3)} if len(ids) == 1 else set())
+    assert after.state == ConnectionState.READY
+    with app.db.begin() as tx:
+        run = connections.runs(tx, connection.id)[0]
+    assert (run.status, run.failure) == ("completed", None)
