@@ -104,6 +104,23 @@ def create(app: App, tenant: Tenant, plan: Plan, asked: Asked) -> Connection:
 def change(app: App, tenant: Tenant, found: Connection, changed: Changed) -> Connection:
     """Change it, and have a sync make it so. Secrets and what was picked stay unless they are
     given anew, since they cannot be sent back. Raises BadRequestError, NotFoundError."""
+    while True:
+        with app.db.begin() as tx:
+            found = connections.get(tx, tenant, found.id)
+            secrets = connections.sealed(tx, found.id).secrets
+        # It may ask the provider or the network, so it waits for no row.
+        wanted = _wanted(app, found, changed)
+        with app.db.begin() as tx:
+            now = connections.get(tx, tenant, found.id, lock=True)
+            held = connections.sealed(tx, found.id).secrets
+            if wanted.metadata is not None and (now.metadata, held) != (found.metadata, secrets):
+                continue  # another change came between: what is kept is kept of that one
+            now = connections.update(tx, tenant, found.id, wanted)
+            tags.ensure(tx, tenant.id, now.container_tags)
+            return now
+
+
+def _wanted(app: App, found: Connection, changed: Changed) -> ConnectionChange:
     connector = connectors.get(found.provider)
     shown, sealed = None, None
     if changed.metadata is not None:
@@ -114,11 +131,7 @@ def change(app: App, tenant: Tenant, found: Connection, changed: Changed) -> Con
         }
         shown, secrets = _metadata(app, connector, {**kept, **changed.metadata})
         sealed = seal_secrets(app, found.id, secrets)
-    wanted = ConnectionChange(changed.tags, changed.limit, shown, sealed, changed.paused)
-    with app.db.begin() as tx:
-        now = connections.update(tx, tenant, found.id, wanted)
-        tags.ensure(tx, tenant.id, now.container_tags)
-    return now
+    return ConnectionChange(changed.tags, changed.limit, shown, sealed, changed.paused)
 
 
 def _known(app: App, found: Connection) -> Mapping[str, Any]:
@@ -209,8 +222,9 @@ def pick(
 ) -> None:
     """They replace what was picked before; a sync follows. Raises as `resources`."""
     connector = _picking(connection)
-    wanted = ConnectionChange(metadata=connector.configure(connection.metadata, picked))
     with app.db.begin() as tx:
+        now = connections.get(tx, tenant, connection.id, lock=True)
+        wanted = ConnectionChange(metadata=connector.configure(now.metadata, picked))
         connections.update(tx, tenant, connection.id, wanted)
 
 

@@ -143,10 +143,15 @@ def create(tx: Tx, org: OrgId, new: NewConnection, id: ConnectionId) -> Connecti
     return get(tx, Tenant(org), id)
 
 
-def get(tx: Tx, tenant: Tenant, id: str) -> Connection:
+def get(tx: Tx, tenant: Tenant, id: str, *, lock: bool = False) -> Connection:
     """Raises NotFoundError."""
     row = tx.execute(
-        "select " + _COLUMNS + " from connections c where " + _REACH + " and c.id = %(id)s",
+        "select "
+        + _COLUMNS
+        + " from connections c where "
+        + _REACH
+        + " and c.id = %(id)s"
+        + (" for update of c" if lock else ""),
         {**_reach(tenant), "id": id},
     ).fetchone()
     if row is None:

@@ -1,7 +1,7 @@
 """One sync after another: what a provider holds, and what became documents."""
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,6 +15,7 @@ from recollect.app import App, secret_keys
 from recollect.connections import ConnectionChange, NewConnection
 from recollect.documents import DocumentQuery
 from recollect.errors import LeaseLost, Reauthorize, Transient
+from recollect.fetch import Fetcher
 from recollect.model import (
     Connection,
     ConnectionId,
@@ -727,3 +728,79 @@ def test_a_document_that_is_deleted_while_a_sync_waits_for_it_stays_away(
     with app.db.begin() as tx:
         run = connections.runs(tx, connection.id)[0]
     assert (run.status, run.failure) == ("completed", None)
+
+
+class PickingShelf(ShelfConnector):
+    """A shelf of which parts are picked; `meanwhile` happens while a change is checked."""
+
+    provider = "picking-shelf"
+    picks = True
+
+    def __init__(self) -> None:
+        self.meanwhile: list[Callable[[], object]] = []
+
+    def check(self, metadata: Mapping[str, Any], fetcher: Fetcher) -> dict[str, Any]:
+        if self.meanwhile:
+            self.meanwhile.pop()()
+        return super().check(metadata, fetcher)
+
+    def configure(
+        self, metadata: Mapping[str, Any], picked: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        return {**metadata, "resources": list(picked)}
+
+
+@pytest.fixture
+def picking() -> Generator[PickingShelf]:
+    found = connectors.all()
+    assert isinstance(found, dict)
+    found["picking-shelf"] = made = PickingShelf()
+    yield made
+    del found["picking-shelf"]
+
+
+def test_what_is_picked_while_metadata_is_changed_stays_picked(
+    app: App, tenant: Tenant, connect: Callable[..., Connection], picking: PickingShelf
+) -> None:
+    connection = connect("picking-shelf", resources=[{"id": "1"}], depth=1)
+    shelf = connection.metadata["shelf"]
+    picking.meanwhile = [
+        lambda: connect_.pick(app, tenant, connection, [{"id": "2"}]),
+        lambda: connect_.pick(app, tenant, connection, [{"id": "3"}]),
+    ]
+
+    change = connect_.Changed(metadata={"shelf": shelf, "depth": 2})
+    now = connect_.change(app, tenant, connection, change)
+
+    assert now.metadata == {"shelf": shelf, "depth": 2, "resources": [{"id": "2"}]}
+
+
+def test_metadata_that_is_changed_before_something_is_picked_stays_changed(
+    app: App, tenant: Tenant, connect: Callable[..., Connection], picking: PickingShelf
+) -> None:
+    connection = connect("picking-shelf", depth=1)
+    shelf = connection.metadata["shelf"]
+    change = connect_.Changed(metadata={"shelf": shelf, "depth": 2})
+    connect_.change(app, tenant, connection, change)
+
+    connect_.pick(app, tenant, connection, [{"id": "1"}])
+
+    picked = {"shelf": shelf, "depth": 2, "resources": [{"id": "1"}]}
+    assert again(app, connection).metadata == picked
+
+
+def test_secrets_that_are_given_while_metadata_is_changed_stay(
+    app: App, tenant: Tenant, connect: Callable[..., Connection], picking: PickingShelf
+) -> None:
+    connection = connect("picking-shelf", depth=1)
+    shelf = connection.metadata["shelf"]
+    newer = connect_.Changed(metadata={"shelf": shelf, "depth": 3, "password": "newer"})
+    picking.meanwhile = [lambda: connect_.change(app, tenant, connection, newer)]
+
+    change = connect_.Changed(metadata={"shelf": shelf, "depth": 2})
+    connect_.change(app, tenant, connection, change)
+
+    assert again(app, connection).metadata == {"shelf": shelf, "depth": 2}
+    with app.db.begin() as tx:
+        sealed = connections.sealed(tx, connection.id).secrets
+    assert open_secrets(app, connection.id, sealed) == {"password": "newer"}
