@@ -22,6 +22,7 @@ from recollect.documents._rows import (
     reach,
     read,
     sought,
+    stored,
     text_content,
 )
 from recollect.errors import (
@@ -168,17 +169,18 @@ def _in_flight_twin(tx: Tx, tenant: Tenant, new: NewDocument) -> Document | None
         "select " + COLUMNS + " from documents d"
         " where d.org_id = %(org)s and d.content_hash = %(hash)s and d.due_at is not null"
         " and d.custom_id is null and d.container_tags = %(tags)s"
-        " and (d.metadata, d.filepath, d.blob_name, d.document_date) is not distinct from"
-        " (%(metadata)s::jsonb, %(filepath)s::text, %(name)s::text, %(date)s::timestamptz)"
+        " and (d.metadata, d.filepath, d.document_date, d.forced_kind, d.blob is null,"
+        "  d.blob_name, d.blob_mime) is not distinct from (%(metadata)s::jsonb, %(filepath)s::text,"
+        "  %(date)s::timestamptz, %(forced)s::text, %(blob)s::text is null, %(blob_name)s::text,"
+        "  %(blob_mime)s::text)"
         " and d.task_type = %(task)s and d.source = %(source)s and d.revision = 1"
         " and d.created_at > now() - interval '10 seconds' limit 1",
         {
+            **stored(new.content),
             "org": tenant.id,
-            "hash": new.content.hash,
             "tags": list(new.tags),
             "metadata": None if new.metadata is None else Jsonb(dict(new.metadata)),
             "filepath": new.filepath,
-            "name": new.content.blob and new.content.blob.name,
             "date": new.document_date,
             "task": new.task_type or "memory",
             "source": new.source,

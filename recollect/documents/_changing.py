@@ -64,7 +64,11 @@ def row_of(org: OrgId, new: NewDocument, id: DocumentId) -> dict[str, object]:
 
 
 def accept(tx: Tx, id: DocumentId, content: Content, *, revive: bool) -> None:
-    """Take new content, or, when it is the same, repair what failed or found nothing."""
+    """Take new content, or, when it is the same, repair what failed or found nothing.
+
+    The same bytes are another content as a file than as a text, and under another name, which may
+    say what kind they are.
+    """
     if content.blob is not None:
         name_blobs(tx, [content.blob.key])
     row = tx.execute(
@@ -76,8 +80,9 @@ def accept(tx: Tx, id: DocumentId, content: Content, *, revive: bool) -> None:
         " blob = %(blob)s, blob_name = %(blob_name)s, blob_mime = %(blob_mime)s,"
         " forced_kind = %(forced)s, source_id = %(source_id)s"
         " from (select id, blob from documents where id = %(id)s for update) old"
-        " where d.id = old.id and ((d.content_hash, d.forced_kind)"
-        "   is distinct from (%(hash)s, %(forced)s::text)"
+        " where d.id = old.id and ((d.content_hash, d.forced_kind, d.blob is null,"
+        "    d.blob_name, d.blob_mime) is distinct from (%(hash)s, %(forced)s::text,"
+        "    %(blob)s::text is null, %(blob_name)s::text, %(blob_mime)s::text)"
         "   or (%(revive)s and d.status = 'failed'))"
         " returning old.blob",
         {"id": id, "revive": revive, **stored(content)},

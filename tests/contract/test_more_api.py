@@ -111,6 +111,46 @@ class TestFileUrl:
         url = public.get(f"/v3/documents/{id}/file-url").json()["url"]
         assert url.startswith("https://memory.example/v3/files/")
 
+    def test_a_file_with_the_bytes_of_the_text_is_kept_as_a_file(
+        self, client: httpx.Client, app: App
+    ):
+        said = {"content": "The keeper counts ships.", "customId": "log"}
+        id = client.post("/v3/documents", json=said).json()["id"]
+        drain(app)
+
+        again = upload(client, "ships.txt", b"The keeper counts ships.", customId="log")
+        drain(app)
+
+        assert again.json()["id"] == id
+        answer = client.get(client.get(f"/v3/documents/{id}/file-url").json()["url"])
+        assert answer.content == b"The keeper counts ships."
+        assert client.get(f"/v3/documents/{id}").json()["title"] == "ships.txt"
+
+        client.post("/v3/documents", json=said)
+        drain(app)
+        refused(client.get(f"/v3/documents/{id}/file-url"), 404)
+
+    def test_the_same_file_under_another_name_gets_the_name(self, client: httpx.Client, app: App):
+        id = upload(client, "ships.txt", b"The keeper counts ships.", customId="log").json()["id"]
+        drain(app)
+
+        upload(client, "fleet.txt", b"The keeper counts ships.", customId="log")
+        drain(app)
+
+        assert client.get(f"/v3/documents/{id}").json()["title"] == "fleet.txt"
+        answer = client.get(client.get(f"/v3/documents/{id}/file-url").json()["url"])
+        assert "fleet.txt" in answer.headers["content-disposition"]
+
+    def test_a_file_is_not_taken_for_the_text_that_was_just_added(self, client: httpx.Client):
+        text = client.post("/v3/documents", json={"content": "The keeper counts."}).json()["id"]
+        one = upload(client, "a.txt", b"The keeper counts.").json()["id"]
+        again = upload(client, "a.txt", b"The keeper counts.").json()["id"]
+        said = upload(client, "a.txt", b"The keeper counts.", fileType="google_doc")
+        forced = said.json()["id"]
+
+        assert text != one == again != forced
+        assert client.get(f"/v3/documents/{one}/file-url").status_code == 200
+
     def test_any_other_address_opens_nothing(
         self, client: httpx.Client, with_key: Callable[[str], httpx.Client], stranger: httpx.Client
     ):
