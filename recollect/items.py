@@ -8,7 +8,7 @@ runs in the transaction that stores the cursor.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from psycopg.types.json import Jsonb
@@ -61,6 +61,8 @@ class Counts:
     """of the worst trouble: the run is partial"""
     away: bool = False
     """the source could not be reached at all"""
+    again: timedelta | None = None
+    """after how long the source wants to be looked at again"""
     free: int = 0
     """how many more documents the limit admits"""
     fresh: dict[DocumentId, What] = field(default_factory=dict[DocumentId, What])

@@ -54,6 +54,7 @@ from recollect.model import (
     Sitemap,
     SyncClaim,
     Tenant,
+    Trigger,
     WebPage,
     random_id,
 )
@@ -135,6 +136,10 @@ class ConnectionSource:
     @property
     def since(self) -> datetime:
         return self._claim.began_at if self._claim else datetime.now(UTC)
+
+    @property
+    def asked(self) -> bool:
+        return self._claim is not None and self._claim.trigger is Trigger.MANUAL
 
     @property
     def crawl_delay(self) -> float:

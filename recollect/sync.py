@@ -109,10 +109,12 @@ def next_in(app: App, connection: Connection, counts: Counts) -> timedelta:
     with app.db.begin() as tx:
         pushes = connections.get(tx, Tenant(connection.org_id), connection.id).pushes
     if counts.code == items.HELD or (connector.pushes and pushes != "on"):
-        return min(interval, app.config.poll_interval)
-    if counts.code is not None:
-        return min(interval, app.config.sync_interval)
-    return interval * random.uniform(1.0, SPREAD)  # noqa: S311 # no secret
+        wait = min(interval, app.config.poll_interval)
+    elif counts.code is not None:
+        wait = min(interval, app.config.sync_interval)
+    else:
+        wait = interval * random.uniform(1.0, SPREAD)  # noqa: S311 # no secret
+    return wait if counts.again is None else min(wait, counts.again)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,7 @@ def _list(work: _Work, connector: Connector, source: Source, cursor: Cursor | No
     for change in connector.changes(source, cursor):
         if isinstance(change, Checkpoint):
             _store(work, batch, change.cursor)
+            work.counts.again = change.again
             batch = []
         else:
             batch.append(change)

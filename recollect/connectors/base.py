@@ -157,6 +157,9 @@ class Checkpoint:
     """
 
     cursor: Cursor
+    again: timedelta | None = None
+    """after how long to sync again, though nobody wants it and it is not due: for what is not
+    settled yet. That of the last one counts"""
 
 
 Change = Item | Gone | Missing | Verdict | Trouble | Listing | Listed | Folder | Checkpoint
@@ -236,6 +239,11 @@ class Source(Protocol):
     @property
     def since(self) -> datetime:
         """When this sync began; a sync that goes on after a crash keeps it."""
+        ...
+
+    @property
+    def asked(self) -> bool:
+        """Whether a user wants this sync, and does not see why it should leave anything out."""
         ...
 
     def room(self) -> int:

@@ -77,6 +77,7 @@ class MemorySource:
     crawl_delay: float = 0.0
     crawl_concurrency: int = 2
     since: datetime = NOW
+    asked: bool = False
     connection_id: ConnectionId = ID
     access: Token = field(default_factory=Token)
     surveyor: Callable[[Blob], WebPage] = lambda _blob: WebPage(Extracted(""), [])

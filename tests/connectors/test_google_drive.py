@@ -296,6 +296,25 @@ def test_a_search_that_drive_calls_incomplete_deletes_nothing(drive: FakeDrive, 
     assert local(source) == drive.documents()
 
 
+def test_a_sync_by_hand_finds_what_the_feed_kept_quiet_about(drive: FakeDrive, connect: Connect):
+    drive.tidy = True
+    gone = drive.doc("gone", "x", None, owner=OTHER, shared=True)
+    source = connect()
+    sync(source)
+    drive.unshare(gone, silently=True)
+    sync(source)
+    assert gone in source.items
+
+    source.asked = True
+    sync(source, timedelta(seconds=1))
+
+    assert gone not in source.items
+    assert local(source) == drive.documents()
+    drive.asked.clear()
+    source.sync()  # the same sync, which goes on
+    assert drive.count("/files") == 0
+
+
 def test_a_listing_that_the_guard_holds_is_repeated_by_the_next_sync(
     drive: FakeDrive, fetcher: Fetcher, sandbox: Sandbox
 ):  # [30]

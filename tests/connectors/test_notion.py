@@ -36,7 +36,7 @@ from recollect.connectors.base import (
 )
 from recollect.connectors.notion import Notion
 from recollect.connectors.notion._markdown import shown_files, simplified
-from recollect.connectors.notion._pass import OFTENEST, SELDOMEST, State
+from recollect.connectors.notion._pass import ASKED_AGAIN, OFTENEST, SELDOMEST, State
 from recollect.connectors.notion._values import address, shown, value_of
 from recollect.errors import (
     NotFoundError,
@@ -527,6 +527,90 @@ def test_a_check_comes_once_an_hour_to_once_a_day(notion: FakeNotion, source: Me
     assert len(said(sync(source, notion, after=timedelta(hours=1)), Item)) == 3
 
 
+def by_hand(
+    source: MemorySource, notion: FakeNotion, *, after: timedelta = timedelta(seconds=30)
+) -> timedelta | None:
+    """A pass that a user asks for; returns after how long the next one comes by itself."""
+    source.asked = True
+    heard = sync(source, notion, after=after)
+    source.asked = False
+    assert isinstance(heard[-1], Checkpoint)
+    return heard[-1].again
+
+
+def test_what_was_unshared_is_gone_soon_after_a_sync_by_hand(
+    notion: FakeNotion, source: MemorySource
+):
+    notion.page("Page", para("words"))
+    lost, late = notion.page("Lost", para("words")), notion.page("Late", para("words"))
+    notion.share(late, False)
+    notion.pass_time(minutes=300)
+    sync(source, notion)
+    notion.share(lost, False)
+    notion.share(late)
+
+    again = by_hand(source, notion)
+    assert titles(source) == ["Late", "Lost", "Page"]  # it may be found again
+
+    assert again == ASKED_AGAIN
+    heard = sync(source, notion, after=again)
+    assert titles(source) == ["Late", "Page"]
+    assert isinstance(heard[-1], Checkpoint)
+    assert heard[-1].again is None
+
+
+def test_an_edit_in_the_minute_of_the_last_look_is_looked_at_as_soon_as_it_has_settled(
+    notion: FakeNotion, source: MemorySource
+):
+    page = notion.page("Page", para("first"))
+    notion.pass_time(seconds=10)
+    again = by_hand(source, notion, after=timedelta())
+    notion.pass_time(seconds=10)
+    notion.write(page, para("second"))
+
+    assert again == timedelta(minutes=1, seconds=50)
+    before = source.items[page.key].version
+    heard = sync(source, notion, after=again - timedelta(seconds=10))
+
+    assert source.items[page.key].version != before
+    assert isinstance(heard[-1], Checkpoint)
+    assert heard[-1].again is None
+
+
+def test_a_check_by_hand_waits_as_long_as_the_last_one_took_and_comes_by_itself(
+    notion: FakeNotion, source: MemorySource
+):
+    for at in range(3):
+        notion.page(f"Page {at}", para("words"))
+    sync(source, notion)
+    sync(source, notion)
+    assert source.cursor is not None
+    source.cursor = {**source.cursor, "calls": 3 * 60 * 20}  # twenty minutes
+
+    again = by_hand(source, notion, after=timedelta(minutes=2))
+    assert again is not None
+    assert timedelta() < again <= timedelta(minutes=18)
+    assert not said(sync(source, notion, after=again - timedelta(minutes=1)), Item)
+    heard = sync(source, notion, after=timedelta(minutes=1))
+
+    assert len(said(heard, Item)) == 3
+    assert isinstance(heard[-1], Checkpoint)
+    assert heard[-1].again is None
+
+
+def test_a_check_by_hand_that_is_cut_off_after_its_end_is_not_made_again(
+    notion: FakeNotion, source: MemorySource
+):
+    notion.page("Page", para("words"))
+    sync(source, notion)
+    by_hand(source, notion)
+
+    source.asked = True
+    heard = source.sync(at=notion.now)  # goes on, as the same sync
+
+    assert not said(heard, Item)
+
+
 @given(
     st.none()
     | st.recursive(
@@ -537,7 +621,7 @@ def test_a_check_comes_once_an_hour_to_once_a_day(notion: FakeNotion, source: Me
         {"form": st.just(1)},
         optional={
             name: st.none() | st.text() | st.integers() | st.lists(st.text())
-            for name in ("edited", "checked", "calls", "check", "unsettled", "missing")
+            for name in ("edited", "checked", "calls", "check", "unsettled", "missing", "wanted")
         },
     )
 )

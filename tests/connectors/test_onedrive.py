@@ -1039,6 +1039,24 @@ def test_what_the_feed_kept_quiet_about_is_found_within_a_week(user: User, conne
     assert only(following, Listed) == []
 
 
+def test_a_sync_by_hand_finds_what_the_feed_kept_quiet_about(user: User, connect: Connect):
+    a = user.drive.file("a.txt")
+    user.drive.file("b.txt")
+    source = connect(user)
+    source.sync()
+    a.deleted = True
+    source.sync(at=NOW + timedelta(minutes=1))
+    assert len(source.items) == 2
+
+    source.asked = True
+    source.sync(at=NOW + timedelta(minutes=2))
+    following = source.sync(at=NOW + timedelta(minutes=2))  # the same sync, which goes on
+
+    assert local(source) == remote(user.drive)
+    assert len(source.items) == 1
+    assert only(following, Listed) == []
+
+
 class CarefulSource(MemorySource):
     """Holds each listing that lacks something until the next one lacks it, too."""
 

@@ -1449,6 +1449,29 @@ def test_dead_ends_are_asked_ever_more_seldom(site: Site, source: MemorySource):
     )
 
 
+def test_a_crawl_by_hand_asks_dead_ends_too_and_lets_them_rest_no_longer(
+    site: Site, source: MemorySource
+):
+    site.write("/", links=["/late", "/none"])
+    crawl(source)
+    again(source)
+    source.asked = True
+    for _ in range(5):
+        site.forget()
+        crawl(source)  # at once
+        assert {"/late", "/none"} <= set(site.pages())
+    assert row(source, "/none").extra["times"] == 2
+    site.write("/late")
+
+    crawl(source)
+
+    assert "/late" in documents(source)
+    source.asked = False
+    site.forget()
+    crawl(source)
+    assert "/none" not in site.pages()
+
+
 def test_a_dead_end_that_leads_somewhere_again_is_found_out(site: Site, source: MemorySource):
     site.write("/", links=["/late"])
     crawl(source)

@@ -57,6 +57,10 @@ class Shelf:
     every: int = 3
     """things between two checkpoints"""
     faults: dict[str, list[Exception]] = field(default_factory=dict[str, list[Exception]])
+    again: timedelta | None = None
+    """after how long it wants to be looked at again"""
+    asked: list[bool] = field(default_factory=list[bool])
+    """of each sync: whether a user wanted it"""
     before_checkpoint: Callable[[int], None] = lambda _number: None
 
     def put(self, id: str, text: str, *, title: str | None = None, **more: Any) -> None:
@@ -104,6 +108,7 @@ class ShelfConnector(Connector):
         shelf = _shelf(source)
         shelf.check("changes")
         shelf.listed += 1
+        shelf.asked.append(source.asked)
         if cursor is None or source.metadata.get("mode") == "listing" or "at" in cursor:
             yield from self._everything(shelf, cursor or {})
             return
@@ -113,7 +118,7 @@ class ShelfConnector(Connector):
         for id in dict.fromkeys(shelf.feed[cursor["seen"] :]):
             thing = shelf.things.get(id)
             yield Gone(id) if thing is None else _item(thing)
-        yield Checkpoint({"seen": len(shelf.feed)})
+        yield Checkpoint({"seen": len(shelf.feed)}, shelf.again)
 
     def _everything(self, shelf: Shelf, cursor: Cursor) -> Iterator[Change]:
         start = cursor.get("start", len(shelf.feed))

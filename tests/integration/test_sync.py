@@ -680,6 +680,28 @@ def test_a_sync_is_a_trace_with_its_counts(
     assert second.status.code == 2
 
 
+def test_a_sync_comes_back_by_itself_for_what_is_not_settled(
+    app: App, connect: Callable[..., Connection], shelf: Shelf
+) -> None:
+    shelf.put("a", "one")
+    connection = connect()
+    sync(app, connection)
+    shelf.again = timedelta(minutes=2)
+    with app.db.begin() as tx:
+        connections.want(tx, [connection.id], Trigger.MANUAL)
+    sync(app, connection)
+    soon = again(app, connection).due_at
+    shelf.again = None
+    sync(app, connection)
+    late = again(app, connection).due_at
+
+    assert soon is not None
+    assert late is not None
+    assert soon - datetime.now(UTC) <= timedelta(minutes=2)
+    assert late - datetime.now(UTC) > timedelta(minutes=3)
+    assert shelf.asked[-2:] == [True, False]
+
+
 # --- while users act -----------------------------------------------------------------------------
 
 

@@ -62,7 +62,8 @@ TOGETHER = 20
 MANY = 200
 """folders that came into scope, from which on listing everything is cheaper"""
 CHECK_EVERY = timedelta(days=7)
-"""between whole listings: access that is lost does not always come through the feed"""
+"""between whole listings, but for syncs that a user asks for: access that is lost does not always
+come through the feed"""
 LARGEST_FILE = 50_000_000
 """bytes, as for an upload"""
 REFUSED = frozenset({400, 404, 410})
@@ -233,7 +234,8 @@ class Pass:
             return False
         if feed.listed is None:
             return True
-        return self._source.since - datetime.fromisoformat(feed.listed) > CHECK_EVERY
+        since = self._source.since - datetime.fromisoformat(feed.listed)
+        return since > (timedelta(0) if self._source.asked else CHECK_EVERY)
 
     def _list_folders(self, listing: UnderWay) -> Iterator[Change]:
         """All of them first: what is in scope, and where, is not to be said of files otherwise."""

@@ -69,7 +69,11 @@ PER_SECOND = 3
 SHARE = 20
 """A check may take the twentieth part of what Notion allows …"""
 OFTENEST, SELDOMEST = timedelta(hours=1), timedelta(days=1)
-"""… but happens this often."""
+"""… but happens this often. One that a user asks for waits only as long as the last one took."""
+ASKED_AGAIN = timedelta(minutes=1)
+"""after which what was not found is asked for once more"""
+SOONEST = timedelta(seconds=10)
+"""that a sync follows another by itself"""
 MOST_PROPERTIES = 100
 LONGEST_VALUE = 2_000
 """characters of one property"""
@@ -122,6 +126,8 @@ class State:
     """id → edit that may not have been the last of its minute"""
     missing: list[str] = field(default_factory=list[str])
     """not found once, to be asked for again"""
+    wanted: bool = False
+    """a user asked for a complete check, which has to wait"""
     pending: list[str] = field(default_factory=list[str])
     """kind and id of what was heard of and not looked at yet, should the pass be cut off"""
 
@@ -133,6 +139,7 @@ class State:
         given: dict[str, Any] = {name: cursor.get(name) for name in cls.__dataclass_fields__}
         check = given.pop("check")
         given["pending"] = given["pending"] or []
+        given["wanted"] = given["wanted"] is True
         try:
             state = cls(**given, check=None if check is None else Check(**check))
             began = None if state.check is None else state.check.began
@@ -233,11 +240,29 @@ class Pass:
             yield from self._check()
 
     def _is_due(self) -> bool:
-        if self._state.checked is None:
+        state, since = self._state, self._source.since
+        if state.checked is None:
             return True
-        wait = timedelta(seconds=self._state.calls / PER_SECOND * SHARE)
+        if self._source.asked and since > time_of(state.checked):
+            state.wanted = True
+        if state.wanted:
+            return since >= self._may_check_at(state.checked)
+        wait = timedelta(seconds=state.calls / PER_SECOND * SHARE)
         wait = min(max(wait, OFTENEST), SELDOMEST)
-        return self._source.since >= time_of(self._state.checked) + wait
+        return since >= time_of(state.checked) + wait
+
+    def _may_check_at(self, checked: str) -> datetime:
+        return time_of(checked) + timedelta(seconds=self._state.calls / PER_SECOND)
+
+    def _again(self) -> timedelta | None:
+        """When to come back for what is not settled, by their clock."""
+        state = self._state
+        times = [time_of(edited) + OVERLAP for edited in state.unsettled.values()]
+        if state.missing:
+            times.append(self._now + ASKED_AGAIN)
+        if state.wanted and state.checked is not None:
+            times.append(self._may_check_at(state.checked))
+        return max(min(times) - self._now, SOONEST) if times else None
 
     def _checkpoint(self) -> Checkpoint:
         self._kept_at = self._calls
@@ -245,7 +270,7 @@ class Pass:
         # What a check hears of while it searches, it walks to afterwards.
         heard = () if check is not None and check.phase == SEARCH else self._heard()
         self._state.pending = list(islice(heard, MOST_PENDING))
-        return Checkpoint(self._state.cursor())
+        return Checkpoint(self._state.cursor(), self._again())
 
     def _heard(self) -> Iterator[str]:
         yield from (f"{kind}:{id}" for kind, id in self._waiting)
@@ -321,6 +346,7 @@ class Pass:
         check = self._state.check
         if check is None:
             check = self._state.check = Check(self._source.since.isoformat())
+            self._state.wanted = False
         before = self._spent() - check.calls
         if check.phase == SEARCH:
             yield from self._search_all(check, before)

@@ -63,7 +63,7 @@ BATCH = 200
 MOST_FOLDERS = 2_000
 """that are looked into one by one"""
 CHECK_EVERY = timedelta(days=7)
-"""between whole listings"""
+"""between whole listings, but for syncs that a user asks for"""
 LIST = urlencode({"$select": FIELDS, "$top": PAGE}, safe="$,")
 DELTA = f"/v1.0/me/drive/root/delta?{LIST}"
 NEXT, LAST = "@odata.nextLink", "@odata.deltaLink"
@@ -136,7 +136,8 @@ class Pass:
             # From its first page on, it would not tell what was deleted since it began.
             return state.link == DELTA
         listed = as_time(state.listed or "")
-        return listed is None or self._source.since - listed > CHECK_EVERY
+        every = timedelta(0) if self._source.asked else CHECK_EVERY
+        return listed is None or self._source.since - listed > every
 
     def _scope(self) -> str:
         """Other folders, or shortcuts as well: what is in scope is known after listing it all."""

@@ -224,7 +224,8 @@ class Addresses:
             reason = self._source.refused(None, page.url)
         if reason is not None:
             return page.verdict("filtered", reason)
-        if (before := resting(page, self._source.since)) is not None:
+        asked = self._source.asked
+        if not asked and (before := resting(page, self._source.since)) is not None:
             return before
         if page.has_document or page.hops:
             return None

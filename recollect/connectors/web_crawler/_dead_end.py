@@ -2,7 +2,8 @@
 
 A dead link is asked again at the next crawl, for it may have been a mishap. From the second same
 answer on it rests: 14 days, then 28, 56 and at last 84 between two requests. Its row keeps what was
-said, how often and when, so that every crawl has its answer without a request.
+said, how often and when, so that every crawl has its answer without a request. A crawl that a user
+asks for asks it, too; that it says the same before its time does not let it rest for longer.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,10 @@ def noted(page: Page, verdict: Verdict, now: datetime) -> Verdict:
         return verdict
     before: Mapping[str, Any] = {} if page.known is None else page.known.extra
     said = [verdict.kind, verdict.detail]
-    times = before.get("times", 0) + 1 if before.get("said") == said else 1
+    times = 1
+    if before.get("said") == said:
+        due = datetime.fromisoformat(before["asked"]) + _rest(before["times"])
+        times = before["times"] + (now >= due)
     rest = _rest(times)
     detail = verdict.detail
     if rest:
