@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from urllib.parse import quote, urlsplit
 
 from recollect import __version__, db, embedding, log, orgs, seal, search
 from recollect.blobs import Blobs, identity, open_blobs
@@ -157,8 +158,18 @@ def prepare(config: Config, database_url: str) -> str | None:
 
 
 def user_agent(config: Config) -> str:
-    """Who fetches, and whom a site's owner may ask."""
-    contact = config.crawl_contact or config.public_url
+    """Who fetches, and whom a site's owner may ask: without any address, only who.
+
+    ASCII on one line, as a header must be. Raises SetupError when the address is none.
+    """
+    contact = config.crawl_contact
+    if contact is None and config.public_url is not None:
+        parts = urlsplit(config.public_url.strip())
+        path = quote(parts.path.rstrip("/"), safe="/%")
+        try:
+            contact = f"{parts.scheme}://{parts.netloc.encode('idna').decode()}{path}"
+        except UnicodeError as error:
+            raise SetupError(f"RECOLLECT_PUBLIC_URL is no address: {error}") from error
     return f"RecollectBot/{__version__}" + (f" (+{contact})" if contact else "")
 
 

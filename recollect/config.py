@@ -257,7 +257,10 @@ class Config(BaseSettings):
         default=4, ge=1, le=32, description="Requests to one host at once."
     )
     crawl_contact: str | None = Field(
-        default=None, description="Address or URL for site owners, part of the User-Agent."
+        default=None,
+        pattern=r"^[!-'*-~][ -'*-~]*$",
+        description="URL or mail address where site owners find whoever runs this service, part of"
+        " the User-Agent; PUBLIC_URL if unset. ASCII without parentheses.",
     )
     pubsub_audience: str | None = Field(
         default=None, description="Audience in the tokens of Gmail's pushes (Pub/Sub)."

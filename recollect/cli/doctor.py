@@ -256,8 +256,11 @@ def _providers(config: Config) -> list[Finding]:
         found.append(Finding("pushes", "ok", f"to {public.rstrip('/')}/v3/hooks/…"))
     if config.pubsub_subscription is not None:
         found.append(_pulled(config, config.pubsub_subscription))
-    if config.crawl_contact is None:
-        told = "site owners cannot tell whom to ask; RECOLLECT_CRAWL_CONTACT goes into User-Agent"
+    if config.crawl_contact is None and config.public_url is None:
+        told = (
+            "site owners cannot tell whom to ask: RECOLLECT_CRAWL_CONTACT, or else"
+            " RECOLLECT_PUBLIC_URL, goes into the User-Agent"
+        )
         found.append(Finding("crawl contact", "off", told))
     if not config.redirect_origins:
         told = "redirectUrl may be any https address; RECOLLECT_REDIRECT_ORIGINS narrows it"

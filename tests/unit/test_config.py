@@ -1,12 +1,19 @@
 """Settings out of the environment."""
 
 from datetime import timedelta
+from ipaddress import ip_network
 
 import pytest
 
+from recollect import __version__
+from recollect.app import user_agent
 from recollect.config import Config, load
+from recollect.connectors.web_crawler._host import AGENT
 from recollect.errors import SetupError
+from recollect.fetch import Fetcher
+from tests.fakes.website import Website
 
+LOOPBACK = ip_network("127.0.0.0/8")
 DURATIONS = [name for name, field in Config.model_fields.items() if field.annotation is timedelta]
 
 
@@ -45,4 +52,44 @@ def test_what_is_no_duration_is_refused_by_the_name_of_the_setting(
     monkeypatch.setenv("RECOLLECT_POLL_INTERVAL", text)
 
     with pytest.raises(SetupError, match="RECOLLECT_POLL_INTERVAL"):
+        load()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({}, ""),
+        ({"PUBLIC_URL": "https://memory.example.org/"}, " (+https://memory.example.org)"),
+        (
+            {"PUBLIC_URL": "https://b\u00fccher.example/a b"},
+            " (+https://xn--bcher-kva.example/a%20b)",
+        ),
+        (
+            {"PUBLIC_URL": "https://memory.example.org", "CRAWL_CONTACT": "ops@example.org"},
+            " (+ops@example.org)",
+        ),
+        ({"CRAWL_CONTACT": "https://example.org/bot"}, " (+https://example.org/bot)"),
+    ],
+)
+def test_sites_are_told_where_the_owner_is_found(
+    settings: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
+):
+    for name, value in settings.items():
+        monkeypatch.setenv(f"RECOLLECT_{name}", value)
+    agent = user_agent(load())
+    with Website() as site, Fetcher(user_agent=agent, allow_networks=[LOOPBACK]) as fetcher:
+        site.page("/", "<p>Hello</p>")
+        fetcher.get(site.url("/"))
+        [request] = site.requests
+
+    assert request.headers["user-agent"] == f"{AGENT}/{__version__}{told}"
+
+
+@pytest.mark.parametrize("contact", ["J\u00f6rg", "a\nX-Forged: b", "me (at) example.org", " x"])
+def test_a_contact_that_is_no_header_is_refused_by_the_name_of_the_setting(
+    contact: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("RECOLLECT_CRAWL_CONTACT", contact)
+
+    with pytest.raises(SetupError, match="RECOLLECT_CRAWL_CONTACT"):
         load()
