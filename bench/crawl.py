@@ -204,6 +204,7 @@ class Source:
     connection_id: ConnectionId = ID
     account: str | None = None
     limit: int = 10_000
+    asked: bool = False
     since: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     cursor: Cursor | None = None
     rows: dict[str, Remembered] = field(default_factory=dict[str, Remembered])

@@ -1,13 +1,23 @@
 """Documents of connections."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 
 from recollect import db
 from recollect.db import Tx
 from recollect.documents._asked import DocumentChange, NewDocument, Said, SyncedDocument
-from recollect.documents._changing import accept, count, insert, remove, set_details_of_all
+from recollect.documents._changing import (
+    accept,
+    count,
+    insert,
+    lock_memories,
+    members_of,
+    remove,
+    set_details,
+    set_details_of_all,
+)
 from recollect.documents._reading import get
 from recollect.errors import (
     LeaseLost,
@@ -16,6 +26,7 @@ from recollect.model import (
     Claim,
     ConnectionId,
     Content,
+    Document,
     DocumentId,
     Failure,
     Metadata,
@@ -60,8 +71,9 @@ def put(
         )
         return insert(tx, org, new, DocumentId(random_id())).id, True
     document = get(tx, Tenant(org), known, lock=True)
+    tags = _tags(document.container_tags, before and before.tags, synced.tags)
     change = DocumentChange(
-        tags=_tags(document.container_tags, before and before.tags, synced.tags),
+        tags=_free(tx, document, tags),
         metadata=_metadata(document.metadata or {}, before and before.metadata, synced.metadata),
     )
     same = (list(document.container_tags), document.metadata or {}) == (
@@ -69,7 +81,7 @@ def put(
         change.metadata,
     )
     if not same:
-        count(tx, org, set_details_of_all(tx, document, change))
+        count(tx, org, _relabel(tx, document, change))
     row = tx.execute(
         "select source_id is null as own, content_hash is distinct from %s as differs"
         " from documents where id = %s",
@@ -103,6 +115,40 @@ def _rename(tx: Tx, id: DocumentId, title: str | None) -> bool:
         {"id": id, "title": title},
     )
     return done.rowcount > 0
+
+
+def _relabel(tx: Tx, document: Document, change: DocumentChange) -> Counter[int]:
+    """It and the members of an archive; returns by how much `term_counts` change.
+
+    What a user set on a member stays as it does on any document.
+    """
+    members = members_of(tx, [document.id])
+    labels = (list(document.container_tags), document.metadata or {})
+    if all((list(one.container_tags), one.metadata or {}) == labels for one in members):
+        return set_details_of_all(tx, document, change)
+    lock_memories(tx, [document.id, *(member.id for member in members)])
+    delta = set_details(tx, document, change)
+    for one in members:
+        tags = _tags(one.container_tags, document.container_tags, change.tags or ())
+        metadata = _metadata(one.metadata or {}, document.metadata or {}, change.metadata or {})
+        delta.update(set_details(tx, one, DocumentChange(tags=tags, metadata=metadata)))
+    return delta
+
+
+def _free(tx: Tx, document: Document, tags: list[str]) -> list[str]:
+    """With its first tag before the others where another document has its customId in theirs."""
+    taken = (
+        document.custom_id is not None
+        and tx.execute(
+            "select 1 from documents where org_id = %s and custom_id = %s"
+            " and container_tags[1] = %s and id <> %s",
+            (document.org_id, document.custom_id, tags[0], document.id),
+        ).fetchone()
+    )
+    if not taken:
+        return tags
+    first = document.container_tags[0]
+    return [first, *(tag for tag in tags if tag != first)]
 
 
 def _tags(here: Sequence[str], before: Sequence[str] | None, now: Sequence[str]) -> list[str]:

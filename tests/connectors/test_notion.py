@@ -568,6 +568,7 @@ def test_an_edit_in_the_minute_of_the_last_look_is_looked_at_as_soon_as_it_has_s
     notion.pass_time(seconds=10)
     notion.write(page, para("second"))
 
+    assert again is not None
     assert again == timedelta(minutes=1, seconds=50)
     before = source.items[page.key].version
     heard = sync(source, notion, after=again - timedelta(seconds=10))

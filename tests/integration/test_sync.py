@@ -702,6 +702,114 @@ def test_a_sync_comes_back_by_itself_for_what_is_not_settled(
     assert shelf.asked[-2:] == [True, False]
 
 
+# --- what users set ------------------------------------------------------------------------------
+
+
+def relabel(app: App, tenant: Tenant, id: DocumentId, **more: Any) -> None:
+    with app.db.begin() as tx:
+        tags.ensure(tx, tenant.id, more.get("tags", []))
+        documents.update(tx, tenant, id, documents.DocumentChange(**more))
+
+
+def retag(app: App, connection: Connection, names: Sequence[str]) -> None:
+    with app.db.begin() as tx:
+        tags.ensure(tx, connection.org_id, names)
+        change = ConnectionChange(tags=names)
+        connections.update(tx, Tenant(connection.org_id), connection.id, change)
+
+
+def test_each_key_of_metadata_is_the_users_or_the_sources(
+    app: App, tenant: Tenant, connect: Callable[..., Connection], shelf: Shelf
+) -> None:
+    given = {"same": 1, "mine": 1, "unwanted": 1, "going": 1}
+    shelf.put("a", "one", metadata=given)
+    connection = connect()
+    sync(app, connection)
+    id = found(app, connection)["Thing a"].id
+    relabel(app, tenant, id, metadata={"same": 1, "mine": 2, "going": 1, "added": True})
+
+    theirs = {"same": 3, "mine": 3, "unwanted": 3, "new": 3}
+    shelf.put("a", "one", metadata=theirs)
+    sync(app, connection)
+
+    expected = {"same": 3, "mine": 2, "new": 3, "added": True}
+    assert found(app, connection)["Thing a"].metadata == expected
+
+
+def test_a_tag_that_a_user_took_off_stays_off(
+    app: App, tenant: Tenant, connect: Callable[..., Connection], shelf: Shelf
+) -> None:
+    shelf.put("a", "one", tags=["shelf", "red"])
+    connection = connect()
+    sync(app, connection)
+    id = found(app, connection)["Thing a"].id
+    relabel(app, tenant, id, tags=["notes", "mine", "shelf"])
+
+    shelf.put("a", "one", tags=["shelf", "red", "new"])
+    sync(app, connection)
+
+    tags_now = found(app, connection)["Thing a"].container_tags
+    assert tags_now == ["notes", "shelf", "new", "mine"]
+
+
+def test_a_custom_id_that_is_taken_in_the_new_tag_does_not_end_a_sync(
+    app: App, tenant: Tenant, connect: Callable[..., Connection], shelf: Shelf
+) -> None:
+    shelf.put("a", "one")
+    shelf.put("b", "two")
+    connection = connect()
+    sync(app, connection)
+    relabel(app, tenant, found(app, connection)["Thing a"].id, custom_id="mine")
+    with app.db.begin() as tx:
+        tags.ensure(tx, tenant.id, ["desk"])
+        new = documents.NewDocument(documents.text_content("Another."), ["desk"], custom_id="mine")
+        documents.add(tx, tenant, new, DocumentId(random_id()))
+
+    retag(app, connection, ["desk"])
+    sync(app, connection)
+
+    now = {title: one.container_tags for title, one in found(app, connection).items()}
+    assert now == {"Thing a": ["notes", "desk"], "Thing b": ["desk"]}
+    assert again(app, connection).state == ConnectionState.READY
+
+
+def test_labels_of_a_file_in_a_synced_archive_stay(
+    app: App, tenant: Tenant, connect: Callable[..., Connection], shelf: Shelf
+) -> None:
+    shelf.put("a", "one", metadata={"path": "/a"})
+    connection = connect()
+    sync(app, connection)
+    archive = found(app, connection)["Thing a"].id
+    files = {name: DocumentId(random_id()) for name in ("x.txt", "y.txt")}
+    with app.db.begin() as tx:
+        for name, id in files.items():
+            new = documents.NewDocument(
+                documents.text_content(f"The text of {name}."),
+                ["notes"],
+                metadata={"path": "/a"},
+                archive_id=archive,
+                archive_path=name,
+            )
+            documents.add(tx, tenant, new, id)
+    drain(app)
+    relabel(app, tenant, files["x.txt"], tags=["notes", "mine"], metadata={"path": "/a", "k": 1})
+
+    shelf.put("a", "two", metadata={"path": "/b"})
+    retag(app, connection, ["desk"])
+    sync(app, connection)
+
+    with app.db.begin() as tx:
+        x, y = (documents.get(tx, tenant, id) for id in files.values())
+        counted = tx.execute(
+            "select (select sum(entries) from term_counts) as told,"
+            " (select sum(cardinality(terms)) from entries) as there"
+        ).fetchone()
+    assert (x.container_tags, x.metadata) == (["desk", "mine"], {"path": "/b", "k": 1})
+    assert (y.container_tags, y.metadata) == (["desk"], {"path": "/b"})
+    assert counted is not None
+    assert counted["told"] == counted["there"]
+
+
 # --- while users act -----------------------------------------------------------------------------
 
 
