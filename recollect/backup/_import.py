@@ -270,11 +270,12 @@ class _Carrier:
                 "select id, org_id from memories where id = any(%s)", ([given.id, other],)
             ).fetchall()
         ours = [row["id"] for row in rows if row["org_id"] == self._org]
-        self._memories[given.id] = id = ours[0] if ours else other if rows else given.id
-        parent = self._memories.get(given.parent or "")
-        if parent is not None:
+        id = ours[0] if ours else other if rows else given.id
+        # Earlier versions stand in earlier lines; what names itself has none.
+        parent, root = self._memories.get(given.parent or ""), self._root(given, id)
+        self._memories[given.id] = id
+        if parent is not None and parent != id:
             self._parents[id] = parent
-        root = self._root(given, id)
         self._relations += [(id, target, kind) for target, kind in given.relations.items()]
         if ours:
             with self._app.db.begin() as tx:
@@ -335,7 +336,7 @@ class _Carrier:
 
     def _root(self, given: BundledMemory, id: str) -> str | None:
         """The first version, by its id here; it holds a chain together even when it is gone."""
-        if given.root is None:
+        if given.root is None or given.root == given.id:
             return None
         gone = given.root if id == given.id else _derived(self._org, given.root)
         return self._memories.get(given.root, gone)

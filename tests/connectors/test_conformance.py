@@ -17,7 +17,7 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from recollect import connections, connectors, probe, sources, tender
+from recollect import connections, connectors, documents, probe, sources, tender
 from recollect.api import create_app
 from recollect.app import App
 from recollect.errors import BadRequestError
@@ -562,6 +562,33 @@ def test_28_disconnect(world: World, with_documents: str) -> None:
     total = world.http.post("/v3/documents/list", json={}).json()["pagination"]["totalItems"]
     assert total == (0 if with_documents == "true" else len(world.peer.names()) - 1)
     assert world.finds("zebra1") == (with_documents == "false")
+
+
+@every("world", conforming("kept", by_day=SHAPES), indirect=True)
+def test_28_what_is_kept_after_a_disconnect_is_read_from_itself(world: World) -> None:
+    world.connect()
+    world.sync()
+    world.patch("n1", content="The okapi is what I say of number 1.")
+    answer = world.http.delete(f"/v3/connections/{world.id}?deleteDocuments=false")
+    assert answer.status_code == 200
+    tender.drain(world.app)
+
+    def texts() -> dict[str, str]:
+        query = documents.DocumentQuery(limit=100, with_text=True)
+        with world.app.db.begin() as tx:
+            found = documents.find(tx, Tenant(world.org.id), query)
+        assert {document.status for document in found.items} == {"done"}
+        return {document.id: document.text or "" for document in found.items}
+
+    before, said = texts(), len(world.peer.proxy.log)
+    with world.app.db.begin() as tx:
+        again = documents.reprocess(tx, Tenant(world.org.id), ids=list(before))
+    drain(world.app)
+
+    assert set(again) == set(before)
+    assert texts() == before
+    assert len(world.peer.proxy.log) == said
+    assert world.finds("okapi")
 
 
 @every("world", conforming("emptied"), indirect=True)

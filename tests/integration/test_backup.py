@@ -26,7 +26,7 @@ from recollect.app import App, index_identity
 from recollect.backup import Archive, Progress, Restored
 from recollect.blobs import FolderBlobs
 from recollect.config import Config
-from recollect.db import Database, scripts
+from recollect.db import Database, migrate, scripts
 from recollect.documents import NewDocument
 from recollect.errors import NotFoundError, SetupError, Unavailable
 from recollect.model import (
@@ -490,6 +490,70 @@ def newest_schema(new_database: Callable[[], str]) -> str:
 SCHEMAS = [name for name, _ in scripts()]
 
 
+def migrated(session: psycopg.Connection[Any], until: str) -> None:
+    """Give an empty database the schema of an earlier version."""
+    session.execute(
+        "create table migrations"
+        " (name text primary key, applied_at timestamptz not null default now())"
+    )
+    for name, script in scripts():
+        if name <= until:
+            session.execute(script)
+            session.execute("insert into migrations (name) values (%s)", (name,))
+
+
+def test_what_was_imported_and_synced_before_is_told_apart_from_what_users_set(
+    empty_database: Callable[[], str],
+) -> None:
+    url = empty_database()
+    scope = documents.scope(OrgId("o"), ["here"])
+    kinds = {  # connection, source, url, content
+        "page": (None, None, "https://docs.example.org/a", "https://docs.example.org/a"),
+        "moved": (None, None, "https://notion.so/a", "The text of a page that was moved."),
+        "note": (None, None, None, "A note."),
+        "kept": (None, "k", "https://notion.so/k", "The text of a page that was kept."),
+        "synced": ("c1", "s", "https://notion.so/s", None),
+        "relisted": ("c2", "r", "https://notion.so/r", None),
+    }
+    with psycopg.connect(url) as session:
+        migrated(session, "0020_hosts_and_absence")
+        session.execute("insert into orgs (id, name, plan) values ('o', 'acme', 'free')")
+        for id, cursor in (("c1", "{}"), ("c2", None)):
+            session.execute(
+                "insert into connections (id, org_id, provider, container_tags, document_limit,"
+                " state, cursor) values (%s, 'o', 'notion', '{now}', 100, 'ready', %s)",
+                (id, cursor),
+            )
+        for id, (connection, source, address, content) in kinds.items():
+            session.execute(
+                "insert into documents (id, org_id, container_tags, scope, kind, source, content,"
+                " content_hash, url, connection_id, source_id)"
+                " values (%s, 'o', '{here}', %s, 'text', 'api', %s, %s, %s, %s, %s)",
+                (id, scope, content, b"h", address, connection, source),
+            )
+            if connection is not None:
+                session.execute(
+                    "insert into items (connection_id, id, tags, verdict, document_id, seen_at)"
+                    " values (%s, %s, '{own}', 'document', %s, now())",
+                    (connection, source, id),
+                )
+
+    migrate(url)
+
+    marked = rows(url, "select id, source_id from documents where source_id is not null")
+    assert {row["id"]: row["source_id"] for row in marked} == {
+        "moved": "moved",
+        "kept": "k",
+        "synced": "s",
+        "relisted": "r",
+    }
+    given = rows(url, "select document_id, given_tags from items")
+    assert {row["document_id"]: row["given_tags"] for row in given} == {
+        "synced": ["now", "own"],
+        "relisted": ["here"],
+    }
+
+
 @pytest.mark.parametrize(
     "last",
     [
@@ -503,14 +567,7 @@ def test_a_backup_of_any_earlier_schema_is_brought_up_to_date(
     old, org = empty_database(), OrgId(random_id())
     text = "The copper kettle sings before dawn."
     with psycopg.connect(old) as session:
-        session.execute(
-            "create table migrations"
-            " (name text primary key, applied_at timestamptz not null default now())"
-        )
-        for name, script in scripts():
-            if name <= last:
-                session.execute(script)
-                session.execute("insert into migrations (name) values (%s)", (name,))
+        migrated(session, last)
         session.execute("insert into orgs (id, name, plan) values (%s, 'acme', 'free')", (org,))
         session.execute("insert into index_settings (embedder, dimensions) values ('none', 0)")
         session.execute(
@@ -1380,3 +1437,29 @@ def test_the_text_of_a_connection_is_read_from_itself_after_a_move(
         marked = rows(url_of(other), "select id from documents where source_id is not null")
         assert len(marked) == 2
         assert {"id": mine} not in marked
+
+
+def test_memories_that_follow_from_themselves_end_an_import_like_others(
+    new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    app = new_place()
+    tenant = new_org(app)
+    (tmp_path / "bundle.json").write_text('{"format": "recollect-bundle", "version": 1}')
+    (tmp_path / "documents.jsonl").write_text(
+        '{"id": "d", "containerTags": ["notes"], "text": "Ada."}\n'
+    )
+    one = {"tag": "notes", "sources": [{"document": "d", "start": 0, "end": 3}]}
+    lines = [
+        {**one, "id": "a", "content": "Its own parent.", "parent": "a", "root": "a"},
+        {**one, "id": "b", "content": "Of a circle.", "parent": "c", "root": "c"},
+        {**one, "id": "c", "content": "Of the same.", "parent": "b", "root": "b"},
+    ]
+    (tmp_path / "memories.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    done = backup.bring(app, tmp_path, org="acme")
+    again = backup.bring(app, tmp_path, org="acme")
+
+    assert (done.memories, again.memories) == (3, 0)
+    assert "Its own parent." in standing(app, tenant)
+    looped = rows(url_of(app), "select 1 from memories where parent_id = id or root_id = id")
+    assert looped == []
