@@ -279,14 +279,16 @@ class _Carrier:
         self._relations += [(id, target, kind) for target, kind in given.relations.items()]
         if ours:
             with self._app.db.begin() as tx:
-                chain = _chain(tx, self._org, root or id)
+                chain = _chain(tx, self._org, id)
                 self._cite(tx, id, sources)
             self._count(memories_differing=int(_differs(given, chain, id)))
             return
         vector = self._vector(given.vector, content)
         weights = terms.weigh(self._org, content)
         with self._app.db.begin() as tx:
-            chain = _chain(tx, self._org, root or id)
+            chain = _chain(tx, self._org, parent or root or id)
+            if parent in chain:  # which may have become a version of one that says the same
+                root = chain[parent].root if chain[parent].root != id else None
             rival = given.latest and self._rival(chain, id)
             added = tx.execute(
                 "insert into memories (id, org_id, tag, content, version, parent_id, root_id,"
@@ -328,6 +330,13 @@ class _Carrier:
                     "update memories set is_latest = false where id = any(%s) and is_latest",
                     (list(chain),),
                 )
+                # A text is one memory: this one becomes an earlier version of one that is here.
+                tx.execute(
+                    "select unite_memories(array(select id from memories where org_id = %s"
+                    " and tag = %s and md5(content) = md5(%s::text) and content = %s and is_latest"
+                    " and forgotten_at is null and id <> %s order by created_at, id limit 1))",
+                    (self._org, tag, content, content, id),
+                )
         self._count(
             memories=int(bool(added and kept)),
             memories_left_out=int(not kept),
@@ -346,7 +355,11 @@ class _Carrier:
         before: set[str] = set()
         while (id := self._parents.get(id, "")) and id not in before:
             before.add(id)
-        return any(one.latest and one.id not in before for one in chain.values())
+        said = {chain[one].content for one in before if one in chain}
+        return any(
+            one.latest and one.id not in before and one.content not in said
+            for one in chain.values()
+        )
 
     def _cite(self, tx: Tx, id: str, sources: Sequence[tuple[str, BundledSource]]) -> bool:
         """Note the evidence that stands here; whether the memory has any."""
@@ -479,22 +492,33 @@ class _Version:
     """A memory that is here, in the chain of its corrections."""
 
     id: str
+    root: str
     parent: str | None
+    content: str
     latest: bool
     forgotten: bool
 
 
-def _chain(tx: Tx, org: OrgId, root: str) -> dict[str, _Version]:
-    """Locked, in the order of everybody who locks chains."""
+def _chain(tx: Tx, org: OrgId, id: str) -> dict[str, _Version]:
+    """All versions of a memory, or of the first that is gone; locked, in the order of everybody
+    who locks chains."""
     rows = tx.execute(
-        "select id, parent_id, is_latest, forgotten_at from memories"
-        " where org_id = %(org)s and (id = %(root)s or root_id = %(root)s)"
-        " order by coalesce(root_id, id), version, id for update",
-        {"org": org, "root": root},
+        "with its as (select coalesce((select coalesce(root_id, id) from memories"
+        "  where org_id = %(org)s and id = %(id)s), %(id)s) as root)"
+        " select m.id, coalesce(m.root_id, m.id) as root, m.parent_id, m.content, m.is_latest,"
+        " m.forgotten_at from memories m, its"
+        " where m.org_id = %(org)s and (m.id = its.root or m.root_id = its.root)"
+        " order by coalesce(m.root_id, m.id), m.version, m.id for update of m",
+        {"org": org, "id": id},
     )
     return {
         row["id"]: _Version(
-            row["id"], row["parent_id"], row["is_latest"], row["forgotten_at"] is not None
+            row["id"],
+            row["root"],
+            row["parent_id"],
+            row["content"],
+            row["is_latest"],
+            row["forgotten_at"] is not None,
         )
         for row in rows
     }
@@ -510,7 +534,11 @@ def _differs(given: BundledMemory, chain: Mapping[str, _Version], id: str) -> bo
     here = chain[id]
     if here.forgotten != (given.forgotten_at is not None):
         return True
-    return given.latest and not any(id in _back(chain, one) for one in chain.values() if one.latest)
+    return given.latest and not any(
+        one.content == here.content or id in _back(chain, one)
+        for one in chain.values()
+        if one.latest
+    )
 
 
 def _back(chain: Mapping[str, _Version], version: _Version) -> set[str]:

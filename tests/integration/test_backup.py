@@ -1302,6 +1302,31 @@ def test_what_was_corrected_here_too_stands_and_is_told(
     assert len(rows(url_of(other), "select 1 from memories where is_latest")) == 3
 
 
+def test_a_text_that_is_known_here_stays_one_memory(
+    new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    app, other = new_place(), new_place()
+    tenant, there = new_org(app), new_org(other, "elsewhere")
+    bonn = tell_fact(app, tenant, "Ada lives in Bonn.")
+    own = tell_fact(other, there, "Ada lives in Bonn.")
+    bundle_of(app, tmp_path / "first")
+
+    first = backup.bring(other, tmp_path / "first", org="elsewhere")
+    again = backup.bring(other, tmp_path / "first", org="elsewhere")
+
+    latest = "select id, content from memories where is_latest"
+    assert rows(url_of(other), latest) == [{"id": own, "content": "Ada lives in Bonn."}]
+    assert (first.conflicts, again.conflicts, again.memories) == (0, 0, 0)
+    assert count(url_of(other), "memories") == 2
+
+    corrected(app, tenant, bonn, "Ada lives in Kiel.")
+    bundle_of(app, tmp_path / "second")
+    second = backup.bring(other, tmp_path / "second", org="elsewhere")
+
+    assert standing(other, there) == {"Ada lives in Kiel."}
+    assert (second.memories, second.conflicts) == (1, 0)
+
+
 def test_a_file_that_is_missing_here_of_an_archive_that_is_here_comes_back(
     new_place: Callable[..., App], tmp_path: Path
 ) -> None:
