@@ -88,6 +88,7 @@ def create(app: App, tenant: Tenant, plan: Plan, asked: Asked) -> Connection:
     new = NewConnection(
         provider=connector.provider,
         tags=asked.tags,
+        reach=tenant.tags,
         limit=asked.limit,
         metadata=shown,
         secrets=seal_secrets(app, id, secrets),

@@ -13,7 +13,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from recollect import audit, db, documents, feed, seal
-from recollect.connectors.base import Notice, Registration
+from recollect.connectors.base import TAG_PATTERN, Notice, Registration
 from recollect.db import Tx
 from recollect.errors import BadRequestError, LeaseLost, NotFoundError, SetupError
 from recollect.items import Counts, Listings
@@ -43,9 +43,9 @@ AUTH_EXPIRED = "auth_expired"
 AGAIN = "authorize the connection again"
 
 _COLUMNS = (
-    "c.id, c.org_id, c.provider, c.container_tags, c.document_limit, c.metadata, c.expires_at,"
-    " c.account, c.email, c.state, c.paused, c.error_code, c.error_message, c.cursor, c.due_at,"
-    " c.parked_until, greatest(c.parked_until - now(), interval '0') as parked_for,"
+    "c.id, c.org_id, c.provider, c.container_tags, c.reach, c.document_limit, c.metadata,"
+    " c.expires_at, c.account, c.email, c.state, c.paused, c.error_code, c.error_message,"
+    " c.cursor, c.due_at, c.parked_until, greatest(c.parked_until - now(), interval '0') as parked_for,"
     " c.last_synced_at, c.created_at, c.pushed_at, c.attempts,"
     " (select to_jsonb(r) from sync_runs r where r.connection_id = c.id"
     "  order by r.started_at desc, r.id desc limit 1) as run,"
@@ -53,9 +53,12 @@ _COLUMNS = (
     "    and (g.expires_at is null or g.expires_at > now())),"
     "   'error', max(g.error)) from registrations g where g.connection_id = c.id) as pushes"
 )
-# A limited key sees a connection only when it may touch everything that the connection writes.
+# A limited key sees a connection only when it may touch everything that the connection writes: its
+# tags, and those that a pattern of it finds.
 _REACH = (
-    "c.org_id = %(org)s and (%(reach)s::text[] is null or c.container_tags <@ %(reach)s::text[])"
+    "c.org_id = %(org)s and (%(reach)s::text[] is null or c.container_tags <@ %(reach)s::text[]"
+    f" and (coalesce(c.metadata ->> '{TAG_PATTERN}', '') = ''"
+    " or coalesce(c.reach <@ %(reach)s::text[], false)))"
 )
 
 
@@ -70,6 +73,8 @@ class NewConnection:
     secrets: str | None
     pending: bool
     """whether the user has to authorize first"""
+    reach: Sequence[str] | None = None
+    """the only tags that what it finds may carry; None: all"""
     due: bool = True
     """whether the first sync begins at once"""
 
@@ -123,14 +128,15 @@ class StoredRegistration:
 def create(tx: Tx, org: OrgId, new: NewConnection, id: ConnectionId) -> Connection:
     state = ConnectionState.PENDING if new.pending else ConnectionState.READY
     tx.execute(
-        "insert into connections (id, org_id, provider, container_tags, document_limit, metadata,"
-        " secrets, state, due_at) values (%s, %s, %s, %s, %s, %s, %s, %s,"
+        "insert into connections (id, org_id, provider, container_tags, reach, document_limit,"
+        " metadata, secrets, state, due_at) values (%s, %s, %s, %s, %s, %s, %s, %s, %s,"
         " case when %s then now() end)",
         (
             id,
             org,
             new.provider,
             list(new.tags),
+            None if new.reach is None else list(new.reach),
             new.limit,
             Jsonb(dict(new.metadata)),
             new.secrets,
@@ -209,11 +215,24 @@ def browse(
 def update(tx: Tx, tenant: Tenant, id: str, change: ConnectionChange) -> Connection:
     """Change it, and have a sync make it so; raises NotFoundError.
 
-    New metadata means another selection: everything is listed anew.
+    New metadata means another selection: everything is listed anew. Who changes what a connection
+    writes narrows its reach to the own; nothing widens it but tags that are named.
     """
+    # Locked first, so that of two that narrow the reach at once the second sees the first.
+    tx.execute(
+        "select 1 from connections c where " + _REACH + " and c.id = %(id)s for update",
+        {**_reach(tenant), "id": id},
+    )
     found = get(tx, tenant, id)
+    anew = change.metadata is not None or change.tags is not None
+    reach = found.reach
+    if anew and tenant.tags is not None:
+        reach = [tag for tag in tenant.tags if reach is None or tag in reach]
+    if reach is not None:
+        reach = list(dict.fromkeys([*reach, *(change.tags or found.container_tags)]))
     tx.execute(
         "update connections set container_tags = coalesce(%(tags)s, container_tags),"
+        " reach = %(reach)s,"
         " document_limit = coalesce(%(limit)s, document_limit),"
         " metadata = coalesce(%(metadata)s, metadata), secrets = coalesce(%(secrets)s, secrets),"
         " cursor = case when %(anew)s then null else cursor end,"
@@ -224,10 +243,11 @@ def update(tx: Tx, tenant: Tenant, id: str, change: ConnectionChange) -> Connect
         {
             "id": found.id,
             "tags": None if change.tags is None else list(change.tags),
+            "reach": reach,
             "limit": change.limit,
             "metadata": None if change.metadata is None else Jsonb(dict(change.metadata)),
             "secrets": change.secrets,
-            "anew": change.metadata is not None or change.tags is not None,
+            "anew": anew,
             "paused": change.paused,
         },
     )
@@ -253,6 +273,9 @@ def retag(tx: Tx, org: OrgId, sources: Sequence[str], target: str) -> None:
         "   (select case when tag = any(%(sources)s) then %(target)s else tag end as tag,"
         "     min(place) as place from unnest(container_tags) with ordinality as old (tag, place)"
         "     group by 1) as anew),"
+        " reach = case when reach && %(sources)s::text[] then (select array_agg(distinct"
+        "   case when tag = any(%(sources)s) then %(target)s else tag end)"
+        "   from unnest(reach) as tag) else reach end,"
         " claims = claims + 1, due_at = case when state = 'syncing' then now() else due_at end,"
         " updated_at = now() where org_id = %(org)s and container_tags && %(sources)s::text[]",
         {"org": org, "sources": list(sources), "target": target},
@@ -264,7 +287,8 @@ def retag(tx: Tx, org: OrgId, sources: Sequence[str], target: str) -> None:
 def delete(tx: Tx, tenant: Tenant, found: Sequence[Connection], *, with_documents: bool) -> int:
     """End them, secrets and all; a sync that runs is fenced off. Returns how many documents went.
 
-    `with_documents`: what they brought is removed for good; else it stays, without connection.
+    `with_documents`: what they brought is removed for good, but what also carries tags that the
+    tenant may not touch only loses the tenant's; else it stays, without connection.
     """
     gone = 0
     for connection in sorted(found, key=lambda connection: connection.id):
@@ -275,11 +299,9 @@ def delete(tx: Tx, tenant: Tenant, found: Sequence[Connection], *, with_document
         if row is None:
             continue
         brought = documents.of_connection(tx, connection.id) if with_documents else []
-        if with_documents:
-            documents.drop(tx, connection.org_id, brought, by=tenant.key)
-            gone += len(brought)
-        else:
-            documents.detach(tx, connection.org_id, connection.id)
+        documents.withdraw(tx, tenant, brought)
+        gone += len(brought)
+        documents.detach(tx, connection.org_id, connection.id)
         tx.execute("delete from connections where id = %s", (connection.id,))
         audit.record(
             tx,
@@ -829,6 +851,7 @@ def _read(row: Mapping[str, Any]) -> Connection:
         org_id=OrgId(row["org_id"]),
         provider=row["provider"],
         container_tags=row["container_tags"],
+        reach=row["reach"],
         document_limit=row["document_limit"],
         metadata=row["metadata"],
         email=row["email"],

@@ -128,7 +128,10 @@ def apply(
     """Make it so; the connection's row is locked by the caller, and what `undecided` returned of
     these changes was asked."""
     counts.free = room(tx, claim)
-    changes = [_storable(change) for change in changes]
+    changes = [
+        _within_reach(claim, change) if isinstance(change, Item) else change
+        for change in map(_storable, changes)
+    ]
     same = _Same(tx, claim, changes)
     _hold(tx, claim, [change for change in changes if not same.covers(change)])
     for change in changes:
@@ -656,6 +659,16 @@ def _storable(change: Change) -> Change:
     return clean
 
 
+def _within_reach(claim: SyncClaim, item: Item) -> Item:
+    """Without the tags that the keys behind the connection may not touch."""
+    reach = claim.connection.reach
+    foreign = [tag for tag in item.tags if reach is not None and tag not in reach]
+    if not foreign:
+        return item
+    told = f"not tagged {foreign[0]!r}: the key that set this connection up may not use that tag"
+    return replace(item, tags=tuple(tag for tag in item.tags if tag not in foreign), detail=told)
+
+
 def _apply_item(tx: Tx, claim: SyncClaim, item: Item, gate: Gate, counts: Counts) -> None:
     row = _row(tx, claim, item.formerly) if item.formerly is not None else None
     if row is not None:
@@ -689,6 +702,7 @@ def _store(
 ) -> None:
     """Make a document of it, or bring up to date that of its `row`."""
     connection = claim.connection
+    item = _within_reach(claim, item)  # what waited for room may come from a wider time
     synced = SyncedDocument(
         connection_id=connection.id,
         source_id=item.id,

@@ -494,7 +494,7 @@ def sources(tx: Tx, tenant: Tenant, ids: Sequence[MemoryId]) -> dict[MemoryId, l
     )
     found: dict[MemoryId, list[Document]] = {id: [] for id in ids}
     for row in rows:
-        found[MemoryId(row["memory_id"])].append(documents.read(row))
+        found[MemoryId(row["memory_id"])].append(documents.read(row, tenant))
     return found
 
 

@@ -157,6 +157,9 @@ class Connection:
     org_id: OrgId
     provider: str
     container_tags: Sequence[str]
+    reach: Sequence[str] | None
+    """the only tags that what it finds may carry, those of the limited keys that made and changed
+    it; None: all"""
     document_limit: int
     metadata: Mapping[str, Any]
     email: str | None

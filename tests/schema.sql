@@ -337,7 +337,8 @@ CREATE TABLE public.authorizations (
     connection_id text NOT NULL,
     verifier text,
     redirect_url text,
-    expires_at timestamp with time zone NOT NULL
+    expires_at timestamp with time zone NOT NULL,
+    key_id text
 );
 CREATE TABLE public.canary (
     only_row boolean DEFAULT true NOT NULL,
@@ -390,10 +391,12 @@ CREATE TABLE public.connections (
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     away_since timestamp with time zone,
+    reach text[],
     CONSTRAINT connections_check CHECK (((state <> ALL (ARRAY['pending'::text, 'needs_auth'::text, 'failed'::text])) OR (due_at IS NULL))),
     CONSTRAINT connections_check1 CHECK (((state <> 'syncing'::text) OR (due_at IS NOT NULL))),
     CONSTRAINT connections_container_tags_check CHECK ((cardinality(container_tags) > 0)),
     CONSTRAINT connections_document_limit_check CHECK (((document_limit >= 1) AND (document_limit <= 10000))),
+    CONSTRAINT connections_reach CHECK ((container_tags <@ reach)),
     CONSTRAINT connections_state_check CHECK ((state = ANY (ARRAY['pending'::text, 'ready'::text, 'syncing'::text, 'needs_auth'::text, 'failed'::text]))),
     CONSTRAINT connections_wanted_by_check CHECK ((wanted_by = ANY (ARRAY['event'::text, 'cron'::text, 'manual'::text])))
 );
@@ -702,6 +705,12 @@ CREATE TABLE public.registrations (
     error text,
     created_at timestamp with time zone DEFAULT now() NOT NULL
 );
+CREATE TABLE public.sessions (
+    id bytea NOT NULL,
+    key_id text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+);
 CREATE TABLE public.settings (
     org_id text NOT NULL,
     data jsonb NOT NULL,
@@ -862,6 +871,8 @@ ALTER TABLE ONLY public.receipts
     ADD CONSTRAINT receipts_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.registrations
     ADD CONSTRAINT registrations_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.sessions
+    ADD CONSTRAINT sessions_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.settings
     ADD CONSTRAINT settings_pkey PRIMARY KEY (org_id);
 ALTER TABLE ONLY public.stage_health
@@ -885,6 +896,7 @@ ALTER TABLE ONLY public.watchers
 CREATE INDEX audit_log_at ON public.audit_log USING btree (at);
 CREATE INDEX audit_log_org ON public.audit_log USING btree (org_id, id DESC);
 CREATE INDEX authorizations_connection ON public.authorizations USING btree (connection_id);
+CREATE INDEX authorizations_key ON public.authorizations USING btree (key_id);
 CREATE INDEX chunks_by_hash ON public.chunks USING btree (document_id, hash);
 CREATE INDEX connections_account ON public.connections USING btree (provider, account);
 CREATE INDEX connections_due ON public.connections USING btree (due_at) WHERE (due_at IS NOT NULL);
@@ -923,6 +935,7 @@ CREATE INDEX pushes_came ON public.pushes USING btree (came_at);
 CREATE INDEX receipt_documents_receipt ON public.receipt_documents USING btree (receipt_id);
 CREATE INDEX receipts_unpurged ON public.receipts USING btree (deleted_at) WHERE (purged_at IS NULL);
 CREATE INDEX registrations_connection ON public.registrations USING btree (connection_id);
+CREATE INDEX sessions_key ON public.sessions USING btree (key_id);
 CREATE INDEX sync_changes_open ON public.sync_changes USING btree (document_id) WHERE ((texts IS NULL) AND (revision IS NOT NULL));
 CREATE INDEX sync_runs_connection ON public.sync_runs USING btree (connection_id, started_at DESC, id DESC);
 CREATE INDEX tag_merges_unfinished ON public.tag_merges USING btree (org_id) WHERE (finished_at IS NULL);
@@ -945,6 +958,8 @@ CREATE TRIGGER tell_added AFTER INSERT OR DELETE ON public.documents FOR EACH RO
 CREATE TRIGGER tell_changed AFTER UPDATE OF status, stage ON public.documents FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) OR (old.stage IS DISTINCT FROM new.stage))) EXECUTE FUNCTION public.tell_document();
 ALTER TABLE ONLY public.authorizations
     ADD CONSTRAINT authorizations_connection_id_fkey FOREIGN KEY (connection_id) REFERENCES public.connections(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.authorizations
+    ADD CONSTRAINT authorizations_key_id_fkey FOREIGN KEY (key_id) REFERENCES public.keys(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.chunks
     ADD CONSTRAINT chunks_document_id_fkey FOREIGN KEY (document_id) REFERENCES public.documents(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.connections
@@ -995,6 +1010,8 @@ ALTER TABLE ONLY public.receipts
     ADD CONSTRAINT receipts_org_id_fkey FOREIGN KEY (org_id) REFERENCES public.orgs(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.registrations
     ADD CONSTRAINT registrations_connection_id_fkey FOREIGN KEY (connection_id) REFERENCES public.connections(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.sessions
+    ADD CONSTRAINT sessions_key_id_fkey FOREIGN KEY (key_id) REFERENCES public.keys(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.settings
     ADD CONSTRAINT settings_org_id_fkey FOREIGN KEY (org_id) REFERENCES public.orgs(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.sync_changes

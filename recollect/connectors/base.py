@@ -382,6 +382,11 @@ FORGED = Notice(status=401)
 # --- the connector -----------------------------------------------------------------------------
 
 
+TAG_PATTERN = "containerTagRegex"
+"""Key of the metadata under which a connector takes a pattern that finds container tags. No other
+setting may make tags: a key that is limited to some sees no connection that makes others."""
+
+
 class Connector(ABC):
     """Our code for one provider. One instance serves all connections; it holds no state."""
 

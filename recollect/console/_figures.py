@@ -155,7 +155,7 @@ def members(
         " limit %(limit)s offset %(offset)s",
         parameters,
     )  # fmt: skip
-    return Page([documents.read(row) for row in rows], total, page, limit)
+    return Page([documents.read(row, tenant) for row in rows], total, page, limit)
 
 
 def revisions(tx: Tx, connection: ConnectionId, id: DocumentId, limit: int) -> list[Revision]:
@@ -178,7 +178,7 @@ def failures(tx: Tx, tenant: Tenant, limit: int) -> list[Document]:
         + " and d.status = 'failed' order by d.updated_at desc, d.id desc limit %(limit)s",
         {**parameters, "limit": limit},
     )  # fmt: skip
-    return [documents.read(row) for row in rows]
+    return [documents.read(row, tenant) for row in rows]
 
 
 def longest_waiting(tx: Tx, tenant: Tenant) -> Document | None:
@@ -190,7 +190,7 @@ def longest_waiting(tx: Tx, tenant: Tenant) -> Document | None:
         + " and d.due_at is not null limit %(most)s) d order by d.updated_at, d.id limit 1",
         {**parameters, "most": LOOKED_AT},
     ).fetchone()  # fmt: skip
-    return None if row is None else documents.read(row)
+    return None if row is None else documents.read(row, tenant)
 
 
 def chunks(tx: Tx, tenant: Tenant) -> Figure:
@@ -265,7 +265,7 @@ def find(tx: Tx, tenant: Tenant, asked: Asked) -> Listed:
     )  # fmt: skip
     cut = counted["seen"] >= most
     total = Figure(int(counted["n"]), "+" if cut else "")
-    items = [documents.read(row) for row in rows]
+    items = [documents.read(row, tenant) for row in rows]
     return Listed(items, total, asked.page, asked.limit, cut)
 
 

@@ -54,7 +54,14 @@ from recollect.documents._reading import (
     text_sizes,
     texts,
 )
-from recollect.documents._removing import delete, delete_all, delete_named, delete_where, drop
+from recollect.documents._removing import (
+    delete,
+    delete_all,
+    delete_named,
+    delete_where,
+    drop,
+    withdraw,
+)
 from recollect.documents._rows import (
     BELOW,
     COLUMNS,
@@ -150,4 +157,5 @@ __all__ = [
     "unpacked",
     "untag",
     "update",
+    "withdraw",
 ]

@@ -1,6 +1,7 @@
 """Adding and changing documents, for callers."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from psycopg.types.json import Jsonb
@@ -8,8 +9,15 @@ from psycopg.types.json import Jsonb
 from recollect import db
 from recollect.db import Tx
 from recollect.documents._asked import DocumentChange, NewDocument
-from recollect.documents._changing import accept, count, doom, insert, set_details_of_all
-from recollect.documents._reading import get
+from recollect.documents._changing import (
+    accept,
+    count,
+    doom,
+    insert,
+    refuse_shared_files,
+    set_details_of_all,
+)
+from recollect.documents._reading import get, row_of
 from recollect.documents._rows import (
     COLUMNS,
     DIRECT,
@@ -18,6 +26,7 @@ from recollect.documents._rows import (
     TITLE_LENGTH,
     ambiguous,
     content_of,
+    foreign_tags,
     lock,
     reach,
     read,
@@ -50,7 +59,7 @@ def add(tx: Tx, tenant: Tenant, new: NewDocument, id: DocumentId) -> Document:
     found = _with_custom_id(tx, tenant, new.custom_id, new.tags[0] if new.tagged else None)
     if found is None:
         return insert(tx, tenant.id, new, id)
-    return _add_again(tx, found, new)
+    return _add_again(tx, tenant, found, new)
 
 
 def bear(tx: Tx, tenant: Tenant, tag: str, text: str, id: DocumentId) -> Document:
@@ -83,11 +92,15 @@ def bear(tx: Tx, tenant: Tenant, tag: str, text: str, id: DocumentId) -> Documen
 def update(tx: Tx, tenant: Tenant, id: str, change: DocumentChange) -> Document:
     """Metadata and labels in place, without indexing; new content replaces all and is queued.
 
-    Tags, metadata and the like of an archive go to its members, too. Raises NotFoundError, and
-    BadRequestError when the new customId is taken in that tag, or for new content of a document
-    that only bears memories.
+    Tags, metadata and the like of an archive go to its members, too. Tags that the tenant may not
+    touch stay on the document, whatever it names. Raises NotFoundError, BadRequestError when the
+    new customId is taken in that tag, or for new content of a document that only bears memories,
+    and PermissionDeniedError as `refuse_shared_files`.
     """
     document = _locked(tx, tenant, id, change)
+    if change.tags:
+        refuse_shared_files(tx, tenant, [document.id])
+        change = replace(change, tags=_beside_foreign(tenant, document, change.tags))
     tags = change.tags or document.container_tags
     if change.custom_id is not None or change.tags:
         custom_id = change.custom_id or document.custom_id
@@ -99,7 +112,10 @@ def update(tx: Tx, tenant: Tenant, id: str, change: DocumentChange) -> Document:
             ).fetchone()
             if taken:
                 # BadRequest, not Conflict: clients repeat a 409 by themselves, in vain here.
-                raise BadRequestError(f"customId: {custom_id!r} is taken in tag {tags[0]!r}")
+                where = (
+                    "another tag of it" if foreign_tags(tenant, tags[:1]) else f"tag {tags[0]!r}"
+                )
+                raise BadRequestError(f"customId: {custom_id!r} is taken in {where}")
     count(tx, document.org_id, set_details_of_all(tx, document, change))
     if change.content is not None:
         _refuse_direct(document)
@@ -126,7 +142,16 @@ def reprocess(
     return [DocumentId(row["id"]) for row in rows]
 
 
-def _add_again(tx: Tx, row: Mapping[str, Any], new: NewDocument) -> Document:
+def _beside_foreign(tenant: Tenant, document: Document, named: Sequence[str]) -> list[str]:
+    """The named tags and those that are not the tenant's to take off. The first tag is what its
+    customId and its memories go by, so a foreign one stays the first."""
+    carried = document.container_tags
+    foreign = foreign_tags(tenant, carried)
+    first = [tag for tag in carried[:1] if tag in foreign]
+    return list(dict.fromkeys([*first, *named, *foreign]))
+
+
+def _add_again(tx: Tx, tenant: Tenant, row: Mapping[str, Any], new: NewDocument) -> Document:
     tags = [*row["container_tags"], *(t for t in new.tags if t not in row["container_tags"])]
     change = DocumentChange(
         tags=tags if new.tagged else None,
@@ -140,7 +165,7 @@ def _add_again(tx: Tx, row: Mapping[str, Any], new: NewDocument) -> Document:
     _refuse_direct(document)
     count(tx, document.org_id, set_details_of_all(tx, document, change))
     accept(tx, document.id, _merged(content_of(row), new, recent=row["recent"]), revive=False)
-    return get(tx, Tenant(document.org_id), document.id)
+    return get(tx, tenant, document.id)
 
 
 def _refuse_direct(document: Document) -> None:
@@ -194,11 +219,11 @@ def _in_flight_twin(tx: Tx, tenant: Tenant, new: NewDocument) -> Document | None
 def _locked(tx: Tx, tenant: Tenant, id: str, change: DocumentChange) -> Document:
     """The document with its row locked, and before it, in the order of `add`, its customIds."""
     if change.custom_id is None and not change.tags:
-        return get(tx, tenant, id, lock=True)
+        return read(row_of(tx, tenant, id, lock=True))
     found = get(tx, tenant, id)
     for custom_id in sorted({name for name in (found.custom_id, change.custom_id) if name}):
         lock(tx, tenant.id, "customId", custom_id)
-    document = get(tx, tenant, found.id, lock=True)
+    document = read(row_of(tx, tenant, found.id, lock=True))
     if document.custom_id != found.custom_id:
         raise ConflictError("Conflict", f"the customId of {found.id} was changed at this moment")
     return document

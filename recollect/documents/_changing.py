@@ -12,12 +12,14 @@ from recollect.db import Tx
 from recollect.documents._asked import DocumentChange, NewDocument
 from recollect.documents._blobs import name_blobs
 from recollect.documents._rows import COLUMNS, read, scope, stored
+from recollect.errors import PermissionDeniedError
 from recollect.model import (
     Content,
     Document,
     DocumentId,
     KeyId,
     OrgId,
+    Tenant,
     random_id,
 )
 
@@ -193,6 +195,25 @@ def set_details_of_all(tx: Tx, document: Document, change: DocumentChange) -> Co
         delta.update(new)
         delta.subtract(old[row["document_id"]])
     return delta
+
+
+def refuse_shared_files(tx: Tx, tenant: Tenant, archives: Sequence[DocumentId]) -> None:
+    """Raises PermissionDeniedError where a file of an archive carries a tag that its archive has
+    not and the tenant may not touch: what is done to the archive would be done to the file."""
+    if tenant.tags is None:
+        return
+    row = tx.execute(
+        "select a.id from documents a join documents m on m.archive_id = a.id"
+        " where a.org_id = %s and a.id = any(%s)"
+        " and not m.container_tags <@ (a.container_tags || %s::text[]) limit 1",
+        (tenant.id, list(archives), list(tenant.tags)),
+    ).fetchone()
+    if row is not None:
+        raise PermissionDeniedError(
+            "Forbidden",
+            f"a file of the archive {row['id']} also carries a tag that this key may not use;"
+            " change or delete the other files one by one",
+        )
 
 
 def members_of(tx: Tx, archives: Sequence[DocumentId]) -> list[Document]:

@@ -1,6 +1,7 @@
 """Reading documents."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from psycopg import sql
 
@@ -47,7 +48,17 @@ def file(tx: Tx, tenant: Tenant, id: str) -> StoredBlob:
 def get(
     tx: Tx, tenant: Tenant, id: str, *, with_text: bool = False, lock: bool = False
 ) -> Document:
-    """By id, else by customId; raises NotFoundError, ConflictError for an ambiguous customId."""
+    """By id, else by customId, with those of its tags that the tenant may touch.
+
+    Raises NotFoundError, ConflictError for an ambiguous customId.
+    """
+    return read(row_of(tx, tenant, id, with_text=with_text, lock=lock), tenant)
+
+
+def row_of(
+    tx: Tx, tenant: Tenant, id: str, *, with_text: bool = False, lock: bool = False
+) -> Mapping[str, Any]:
+    """As `get`, as it is stored: with all of its tags."""
     rows = tx.execute(
         "select "
         + COLUMNS
@@ -62,7 +73,7 @@ def get(
         raise unknown(id)
     if len(rows) > 1 and rows[0]["id"] != id:
         raise ambiguous(id)
-    return read(rows[0])
+    return rows[0]
 
 
 def text_sizes(tx: Tx, ids: Sequence[DocumentId]) -> dict[DocumentId, int]:
@@ -106,7 +117,8 @@ def find(tx: Tx, tenant: Tenant, query: DocumentQuery) -> Page[Document]:
         ),
         {**parameters, "limit": query.limit, "offset": (query.page - 1) * query.limit},
     ).fetchall()
-    return Page([read(row) for row in rows], counted["n"], query.page, query.limit)
+    found = [read(row, tenant) for row in rows]
+    return Page(found, counted["n"], query.page, query.limit)
 
 
 def chunks(tx: Tx, tenant: Tenant, id: str) -> list[Chunk]:

@@ -6,7 +6,8 @@ from recollect import terms
 from recollect.db import Tx
 from recollect.documents._changing import remove
 from recollect.documents._reading import FILEPATH
-from recollect.documents._rows import ORDER, REACH, ambiguous, reach, unknown
+from recollect.documents._rows import COLUMNS, ORDER, REACH, ambiguous, reach, read, unknown
+from recollect.documents._tagging import strip
 from recollect.errors import (
     BadRequestError,
     RequestError,
@@ -22,8 +23,10 @@ from recollect.model import (
 def delete(tx: Tx, tenant: Tenant, ids: Sequence[str]) -> dict[str, RequestError]:
     """Remove for good, each by id, else by customId; work in flight is fenced off.
 
-    With an archive go its members, here and in all that removes documents. Returns why some of
-    the ids were not removed: unknown, or an ambiguous customId.
+    With an archive go its members, here and in all that removes documents. What also carries tags
+    that the tenant may not touch only loses those that it may: it is gone for the tenant, and stays
+    for the others; so in all that removes documents for a tenant. Returns why some of the ids were
+    not removed: unknown, or an ambiguous customId. Raises as `withdraw`.
     """
     return delete_named(tx, tenant, ids)[1]
 
@@ -51,7 +54,7 @@ def delete_named(
             gone.add(DocumentId(named[0]))
         else:
             refused[id] = ambiguous(id) if named else unknown(id)
-    remove(tx, tenant.id, sorted(gone), by=tenant.key)
+    withdraw(tx, tenant, sorted(gone))
     return sorted(gone), refused
 
 
@@ -79,7 +82,7 @@ def delete_where(
         },
     ).fetchall()
     gone = [DocumentId(row["id"]) for row in rows]
-    remove(tx, tenant.id, gone, by=tenant.key)
+    withdraw(tx, tenant, gone)
     return gone
 
 
@@ -90,8 +93,21 @@ def delete_all(tx: Tx, tenant: Tenant) -> list[DocumentId]:
         reach(tenant),
     ).fetchall()
     gone = [DocumentId(row["id"]) for row in rows]
-    remove(tx, tenant.id, gone, by=tenant.key)
+    withdraw(tx, tenant, gone)
     return gone
+
+
+def withdraw(tx: Tx, tenant: Tenant, ids: Sequence[DocumentId]) -> None:
+    """Remove documents, locked, for good, but take only the tenant's tags off those that carry
+    others, too. Raises as `strip`."""
+    if tenant.tags is None:
+        remove(tx, tenant.id, ids, by=tenant.key)
+        return
+    rows = tx.execute(
+        "select " + COLUMNS + " from documents d where d.org_id = %s and d.id = any(%s)" + ORDER,
+        (tenant.id, list(ids)),
+    ).fetchall()
+    strip(tx, tenant, [read(row) for row in rows], tenant.tags)
 
 
 def drop(tx: Tx, org: OrgId, ids: Sequence[DocumentId], *, by: KeyId | None = None) -> None:

@@ -54,8 +54,11 @@ REACH = (
 )
 
 
-def read(row: Mapping[str, Any]) -> Document:
-    """A row with the columns of `COLUMNS` (and `text`, if it was asked for) as a value."""
+def read(row: Mapping[str, Any], tenant: Tenant | None = None) -> Document:
+    """A row with the columns of `COLUMNS` (and `text`, if it was asked for) as a value.
+
+    For a `tenant` without the tags that its key may not touch, whose names are not its business.
+    """
     failure = None
     if row["error_message"] is not None:
         failure = Failure(row["error_code"], row["error_message"])
@@ -66,7 +69,7 @@ def read(row: Mapping[str, Any]) -> Document:
         id=DocumentId(row["id"]),
         org_id=OrgId(row["org_id"]),
         custom_id=row["custom_id"],
-        container_tags=row["container_tags"],
+        container_tags=row["container_tags"] if tenant is None else own_tags(tenant, row),
         kind=row["kind"],
         title=row["title"],
         url=row["url"],
@@ -93,6 +96,17 @@ def read(row: Mapping[str, Any]) -> Document:
         archive_path=row["archive_path"],
         members=row["members"],
     )
+
+
+def own_tags(tenant: Tenant, row: Mapping[str, Any]) -> list[str]:
+    """The tags of a document that the tenant may touch."""
+    carried = row["container_tags"]
+    return [tag for tag in carried if tenant.tags is None or tag in tenant.tags]
+
+
+def foreign_tags(tenant: Tenant, carried: Sequence[str]) -> list[str]:
+    """Those that the tenant may not touch: what it does to the document leaves them on it."""
+    return [tag for tag in carried if tenant.tags is not None and tag not in tenant.tags]
 
 
 def content_of(row: Mapping[str, Any]) -> Content:

@@ -1,17 +1,25 @@
 """Taking tags from documents, and merging them."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from recollect import terms
 from recollect.db import Tx
 from recollect.documents._asked import DocumentChange
-from recollect.documents._changing import count, lock_memories, set_details, take_out
-from recollect.documents._rows import COLUMNS, ORDER, REACH, reach, read, sought
+from recollect.documents._changing import (
+    count,
+    lock_memories,
+    members_of,
+    refuse_shared_files,
+    set_details,
+    take_out,
+)
+from recollect.documents._rows import COLUMNS, ORDER, REACH, foreign_tags, reach, read, sought
 from recollect.errors import (
     BadRequestError,
 )
 from recollect.model import (
+    Document,
     DocumentId,
     OrgId,
     Tenant,
@@ -28,29 +36,64 @@ def untag(tx: Tx, tenant: Tenant, tag: str) -> list[DocumentId]:
         " and %(tag)s = any(d.container_tags)" + ORDER + " for update",
         {**reach(tenant), "scope": sought(tenant.id, [tag]), "tag": tag},
     ).fetchall()
-    found = [read(row) for row in rows]
-    gone = [document.id for document in found if list(document.container_tags) == [tag]]
-    shared = [document for document in found if list(document.container_tags) != [tag]]
-    taken = tx.execute(
-        "select d.custom_id, rest.tags[1] as tag from documents d"
-        " cross join lateral (select array_remove(d.container_tags, %(tag)s) as tags) as rest"
-        " join documents other on other.org_id = d.org_id and other.custom_id = d.custom_id"
-        "  and other.container_tags[1] = rest.tags[1] and other.id <> d.id"
-        " where d.id = any(%(ids)s) limit 1",
-        {"tag": tag, "ids": [document.id for document in shared]},
-    ).fetchone()
-    if taken is not None:
-        raise BadRequestError(
-            f"two documents of the tag {taken['tag']!r} would have the customId"
-            f" {taken['custom_id']!r}; delete or rename one of them first"
-        )
-    lock_memories(tx, [document.id for document in found])
+    return strip(tx, tenant, [read(row) for row in rows], [tag])
+
+
+def strip(
+    tx: Tx, tenant: Tenant, found: Sequence[Document], tags: Collection[str]
+) -> list[DocumentId]:
+    """Take tags off documents, locked, and off the files of archives among them; those that have no
+    other are removed, and returned.
+
+    Raises BadRequestError when a document would come to share its customId with another, and
+    PermissionDeniedError as `refuse_shared_files`.
+    """
+    rest = {one.id: _without(one, tags) for one in found}
+    refuse_shared_files(tx, tenant, [id for id, left in rest.items() if not left])
+    files = members_of(tx, [id for id, left in rest.items() if left])
+    all_ = {one.id: one for one in [*found, *files]}
+    rest |= {one.id: _without(one, tags) for one in files}
+    gone = [id for id, left in rest.items() if not left]
+    shared = [one for one in all_.values() if rest[one.id]]
+    _check_custom_ids(tx, tenant, [(one, rest[one.id][0]) for one in shared])
+    lock_memories(tx, list(all_))
     delta = take_out(tx, tenant.id, gone, by=tenant.key)
-    for document in shared:
-        rest = [name for name in document.container_tags if name != tag]
-        delta.update(set_details(tx, document, DocumentChange(tags=rest)))
+    for one in shared:
+        delta.update(set_details(tx, one, DocumentChange(tags=rest[one.id])))
     count(tx, tenant.id, delta)
-    return gone
+    return [one.id for one in found if not rest[one.id]]
+
+
+def _without(document: Document, tags: Collection[str]) -> list[str]:
+    return [name for name in document.container_tags if name not in tags]
+
+
+def _check_custom_ids(tx: Tx, tenant: Tenant, firsts: Sequence[tuple[Document, str]]) -> None:
+    """Whether the documents may have these first tags; raises BadRequestError."""
+    wanted = Counter((one.custom_id, first) for one, first in firsts if one.custom_id is not None)
+    taken = next((pair for pair, times in wanted.items() if times > 1), None)
+    row = tx.execute(
+        "select other.custom_id, other.container_tags[1] as tag"
+        " from unnest(%s::text[], %s::text[], %s::text[]) as asked (id, custom_id, tag)"
+        " join documents other on other.org_id = %s and other.custom_id = asked.custom_id"
+        "  and other.container_tags[1] = asked.tag and not other.id = any(%s) limit 1",
+        (
+            [one.id for one, _ in firsts],
+            [one.custom_id for one, _ in firsts],
+            [first for _, first in firsts],
+            tenant.id,
+            [one.id for one, _ in firsts],
+        ),
+    ).fetchone()
+    if row is not None:
+        taken = (row["custom_id"], row["tag"])
+    if taken is not None:
+        custom_id, tag = taken
+        where = "another tag" if foreign_tags(tenant, [tag]) else f"the tag {tag!r}"
+        raise BadRequestError(
+            f"two documents of {where} would have the customId {custom_id!r}; delete or rename one"
+            " of them first"
+        )
 
 
 def retag(

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote, unquote, urlsplit
 
 from recollect.connectors.base import (
+    TAG_PATTERN,
     Assumption,
     Change,
     Checkpoint,
@@ -78,7 +79,7 @@ class S3(Connector):
         """One listing. New keys wait for its end, while there may be a key that they were."""
         settings = _settings(source.metadata)
         bucket = Bucket(settings, source.fetcher, source.pause)
-        regex = source.metadata.get("containerTagRegex")
+        regex = source.metadata.get(TAG_PATTERN)
         pattern = _pattern(regex) if regex else None
         asked = {"url": settings.base_url, "prefix": settings.prefix}
         began, after = _resumed(asked, cursor, source.since)
@@ -140,7 +141,7 @@ CHECKS: Mapping[str, tuple[re.Pattern[str], str]] = {
     "region": (REGION, "the code of a region, such as eu-central-1, or auto"),
 }
 """What is required, and its rule."""
-OPTIONAL = ("endpoint", "prefix", "containerTagRegex")
+OPTIONAL = ("endpoint", "prefix", TAG_PATTERN)
 
 
 def _settings(metadata: Mapping[str, Any]) -> Settings:
@@ -169,8 +170,8 @@ def _optional(kept: Mapping[str, Any], fetcher: Fetcher) -> dict[str, Any]:
     prefix = given.get("prefix", "")
     if "\0" in prefix or len(prefix.encode(errors="replace")) > 1024:
         raise BadRequestError("metadata.prefix: at most 1,024 bytes, none of them NUL")
-    if "containerTagRegex" in given:
-        _pattern(given["containerTagRegex"])
+    if TAG_PATTERN in given:
+        _pattern(given[TAG_PATTERN])
     return given
 
 
@@ -190,11 +191,11 @@ def _endpoint(given: str, fetcher: Fetcher) -> str:
 def _pattern(source: str) -> Pattern:
     """Raises BadRequestError."""
     if len(source) > LONGEST_PATTERN:
-        raise BadRequestError(f"metadata.containerTagRegex: at most {LONGEST_PATTERN} characters")
+        raise BadRequestError(f"metadata.{TAG_PATTERN}: at most {LONGEST_PATTERN} characters")
     try:
         return Pattern(source)
     except ValueError as error:
-        raise BadRequestError(f"metadata.containerTagRegex: {error}") from error
+        raise BadRequestError(f"metadata.{TAG_PATTERN}: {error}") from error
 
 
 def _resumed(
