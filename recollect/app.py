@@ -5,6 +5,7 @@ import os
 import secrets
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -29,6 +30,12 @@ from recollect.video import VideoPages, open_video_pages
 
 LOG = log.get("app")
 SECRET_BYTES = 32
+SHORTEST_SECRET = 32
+"""Characters of RECOLLECT_SECRET_KEY: 128 bits, if it is hexadecimal."""
+DIFFERENT_STEPS = 20
+"""Pairs of steps from character to character that differ; 32 random digits have some 30."""
+SHORTEST_KEY = 16
+"""Characters of RECOLLECT_API_KEY where others reach the service."""
 EMBEDDER_KEY = ("index", "embedder key")
 """where the key of an embedding endpoint is sealed for"""
 CHILDREN = max(1, (os.cpu_count() or 2) - 1)
@@ -149,8 +156,9 @@ def shares(config: Config) -> Shared:
 def prepare(config: Config, database_url: str) -> str | None:
     """Migrate, and make sure that a key opens the default organisation.
 
-    Returns the secret of a key made now, which is shown once.
+    Returns the secret of a key made now, which is shown once. Raises as `check_api_key`.
     """
+    check_api_key(config)
     db.migrate(database_url)
     with Database(database_url, size=1) as database, database.begin() as tx:
         secret = config.api_key.get_secret_value() if config.api_key else None
@@ -279,19 +287,11 @@ def open_reranker_of(config: Config) -> Reranker | None:
 def secret_keys(config: Config) -> tuple[bytes, ...]:
     """Of 32 bytes each: those of RECOLLECT_SECRET_KEY, then the one in `DATA_DIR/secret-key`.
 
-    The first signs and seals, all of them are accepted; random bytes are made for the file when
-    there is neither. Processes that ask at the same time get the same ones. Raises SetupError when
-    the setting is blank, or when the file cannot be read or made, or is damaged.
+    The first seals, all of them open; random bytes are made for the file when there is neither.
+    Processes that ask at the same time get the same ones. Raises SetupError when the setting is
+    blank, or its first key may be guessed, or when the file cannot be read or made, or is damaged.
     """
-    named: tuple[bytes, ...] = ()
-    if config.secret_key is not None:
-        given = [word.strip() for word in config.secret_key.get_secret_value().split(",")]
-        if not all(given):
-            raise SetupError(
-                "RECOLLECT_SECRET_KEY: a key is blank; name one or several, newest first, with"
-                " commas between them, or unset it for one that is made in the data folder"
-            )
-        named = tuple(hashlib.sha256(word.encode()).digest() for word in given)
+    named = tuple(map(_secret_of, _named_secrets(config)))
     path = config.data_dir / "secret-key"
     try:
         if not path.exists():
@@ -306,6 +306,60 @@ def secret_keys(config: Config) -> tuple[bytes, ...]:
             f"{path} is damaged ({len(found)} bytes, not {SECRET_BYTES}); restore it from a backup"
         )
     return (*named, found)
+
+
+def signing_keys(config: Config) -> tuple[bytes, ...]:
+    """Those of `secret_keys` that sign what strangers get to see, by which a secret that can be
+    guessed would be found: not the old ones that are too weak."""
+    weak = {_secret_of(word) for word in _named_secrets(config) if weakness(word) is not None}
+    return tuple(key for key in secret_keys(config) if key not in weak)
+
+
+def weakness(secret: str) -> str | None:
+    """Why somebody who tries would find it; None: nothing is seen that makes that likely."""
+    if len(secret) < SHORTEST_SECRET:
+        return f"has {len(secret)} characters, and {SHORTEST_SECRET} or more are needed"
+    # What repeats itself, or counts up, goes by few steps from character to character.
+    steps = [ord(after) - ord(before) for before, after in pairwise(secret)]
+    if len(set(pairwise(steps))) < DIFFERENT_STEPS:
+        return "repeats itself or counts up"
+    return None
+
+
+def check_api_key(config: Config) -> None:
+    """Raises SetupError where others reach the service and its named key may be guessed."""
+    length = len(config.api_key.get_secret_value()) if config.api_key else SHORTEST_KEY
+    if length >= SHORTEST_KEY:
+        return
+    told = f"RECOLLECT_API_KEY has {length} characters, of which a stranger may guess all"
+    if config.is_open_to_others:
+        raise SetupError(
+            f"{told}, and other machines reach this service (RECOLLECT_HOST, RECOLLECT_PUBLIC_URL);"
+            f" name a key of {SHORTEST_KEY} characters or more, or unset it for one that is made"
+        )
+    LOG.warning("weak key", reason=told)
+
+
+def _named_secrets(config: Config) -> list[str]:
+    if config.secret_key is None:
+        return []
+    given = [word.strip() for word in config.secret_key.get_secret_value().split(",")]
+    if not all(given):
+        raise SetupError(
+            "RECOLLECT_SECRET_KEY: a key is blank; name one or several, newest first, with"
+            " commas between them, or unset it for one that is made in the data folder"
+        )
+    if (fault := weakness(given[0])) is not None:
+        raise SetupError(
+            f"RECOLLECT_SECRET_KEY: the first key {fault}; make one by `openssl rand -hex 32`. An"
+            " installation that runs with this one names the new one before it, with a comma"
+            " between them: what the old one sealed opens still, and is sealed anew"
+        )
+    return given
+
+
+def _secret_of(word: str) -> bytes:
+    return hashlib.sha256(word.encode()).digest()
 
 
 def _make_secret(path: Path) -> None:

@@ -6,9 +6,10 @@ Built once, by `cli`; everything below `app` gets values, never this class's env
 import os
 from datetime import timedelta
 from functools import cached_property
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import platformdirs
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError
@@ -111,7 +112,8 @@ class Config(BaseSettings):
     )
     api_key: SecretStr | None = Field(
         default=None,
-        description="Key of the default organisation, any string; made on first boot.",
+        description="Key of the default organisation, any string (16 characters or more where other"
+        " machines reach the service); made on first boot.",
     )
     url: str | None = Field(
         default=None,
@@ -119,8 +121,8 @@ class Config(BaseSettings):
     )
     secret_key: SecretStr | None = Field(
         default=None,
-        description="Signs and seals; made on first boot in DATA_DIR. The same on all machines;"
-        " several, comma-separated, for a change: the first seals, all open.",
+        description="Signs and seals, 32 characters or more; made on first boot in DATA_DIR. The"
+        " same on all machines; several, comma-separated, for a change: the first seals, all open.",
     )
     plan: Plan = Field(default=Plan.ENTERPRISE, description="Plan of the default organisation.")
     workers: int = Field(
@@ -351,8 +353,21 @@ class Config(BaseSettings):
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     @cached_property
+    def is_open_to_others(self) -> bool:
+        """Whether other machines reach the service, as far as the settings tell."""
+        public = urlsplit(self.public_url).hostname if self.public_url else None
+        return not all(map(_is_this_machine, (self.host, public or self.host)))
+
+    @cached_property
     def blobs(self) -> str:
         return self.blob_url or (self.data_dir.absolute() / "blobs").as_uri()
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def load(**given: Any) -> Config:

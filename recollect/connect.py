@@ -146,8 +146,9 @@ def _known(app: App, found: Connection) -> Mapping[str, Any]:
 # --- authorizing -------------------------------------------------------------------------------
 
 
-def link(app: App, connection: Connection, redirect_url: str | None) -> str:
-    """Where the user authorizes within `connections.AUTH_LINK_LIFE`.
+def link(app: App, tenant: Tenant, connection: Connection, redirect_url: str | None) -> str:
+    """Where the user authorizes within `connections.AUTH_LINK_LIFE`, as long as the tenant's key
+    opens anything.
 
     Raises BadRequestError for a provider without authorization, or an address that a browser may
     not be sent to afterwards.
@@ -175,6 +176,7 @@ def link(app: App, connection: Connection, redirect_url: str | None) -> str:
             state=oauth.hashed(made.state),
             verifier=verifier,
             redirect_url=redirect_url,
+            by=tenant.key,
         )
     return made.url
 

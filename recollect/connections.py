@@ -22,6 +22,7 @@ from recollect.model import (
     ConnectionId,
     ConnectionState,
     Failure,
+    KeyId,
     OrgId,
     Page,
     SyncClaim,
@@ -31,6 +32,7 @@ from recollect.model import (
     random_id,
     storable,
 )
+from recollect.orgs import OPENS
 
 AUTH_LINK_LIFE = timedelta(hours=1)
 LIMIT = 10_000
@@ -45,13 +47,17 @@ AGAIN = "authorize the connection again"
 _COLUMNS = (
     "c.id, c.org_id, c.provider, c.container_tags, c.reach, c.document_limit, c.metadata,"
     " c.expires_at, c.account, c.email, c.state, c.paused, c.error_code, c.error_message,"
-    " c.cursor, c.due_at, c.parked_until, greatest(c.parked_until - now(), interval '0') as parked_for,"
+    " c.cursor, c.due_at, c.parked_until,"
+    " greatest(c.parked_until - now(), interval '0') as parked_for,"
     " c.last_synced_at, c.created_at, c.pushed_at, c.attempts,"
     " (select to_jsonb(r) from sync_runs r where r.connection_id = c.id"
     "  order by r.started_at desc, r.id desc limit 1) as run,"
     " (select jsonb_build_object('on', bool_or(g.remote is not null and not g.retired"
     "    and (g.expires_at is null or g.expires_at > now())),"
     "   'error', max(g.error)) from registrations g where g.connection_id = c.id) as pushes"
+)
+_STANDS = (
+    f" and (a.key_id is null or exists (select from keys k where k.id = a.key_id and {OPENS}))"
 )
 # A limited key sees a connection only when it may touch everything that the connection writes: its
 # tags, and those that a pattern of it finds.
@@ -363,30 +369,38 @@ def sealed(tx: Tx, id: ConnectionId) -> Secrets:
 
 
 def begin_authorization(
-    tx: Tx, id: ConnectionId, *, state: bytes, verifier: str | None, redirect_url: str | None
+    tx: Tx,
+    id: ConnectionId,
+    *,
+    state: bytes,
+    verifier: str | None,
+    redirect_url: str | None,
+    by: KeyId | None = None,
 ) -> None:
-    """Remember a link: the hash of its state, the sealed verifier, where to go afterwards."""
+    """Remember a link: the hash of its state, the sealed verifier, where to go afterwards, and the
+    key that it ends with."""
     tx.execute("delete from authorizations where expires_at < now()")
     tx.execute(
-        "insert into authorizations (state, connection_id, verifier, redirect_url, expires_at)"
-        " values (%s, %s, %s, %s, now() + %s)",
-        (state, id, verifier, redirect_url, AUTH_LINK_LIFE),
+        "insert into authorizations (state, connection_id, verifier, redirect_url, key_id,"
+        " expires_at) values (%s, %s, %s, %s, %s, now() + %s)",
+        (state, id, verifier, redirect_url, by, AUTH_LINK_LIFE),
     )
 
 
 def take_authorization(tx: Tx, provider: str, state: bytes) -> Authorization:
     """What the state stands for; it is used up. Raises BadRequestError when it is unknown, used,
-    too old, or another provider's."""
+    too old, or another provider's, or when the key that made the link opens nothing any more."""
     row = tx.execute(
         "delete from authorizations a using connections c where a.state = %s"
         " and a.connection_id = c.id and c.provider = %s and a.expires_at > now()"
-        " returning a.connection_id, a.verifier, a.redirect_url, c.org_id",
+        + _STANDS
+        + " returning a.connection_id, a.verifier, a.redirect_url, c.org_id",
         (state, provider),
     ).fetchone()
     if row is None:
         raise BadRequestError(
-            "state: this link was used, is older than an hour, or was not made here; create the"
-            " connection again, or ask for a new link"
+            "state: this link was used, is older than an hour, was not made here, or the key that"
+            " made it was revoked; create the connection again, or ask for a new link"
         )
     connection = get(tx, Tenant(OrgId(row["org_id"])), row["connection_id"])
     return Authorization(connection, row["verifier"], row["redirect_url"])
@@ -397,7 +411,7 @@ def peek_authorization(tx: Tx, provider: str, state: bytes) -> Authorization | N
     row = tx.execute(
         "select a.connection_id, a.redirect_url, c.org_id from authorizations a"
         " join connections c on c.id = a.connection_id"
-        " where a.state = %s and c.provider = %s and a.expires_at > now()",
+        " where a.state = %s and c.provider = %s and a.expires_at > now()" + _STANDS,
         (state, provider),
     ).fetchone()
     if row is None:

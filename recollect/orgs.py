@@ -18,6 +18,10 @@ DEFAULT = "default"
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _OURS = re.compile(r"sm_([0-9a-f]{12})_([0-9A-Za-z]{43})([0-9A-Za-z]{6})")
 _ORG = "o.id as org_id, o.name as org_name, o.plan, o.created_at as org_created_at"
+OPENS = "k.revoked_at is null and (k.expires_at is null or k.expires_at > now())"
+"""Whether a row of `keys k` opens anything."""
+SESSION = timedelta(hours=12)
+"""How long one who signed in to the console stays so."""
 _KEY = "k.id, k.name, k.scope, k.tags, k.created_at, k.expires_at, k.revoked_at, " + _ORG
 
 
@@ -160,7 +164,8 @@ def find_key(tx: Tx, org: OrgId, id: KeyId) -> Key:
 
 
 def revoke_key(tx: Tx, id: KeyId, org: OrgId | None = None, *, scoped: bool = False) -> None:
-    """From the commit on, the key opens nothing; raises NotFoundError.
+    """From the commit on, the key opens nothing, and what it opened ends: sessions, streams, signed
+    addresses, links to authorize. Raises NotFoundError.
 
     `scoped`: only a key that is limited to container tags.
     """
@@ -182,8 +187,7 @@ def authenticate(tx: Tx, secret: str) -> Key:
     """
     row = tx.execute(
         "select " + _KEY + " from keys k join orgs o on o.id = k.org_id"
-        " where k.hash = %s and k.revoked_at is null"
-        " and (k.expires_at is null or k.expires_at > now())",
+        " where k.hash = %s and " + OPENS,
         (_hash(secret),),
     ).fetchone()
     if row is None:
@@ -205,19 +209,50 @@ def note_wrong(tx: Tx, secret: str) -> None:
 
 
 def key(tx: Tx, id: KeyId) -> Key:
-    """The key of that id, for a session that was opened with its secret.
+    """The key of that id, for what was opened with its secret: streams, signed addresses.
 
     Raises AuthenticationError, with one answer, when it is unknown, revoked or expired.
     """
     row = tx.execute(
         "select " + _KEY + " from keys k join orgs o on o.id = k.org_id"
-        " where k.id = %s and k.revoked_at is null"
-        " and (k.expires_at is null or k.expires_at > now())",
+        " where k.id = %s and " + OPENS,
         (id,),
     ).fetchone()
     if row is None:
         raise AuthenticationError
     return _key(row)
+
+
+def sign_in(tx: Tx, key: KeyId) -> str:
+    """Open a session of the console; what the browser keeps of it, which is kept nowhere else."""
+    token = secrets.token_urlsafe(32)
+    tx.execute("delete from sessions where expires_at < now()")
+    tx.execute(
+        "insert into sessions (id, key_id, expires_at) values (%s, %s, now() + %s)",
+        (_hash(token), key, SESSION),
+    )
+    return token
+
+
+def signed_in(tx: Tx, token: str) -> Key:
+    """The key behind a session; raises AuthenticationError, with one answer for every reason."""
+    row = tx.execute(
+        "select " + _KEY + " from sessions s join keys k on k.id = s.key_id"
+        " join orgs o on o.id = k.org_id where s.id = %s and s.expires_at > now() and " + OPENS,
+        (_hash(token),),
+    ).fetchone()
+    if row is None:
+        raise AuthenticationError
+    return _key(row)
+
+
+def sign_out(tx: Tx, token: str, *, everywhere: bool = False) -> None:
+    """End the session. `everywhere`: and all others that its key opened."""
+    tx.execute(
+        "delete from sessions s where s.id = %(id)s"
+        " or (%(everywhere)s and s.key_id = (select key_id from sessions where id = %(id)s))",
+        {"id": _hash(token), "everywhere": everywhere},
+    )
 
 
 def charge(tx: Tx, key: KeyId, default: Limit | None) -> Usage | None:

@@ -80,12 +80,17 @@ def _open(keys: Sequence[bytes], data: bytes, name: bytes) -> bytes:
 
 
 def _cipher(key: bytes) -> AESGCM:
-    return AESGCM(_derived(key, b"recollect: secrets at rest", 32))
+    return AESGCM(derived(key, "secrets at rest"))
 
 
 def _id(key: bytes) -> str:
     # Derived apart, so that it says nothing of the key or of the one that seals.
     return _derived(key, b"recollect: id of a key", ID_BYTES).hex()
+
+
+def derived(key: bytes, purpose: str) -> bytes:
+    """The key of a purpose of its own, of 32 bytes: it tells nothing of the others."""
+    return _derived(key, b"recollect: " + purpose.encode(), 32)
 
 
 def _derived(key: bytes, purpose: bytes, length: int) -> bytes:

@@ -6,18 +6,23 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from recollect import log, orgs
+from starlette.concurrency import run_in_threadpool
+
+from recollect import log
 from recollect.app import App
+from recollect.db import Tx
 from recollect.db.events import Notice, watch
 from recollect.documents import BELOW
 from recollect.errors import AuthenticationError, Unavailable
-from recollect.model import Key, Tenant
+from recollect.model import Tenant
 
 LOG = log.get("streams")
 BACKLOG = 1_000
 """Notices that may wait for a slow reader."""
 PULSE = timedelta(seconds=15)
-"""Between two signs of life; each time the key of a stream is looked at again."""
+"""Between two signs of life."""
+LOOK = timedelta(seconds=3)
+"""Between two looks at the key of a stream, which ends so long after it at most."""
 
 Stream = asyncio.Queue[Notice | None]
 
@@ -102,13 +107,41 @@ def concerns(notice: Notice, tenant: Tenant, tags: Sequence[str]) -> bool:
     )
 
 
-def still_valid(app: App, key: Key) -> bool:
-    """Whether the key of a stream still opens anything."""
-    try:
-        with app.db.begin() as tx:
-            orgs.key(tx, key.id)
-    except AuthenticationError:
-        return False
-    except Unavailable:
-        return True  # the stream ends by itself when the database stays away
-    return True
+class Pulse:
+    """When a stream gives a sign of life, and when it looks whether what opened it still does."""
+
+    def __init__(self, app: App, opens: Callable[[Tx], object]) -> None:
+        """`opens` raises AuthenticationError once the key, or the session, opens nothing more."""
+        self._app = app
+        self._opens = opens
+        self._looked = self._alive = time.monotonic()
+
+    def rest(self) -> float:
+        """Seconds until something is due."""
+        due = min(self._looked + LOOK.total_seconds(), self._alive + PULSE.total_seconds())
+        return max(0.01, due - time.monotonic())
+
+    async def holds(self) -> bool:
+        """Whether the stream may go on, as far as the last look tells, which is no older than
+        `LOOK`."""
+        if time.monotonic() - self._looked < LOOK.total_seconds():
+            return True
+        self._looked = time.monotonic()
+        return await run_in_threadpool(self._look)
+
+    def is_due(self) -> bool:
+        """Whether it is time for a sign of life; then the next one is counted from now."""
+        if time.monotonic() - self._alive < PULSE.total_seconds():
+            return False
+        self._alive = time.monotonic()
+        return True
+
+    def _look(self) -> bool:
+        try:
+            with self._app.db.begin() as tx:
+                self._opens(tx)
+        except AuthenticationError:
+            return False
+        except Unavailable:
+            return True  # the stream ends by itself when the database stays away
+        return True

@@ -108,7 +108,7 @@ def create(
     made = connect.create(app, tenant, key.org.plan, asked)
     if connector.oauth is None:
         return Created(id=made.id, redirects_to=body.redirect_url, auth_link=None, expires_in=None)
-    return _link(app, made, body.redirect_url)
+    return _link(app, tenant, made, body.redirect_url)
 
 
 @router.post(
@@ -215,7 +215,7 @@ def authorize(
     redirect_url = body.redirect_url if body else None
     if redirect_url is not None:
         connect.check_redirect(app, redirect_url)
-    return _link(app, _connection(app, tenant, connectionId), redirect_url)
+    return _link(app, tenant, _connection(app, tenant, connectionId), redirect_url)
 
 
 @router.post(
@@ -437,11 +437,11 @@ def _none(provider: str) -> NotFoundError:
     return NotFoundError("Connection not found", f"no {provider} connection carries these tags")
 
 
-def _link(app: App, connection: Connection, redirect_url: str | None) -> Created:
+def _link(app: App, tenant: Tenant, connection: Connection, redirect_url: str | None) -> Created:
     return Created(
         id=connection.id,
         redirects_to=redirect_url,
-        auth_link=connect.link(app, connection, redirect_url),
+        auth_link=connect.link(app, tenant, connection, redirect_url),
         expires_in=EXPIRES_IN,
     )
 

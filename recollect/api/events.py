@@ -15,13 +15,13 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from recollect import documents
+from recollect import documents, orgs
 from recollect.api.deps import CurrentApp, CurrentKey, Reader, effective_tags
 from recollect.api.schemas import status_word
 from recollect.app import App
 from recollect.documents import DocumentQuery
 from recollect.model import Document, Key, Tenant
-from recollect.streams import BACKLOG, PULSE, Events, Stream, concerns, still_valid
+from recollect.streams import BACKLOG, Events, Pulse, Stream, concerns
 
 router = APIRouter(tags=["documents"])
 MARGIN = timedelta(minutes=2)
@@ -83,27 +83,20 @@ async def _told(
         if since is not None:
             for event in await run_in_threadpool(_missed, app, tenant, tags, since):
                 yield event
-        looked = time.monotonic()
+        pulse = Pulse(app, lambda tx: orgs.key(tx, key.id))
+        words = app.config.status_words
         while True:
-            rest = looked + PULSE.total_seconds() - time.monotonic()
+            notice, came = None, True
             try:
-                notice = await asyncio.wait_for(source.get(), max(rest, 0.01))
+                notice = await asyncio.wait_for(source.get(), pulse.rest())
             except TimeoutError:
-                notice = None
-                if not await run_in_threadpool(still_valid, app, key):
-                    return
-                looked = time.monotonic()
-                yield ": alive\n\n"
-                continue
-            if notice is None:
+                came = False
+            if (came and notice is None) or not await pulse.holds():
                 return
-            if concerns(notice, tenant, tags):
-                words = app.config.status_words
+            if notice is not None and concerns(notice, tenant, tags):
                 yield _event(notice.id, notice.status, notice.stage, notice.kind, notice.at, words)
-            if rest <= 0:
-                if not await run_in_threadpool(still_valid, app, key):
-                    return
-                looked = time.monotonic()
+            elif pulse.is_due():
+                yield ": alive\n\n"
     finally:
         events.leave(source)
 

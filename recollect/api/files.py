@@ -1,6 +1,6 @@
-"""The uploaded file itself, behind an address that works for a day without a key."""
+"""The uploaded file itself, behind an address that works for a day without a key in the request:
+as long as the key that asked for it opens the document."""
 
-import hashlib
 import hmac
 import time
 from typing import Annotated
@@ -8,12 +8,17 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from recollect import documents
-from recollect.api.deps import BareId, CurrentApp, PathId, Reader
+from recollect import documents, orgs, seal
+from recollect.api.deps import BareId, CurrentApp, CurrentKey, PathId, Reader
 from recollect.api.schemas import FileUrl
-from recollect.app import App, secret_keys
-from recollect.errors import NotFoundError, Permanent, PermissionDeniedError
-from recollect.model import OrgId, Tenant
+from recollect.app import App, signing_keys
+from recollect.errors import (
+    AuthenticationError,
+    NotFoundError,
+    Permanent,
+    PermissionDeniedError,
+)
+from recollect.model import KeyId, Tenant
 
 router = APIRouter(tags=["documents"])
 LIFETIME = 24 * 60 * 60
@@ -21,15 +26,19 @@ LIFETIME = 24 * 60 * 60
 
 
 @router.get("/v3/documents/{id}/file-url", summary="Address of the file", operation_id="getFileUrl")
-def address(id: PathId, request: Request, tenant: Reader, app: CurrentApp) -> FileUrl:
-    """Valid for 24 hours, for whoever has it; 404 if the document was not uploaded as a file."""
+def address(
+    id: PathId, request: Request, tenant: Reader, key: CurrentKey, app: CurrentApp
+) -> FileUrl:
+    """Valid for 24 hours, or until the key is revoked, for whoever has it; 404 if the document was
+    not uploaded as a file."""
     with app.db.begin() as tx:
         document = documents.get(tx, tenant, id)
         documents.file(tx, tenant, document.id)
     until = int(time.time()) + LIFETIME
-    mark = _marks(app, tenant.id, document.id, until)[0]
+    mark = _marks(app, tenant.id, document.id, key.id, until)[0]
     base = (app.config.public_url or str(request.base_url)).rstrip("/")
-    return FileUrl(url=f"{base}/v3/files/{tenant.id}/{document.id}?until={until}&mark={mark}")
+    signed = f"key={key.id}&until={until}&mark={mark}"
+    return FileUrl(url=f"{base}/v3/files/{tenant.id}/{document.id}?{signed}")
 
 
 @router.get(
@@ -43,17 +52,23 @@ def download(
     org: Annotated[str, Path(description="Id of the organisation.", examples=["default"])],
     id: BareId,
     app: CurrentApp,
+    key: Annotated[str, Query(max_length=100, description="Id of the key that asked.")],
     until: Annotated[int, Query(ge=0, le=10**12)],
     mark: Annotated[str, Query(max_length=100)],
 ) -> Response:
     """The bytes as they were uploaded; needs no key, the address is signed."""
-    ours = _marks(app, org, id, until)
+    ours = _marks(app, org, id, key, until)
     if not any(hmac.compare_digest(mark.encode(), known.encode()) for known in ours):
         raise PermissionDeniedError("Forbidden", "this address was not made here")
     if until < time.time():
         raise PermissionDeniedError("Forbidden", "this address has expired")
     with app.db.begin() as tx:
-        blob = documents.file(tx, Tenant(OrgId(org)), id)
+        try:
+            asked = orgs.key(tx, KeyId(key))
+        except AuthenticationError as error:
+            message = "the key that asked for this address was revoked or has expired"
+            raise PermissionDeniedError("Forbidden", message) from error
+        blob = documents.file(tx, Tenant(asked.org.id, asked.tags, asked.id), id)
     try:
         data = app.blobs.get(blob.key)
     except Permanent as error:
@@ -68,7 +83,8 @@ def download(
     return Response(data, media_type="application/octet-stream", headers=headers)
 
 
-def _marks(app: App, org: str, id: str, until: int) -> list[str]:
-    """One by each key of the installation, newest first."""
-    signed = f"file\0{org}\0{id}\0{until}".encode("utf-8", "surrogatepass")
-    return [hmac.new(key, signed, hashlib.sha256).hexdigest() for key in secret_keys(app.config)]
+def _marks(app: App, org: str, id: str, key: str, until: int) -> list[str]:
+    """One by each key of the installation that signs, newest first."""
+    signed = f"{org}\0{id}\0{key}\0{until}".encode("utf-8", "surrogatepass")
+    keys = [seal.derived(one, "addresses of files") for one in signing_keys(app.config)]
+    return [hmac.digest(one, signed, "sha256").hex() for one in keys]

@@ -8,7 +8,6 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote, urlencode
@@ -33,7 +32,7 @@ from recollect import (
     tags,
     wordings,
 )
-from recollect.app import App, secret_keys
+from recollect.app import App
 from recollect.console import (
     _adding,
     _audit,
@@ -44,12 +43,12 @@ from recollect.console import (
     _live,
     _original,
     _room,
-    _session,
     _settings,
     _show,
     _webhooks,
 )
 from recollect.console._room import (
+    COOKIE,
     HOME,
     LIVE,
     LOGIN,
@@ -170,7 +169,7 @@ def sign_in(
         if not secret or not orgs.well_formed(secret):
             raise AuthenticationError
         with app.db.begin() as tx:
-            found = orgs.authenticate(tx, secret)
+            token = orgs.sign_in(tx, orgs.authenticate(tx, secret).id)
     except AuthenticationError:
         with app.db.begin() as tx:
             orgs.note_wrong(tx, secret)
@@ -178,9 +177,9 @@ def sign_in(
         return page(request, "login.html", {"next": inside(next), "error": error}, 401)
     response = RedirectResponse(inside(next), 303)
     response.set_cookie(
-        _session.COOKIE,
-        _session.issue(secret_keys(app.config), found.id, datetime.now(UTC)),
-        max_age=int(_session.LIFETIME.total_seconds()),
+        COOKIE,
+        token,
+        max_age=int(orgs.SESSION.total_seconds()),
         path=HOME,
         httponly=True,
         samesite="strict",
@@ -197,9 +196,14 @@ def session(request: Request) -> Response:
 
 
 @rooms.post("/console/logout")
-def sign_out() -> Response:
+def sign_out(
+    request: Request, app: CurrentApp, everywhere: Annotated[bool, Form()] = False
+) -> Response:
+    """`everywhere`: all sessions of the key end, in other browsers, too."""
+    with app.db.begin() as tx:
+        orgs.sign_out(tx, request.cookies[COOKIE], everywhere=everywhere)
     response = RedirectResponse(LOGIN, 303)
-    response.delete_cookie(_session.COOKIE, path=HOME, httponly=True, samesite="strict")
+    response.delete_cookie(COOKIE, path=HOME, httponly=True, samesite="strict")
     return response
 
 

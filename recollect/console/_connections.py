@@ -300,7 +300,7 @@ def _limit_of(written: str) -> int:
 def authorize(request: Request, id: PathId, tenant: Writer, app: CurrentApp) -> Response:
     """A page with the link; a form could not lead to another host under our policy."""
     found = _connection(app, tenant, id)
-    link = connect.link(app, found, _way_back(request, app))
+    link = connect.link(app, tenant, found, _way_back(request, app))
     connector = connectors.get(found.provider)
     values = {
         "connection": found,

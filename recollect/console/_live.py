@@ -6,7 +6,6 @@ Connections, runs and deliveries are looked at once a second, each once for all 
 """
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,12 +15,12 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from recollect import connections, documents, log, outbox
+from recollect import connections, documents, log, orgs, outbox
 from recollect.app import App
-from recollect.console._room import CurrentApp, CurrentKey, Reader, Room, Text
+from recollect.console._room import COOKIE, CurrentApp, Reader, Room, Text
 from recollect.errors import BadRequestError, ConflictError, RecollectError
-from recollect.model import Key, Tenant
-from recollect.streams import PULSE, Events, Stream, concerns, still_valid
+from recollect.model import Tenant
+from recollect.streams import Events, Pulse, Stream, concerns
 
 LOG = log.get("console")
 SPACING = timedelta(seconds=1)
@@ -103,7 +102,6 @@ def _states(app: App, topics: Iterable[Topic]) -> dict[Topic, str]:
 @rooms.get("/console/events")
 async def stream(
     request: Request,
-    key: CurrentKey,
     tenant: Reader,
     app: CurrentApp,
     of: Annotated[Text, Query(max_length=300)],
@@ -116,10 +114,12 @@ async def stream(
     topic = Topic(kind, id or None, Tenant(tenant.id, reach))
     await run_in_threadpool(_check, app, topic)
     events: Events = request.app.state.events
+    session = request.cookies[COOKIE]
+    pulse = Pulse(app, lambda tx: orgs.signed_in(tx, session))
     if kind == "documents":
-        told = _documents(app, key, topic, events, await events.subscribe())
+        told = _documents(pulse, topic, events, await events.subscribe())
     else:
-        told = _looked_at(app, key, topic, _looks(request, app, events))
+        told = _looked_at(pulse, topic, _looks(request, app, events))
     headers = {"x-accel-buffering": "no"}  # proxies must not collect what should arrive at once
     return StreamingResponse(told, media_type="text/event-stream", headers=headers)
 
@@ -150,21 +150,21 @@ def _looks(request: Request, app: App, events: Events) -> Looks:
 
 
 async def _documents(
-    app: App, key: Key, topic: Topic, events: Events, source: Stream
+    pulse: Pulse, topic: Topic, events: Events, source: Stream
 ) -> AsyncGenerator[str]:
-    pulse = _Pulse(app, key)
     try:
         yield _HELLO
         while True:
             try:
                 notice = await asyncio.wait_for(source.get(), pulse.rest())
             except TimeoutError:
-                if not await pulse.beats():
+                if not await pulse.holds():
                     return
-                yield _ALIVE
+                if pulse.is_due():
+                    yield _ALIVE
                 continue
-            # Where there is always something new, nothing else comes to look at the key.
-            if notice is None or (pulse.is_due() and not await pulse.beats()):
+            # Where there is always something new, nothing else comes to look at the session.
+            if notice is None or not await pulse.holds():
                 return
             if topic.id not in (None, notice.id) or not concerns(notice, topic.tenant, ()):
                 continue
@@ -186,8 +186,7 @@ async def _documents(
         events.leave(source)
 
 
-async def _looked_at(app: App, key: Key, topic: Topic, looks: Looks) -> AsyncGenerator[str]:
-    pulse = _Pulse(app, key)
+async def _looked_at(pulse: Pulse, topic: Topic, looks: Looks) -> AsyncGenerator[str]:
     changed = looks.watch(topic)
     try:
         yield _HELLO
@@ -195,36 +194,17 @@ async def _looked_at(app: App, key: Key, topic: Topic, looks: Looks) -> AsyncGen
             try:
                 await asyncio.wait_for(changed.wait(), pulse.rest())
             except TimeoutError:
-                if not await pulse.beats():
+                if not await pulse.holds():
                     return
-                yield _ALIVE
+                if pulse.is_due():
+                    yield _ALIVE
                 continue
-            if looks.is_over():
+            if looks.is_over() or not await pulse.holds():
                 return
             changed.clear()
             yield _CHANGE
     finally:
         looks.leave(topic, changed)
-
-
-class _Pulse:
-    """When to give a sign of life, and to look at the key again."""
-
-    def __init__(self, app: App, key: Key) -> None:
-        self._app = app
-        self._key = key
-        self._last = time.monotonic()
-
-    def rest(self) -> float:
-        """Seconds."""
-        return max(0.01, self._last + PULSE.total_seconds() - time.monotonic())
-
-    def is_due(self) -> bool:
-        return time.monotonic() - self._last >= PULSE.total_seconds()
-
-    async def beats(self) -> bool:
-        self._last = time.monotonic()
-        return await run_in_threadpool(still_valid, self._app, self._key)
 
 
 _HELLO = "retry: 1000\n\nevent: hello\ndata:\n\n"

@@ -1,7 +1,6 @@
 """What holds on every page: who may come in, from where, and what the browser may do with it."""
 
 from collections.abc import Callable, Coroutine, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote, unquote, urlencode, urlsplit
@@ -17,8 +16,8 @@ from pydantic import AfterValidator
 from starlette.exceptions import HTTPException
 
 from recollect import audit, log, orgs
-from recollect.app import App, secret_keys
-from recollect.console import _code, _session, _show
+from recollect.app import App
+from recollect.console import _code, _show
 from recollect.db import Tx
 from recollect.errors import (
     AuthenticationError,
@@ -32,6 +31,7 @@ from recollect.model import Key, Scope, Tenant, storable
 LOG = log.get("console")
 HOME = "/console"
 LOGIN = "/console/login"
+COOKIE = "recollect_session"
 TAGS = 500
 """Tags offered in a field."""
 LIVE = "live"
@@ -118,14 +118,12 @@ class Room(Door):
 
 def visitor(request: Request) -> Key | None:
     """The key behind the session, as the database knows it now; None without one that counts."""
-    app = current_app(request)
-    token = request.cookies.get(_session.COOKIE, "")
-    id = _session.read(secret_keys(app.config), token, datetime.now(UTC)) if token else None
-    if id is None:
+    token = request.cookies.get(COOKIE)
+    if not token:
         return None
-    with app.db.begin() as tx:
+    with current_app(request).db.begin() as tx:
         try:
-            return orgs.key(tx, id)
+            return orgs.signed_in(tx, token)
         except AuthenticationError:
             return None
 

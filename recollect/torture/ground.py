@@ -53,7 +53,7 @@ SETTINGS = {
 }
 SETTINGS_OF_MACHINES = {
     "workers": "2",
-    "secret_key": "the same on all machines",
+    "secret_key": "f2b7c0d9a4e81635 the same on all machines",
 }
 
 

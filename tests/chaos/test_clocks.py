@@ -172,7 +172,7 @@ def working(url: str, folder: Path, offsets: Sequence[int]) -> Generator[None]:
             "DATA_DIR": str(folder / name / "data"),
             "DATABASE_URL": url,
             "BLOB_URL": (folder / "blobs").as_uri(),
-            "SECRET_KEY": "one for all",
+            "SECRET_KEY": "one for all 7f3a9c15e2d84b60a1b5",
             "EMBEDDER": "none",
             "TRANSCRIBER": "none",
             "LEASE_SECONDS": "1",

@@ -53,7 +53,7 @@ class Machine:
             "DATA_DIR": str(self._folder / "data"),
             "DATABASE_URL": self.database,
             "BLOB_URL": self.blobs,
-            "SECRET_KEY": "one for all",
+            "SECRET_KEY": "one for all 7f3a9c15e2d84b60a1b5",
             "EMBEDDER": "none",
             "TRANSCRIBER": "none",
             "CANARY_INTERVAL": "0",

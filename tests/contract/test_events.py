@@ -12,8 +12,7 @@ import httpx
 import psycopg
 import pytest
 
-from recollect import documents, orgs
-from recollect.api import events as api_events
+from recollect import documents, orgs, streams
 from recollect.app import App
 from recollect.db import Database
 from recollect.model import Org, Stage
@@ -205,7 +204,7 @@ def test_a_stream_ends_with_its_key(
     org: Org,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(api_events, "PULSE", timedelta(seconds=0.1))
+    monkeypatch.setattr(streams, "LOOK", timedelta(seconds=0.1))
     with db.begin() as tx:
         key, secret = orgs.create_key(tx, org.id)
     with listening(with_key(secret)) as events:

@@ -1,10 +1,12 @@
 """What goes beyond the interface: processing, chunks, files, conversations, tags, keys, waiting."""
 
+import hashlib
+import hmac
 import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
@@ -13,12 +15,12 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 from supermemory import Supermemory
 
-from recollect import orgs
+from recollect import orgs, seal
 from recollect.api.conversations import join, turn
 from recollect.api.schemas import Message
 from recollect.app import App, secret_keys
 from recollect.db import Database
-from recollect.model import Org, Scope
+from recollect.model import KeyId, Org, Scope
 from recollect.orgs import Limit
 from recollect.worker import drain
 from tests.contract.calls import add, found, get, listed, refused, rows, upload
@@ -170,14 +172,70 @@ class TestFileUrl:
         def keys(named: str) -> httpx.Client:
             return served(secret_key=SecretStr(named))
 
-        old = keys("old")
+        old_secret, new_secret = (
+            "the old one 7c5e91b0d8f3a2640f1b",
+            "the new one 2ba80e6d9f41c7538d60",
+        )
+        both = f"{new_secret},{old_secret}"
+        old = keys(old_secret)
         id = upload(old, "a.txt", b"one").json()["id"]
         url = old.get(f"/v3/documents/{id}/file-url").json()["url"]
-        newer = keys("new,old").get(f"/v3/documents/{id}/file-url").json()["url"]
+        newer = keys(both).get(f"/v3/documents/{id}/file-url").json()["url"]
 
-        assert keys("new,old").get(url).content == b"one"
-        assert keys("new").get(newer).content == b"one"
-        refused(keys("new").get(url), 403)
+        assert keys(both).get(url).content == b"one"
+        assert keys(new_secret).get(newer).content == b"one"
+        refused(keys(new_secret).get(url), 403)
+
+    def test_it_ends_with_the_key_that_asked_for_it(
+        self,
+        client: httpx.Client,
+        limited: Callable[..., httpx.Client],
+        with_key: Callable[[str], httpx.Client],
+        app: App,
+    ):
+        id = upload(client, "a.txt", b"one", containerTags="mine").json()["id"]
+        narrow = limited(Scope.READ, tags=["mine"])
+        url = narrow.get(f"/v3/documents/{id}/file-url").json()["url"]
+        own = client.get(f"/v3/documents/{id}/file-url").json()["url"]
+        anyone = with_key("")
+        named = re.search(r"key=([0-9a-f]{12})", url)
+        assert named is not None
+        other = re.search(r"key=([0-9a-f]{12})", own)
+        assert other is not None
+        assert anyone.get(url).content == b"one"
+
+        # Of another key it is another address.
+        refused(anyone.get(url.replace(named[1], other[1])), 403)
+        client.patch(f"/v3/documents/{id}", json={"containerTags": ["theirs"]})
+        refused(anyone.get(url), 404)
+        client.patch(f"/v3/documents/{id}", json={"containerTags": ["mine"]})
+        with app.db.begin() as tx:
+            orgs.revoke_key(tx, KeyId(named[1]))
+
+        refused(anyone.get(url), 403, "revoked")
+        assert anyone.get(own).content == b"one"
+
+    def test_a_weak_old_secret_opens_what_it_sealed_and_signs_nothing(
+        self, served: Callable[..., httpx.Client], app: App, org: Org
+    ):
+        strong = "the new one 2ba80e6d9f41c7538d60"
+        http = served(secret_key=SecretStr(f"{strong},hunter2"))
+        id = upload(http, "a.txt", b"one").json()["id"]
+        url = http.get(f"/v3/documents/{id}/file-url").json()["url"]
+        asked = parse_qs(urlsplit(url).query)
+        said = f"{org.id}\0{id}\0{asked['key'][0]}\0{asked['until'][0]}".encode()
+        guessed = hashlib.sha256(b"hunter2").digest()
+        forged = [
+            hmac.digest(key, said, "sha256").hex()
+            for key in (guessed, seal.derived(guessed, "addresses of files"))
+        ]
+
+        assert http.get(url).content == b"one"
+        for mark in forged:
+            refused(http.get(url.replace(asked["mark"][0], mark)), 403)
+        config = app.config.model_copy(update={"secret_key": SecretStr(f"{strong},hunter2")})
+        sealed = seal.seal([guessed], "token", place=["x"])
+        assert seal.unseal(secret_keys(config), sealed, place=["x"]) == "token"
 
     def test_it_ends_with_its_day_and_with_its_document(
         self, client: httpx.Client, app: App, monkeypatch: pytest.MonkeyPatch

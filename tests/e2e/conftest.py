@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from recollect.app import App
-from recollect.console._session import COOKIE
+from recollect.console._room import COOKIE
 from recollect.model import Tenant
 from recollect.worker import drain
 from tests.conftest import plain_client

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, LiteralString, cast
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
@@ -26,7 +26,7 @@ from tests.fakes.cabinet import Cabinet, CabinetConnector
 from tests.fakes.proxy import Proxy
 
 DONE = "https://app.example/done"
-NEW = SecretStr("a newer key")
+NEW = SecretStr("a newer key 5d0b7e91c4a8f263d7e0")
 
 
 @dataclass
@@ -169,6 +169,29 @@ def test_a_state_serves_once_for_its_own_provider_for_an_hour(world: World) -> N
         answer = world.http.get(f"/v3/connections/auth/callback/cabinet{junk}")
         assert answer.status_code == 400
         assert answer.headers["content-type"].startswith("text/html")
+
+
+@pytest.mark.parametrize("end", ["revoked_at = now()", "expires_at = now()"])
+def test_a_link_ends_with_the_key_that_made_it(world: World, org: Org, end: LiteralString) -> None:
+    with world.app.db.begin() as tx:
+        key, secret = orgs.create_key(tx, org.id)
+    headers = {"authorization": f"Bearer {secret}"}
+    made = world.http.post(
+        "/v3/connections/cabinet", json={"redirectUrl": DONE}, headers=headers
+    ).json()
+    path = f"/v3/connections/{made['id']}/authorize"
+    again = world.http.post(path, json={"redirectUrl": DONE}, headers=headers).json()
+    with world.app.db.begin() as tx:
+        tx.execute("update keys set " + end + " where id = %s", (key.id,))
+
+    for link in (made["authLink"], again["authLink"]):
+        assert world.follow(link, deny=True).status_code == 400  # and nobody is sent anywhere
+        answer = world.follow(link)
+        assert answer.status_code == 400
+        assert "was revoked" in answer.text
+    assert world.get(made["id"])["state"] == "pending"
+    # A link of a key that opens something still does.
+    assert told(world.follow(world.http.post(path, json={"redirectUrl": DONE}).json()["authLink"]))
 
 
 def test_the_other_spelling_of_the_callback(world: World) -> None:

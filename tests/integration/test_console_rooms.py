@@ -21,7 +21,7 @@ import jsonschema
 import pytest
 import uvicorn
 
-from recollect import audit, connections, console, endpoints, items, orgs, outbox, settings
+from recollect import audit, connections, console, endpoints, items, orgs, outbox, settings, streams
 from recollect.api import create_app
 from recollect.app import App
 from recollect.console import _code, _live
@@ -493,9 +493,10 @@ def listened(
         source.put_nowait(next(coming))
         topic = _live.Topic("documents", None, Tenant(key.org.id))
         events = Events(app.db.url)
+        pulse = streams.Pulse(app, lambda tx: orgs.key(tx, key.id))
         with monkeypatch.context() as patched:
             patched.setattr(_live, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": wait}))
-            async for word in _live._documents(app, key, topic, events, source):
+            async for word in _live._documents(pulse, topic, events, source):
                 happened.extend(re.findall("event: (.*)", word))
 
     asyncio.run(listen())
@@ -520,7 +521,7 @@ def test_a_page_of_a_busy_organisation_loses_its_key_as_well(
     with app.db.begin() as tx:
         orgs.revoke_key(tx, mine.id)
     news = Notice(org.id, "x", "done", None, "text", (), 0)
-    monkeypatch.setattr(_live, "PULSE", timedelta(0))
+    monkeypatch.setattr(streams, "LOOK", timedelta(0))
 
     assert listened(app, mine, [news] * 9, monkeypatch) == ["hello"]
 
@@ -560,7 +561,7 @@ def test_connections_and_deliveries_are_looked_at_for_who_watches(
 def test_a_stream_ends_with_its_key_and_with_the_process(
     browse: Callable[..., httpx.Client], app: App, org: Org, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(_live, "PULSE", timedelta(seconds=0.2))
+    monkeypatch.setattr(streams, "LOOK", timedelta(seconds=0.2))
     key, secret = new_key(app, org)
     heard = Heard(browse(secret), "documents")
     with app.db.begin() as tx:
@@ -571,10 +572,26 @@ def test_a_stream_ends_with_its_key_and_with_the_process(
         _, secret = new_key(app, org)
         with plain_client(url, {"sec-fetch-site": "same-origin"}) as http:
             http.post("/console/login", data={"key": secret})
-            streams = [Heard(http, "documents"), Heard(http, "connections")]
+            open_ones = [Heard(http, "documents"), Heard(http, "connections")]
             server.should_exit = True
             # Long before the server ends them.
-            assert all(stream.over.wait(60) for stream in streams)
+            assert all(stream.over.wait(60) for stream in open_ones)
+
+
+def test_a_stream_ends_with_the_session(
+    browse: Callable[..., httpx.Client], app: App, key: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(streams, "LOOK", timedelta(seconds=0.2))
+    http = browse(key)
+    told = [Heard(http, "documents"), Heard(http, "connections")]
+
+    http.post("/console/logout")
+
+    assert all(stream.over.wait(60) for stream in told)
+
+
+def test_streams_look_at_their_key_within_five_seconds():
+    assert timedelta(seconds=5) > streams.LOOK + _live.SPACING
 
 
 @contextmanager
