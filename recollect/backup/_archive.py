@@ -31,8 +31,14 @@ MANIFEST = "manifest.json"
 SUMS = "SHA256SUMS"
 PIECE = 1 << 20
 """bytes read or written at a time"""
+LARGEST_NOTE = 16 << 20
+"""Bytes of a member that is read whole and is no uploaded file."""
+LARGEST_FILE = 256 << 20
+"""Bytes of an uploaded file; the service takes no larger one, nor unpacks one from an archive."""
 FAST = 1
 """zlib's level: a higher one takes several times as long for a tenth less"""
+
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -268,6 +274,9 @@ class Archive:
                 f"{path} is damaged, cut off, or no backup at all; nothing was changed"
             ) from error
         try:
+            # Of other methods zipfile unpacks without a bound whatever it has read.
+            if any(i.compress_type not in METHODS for i in self._zip.infolist()):
+                raise self._damaged("a member is compressed as no backup is")
             self.manifest = self._manifest()
         except BaseException:
             self._zip.close()
@@ -310,7 +319,11 @@ class Archive:
             while piece := member.read(PIECE):
                 yield piece
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, most: int = LARGEST_NOTE) -> bytes:
+        """A whole member. Raises SetupError, and unpacks nothing, if it says that it is larger."""
+        size = self._zip.getinfo(name).file_size  # more than that is never unpacked
+        if size > most:
+            raise self._damaged(f"{name} has {size:,} bytes, {most:,} are the most")
         return b"".join(self.pieces(name))
 
     def files(self) -> list[str]:
@@ -338,8 +351,10 @@ class Archive:
             raise self._damaged(f"{MANIFEST}: {error}") from error
 
     def _sums(self) -> Mapping[str, str]:
+        names = (name for name in self._zip.namelist() if name != SUMS)
+        most = sum(64 + 2 + len(name.encode()) + 1 for name in names)
         try:
-            lines = self.read(SUMS).decode().splitlines()
+            lines = self.read(SUMS, most).decode().splitlines()
         except (KeyError, UnicodeDecodeError):
             raise self._damaged(f"it has no {SUMS}") from None
         return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}

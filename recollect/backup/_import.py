@@ -14,6 +14,7 @@ import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +25,7 @@ from psycopg.types.json import Jsonb
 
 from recollect import chunk, db, documents, memories, orgs, tags, terms
 from recollect.app import App, index_identity
-from recollect.backup._archive import Progress, Tell, silent
+from recollect.backup._archive import LARGEST_FILE, Progress, Tell, silent
 from recollect.backup._bundle import (
     DOCUMENTS,
     FORMAT,
@@ -61,6 +62,8 @@ from recollect.model import (
 _ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 OWN = ("api", documents.DIRECT)
 """sources of documents that were given to us as they are"""
+LONGEST_LINE = 512 << 20
+"""Bytes of one document or memory: a text of 50 MB, as given and as read, with its vectors."""
 BATCH = 64
 """texts embedded at a time"""
 
@@ -98,7 +101,7 @@ class Brought:
 def open_bundle(folder: Path) -> Bundle:
     """The head of a bundle, after a look at the whole; raises SetupError."""
     try:
-        bundle = msgspec.json.decode((folder / INDEX).read_bytes(), type=Bundle)
+        bundle = msgspec.json.decode(_whole(folder / INDEX, LONGEST_LINE), type=Bundle)
         if bundle.format != "recollect-bundle" or bundle.version > FORMAT:
             raise SetupError(
                 f"{folder} is a {bundle.format} of version {bundle.version};"
@@ -116,6 +119,15 @@ def open_bundle(folder: Path) -> Bundle:
                 f" who changed it on purpose removes the digest from {INDEX}"
             )
     return bundle
+
+
+def _whole(path: Path, most: int) -> bytes:
+    """Raises OSError, and SetupError for a file of more than `most` bytes."""
+    with path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise SetupError(f"{path} has more than {most:,} bytes")
+    return data
 
 
 def _digest(path: Path) -> str:
@@ -746,7 +758,7 @@ def _data(folder: Path, given: BundledDocument) -> bytes | None:
         return None
     path = given.file.path(folder)
     try:
-        data = path.read_bytes()
+        data = _whole(path, LARGEST_FILE)
     except OSError as error:
         raise SetupError(f"its file {path} cannot be read ({error.strerror})") from error
     if hashlib.sha256(data).hexdigest() != given.file.sha256:
@@ -786,7 +798,12 @@ _Line = TypeVar("_Line")
 def _lines(path: Path, kind: type[_Line]) -> Iterator[tuple[int, _Line]]:
     decoder = msgspec.json.Decoder(kind)
     with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
+        for number in count(1):
+            line = lines.readline(LONGEST_LINE + 1)
+            if not line:
+                return
+            if len(line) > LONGEST_LINE:
+                raise SetupError(f"{path}, line {number}: longer than {LONGEST_LINE:,} bytes")
             try:
                 yield number, decoder.decode(line)
             except msgspec.MsgspecError as error:

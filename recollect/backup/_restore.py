@@ -13,7 +13,15 @@ from psycopg import sql
 
 from recollect import db, embedding
 from recollect.backup import _catalogue
-from recollect.backup._archive import Archive, Manifest, Progress, Table, Tell, silent
+from recollect.backup._archive import (
+    LARGEST_FILE,
+    Archive,
+    Manifest,
+    Progress,
+    Table,
+    Tell,
+    silent,
+)
 from recollect.backup._session import PATIENCE, session
 from recollect.blobs import Blobs
 from recollect.db import MIGRATION_LOCK, Tx
@@ -68,6 +76,8 @@ def restore(
             _make_schema(tx, archive.manifest)
             strange = _load(tx, archive, tell)
             migrated = _migrate(tx)
+            # Who signed out of the console since the backup was made stays so.
+            tx.execute("delete from sessions")
             tell(Progress("indexes", 0, None, "vectors"))
             embedding.rebuild(tx)
             _catalogue.analyze(tx)
@@ -204,7 +214,7 @@ def _bring_files(tx: Tx, archive: Archive, blobs: Blobs, brought: list[str], tel
     for number, key in enumerate(keys):
         tell(Progress("files", number, len(keys)))
         match = _KEY.fullmatch(key)
-        data = archive.read(f"files/{key}")
+        data = archive.read(f"files/{key}", LARGEST_FILE)
         if match is None or key not in named:
             raise SetupError(f"{archive.path} is damaged: no document has the file {key!r}")
         if hashlib.sha256(data).hexdigest() != match["digest"]:

@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 import threading
+import tracemalloc
 import uuid
 import zipfile
 from collections.abc import Callable, Generator, Sequence
@@ -28,7 +29,7 @@ from recollect.blobs import FolderBlobs
 from recollect.config import Config
 from recollect.db import Database, migrate, scripts
 from recollect.documents import NewDocument
-from recollect.errors import NotFoundError, SetupError, Unavailable
+from recollect.errors import AuthenticationError, NotFoundError, SetupError, Unavailable
 from recollect.model import (
     ConnectionId,
     Content,
@@ -447,6 +448,59 @@ def test_a_damaged_backup_is_refused_before_anything_is_written(
 
     assert nothing_in(url)
     assert not (tmp_path / "there").exists()
+
+
+BOMB = 300 << 20
+"""bytes that a few hundred kilobytes unpack to"""
+
+
+@pytest.mark.parametrize("method", ["ZIP_DEFLATED", "ZIP_BZIP2", "ZIP_LZMA"])
+@pytest.mark.parametrize("member", ["manifest.json", "SHA256SUMS", "tables/orgs"])
+def test_a_backup_that_unpacks_to_no_end_takes_no_memory(
+    sound: Path, tmp_path: Path, member: str, method: str
+) -> None:
+    path = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(sound) as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            if name != member:
+                new.writestr(name, old.read(name))
+        spaces = zipfile.ZipInfo(member)
+        spaces.compress_type = getattr(zipfile, method)
+        with new.open(spaces, "w") as file:
+            for _ in range(BOMB >> 20):
+                file.write(b" " * (1 << 20))
+    assert path.stat().st_size < 2_000_000
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(SetupError, match="damaged"), Archive(path) as archive:
+            archive.check()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 32 << 20
+
+
+def test_a_session_does_not_come_back_with_a_backup(
+    app: App, new_database: Callable[[], str], empty_database: Callable[[], str], tmp_path: Path
+) -> None:
+    with Database(new_database(), size=4) as db:
+        here = replace(app, db=db, blobs=FolderBlobs(tmp_path / "blobs"), embedder=WordEmbedder())
+        with db.begin() as tx:
+            search.adopt(tx, *index_identity(here.embedder))
+        tenant = new_org(here)
+        with db.begin() as tx:
+            key, secret = orgs.create_key(tx, tenant.id)
+            token = orgs.sign_in(tx, key.id)
+        save(here, tmp_path / "backup.zip")
+    url = empty_database()
+    load(tmp_path / "backup.zip", url, tmp_path / "there")
+
+    with Database(url, size=1) as there, there.begin() as tx:
+        assert orgs.authenticate(tx, secret).id == key.id
+        with pytest.raises(AuthenticationError):
+            orgs.signed_in(tx, token)
 
 
 def test_the_sound_one_is_taken(
@@ -1092,6 +1146,20 @@ def test_a_faulty_line_is_named(new_place: Callable[..., App], tmp_path: Path) -
             backup.bring(app, tmp_path, org="acme")
 
         assert fault in str(caught.value)
+
+
+def test_a_line_without_end_is_refused(
+    new_place: Callable[..., App], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = new_place()
+    new_org(app)
+    monkeypatch.setattr("recollect.backup._import.LONGEST_LINE", 1_000)
+    (tmp_path / "bundle.json").write_text('{"format": "recollect-bundle", "version": 1}')
+    good = '{"containerTags": ["notes"], "text": "fine"}'
+    (tmp_path / "documents.jsonl").write_text(f'{good}\n{good[:-2]}{"x" * 1_000}"}}\n')
+
+    with pytest.raises(SetupError, match="line 2: longer than 1,000 bytes"):
+        backup.bring(app, tmp_path, org="acme")
 
 
 def test_a_damaged_bundle_is_refused(new_place: Callable[..., App], tmp_path: Path) -> None:
