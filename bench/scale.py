@@ -110,7 +110,7 @@ def _embedder(address: str) -> dict[str, str]:
         "embedder_url": address,
         "embedder_model": "stand-in",
         "embedder_dimensions": str(DIMENSIONS),
-        "secret_key": "bench d81f60b7c2a94e35f0b6d2c8",
+        "secret_key": "bench d81f60b7c2a94e35f0b6d2c8a19f",
         "allow_networks": "127.0.0.0/8",
     }
 

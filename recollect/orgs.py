@@ -6,7 +6,7 @@ import secrets
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from recollect import audit
@@ -15,6 +15,14 @@ from recollect.errors import AuthenticationError, BadRequestError, ConflictError
 from recollect.model import Key, KeyId, Org, OrgId, Page, Plan, Scope, random_id
 
 DEFAULT = "default"
+LONGEST_LIFE = timedelta(days=3_650)
+_SPAN = re.compile(r"([0-9]{1,7})([mhd]?)", re.ASCII)
+_UNITS = {
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "": timedelta(days=1),
+}
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _OURS = re.compile(r"sm_([0-9a-f]{12})_([0-9A-Za-z]{43})([0-9A-Za-z]{6})")
 _ORG = "o.id as org_id, o.name as org_name, o.plan, o.created_at as org_created_at"
@@ -294,6 +302,27 @@ def ensure_default(tx: Tx, *, plan: Plan, secret: str | None) -> str | None:
         return None
     any_key = tx.execute("select 1 from keys where org_id = %s limit 1", (org,)).fetchone()
     return None if any_key else create_key(tx, org, name="first boot")[1]
+
+
+def expiry(written: str, *, most: timedelta = LONGEST_LIFE) -> datetime:
+    """When a key ends that lives for `90m`, `2h` or `30d` (a bare number counts days), or until a
+    date (its beginning, in UTC) or a time of ISO 8601. Raises BadRequestError."""
+    text, now = written.strip(), datetime.now(UTC)
+    try:
+        if span := _SPAN.fullmatch(text):
+            end = now + int(span[1]) * _UNITS[span[2]]
+        else:
+            given = datetime.fromisoformat(text)
+            end = given if given.tzinfo else given.replace(tzinfo=UTC)
+        if now < end <= now + most:
+            return end.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise BadRequestError(
+        "expires: how long (90m, 2h, 30d; a bare number counts days) or until when (2027-01-31,"
+        " 2027-01-31T18:00+01:00; UTC unless it says otherwise),"
+        f" within {most.days:,} days from now"
+    )
 
 
 def well_formed(secret: str) -> bool:

@@ -7,10 +7,12 @@ from fastapi import APIRouter, Response
 from recollect import orgs
 from recollect.api.deps import Admin, BareId, CurrentApp, effective_tags
 from recollect.api.schemas import NewScopedKey, ScopedKey
+from recollect.errors import BadRequestError
 from recollect.model import KeyId, Scope
 from recollect.orgs import Limit
 
 router = APIRouter(tags=["keys"])
+LONGEST_LIFE = timedelta(days=365)
 ALLOWED = [
     "/v3/documents",
     "/v3/memories",
@@ -30,8 +32,12 @@ ALLOWED = [
 def create(body: NewScopedKey, tenant: Admin, app: CurrentApp) -> ScopedKey:
     """A key that reads and writes one container tag. The answer is the only place that shows it."""
     [tag] = effective_tags(tenant, body.container_tag, None, default=True)
+    if body.expires is not None and body.expires_in_days is not None:
+        raise BadRequestError("expires: name it or expiresInDays, not both")
     expires_at = None
-    if body.expires_in_days is not None:
+    if body.expires is not None:
+        expires_at = orgs.expiry(body.expires, most=LONGEST_LIFE)
+    elif body.expires_in_days is not None:
         expires_at = datetime.now(UTC) + timedelta(days=body.expires_in_days)
     with app.db.begin() as tx:
         key, secret = orgs.create_key(

@@ -443,7 +443,14 @@ class NewScopedKey(RequestBody):
 
     container_tag: str = Field(examples=["user_123"])
     name: Annotated[Text, Field(max_length=100)] | None = None
-    expires_in_days: int | None = Field(None, ge=1, le=365, description="Never, if absent.")
+    expires_in_days: int | None = Field(
+        None, ge=1, le=365, description="Never, if this and `expires` are absent."
+    )
+    expires: Annotated[str, Field(max_length=100)] | None = Field(
+        None,
+        description="More exactly: how long (90m, 2h, 30d) or until when (a date, an ISO time);"
+        " a year at most.",
+    )
     rate_limit_max: int = Field(500, ge=1, le=1_000_000, description="Requests in each window.")
     rate_limit_time_window: int = Field(
         60_000, ge=1_000, le=3_600_000, description="Length of the window in milliseconds."

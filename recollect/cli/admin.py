@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Generator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -94,15 +94,20 @@ def create_key(
     name: Annotated[str, typer.Option(help="What the key is for.")] = "",
     scope: Annotated[Scope, typer.Option(help="What it may do.")] = Scope.ADMIN,
     tag: Annotated[list[str] | None, typer.Option(help="Only these container tags.")] = None,
-    expires: Annotated[int | None, typer.Option(min=1, help="Days until it expires.")] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            help="How long or until when it lives: 90m, 2h, 30d, 2027-01-31, an ISO time."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a key; its secret is printed once.
 
-    Example: recollect keys create --scope read
+    Example: recollect keys create --scope read --expires 2h
     """
-    until = datetime.now(UTC) + timedelta(days=expires) if expires else None
     with _transaction() as tx:
+        until = None if expires is None else orgs.expiry(expires)
         owner = orgs.find(tx, org)
         key, secret = orgs.create_key(
             tx,
@@ -125,7 +130,8 @@ def create_key(
         )
     else:
         typer.echo(secret)
-        typer.echo(f"key {key.id} of {owner.name}, scope {key.scope}; shown once", err=True)
+        end = f", until {until:%Y-%m-%d %H:%M} UTC" if until else ""
+        typer.echo(f"key {key.id} of {owner.name}, scope {key.scope}{end}; shown once", err=True)
 
 
 @_keys.command("list")

@@ -1,6 +1,6 @@
 """The room of keys: make one, which is shown once, and revoke."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Query, Request, Response
@@ -28,8 +28,6 @@ from recollect.orgs import Limit
 KEYS = "/console/keys"
 ROWS = 50
 LONGEST_NAME = 100
-LONGEST_LIFE = 3_650
-"""days"""
 MOST_REQUESTS = 1_000_000
 """per minute"""
 SCOPES = {
@@ -61,18 +59,18 @@ def create(
     name: Annotated[Text, Form()] = "",
     scope: Annotated[str, Form()] = "",
     tag: Annotated[Text, Form(alias="tags")] = "",
-    days: Annotated[str, Form()] = "",
+    expires: Annotated[Text, Form(max_length=100)] = "",
     limit: Annotated[str, Form()] = "",
 ) -> Response:
     """The answer is the only place that shows the key."""
-    typed = {"name": name, "scope": scope, "tags": tag, "days": days, "limit": limit}
+    typed = {"name": name, "scope": scope, "tags": tag, "expires": expires, "limit": limit}
     try:
         if scope not in list(Scope):
             raise BadRequestError("scope: read, write or admin")
         if len(name) > LONGEST_NAME or not (name.isprintable()):
             raise BadRequestError(f"name: at most {LONGEST_NAME} printable characters")
         named = tags.check(tag.replace(",", " ").split(), "tags")
-        lasts = _number("expires", days, LONGEST_LIFE)
+        until = orgs.expiry(expires) if expires.strip() else None
         requests = _number("limit", limit, MOST_REQUESTS)
     except RequestError as error:
         return _page(request, app, tenant, typed=typed, error=error)
@@ -83,7 +81,7 @@ def create(
             name=name.strip(),
             scope=Scope(scope),
             tags=named or None,
-            expires_at=None if lasts is None else datetime.now(UTC) + timedelta(days=lasts),
+            expires_at=until,
             limit=None if requests is None else Limit(requests),
         )
     return page(request, "key.html", {"made": made, "secret": secret})
@@ -121,7 +119,7 @@ def _page(
     if not found.items and number > 1:
         raise NotFoundError("Not found", "there is no such page of keys")
     last = max(1, -(-found.total // ROWS))
-    blank = {"name": "", "scope": Scope.WRITE.value, "tags": "", "days": "", "limit": ""}
+    blank = {"name": "", "scope": Scope.WRITE.value, "tags": "", "expires": "", "limit": ""}
     values = {
         "found": found,
         "rows": [(one, _state(one)) for one in found.items],

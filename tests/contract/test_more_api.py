@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
@@ -526,6 +527,13 @@ class TestScopedKeys:
         assert client.delete(f"/v3/auth/scoped-key/{made['id']}").status_code == 204
         refused(mine.get("/v3/documents/counts"), 401)
 
+    def test_it_ends_when_it_was_told(self, client: httpx.Client):
+        now = datetime.now(UTC)
+        made = client.post("/v3/auth/scoped-key", json={"containerTag": "a", "expires": "2h"})
+        ends = datetime.fromisoformat(made.json()["expiresAt"])
+
+        assert timedelta(hours=2) <= ends - now < timedelta(hours=2, minutes=5)
+
     def test_only_scoped_keys_of_ones_own_can_be_revoked(
         self, client: httpx.Client, db: Database, org: Org, stranger: httpx.Client
     ):
@@ -546,6 +554,9 @@ class TestScopedKeys:
             {"containerTag": "a:*"},
             {"containerTag": "a", "expiresInDays": 0},
             {"containerTag": "a", "expiresInDays": 366},
+            {"containerTag": "a", "expires": "366d"},
+            {"containerTag": "a", "expires": "soon"},
+            {"containerTag": "a", "expires": "2h", "expiresInDays": 1},
             {"containerTag": "a", "rateLimitMax": 0},
         ],
     )

@@ -27,7 +27,7 @@ def processes(new_database: Callable[[], str], tmp_path: Path) -> Generator[list
         "RECOLLECT_API_KEY": KEY,
         "RECOLLECT_RATE_LIMIT": str(LIMIT),
         "RECOLLECT_EMBEDDER": "none",
-        "RECOLLECT_SECRET_KEY": "the same 0c4e8a61d7f35b92e6a0c1",
+        "RECOLLECT_SECRET_KEY": "the same 0c4e8a61d7f35b92e6a0c14b7d",
         "RECOLLECT_BLOB_URL": (tmp_path / "files").as_uri(),
     }
     with ExitStack() as stack:

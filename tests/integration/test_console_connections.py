@@ -753,7 +753,7 @@ def test_other_sites_cannot_post(
 def test_a_key_is_shown_once_and_does_what_it_says(
     me: httpx.Client, browse: Callable[..., httpx.Client], app: App, tenant: Tenant
 ):
-    form = {"name": "robot <b>", "scope": "write", "tags": "docs, team:a", "days": "30"}
+    form = {"name": "robot <b>", "scope": "write", "tags": "docs, team:a", "expires": "30"}
     answer = me.post("/console/keys", data={**form, "limit": "120"})
     secret = one(answer, "#secret").text()
     found = browse(secret)
@@ -812,9 +812,9 @@ def test_revoking_ones_own_key_ends_the_session(
     [
         {"scope": "owner"},
         {},
-        {"scope": "read", "days": "0"},
-        {"scope": "read", "days": "1e3"},
-        {"scope": "read", "days": "9" * 5000},
+        {"scope": "read", "expires": "0"},
+        {"scope": "read", "expires": "1e3"},
+        {"scope": "read", "expires": "9" * 5000},
         {"scope": "read", "limit": "-1"},
         {"scope": "read", "tags": "no/tag"},
         {"scope": "read", "name": "x" * 101},
