@@ -11,7 +11,7 @@ from fastapi import APIRouter, File, Form, Query, Response, UploadFile
 from fastapi.concurrency import run_in_threadpool
 from pydantic import TypeAdapter, ValidationError
 
-from recollect import documents, dreams, intake, memories, tags
+from recollect import documents, dreams, intake, memories, orgs, tags
 from recollect.api.deps import CurrentApp, PathId, Reader, Writer, effective_tags
 from recollect.api.room import CurrentRoom, Holding, Room, fitting, left_out
 from recollect.api.schemas import (
@@ -284,7 +284,10 @@ async def get(
 
 
 def _look(app: App, tenant: Tenant, id: str) -> Document:
+    """Raises AuthenticationError when the key was revoked while it waited."""
     with app.db.begin() as tx:
+        if tenant.key is not None:
+            orgs.key(tx, tenant.key)
         return documents.get(tx, tenant, id)
 
 

@@ -4,17 +4,19 @@ Routes and fields that name a tag come from the OpenAPI document, so that a new 
 """
 
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import pytest
 
-from recollect import connectors, tender
+from recollect import connectors, orgs, tender
 from recollect.app import App
 from recollect.db import Database
 from recollect.model import Org, Scope
 from recollect.worker import drain
+from tests.conftest import eventually
 from tests.contract.calls import add, get, refused, upload
 from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
 
@@ -316,6 +318,34 @@ def test_deleting_a_connection_leaves_documents_that_others_have(
 
     assert list(carrying(db, org).values()) == [[THEIRS]]
     assert get(client, shared)["connectionId"] is None
+
+
+# --- what a key opened ends with it -----------------------------------------------------------
+
+
+def test_who_waits_for_a_document_loses_it_with_the_key(
+    client: httpx.Client, db: Database, org: Org, with_key: Callable[[str], httpx.Client]
+) -> None:
+    id = add(client)
+    with db.begin() as tx:
+        key, secret = orgs.create_key(tx, org.id)
+    with ThreadPoolExecutor() as pool, db.begin() as tx:
+        # Its key is checked, and its first look at the document has to wait for us.
+        tx.execute("lock table documents in access exclusive mode")
+        answer = pool.submit(with_key(secret).get, f"/v3/documents/{id}?wait=60")
+        eventually(lambda: waits_for_a_table(db))
+        orgs.revoke_key(tx, key.id)
+
+    refused(answer.result(), 401)
+
+
+def waits_for_a_table(db: Database) -> bool:
+    with db.begin() as tx:
+        row = tx.execute(
+            "select count(*) as n from pg_locks l join pg_class c on c.oid = l.relation"
+            " where not l.granted and c.relname = 'documents'"
+        ).fetchone()
+    return row is not None and row["n"] > 0
 
 
 # --- documents with tags of others ------------------------------------------------------------
