@@ -52,9 +52,9 @@ def download(
     org: Annotated[str, Path(description="Id of the organisation.", examples=["default"])],
     id: BareId,
     app: CurrentApp,
-    key: Annotated[str, Query(max_length=100, description="Id of the key that asked.")],
     until: Annotated[int, Query(ge=0, le=10**12)],
     mark: Annotated[str, Query(max_length=100)],
+    key: Annotated[str, Query(max_length=100, description="Id of the key that asked.")] = "",
 ) -> Response:
     """The bytes as they were uploaded; needs no key, the address is signed."""
     ours = _marks(app, org, id, key, until)
