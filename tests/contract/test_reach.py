@@ -3,17 +3,21 @@
 Routes and fields that name a tag come from the OpenAPI document, so that a new one is asked, too.
 """
 
+import uuid
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from recollect import connectors, orgs, tender
 from recollect.app import App
-from recollect.db import Database
+from recollect.db import Database, scripts
 from recollect.model import Org, Scope
 from recollect.worker import drain
 from tests.conftest import eventually
@@ -320,6 +324,54 @@ def test_deleting_a_connection_leaves_documents_that_others_have(
     assert get(client, shared)["connectionId"] is None
 
 
+@pytest.fixture
+def empty_database(postgres_url: str) -> Generator[str]:
+    """One without any table."""
+    plain = f"empty_{uuid.uuid4().hex[:12]}"
+    name = sql.Identifier(plain)
+    with psycopg.connect(postgres_url, autocommit=True) as session:
+        session.execute(sql.SQL("create database {}").format(name))
+        yield make_conninfo(postgres_url, dbname=plain)
+        session.execute(sql.SQL("drop database {} with (force)").format(name))
+
+
+def test_what_limited_keys_made_before_gets_its_reach_from_the_audit_log(
+    empty_database: str,
+) -> None:
+    with psycopg.connect(empty_database) as session:
+        for name, script in scripts():
+            if name < "0026":
+                session.execute(script)
+        session.execute("insert into orgs (id, name, plan) values ('o', 'o', 'free')")
+        session.execute(
+            "insert into keys (id, org_id, name, hash, scope, tags) values"
+            " ('k', 'o', '', 'k', 'write', '{mine,more}'), ('a', 'o', '', 'a', 'admin', null)"
+        )
+        session.execute(
+            "insert into connections (id, org_id, provider, container_tags, document_limit,"
+            " metadata, state) select id, 'o', 's3', tags, 1, '{}', 'ready' from (values"
+            " ('of k', array['mine']), ('of k, changed', array['theirs']), ('of a', array['mine']),"
+            " ('of old', array['mine'])) made (id, tags)"
+        )
+        session.execute(
+            "insert into audit_log (org_id, actor, action, object, result) values"
+            " ('o', 'key:k', 'connection.created', 'of k', 'done'),"
+            " ('o', 'key:k', 'connection.created', 'of k, changed', 'done'),"
+            " ('o', 'key:k', 'connection.deleted', 'of a', 'refused'),"
+            " ('o', 'key:a', 'connection.created', 'of a', 'done')"
+        )
+        [script] = [script for name, script in scripts() if name.startswith("0026")]
+        session.execute(script)
+        rows = session.execute("select id, reach from connections").fetchall()
+
+    assert {id: reach and sorted(reach) for id, reach in rows} == {
+        "of k": ["mine", "more"],
+        "of k, changed": ["mine", "more", "theirs"],
+        "of a": None,
+        "of old": None,
+    }
+
+
 # --- what a key opened ends with it -----------------------------------------------------------
 
 
@@ -386,10 +438,12 @@ def test_no_way_to_a_shared_document_rewrites_the_context_of_a_foreign_tag(
 
 
 def test_a_shared_document_shows_a_limited_key_its_own_tags_only(
-    mine: httpx.Client, shared: str
+    mine: httpx.Client, shared: str, app: App
 ) -> None:
+    drain(app)
     answers = [
         mine.get(f"/v3/documents/{shared}"),
+        mine.get(f"/v3/documents/{shared}/chunks"),
         mine.post("/v3/documents/list", json={}),
         mine.get("/v3/documents/processing?view=all"),
         mine.patch(f"/v3/documents/{shared}", json={"metadata": {"a": 1}}),
@@ -403,6 +457,7 @@ def test_a_shared_document_shows_a_limited_key_its_own_tags_only(
     assert [answer.status_code for answer in answers] == [200] * len(answers)
     assert [answer.url.path for answer in answers if THEIRS in answer.text] == []
     assert answers[0].json()["containerTags"] == [MINE]
+    assert all(shared in answer.text for answer in answers if "search" in answer.url.path)
 
 
 @pytest.mark.parametrize("order", [[MINE, THEIRS], [THEIRS, MINE]], ids=["first", "second"])

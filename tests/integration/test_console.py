@@ -690,6 +690,42 @@ def test_a_key_limited_to_tags_sees_and_adds_only_there(
     assert [o.text() for o in tree(http.get("/console/add")).css("select#tag option")] == ["mine"]
 
 
+def test_a_shared_document_shows_a_limited_key_its_own_tags(
+    browse: Callable[..., httpx.Client], app: App, org: Org, tenant: Tenant
+):
+    shared = add(app, tenant, "needle of both", tags=["theirs", "mine"], title="of both")
+    drain(app)
+    waiting = add(app, tenant, "waiting needle", tags=["theirs", "mine"], title="waits")
+    broken = add(app, tenant, "broken needle", tags=["theirs", "mine"], title="broken")
+    fail(app, broken, "too_large", "too large")
+    http = browse(new_key(app, org, tags=["mine"])[1])
+    paths = [
+        "/console",
+        "/console/documents",
+        f"/console/documents/{shared.id}",
+        f"/console/documents/{broken.id}",
+        "/console/playground?q=needle",
+        f"/console/progress?id={shared.id}&id={waiting.id}&id={broken.id}",
+        "/console/add",
+        "/console/connections",
+        "/console/webhooks",
+    ]
+    pages = {path: http.get(path) for path in paths}
+    asked = {"action": "delete", "id": [shared.id, broken.id]}
+    pages["confirm"] = http.post("/console/documents/confirm", data=asked)
+    http.post("/console/documents/apply", data=asked)
+
+    assert {path: page.status_code for path, page in pages.items()} == dict.fromkeys(pages, 200)
+    assert [path for path, page in pages.items() if "theirs" in page.text] == []
+    assert "mine" in pages[f"/console/documents/{shared.id}"].text
+    kept = {found.id: list(found.container_tags) for found in all_of(app, tenant)}
+    assert kept == {
+        shared.id: ["theirs"],
+        broken.id: ["theirs"],
+        waiting.id: ["theirs", "mine"],
+    }
+
+
 def test_another_organisations_documents_do_not_exist(me: httpx.Client, app: App, tenant: Tenant):
     with app.db.begin() as tx:
         other = Tenant(orgs.create(tx, f"other-{tenant.id}", Plan.FREE).id)
