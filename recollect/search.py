@@ -476,7 +476,7 @@ def _read(tx: Tx, tenant: Tenant, query: Query, found: Sequence[_Placed]) -> tup
         ),
         {**parameters, "ids": list(best)},
     ).fetchall()
-    read = {row["id"]: documents.read(row) for row in rows}
+    read = {row["id"]: documents.read(row, tenant) for row in rows}
     hits: list[Hit] = []
     for id, chunks in best.items():
         document = read.get(id)
