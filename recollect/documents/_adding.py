@@ -152,9 +152,11 @@ def _beside_foreign(tenant: Tenant, document: Document, named: Sequence[str]) ->
 
 
 def _add_again(tx: Tx, tenant: Tenant, row: Mapping[str, Any], new: NewDocument) -> Document:
-    tags = [*row["container_tags"], *(t for t in new.tags if t not in row["container_tags"])]
+    added = [t for t in new.tags if new.tagged and t not in row["container_tags"]]
+    if added:
+        refuse_shared_files(tx, tenant, [DocumentId(row["id"])])
     change = DocumentChange(
-        tags=tags if new.tagged else None,
+        tags=[*row["container_tags"], *added] if added else None,
         filepath=new.filepath,
         metadata=new.metadata,
         document_date=new.document_date,

@@ -3,7 +3,9 @@
 Routes and fields that name a tag come from the OpenAPI document, so that a new one is asked, too.
 """
 
+import io
 import uuid
+import zipfile
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -506,6 +508,42 @@ def test_what_a_limited_key_deletes_stays_for_the_others(
     assert [hit["documentId"] for hit in hits["results"]] == [shared]
     gone = client.post("/v3/search", json={"q": "both", "containerTags": [MINE]}).json()
     assert shared not in [hit["documentId"] for hit in gone["results"]]
+
+
+def zipped(**files: str) -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(f"{name}.txt", text)
+    return data.getvalue()
+
+
+def test_what_is_done_to_an_archive_takes_no_foreign_tag_off_a_file_of_it(
+    client: httpx.Client, limited: Callable[..., httpx.Client], app: App
+) -> None:
+    http = limited(Scope.WRITE, tags=[MINE, "more"])
+    labels = {"customId": "both", "containerTags": MINE}
+    archive = upload(http, "a.zip", zipped(one="the first", two="the second"), **labels).json()
+    drain(app)
+    files = {
+        one["title"]: one["id"] for one in client.post("/v3/documents/list").json()["memories"]
+    }
+    [id] = [id for title, id in files.items() if "one" in (title or "")]
+    client.patch(f"/v3/documents/{id}", json={"containerTags": [MINE, THEIRS]})
+
+    refused(http.patch(f"/v3/documents/{archive['id']}", json={"containerTags": ["more"]}), 403)
+    refused(http.delete(f"/v3/documents/{archive['id']}"), 403, archive["id"])
+    refused(http.delete(f"/v3/container-tags/{MINE}"), 403)
+    wider = {**labels, "containerTags": "more"}
+    upload(http, "a.zip", zipped(one="the first"), **wider)
+    again = upload(http, "a.zip", zipped(one="the first, changed", two="the second"), **labels)
+    assert again.status_code == 200
+    drain(app)
+
+    assert get(client, id)["containerTags"] == [MINE, THEIRS]
+    assert get(client, id)["content"] == "the first, changed"
+    assert http.delete(f"/v3/documents/{id}").status_code == 204
+    assert get(client, id)["containerTags"] == [THEIRS]
 
 
 def test_a_deletion_that_would_double_a_customid_for_others_is_refused_without_naming_their_tag(
