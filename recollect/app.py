@@ -156,9 +156,9 @@ def shares(config: Config) -> Shared:
 def prepare(config: Config, database_url: str) -> str | None:
     """Migrate, and make sure that a key opens the default organisation.
 
-    Returns the secret of a key made now, which is shown once. Raises as `check_api_key`.
+    Returns the secret of a key made now, which is shown once. Raises as `check_secrets`.
     """
-    check_api_key(config)
+    check_secrets(config)
     db.migrate(database_url)
     with Database(database_url, size=1) as database, database.begin() as tx:
         secret = config.api_key.get_secret_value() if config.api_key else None
@@ -326,8 +326,10 @@ def weakness(secret: str) -> str | None:
     return None
 
 
-def check_api_key(config: Config) -> None:
-    """Raises SetupError where others reach the service and its named key may be guessed."""
+def check_secrets(config: Config) -> None:
+    """Raises SetupError where a named secret may be guessed: the one that seals and signs, and the
+    API key if others reach the service."""
+    _named_secrets(config)
     length = len(config.api_key.get_secret_value()) if config.api_key else SHORTEST_KEY
     if length >= SHORTEST_KEY:
         return

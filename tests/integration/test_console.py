@@ -29,7 +29,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from recollect import console, documents, orgs
 from recollect.api import create_app
-from recollect.app import App, check_api_key, secret_keys, signing_keys, weakness
+from recollect.app import App, check_secrets, secret_keys, signing_keys, weakness
 from recollect.config import Config
 from recollect.console import _show
 from recollect.console._room import COOKIE
@@ -485,12 +485,12 @@ def test_a_key_that_may_be_guessed_is_refused_where_others_reach_the_service(
     short = Config.model_validate({"data_dir": tmp_path, "api_key": "word", **given})
     enough = short.model_copy(update={"api_key": SecretStr("w" * 16)})
 
-    check_api_key(enough)
+    check_secrets(enough)
     if refused:
         with pytest.raises(SetupError, match="RECOLLECT_API_KEY has 4 characters"):
-            check_api_key(short)
+            check_secrets(short)
     else:
-        check_api_key(short)
+        check_secrets(short)
 
 
 # --- policy ------------------------------------------------------------------------------------
