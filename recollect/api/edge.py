@@ -11,7 +11,7 @@ import secrets
 import time
 from collections import OrderedDict
 from datetime import timedelta
-from ipaddress import IPv6Network, ip_address
+from ipaddress import IPv6Address, IPv6Network, ip_address
 from threading import Lock
 from urllib.parse import quote, urlsplit
 
@@ -198,7 +198,7 @@ class Edge:
     async def _answer(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             if path.startswith(OUTSIDE) or CALLBACK.fullmatch(path):
-                self._visits.count(_address(scope))
+                self._visits.count(address_of(scope.get("client")))
             headers = Headers(scope=scope)
             scrapes = path == metrics.PATH and metrics.opens(self._app, headers)
             if not scrapes and not is_open(path, scope["method"]):
@@ -218,7 +218,7 @@ class Edge:
 
     def _authenticate(self, headers: Headers, scope: Scope) -> tuple[Key, Usage | None]:
         """The key behind a request, and what it has used if it is limited."""
-        address = _address(scope)
+        address = address_of(scope.get("client"))
         scheme, _, secret = headers.get("authorization", "").partition(" ")
         secret = secret.strip()
         if scheme.lower() != "bearer" or not secret:
@@ -291,15 +291,17 @@ def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
 
 
-def _address(scope: Scope) -> str | None:
+def address_of(client: tuple[str, int] | None) -> str | None:
     """Who asks: an IPv4 address, or the /64 of an IPv6 one, which one household has to itself.
 
     None for this machine: that is a proxy that does not say for whom it asks, or an administrator.
     """
     try:
-        address = ip_address(scope["client"][0])
-    except (KeyError, TypeError, ValueError):
+        address = ip_address(client[0] if client else "")
+    except ValueError:
         return None
+    if isinstance(address, IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped  # as a socket for both families tells it
     if address.is_loopback:
         return None
     if address.version == 6:

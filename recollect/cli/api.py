@@ -10,6 +10,7 @@ from recollect import console, log
 from recollect.api import create_app
 from recollect.cli._opened import opened
 from recollect.cli._process import Host, Port, Supervised, when_orphaned
+from recollect.cli._wire import Wire
 from recollect.config import load
 from recollect.orgs import Limit
 
@@ -55,6 +56,8 @@ def api(
                 host=config.host,
                 port=config.port,
                 fd=listening,
+                http=Wire,
+                ws="none",
                 log_config=None,
                 access_log=False,
                 server_header=False,

@@ -1,0 +1,192 @@
+"""One HTTP connection: what it may cost before a request is whole.
+
+uvicorn's parser has no bounds of its own. Here a head has a size and a deadline, and connections
+that wait for a head have a number, in all and by address; the ones that wait longest make room.
+"""
+
+import asyncio
+import resource
+from collections import defaultdict
+from typing import Any
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from recollect import log
+from recollect.api import edge
+
+LOG = log.get("api")
+HEAD = 64 * 1024
+"""Bytes of a head, of a body's trailers, or of what stands between two pieces of a body."""
+HEAD_WITHIN = 10.0
+"""Seconds from the first byte of a head, or from the beginning of a connection, to its end; and how
+long the rest of a body comes in after it was refused."""
+WAITING = 512
+"""Connections that wait for a head, in all."""
+WAITING_HERE = 128
+"""Such connections from one address. A proxy on this machine may have any number."""
+GRACE = 1.0
+"""Seconds that a connection waits before it can be made to give way: a burst is no attack."""
+AHEAD = 16
+"""Requests that a client may send before the first is answered."""
+RESERVED = 256
+"""Descriptors that are left for the database, files and models."""
+
+
+class Crowd:
+    """The connections of a process that wait for a head, those that wait longest first."""
+
+    def __init__(self) -> None:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        unlimited = soft == resource.RLIM_INFINITY
+        self.most = 65_536 if unlimited else max(soft - RESERVED, soft // 2)
+        """connections of any kind"""
+        self._since: dict[Wire, float] = {}
+        self._by_address: defaultdict[str, dict[Wire, None]] = defaultdict(dict)
+
+    def join(self, wire: "Wire", now: float) -> None:
+        """`wire` waits; whoever waits longest ends if there are too many."""
+        self.leave(wire)
+        self._since[wire] = now
+        if len(self._since) > WAITING:
+            self.make_room(now)
+        if wire.address is not None:
+            here = self._by_address[wire.address]
+            here[wire] = None
+            if len(here) > WAITING_HERE:
+                self._end(next(iter(here)), now)
+
+    def leave(self, wire: "Wire") -> None:
+        self._since.pop(wire, None)
+        if wire.address is not None and wire.address in self._by_address:
+            self._by_address[wire.address].pop(wire, None)
+            if not self._by_address[wire.address]:
+                del self._by_address[wire.address]
+
+    def make_room(self, now: float) -> bool:
+        """End the connection that waits longest; False if each waits only since a moment."""
+        return bool(self._since) and self._end(next(iter(self._since)), now)
+
+    def _end(self, wire: "Wire", now: float) -> bool:
+        if now - self._since[wire] < GRACE:
+            return False
+        self.leave(wire)
+        wire.transport.abort()
+        return True
+
+
+CROWD = Crowd()
+
+
+class Wire(HttpToolsProtocol):
+    """uvicorn's protocol with bounds."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.address: str | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._unread = 0
+        """bytes since the parser last had something whole: a head, or a piece of a body"""
+        self._lines = 0
+        """bytes of the lines of this request's head and trailers"""
+        self._large = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] # as in uvicorn
+        super().connection_made(transport)
+        self.address = edge.address_of(self.client)
+        if len(self.connections) > CROWD.most and not CROWD.make_room(self.loop.time()):
+            self._refuse(503, "too many connections; try again in a moment")
+            return
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._go_on()
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._unread += len(data)
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self._unread > HEAD:
+            self._too_large()
+        elif self._deadline is None and (self.cycle is None or self.cycle.response_complete):
+            self._wait()
+
+    def on_message_begin(self) -> None:
+        self._lines = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value) + 4)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if len(self.pipeline) >= AHEAD:
+            raise httptools.HttpParserError("too many requests before the first is answered")
+        self._go_on()
+        self._unread = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unread = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unread = 0
+        super().on_message_complete()
+        if self.cycle.response_complete:  # it was answered before it was whole
+            self._wait()
+
+    def send_400_response(self, msg: str) -> None:
+        if self._large:
+            self._too_large()
+        elif self._answers():
+            self.transport.close()
+        else:
+            super().send_400_response(msg)
+
+    def _count(self, more: int) -> None:
+        self._lines += more
+        if self._lines > HEAD:
+            self._large = True
+            raise httptools.HttpParserError("too large")
+
+    def _answers(self) -> bool:
+        """Whether a request is being answered, so that nothing may be written between."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _wait(self) -> None:
+        self._go_on()
+        self._deadline = self.loop.call_later(HEAD_WITHIN, self._late)
+        CROWD.join(self, self.loop.time())
+
+    def _go_on(self) -> None:
+        CROWD.leave(self)
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _late(self) -> None:
+        if self.transport.is_closing():
+            self.transport.abort()
+        elif self._unread and not self._answers():
+            self._refuse(408, f"the head of a request takes at most {HEAD_WITHIN:g} seconds")
+        else:
+            self.transport.close()
+
+    def _too_large(self) -> None:
+        self._refuse(431, f"the head of a request has at most {HEAD:,} bytes")
+
+    def _refuse(self, status: int, text: str) -> None:
+        self._go_on()
+        LOG.info("connection refused", status=status, reason=text)
+        if not self._answers():
+            head = b"content-type: text/plain\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+            self.transport.write(STATUS_LINE[status] + head % len(text) + text.encode())
+        self.transport.close()

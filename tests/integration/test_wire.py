@@ -1,0 +1,207 @@
+"""Connections before there is a request: large heads, half ones, and too many of them."""
+
+import re
+import socket
+from collections.abc import Generator
+from contextlib import closing, suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from recollect.api import edge
+from recollect.cli import _wire
+from recollect.cli.serve import _listen
+from recollect.config import Config
+from tests.conftest import Service, eventually, free_port
+
+HALF = b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Half: "
+FULL = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def line_to(url: str) -> socket.socket:
+    place = urlsplit(url)
+    return socket.create_connection((place.hostname or "", place.port or 0), timeout=60)
+
+
+def rest(line: socket.socket) -> bytes:
+    """What comes until the other side closes."""
+    answer = b""
+    with suppress(ConnectionResetError):
+        while piece := line.recv(65_536):
+            answer += piece
+    return answer
+
+
+def poured(line: socket.socket, piece: bytes, most: int) -> int:
+    """Bytes that the other side let us send before it closed, at most `most`."""
+    sent = 0
+    with suppress(ConnectionError):
+        while sent < most:
+            sent += line.send(piece)
+    return sent
+
+
+def api_process(service: Service) -> int:
+    """The id of the process that answers HTTP."""
+    children = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children")
+    for id in children.read_text().split():
+        if b"--listening" in Path(f"/proc/{id}/cmdline").read_bytes():
+            return int(id)
+    raise AssertionError("no process answers")
+
+
+def resident(pid: int) -> int:
+    """Bytes in memory now."""
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found
+    return int(found[1]) * 1024
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_what_is_accepted_sends_at_once(host: str, tmp_path: Path):
+    config = Config(data_dir=tmp_path, host=host, port=free_port())
+    with closing(_listen(config)) as listening:
+        with closing(socket.create_connection((host, config.port), timeout=60)):
+            accepted, _ = listening.accept()
+        with closing(accepted):
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+@pytest.mark.parametrize(
+    ("begin", "piece"),
+    [
+        (b"GET / HTTP/1.1\r\n", b"X-Line: " + b"a" * 1000 + b"\r\n"),
+        (b"GET / HTTP/1.1\r\nX-Line: ", b"a" * 1000),
+        (b"GET /", b"a" * 1000),
+        (b"", b"\r\n" * 500),
+        (
+            b"POST /v3/hooks/notion HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n",
+            b"X-Trailer: " + b"a" * 1000 + b"\r\n",
+        ),
+        (
+            b"POST /v3/hooks/notion HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5;",
+            b"a" * 1000,
+        ),
+    ],
+    ids=["lines", "line", "address", "nothing", "trailers", "extension"],
+)
+def test_heads_are_bounded_and_cost_no_memory(service: Service, begin: bytes, piece: bytes):
+    pid = api_process(service)
+    with httpx.Client(base_url=service.url, trust_env=False) as http:
+        assert http.get("/health").status_code == 200
+        before = resident(pid)
+        with line_to(service.url) as line:
+            line.sendall(begin)
+            sent = poured(line, piece * 64, 400_000_000)
+            answer = rest(line)
+        assert sent < 20_000_000  # what sockets hold on both sides
+        assert b" 431 " in answer or answer == b"" or begin.startswith(b"POST")
+        assert resident(pid) < before + 20_000_000
+        assert http.get("/health").status_code == 200
+
+
+def test_a_head_in_one_piece_is_bounded_too(live_url: str):
+    with line_to(live_url) as line:
+        line.sendall(FULL[:-2] + b"X-Line: " + b"a" * _wire.HEAD + b"\r\n\r\n")
+        assert rest(line).startswith(b"HTTP/1.1 431 ")
+    with line_to(live_url) as line:
+        line.sendall(FULL[:-2] + b"Connection: close\r\nX-Line: " + b"a" * 60_000 + b"\r\n\r\n")
+        assert rest(line).startswith(b"HTTP/1.1 200 ")
+
+
+def test_half_a_request_has_a_deadline(live_url: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_wire, "HEAD_WITHIN", 0.3)
+    for sent, told in [(HALF, b"HTTP/1.1 408 "), (b"", b""), (FULL + HALF, b"HTTP/1.1 200 ")]:
+        with line_to(live_url) as line:
+            line.sendall(sent)
+            assert rest(line).startswith(told)
+
+
+def test_who_sends_a_byte_now_and_then_has_the_same_deadline(
+    live_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(_wire, "HEAD_WITHIN", 0.5)
+    with line_to(live_url) as line:
+        line.sendall(HALF)
+        line.settimeout(0.05)
+
+        def ended() -> bool:
+            with suppress(TimeoutError):
+                line.send(b"a")
+                return b"" == line.recv(1) or True
+            return False
+
+        eventually(ended, timeout=20)
+
+
+def test_the_rest_of_a_refused_body_has_a_deadline(live_url: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_wire, "HEAD_WITHIN", 0.3)
+    with line_to(live_url) as line:
+        line.sendall(
+            b"POST /v3/search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000000\r\n\r\n{"
+        )
+        assert line.recv(65_536).startswith(b"HTTP/1.1 401 ")
+        with suppress(ConnectionError):
+            line.sendall(b"a" * 100_000)
+        rest(line)
+
+
+@pytest.fixture
+def crowded(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """Few may wait, and give way at once."""
+    monkeypatch.setattr(_wire, "WAITING", 20)
+    monkeypatch.setattr(_wire, "GRACE", 0.0)
+    yield
+
+
+@pytest.mark.usefixtures("crowded")
+def test_who_waits_longest_makes_room_and_others_are_served(live_url: str):
+    halves = [line_to(live_url) for _ in range(60)]
+    try:
+        for line in halves:
+            with suppress(ConnectionError):
+                line.sendall(HALF)
+        for _ in range(20):
+            assert httpx.get(f"{live_url}/health", trust_env=False).status_code == 200
+        assert sum(rest(line) == b"" for line in halves[:30]) == 30
+    finally:
+        for line in halves:
+            line.close()
+
+
+@pytest.mark.slow
+def test_a_thousand_half_requests_are_gone_after_the_deadline(service: Service):
+    pid = api_process(service)
+
+    def open_files() -> int:
+        return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+    before = open_files()
+    halves = [line_to(service.url) for _ in range(1_007)]
+    try:
+        for line in halves:
+            with suppress(ConnectionError):
+                line.sendall(HALF)
+        with service.client() as http:
+            for _ in range(20):
+                assert http.post("/v3/search", json={"q": "heron"}).status_code == 200
+        eventually(lambda: open_files() <= before + 10, timeout=60)
+        for line in halves:
+            rest(line)
+    finally:
+        for line in halves:
+            line.close()
+
+
+def test_addresses_of_both_families():
+    for address, same in [
+        ("127.0.0.1", None),
+        ("::1", None),
+        ("::ffff:127.0.0.1", None),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8::1", "2001:db8::/64"),
+    ]:
+        assert edge.address_of((address, 1)) == same
