@@ -167,7 +167,13 @@ def embedder() -> WordEmbedder:
 @pytest.fixture(scope="session")
 def app(db: Database, embedder: WordEmbedder, short_tmp: Path) -> Generator[App]:
     """A process without its loops: `worker.drain(app)` works the queue inline."""
-    config = Config(data_dir=short_tmp / "app", workers=1, allow_networks=[LOOPBACK])
+    # Other machines may reach it, so it answers under any name, as that of Starlette's client.
+    config = Config(
+        host="0.0.0.0",
+        data_dir=short_tmp / "app",
+        workers=1,
+        allow_networks=[LOOPBACK],
+    )
     with db.begin() as tx:
         adopt(tx, *index_identity(embedder))
     with Sandbox(workers=1) as sandbox:

@@ -1,5 +1,6 @@
 """The HTTP API: translation between the wire and the nouns, and nothing else."""
 
+from anyio import CapacityLimiter
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -25,7 +26,7 @@ from recollect.api import (
     tags,
     webhooks,
 )
-from recollect.api.edge import Edge
+from recollect.api.edge import Edge, Guesses
 from recollect.api.openapi import document_errors
 from recollect.api.room import Room
 from recollect.api.turns import Asking, Turns
@@ -33,6 +34,9 @@ from recollect.app import App
 from recollect.errors import Permanent, RequestError, Transient
 from recollect.mcp import Door
 from recollect.orgs import Limit
+
+CHECKS = 8
+"""Keys that are looked up at once."""
 
 
 def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
@@ -60,6 +64,9 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
     api.state.requests = metrics.Requests()
     api.state.room = Room()
     api.state.asking = Asking()
+    api.state.guesses = Guesses()
+    # Keys have a place of their own: what takes all other threads must not keep a check waiting.
+    api.state.checks = CapacityLimiter(CHECKS)
     api.state.paths = list[str]()  # told to those who ask for one that is much like them
     # Events first: their path looks like that of a document.
     # Hooks before connections: the callback's path looks like that of a connection.
@@ -88,7 +95,7 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
             for route in module.router.routes
             if isinstance(route, Route) and route.include_in_schema
         ]
-    door = Door(api, address=app.config.address, public_url=app.config.public_url)
+    door = Door(api, public_url=app.config.public_url)
     api.router.routes.append(Route("/mcp", door, include_in_schema=False))
     api.add_exception_handler(RequestError, errors.request_error)
     api.add_exception_handler(RequestValidationError, errors.invalid)
@@ -96,6 +103,6 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
     api.add_exception_handler(Transient, errors.unavailable)
     api.add_exception_handler(Permanent, errors.unavailable)  # an endpoint refuses our settings
     api.add_middleware(Turns)
-    api.add_middleware(Edge, app=app, limit=limit, requests=api.state.requests)
+    api.add_middleware(Edge, app=app, limit=limit, state=api.state)
     document_errors(api, app.config.public_url)
     return api

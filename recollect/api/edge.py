@@ -4,7 +4,6 @@ It stands before the body is read, so that nobody without a key makes us read on
 """
 
 import asyncio
-import hashlib
 import math
 import re
 import secrets
@@ -16,28 +15,27 @@ from threading import Lock
 from urllib.parse import quote, urlsplit
 
 import structlog
-from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers
-from starlette.requests import Request
+from anyio import CapacityLimiter, to_thread
+from starlette.datastructures import Headers, State
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recollect import audit, log, orgs
 from recollect.api import errors, metrics
+from recollect.api.bodies import Body, Ledger
 from recollect.app import App
 from recollect.audit import Actor
 from recollect.errors import (
     AuthenticationError,
-    BadRequestError,
     RateLimitError,
     RequestError,
     Unavailable,
 )
+from recollect.mcp.door import StrangerError, host_of, is_loopback
 from recollect.model import Key
 from recollect.orgs import Limit, Usage
 
 LOG = log.get("api")
-BODY_LIMIT = 80 * 1024 * 1024
-"""Largest request body in bytes; single fields have tighter limits of their own."""
 OPEN = frozenset(
     {"/", "/console", "/health", "/ready", "/docs", "/docs/oauth2-redirect", "/v3/openapi"}
 )
@@ -52,58 +50,30 @@ ALIASES = {"/v3/memories": "/v3/documents"}
 """Older names of paths, which older clients use."""
 LONGEST_RETRY = 60
 """Clients obey a Retry-After of at most so many seconds."""
-
-
-STALL = timedelta(seconds=30)
-"""How long a body may bring nothing before we stop to wait for the rest."""
+ANY_HOST = frozenset({"/health", "/ready"})
+"""Paths that are answered under any name: they tell nothing of what is kept."""
 GUESSES = Limit(20)
 """Wrong keys from one address."""
 PUSHES = Limit(3_000)
 """Pushes, and users who come back, from one address; providers push in bursts."""
 REMEMBERED = 10_000
-"""Addresses, and keys that opened something, per process."""
+"""Addresses per process."""
 
 
 class Guesses:
-    """Wrong keys by address, in this process.
+    """Wrong keys by address, in this process: one that tried too many has to wait.
 
-    An address that tried too many has to wait, but for keys that opened something before: others
-    may come from the same address.
+    It is asked only when a key was wrong. A right one is never kept waiting, since others may come
+    from the same address.
     """
 
     def __init__(self) -> None:
-        self._wrong = OrderedDict[str, tuple[float, int]]()
-        self._good = OrderedDict[bytes, None]()
-        self._lock = Lock()
-
-    def judge(self, address: str | None, secret: str) -> None:
-        """Raises RateLimitError."""
-        window = GUESSES.window.total_seconds()
-        with self._lock:
-            since, tried = self._wrong.get(address or "", (0.0, 0))
-            rest = since + window - time.monotonic()
-            if tried >= GUESSES.requests and rest > 0 and _digest(secret) not in self._good:
-                wait = timedelta(seconds=min(math.ceil(rest), LONGEST_RETRY))
-                raise RateLimitError("Too many requests", wait)
+        self._visits = Visits(GUESSES)
 
     def wrong(self, address: str | None) -> None:
-        if address is None:
-            return
-        now = time.monotonic()
-        with self._lock:
-            since, tried = self._wrong.pop(address, (now, 0))
-            if since + GUESSES.window.total_seconds() <= now:
-                since, tried = now, 0
-            self._wrong[address] = (since, tried + 1)
-            if len(self._wrong) > REMEMBERED:
-                self._wrong.popitem(last=False)
-
-    def right(self, secret: str) -> None:
-        with self._lock:
-            self._good[_digest(secret)] = None
-            self._good.move_to_end(_digest(secret))
-            if len(self._good) > REMEMBERED:
-                self._good.popitem(last=False)
+        """Raises RateLimitError. `address` None: this machine, which does not wait."""
+        if address is not None:
+            self._visits.count(address)
 
 
 class Visits:
@@ -132,17 +102,20 @@ class Visits:
 class Edge:
     """ASGI middleware around everything."""
 
-    def __init__(
-        self, inner: ASGIApp, app: App, limit: Limit | None, requests: metrics.Requests
-    ) -> None:
+    def __init__(self, inner: ASGIApp, app: App, limit: Limit | None, state: State) -> None:
         self._inner = inner
         self._app = app
         self._limit = limit
-        self._requests = requests
-        self._guesses = Guesses()
+        self._requests: metrics.Requests = state.requests
+        self._guesses: Guesses = state.guesses
+        self._checks: CapacityLimiter = state.checks
         self._visits = Visits(PUSHES)
+        self._ledger = Ledger()
+        public = urlsplit(app.config.public_url or "")
+        self._public_host = public.hostname
+        self._only_here = is_loopback(app.config.host)
         # Percent-encoded, as paths come in.
-        self._prefix = quote(urlsplit(app.config.public_url or "").path.rstrip("/"), safe="/%")
+        self._prefix = quote(public.path.rstrip("/"), safe="/%")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -160,7 +133,8 @@ class Edge:
         started = time.monotonic()
         status: int | None = None
         marks = {"x-request-id": request_id, "x-content-type-options": "nosniff"}
-        scope.setdefault("state", {})["marks"] = marks
+        scope.setdefault("state", {}).update(marks=marks, address=self._address(scope))
+        body = Body(self._ledger, scope, path, marks)
 
         async def answer(message: Message) -> None:
             nonlocal status
@@ -171,7 +145,9 @@ class Edge:
             await send(message)
 
         try:
-            await self._answer(path, scope, receive, answer)
+            await self._answer(path, scope, body, receive, answer)
+        except ClientDisconnect:
+            pass  # who asked is gone; the line below says so by having no status
         except asyncio.CancelledError:
             # This process ends and has waited for its requests; what becomes of this, nobody knows.
             if status is not None:
@@ -184,6 +160,7 @@ class Edge:
                 raise
             await errors.bug()(scope, receive, answer)
         finally:
+            body.close()
             route = getattr(scope.get("route"), "path", None)
             took = time.monotonic() - started
             self._requests.count(scope["method"], route, status, took)
@@ -195,44 +172,60 @@ class Edge:
                 ms=round(took * 1000, 1),
             )
 
-    async def _answer(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(
+        self, path: str, scope: Scope, body: Body, receive: Receive, send: Send
+    ) -> None:
+        headers = Headers(scope=scope)
         try:
+            if self._only_here and path not in ANY_HOST and self._is_foreign(headers):
+                raise StrangerError("Host", headers.get("host", ""))
             if path.startswith(OUTSIDE) or CALLBACK.fullmatch(path):
-                self._visits.count(address_of(scope.get("client")))
-            headers = Headers(scope=scope)
+                self._visits.count(scope["state"]["address"])
             scrapes = path == metrics.PATH and metrics.opens(self._app, headers)
             if not scrapes and not is_open(path, scope["method"]):
-                key, usage = await run_in_threadpool(self._authenticate, headers, scope)
+                key, usage = await to_thread.run_sync(
+                    self._authenticate, headers, scope["state"]["address"], limiter=self._checks
+                )
                 scope["state"]["key"] = key
                 structlog.contextvars.bind_contextvars(org=key.org.id, key=key.id)
                 audit.act_as(key.id, key.org.id)
                 if usage is not None:
                     scope["state"]["marks"].update(_told(usage))
                     _judge(usage)
+            body.check()
         except RequestError as error:
             await errors.request_error(Request(scope), error)(scope, receive, send)
         except Unavailable as error:
             await errors.unavailable(Request(scope), error)(scope, receive, send)
         else:
-            await self._inner(scope, limited(receive, scope["state"]["marks"]), send)
+            await self._inner(scope, body.counted(receive), send)
 
-    def _authenticate(self, headers: Headers, scope: Scope) -> tuple[Key, Usage | None]:
-        """The key behind a request, and what it has used if it is limited."""
+    def _address(self, scope: Scope) -> str | None:
+        """As `address_of`. What comes from this machine under a foreign name was sent by a page
+        that gave us a name of its own, so it is not this machine that asks."""
         address = address_of(scope.get("client"))
+        if address is None and self._is_foreign(Headers(scope=scope)):
+            return "a foreign name"
+        return address
+
+    def _is_foreign(self, headers: Headers) -> bool:
+        """Whether we are asked under a name that is neither this machine's nor the public one."""
+        name = host_of(f"//{headers.get('host', '')}")
+        return not is_loopback(name) and (name is None or name != self._public_host)
+
+    def _authenticate(self, headers: Headers, address: str | None) -> tuple[Key, Usage | None]:
+        """The key behind a request, and what it has used if it is limited."""
         scheme, _, secret = headers.get("authorization", "").partition(" ")
         secret = secret.strip()
         if scheme.lower() != "bearer" or not secret:
             raise AuthenticationError("send the header Authorization: Bearer KEY")
-        self._guesses.judge(address, secret)
         try:
-            found = self._found(secret)
+            return self._found(secret)
         except AuthenticationError:
             self._guesses.wrong(address)
             with self._app.db.begin() as tx:
                 orgs.note_wrong(tx, secret)
             raise
-        self._guesses.right(secret)
-        return found
 
     def _found(self, secret: str) -> tuple[Key, Usage | None]:
         if not orgs.well_formed(secret):
@@ -287,10 +280,6 @@ def _seconds(usage: Usage) -> int:
     return max(1, math.ceil(usage.rest.total_seconds()))
 
 
-def _digest(secret: str) -> bytes:
-    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
-
-
 def address_of(client: tuple[str, int] | None) -> str | None:
     """Who asks: an IPv4 address, or the /64 of an IPv6 one, which one household has to itself.
 
@@ -307,32 +296,3 @@ def address_of(client: tuple[str, int] | None) -> str | None:
     if address.version == 6:
         return str(IPv6Network((address, 64), strict=False))
     return str(address)
-
-
-def limited(receive: Receive, marks: dict[str, str]) -> Receive:
-    """Counts the body as it comes in; what its header claims proves nothing.
-
-    One that stalls ends the request and the connection, told by `marks`, the answer's headers.
-    """
-    taken = 0
-    more = True
-
-    async def counted() -> Message:
-        nonlocal taken, more
-        try:
-            # After the body comes only the end of the connection, for which one may wait long.
-            async with asyncio.timeout(STALL.total_seconds() if more else None):
-                message = await receive()
-        except TimeoutError as error:
-            marks["connection"] = "close"
-            raise BadRequestError(
-                f"the body brought nothing for {STALL.total_seconds():g} seconds"
-            ) from error
-        if message["type"] == "http.request":
-            more = message.get("more_body", False)
-            taken += len(message.get("body", b""))
-            if taken > BODY_LIMIT:
-                raise BadRequestError(f"the body is larger than {BODY_LIMIT:,} bytes")
-        return message
-
-    return counted

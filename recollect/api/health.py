@@ -19,13 +19,14 @@ _UNREADY = [{"$ref": f"#/components/schemas/{name}"} for name in ("Readiness", "
 
 
 @router.get("/", include_in_schema=False)
-def root() -> dict[str, str]:
+async def root() -> dict[str, str]:
     return {"service": "recollect", "docs": "/docs"}
 
 
 @router.get("/health", summary="Alive", operation_id="health")
-def health() -> Health:
+async def health() -> Health:
     """200 while the process lives."""
+    # On the event loop: it must not wait for a thread that others have.
     return Health(status="ok")
 
 

@@ -5,6 +5,7 @@ import html
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 from typing import Annotated, Any
@@ -46,9 +47,6 @@ from recollect.sources import (
 
 LOG = log.get("hooks")
 router = APIRouter(tags=["connections"])
-LARGEST = {"github": 25 * 1024 * 1024}
-"""Bytes of a push; those of the others are below 1 MB."""
-LARGE = 1024 * 1024
 _AT_ONCE = timedelta()
 _HEADERS = {
     "cache-control": "no-store",
@@ -63,12 +61,20 @@ max-width:32em;margin:15vh auto;padding:0 1em;color-scheme:light dark}}</style>
 
 @router.post("/v3/hooks/{provider}", include_in_schema=False)
 async def push(provider: ProviderName, request: Request, app: CurrentApp) -> Response:
-    """Verify, note, answer: no call of the provider is made here."""
-    body = await _body(request, LARGEST.get(provider, LARGE))
+    """Verify, note, answer: no call of the provider is made here.
+
+    What cannot be proven is answered before its body is read.
+    """
+    connector = connectors.all().get(provider)
+    if connector is None or not connector.pushes:
+        return Response(status_code=404)
     headers = {name.lower(): value for name, value in request.headers.items()}
-    return await run_in_threadpool(
-        _receive, app, provider, headers, dict(request.query_params), body
+    come, connection = await run_in_threadpool(
+        _come, app, provider, headers, dict(request.query_params)
     )
+    if connector.reads(come):
+        come = replace(come, body=await request.body())
+    return await run_in_threadpool(_receive, app, connector, come, connection)
 
 
 @router.get(
@@ -209,12 +215,10 @@ def _redirect(app: App, url: str, connection: Connection, error: str | None) -> 
     return RedirectResponse(target, 303, _HEADERS)
 
 
-def _receive(
-    app: App, provider: str, headers: dict[str, str], query: dict[str, str], body: bytes
-) -> Response:
-    connector = connectors.all().get(provider)
-    if connector is None or not connector.pushes:
-        return Response(status_code=404)
+def _come(
+    app: App, provider: str, headers: dict[str, str], query: dict[str, str]
+) -> tuple[Push, Connection | None]:
+    """A push without its body, and the connection that its query names."""
     named = query.get("registration")
     registration, connection = None, None
     if named is not None:
@@ -222,9 +226,13 @@ def _receive(
             found = connections.registration(tx, named)
         if found is not None and found[1].provider == provider:
             registration, connection = _opened(app, found[0]), found[1]
-    notice = connector.receive(
-        Push(headers, query, body, registration, _proofs(app, provider), _settings(app, provider))
-    )
+    proofs, settings = _proofs(app, provider), _settings(app, provider)
+    return Push(headers, query, b"", registration, proofs, settings), connection
+
+
+def _receive(app: App, connector: Connector, come: Push, connection: Connection | None) -> Response:
+    provider, registration = connector.provider, come.registration
+    notice = connector.receive(come)
     if notice.pending_secret is not None:
         _keep_pending(app, provider, notice.pending_secret)
     with app.db.begin() as tx:
@@ -293,15 +301,6 @@ def _keep_pending(app: App, provider: str, secret: str) -> None:
     with app.db.begin() as tx:
         connections.keep_hook_secret(tx, provider, digest, sealed)
     LOG.warning("verification token came", provider=provider, do="recollect webhooks")
-
-
-async def _body(request: Request, limit: int) -> bytes:
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > limit:
-            raise BadRequestError(f"the body is larger than {limit:,} bytes")
-    return bytes(body)
 
 
 def _page(title: str, text: str, status: int = 200) -> Response:

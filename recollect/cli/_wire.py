@@ -84,6 +84,8 @@ class Wire(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self.address: str | None = None
+        self._begun = False
+        """whether a request was ever whole"""
         self._deadline: asyncio.TimerHandle | None = None
         self._unread = 0
         """bytes since the parser last had something whole: a head, or a piece of a body"""
@@ -91,7 +93,7 @@ class Wire(HttpToolsProtocol):
         """bytes of the lines of this request's head and trailers"""
         self._large = False
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] # as in uvicorn
+    def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self.address = edge.address_of(self.client)
         if len(self.connections) > CROWD.most and not CROWD.make_room(self.loop.time()):
@@ -111,7 +113,7 @@ class Wire(HttpToolsProtocol):
             return
         if self._unread > HEAD:
             self._too_large()
-        elif self._deadline is None and (self.cycle is None or self.cycle.response_complete):
+        elif self._deadline is None and not self._answers():
             self._wait()
 
     def on_message_begin(self) -> None:
@@ -132,6 +134,7 @@ class Wire(HttpToolsProtocol):
         self._go_on()
         self._unread = 0
         super().on_headers_complete()
+        self._begun = True
 
     def on_body(self, body: bytes) -> None:
         self._unread = 0
@@ -159,7 +162,7 @@ class Wire(HttpToolsProtocol):
 
     def _answers(self) -> bool:
         """Whether a request is being answered, so that nothing may be written between."""
-        return self.cycle is not None and not self.cycle.response_complete
+        return self._begun and not self.cycle.response_complete
 
     def _wait(self) -> None:
         self._go_on()

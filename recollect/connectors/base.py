@@ -502,6 +502,10 @@ class Connector(ABC):
         """Best effort; the connection may be gone already."""
         raise NotImplementedError
 
+    def reads(self, push: Push) -> bool:
+        """Whether the body of a push is worth reading, told by all but its body, which is empty."""
+        return push.registration is not None
+
     def receive(self, push: Push) -> Notice:
         """Verify a push and say what it comes to. No calls of the provider."""
         return FORGED

@@ -371,6 +371,9 @@ class Github(Connector):
         gone = frozenset({403, 404})
         _call(api, "DELETE", f"/repos/{name}/hooks/{hook}", accept=gone)
 
+    def reads(self, push: Push) -> bool:
+        return push.registration is not None and "x-hub-signature-256" in push.headers
+
     def receive(self, push: Push) -> Notice:
         if push.registration is None:
             return Notice(status=202)

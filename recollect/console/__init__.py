@@ -171,6 +171,7 @@ def sign_in(
         with app.db.begin() as tx:
             token = orgs.sign_in(tx, orgs.authenticate(tx, secret).id)
     except AuthenticationError:
+        request.app.state.guesses.wrong(request.state.address)
         with app.db.begin() as tx:
             orgs.note_wrong(tx, secret)
         error = "This key opens nothing: it is mistyped, revoked or expired."

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import structlog
+from anyio import to_thread
 from fastapi import Depends, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
@@ -104,7 +104,7 @@ class Room(Door):
     """A page for who is signed in. The key is checked before a body is read."""
 
     async def enter(self, request: Request, inner: Handler) -> Response:
-        key = await run_in_threadpool(visitor, request)
+        key = await to_thread.run_sync(visitor, request, limiter=request.app.state.checks)
         if key is None:
             if request.method == "GET" and request.query_params.get("part") != LIVE:
                 target = quote(here(request), safe="")

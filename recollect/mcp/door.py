@@ -27,21 +27,18 @@ class Door:
     """ASGI application at `/mcp`, behind the edge, which has checked the key.
 
     MCP asks servers to check `Origin`, against pages that reach a service on the reader's own
-    machine or network under a name of their own (DNS rebinding).
+    machine or network under a name of their own (DNS rebinding). The edge has checked `Host`.
     """
 
-    def __init__(self, service: ASGIApp, *, address: str, public_url: str | None) -> None:
-        """`service` answers what the tools ask. `address` is where this machine reaches it,
-        `public_url` where others do."""
+    def __init__(self, service: ASGIApp, *, public_url: str | None) -> None:
+        """`service` answers what the tools ask. `public_url` is where others reach it."""
         self._service = service
         self._public = urlsplit(public_url) if public_url else None
-        self._only_here = is_loopback(urlsplit(address).hostname)
         self._http: Http | None = None
         self._opening = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        self._check_host(headers.get("host", ""))
         self._check_origin(headers.get("origin"))
         if scope["method"] != "POST":
             # Nothing is ever told unasked and there are no sessions to end, so nothing but POST.
@@ -66,22 +63,17 @@ class Door:
 
     def _check_origin(self, origin: str | None) -> None:
         """Browsers send one with every POST; other programs send none."""
-        if origin is None or is_loopback(_host_of(origin)):
+        if origin is None or is_loopback(host_of(origin)):
             return
         public = self._public
         if public is not None and origin == f"{public.scheme}://{public.netloc}":
             return
-        raise _Stranger("Origin", origin)
-
-    def _check_host(self, host: str) -> None:
-        """Of a service that only this machine reaches: a foreign name means a rebound one."""
-        name = _host_of(f"//{host}")
-        public = self._public.hostname if self._public else None
-        if self._only_here and not is_loopback(name) and name != public:
-            raise _Stranger("Host", host)
+        raise StrangerError("Origin", origin)
 
 
-class _Stranger(RequestError):
+class StrangerError(RequestError):
+    """A page or a name that is not ours."""
+
     status = 403
 
     def __init__(self, header: str, value: str) -> None:
@@ -91,7 +83,7 @@ class _Stranger(RequestError):
         )
 
 
-def _host_of(address: str) -> str | None:
+def host_of(address: str) -> str | None:
     try:
         return urlsplit(address).hostname
     except ValueError:  # brackets that hold no IPv6 address

@@ -13,7 +13,8 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from recollect.api import create_app, edge
+from recollect import console
+from recollect.api import bodies, create_app, edge
 from recollect.app import App
 from tests.contract.calls import add, refused
 
@@ -21,7 +22,7 @@ from tests.contract.calls import add, refused
 @contextmanager
 def caller(api: FastAPI, address: str, key: str) -> Generator[httpx.Client]:
     headers = {"Authorization": f"Bearer {key}"}
-    with TestClient(api, headers=headers, client=(address, 1)) as http:
+    with TestClient(api, "http://localhost", headers=headers, client=(address, 1)) as http:
         yield cast("httpx.Client", http)  # starlette's own copy of the class
 
 
@@ -50,18 +51,78 @@ def test_an_address_that_guesses_keys_has_to_wait(app: App, key: str):
             refused(local.get(path), 401)
 
 
-def test_a_key_that_opened_nothing_before_waits_too(app: App, key: str):
+def test_a_right_key_does_not_wait_for_wrong_ones(app: App, key: str):
+    """Behind a proxy that does not say for whom it asks, all have one address."""
     api = create_app(app)
     with caller(api, "203.0.113.5", "guess") as guesser, caller(api, "203.0.113.5", key) as owner:
         for _ in range(edge.GUESSES.requests):
             refused(guesser.get("/v3/settings"), 401)
-        refused(owner.get("/v3/settings"), 429)
+        refused(guesser.get("/v3/settings"), 429)
+        assert owner.get("/v3/settings").status_code == 200
+
+
+def test_wrong_keys_under_a_foreign_name_come_from_a_page(app: App, key: str):
+    """A page whose name was rebound to loopback guesses from there."""
+    api = create_app(app)
+    with caller(api, "127.0.0.1", "guess") as page:
+        for _ in range(edge.GUESSES.requests):
+            refused(page.get("/v3/settings", headers={"Host": "evil.example"}), 401)
+        refused(page.get("/v3/settings", headers={"Host": "evil.example"}), 429)
+        refused(page.get("/v3/settings"), 401)
+
+
+def test_guesses_at_the_console_are_slowed_too(app: App, key: str):
+    api = create_app(app)
+    api.include_router(console.router)
+
+    def sign_in(http: httpx.Client, secret: str) -> int:
+        headers = {"Sec-Fetch-Site": "same-origin"}
+        answer = http.post(
+            "/console/login", data={"key": secret}, headers=headers, follow_redirects=False
+        )
+        return answer.status_code
+
+    with caller(api, "203.0.113.5", "guess") as http, caller(api, "203.0.113.6", "guess") as other:
+        tried = [sign_in(http, f"guess {n}") for n in range(edge.GUESSES.requests + 5)]
+        assert tried == [401] * edge.GUESSES.requests + [429] * 5
+        refused(http.get("/v3/settings"), 429)  # one count for both doors
+        assert sign_in(http, key) == 303
+        assert sign_in(other, "guess") == 401
+
+
+def test_only_our_own_names_open_anything_on_loopback(app: App, key: str):
+    """All routes there are, walked: a rebound name reaches none of them."""
+    config = app.config.model_copy(
+        update={"host": "127.0.0.1", "public_url": "https://recollect.example.org"}
+    )
+    api = create_app(replace(app, config=config))
+    api.mount("/console/static", console.static)
+    api.include_router(console.router)
+    paths = {"/docs", "/v3/openapi", "/mcp", "/console", "/console/login", "/v3/nothing", "/"}
+    paths |= {f"/{'/'.join(filter(None, path.split('/')))}" for path in api.openapi()["paths"]}
+    assert len(paths) > 50
+    with caller(api, "127.0.0.1", key) as http:
+        for path in sorted(paths - edge.ANY_HOST):
+            for name in (
+                "evil.example",
+                "evil.example:6767",
+                "localhost.evil.example",
+                "[evil",
+                "",
+            ):
+                told = refused(http.get(path, headers={"Host": name}), 403, "RECOLLECT_PUBLIC_URL")
+                assert "Host" in told["details"], path
+            forwarded = {"Host": "evil.example", "X-Forwarded-For": "203.0.113.9"}
+            assert http.get(path, headers=forwarded).status_code == 403
+        for name in ("localhost", "127.0.0.1:6767", "[::1]:6767", "recollect.example.org"):
+            assert http.get("/v3/settings", headers={"Host": name}).status_code == 200
+        assert http.get("/health", headers={"Host": "evil.example"}).status_code == 200
 
 
 def test_a_body_that_stalls_is_not_waited_for(
     live_url: str, key: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(edge, "STALL", timedelta(seconds=0.2))
+    monkeypatch.setattr(bodies, "STALL", timedelta(seconds=0.2))
     place = urlsplit(live_url)
     with socket.create_connection((place.hostname, place.port), timeout=60) as line:
         line.sendall(
@@ -79,7 +140,7 @@ def test_a_body_that_stalls_is_not_waited_for(
 def test_waiting_for_an_answer_is_no_stall(client: httpx.Client, monkeypatch: pytest.MonkeyPatch):
     id = add(client)
     # Only now: the body of what is added may come later than that.
-    monkeypatch.setattr(edge, "STALL", timedelta(seconds=0.05))
+    monkeypatch.setattr(bodies, "STALL", timedelta(seconds=0.05))
 
     assert client.get(f"/v3/documents/{id}?wait=0.3").json()["status"] == "queued"
 

@@ -164,6 +164,10 @@ class Gmail(Connector):
         """Nothing: `users.stop` would end the pushes of every connection of this mailbox, and the
         renewed watch with the old one. What nobody renews ends within a week."""
 
+    def reads(self, push: Push) -> bool:
+        """Where a token comes along that we could prove."""
+        return bool(push.config.get("audience")) and "authorization" in push.headers
+
     def receive(self, push: Push) -> Notice:
         """Of `Push.config`: `audience`, `service_account`, and `keys` by their names (`Keys`).
 

@@ -156,6 +156,10 @@ class GoogleDrive(Connector):
         body = {"id": registration.id, "resourceId": resource}
         api.call("POST", "/drive/v3/channels/stop", json=body, accept=frozenset({404}))
 
+    def reads(self, push: Push) -> bool:
+        """Its headers say all."""
+        return False
+
     def receive(self, push: Push) -> Notice:
         """Nothing is signed; the channel's id, its resource and our token together are the proof.
 

@@ -196,6 +196,9 @@ class OneDrive(Connector):
             path = f"/v1.0/subscriptions/{quote(id, safe='')}"
             api.call("DELETE", path, accept=frozenset({404}))
 
+    def reads(self, push: Push) -> bool:
+        return push.registration is not None and "validationToken" not in push.query
+
     def receive(self, push: Push) -> Notice:
         """Nothing is signed; our secret, in each notification, is the proof of that one.
 

@@ -1,0 +1,225 @@
+"""Bodies of requests while they come in: how large, how slow, and how many at once.
+
+Memory is charged as it is taken: to the key that sends, to all keys together, or to all who have
+none. What a body's header claims is only believed where it claims too much.
+"""
+
+import asyncio
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import accumulate
+
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope
+
+from recollect.errors import BadRequestError, RateLimitError
+from recollect.model import Key
+
+MB = 1024 * 1024
+LARGEST = 80 * MB
+"""Bytes of a body that holds content; single fields have tighter limits of their own."""
+LISTS = 16 * MB
+"""Bytes of a body that holds metadata, or many patterns or memories."""
+SMALL = MB
+"""Bytes of any other body."""
+_LIMITS = (
+    (re.compile(r"/v3/documents(/batch|/file)?|/v4/conversations|/mcp|/console/add"), LARGEST),
+    (re.compile(r"/v3/documents/(?!list$|retry$|bulk$)[^/]+"), LARGEST),
+    (re.compile(r"/v3/hooks/github"), 25 * MB),
+    (re.compile(r"/v3/settings(/preview)?|/v3/connections/.+|/v4/memories"), LISTS),
+    (re.compile(r"/console/(filters|connections)(/.*)?"), LISTS),
+)
+"""The first that matches the whole path counts."""
+DEPTH = 950
+"""Levels of a JSON body."""
+VALUE = 48
+"""Bytes that a JSON value takes in memory besides its text, at least."""
+BY_KEY = 112 * MB
+"""Memory for the bodies of one key that are in work; one of the largest has room."""
+BY_ALL = 224 * MB
+"""Memory for the bodies of all keys that are in work."""
+BY_STRANGERS = 64 * MB
+"""Memory for the bodies of all who have no key."""
+PATIENCE = timedelta(seconds=10)
+"""How long a body waits for others to be done before it is refused."""
+STALL = timedelta(seconds=30)
+"""How long a body may bring nothing before we stop to wait for the rest. All of a body without a
+key comes within that time."""
+SLOWEST = 32 * 1024
+"""Bytes a second that a longer body brings at least."""
+_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+("|\\?\Z)', re.DOTALL)
+_STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+
+
+class BusyError(RateLimitError):
+    status = 503
+
+
+class Ledger:
+    """The memory that bodies in work hold, in this process; used on the event loop only."""
+
+    def __init__(self) -> None:
+        self._held = defaultdict[str | None, int](int)
+        """by key; None: by all who have none"""
+        self._freed = asyncio.Event()
+
+    async def take(self, key: Key | None, size: int) -> None:
+        """Waits for room; raises RateLimitError where the key holds too much, BusyError where
+        others do."""
+        until = time.monotonic() + PATIENCE.total_seconds()
+        while (fault := self._fault(key, size)) is not None:
+            rest = until - time.monotonic()
+            if rest <= 0:
+                raise fault
+            self._freed.clear()
+            try:
+                async with asyncio.timeout(rest):
+                    await self._freed.wait()
+            except TimeoutError:
+                continue
+        self._held[key and key.id] += size
+
+    def give_back(self, key: Key | None, size: int) -> None:
+        self._held[key and key.id] -= size
+        if self._held[key and key.id] <= 0:
+            del self._held[key and key.id]
+        self._freed.set()
+
+    def _fault(self, key: Key | None, size: int) -> RateLimitError | None:
+        own = self._held.get(key and key.id, 0) + size
+        if key is None:
+            return BusyError("Too busy", timedelta(seconds=1)) if own > BY_STRANGERS else None
+        if own > BY_KEY:
+            return RateLimitError("Too many large requests at once", timedelta(seconds=1))
+        others = sum(held for id, held in self._held.items() if id is not None)
+        return BusyError("Too busy", timedelta(seconds=1)) if others + size > BY_ALL else None
+
+
+class Body:
+    """One request's body: what it is charged, and the limits that it keeps."""
+
+    def __init__(self, ledger: Ledger, scope: Scope, path: str, marks: dict[str, str]) -> None:
+        """`marks` are headers of the answer."""
+        headers = Headers(scope=scope)
+        self._ledger = ledger
+        self._scope = scope
+        self._marks = marks
+        self._limit = limit_of(path)
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        self._spooled = kind == "multipart/form-data"
+        self._json = Scanner() if kind.endswith("json") else None
+        self._claimed = headers.get("content-length", "")
+        self._taken = 0
+        self._charges: list[tuple[Key | None, int]] = []
+
+    def check(self) -> None:
+        """Raises BadRequestError for a body that claims to be too large."""
+        if len(self._claimed) > 18 or int(self._claimed or 0) > self._limit:
+            raise self._too_large()
+
+    def close(self) -> None:
+        """The request is over: what it held is free."""
+        for key, size in self._charges:
+            self._ledger.give_back(key, size)
+        self._charges.clear()
+
+    def counted(self, receive: Receive) -> Receive:
+        """`receive`, which raises RequestError where the body goes beyond a limit."""
+        more = True
+        spent = 0.0
+
+        async def receive_counted() -> Message:
+            nonlocal more, spent
+            if not more:  # after it comes only the end of the connection: one may wait long
+                return await receive()
+            began = time.monotonic()
+            try:
+                async with asyncio.timeout(self._rest(spent)):
+                    message = await receive()
+            except TimeoutError as error:
+                self._marks["connection"] = "close"
+                raise BadRequestError(self._slowness()) from error
+            spent += time.monotonic() - began
+            if message["type"] == "http.request":
+                more = message.get("more_body", False)
+                await self._count(message.get("body", b""), more)
+            return message
+
+        return receive_counted
+
+    async def _count(self, piece: bytes, more: bool) -> None:
+        self._taken += len(piece)
+        if self._taken > self._limit:
+            raise self._too_large()
+        if self._spooled:
+            # It goes to the disk as it comes, and is read from there once it is whole.
+            size = min(self._taken, MB) - min(self._taken - len(piece), MB) if more else 0
+            size += 0 if more else max(self._taken - self._charged, 0)
+        else:
+            size = len(piece)
+        if self._json is not None and self._key is not None:
+            size += VALUE * self._json.feed(piece)
+        if self._charged + size > (BY_STRANGERS if self._key is None else BY_KEY):
+            raise BadRequestError("the body holds too many values")
+        if size:
+            await self._ledger.take(self._key, size)
+            self._charges.append((self._key, size))
+
+    @property
+    def _key(self) -> Key | None:
+        # The console finds it after the edge did, but before a body is read.
+        return self._scope["state"].get("key")
+
+    @property
+    def _charged(self) -> int:
+        return sum(size for _, size in self._charges)
+
+    def _rest(self, spent: float) -> float:
+        """Seconds until the next piece has to be here."""
+        stall = STALL.total_seconds()
+        if self._key is None:
+            return max(stall - spent, 0)
+        return min(stall, max(stall + self._taken / SLOWEST - spent, 0))
+
+    def _slowness(self) -> str:
+        return (
+            f"the body brought nothing for {STALL.total_seconds():g} seconds, or less than"
+            f" {SLOWEST:,} bytes a second"
+        )
+
+    def _too_large(self) -> BadRequestError:
+        return BadRequestError(f"the body is larger than {self._limit:,} bytes")
+
+
+class Scanner:
+    """Looks at JSON as it comes in, before any of it is parsed."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        """a beginning of the next piece, where the last ended within a string"""
+        self._depth = 0
+
+    def feed(self, piece: bytes) -> int:
+        """How many values begin in the piece, about; raises BadRequestError where it nests too
+        deeply."""
+        outside, strings = _STRINGS.subn(rb"\1", self._rest + piece)
+        is_open = strings > outside.count(b'"')
+        self._rest = b""
+        if is_open:
+            self._rest = b'"\\' if outside.endswith(b"\\") else b'"'
+        opened = outside.count(b"[") + outside.count(b"{")
+        if self._depth + opened > DEPTH and max(self._depths(outside), default=0) > DEPTH:
+            raise BadRequestError(f"the body nests too deeply: at most {DEPTH} levels")
+        self._depth += opened - outside.count(b"]") - outside.count(b"}")
+        return opened + outside.count(b",") + outside.count(b":")
+
+    def _depths(self, outside: bytes) -> Iterator[int]:
+        return accumulate((_STEPS.get(byte, 0) for byte in outside), initial=self._depth)
+
+
+def limit_of(path: str) -> int:
+    """Bytes that the body of a request for it may have."""
+    return next((limit for known, limit in _LIMITS if known.fullmatch(path)), SMALL)

@@ -1,0 +1,289 @@
+"""What bodies of requests may cost: by route, by key, and before anybody is known."""
+
+import asyncio
+import json
+import random
+import re
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from starlette.types import Message
+
+from recollect import orgs
+from recollect.api import bodies
+from recollect.api.bodies import Body, BusyError, Ledger, Scanner, limit_of
+from recollect.db import Database
+from recollect.errors import BadRequestError, RateLimitError
+from recollect.model import Key, Org, Scope
+from tests.contract.calls import refused
+
+MB = 1024 * 1024
+JSON = {"Content-Type": "application/json"}
+
+
+# --- the scanner ---------------------------------------------------------------------------------
+
+
+def counted(text: str) -> int:
+    """Values and names that Python's own parser finds, less the outermost."""
+
+    def inside(value: object) -> int:
+        match value:
+            case dict():
+                return sum(1 + inside(one) for one in value.values()) + len(value)
+            case list():
+                return sum(inside(one) for one in value) + len(value)
+            case _:
+                return 0
+
+    return inside(json.loads(text))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        [],
+        "plain",
+        {"a": [1, 2, {"b": 'quote " and \\ and [{,:'}]},
+        ["\\", '"', '\\"', "[" * 2000, "\\" * 999 + '"'],
+        [[], {}, [[[]]], {"a": {"b": {"c": "é😀\u2028"}}}],
+    ],
+)
+def test_pieces_count_as_the_whole_does(value: Any):
+    body = json.dumps(value, ensure_ascii=False).encode()
+    whole = Scanner().feed(body)
+    assert whole >= counted(body.decode()) * 0.5
+    for seed in range(50):
+        chance = random.Random(seed)
+        scanner, found, at = Scanner(), 0, 0
+        while at < len(body):
+            size = chance.randint(1, 7)
+            found += scanner.feed(body[at : at + size])
+            at += size
+        assert found == whole, seed
+
+
+def test_depth_is_counted_over_pieces_and_not_within_strings():
+    deep = b"[" * bodies.DEPTH
+    scanner = Scanner()
+    for at in range(len(deep)):
+        scanner.feed(deep[at : at + 1])
+    with pytest.raises(BadRequestError, match="too deeply"):
+        scanner.feed(b"{")
+    Scanner().feed(b'"' + b"[" * 10_000 + b'"')
+    flat = Scanner()
+    for _ in range(100):
+        flat.feed(b"[[],[[]]]," * 100)
+    with pytest.raises(BadRequestError):
+        Scanner().feed(b'["a\\"",' * (bodies.DEPTH + 1))
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [b'"', b'\\"', b'"\\', b"[", b"{},", b'"a",', b'""', b"\\", b'"\\"', b"a", b"[]"],
+)
+def test_scanning_takes_steps_like_its_input(shape: bytes):
+    """Ten times as much takes less than forty times the processor time."""
+
+    def cost(size: int) -> float:
+        best = 1e9
+        for _ in range(5):
+            body = shape * (size // len(shape))
+            began = time.process_time()
+            with suppress(BadRequestError):
+                scanner = Scanner()
+                for at in range(0, len(body), 65_536):
+                    scanner.feed(body[at : at + 65_536])
+            best = min(best, time.process_time() - began)
+        return best
+
+    assert cost(2_000_000) < 40 * max(cost(200_000), 0.0005)
+
+
+# --- the ledger ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_keys(db: Database, org: Org) -> tuple[Key, Key]:
+    def made() -> Key:
+        with db.begin() as tx:
+            return orgs.authenticate(tx, orgs.create_key(tx, org.id, scope=Scope.READ)[1])
+
+    return made(), made()
+
+
+def test_one_key_does_not_take_the_place_of_others(
+    two_keys: tuple[Key, Key], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(bodies, "PATIENCE", timedelta(seconds=0.05))
+    one, other = two_keys
+
+    async def run() -> None:
+        ledger = Ledger()
+        await ledger.take(one, bodies.BY_KEY)
+        with pytest.raises(RateLimitError) as full:
+            await ledger.take(one, 1)
+        assert full.value.status == 429
+        await ledger.take(other, bodies.BY_ALL - bodies.BY_KEY)
+        await ledger.take(None, bodies.BY_STRANGERS)
+        with pytest.raises(BusyError):
+            await ledger.take(None, 1)
+        ledger.give_back(one, bodies.BY_KEY)
+        await ledger.take(one, bodies.BY_KEY)
+
+    asyncio.run(run())
+
+
+def test_who_waits_goes_on_as_soon_as_there_is_room(two_keys: tuple[Key, Key]):
+    one, _ = two_keys
+
+    async def run() -> None:
+        ledger = Ledger()
+        await ledger.take(one, bodies.BY_KEY)
+        waiting = asyncio.create_task(ledger.take(one, MB))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        ledger.give_back(one, bodies.BY_KEY)
+        await waiting
+
+    asyncio.run(run())
+
+
+def body_of(ledger: Ledger, key: Key | None, kind: str, path: str = "/v3/documents") -> Body:
+    headers = [(b"content-type", kind.encode())]
+    return Body(ledger, {"type": "http", "headers": headers, "state": {"key": key}}, path, {})
+
+
+async def read(body: Body, pieces: Iterator[bytes]) -> None:
+    async def receive() -> Message:
+        piece = next(pieces, None)
+        return {"type": "http.request", "body": piece or b"", "more_body": piece is not None}
+
+    counted = body.counted(receive)
+    while (await counted())["more_body"]:
+        pass
+
+
+def test_values_are_charged_beside_bytes(two_keys: tuple[Key, Key]):
+    one, _ = two_keys
+
+    async def run() -> None:
+        ledger = Ledger()
+        body = body_of(ledger, one, "application/json")
+        with pytest.raises(BadRequestError, match="too many values"):
+            await read(body, (b"{}," * 20_000 for _ in range(1_000)))
+        body.close()
+        largest = body_of(ledger, one, "application/json")
+        await read(largest, (b'"' + b"a" * (MB - 3) + b'",' for _ in range(80)))
+        largest.close()
+        upload = body_of(ledger, one, "multipart/form-data; boundary=b")
+        await read(upload, (b"a" * MB for _ in range(80)))
+        upload.close()
+        await ledger.take(one, bodies.BY_KEY)
+
+    asyncio.run(run())
+
+
+def test_slow_bodies_end(two_keys: tuple[Key, Key], monkeypatch: pytest.MonkeyPatch):
+    """A byte now and then is not enough: a longer body has a least speed, one without a key an
+    end."""
+    monkeypatch.setattr(bodies, "STALL", timedelta(seconds=0.3))
+
+    async def run(key: Key | None, pieces: int) -> None:
+        body = body_of(Ledger(), key, "application/json")
+
+        async def receive() -> Message:
+            await asyncio.sleep(0.05)
+            return {"type": "http.request", "body": b"a", "more_body": True}
+
+        counted = body.counted(receive)
+        for _ in range(pieces):
+            await counted()
+
+    for key in (None, two_keys[0]):
+        with pytest.raises(BadRequestError, match="bytes a second"):
+            asyncio.run(run(key, 1_000))
+
+
+# --- over HTTP -----------------------------------------------------------------------------------
+
+
+def test_every_route_has_a_limit_and_only_those_of_content_a_large_one(client: httpx.Client):
+    """The body is refused by what its header claims, so nothing of it is read."""
+    paths: dict[str, dict[str, Any]] = client.get("/v3/openapi").json()["paths"]
+    large: set[tuple[str, str]] = set()
+    refusals = 0
+    for route, item in paths.items():
+        path = re.sub(r"\{\w+\}", "x", route)
+        for verb in item:
+            limit = limit_of(path)
+            if limit == bodies.LARGEST and verb in ("post", "patch", "put"):
+                large.add((verb, route))
+            answer = _claiming(client, verb, path, limit + 1)
+            assert b" 400 " in answer.split(b"\r\n", 1)[0], (verb, route, answer[:200])
+            assert f"larger than {limit:,} bytes".encode() in answer
+            refusals += 1
+    assert refusals > 50
+    assert large == {
+        ("post", "/v3/documents"),
+        ("post", "/v3/documents/batch"),
+        ("post", "/v3/documents/file"),
+        ("patch", "/v3/documents/{id}"),
+        ("post", "/v4/conversations"),
+    }
+
+
+def _claiming(client: httpx.Client, verb: str, path: str, size: int) -> bytes:
+    """The answer to a request that claims a body of that size and sends a byte of it."""
+    place = urlsplit(str(client.base_url))
+    with socket.create_connection((place.hostname or "", place.port or 0), timeout=60) as line:
+        line.sendall(
+            f"{verb.upper()} {path} HTTP/1.1\r\nHost: localhost\r\n"
+            f"Authorization: {client.headers['authorization']}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {size}\r\n\r\n{{".encode()
+        )
+        return line.recv(65_536)
+
+
+def test_a_large_body_without_a_length_is_refused_on_the_way(client: httpx.Client):
+    def endless() -> Iterator[bytes]:
+        yield b'{"q": ['
+        for _ in range(30):
+            yield b"{}," * (MB // 3)
+
+    answer = client.post("/v3/search", content=endless(), headers=JSON)
+    refused(answer, 400, "larger than 1,048,576 bytes")
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/v3/hooks/github", {"X-GitHub-Event": "push", "X-Hub-Signature-256": "sha256=0"}),
+        ("/v3/hooks/github?registration=nothing", {"X-Hub-Signature-256": "sha256=0"}),
+        ("/v3/hooks/onedrive?registration=nothing", {}),
+        ("/v3/hooks/google-drive?registration=nothing", {}),
+        ("/v3/hooks/gmail", {}),
+        ("/v3/hooks/nothing", {}),
+        ("/console/add", {}),
+        ("/console/keys", {"Sec-Fetch-Site": "same-origin"}),
+        ("/v3/documents", {}),
+        ("/mcp", {}),
+    ],
+)
+def test_nothing_is_read_for_strangers(live_url: str, path: str, headers: dict[str, str]):
+    """The answer comes while the body is still to come."""
+    place = urlsplit(live_url)
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    with socket.create_connection((place.hostname or "", place.port or 0), timeout=20) as line:
+        line.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{lines}".encode())
+        line.sendall(b"Content-Length: 900000\r\n\r\n")
+        status = int(line.recv(65_536).split()[1])
+    assert status in (200, 202, 401, 403, 404), status
