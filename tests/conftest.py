@@ -28,10 +28,10 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from recollect import orgs
-from recollect.api import create_app
 from recollect.app import App, index_identity
 from recollect.blobs import open_blobs
 from recollect.cli._wire import Wire
+from recollect.cli.api import website
 from recollect.config import Config
 from recollect.db import Database, migrate
 from recollect.db.embedded import Embedded
@@ -216,7 +216,7 @@ def serving(app: App) -> Generator[str]:
     """The API on real HTTP, in a thread of this process; yields its address."""
     server = uvicorn.Server(
         uvicorn.Config(
-            create_app(app), port=0, http=Wire, ws="none", log_config=None, access_log=False
+            website(app), port=0, http=Wire, ws="none", log_config=None, access_log=False
         )
     )
     thread = threading.Thread(target=server.run, daemon=True)

@@ -54,7 +54,7 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
         " which means any tag that begins so. `/v3/memories…` is an older name of"
         " `/v3/documents…`.",
         openapi_url="/v3/openapi",
-        docs_url="/docs",
+        docs_url=None,  # the framework's page loads scripts from elsewhere; the console has ours
         redoc_url=None,
         root_path_in_servers=False,
         redirect_slashes=False,  # behind a proxy the redirect would name the wrong address

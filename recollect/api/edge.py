@@ -36,9 +36,7 @@ from recollect.model import Key
 from recollect.orgs import Limit, Usage
 
 LOG = log.get("api")
-OPEN = frozenset(
-    {"/", "/console", "/health", "/ready", "/docs", "/docs/oauth2-redirect", "/v3/openapi"}
-)
+OPEN = frozenset({"/", "/console", "/health", "/ready", "/docs", "/v3/openapi"})
 """Paths without a key; every other path, known or not, asks for one."""
 OUTSIDE = ("/v3/hooks/", "/v3/connections/auth/callback/")
 OPEN_BELOW = ("/v3/files/", "/console/", *OUTSIDE)

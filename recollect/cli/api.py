@@ -5,9 +5,11 @@ from typing import Annotated
 
 import typer
 import uvicorn
+from fastapi import FastAPI
 
 from recollect import console, log
 from recollect.api import create_app
+from recollect.app import App
 from recollect.cli._opened import opened
 from recollect.cli._process import Host, Port, Supervised, when_orphaned
 from recollect.cli._wire import Wire
@@ -34,6 +36,15 @@ class _Server(uvicorn.Server):
             await asyncio.sleep(TICKS / 10)
 
 
+def website(app: App) -> FastAPI:
+    """The API, and the console before it."""
+    limit = app.config.rate_limit
+    web = create_app(app, limit=Limit(limit) if limit else None)
+    web.mount("/console/static", console.static)
+    web.include_router(console.router, include_in_schema=False)  # last: it takes all the rest
+    return web
+
+
 def api(
     host: Host = None,
     port: Port = None,
@@ -47,9 +58,7 @@ def api(
     config = load(host=host, port=port)
     log.configure(config.log_level, process="api")
     with opened(config, supervised=supervised) as app:
-        web = create_app(app, limit=Limit(config.rate_limit) if config.rate_limit else None)
-        web.mount("/console/static", console.static)
-        web.include_router(console.router, include_in_schema=False)  # last: it takes all the rest
+        web = website(app)
         server = _Server(
             uvicorn.Config(
                 web,

@@ -42,6 +42,7 @@ from recollect.console import (
     _keys,
     _live,
     _original,
+    _reference,
     _room,
     _settings,
     _show,
@@ -787,6 +788,7 @@ def nowhere(rest: str) -> Response:
 
 router = APIRouter()
 router.include_router(doors)
+router.include_router(_reference.router)
 for _part in (_live, _connections, _filters, _webhooks, _keys, _audit, _settings):
     router.include_router(_part.rooms)
 router.include_router(rooms)

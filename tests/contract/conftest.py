@@ -15,8 +15,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from recollect import log, orgs
-from recollect.api import create_app
 from recollect.app import App
+from recollect.cli.api import website
 from recollect.db import Database
 from recollect.llm import Llm
 from recollect.model import Org, Plan, Scope
@@ -39,7 +39,7 @@ def served(app: App, key: str) -> Generator[Callable[..., httpx.Client]]:
     def serve(*, embedder: Any = app.embedder, llm: Any = app.llm, **settings: Any) -> httpx.Client:
         config = app.config.model_copy(update=settings)
         other = replace(app, embedder=embedder, llm=llm, config=config)
-        http = TestClient(create_app(other), headers={"Authorization": f"Bearer {key}"})
+        http = TestClient(website(other), headers={"Authorization": f"Bearer {key}"})
         opened.append(http)
         return cast("httpx.Client", http)  # starlette's own copy of the class
 
