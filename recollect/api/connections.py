@@ -447,7 +447,7 @@ def _link(app: App, tenant: Tenant, connection: Connection, redirect_url: str | 
 
 
 def _expects_array(language: str | None, version: str | None) -> bool:
-    match = re.match(r"(\d+)\.(\d+)", version or "")
+    match = re.match(r"([0-9]{1,9})\.([0-9]{1,9})", version or "")
     return (
         language == "python"
         and match is not None

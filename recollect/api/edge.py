@@ -27,6 +27,7 @@ from recollect.app import App
 from recollect.audit import Actor
 from recollect.errors import (
     AuthenticationError,
+    BadRequestError,
     RateLimitError,
     RequestError,
     Unavailable,
@@ -177,6 +178,10 @@ class Edge:
         try:
             if self._only_here and path not in ANY_HOST and self._is_foreign(headers):
                 raise StrangerError("Host", headers.get("host", ""))
+            if b"%00" in scope["query_string"]:
+                raise BadRequestError(
+                    "a query must not contain NUL, which the database cannot hold"
+                )
             if path.startswith(OUTSIDE) or CALLBACK.fullmatch(path):
                 self._visits.count(scope["state"]["address"])
             scrapes = path == metrics.PATH and metrics.opens(self._app, headers)

@@ -6,6 +6,7 @@ back with `Last-Event-ID`, and is told the state of what changed meanwhile.
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncGenerator
 from datetime import timedelta
@@ -61,8 +62,10 @@ async def stream(
     names = [name for name in (container_tags or "").split(",") if name]
     tags = effective_tags(tenant, None, names, default=False, prefixes=True)
     events: Events = request.app.state.events
+    # Ours are milliseconds; what is none of ours is as good as absent.
+    known = re.fullmatch(r"[0-9]{1,15}", last_event_id or "")
+    since = int(known[0]) if known else None
     source = await events.subscribe()
-    since = int(last_event_id) if last_event_id and last_event_id.isdecimal() else None
     told = _told(app, events, source, key, tenant, tags, since)
     # Proxies must not collect what should arrive at once.
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}

@@ -288,7 +288,7 @@ def _google_keys(url: str) -> Keys:
         answer = endpoint.request("GET", parts.path or "/")
         if answer.status != 200:
             raise endpoint.refusal(answer)
-        age = re.search(r"max-age=(\d+)", answer.headers.get("cache-control", ""))
+        age = re.search(r"max-age=([0-9]{1,9})", answer.headers.get("cache-control", ""))
         return answer.data, int(age[1]) if age else 0
 
     return Keys(fetch)

@@ -1,6 +1,7 @@
 """The service as the command line sees it: an address, a key, and calls that answer or raise."""
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -258,7 +259,7 @@ def _refusal(answer: Answer, body: Mapping[str, Any]) -> RecollectError:
             wait = answer.headers.get("retry-after", "")
             return Transient(
                 f"{message}: {details}" if details else message,
-                after=timedelta(seconds=int(wait)) if wait.isdecimal() else None,
+                after=timedelta(seconds=int(wait)) if re.fullmatch(r"[0-9]{1,9}", wait) else None,
             )
         case _:
             return RequestError(message, details)

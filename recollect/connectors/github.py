@@ -233,7 +233,7 @@ class Github(Connector):
         # With one on a page, the number of the last page is that of all.
         single = _page(source.api, params, 1, 1)
         last = parse_qs(urlsplit(_links(single).get("last", "")).query).get("page", [""])[0]
-        total = int(last) if last.isdecimal() else len(_entries(as_json(single)))
+        total = int(last) if re.fullmatch(r"[0-9]{1,9}", last) else len(_entries(as_json(single)))
         return found, total
 
     def configure(

@@ -288,7 +288,7 @@ def _tags_of(tenant: Tenant, written: str) -> list[str]:
 
 def _limit_of(written: str) -> int:
     text = written.strip() or str(LIMIT)
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:9]) <= LIMIT:
+    if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= LIMIT:
         raise BadRequestError(f"limit: 1 to {LIMIT:,}")
     return int(text)
 

@@ -1,5 +1,6 @@
 """The room of keys: make one, which is shown once, and revoke."""
 
+import re
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -145,6 +146,6 @@ def _number(field: str, written: str, most: int) -> int | None:
     text = written.strip()
     if not text:
         return None
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:9]) <= most:
+    if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= most:
         raise BadRequestError(f"{field}: 1 to {most:,}, or nothing")
     return int(text)

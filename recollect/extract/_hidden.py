@@ -15,7 +15,9 @@ _ALIKE = 24
 
 _DECLARATION = re.compile(r"([a-z-]+)\s*:\s*([^;]+)")
 _LENGTH = re.compile(r"(-?\d*\.?\d+)([a-z%]*)")
-_RGB = re.compile(r"rgba?\(\s*(\d+)[\s,]+(\d+)[\s,]+(\d+)(?:[\s,/]+([\d.]+)(%?))?\s*\)")
+_RGB = re.compile(
+    r"rgba?\(\s*([0-9]{1,9})[\s,]+([0-9]{1,9})[\s,]+([0-9]{1,9})(?:[\s,/]+([\d.]+)(%?))?\s*\)"
+)
 _NO_AREA = re.compile(r"rect\(\s*0[^1-9]*\)|inset\(\s*(?:50|100)%|circle\(\s*0")
 _NAMED = {
     "white": (255, 255, 255),

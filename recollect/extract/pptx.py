@@ -129,7 +129,7 @@ class _Slide:
         match tag:
             case "pPr":
                 level = _xml.plain(attributes).get("lvl", "0")
-                self._level = int(level) if level.isdigit() else 0
+                self._level = int(level) if re.fullmatch("[0-9]{1,2}", level) else 0
             case "buNone":
                 self._bullet = False
             case "buChar" | "buAutoNum":

@@ -1,0 +1,133 @@
+"""Numbers and other words from outside, far too long or of other scripts: never a 500, never a
+broken stream."""
+
+import re
+from urllib.parse import quote
+
+import httpx
+import pytest
+from starlette.routing import Route
+
+from recollect import console
+from tests.contract.calls import add
+from tests.integration.test_console import FORM
+
+HOSTILE = [
+    "9" * 400,
+    "9" * 5_000,
+    "-" + "9" * 5_000,
+    "0" * 5_000 + "1",
+    "9" * 20 + "." + "9" * 20,
+    "1e999",
+    "nan",
+    "²",
+    "٣٣",
+    "2147483648",
+    "9223372036854775808",
+    "\x00",
+    "\ud800",
+    "",
+]
+HEADERS = (
+    "Last-Event-ID",
+    "Range",
+    "If-None-Match",
+    "If-Modified-Since",
+    "Cookie",
+    "X-Forwarded-For",
+    "X-Recollect-Tag",
+    "X-Stainless-Lang",
+    "X-Stainless-Package-Version",
+    "User-Agent",
+    "Accept",
+    "Origin",
+    "Sec-Fetch-Site",
+    "Traceparent",
+    "Retry-After",
+    "MCP-Protocol-Version",
+    "Content-Type",
+)
+
+
+def spelled(value: str) -> str:
+    return quote(value.encode("utf-8", "surrogatepass"), safe="")
+
+
+def fine(http: httpx.Client, method: str, path: str, **headers: bytes) -> None:
+    """Not an error of ours; of a stream the first words come."""
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    with http.stream(method, path, headers=given) as answer:  # pyright: ignore[reportArgumentType]
+        if "event-stream" in answer.headers.get("content-type", ""):
+            assert next(answer.iter_bytes())
+        else:
+            answer.read()
+        assert answer.status_code < 500 or answer.status_code == 501, (method, path[:200], given)
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=range(len(HOSTILE)))
+def test_no_query_path_or_header_breaks_anything(client: httpx.Client, value: str):
+    add(client)
+    for path, item in client.get("/v3/openapi").json()["paths"].items():
+        for verb, told in item.items():
+            bare = re.sub(r"\{\w+\}", "x", path)
+            fine(client, verb.upper(), re.sub(r"\{\w+\}", spelled(value) or "x", path))
+            for one in told.get("parameters", ()):
+                if one["in"] == "query":
+                    fine(client, verb.upper(), f"{bare}?{one['name']}={spelled(value)}")
+            if verb == "get":
+                for name in HEADERS:
+                    text = value.encode("utf-8", "surrogatepass").replace(b"\x00", b"")
+                    fine(client, "GET", bare, **{name: text})
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=range(len(HOSTILE)))
+def test_nor_the_console(live_url: str, client: httpx.Client, key: str, value: str):
+    parts = [
+        console._live,  # pyright: ignore[reportPrivateUsage]
+        console._connections,  # pyright: ignore[reportPrivateUsage]
+        console._filters,  # pyright: ignore[reportPrivateUsage]
+        console._webhooks,  # pyright: ignore[reportPrivateUsage]
+        console._keys,  # pyright: ignore[reportPrivateUsage]
+        console._audit,  # pyright: ignore[reportPrivateUsage]
+        console._settings,  # pyright: ignore[reportPrivateUsage]
+        console,
+    ]
+    pages = {
+        route.path
+        for router in [console.doors, *(part.rooms for part in parts)]
+        for route in router.routes
+        if isinstance(route, Route) and "GET" in (route.methods or ())
+    }
+    assert len(pages) > 30
+    with httpx.Client(base_url=live_url, headers=FORM, timeout=60, trust_env=False) as http:
+        assert http.post("/console/login", data={"key": key}).status_code == 303
+        for path in sorted(pages):
+            bare = re.sub(r"\{[\w:]+\}", "x", path)
+            fine(http, "GET", re.sub(r"\{[\w:]+\}", spelled(value) or "x", path))
+            for name in ("page", "limit", "chunk", "from", "files", "q", "tag", "status", "part"):
+                fine(http, "GET", f"{bare}?{name}={spelled(value)}")
+            fine(http, "GET", bare, Last_Event_ID=b"9" * 5_000)
+
+
+def test_pushes_and_returns_of_strangers(live_url: str):
+    with httpx.Client(base_url=live_url, timeout=60, trust_env=False) as http:
+        for value in HOSTILE:
+            for provider in ("github", "onedrive", "google-drive", "gmail", "notion"):
+                for name in ("registration", "validationToken", "state", "x"):
+                    fine(http, "POST", f"/v3/hooks/{provider}?{name}={spelled(value)}")
+                fine(
+                    http, "GET", f"/v3/connections/auth/callback/{provider}?state={spelled(value)}"
+                )
+                fine(http, "POST", f"/v3/hooks/{provider}", Content_Type=b"application/json")
+
+
+def test_a_stream_takes_up_only_where_it_ended(client: httpx.Client):
+    id = add(client)
+    for last, told in [(b"1", True), (b"9" * 15, True), (b"9" * 16, False), (b"9" * 5_000, False)]:
+        with client.stream(
+            "GET", "/v3/documents/events", headers={"Last-Event-ID": last}
+        ) as answer:  # pyright: ignore[reportArgumentType]
+            assert answer.status_code == 200
+            words, heard = answer.iter_text(), ""
+            while "listening" not in heard or (told and id not in heard):
+                heard += next(words)
