@@ -247,9 +247,23 @@ def _announce(config: Config, secret: str | None) -> None:
     typer.echo(f"  console  {config.address}/console")
     typer.echo(f"  API      {config.address}/docs")
     if secret is not None:
-        typer.echo(f"  key      {secret}")
-        typer.echo(f"           shown once; kept for you in {config.data_dir / 'api-key'}")
+        kept = config.data_dir / "api-key"
+        if _is_logged():
+            typer.echo(f"  key      is in {kept}; a log must not hold it")
+        else:
+            typer.echo(f"  key      {secret}")
+            typer.echo(f"           shown once; kept for you in {kept}")
     typer.echo("Stop with Ctrl-C.")
+
+
+def _is_logged() -> bool:
+    """Whether what we print stays in a log: systemd's journal, or that of a container, whose first
+    process we are. A pipe that somebody reads is neither."""
+    if sys.stdout.isatty():
+        return False
+    out = os.fstat(sys.stdout.fileno())
+    journal = os.environ.get("JOURNAL_STREAM")  # noqa: TID251 # systemd's word, no setting
+    return os.getpid() == 1 or journal == f"{out.st_dev}:{out.st_ino}"
 
 
 def _end(children: Sequence[Child]) -> None:
