@@ -10,7 +10,8 @@ from urllib.parse import unquote, urlsplit
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recollect.errors import RequestError
 from recollect.mcp.inside import Inside
@@ -48,7 +49,9 @@ class Door:
             unquote(headers.get(TAG_HEADER, "")).strip() or None,
         )
         http = await self._opened()
-        await http(scope, receive, send)
+        # Of a body that breaks off or is refused the SDK would make an error of its own.
+        body = await Request(scope, receive).body()
+        await http(scope, _after(body, receive), send)
 
     async def _opened(self) -> "Http":
         async with self._opening:
@@ -69,6 +72,16 @@ class Door:
         if public is not None and origin == f"{public.scheme}://{public.netloc}":
             return
         raise StrangerError("Origin", origin)
+
+
+def _after(body: bytes, receive: Receive) -> Receive:
+    """`receive` for who has not read the body, which was read before."""
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return again
 
 
 class StrangerError(RequestError):
