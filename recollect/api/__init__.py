@@ -1,7 +1,9 @@
 """The HTTP API: translation between the wire and the nouns, and nothing else."""
 
+from collections.abc import Awaitable, Callable
+
 from anyio import CapacityLimiter
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
@@ -97,12 +99,25 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
         ]
     door = Door(api, public_url=app.config.public_url)
     api.router.routes.append(Route("/mcp", door, include_in_schema=False))
-    api.add_exception_handler(RequestError, errors.request_error)
+    api.add_exception_handler(RequestError, _at_once(errors.request_error))
     api.add_exception_handler(RequestValidationError, errors.invalid)
-    api.add_exception_handler(HTTPException, errors.http_error)
-    api.add_exception_handler(Transient, errors.unavailable)
-    api.add_exception_handler(Permanent, errors.unavailable)  # an endpoint refuses our settings
+    api.add_exception_handler(HTTPException, _at_once(errors.http_error))
+    api.add_exception_handler(Transient, _at_once(errors.unavailable))
+    api.add_exception_handler(
+        Permanent, _at_once(errors.unavailable)
+    )  # an endpoint refuses our settings
     api.add_middleware(Turns)
     api.add_middleware(Edge, app=app, limit=limit, state=api.state)
     document_errors(api, app.config.public_url)
     return api
+
+
+def _at_once(
+    handler: Callable[[Request, Exception], Response],
+) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """The handler on the event loop: the framework gives others a thread, for which they wait."""
+
+    async def handle(request: Request, error: Exception) -> Response:
+        return handler(request, error)
+
+    return handle

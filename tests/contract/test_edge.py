@@ -1,6 +1,8 @@
 """The outermost layer: guessed keys, stalled bodies, a public address with a path."""
 
+import asyncio
 import socket
+import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,6 +12,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from anyio import to_thread
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
@@ -117,6 +120,40 @@ def test_only_our_own_names_open_anything_on_loopback(app: App, key: str):
         for name in ("localhost", "127.0.0.1:6767", "[::1]:6767", "recollect.example.org"):
             assert http.get("/v3/settings", headers={"Host": name}).status_code == 200
         assert http.get("/health", headers={"Host": "evil.example"}).status_code == 200
+
+
+def test_slow_routes_keep_neither_keys_nor_health_waiting(app: App, key: str):
+    """All threads that routes share are taken, and more wait for one."""
+    api = create_app(app)
+    over = threading.Event()
+
+    @api.get("/v3/slow")
+    def slow() -> None:
+        over.wait(60)
+
+    async def run() -> None:
+        transport = httpx.ASGITransport(api)
+        headers = {"Authorization": f"Bearer {key}"}
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://localhost", headers=headers, timeout=60
+        ) as http:
+            waiting = [asyncio.create_task(http.get("/v3/slow")) for _ in range(60)]
+            try:
+                threads = to_thread.current_default_thread_limiter()
+                while threads.borrowed_tokens < threads.total_tokens:
+                    await asyncio.sleep(0.01)
+                for _ in range(3):
+                    refused(await http.get("/v3/nothing"), 404)
+                    assert (await http.get("/health")).status_code == 200
+                wrong = await http.get("/v3/slow", headers={"Authorization": "Bearer x"})
+                refused(wrong, 401)
+                assert not any(task.done() for task in waiting)
+            finally:
+                over.set()
+            for task in waiting:
+                assert (await task).status_code == 200
+
+    asyncio.run(run())
 
 
 def test_a_body_that_stalls_is_not_waited_for(
