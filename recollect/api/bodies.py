@@ -113,7 +113,8 @@ class Body:
         self._json = Scanner() if kind.endswith("json") else None
         self._claimed = headers.get("content-length", "")
         self._taken = 0
-        self._charges: list[tuple[Key | None, int]] = []
+        self._charged = 0
+        self._payer: Key | None = None
 
     def check(self) -> None:
         """Raises BadRequestError for a body that claims to be too large."""
@@ -122,9 +123,9 @@ class Body:
 
     def close(self) -> None:
         """The request is over: what it held is free."""
-        for key, size in self._charges:
-            self._ledger.give_back(key, size)
-        self._charges.clear()
+        if self._charged:
+            self._ledger.give_back(self._payer, self._charged)
+            self._charged = 0
 
     def counted(self, receive: Receive) -> Receive:
         """`receive`, which raises RequestError where the body goes beyond a limit."""
@@ -166,16 +167,13 @@ class Body:
             raise BadRequestError("the body holds too many values")
         if size:
             await self._ledger.take(self._key, size)
-            self._charges.append((self._key, size))
+            self._payer = self._key  # known before a body is read, and the same to its end
+            self._charged += size
 
     @property
     def _key(self) -> Key | None:
         # The console finds it after the edge did, but before a body is read.
         return self._scope["state"].get("key")
-
-    @property
-    def _charged(self) -> int:
-        return sum(size for _, size in self._charges)
 
     def _rest(self, spent: float) -> float:
         """Seconds until the next piece has to be here."""

@@ -55,8 +55,8 @@ def spelled(value: str) -> str:
 
 def fine(http: httpx.Client, method: str, path: str, **headers: bytes) -> None:
     """Not an error of ours; of a stream the first words come."""
-    given = {name.replace("_", "-"): value for name, value in headers.items()}
-    with http.stream(method, path, headers=given) as answer:  # pyright: ignore[reportArgumentType]
+    given = {name.replace("_", "-").encode(): value for name, value in headers.items()}
+    with http.stream(method, path, headers=list(given.items())) as answer:
         if "event-stream" in answer.headers.get("content-type", ""):
             assert next(answer.iter_bytes())
         else:
@@ -83,13 +83,13 @@ def test_no_query_path_or_header_breaks_anything(client: httpx.Client, value: st
 @pytest.mark.parametrize("value", HOSTILE, ids=range(len(HOSTILE)))
 def test_nor_the_console(live_url: str, client: httpx.Client, key: str, value: str):
     parts = [
-        console._live,  # pyright: ignore[reportPrivateUsage]
-        console._connections,  # pyright: ignore[reportPrivateUsage]
-        console._filters,  # pyright: ignore[reportPrivateUsage]
-        console._webhooks,  # pyright: ignore[reportPrivateUsage]
-        console._keys,  # pyright: ignore[reportPrivateUsage]
-        console._audit,  # pyright: ignore[reportPrivateUsage]
-        console._settings,  # pyright: ignore[reportPrivateUsage]
+        console._live,
+        console._connections,
+        console._filters,
+        console._webhooks,
+        console._keys,
+        console._audit,
+        console._settings,
         console,
     ]
     pages = {
@@ -123,10 +123,10 @@ def test_pushes_and_returns_of_strangers(live_url: str):
 
 def test_a_stream_takes_up_only_where_it_ended(client: httpx.Client):
     id = add(client)
-    for last, told in [(b"1", True), (b"9" * 15, True), (b"9" * 16, False), (b"9" * 5_000, False)]:
+    for last, told in [("1", True), ("9" * 15, True), ("9" * 16, False), ("9" * 5_000, False)]:
         with client.stream(
             "GET", "/v3/documents/events", headers={"Last-Event-ID": last}
-        ) as answer:  # pyright: ignore[reportArgumentType]
+        ) as answer:
             assert answer.status_code == 200
             words, heard = answer.iter_text(), ""
             while "listening" not in heard or (told and id not in heard):
