@@ -13,8 +13,9 @@ import structlog
 
 from recollect import log, metrics, outbox, seal
 from recollect.app import App, secret_keys
-from recollect.errors import Permanent, SetupError, Transient, Unavailable
+from recollect.errors import Permanent, SetupError, Transient
 from recollect.fetch import outcome
+from recollect.loop import enduring
 from recollect.outbox import AT_ONCE, Attempt, Parcel, sign
 
 LOG = log.get("deliver")
@@ -68,13 +69,11 @@ class Deliverer:
         while not self._stop.is_set():
             self._wake.clear()
             pause = TICK
-            try:
+            with enduring(LOG, self._stop):
                 for parcel in self._claim():
                     pool.submit(self._work, parcel)
                 if not self._wanted():
                     pause = IDLE
-            except Unavailable as error:
-                LOG.warning("waiting", error=str(error))
             self._wake.wait(pause.total_seconds())
         give_up = time.monotonic() + GRACE.total_seconds()
         while time.monotonic() < give_up and self._held():
@@ -109,11 +108,9 @@ class Deliverer:
     def _work(self, parcel: Parcel) -> None:
         began = time.monotonic()
         try:
-            deliver(self._app, parcel)
-        except Unavailable as error:  # the lease runs out, and it is sent again
-            LOG.warning("delivery not written down", delivery=parcel.id, error=str(error))
-        except Exception:  # nobody looks at the future; the lease runs out here as well
-            LOG.exception("bug", delivery=parcel.id)
+            # What cannot be written down is sent again when its lease runs out.
+            with enduring(LOG.bind(delivery=parcel.id)):
+                deliver(self._app, parcel)
         finally:
             with self._lock:
                 if time.monotonic() - began > SLOW:

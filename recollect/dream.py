@@ -11,11 +11,11 @@ import re
 import secrets
 import threading
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Any, Literal
 
 import structlog
@@ -26,6 +26,7 @@ from recollect.app import App
 from recollect.db import Tx
 from recollect.dreams import DreamClaim
 from recollect.errors import (
+    Contended,
     LeaseLost,
     NotFoundError,
     Permanent,
@@ -34,6 +35,7 @@ from recollect.errors import (
     Unavailable,
 )
 from recollect.llm import Question, Reply, wait
+from recollect.loop import enduring, settled, tell_bug
 from recollect.memories import Fact, Memory, MemoryId, MemoryQuery, Relation, Span
 from recollect.model import Chunk, Document, Failure, Tenant, storable
 
@@ -501,7 +503,7 @@ class Dreamer:
         renewed = time.monotonic()
         while not self._stop.is_set():
             self._wake.clear()
-            try:
+            with enduring(LOG, self._stop):
                 for claim in self._claim():
                     # No pool: its threads would keep the process until the model has answered.
                     threading.Thread(
@@ -510,8 +512,6 @@ class Dreamer:
                 if time.monotonic() - renewed > self._app.config.lease_seconds / 3:
                     self._renew()
                     renewed = time.monotonic()
-            except Unavailable as error:
-                LOG.warning("waiting", error=str(error))
             self._wake.wait(min(TICK, self._app.config.lease_seconds / 6))
         self._let_go()
 
@@ -537,20 +537,12 @@ class Dreamer:
         with structlog.contextvars.bound_contextvars(document=claim.document_id, org=claim.org_id):
             try:
                 outcome = attempt(self._app, claim, self._pause)
-                while not self._settled(claim, outcome):
-                    if self._stop.wait(1):
-                        return
+                write = partial(settle, self._app, claim, mood=self._mood)
+                settled(write, outcome, LOG, self._stop)
             finally:
                 with self._lock:
                     self._held.pop((claim.document_id, claim.number), None)
                 self._wake.set()
-
-    def _settled(self, claim: DreamClaim, outcome: "Outcome") -> bool:
-        try:
-            settle(self._app, claim, outcome, self._mood)
-        except Unavailable:
-            return False
-        return True
 
     def _pause(self, seconds: float) -> None:
         """Between two tries of a question; who stops does not wait for the last one."""
@@ -565,11 +557,9 @@ class Dreamer:
         with self._lock:
             left = list(self._held.values())
         if left:
-            try:
-                with self._app.db.begin() as tx:
-                    dreams.release(tx, left)
-            except Unavailable:
-                LOG.warning("leases run out by themselves", documents=len(left))
+            # Where the database is away, they run out by themselves.
+            with enduring(LOG), self._app.db.begin() as tx:
+                dreams.release(tx, left)
 
 
 class Mood:
@@ -635,6 +625,7 @@ def settle(app: App, claim: DreamClaim, outcome: Outcome, mood: Mood) -> None:
     left something | attempt is left                                | was read
     LeaseLost      | somebody else's, deleted, changed, or stopping | no
     Unavailable    | due again when the stage goes on               | no
+    Contended      | as a turn without answers                      | yes
     anything else  | as a turn without answers; a bug is logged     | yes
     """
     match outcome:
@@ -647,7 +638,7 @@ def settle(app: App, claim: DreamClaim, outcome: Outcome, mood: Mood) -> None:
             _write(app, lambda tx: dreams.release(tx, [claim]))
             _tell("lost", None)
             return
-        case Unavailable():
+        case Unavailable() if not isinstance(outcome, Contended):
             down = Failure(outcome.code, str(outcome))
             rest = mood.rest(outcome.after)
             _write(app, lambda tx: dreams.again(tx, claim, rest, down, free=True))
@@ -656,7 +647,7 @@ def settle(app: App, claim: DreamClaim, outcome: Outcome, mood: Mood) -> None:
         case Permanent() | Transient():
             failure = Failure(outcome.code, str(outcome))
         case _:
-            LOG.error("bug", traceback="".join(traceback.format_exception(outcome)))
+            tell_bug(LOG, outcome)
             told = str(outcome) if isinstance(outcome, RecollectError) else type(outcome).__name__
             failure = Failure("internal_error", f"an error in Recollect itself: {told}")
     _failed(app, claim, failure)

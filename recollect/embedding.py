@@ -30,6 +30,7 @@ from psycopg.types.json import Jsonb
 
 from recollect import db
 from recollect.db import Database, Tx
+from recollect.db.faults import judging
 from recollect.errors import SetupError, Unavailable
 from recollect.model import Failure, storable
 
@@ -722,19 +723,18 @@ def _definition(model: Kept, how: sql.SQL) -> sql.Composed:
 @contextmanager
 def _session(database: Database) -> Generator[Tx]:
     """A connection without transactions: such an index is built in several."""
-    try:
-        with psycopg.Connection[DictRow].connect(
+    with (
+        judging("the vector index was not built"),
+        psycopg.Connection[DictRow].connect(
             database.url,
             autocommit=True,
             row_factory=dict_row,
             connect_timeout=10,
             application_name="recollect index",
             options="-c statement_timeout=0 -c maintenance_work_mem=256MB",
-        ) as session:
-            yield session
-    except psycopg.OperationalError as error:
-        told = str(error).strip().split("\n", 1)[0]
-        raise Unavailable(f"the vector index was not built: {told}") from error
+        ) as session,
+    ):
+        yield session
 
 
 # --- what an operator sees ---------------------------------------------------------------------

@@ -10,8 +10,10 @@ RecollectError
 │   └── RateLimitError         429   + Retry-After
 ├── Transient                        try again; the document goes back to the queue
 │   ├── Unavailable                  something all documents need is down; costs no attempt
+│   │   └── Contended                the database ended this transaction alone; costs an attempt
 │   └── Parked                       its connection or its turn; costs no attempt
 ├── Permanent                        will never work: unreadable, encrypted, unsupported, blocked
+│   └── Refused                      the database cannot keep or compare a value of this content
 ├── Reauthorize                      the user must authorize the connection again
 ├── CursorExpired                    the provider forgot our cursor; list everything again
 ├── LeaseLost                        not ours any more; drop the result without a word
@@ -113,6 +115,17 @@ class Unavailable(Transient):
         super().__init__(message, code=code, after=after)
 
 
+class Contended(Unavailable):
+    """The database ended this transaction, in favour of others or because it took too long.
+
+    Nothing is down: nothing else pauses, and the attempt counts, or what is slow each time would
+    be tried for ever. Whoever only wants to try again treats it as any Unavailable.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code="database_contended")
+
+
 class Parked(Transient):
     """It has to wait: its connection for a provider or a user, or itself for its turn with the
     models that read pictures and recordings; costs no attempt."""
@@ -124,6 +137,14 @@ class Permanent(RecollectError):
     def __init__(self, message: str, *, code: str = "unreadable_content") -> None:
         super().__init__(message)
         self.code = code
+
+
+class Refused(Permanent):
+    """The database cannot keep or compare a value, however often it is asked: too long, too large,
+    out of range, against a rule of the schema. The message quotes no value."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code="database_refused")
 
 
 class Reauthorize(RecollectError):

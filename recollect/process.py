@@ -289,7 +289,7 @@ def _shown(app: App, claim: Claim, stage: Stage) -> Generator[None]:
         return
 
     def show() -> None:
-        with suppress(LeaseLost, Unavailable):  # what is inside will meet the same
+        with suppress(Exception):  # what is inside will meet the same, and is heard
             _advance(app, claim, stage)
 
     timer = threading.Timer(BRIEF, show)

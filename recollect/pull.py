@@ -6,13 +6,13 @@ provider itself, and each connection's status says why.
 """
 
 import threading
-import traceback
 from datetime import timedelta
 
 from recollect import connections, log
 from recollect.app import App
 from recollect.connectors.gmail.pubsub import Subscription, read_key
 from recollect.errors import RecollectError, SetupError, Transient, Unavailable
+from recollect.loop import enduring, tell_bug
 
 LOG = log.get("pull")
 PROVIDER = "gmail"
@@ -84,15 +84,13 @@ def _tell_working(app: App, subscription: Subscription) -> None:
 def _tell_failing(app: App, error: Exception) -> None:
     told = str(error)
     if not isinstance(error, RecollectError):
-        LOG.error("bug", traceback="".join(traceback.format_exception(error)))
+        tell_bug(LOG, error)
         told = f"an error in Recollect itself ({type(error).__name__})"
     reason = f"notices cannot be pulled: {told}"
-    try:
+    with enduring(LOG):
         with app.db.begin() as tx:
             muted = connections.mute(tx, PROVIDER, reason, again=app.config.poll_interval)
-    except Unavailable:
-        return
-    LOG.warning("notices cannot be pulled", reason=told, muted=muted)
+        LOG.warning("notices cannot be pulled", reason=told, muted=muted)
 
 
 def _pause(error: Exception, failures: int) -> timedelta:

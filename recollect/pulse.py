@@ -8,7 +8,8 @@ from recollect import audit, canary, documents, log, metrics, outbox, search
 from recollect.app import App
 from recollect.blobs import new_key
 from recollect.documents import NewDocument
-from recollect.errors import Permanent, RecollectError, Unavailable
+from recollect.errors import Permanent, RecollectError, Refused, Unavailable
+from recollect.loop import enduring
 from recollect.model import DocumentId, Status, random_id
 from recollect.search import Query
 
@@ -37,22 +38,21 @@ class Pulse:
         bird: threading.Thread | None = None
         swept = 0.0
         while not self._stop.is_set():
-            try:
+            # Each for itself: what one of them meets does not stop the others.
+            with enduring(LOG):
                 flush(self._app)
+            with enduring(LOG):
                 if time.monotonic() - swept > SWEEP.total_seconds() or not swept:
                     sweep(self._app)
                     swept = time.monotonic()
+            with enduring(LOG):
                 if (bird is None or not bird.is_alive()) and self._due():
                     # Apart, since it waits for others.
                     bird = threading.Thread(target=self._send, name="canary", daemon=True)
                     bird.start()
-            except Unavailable as error:
-                LOG.warning("waiting", error=str(error))
             self._stop.wait(BEAT.total_seconds())
-        try:
+        with enduring(LOG):
             flush(self._app)
-        except Unavailable:
-            LOG.warning("what was counted last is lost")
 
     def _due(self) -> bool:
         interval = self._app.config.canary_interval
@@ -62,14 +62,12 @@ class Pulse:
             return canary.take(tx, interval)
 
     def _send(self) -> None:
-        try:
+        with enduring(LOG):
             send_canary(self._app, self._stop)
-        except Unavailable as error:
-            LOG.warning("no canary", error=str(error))
 
 
 def flush(app: App) -> None:
-    """Store what this process counted; what cannot be stored is kept for the next time."""
+    """Store what this process counted; what cannot be stored now is kept for the next time."""
     _bill(app)
     counts = metrics.take()
     if not counts.numbers and not counts.stages:
@@ -77,6 +75,8 @@ def flush(app: App) -> None:
     try:
         with app.db.begin() as tx:
             metrics.store(tx, counts)
+    except Refused:
+        raise  # they would be refused each time, and all that is counted later with them
     except BaseException:
         metrics.give_back(counts)
         raise

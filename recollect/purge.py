@@ -33,7 +33,9 @@ from recollect import documents, log
 from recollect.app import App
 from recollect.blobs import Blobs
 from recollect.db import Database, Tx
-from recollect.errors import RecollectError, Transient, Unavailable
+from recollect.db.faults import judging
+from recollect.errors import Transient
+from recollect.loop import enduring
 from recollect.model import random_id
 
 LOG = log.get("purge")
@@ -232,15 +234,13 @@ class Purger:
         """Until stopped; what goes wrong is logged and tried again at the next look."""
         app, interval = self._app, self._app.config.purge_interval
         while interval > timedelta() and not self._stop.is_set():
-            try:
+            with enduring(LOG):
                 with app.db.begin() as tx:
                     wanted = due(tx, interval)
                 if wanted:
                     done = purge(app.db, app.blobs, app.config.data_dir, gently=True)
                     for told in done.left:
                         LOG.warning("not purged", what=told)
-            except RecollectError as error:
-                LOG.warning("purge", error=str(error))
             self._stop.wait(LOOK.total_seconds())
 
 
@@ -250,8 +250,9 @@ class Purger:
 @contextmanager
 def _session(db: Database) -> Generator[Tx]:
     """A connection without transactions, the only one that purges now."""
-    try:
-        with psycopg.Connection[DictRow].connect(
+    with (
+        judging(),
+        psycopg.Connection[DictRow].connect(
             db.url,
             autocommit=True,
             row_factory=dict_row,
@@ -261,17 +262,15 @@ def _session(db: Database) -> Generator[Tx]:
                 "-c timezone=UTC -c statement_timeout=0 -c maintenance_work_mem=256MB"
                 f" -c lock_timeout={int(LOCK_WAIT.total_seconds() * 1000)}"
             ),
-        ) as session:
-            alone = _one(
-                session,
-                "select pg_try_advisory_lock(hashtextextended('recollect.purge', 0)) as ours",
-            )
-            if not alone["ours"]:
-                raise Transient("another purge is under way", code="purge_running")
-            yield session
-    except psycopg.OperationalError as error:
-        told = str(error).strip().split("\n", 1)[0]
-        raise Unavailable(f"the database does not answer: {told}") from error
+        ) as session,
+    ):
+        alone = _one(
+            session,
+            "select pg_try_advisory_lock(hashtextextended('recollect.purge', 0)) as ours",
+        )
+        if not alone["ours"]:
+            raise Transient("another purge is under way", code="purge_running")
+        yield session
 
 
 def _begin(session: Tx) -> tuple[str, int]:

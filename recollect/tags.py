@@ -20,6 +20,8 @@ from recollect.model import DocumentId, OrgId, Page, Tag, Tenant
 
 DEFAULT = "sm_project_default"
 ENTITY_CONTEXT_LIMIT = 1500
+MOST_FAILURES = 8
+"""in a row, of a batch of a merge: four minutes; then it is given up"""
 _NAME = re.compile(r"[A-Za-z0-9_:.-]{1,100}")
 _PREFIX = re.compile(r"[A-Za-z0-9_:.-]{1,98}:\*")
 
@@ -48,6 +50,8 @@ class Merge:
     created_at: datetime
     updated_at: datetime
     finished_at: datetime | None
+    reason: str | None
+    """why it was given up, if it was"""
 
 
 def check(
@@ -229,12 +233,31 @@ def merge(tx: Tx, tenant: Tenant, id: str) -> Merge:
 
 
 def claim_merge(tx: Tx) -> Merge | None:
-    """The unfinished merge that waits longest, of those that nobody else works on now, locked."""
+    """The unfinished merge that waits longest, of those that nobody else works on now, locked.
+
+    One that failed waits 2, 4, 8 … seconds.
+    """
     row = tx.execute(
-        "select * from tag_merges where finished_at is null"
+        "select * from tag_merges where finished_at is null and (failures = 0"
+        "  or updated_at < now() - interval '1 second' * 2 ^ failures)"
         " order by updated_at limit 1 for update skip locked"
     ).fetchone()
     return None if row is None else _merge(row)
+
+
+def fail_merge(tx: Tx, id: str, reason: str) -> bool:
+    """Count a batch that could not be moved; whether the merge is given up with that.
+
+    What was moved stays moved; what was not keeps its tags.
+    """
+    row = tx.execute(
+        "update tag_merges set failures = failures + 1, updated_at = now(),"
+        " finished_at = case when failures + 1 >= %(most)s then now() end,"
+        " reason = case when failures + 1 >= %(most)s then %(reason)s end"
+        " where id = %(id)s and finished_at is null returning finished_at",
+        {"id": id, "reason": reason, "most": MOST_FAILURES},
+    ).fetchone()
+    return row is not None and row["finished_at"] is not None
 
 
 def advance_merge(
@@ -243,7 +266,7 @@ def advance_merge(
     """Note what a batch did. `done`: the sources end, but for those that keep documents."""
     tx.execute(
         "update tag_merges set moved = moved + %s, kept = kept || %s::text[], updated_at = now(),"
-        " finished_at = case when %s then now() end where id = %s",
+        " failures = 0, finished_at = case when %s then now() end where id = %s",
         (moved, list(kept), done, merge.id),
     )
     if not done:
@@ -278,6 +301,7 @@ def _merge(row: Mapping[str, Any]) -> Merge:
         created_at=row["created_at"],
         updated_at=row["updated_at"],
         finished_at=row["finished_at"],
+        reason=row["reason"],
     )
 
 

@@ -1,10 +1,10 @@
 """The loop that tends connections: sync what is due, register pushes, say farewell."""
 
 import threading
-import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from urllib.parse import urlsplit
 
 import structlog
@@ -14,6 +14,7 @@ from recollect.app import App
 from recollect.connectors._api import PROVIDER_UNAVAILABLE, RATE_LIMITED
 from recollect.db import Tx
 from recollect.errors import (
+    Contended,
     LeaseLost,
     Permanent,
     Reauthorize,
@@ -23,6 +24,7 @@ from recollect.errors import (
     Unavailable,
 )
 from recollect.items import Counts
+from recollect.loop import Loop, enduring, settled, tell_bug
 from recollect.model import Failure, SyncClaim
 
 LOG = log.get("tender")
@@ -66,26 +68,22 @@ class Tender:
                 polled_every_seconds=app.config.poll_interval.total_seconds(),
             )
         helpers = [
-            threading.Thread(
-                target=app.db.heed, args=(self._wake, self._stop), name="heed", daemon=True
-            ),
-            threading.Thread(target=self._beat, name="sync-heartbeat", daemon=True),
-            threading.Thread(target=self._chores, name="chores", daemon=True),
-            threading.Thread(target=pull.run, args=(app, self._stop), name="pull", daemon=True),
+            Loop(partial(app.db.heed, self._wake, self._stop), "heed"),
+            Loop(self._beat, "sync-heartbeat"),
+            Loop(self._chores, "chores"),
+            Loop(partial(pull.run, app, self._stop), "pull"),
         ]
         for helper in helpers:
             helper.start()
         with ThreadPoolExecutor(app.config.syncs, "sync") as pool:
             while not self._stop.is_set():
                 self._wake.clear()
-                try:
+                wait: timedelta | None = None
+                with enduring(LOG, self._stop):
                     for claim in self._claim():
                         pool.submit(self._work, claim)
                     with app.db.begin() as tx:
                         wait = connections.next_due_in(tx)
-                except Unavailable as error:
-                    LOG.warning("waiting", error=str(error))
-                    wait = None
                 with self._held_lock:
                     full = len(self._held) >= app.config.syncs
                 if wait is None or full:
@@ -116,51 +114,34 @@ class Tender:
         ):
             try:
                 outcome = attempt(self._app, claim, self._stop)
-                while not self._settled(claim, outcome):
-                    if self._stop.wait(1):
-                        return
+                if settled(partial(settle, self._app, claim), outcome, LOG, self._stop):
+                    with enduring(LOG):
+                        if isinstance(outcome, Counts):
+                            sync.register(self._app, claim, self._stop)
             finally:
                 with self._held_lock:
                     self._held.pop((connection.id, claim.number), None)
                 self._wake.set()
 
-    def _settled(self, claim: SyncClaim, outcome: "Outcome") -> bool:
-        try:
-            settle(self._app, claim, outcome)
-            if isinstance(outcome, Counts):
-                self._try(lambda: sync.register(self._app, claim, self._stop))
-        except Unavailable:
-            return False
-        return True
-
     def _beat(self) -> None:
         while not self._stop.wait(self._app.config.lease_seconds / 3):
             with self._held_lock:
                 held = list(self._held.values())
-            if not held:
-                continue
-            try:
-                with self._app.db.begin() as tx:
+            if held:
+                with enduring(LOG), self._app.db.begin() as tx:
                     connections.renew(tx, held, lease=self._app.lease)
-            except Unavailable as error:
-                LOG.warning("leases not renewed", error=str(error))
 
     def _chores(self) -> None:
-        self._try(self._reseal)
+        with enduring(LOG):
+            self._reseal()
         while not self._stop.is_set():
-            self._try(lambda: chores(self._app, self._stop))
+            with enduring(LOG):
+                chores(self._app, self._stop)
             self._stop.wait(CHORES.total_seconds())
 
     def _reseal(self) -> None:
         if done := sync.reseal(self._app):
             LOG.info("sealed with the newest key", texts=done)
-
-    def _try(self, work: Callable[[], object]) -> None:
-        """What is done beside the syncs must not end the loop."""
-        try:
-            work()
-        except RecollectError as error:
-            LOG.warning("put off", error=str(error))
 
     def _let_go(self) -> None:
         give_up = threading.Event()
@@ -172,11 +153,9 @@ class Tender:
         with self._held_lock:
             left = list(self._held.values())
         if left:
-            try:
-                with self._app.db.begin() as tx:
-                    connections.release(tx, left)
-            except Unavailable:
-                LOG.warning("leases run out by themselves", syncs=len(left))
+            # Where the database is away, they run out by themselves.
+            with enduring(LOG), self._app.db.begin() as tx:
+                connections.release(tx, left)
 
 
 Outcome = Counts | Exception
@@ -237,6 +216,8 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
     Counts        | ready, due again after its interval        | -
     LeaseLost     | somebody else's, deleted, or stopping      | -
     Reauthorize   | needs_auth, not due                        | wait for the user
+    Unavailable   | ready, due in ten seconds                  | -
+    Contended     | ready, due after back-off                  | -
     Transient     | ready, due after back-off or as asked      | wait, too, if it was a limit
     - for 30 days | failed, not due, until a user wants a sync | wait; none is deleted
     Permanent     | ready, due after its interval, error shown | -
@@ -273,6 +254,8 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
             LOG.warning("sync", outcome="authorization lost", reason=str(outcome))
             _count(claim, "needs_auth")
             return
+        case Contended():
+            failure, after = Failure("internal", str(outcome)), backoff(claim.connection.failures)
         case Unavailable():
             failure, after = Failure("internal", str(outcome)), TICK
         case Transient():
@@ -285,7 +268,7 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
         case Permanent():
             failure, after = Failure(outcome.code, str(outcome)), app.config.sync_interval
         case _:
-            LOG.error("bug", traceback="".join(traceback.format_exception(outcome)))
+            tell_bug(LOG, outcome)
             told = str(outcome) if isinstance(outcome, RecollectError) else type(outcome).__name__
             failure = Failure("internal", f"an error in Recollect itself: {told}")
             after = backoff(claim.connection.failures)
@@ -332,22 +315,21 @@ def chores(app: App, stop: threading.Event) -> None:
         due = connections.due_registrations(tx)
         farewells = connections.due_farewells(tx)
     for one in due:
-        try:
-            sync.renew(app, one, stop)
-        except RecollectError as error:
-            LOG.warning(
-                "pushes are off", connection=one.registration.connection_id, reason=str(error)
-            )
+        with enduring(LOG.bind(connection=one.registration.connection_id, pushes="off")):
+            try:
+                sync.renew(app, one, stop)
+            except (Permanent, Reauthorize, SetupError, LeaseLost) as error:
+                LOG.warning(
+                    "pushes are off", connection=one.registration.connection_id, reason=str(error)
+                )
     for farewell in farewells:
-        try:
-            sync.bid(app, farewell)
-        except Transient as error:
-            LOG.info("farewell later", provider=farewell.provider, reason=str(error))
-            continue
-        except SetupError as error:  # its key is lost: it can never be said
-            LOG.warning("no farewell", provider=farewell.provider, reason=str(error))
-        with app.db.begin() as tx:
-            connections.said(tx, farewell.id)
+        with enduring(LOG.bind(provider=farewell.provider)):
+            try:
+                sync.bid(app, farewell)
+            except SetupError as error:  # its key is lost: it can never be said
+                LOG.warning("no farewell", provider=farewell.provider, reason=str(error))
+            with app.db.begin() as tx:
+                connections.said(tx, farewell.id)
 
 
 def backoff(failures: int) -> timedelta:

@@ -3,18 +3,27 @@
 import random
 import threading
 import time
-import traceback
 from collections.abc import Callable, Collection, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 import structlog
 
 from recollect import canary, documents, embedding, log, metrics, reembed, retag, trace
 from recollect.app import App
 from recollect.db import Tx
-from recollect.errors import LeaseLost, Parked, Permanent, RecollectError, Transient, Unavailable
+from recollect.errors import (
+    Contended,
+    LeaseLost,
+    Parked,
+    Permanent,
+    RecollectError,
+    Transient,
+    Unavailable,
+)
+from recollect.loop import Loop, enduring, settled, tell_bug
 from recollect.model import Changed, Claim, Failure
 from recollect.process import process, trace_id
 
@@ -89,35 +98,34 @@ class Worker:
         strays: set[str] | None = None
         sweep_at = 0.0
         helpers = [
-            threading.Thread(
-                target=app.db.heed, args=(self._wake, self._stop), name="heed", daemon=True
-            ),
-            threading.Thread(target=self._beat, name="heartbeat", daemon=True),
+            Loop(partial(app.db.heed, self._wake, self._stop), "heed"),
+            Loop(self._beat, "heartbeat"),
         ]
         for helper in helpers:
             helper.start()
-        wait, tend_at = TICK, 0.0
+        tend_at = 0.0
         with ThreadPoolExecutor(app.config.workers, "document") as pool:
             while not self._stop.is_set():
                 self._wake.clear()
-                try:
+                wait = TICK
+                with enduring(LOG, self._stop):
                     for claim in self._claim():
                         pool.submit(self._work, claim)
-                    now = time.monotonic()
+                # Apart, so that what one of them meets does not stop the other.
+                now = time.monotonic()
+                with enduring(LOG, self._stop):
                     if now < tend_at:
                         wait = timedelta(seconds=tend_at - now)
                     else:
                         wait = self._tend()
                         tend_at = now + PACE.total_seconds()
+                with enduring(LOG, self._stop):
                     if strays is None:
                         strays = stray_blobs(app)
                         sweep_at = now + SECOND_LOOK.total_seconds()
                     elif strays and now > sweep_at:
                         sweep_blobs(app, seen=strays)
                         strays = set()
-                except Unavailable as error:
-                    LOG.warning("waiting", error=str(error))
-                    wait = TICK
                 self._wake.wait(wait.total_seconds())
                 self._gather()
             self._let_go()
@@ -215,7 +223,7 @@ class Worker:
                 self._stop.wait(_pause(error).total_seconds())
                 return
             except Exception as error:  # noqa: BLE001 # a bug must not end it for ever
-                LOG.error("bug", traceback="".join(traceback.format_exception(error)))
+                tell_bug(LOG, error)
                 self._stop.wait(PAUSE.total_seconds())
                 return
             if self._free() <= 0:  # as long again for them, who want the same cores and model
@@ -238,19 +246,14 @@ class Worker:
         """Settle, and while the database is away, wait for it rather than forget the outcome."""
         outcome = attempt(self._app, claim, process)
         pause = PAUSE
+        down = isinstance(outcome, Unavailable) and not isinstance(outcome, Contended)
         if isinstance(outcome, Unavailable):
             pause = outcome.after or min(PAUSE, FIRST_PAUSE * 2 ** min(self._rests, 10))
-        while True:
-            try:
-                settle(self._app, claim, outcome, pause=pause)
-            except Unavailable:
-                if self._stop.wait(1):
-                    return
-            else:
-                break
+        if not settled(partial(settle, self._app, claim, pause=pause), outcome, LOG, self._stop):
+            return
         if isinstance(outcome, Changed):
             self._rests = 0
-        if isinstance(outcome, Unavailable):
+        if isinstance(outcome, Unavailable) and down:
             self._rest(outcome, min(pause, LONGEST_WISH))
 
     def _rest(self, error: Unavailable, pause: timedelta) -> None:
@@ -270,13 +273,9 @@ class Worker:
             oldest = time.monotonic() - LONGEST_ATTEMPT.total_seconds()
             with self._held_lock:
                 held = [claim for claim, since in self._held.values() if since > oldest]
-            if not held:
-                continue
-            try:
-                with self._app.db.begin() as tx:
+            if held:
+                with enduring(LOG), self._app.db.begin() as tx:
                     documents.renew(tx, held, lease=self._app.lease)
-            except Unavailable as error:
-                LOG.warning("leases not renewed", error=str(error))
 
     def _let_go(self) -> None:
         """Wait a while for what is in flight; give back the rest, for others to take at once."""
@@ -289,11 +288,9 @@ class Worker:
         with self._held_lock:
             left = [claim for claim, _ in self._held.values()]
         if left:
-            try:
-                with self._app.db.begin() as tx:
-                    documents.release(tx, left)
-            except Unavailable:
-                LOG.warning("leases run out by themselves", documents=len(left))
+            # Where the database is away, they run out by themselves.
+            with enduring(LOG), self._app.db.begin() as tx:
+                documents.release(tx, left)
             self._app.sandbox.close()
 
 
@@ -337,6 +334,7 @@ def settle(app: App, claim: Claim, outcome: Outcome, *, pause: timedelta = PAUSE
     --------------|-------------------------------------------|------------------
     Changed       | done (was written by `process` itself)    | yes
     LeaseLost     | somebody else's, or deleted: nothing      | no
+    Contended     | like Transient                            | yes
     Unavailable   | queued again, the queue pauses            | no
     Parked        | queued again, waits as long as it is told | no
     Transient     | queued after back-off or as asked; failed | yes
@@ -367,7 +365,7 @@ def settle(app: App, claim: Claim, outcome: Outcome, *, pause: timedelta = PAUSE
             return
         case Permanent():
             failure, after, free = Failure(outcome.code, str(outcome)), None, False
-        case Unavailable():
+        case Unavailable() if not isinstance(outcome, Contended):
             failure, free = Failure(outcome.code, str(outcome)), True
             after = min(outcome.after or pause, LONGEST_WISH)
         case Parked():
@@ -375,7 +373,7 @@ def settle(app: App, claim: Claim, outcome: Outcome, *, pause: timedelta = PAUSE
         case Transient():
             failure, after, free = Failure(outcome.code, str(outcome)), _wait(claim, outcome), False
         case _:
-            line.error("bug", traceback="".join(traceback.format_exception(outcome)))
+            tell_bug(line, outcome)
             told = str(outcome) if isinstance(outcome, RecollectError) else type(outcome).__name__
             failure = Failure("internal_error", f"an error in Recollect itself: {told}")
             after, free = backoff(claim.document.attempts), False

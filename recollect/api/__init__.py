@@ -33,7 +33,7 @@ from recollect.api.openapi import document_errors
 from recollect.api.room import Room
 from recollect.api.turns import Asking, Turns
 from recollect.app import App
-from recollect.errors import Permanent, RequestError, Transient
+from recollect.errors import Permanent, Refused, RequestError, Transient
 from recollect.mcp import Door
 from recollect.orgs import Limit
 
@@ -102,10 +102,10 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
     api.add_exception_handler(RequestError, _at_once(errors.request_error))
     api.add_exception_handler(RequestValidationError, errors.invalid)
     api.add_exception_handler(HTTPException, _at_once(errors.http_error))
+    api.add_exception_handler(Refused, _at_once(errors.refused))
     api.add_exception_handler(Transient, _at_once(errors.unavailable))
-    api.add_exception_handler(
-        Permanent, _at_once(errors.unavailable)
-    )  # an endpoint refuses our settings
+    # An endpoint refuses our settings.
+    api.add_exception_handler(Permanent, _at_once(errors.unavailable))
     api.add_middleware(Turns)
     api.add_middleware(Edge, app=app, limit=limit, state=api.state)
     document_errors(api, app.config.public_url)

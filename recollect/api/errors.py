@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from recollect import log
 from recollect.errors import BadRequestError, Issue, Permanent, RateLimitError, RequestError
+from recollect.loop import tell_bug
 
 LOG = log.get("api")
 LIKE = 0.75
@@ -73,6 +74,13 @@ def unavailable(_: Request, error: Exception) -> Response:
         return answer(503, "Service unavailable", details, headers={"x-should-retry": "false"})
     details = "something that the service needs does not answer; try again in a moment"
     return answer(503, "Service unavailable", details, headers={"retry-after": "1"})
+
+
+def refused(request: Request, error: Exception) -> Response:
+    """The database cannot keep or compare what was sent: to send it again cannot help. It passed
+    our own checks, so the log says so loudly."""
+    tell_bug(LOG, error)
+    return request_error(request, BadRequestError(str(error)))
 
 
 def bug() -> Response:

@@ -866,8 +866,9 @@ class TagDeleted(Wire):
 
 class MergeOut(Wire):
     merge_id: str
-    status: Literal["queued", "processing", "completed"]
+    status: Literal["queued", "processing", "completed", "failed"]
     success: bool = Field(description="Completed, and every document was moved.")
+    error: str | None = Field(None, description="Why it failed; what was moved stays moved.")
     merged_count: int = Field(description="Documents moved until now.")
     target_tag: str
     source_tags: list[str]
@@ -880,10 +881,12 @@ class MergeOut(Wire):
     @classmethod
     def of(cls, merge: Merge) -> Self:
         status = "processing" if merge.moved or merge.kept else "queued"
+        ended = "completed" if merge.reason is None else "failed"
         return cls(
             merge_id=merge.id,
-            status="completed" if merge.finished_at else status,
-            success=merge.finished_at is not None and not merge.kept,
+            status=ended if merge.finished_at else status,
+            success=merge.finished_at is not None and ended == "completed" and not merge.kept,
+            error=merge.reason,
             merged_count=merge.moved,
             target_tag=merge.target,
             source_tags=list(merge.sources),

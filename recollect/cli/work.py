@@ -1,7 +1,5 @@
 """`work`: one process that works the queues of documents and of connections."""
 
-import threading
-
 import typer
 
 from recollect import log
@@ -10,10 +8,13 @@ from recollect.cli._process import Supervised, Workers, on_signals, when_orphane
 from recollect.config import load
 from recollect.deliver import Deliverer
 from recollect.dream import Dreamer
+from recollect.loop import Loop, ending_with_loops
 from recollect.pulse import Pulse
 from recollect.purge import Purger
 from recollect.tender import Tender
 from recollect.worker import Worker
+
+LOG = log.get("work")
 
 
 def register(app: typer.Typer) -> None:
@@ -40,13 +41,18 @@ def work(workers: Workers = None, supervised: Supervised = False) -> None:
         on_signals(stop)
         if supervised:
             when_orphaned(stop)
-        threads = [
-            threading.Thread(target=other.run, name=type(other).__name__) for other in others
-        ]
-        for thread in threads:
-            thread.start()
-        # A daemon, since a purge takes its time: one that is cut off is cleared away by the next.
-        threading.Thread(target=purger.run, name="Purger", daemon=True).start()
-        worker.run()
-        for thread in threads:
-            thread.join()
+        threads = [Loop(other.run, type(other).__name__) for other in others]
+        with ending_with_loops(LOG, stop) as died:
+            try:
+                for thread in threads:
+                    thread.start()
+                # Not waited for: a purge takes its time, and one that is cut off is cleared away
+                # by the next.
+                Loop(purger.run, "Purger").start()
+                worker.run()
+            finally:
+                stop()
+                for thread in threads:
+                    thread.join()
+        if died.is_set():
+            raise typer.Exit(1)

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from importlib import resources
 from types import TracebackType
@@ -14,9 +14,10 @@ import pgvector.psycopg
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
-from psycopg_pool import ConnectionPool, PoolTimeout
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
-from recollect import log
+from recollect import log, loop
+from recollect.db.faults import first_line, judged, judging
 from recollect.errors import SetupError, Unavailable
 
 Tx: TypeAlias = psycopg.Connection[DictRow]
@@ -42,8 +43,9 @@ logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 class Database:
     """A pool of connections to one PostgreSQL.
 
-    Everything that goes wrong between us and the server comes out of `begin` as `Unavailable`:
-    the work in it was rolled back or, if the server died during the commit, its outcome is unknown.
+    What the server refuses or breaks off comes out of `begin` as `db.faults` judges it. The work
+    was rolled back or, after `Unavailable`, its outcome is unknown: the server may have died
+    during the commit.
     """
 
     def __init__(
@@ -119,8 +121,13 @@ class Database:
                     _quietly(tx, "rollback")
                 raise
             tx.execute("commit")
-        except psycopg.OperationalError as error:
-            raise Unavailable(f"the database does not answer: {_first_line(error)}") from error
+        except psycopg.Error as error:
+            if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+                tx.close()  # the next one may reach the server that took over
+            raised = judged(error)
+            if raised is error:
+                raise
+            raise raised from error
         finally:
             self._pool.putconn(tx)
 
@@ -131,32 +138,24 @@ class Database:
         For what must not happen twice at a time and must not hold a transaction, such as calling
         somebody else. The connection that holds the lock is not one of the pool.
         """
-        try:
-            with psycopg.connect(
+        with (
+            judging(),
+            psycopg.connect(
                 self.url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT), **line(self.url)
-            ) as session:
-                session.execute("select pg_advisory_lock(hashtextextended(%s, 0))", (name,))
-                yield
-        except psycopg.OperationalError as error:
-            raise Unavailable(f"the database does not answer: {_first_line(error)}") from error
+            ) as session,
+        ):
+            session.execute("select pg_advisory_lock(hashtextextended(%s, 0))", (name,))
+            yield
 
     def heed(self, wake: threading.Event, stop: threading.Event) -> None:
         """Set `wake` whenever something became due, until `stop`; outlives the server's absence."""
         while not stop.is_set():
-            try:
-                listener = self.listen()
-            except Unavailable:
-                stop.wait(1)
-                continue
-            try:
+            with loop.enduring(LOG, stop), closing(self.listen()) as listener:
                 wake.set()
                 while not stop.is_set():
                     if listener.wait(timedelta(seconds=1)):
                         wake.set()
-            except Unavailable:
-                stop.wait(1)
-            finally:
-                listener.close()
+            stop.wait(1)
 
     def ping(self) -> None:
         """Raises Unavailable unless the database answers."""
@@ -165,13 +164,15 @@ class Database:
 
     def listen(self) -> "Listener":
         """A connection of its own that hears `notify`; the caller closes it."""
-        try:
+        with judging():
             connection = psycopg.connect(
                 self.url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT), **line(self.url)
             )
-            connection.execute("listen recollect_due")
-        except psycopg.OperationalError as error:
-            raise Unavailable(f"the database does not answer: {_first_line(error)}") from error
+            try:
+                connection.execute("listen recollect_due")
+            except BaseException:
+                connection.close()
+                raise
         return Listener(connection)
 
     def _begun(self) -> Tx:
@@ -182,7 +183,8 @@ class Database:
             tx = self._connection(give_up)
             try:
                 tx.execute("begin")
-            except psycopg.OperationalError:
+            except psycopg.Error:
+                tx.close()
                 self._pool.putconn(tx)
             else:
                 return tx
@@ -195,7 +197,9 @@ class Database:
                 return self._pool.getconn(ASK_AGAIN)
             except PoolTimeout as error:
                 if time.monotonic() > give_up:
-                    raise Unavailable("the database does not answer") from error
+                    raise judged(error) from error
+            except PoolClosed as error:
+                raise judged(error) from error
 
 
 class Listener:
@@ -206,12 +210,10 @@ class Listener:
 
     def wait(self, timeout: timedelta) -> bool:
         """Whether something became due within the time; raises Unavailable."""
-        try:
-            heard = False
+        heard = False
+        with judging():
             for _ in self._connection.notifies(timeout=timeout.total_seconds(), stop_after=1):
                 heard = True
-        except psycopg.OperationalError as error:
-            raise Unavailable("the database does not answer") from error
         return heard
 
     def close(self) -> None:
@@ -229,31 +231,31 @@ def migrate(url: str) -> list[str]:
     Several processes may call it at once. Raises SetupError on a database that cannot serve.
     """
     applied: list[str] = []
-    try:
-        with psycopg.connect(url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT)) as session:
-            _check_server(session)
-            session.execute("select pg_advisory_lock(%s)", (MIGRATION_LOCK,))
-            session.execute(
-                "create table if not exists migrations"
-                " (name text primary key, applied_at timestamptz not null default now())"
+    with (
+        judging(),
+        psycopg.connect(url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT)) as session,
+    ):
+        _check_server(session)
+        session.execute("select pg_advisory_lock(%s)", (MIGRATION_LOCK,))
+        session.execute(
+            "create table if not exists migrations"
+            " (name text primary key, applied_at timestamptz not null default now())"
+        )
+        done = {row[0] for row in session.execute("select name from migrations").fetchall()}
+        for name, script in scripts():
+            if name in done:
+                continue
+            with session.transaction():
+                session.execute(script)
+                session.execute("insert into migrations (name) values (%s)", (name,))
+            applied.append(name)
+            LOG.info("migrated", migration=name)
+        unknown = done - {name for name, _ in scripts()}
+        if unknown:
+            raise SetupError(
+                f"the database was written by a newer Recollect (it has {max(unknown)});"
+                " install that version or restore a backup"
             )
-            done = {row[0] for row in session.execute("select name from migrations").fetchall()}
-            for name, script in scripts():
-                if name in done:
-                    continue
-                with session.transaction():
-                    session.execute(script)
-                    session.execute("insert into migrations (name) values (%s)", (name,))
-                applied.append(name)
-                LOG.info("migrated", migration=name)
-            unknown = done - {name for name, _ in scripts()}
-            if unknown:
-                raise SetupError(
-                    f"the database was written by a newer Recollect (it has {max(unknown)});"
-                    " install that version or restore a backup"
-                )
-    except psycopg.OperationalError as error:
-        raise Unavailable(f"the database does not answer: {_first_line(error)}") from error
     return applied
 
 
@@ -306,13 +308,8 @@ def _quietly(tx: Tx, statement: str) -> None:
     try:
         tx.execute(cast("Any", statement))
     except psycopg.Error as error:
-        LOG.debug("rollback failed", error=_first_line(error))
+        LOG.debug("rollback failed", error=first_line(error))
         tx.close()
-
-
-def _first_line(error: Exception) -> str:
-    """The server's words without the connection string that libpq may add below."""
-    return str(error).strip().split("\n", 1)[0]
 
 
 def _ms(duration: timedelta) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-from recollect.errors import Unavailable
+from recollect.db.faults import judging
 from recollect.model import OrgId
 
 KEEP = timedelta(seconds=60)
@@ -41,36 +41,31 @@ class Watch:
 
     async def next(self, timeout: timedelta) -> list[Notice]:
         """Those that came together next, or none when none came in time; raises Unavailable."""
-        try:
+        with judging():
             notices = self._connection.notifies(timeout=timeout.total_seconds(), stop_after=1)
             return [_notice(notice.payload) async for notice in notices]
-        except psycopg.OperationalError as error:
-            raise Unavailable("the database does not answer") from error
 
     async def renew(self) -> None:
         """Say that somebody watches; at least every `KEEP`, or stages are not told any more."""
-        try:
+        with judging():
             await self._connection.execute(
                 "insert into watchers (id, expires_at) values (%(id)s, now() + %(keep)s)"
                 " on conflict (id) do update set expires_at = excluded.expires_at",
                 {"id": self._id, "keep": KEEP},
             )
             await self._connection.execute("delete from watchers where expires_at < now()")
-        except psycopg.OperationalError as error:
-            raise Unavailable("the database does not answer") from error
 
 
 @asynccontextmanager
 async def watch(url: str) -> AsyncGenerator[Watch]:
     """Everything committed from now on is heard; raises Unavailable."""
-    try:
+    with judging():
         connection = await psycopg.AsyncConnection.connect(url, autocommit=True, connect_timeout=10)
-    except psycopg.OperationalError as error:
-        raise Unavailable("the database does not answer") from error
     try:
         found = Watch(connection)
         await found.renew()
-        await connection.execute("listen recollect_documents")
+        with judging():
+            await connection.execute("listen recollect_documents")
         yield found
     finally:
         await connection.close()

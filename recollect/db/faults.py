@@ -1,0 +1,77 @@
+"""What an error of the database means, judged once and by its SQLSTATE.
+
+psycopg's Python classes do not tell: `OperationalError` is a lost connection as well as a value
+that is too long for an index, and `InternalError` is a failover as well as corrupted data.
+
+SQLSTATE                                | raised as       | what follows
+----------------------------------------|-----------------|-------------------------------------
+none, or 08 connection; 28, 3D, 57P01   | `Unavailable`   | the queue pauses; no attempt counts;
+to 57P05 shutdown, crash, start, idle   |                 | 503 with Retry-After
+session; 25006 read only (a failover);  |                 |
+53 resources (disk, memory,             |                 |
+connections) but 53400; 58 system       |                 |
+40 rollback (deadlock, serialization);  | `Contended`     | tried again later; the attempt
+55P03 lock timeout; 57014 statement     |                 | counts; nothing else pauses; 503
+timeout; 25P03, 25P04 idle or long      |                 | with Retry-After
+transaction; 53400 a configured limit   |                 |
+22 data; 23514 check; 54 limits of the  | `Refused`       | a document fails with this reason;
+server (index row, statement, columns)  |                 | 400
+the rest: 42 syntax or access, 23, XX … | as it came      | a bug: logged with its traceback, the
+                                        |                 | attempt counts; 500
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import psycopg
+from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
+
+from recollect.errors import Contended, Refused, Unavailable
+
+_OUTAGE = ("08", "28", "3D", "53", "58", "57P01", "57P02", "57P03", "57P04", "57P05", "25006")
+_CONTENDED = ("40", "53400", "55P03", "57014", "25P03", "25P04")
+_REFUSED = ("22", "23514", "54")
+_TELLING = ("23514", "54")
+"""Those whose message names a limit or a rule; others quote the value."""
+
+
+def judged(error: psycopg.Error, away: str = "the database does not answer") -> Exception:
+    """What to raise in place of `error`; itself, if it is a bug.
+
+    `away` begins the message of an outage.
+    """
+    state = error.sqlstate
+    if isinstance(error, PoolClosed | PoolTimeout | TooManyRequests):
+        return Unavailable(away)
+    if state is None:
+        if isinstance(error, psycopg.OperationalError):
+            return Unavailable(f"{away}: {first_line(error)}")
+        if isinstance(error, psycopg.DataError):  # found by the client, such as a NUL in a text
+            return Refused(f"the database cannot keep a value of it ({type(error).__name__})")
+        return error
+    name = f"{type(error).__name__}, SQLSTATE {state}"
+    if state.startswith(_CONTENDED):
+        return Contended(f"the database gave up a transaction ({name}): {first_line(error)}")
+    if state.startswith(_OUTAGE):
+        return Unavailable(f"{away}: {first_line(error)}")
+    if state.startswith(_REFUSED):
+        told = f": {error.diag.message_primary}" if state.startswith(_TELLING) else ""
+        return Refused(f"the database cannot keep or compare a value of it ({name}){told}")
+    return error
+
+
+@contextmanager
+def judging(away: str = "the database does not answer") -> Generator[None]:
+    """What a connection of our own raises inside comes out as of the table above."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raised = judged(error, away)
+        if raised is error:
+            raise
+        raise raised from error
+
+
+def first_line(error: Exception) -> str:
+    """The server's words without the connection string that libpq may add below."""
+    return str(error).strip().split("\n", 1)[0]
