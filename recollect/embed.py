@@ -11,11 +11,12 @@ import fcntl
 import hashlib
 import importlib.metadata
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -392,9 +393,15 @@ def _cached_graph(folder: Path, cache: Path) -> Path:
 @contextmanager
 def _locked(path: Path) -> Generator[int]:
     """Alone among processes and threads; yields the descriptor that holds the lock."""
-    with path.open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield file.fileno()
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        # Whoever may open it may lock it, and keep us waiting.
+        with suppress(PermissionError):  # whose it is decides
+            os.fchmod(descriptor, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _read_manifest(graph: Path) -> Manifest | None:

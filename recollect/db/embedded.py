@@ -4,6 +4,13 @@ The wheel's own supervisor is not used: it takes a dead (zombie) postmaster for 
 every parent folder to others when run by root, and trusts every local user. Here the server
 listens only on a socket in a private folder, asks for a password, runs as an unprivileged user
 when we are root, and counts as up when a real connection works.
+
+PostgreSQL takes any live process of its user whose id stands in `postmaster.pid`, or in the lock
+file of its socket, for a server that runs, and refuses to start. Ids repeat, in containers within
+minutes. So nothing is believed that stands in a file: every process of our server inherits a lock
+(`postgres.alive`) that the kernel lets go of with the last of them, in whatever container it is,
+and each of them has the cluster as its working directory. Where neither shows one, and nothing
+listens at its socket or is attached to its shared memory, both files go before the start.
 """
 
 import fcntl
@@ -13,12 +20,14 @@ import pwd
 import secrets
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -153,7 +162,7 @@ class Embedded:
         """Become the one who stops the server, unless another that lives is."""
         if self._charge is not None:
             return
-        file = (self.data_dir / "postgres.charge").open("a")
+        file = _lock_file(self.data_dir / "postgres.charge")
         try:
             # The kernel lets go of it when we die, however suddenly.
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -195,17 +204,22 @@ class Embedded:
         LOG.info("created the database folder", folder=str(self.cluster))
 
     def _start(self) -> None:
-        leftover = self._postmaster()
-        if leftover is not None:
-            # It runs but does not answer: it is starting, recovering, or shutting down.
-            if _wait_until(lambda: self._answers() or self._postmaster() is None, START_TIMEOUT):
-                if self._answers():
-                    return
-            else:
-                raise Unavailable(f"PostgreSQL (pid {leftover}) does not answer")
+        """Raises Unavailable while an earlier server is there that may not be ended."""
         sockets = self._socket_folder()
         log_file = self.folder / "server.log"
-        with log_file.open("ab") as out:
+        with _lock_file(self.data_dir / "postgres.alive") as alive, log_file.open("ab") as out:
+            obstacles = [self._obstacle(alive)]
+
+            def cleared() -> bool:
+                obstacles[0] = self._obstacle(alive)
+                return obstacles[0] is None
+
+            # It may be starting, recovering, or shutting down.
+            if not _wait_until(lambda: cleared() or self._answers(), START_TIMEOUT):
+                raise Unavailable(f"PostgreSQL cannot be started: {obstacles[0]}")
+            if obstacles[0] is not None:
+                return
+            self._forget_files()
             self._child = subprocess.Popen(
                 [
                     str(self._binaries() / "postgres"),
@@ -219,6 +233,7 @@ class Embedded:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C on the terminal is for us, not for it
+                pass_fds=[alive.fileno()],
                 cwd="/",
                 env=_ENVIRONMENT,
                 user=self._account.uid,
@@ -232,6 +247,50 @@ class Embedded:
                 "the bundled PostgreSQL did not start; the end of its log"
                 f" ({log_file}):\n{_tail(log_file)}"
             )
+
+    def _obstacle(self, alive: IO[str]) -> str | None:
+        """What of an earlier server is still there. None: nothing, and `alive` is locked by us.
+
+        A session that computes does not notice that its postmaster died, and holds the shared
+        memory for as long as its statement takes. It can only finish in vain: it is ended.
+        """
+        found = _processes(self.cluster)
+        if masters := [one for one in found if not one.session]:
+            return f"the postmaster with pid {masters[0].pid} runs and does not answer"
+        for one in found:
+            LOG.warning("ended a session that outlived its postmaster", pid=one.pid)
+            one.kill(self.cluster)
+        if found:
+            return f"sessions of a server that was killed are ending, pid {found[0].pid} for one"
+        try:
+            fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return (
+                f"another process holds {alive.name}, so a server runs on this folder that cannot"
+                " be seen from here, perhaps in another container; stop it there"
+            )
+        reason = None
+        if _listens(self._socket):
+            reason = f"another process listens at {self._socket}"
+        elif _attached(self.cluster / "postmaster.pid"):
+            reason = "its shared memory is in use by a process that cannot be seen from here"
+        if reason is not None:
+            fcntl.flock(alive, fcntl.LOCK_UN)
+        return reason
+
+    def _forget_files(self) -> None:
+        """Remove what says that a server runs; nobody may call it unless none does."""
+        for path in (
+            self.cluster / "postmaster.pid",
+            self._socket.with_name(f"{self._socket.name}.lock"),
+        ):
+            with suppress(FileNotFoundError):
+                path.unlink()
+                LOG.warning("removed the lock file of a server that is gone", file=str(path))
+
+    @property
+    def _socket(self) -> Path:
+        return self._socket_folder() / f".s.PGSQL.{self.port or 5432}"
 
     def _listening(self) -> list[str]:
         if self.port is None:
@@ -267,7 +326,8 @@ class Embedded:
             return None
         if self._child is not None and self._child.pid == pid:
             return pid if self._child.poll() is None else None
-        return pid if _is_postgres(pid) else None
+        found = _process(pid, self.cluster)
+        return None if found is None or found.session else pid
 
     def _socket_folder(self) -> Path:
         inside = self.folder / "run"
@@ -335,7 +395,7 @@ class Embedded:
     @contextmanager
     def _lock(self) -> Generator[None]:
         self._make_folders()
-        with (self.data_dir / "postgres.lock").open("a") as file:
+        with _lock_file(self.data_dir / "postgres.lock") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
@@ -408,15 +468,78 @@ def _check_version(cluster: Path) -> None:
         )
 
 
-def _is_postgres(pid: int) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """Of a server: its postmaster, or one that this made, be it a session or a helper."""
+
+    pid: int
+    session: bool
+
+    def kill(self, cluster: Path) -> None:
+        """End it at once, unless its id belongs to another by now."""
+        with suppress(ProcessLookupError):
+            handle = os.pidfd_open(self.pid)
+            try:
+                if _process(self.pid, cluster) == self:
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+            finally:
+                os.close(handle)
+
+
+def _process(pid: int, cluster: Path) -> _Process | None:
+    """If it is one of the server on that folder: that is its working directory."""
+    proc = Path(f"/proc/{pid}")
     try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
+        name, _, rest = (proc / "stat").read_text().partition("(")[2].rpartition(")")
+        if name != "postgres" or rest.split()[0] in ("Z", "X"):
+            return None
+        if not (proc / "cwd").samefile(cluster):
+            return None
+        # The postmaster keeps its command line; what it makes is titled "postgres: …".
+        return _Process(pid, (proc / "cmdline").read_bytes().startswith(b"postgres: "))
+    except OSError:  # it ended, or it is another user's, so not the server of a folder of ours
+        return None
+
+
+def _processes(cluster: Path) -> list[_Process]:
+    """All of the server on that folder that can be seen from here."""
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    return [found for pid in pids if (found := _process(pid, cluster)) is not None]
+
+
+def _listens(address: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.setblocking(False)
+        try:
+            asking.connect(str(address))
+        except BlockingIOError:  # so many wait already
+            return True
+        except OSError:
+            return False
+    return True
+
+
+def _attached(lock_file: Path) -> bool:
+    """Whether anybody is attached to the shared memory of the server that wrote the file."""
+    try:
+        key, id = lock_file.read_text().split("\n")[6].split()
+        segments = Path("/proc/sysvipc/shm").read_text().splitlines()
+    except (OSError, IndexError, ValueError):
         return False
-    except OSError:
-        return True
-    name, _, rest = status.partition("(")[2].rpartition(")")
-    return name == "postgres" and rest.split()[0] not in ("Z", "X")
+    head = segments[0].split()
+    for segment in segments[1:]:
+        row = dict(zip(head, segment.split(), strict=False))
+        if (row["key"], row["shmid"]) == (key, id):
+            return row["nattch"] != "0"
+    return False
+
+
+def _lock_file(path: Path) -> IO[str]:
+    """To be locked by us alone: whoever may open a file may lock it, and keep us waiting."""
+    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "a")
+    with suppress(PermissionError):  # whose it is decides
+        os.fchmod(file.fileno(), 0o600)
+    return file
 
 
 def _write_private(path: Path, text: str) -> None:
@@ -435,8 +558,9 @@ _PAUSE = threading.Event()
 
 def _wait_until(holds: Callable[[], bool], timeout: float) -> bool:
     """Ask every 20 ms; the server tells nobody when it is ready."""
-    for _ in range(int(timeout / 0.02)):
-        if holds():
-            return True
+    end = time.monotonic() + timeout  # a question may take seconds of its own
+    while not holds():
+        if time.monotonic() > end:
+            return False
         _PAUSE.wait(0.02)
-    return holds()
+    return True

@@ -133,6 +133,7 @@ class Ground:
         )
         self.urls = [f"http://127.0.0.1:{part.port}" for part in self._parts if part.port]
         """where clients find it"""
+        self._stranger: subprocess.Popen[bytes] | None = None
         self._over = threading.Event()
         self._nurses = [threading.Thread(target=self._keep, name="nurse")]
         if machines:
@@ -186,6 +187,10 @@ class Ground:
         Returns an exit code that is not 0, if there is one; None if it had to be forced.
         """
         self._over.set()
+        if self._stranger is not None:
+            self._stranger.kill()
+            self._stranger.wait()
+            self._stranger = None
         for nurse in self._nurses:
             if nurse.is_alive():
                 nurse.join()
@@ -285,7 +290,7 @@ class Ground:
             case "backend":
                 sessions = self._sessions()
                 victims = [chance.choice(sessions)] if sessions and self._families() else []
-            case "everything":
+            case "everything" | "reused":
                 families = self._families()
                 victims = [one for family in families for one in family]
                 victims += self._postgres() if families else []
@@ -298,7 +303,20 @@ class Ground:
                 found = self._processes_of(what)
                 victims = [chance.choice(found)] if self.machines and found else found
         hits = [_kill(victim) for victim in victims]
+        if what == "reused" and any(hits):
+            self._reuse_ids()
         return any(hits)
+
+    def _reuse_ids(self) -> None:
+        """Have PostgreSQL's lock files name a live process of its user that is no server: ids are
+        given out again, in a container that restarts within seconds."""
+        cluster = self._embedded.cluster
+        if self._stranger is None:
+            owner = cluster.stat().st_uid if os.geteuid() == 0 else None
+            self._stranger = subprocess.Popen(["sleep", "infinity"], user=owner, cwd="/")  # noqa: S607 # from PATH
+        for path in (cluster / "postmaster.pid", *(cluster.parent / "run").glob(".s.*.lock")):
+            _, _, rest = path.read_text().partition("\n")
+            path.write_text(f"{self._stranger.pid}\n{rest}")
 
     @contextlib.contextmanager
     def frozen(self, what: Kill, chance: Random) -> Generator[bool]:

@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-Kill = Literal["api", "worker", "supervisor", "machine", "everything", "postmaster", "backend"]
+Kill = Literal[
+    "api", "worker", "supervisor", "machine", "everything", "reused", "postmaster", "backend"
+]
 Kind = Kill | Literal["embedder", "disk", "clock", "freeze", "line"]
 # A child that dies again within a minute is restarted later and later, so few kills hit those.
 SHARES: dict[Kill, int] = {
     "api": 4,
     "worker": 4,
     "supervisor": 3,
-    "everything": 2,
+    "everything": 1,
+    "reused": 1,
     "postmaster": 4,
     "backend": 7,
 }
@@ -31,6 +34,7 @@ MOODS = ("slow", "500", "429", "cut", "garbage", "mixed")
 """How the embedding endpoint may misbehave."""
 LINES = ("cut", "all cut", "stalled")
 """What may become of connections to the database."""
+# reused: everything, and then the ids in PostgreSQL's lock files belong to another process.
 EVERY: dict[Kind, int] = {"embedder": 4, "disk": 20, "clock": 15, "freeze": 5, "line": 4}
 """How many kills there are to one of each."""
 KILLS_A_MINUTE = 12

@@ -156,9 +156,11 @@ def test_kills_hit_nothing_but_the_service_that_was_started(short_tmp: Path) -> 
             order: tuple[Kill, ...] = ("backend", "api", "everything")
             hits = [ground.kill(kill, chance) for kill in order]
             ground.wait_until_up()
+            hits.append(ground.kill("reused", chance))
+            ground.wait_until_up()
             code = ground.stop()
 
-            assert hits == [True, True, True]
+            assert hits == [True, True, True, True]
             assert code == 0
             assert ground.restarts >= 1
             assert not ground.kill("everything", chance)

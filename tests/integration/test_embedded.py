@@ -1,15 +1,24 @@
 """The bundled PostgreSQL, started, killed and joined for real."""
 
+import fcntl
 import os
 import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import LiteralString
 
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from recollect.db.embedded import Embedded
-from recollect.errors import SetupError
+from recollect.db import embedded
+from recollect.db.embedded import Embedded, _process, _processes
+from recollect.errors import SetupError, Unavailable
 from tests.conftest import eventually
 
 
@@ -96,3 +105,239 @@ def test_a_cluster_of_another_major_version_is_refused_with_the_way_out(folder: 
         server.ensure()
 
     assert [path.name for path in server.cluster.iterdir()] == ["PG_VERSION"]
+
+
+# --- what a crash leaves behind ------------------------------------------------------------------
+
+
+def owner(server: Embedded) -> int | None:
+    """Whom the server runs as, where that is somebody else."""
+    return server.cluster.stat().st_uid if os.geteuid() == 0 else None
+
+
+@contextmanager
+def stranger(server: Embedded, *command: str) -> Generator[subprocess.Popen[bytes]]:
+    """A live process of the server's user that is no server."""
+    words = command or ("sleep", "600")
+    process = subprocess.Popen(words, user=owner(server), cwd="/", start_new_session=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def claim(server: Embedded, pid: int) -> None:
+    """Have both lock files name that process, as if the id had been given out again."""
+    for path in (server.cluster / "postmaster.pid", server.folder / "run/.s.PGSQL.5432.lock"):
+        lines = path.read_text().split("\n")
+        path.write_text("\n".join([str(pid), *lines[1:]]))
+
+
+def crash(server: Embedded) -> None:
+    """Kill the postmaster and wait until none of the server is left; its lock files stay."""
+    os.kill(postmaster(server), signal.SIGKILL)
+    eventually(lambda: not _processes(server.cluster))
+
+
+def test_a_server_starts_whose_id_belongs_to_another_process_by_now(folder: Path):
+    server = Embedded(folder)
+    server.ensure()
+    crash(server)
+    with stranger(server) as other:
+        claim(server, other.pid)
+
+        again = Embedded(folder)
+        url = again.ensure()
+
+        try:
+            with psycopg.connect(url) as session:
+                assert session.execute("select 1").fetchone() == (1,)
+            assert postmaster(again) != other.pid
+            assert other.poll() is None
+        finally:
+            again.stop()
+        assert other.poll() is None
+
+
+def test_a_server_starts_whose_id_belongs_to_another_postgres(folder: Path, short_tmp: Path):
+    """By its name it looks like ours: neither is it waited for, nor stopped in place of ours."""
+    server, other = Embedded(folder), Embedded(short_tmp / "the-other-one")
+    other.ensure()
+    server.ensure()
+    crash(server)
+    claim(server, postmaster(other))
+    again = Embedded(folder)
+
+    again.ensure()
+
+    try:
+        assert again.running()
+        again.stop()
+        assert other.running()
+    finally:
+        other.stop()
+
+
+def test_a_server_starts_whose_id_belongs_to_a_zombie(folder: Path):
+    server = Embedded(folder)
+    server.ensure()
+    crash(server)
+    ended = subprocess.Popen(["true"], user=owner(server), cwd="/")  # and is not asked for
+    try:
+        eventually(lambda: ") Z " in Path(f"/proc/{ended.pid}/stat").read_text())
+        claim(server, ended.pid)
+        again = Embedded(folder)
+
+        again.ensure()
+
+        assert again.running()
+        again.stop()
+    finally:
+        ended.wait()
+
+
+@pytest.mark.parametrize("rest", ["", "x", "1\n", "99999999\n/\n", "\0\0\0"])
+def test_a_server_starts_over_a_lock_file_that_was_half_written(folder: Path, rest: str):
+    server = Embedded(folder)
+    server.ensure()
+    crash(server)
+    (server.cluster / "postmaster.pid").write_text(rest)
+
+    again = Embedded(folder)
+    again.ensure()
+
+    try:
+        assert again.running()
+    finally:
+        again.stop()
+
+
+def test_a_session_that_computes_does_not_keep_a_killed_server_away(folder: Path):
+    """It does not notice that its postmaster died: its statement would go on for a minute."""
+    server = Embedded(folder)
+    url = server.ensure()
+    with psycopg.connect(url, autocommit=True) as session:
+        computing = "select count(*) from generate_series(1, 10000000000) n where n % 7 = 3"
+        asked = threading.Thread(target=_ask, args=(session, computing))
+        asked.start()
+        eventually(lambda: _computes(server))
+        [busy] = [one.pid for one in _processes(server.cluster) if _title(one.pid, b"SELECT")]
+        os.kill(postmaster(server), signal.SIGKILL)
+        eventually(lambda: {one.pid for one in _processes(server.cluster)} == {busy})
+        again = Embedded(folder)
+        url = again.ensure()
+        asked.join()
+    try:
+        assert not Path(f"/proc/{busy}").exists() or busy not in _pids(again)
+        with psycopg.connect(url) as session:
+            assert session.execute("select 1").fetchone() == (1,)
+    finally:
+        again.stop()
+
+
+def _ask(session: psycopg.Connection, statement: LiteralString) -> None:
+    with suppress(psycopg.OperationalError):
+        session.execute(statement)
+
+
+def _pids(server: Embedded) -> set[int]:
+    return {one.pid for one in _processes(server.cluster)}
+
+
+def _title(pid: int, words: bytes) -> bool:
+    try:
+        return words in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def _computes(server: Embedded) -> bool:
+    return any(_title(pid, b"SELECT") for pid in _pids(server))
+
+
+# --- what no crash is: a server that lives keeps its files, whatever they say ------------------------
+
+
+@contextmanager
+def still(server: Embedded, monkeypatch: pytest.MonkeyPatch) -> Generator[int]:
+    """A postmaster that lives and answers nobody, as one that recovers; yields its process id."""
+    monkeypatch.setattr(embedded, "START_TIMEOUT", 1.0)
+    pid = postmaster(server)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield pid
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("told", ["itself", "another", "nothing"])
+def test_a_postmaster_that_lives_keeps_its_files(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, told: str
+):
+    server = Embedded(folder)
+    server.ensure()
+    with stranger(server) as other, still(server, monkeypatch) as pid:
+        if told == "another":
+            claim(server, other.pid)
+        elif told == "nothing":
+            (server.cluster / "postmaster.pid").write_text("")
+        files = [server.cluster / "postmaster.pid", server.folder / "run/.s.PGSQL.5432.lock"]
+        before = [path.read_bytes() for path in files]
+
+        with pytest.raises(Unavailable, match=f"pid {pid} runs"):
+            Embedded(folder).ensure()
+
+        assert [path.read_bytes() for path in files] == before
+        assert _process(pid, server.cluster) is not None
+        claim(server, pid)
+    eventually(server.running)
+    server.stop()
+
+
+def test_a_server_that_cannot_be_seen_is_not_started_over(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As one in another container is: no process of it is in /proc, but it holds the lock."""
+    monkeypatch.setattr(embedded, "START_TIMEOUT", 0.5)
+    server = Embedded(folder)
+    server.ensure()
+    crash(server)
+    lock = folder / "postgres.alive"
+    script = "import fcntl, sys; lock = open(sys.argv[1]); fcntl.flock(lock, 2); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+
+        with pytest.raises(Unavailable, match="another container"):
+            Embedded(folder).ensure()
+
+        assert (server.cluster / "postmaster.pid").exists()
+    again = Embedded(folder)
+    again.ensure()
+    again.stop()
+
+
+def test_every_process_of_the_server_holds_the_lock_until_the_last(folder: Path):
+    server = Embedded(folder)
+    server.ensure()
+    with (folder / "postgres.alive").open() as lock:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        server.stop()
+        eventually(lambda: not _processes(server.cluster))
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_nobody_else_may_hold_the_locks(folder: Path):
+    server = Embedded(folder)
+    server.data_dir.mkdir(mode=0o711)
+    (folder / "postgres.lock").touch(mode=0o644)  # of an earlier version
+
+    server.ensure()
+
+    server.stop()
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.glob("postgres.*")}
+    assert modes == {"postgres.lock": 0o600, "postgres.charge": 0o600, "postgres.alive": 0o600}
