@@ -35,6 +35,8 @@ from recollect.model import (
 from recollect.orgs import OPENS
 
 AUTH_LINK_LIFE = timedelta(hours=1)
+ACCOUNT_BYTES = 2_000
+"""Of the id of an account at its provider: an index holds it."""
 LIMIT = 10_000
 """documentLimit, when nobody names one; and the most"""
 RUNS_KEPT = 200
@@ -432,8 +434,10 @@ def authorize(
 ) -> None:
     """The user authorized; the sync begins, or goes on where it was.
 
-    Raises BadRequestError for another account than before.
+    Raises BadRequestError for another account than before, or an absurd one.
     """
+    if len(account.encode(errors="surrogatepass")) > ACCOUNT_BYTES:
+        raise BadRequestError(f"account: its id has more than {ACCOUNT_BYTES:,} bytes")
     done = tx.execute(
         "update connections set tokens = %(tokens)s, expires_at = %(expires_at)s,"
         " account = %(account)s, email = %(email)s, error_code = null, error_message = null,"
@@ -1014,7 +1018,7 @@ def first_push(tx: Tx, provider: str, key: str) -> bool:
     """Whether no push with that key came within a week."""
     done = tx.execute(
         "insert into pushes (provider, key) values (%s, %s) on conflict do nothing",
-        (provider, key[:500]),
+        (provider, key[:500]),  # 2,000 bytes at most: an index holds it
     )
     return done.rowcount == 1
 

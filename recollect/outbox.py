@@ -411,6 +411,7 @@ def claim(tx: Tx, *, lease: timedelta, limit: int, busy: Mapping[str, int]) -> l
 
 def delivered(tx: Tx, parcel: Parcel, attempt: Attempt) -> None:
     """The endpoint took it."""
+    _lock(tx, parcel.endpoint_id)
     _ended(tx, parcel, attempt, "delivered")
     tx.execute(
         "update endpoints set failures = 0, failing_since = null, rest_until = now()"
@@ -424,6 +425,7 @@ def refused(tx: Tx, parcel: Parcel, attempt: Attempt, after: timedelta | None) -
 
     The endpoint rests a while; one that took nothing for `GIVE_UP` is disabled, which is returned.
     """
+    _lock(tx, parcel.endpoint_id)
     if after is None:
         _ended(tx, parcel, attempt, "dead")
     else:
@@ -463,6 +465,12 @@ def _logged(attempt: Attempt) -> tuple[int | None, str | None, float, int]:
     return attempt.status, storable(attempt.reason), attempt.ms, LOGGED
 
 
+def _lock(tx: Tx, id: str) -> None:
+    """The endpoint comes before its deliveries, as where it is deleted: who takes them the other
+    way round waits for whoever waits for him."""
+    tx.execute("select 1 from endpoints where id = %s for no key update", (id,))
+
+
 def _ended(tx: Tx, parcel: Parcel, attempt: Attempt, state: str) -> None:
     tx.execute(
         "update deliveries set state = %s, due_at = null, ended_at = now(), log = " + _LOG + ""
@@ -472,6 +480,8 @@ def _ended(tx: Tx, parcel: Parcel, attempt: Attempt, state: str) -> None:
 
 
 def _enabled(tx: Tx, tenant: Tenant, id: str) -> Target:
+    """Locked, so that it is not deleted meanwhile."""
+    _lock(tx, get(tx, tenant, id).id)
     found = get(tx, tenant, id)
     if found.disabled_at is not None:
         raise BadRequestError("the endpoint is disabled; enable it first: {disabled: false}")

@@ -65,6 +65,8 @@ BATCH = 200
 """Changes in one transaction, should a connector make no checkpoint for long."""
 FILL = 100
 """Things let in at a time when there is room, or the filter opened."""
+ID_BYTES = 2_400
+"""Of a thing at a provider, in UTF-8: indexes hold it."""
 PUSH_RETRY = timedelta(hours=1)
 READ = (Item, Gone, Missing, Listed, Folder)
 """What only a provider that is there can have said."""
@@ -136,7 +138,14 @@ class _Work:
 def _list(work: _Work, connector: Connector, source: Source, cursor: Cursor | None) -> None:
     batch: list[Change] = []
     for change in connector.changes(source, cursor):
-        if isinstance(change, Checkpoint):
+        if isinstance(change, Item | Gone | Missing | Folder) and _too_long(change.id):
+            if isinstance(change, Item):
+                work.counts.failed += 1
+            work.counts.note(
+                f"The id of a thing has more than {ID_BYTES:,} bytes, so it was left out:"
+                f" {change.id[:100]}…"
+            )
+        elif isinstance(change, Checkpoint):
             _store(work, batch, change.cursor)
             work.counts.again = change.again
             batch = []
@@ -148,6 +157,10 @@ def _list(work: _Work, connector: Connector, source: Source, cursor: Cursor | No
         source.going()
     if batch:
         raise TypeError(f"{connector.provider} did not end on a checkpoint")
+
+
+def _too_long(id: str) -> bool:
+    return len(id.encode(errors="surrogatepass")) > ID_BYTES
 
 
 def _store(work: _Work, batch: Sequence[Change], cursor: Cursor | None) -> None:

@@ -273,6 +273,7 @@ CREATE FUNCTION public.tell_endpoints(owner text, event text, labels text[], who
   from endpoints e join orgs o on o.id = e.org_id
   where e.org_id = owner and e.disabled_at is null and event = any (e.events)
     and (e.tags is null or case when whole then labels <@ e.tags else labels && e.tags end)
+  for key share of e
 $$;
 CREATE FUNCTION public.unite_memories(ids text[]) RETURNS void
     LANGUAGE plpgsql
@@ -765,6 +766,8 @@ CREATE TABLE public.tag_merges (
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     finished_at timestamp with time zone,
+    failures integer DEFAULT 0 NOT NULL,
+    reason text,
     CONSTRAINT tag_merges_sources_check CHECK ((cardinality(sources) > 0))
 );
 CREATE TABLE public.tags (

@@ -34,6 +34,8 @@ UNPACKED_BYTES = 200_000_000
 """of all of them"""
 PATH_LENGTH = 1_000
 """Characters of a path in an archive."""
+PATH_BYTES = 2_400
+"""Its bytes in UTF-8: an index holds it."""
 
 _Url = Annotated[str, msgspec.Meta(max_length=URL_LENGTH)]
 _Word = Annotated[str, msgspec.Meta(max_length=WORD_LENGTH)]

@@ -20,7 +20,13 @@ from recollect.errors import Permanent
 from recollect.extract import _zip
 from recollect.extract._registry import HEAD, detect
 from recollect.extract._text import clean_line, safe_name
-from recollect.extract._wire import MAX_MEMBERS, MEMBER_BYTES, PATH_LENGTH, UNPACKED_BYTES
+from recollect.extract._wire import (
+    MAX_MEMBERS,
+    MEMBER_BYTES,
+    PATH_BYTES,
+    PATH_LENGTH,
+    UNPACKED_BYTES,
+)
 from recollect.model import Blob, Extracted
 
 TYPES = frozenset({_zip.ANY, "application/x-zip-compressed", ".zip"})
@@ -139,6 +145,8 @@ class _Unpacking:
         """Raises _Skipped for what the list alone tells against it."""
         if len(path) > PATH_LENGTH:
             raise _Skipped(f"its path has more than {PATH_LENGTH:,} characters")
+        if len(path.encode(errors="surrogatepass")) > PATH_BYTES:
+            raise _Skipped(f"its path has more than {PATH_BYTES:,} bytes")
         if path in self._paths:
             raise _Skipped("another file has the same path")
         kind = stat.S_IFMT(entry.external_attr >> 16)

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -33,7 +34,7 @@ from recollect.deliver import LEASE, Deliverer
 from recollect.documents import NewDocument
 from recollect.errors import Permanent
 from recollect.fetch import Fetcher, FetchLimits
-from recollect.model import ConnectionId, DocumentId, Org, Plan, Scope, Tenant, random_id
+from recollect.model import ConnectionId, DocumentId, Org, Plan, Scope, Status, Tenant, random_id
 from tests.conftest import LOOPBACK, eventually
 from tests.fakes.receiver import Came, Receiver
 from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
@@ -616,3 +617,82 @@ def test_the_command_line_makes_tests_and_replays(
     assert rotated["secret"] != made["secret"]
     assert (listed["events"], listed["containerTags"]) == (["document.done"], ["a"])
     assert run("list") == []
+
+
+# --- at once -------------------------------------------------------------------------------------
+
+
+def waits(db: Database, count: int) -> bool:
+    """Whether so many sessions of this database wait for a lock."""
+    with db.begin() as tx:
+        row = tx.execute(
+            "select count(*) as n from pg_stat_activity"
+            " where datname = current_database() and wait_event_type = 'Lock'"
+        ).fetchone()
+    return row is not None and row["n"] >= count
+
+
+@pytest.mark.parametrize("ending", ["delivered", "refused", "replayed"])
+def test_deleting_an_endpoint_waits_for_what_is_written_down_and_for_nothing_else(
+    app: App,
+    db: Database,
+    tenant: Tenant,
+    client: httpx.Client,
+    endpoint: Callable[..., Json],
+    ending: str,
+):
+    """Both want the endpoint and its delivery: the second must not hold what the first needs."""
+    made = endpoint(events=["document.done"])
+    add(app, tenant)
+    worker.drain(app)
+    with db.begin() as tx:
+        tx.execute(
+            "update endpoints set failures = 1, failing_since = now() where id = %s", (made["id"],)
+        )
+        [parcel] = outbox.claim(tx, lease=LEASE, limit=1, busy={})
+    failed: list[BaseException] = []
+
+    def end() -> None:
+        try:
+            with db.begin() as tx:
+                attempt = outbox.Attempt(200, None, 1.0)
+                if ending == "delivered":
+                    outbox.delivered(tx, parcel, attempt)
+                elif ending == "refused":
+                    outbox.refused(tx, parcel, attempt, None)
+                else:
+                    outbox.replay(tx, tenant, parcel.endpoint_id, parcel.id)
+        except BaseException as error:  # noqa: BLE001 # looked at below
+            failed.append(error)
+
+    with ThreadPoolExecutor(2) as threads, db.begin() as tx:
+        tx.execute("select 1 from deliveries where id = %s for update", (parcel.id,))
+        ended = threads.submit(end)
+        eventually(lambda: waits(db, 1))
+        deleted = threads.submit(client.delete, f"/v3/webhooks/{made['id']}")
+        eventually(lambda: waits(db, 2))
+        tx.execute("commit")
+        tx.execute("begin")
+        ended.result(60)
+        answer = deleted.result(60)
+
+    assert failed == []
+    assert answer.status_code < 300, answer.text
+
+
+def test_a_document_ends_while_an_endpoint_is_deleted(
+    app: App, db: Database, tenant: Tenant, endpoint: Callable[..., Json]
+):
+    made = endpoint(events=["document.done"])
+    id = add(app, tenant)
+    with ThreadPoolExecutor(1) as threads, db.begin() as tx:
+        outbox.delete(tx, tenant, made["id"])
+        worked = threads.submit(worker.drain, app)
+        eventually(lambda: waits(db, 1))
+        tx.execute("commit")
+        tx.execute("begin")
+        assert worked.result(60) == 1
+
+    with db.begin() as tx:
+        found = documents.get(tx, tenant, DocumentId(id))
+    assert (found.status, found.attempts) == (Status.DONE, 1)
