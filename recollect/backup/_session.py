@@ -10,6 +10,7 @@ from psycopg.rows import DictRow, dict_row
 
 from recollect import documents
 from recollect.db import CONNECT_TIMEOUT, MIGRATION_LOCK, Tx, line
+from recollect.db.faults import judged
 from recollect.errors import SetupError, Unavailable
 
 PATIENCE = 30.0
@@ -40,9 +41,10 @@ def session(url: str) -> Generator[Tx]:
         raise SetupError("the database is in use; stop the service and try again") from error
     except (psycopg.errors.DiskFull, psycopg.errors.OutOfMemory) as error:
         raise SetupError(f"the database server gave up: {_said(error)}") from error
-    except psycopg.OperationalError as error:
-        raise Unavailable(f"the database does not answer: {_said(error)}") from error
     except psycopg.Error as error:
+        raised = judged(error)
+        if isinstance(raised, Unavailable):
+            raise raised from error
         raise SetupError(f"the database refuses: {_said(error)}") from error
 
 

@@ -78,6 +78,8 @@ class Account:
 
     uid: int | None = None
     gid: int | None = None
+    shared: bool = False
+    """whether others run as the same one"""
 
     @property
     def extra_groups(self) -> list[int] | None:
@@ -97,7 +99,7 @@ class Embedded:
         self.port = port
         self.folder = self.data_dir / "postgres"
         self._child: subprocess.Popen[bytes] | None = None
-        self._account = _account()
+        self._account = _account(self.cluster)
         self._known_up = False
         self._charge: IO[str] | None = None
 
@@ -220,6 +222,11 @@ class Embedded:
             if obstacles[0] is not None:
                 return
             self._forget_files()
+            if self._account.shared:
+                LOG.warning(
+                    "the database's files belong to nobody, so to every service that runs as"
+                    " nobody; make a user named recollect before the first start"
+                )
             self._child = subprocess.Popen(
                 [
                     str(self._binaries() / "postgres"),
@@ -432,16 +439,25 @@ def _installed() -> Path:
     return Path(spec.submodule_search_locations[0]) / "pginstall18" / "bin"
 
 
-def _account() -> Account:
+def _account(cluster: Path) -> Account:
+    """Who owns the cluster stays its user, whoever else there is by now."""
     if os.geteuid() != 0:
         return Account()
+    if (cluster / "PG_VERSION").exists():
+        found = cluster.stat()
+        nobody = pwd.getpwnam("nobody").pw_uid if _has_user("nobody") else None
+        return Account(found.st_uid, found.st_gid, found.st_uid == nobody)
     for name in ("recollect", "nobody"):
         try:
             entry = pwd.getpwnam(name)
         except KeyError:
             continue
-        return Account(entry.pw_uid, entry.pw_gid)
+        return Account(entry.pw_uid, entry.pw_gid, name == "nobody")
     raise SetupError("PostgreSQL refuses to run as root and there is no user recollect or nobody")
+
+
+def _has_user(name: str) -> bool:
+    return any(entry.pw_name == name for entry in pwd.getpwall())
 
 
 def _passable(path: Path) -> bool:

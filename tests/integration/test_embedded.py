@@ -256,7 +256,7 @@ def _computes(server: Embedded) -> bool:
     return any(_title(pid, b"SELECT") for pid in _pids(server))
 
 
-# --- what no crash is: a server that lives keeps its files, whatever they say ------------------------
+# --- a server that lives keeps its files, whatever they say --------------------------------------
 
 
 @contextmanager
@@ -304,7 +304,10 @@ def test_a_server_that_cannot_be_seen_is_not_started_over(
     server.ensure()
     crash(server)
     lock = folder / "postgres.alive"
-    script = "import fcntl, sys; lock = open(sys.argv[1]); fcntl.flock(lock, 2); print(flush=True); sys.stdin.read()"
+    script = (
+        "import fcntl, sys; lock = open(sys.argv[1]); fcntl.flock(lock, 2);"
+        " print(flush=True); sys.stdin.read()"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", script, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as holder:
