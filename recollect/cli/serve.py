@@ -32,6 +32,7 @@ from recollect.cli.output import fail
 from recollect.config import Config, load
 from recollect.db.embedded import database
 from recollect.errors import RecollectError, SetupError, Unavailable
+from recollect.loop import tell_bug
 
 LOG = log.get("serve")
 READY_WITHIN = 120.0
@@ -154,13 +155,17 @@ class Supervisor:
         if now < child.not_before:
             return
         child.born = now
-        child.process = subprocess.Popen(
-            [sys.executable, "-m", "recollect", *child.arguments],
-            stdin=subprocess.PIPE,
-            env=environment,
-            pass_fds=child.passed,
-            start_new_session=True,  # Ctrl-C reaches the supervisor, which stops them in order
-        )
+        try:
+            child.process = subprocess.Popen(
+                [sys.executable, "-m", "recollect", *child.arguments],
+                stdin=subprocess.PIPE,
+                env=environment,
+                pass_fds=child.passed,
+                start_new_session=True,  # Ctrl-C reaches the supervisor, which stops them in order
+            )
+        except OSError as error:  # no process or memory left
+            LOG.warning("process not started", part=child.name, error=str(error))
+            child.not_before = now + WATCH
 
     def _environment(self, url: str) -> dict[str, str]:
         return {
@@ -177,6 +182,8 @@ class Supervisor:
             ensure()
         except (Unavailable, SetupError) as error:
             LOG.warning("database", error=str(error))
+        except Exception as error:  # noqa: BLE001 # a full disk, for one: the next look is in a moment
+            tell_bug(LOG, error)
 
     def _ready(self) -> bool:
         address = urlsplit(self._config.address)

@@ -19,6 +19,7 @@ from recollect import connections, documents, log, orgs, outbox
 from recollect.app import App
 from recollect.console._room import COOKIE, CurrentApp, Reader, Room, Text
 from recollect.errors import BadRequestError, ConflictError, RecollectError
+from recollect.loop import tell_bug
 from recollect.model import Tenant
 from recollect.streams import Events, Pulse, Stream, concerns
 
@@ -73,6 +74,9 @@ class Looks:
                     now = await run_in_threadpool(_states, self._app, topics)
                 except RecollectError as error:
                     LOG.warning("looks interrupted", error=str(error))
+                    now = {}
+                except Exception as error:  # noqa: BLE001 # who watches would hear nothing any more
+                    tell_bug(LOG, error)
                     now = {}
                 for topic, state in now.items():
                     if known.get(topic, state) != state:

@@ -23,9 +23,11 @@ from recollect.errors import (
     AuthenticationError,
     BadRequestError,
     PermissionDeniedError,
+    Refused,
     RequestError,
     Unavailable,
 )
+from recollect.loop import tell_bug
 from recollect.model import Key, Scope, Tenant, storable
 
 LOG = log.get("console")
@@ -87,6 +89,9 @@ class Door(APIRoute):
                 response = refusal(request, _unreadable(error))
             except RequestError as error:
                 response = refusal(request, error)
+            except Refused as error:
+                tell_bug(LOG, error)
+                response = refusal(request, BadRequestError(str(error)))
             except Unavailable as error:
                 LOG.warning("unavailable", error=str(error))
                 response = away(request)

@@ -38,6 +38,7 @@ import psycopg
 
 from recollect import log
 from recollect.config import Config
+from recollect.db.faults import judging
 from recollect.errors import SetupError, Unavailable
 
 LOG = log.get("postgres")
@@ -119,7 +120,10 @@ class Embedded:
         )
 
     def ensure(self) -> str:
-        """The URL of a server that answers, started if need be; safe and cheap to call often."""
+        """The URL of a server that answers, started if need be; safe and cheap to call often.
+
+        Raises SetupError when it does not start, Unavailable when it may yet.
+        """
         if self._known_up and self._postmaster() is not None:
             self._take_charge()
             return self.url
@@ -312,7 +316,7 @@ class Embedded:
         return True
 
     def _create_database(self) -> None:
-        with self._connect("postgres") as session:
+        with judging(), self._connect("postgres") as session:
             row = session.execute("select 1 from pg_database where datname = 'recollect'")
             if row.fetchone() is None:
                 session.execute("create database recollect")

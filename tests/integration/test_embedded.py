@@ -344,3 +344,13 @@ def test_nobody_else_may_hold_the_locks(folder: Path):
     server.stop()
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.glob("postgres.*")}
     assert modes == {"postgres.lock": 0o600, "postgres.charge": 0o600, "postgres.alive": 0o600}
+
+
+def test_a_server_that_goes_away_in_the_middle_is_an_outage(folder: Path):
+    """Between the question whether it answers and the next one: its supervisor lives on."""
+    server = Embedded(folder)
+    server.ensure()
+    server.stop()
+
+    with pytest.raises(Unavailable):
+        server._create_database()
