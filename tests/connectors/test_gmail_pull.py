@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, LiteralString
 
 import googleapiclient.discovery
-import psycopg_pool
 import pytest
 from google.auth.transport.requests import Request
 from google.oauth2 import credentials, service_account
@@ -23,7 +22,7 @@ from recollect.cli import doctor
 from recollect.config import Config, ProviderSettings
 from recollect.connectors.gmail.pubsub import Subscription, read_key
 from recollect.db import Database
-from recollect.errors import Permanent, RecollectError, SetupError, Transient
+from recollect.errors import Permanent, RecollectError, SetupError, Transient, Unavailable
 from recollect.model import ConnectionId, Org, Tenant, random_id
 from recollect.oauth import Tokens
 from recollect.sources import seal_tokens
@@ -403,7 +402,7 @@ def test_a_notice_is_not_acknowledged_before_it_is_written_down(
     gmail.mail("Urgent")
     deliver(gmail, pubsub)
     closed = replace(behind, db=Database("postgresql://127.0.0.1/closed"))
-    with pytest.raises(psycopg_pool.PoolClosed):
+    with pytest.raises(Unavailable):
         pull.fetch(closed, pull.open_subscription(behind))
 
     assert len(pubsub.waiting) == 1
