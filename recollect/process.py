@@ -19,6 +19,7 @@ from recollect import blobs, chunk, documents, extract, metrics, place, sources,
 from recollect.app import App
 from recollect.documents import NewMember
 from recollect.errors import (
+    Contended,
     LeaseLost,
     Parked,
     Permanent,
@@ -73,7 +74,8 @@ def process(app: App, claim: Claim) -> Changed:
         span.end(stages=clock.timings, code=_code(error))
         if _own(clock.stage, error):
             # What is down is down for all; else it takes several documents to accuse a stage.
-            document = None if isinstance(error, Unavailable) else claim.document.id
+            down = isinstance(error, Unavailable) and not isinstance(error, Contended)
+            document = None if down else claim.document.id
             metrics.stumbled(clock.stage, _code(error), document)
         raise
     finally:

@@ -111,6 +111,8 @@ class Worker:
                 with enduring(LOG, self._stop):
                     for claim in self._claim():
                         pool.submit(self._work, claim)
+                if self._stop.is_set():  # a database that is away is waited for, but once
+                    break
                 # Apart, so that what one of them meets does not stop the other.
                 now = time.monotonic()
                 with enduring(LOG, self._stop):
@@ -119,6 +121,8 @@ class Worker:
                     else:
                         wait = self._tend()
                         tend_at = now + PACE.total_seconds()
+                if self._stop.is_set():
+                    break
                 with enduring(LOG, self._stop):
                     if strays is None:
                         strays = stray_blobs(app)
