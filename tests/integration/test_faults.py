@@ -398,7 +398,7 @@ def test_the_purge_outlives_all_of_them(ground: Ground):
 
 def test_the_pull_of_notices_outlives_all_of_them(ground: Ground, tmp_path: Path):
     with FakePubSub() as pubsub:
-        given = ground.app.config.model_dump(exclude={"providers"}) | {
+        given: dict[str, Any] = ground.app.config.model_dump(exclude={"providers"}) | {
             "pubsub_subscription": SUBSCRIPTION,
             "pubsub_key_file": pubsub.key_file(tmp_path),
             "pubsub_api_url": pubsub.url,
