@@ -116,7 +116,8 @@ class Trouble:
     """A branch could not be listed: nothing of it may be taken as gone this time."""
 
     message: str
-    """a sentence that says what to do"""
+    """a sentence that says what to do; things are called by the provider's id, since the sentence
+    outlives their deletion"""
     code: str = "provider_error"
     branch: str = ""
     away: bool = False

@@ -4,6 +4,7 @@ The numbers in the names are those of the scenarios there. A scenario that does 
 provider stands in EXEMPT with the reason.
 """
 
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Generator
@@ -21,7 +22,7 @@ from recollect import connections, connectors, documents, probe, sources, tender
 from recollect.api import create_app
 from recollect.app import App
 from recollect.errors import BadRequestError
-from recollect.model import ConnectionId, Org, Tenant
+from recollect.model import ConnectionId, Org, Tenant, random_id
 from recollect.sources import seal_tokens
 from recollect.worker import drain
 from tests.connectors.peers import PEERS, Peer
@@ -649,6 +650,55 @@ def test_35_secrets_are_nowhere(world: World, capfd: pytest.CaptureFixture[str])
             shown += str(tx.execute(f"select * from {table}").fetchall())
     shown += "".join(capfd.readouterr())
     assert [secret for secret in secrets if secret in shown] == []
+
+
+def rows(app: App) -> str:
+    """All that is in the database, of every table."""
+    with app.db.begin() as tx:
+        tables = tx.execute(
+            "select format('%I', tablename) as name from pg_tables"
+            " where schemaname = current_schema()"
+        ).fetchall()
+        return "\n".join(
+            row["row"]
+            for table in tables
+            for row in tx.execute(
+                "select to_jsonb(t)::text as row from " + table["name"] + " t"
+            ).fetchall()
+        )
+
+
+@every("world", conforming("forgotten"), indirect=True)
+def test_of_a_deleted_thing_only_its_id_stays(world: World) -> None:
+    """Also where syncs failed on just that thing, and said so: runs outlive what they brought."""
+    name, words = (random_id().lower().replace("-", "x") for _ in range(2))
+    world.peer.put(name, f"It speaks of {words}.")
+    world.connect()
+    world.sync()
+    document = world.get(name)
+    with world.app.db.begin() as tx:
+        known = tx.execute(
+            "select id from items where document_id = %s", (document["id"],)
+        ).fetchone()
+        assert known is not None
+        id: str = known["id"]
+    told = rows(world.app)
+    assert name in told
+    assert words in told
+    # Its own calls fail, in the ways that end a sync and that leave out one thing.
+    mark = re.escape(id.rsplit("/", 1)[-1])
+    for status in (400, 500):
+        world.peer.put(name, f"It speaks of {words} {status}.")
+        world.peer.proxy.on(mark, times=None, status=status)
+        world.due()
+        tender.drain(world.app, Hurried())
+        world.peer.proxy.behave()
+    world.http.request("DELETE", "/v3/documents/bulk", json={"ids": [document["id"]]})
+    world.due()
+    tender.drain(world.app, Hurried())
+
+    left = rows(world.app).replace(id, "")
+    assert [line for line in left.splitlines() if name in line or words in line] == []
 
 
 @every("world", conforming("manual", by_day=SHAPES), indirect=True)

@@ -596,7 +596,7 @@ class Pass:
                 {*(shortcuts_to(row) if row else ()), *(shortcut.id for shortcut in group)}
             )
             if isinstance(found, File):
-                kind, detail = "shortcut", f"It stands for {found.name}."
+                kind, detail = "shortcut", f"It stands for {found.id}."
                 branch = row.branch if own and row is not None else feed
                 yield self._answer(found, branch, via, own=own)
             else:

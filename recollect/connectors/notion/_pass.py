@@ -394,7 +394,7 @@ class Pass:
             known = Known(row)
             self._waiting.extend(known.children)
             if known.object == DATABASE and row.extra.get("listed") != check.began:
-                yield from self._guarded(self._rows_of(row.id, always=True), f"“{row.title}”")
+                yield from self._guarded(self._rows_of(row.id, always=True), row.id)
                 extra = {**row.extra, "listed": check.began}
                 yield Verdict(row.id, DATABASE, ROWS, extra=extra, url=row.url, title=row.title)
             yield from self._follow()
@@ -441,7 +441,7 @@ class Pass:
                 if one.get("object") == SOURCE
                 else self._page(id, one, known.get(id), always)
             )
-            yield from self._guarded(steps, f"“{title_of(one.get('properties')) or id}”")
+            yield from self._guarded(steps, id)
             if self._calls - self._kept_at > BATCH:
                 yield self._checkpoint()
 
@@ -604,7 +604,7 @@ class Pass:
         try:
             found = look_through(reader, id)
         except (Permanent, Transient) as error:
-            yield self._trouble(error, f"“{self._titles.get(id) or id}”")
+            yield self._trouble(error, id)
             return before
         finally:
             self._walked += MOST_CALLS - reader.left
@@ -648,7 +648,7 @@ class Pass:
     def _ask_for_known(self, ids: Iterable[str], *, again: bool = False) -> Iterator[Change]:
         """Things that are known, one by one."""
         for id, known in self._known(list(ids)).items():
-            yield from self._guarded(self._ask_for_one(known, again), f"“{known.row.title or id}”")
+            yield from self._guarded(self._ask_for_one(known, again), id)
 
     def _ask_for_one(self, known: Known, again: bool) -> Iterator[Change]:
         id = known.row.id
@@ -667,24 +667,24 @@ class Pass:
 
     # --- trouble ---
 
-    def _guarded(self, steps: Iterator[Change], what: str) -> Iterator[Change]:
+    def _guarded(self, steps: Iterator[Change], id: str) -> Iterator[Change]:
         """What goes wrong with one thing is told, and the others go on."""
         before = self._failed
         try:
             yield from steps
         except (Permanent, Transient) as error:
-            yield self._trouble(error, what)
+            yield self._trouble(error, id)
             return
         if self._failed == before:
             self._failed = 0
 
-    def _trouble(self, error: Permanent | Transient, what: str) -> Trouble:
+    def _trouble(self, error: Permanent | Transient, id: str) -> Trouble:
         """Raises it again when it is not of this thing alone."""
         if isinstance(error, Transient) or error.code == RESTRICTED:
             self._failed += 1
             if error.code == RATE_LIMITED or self._failed >= PATIENCE:
                 raise error
-        return Trouble(f"{what}: {error}. What is known of it stays.", error.code)
+        return Trouble(f"{id}: {error}. What is known of it stays.", error.code)
 
     # --- calls ---
 

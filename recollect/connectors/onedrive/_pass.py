@@ -506,7 +506,7 @@ class Pass:
                 if error.code == RATE_LIMITED:
                     raise
                 yield Trouble(
-                    f"{file.name}, which is shared with the account, could not be read ({error})."
+                    f"{file.id}, which is shared with the account, could not be read ({error})."
                     " What is known of it stays. It is tried again with the next sync; if it was"
                     " shared again or differently, authorize again",
                     error.code,
