@@ -1,14 +1,18 @@
 """Structured lines: one canonical line per request, document and sync.
 
-Pretty on a terminal, JSON otherwise. Never content, tokens, or query strings of foreign URLs.
+Pretty on a terminal, JSON otherwise. Never content, tokens, or query strings of foreign URLs. Nor
+the words of an error about a document, which name it and may quote it, in our own lines or in those
+of a library: a log is kept when the document is deleted.
 """
 
 import logging
 import sys
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping
+from typing import cast
 
 import structlog
-from structlog.typing import FilteringBoundLogger, Processor
+from structlog.typing import ExcInfo, FilteringBoundLogger, Processor
 
 LEVELS: Mapping[str, int] = {
     "debug": logging.DEBUG,
@@ -21,23 +25,22 @@ LEVELS: Mapping[str, int] = {
 def configure(level: str = "info", *, process: str | None = None) -> None:
     """Set up logging of this process; `process` names it on each line (`api`, `worker`)."""
     terminal = sys.stderr.isatty()
+    written: Processor = (
+        structlog.dev.ConsoleRenderer()
+        if terminal
+        else structlog.processors.JSONRenderer(sort_keys=False)
+    )
     processors: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.ExceptionRenderer(_render),
+        written,
     ]
-    if terminal:
-        processors.append(
-            structlog.dev.ConsoleRenderer(
-                # Without local variables: they hold content.
-                exception_formatter=structlog.dev.plain_traceback
-            )
-        )
-    else:
-        processors += [
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(sort_keys=False),
-        ]
+    # What libraries say, which else goes to the same place with the words of their errors.
+    said = logging.StreamHandler(sys.stderr)
+    said.setFormatter(_Wordless())
+    logging.basicConfig(handlers=[said])
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
@@ -48,6 +51,37 @@ def configure(level: str = "info", *, process: str | None = None) -> None:
     structlog.contextvars.clear_contextvars()
     if process:
         structlog.contextvars.bind_contextvars(process=process)
+
+
+def trace(error: BaseException) -> str:
+    """Where an error was raised, and what it came of, each with its class and SQLSTATE.
+
+    Not its words: those of the database quote rows, those of a parser quote the file.
+    """
+    return "\n".join(_traced(error, set()))
+
+
+def _traced(error: BaseException, told: set[int]) -> Iterator[str]:
+    told.add(id(error))
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if before is not None and id(before) not in told:
+        yield from _traced(before, told)
+        yield "of which came:"
+    yield from (line.rstrip("\n") for line in traceback.format_tb(error.__traceback__))
+    state = getattr(error, "sqlstate", None)
+    yield type(error).__qualname__ + (f" ({state})" if state else "")
+    if isinstance(error, BaseExceptionGroup):
+        for one in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+            yield from _traced(one, told)
+
+
+def _render(exc_info: ExcInfo) -> str:
+    return trace(exc_info[1])
+
+
+class _Wordless(logging.Formatter):
+    def formatException(self, ei: ExcInfo) -> str:  # type: ignore[override]
+        return trace(ei[1])
 
 
 def get(name: str) -> FilteringBoundLogger:

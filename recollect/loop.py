@@ -5,7 +5,6 @@ all the same ends its process (`ending_with_loops`), so that who supervises it s
 """
 
 import threading
-import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -13,6 +12,7 @@ from typing import TypeVar
 from structlog.typing import FilteringBoundLogger
 
 from recollect.errors import Contended, Transient, Unavailable
+from recollect.log import trace
 
 BREATH = 1.0
 """Seconds of rest after a bug, so that a loop that is woken often does not spin."""
@@ -78,7 +78,7 @@ def settled(
 
 
 def tell_bug(log: FilteringBoundLogger, error: BaseException) -> None:
-    log.error("bug", traceback="".join(traceback.format_exception(error)))
+    log.error("bug", traceback=trace(error))
 
 
 @contextmanager

@@ -54,8 +54,9 @@ LOOK = timedelta(minutes=10)
 """Between two looks whether a purge is due."""
 NOTICES = 80
 """That fill more than two segments (of 32 pages) of the queue of notices, a page each."""
-# A message as the server writes it; what follows on lines of its own may quote content.
-_HARMLESS = re.compile(rb"^[^\n]{0,60}\] (?:LOG|WARNING|FATAL|PANIC):  ")
+# A message of the server about itself; errors and warnings, and what follows on lines of its own,
+# may quote content.
+_HARMLESS = re.compile(rb"^[^\n]{0,60}\] (?:LOG|FATAL|PANIC):  ")
 _STORAGE = re.compile(r"(\d+)(?:_fsm|_vm|_init)?(?:\.\d+)?")
 
 

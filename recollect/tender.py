@@ -279,7 +279,7 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
             tx, claim, failure, after, connections.counted(tx, claim), parked=parked, away=away
         ),
     )
-    LOG.warning("sync", outcome="put off", code=failure.code, error=failure.message)
+    LOG.warning("sync", outcome="put off", code=failure.code)
     _count(claim, "failed")
 
 
@@ -302,7 +302,7 @@ def _has_given_up(app: App, claim: SyncClaim, last: str, counts: Counts | None =
 
     _write(app, give_up)
     if done:
-        LOG.warning("sync", outcome="given up", error=told)
+        LOG.warning("sync", outcome="given up")
         _count(claim, "failed")
     return done
 

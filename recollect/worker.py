@@ -396,8 +396,7 @@ def settle(app: App, claim: Claim, outcome: Outcome, *, pause: timedelta = PAUSE
     line.info(
         "document",
         outcome="failed" if after is None else "again",
-        code=failure.code,
-        error=failure.message,
+        code=failure.code,  # the words, which may name the file, are at the document
     )
 
 

@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -277,6 +278,94 @@ def test_after_a_reset_of_everything_no_canary_is_left(running: Service) -> None
 
     assert set(before) == set(new.patterns)
     assert scan(running.data_dir, new.patterns) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_what_went_wrong_with_a_document_leaves_no_word_of_it(running: Service) -> None:
+    """Errors quote what they stumble over: names, rows, parts of a file, texts of statements."""
+    new = Canaries()
+    url = Embedded(running.data_dir).url
+    broken = {
+        "pdf": b"%PDF-1.7\n" + new("in a PDF").encode(),
+        "docx": b"PK\x03\x04" + new("in a DOCX").encode(),
+        "zip": b"PK\x03\x04" + new("in a ZIP").encode(),
+        "png": b"\x89PNG\r\n\x1a\n" + new("in a picture").encode(),
+        "mp3": b"ID3\x03" + new("in a recording").encode(),
+        "eml": b"Content-Type: multipart/mixed; boundary=" + new("in a mail").encode(),
+        "xlsx": new("in a sheet").encode(),
+    }
+    with running.client() as http, Site() as site:
+        ids = [
+            http.post(
+                "/v3/documents/file",
+                files={"file": (f"{new(f'name of a {ending}')}.{ending}", data)},
+                data={"containerTag": "kept", "customId": new(f"customId of a {ending}")},
+            ).json()["id"]
+            for ending, data in broken.items()
+        ]
+        ids.append(added(http, {"content": site.url(f"/{new('address')}"), "containerTag": "kept"}))
+        ended = [http.get(f"/v3/documents/{id}", params={"wait": 60}).json() for id in ids]
+        assert "failed" in {one["status"] for one in ended}
+        # Requests that are refused, each with its words in another place.
+        for path in ("documents", "container-tags", "connections", "webhooks"):
+            http.get(f"/v3/{path}/{new(f'path of {path}')}", params={"q": new(f"query of {path}")})
+        http.post("/v3/documents", json={"content": 1, "metadata": new("refused metadata")})
+        http.post("/v3/documents", content=new("no JSON"))
+        http.post("/v3/search", json={"q": new("search"), "filters": new("filter")})
+        http.post("/v3/search", json={"q": f"{new('word sought')} {new('another')}"})
+        site.robots("User-agent: *\nAllow: /")
+        connection = http.post(
+            "/v3/connections/web-crawler",
+            json={
+                "metadata": {"startUrl": site.url(f"/{new('start page')}")},
+                "containerTags": ["kept"],
+            },
+        ).json()["id"]
+
+        def told() -> bool:
+            runs = http.get(f"/v3/connections/{connection}/sync-runs").json()
+            return any(run["status"] in ("partial", "failed") for run in runs)
+
+        assert eventually(told)
+        with psycopg.connect(url, autocommit=True) as session:
+            # Each says its words in another part of what the server has to tell.
+            for statement, name in (
+                ("select {}::int", "invalid value"),
+                ("select 1/0, {}", "statement"),
+                ("insert into tags select org_id, {} from keys, generate_series(1, 2)", "key"),
+                ("insert into tags (org_id, name) values ({}, 'x')", "row"),
+                ("do $$ begin raise exception 'no' using hint = {}; end $$", "hint"),
+                ("do $$ begin raise exception 'no' using detail = {}; end $$", "detail"),
+                ("do $$ begin raise warning using message = {}; end $$", "warning"),
+                ("do $$ begin raise log using message = E'a\\n' || {}; end $$", "second line"),
+                ("select {} from nowhere", "no such table"),
+            ):
+                with (
+                    pytest.raises(psycopg.Error)
+                    if name
+                    not in (
+                        "warning",
+                        "second line",
+                    )
+                    else nullcontext()
+                ):
+                    session.execute(sql.SQL(statement).format(sql.Literal(new(name))))
+            with pytest.raises(psycopg.Error):
+                session.execute("select %s::int", (new("parameter"),))
+            session.execute("checkpoint")
+        before = scan(running.data_dir, new.patterns)
+
+        for id in ids:
+            assert http.delete(f"/v3/documents/{id}").status_code == 204
+        assert http.delete(f"/v3/connections/{connection}").status_code == 200
+        done = recollect(running.data_dir, "purge", "--now")
+
+        assert {"name of a pdf", "in a PDF", "address", "start page", "invalid value"} <= set(
+            before
+        )
+        assert done["left"] == []
+        assert scan(running.data_dir, new.patterns) == {}
 
 
 # --- on a server that is not our own -------------------------------------------------------------
