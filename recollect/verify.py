@@ -306,13 +306,7 @@ def _settle(db: Database, damage: _Damage, found: _Found, *, mend: bool) -> None
 def _check_tags(
     db: Database, rows: Iterable[Mapping[str, Any]], found: _Found, *, mend: bool
 ) -> None:
-    """The tags of a connection's documents may be of its provider's making, and have no row."""
-    wanted = {
-        (row["org_id"], tag)
-        for row in rows
-        if row["connection_id"] is None
-        for tag in row["container_tags"]
-    }
+    wanted = {(row["org_id"], tag) for row in rows for tag in row["container_tags"]}
     with db.begin() as tx:
         # Of now: a tag may have been deleted with its documents since they were read.
         missing = tx.execute(
@@ -320,7 +314,7 @@ def _check_tags(
             " as wanted (org_id, name) where not exists (select from tags t"
             "  where t.org_id = wanted.org_id and t.name = wanted.name)"
             " and exists (select from documents d where d.org_id = wanted.org_id"
-            "  and wanted.name = any(d.container_tags) and d.connection_id is null)",
+            "  and wanted.name = any(d.container_tags))",
             {"orgs": [org for org, _ in wanted], "names": [name for _, name in wanted]},
         ).fetchall()
         for row in missing:

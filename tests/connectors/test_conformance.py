@@ -24,6 +24,7 @@ from recollect.app import App
 from recollect.errors import BadRequestError
 from recollect.model import ConnectionId, Org, Tenant, random_id
 from recollect.sources import seal_tokens
+from recollect.verify import verify
 from recollect.worker import drain
 from tests.connectors.peers import PEERS, Peer
 from tests.fakes.cabinet import CabinetConnector
@@ -650,6 +651,34 @@ def test_35_secrets_are_nowhere(world: World, capfd: pytest.CaptureFixture[str])
             shown += str(tx.execute(f"select * from {table}").fetchall())
     shown += "".join(capfd.readouterr())
     assert [secret for secret in secrets if secret in shown] == []
+
+
+@every("world", conforming("tag", by_day=SHAPES), indirect=True)
+def test_a_deleted_tag_that_a_connection_fills_again_is_a_tag(world: World) -> None:
+    world.connect()
+    world.sync()
+    brought = len(world.documents())
+    gone = world.http.delete("/v3/container-tags/notes").json()
+    assert (gone["deletedCount"], gone["connections"]) == (brought, [world.id])
+    assert world.http.get("/v3/container-tags/notes").status_code == 404
+    world.sync()
+    world.sync()
+    assert world.documents() == {}, "what was deleted with the tag stays away"
+
+    world.peer.put("n9", "It came later.")
+    world.sync()
+    assert set(world.documents()) == {"n9"}
+    assert world.http.get("/v3/container-tags/notes").json()["documentCount"] == 1
+    listed = world.http.get("/v3/container-tags/list").json()["containerTags"]
+    assert [tag["containerTag"] for tag in listed] == ["notes"]
+    changed = world.http.patch("/v3/container-tags/notes", json={"name": "Notes"})
+    assert changed.status_code == 200
+    with world.app.db.begin() as tx:
+        tx.execute("delete from tags where org_id = %s", (world.org.id,))
+    [found] = [one for one in verify(world.app.db, world.app.blobs).findings if "tag" in one.kind]
+    assert (found.kind, "notes" in found.examples) == ("tag_missing", True)
+    verify(world.app.db, world.app.blobs, mend=True)
+    assert world.http.get("/v3/container-tags/notes").status_code == 200
 
 
 def rows(app: App) -> str:
