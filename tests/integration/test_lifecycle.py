@@ -815,7 +815,7 @@ def test_neighbours_come_from_the_revision_that_was_found(app: App, tenant: Tena
 
     assert len(whole.chunks) > len(hit.chunks)
     with app.db.begin() as tx:
-        [late] = search._with_neighbours(tx, [hit])
+        [late] = search.with_neighbours(tx, [hit])
     assert late.chunks == hit.chunks
 
 
