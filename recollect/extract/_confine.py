@@ -13,6 +13,7 @@ import importlib
 import os
 import platform
 import resource
+import socket
 import struct
 import sys
 import sysconfig
@@ -34,12 +35,20 @@ _DENIED = {
     # network: socketpair stays, asyncio needs it
     "socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201),
     "accept": (43, 202), "accept4": (288, 242), "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
     # other processes
     "execve": (59, 221), "execveat": (322, 281), "fork": (57, None), "vfork": (58, None),
     "tkill": (200, 130), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
     "pidfd_send_signal": (424, 424), "pidfd_open": (434, 434), "pidfd_getfd": (438, 438),
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
     "process_madvise": (440, 440), "kcmp": (312, 272), "setpriority": (141, 140),
+    "process_mrelease": (448, 448), "ioprio_set": (251, 30), "setpgid": (109, 154),
+    "setsid": (112, 157), "move_pages": (279, 239), "migrate_pages": (256, 238),
+    "get_robust_list": (274, 100),
+    # what others open and touch, and locks that they wait for: rights on files say nothing of it
+    "inotify_init": (253, None), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27),
+    "fanotify_init": (300, 262), "fanotify_mark": (301, 263), "flock": (73, 32),
+    "sync": (162, 81), "syncfs": (306, 267), "name_to_handle_at": (303, 264),
     # files: Landlock does not know modes, owners, times and attributes
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
     "chown": (92, None), "fchown": (93, 55), "lchown": (94, None), "fchownat": (260, 54),
@@ -50,9 +59,12 @@ _DENIED = {
     "rmdir": (84, None), "unlink": (87, None), "unlinkat": (263, 35), "rename": (82, None),
     "renameat": (264, 38), "renameat2": (316, 276), "link": (86, None), "linkat": (265, 37),
     "symlink": (88, None), "symlinkat": (266, 36), "open_by_handle_at": (304, 265),
-    # memory outside of RLIMIT_AS
+    # memory outside of RLIMIT_AS, and what processes of one user share by number: PostgreSQL's, too
     "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194),
-    "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180),
+    "shmat": (30, 196), "shmctl": (31, 195), "shmdt": (67, 197), "msgget": (68, 186),
+    "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187), "semget": (64, 190),
+    "semop": (65, 193), "semctl": (66, 191), "semtimedop": (220, 192), "mq_open": (240, 180),
+    "mq_unlink": (241, 181), "io_setup": (206, 0),
     # the kernel
     "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51),
     "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
@@ -62,12 +74,40 @@ _DENIED = {
     "finit_module": (313, 273), "delete_module": (176, 106), "kexec_load": (246, 104),
     "kexec_file_load": (320, 294), "reboot": (169, 142), "swapon": (167, 224),
     "swapoff": (168, 225), "personality": (135, 92), "setuid": (105, 146), "setgid": (106, 144),
+    "setreuid": (113, 145), "setregid": (114, 143), "setresuid": (117, 147),
+    "setresgid": (119, 149), "setfsuid": (122, 151), "setfsgid": (123, 152),
+    "setgroups": (116, 159), "capset": (126, 91), "fsconfig": (431, 431), "fsmount": (432, 432),
+    "fspick": (433, 433), "quotactl": (179, 60), "quotactl_fd": (443, 443), "acct": (163, 89),
+    "syslog": (103, 116), "vhangup": (153, 58), "sethostname": (170, 161),
+    "setdomainname": (171, 162), "settimeofday": (164, 170), "clock_settime": (227, 112),
+    "adjtimex": (159, 171), "clock_adjtime": (305, 266), "iopl": (172, None),
+    "ioperm": (173, None), "modify_ldt": (154, None),
 }  # fmt: skip
 """Calls that fail with EPERM: number on x86_64, on aarch64 (None: it has no such call)."""
 _ABSENT = {"clone3": (435, 435), "openat2": (437, 437)}
 """Their arguments lie in memory, out of a filter's sight: ENOSYS makes libc take the older call."""
+_NEWER = 450
+"""The first call that nobody looked at here, and all after it: ENOSYS, as on an older kernel."""
 _CLONE, _KILL, _TGKILL = (56, 220), (62, 129), (234, 131)
-_PRLIMIT, _OPEN, _OPENAT = (302, 261), (2, None), (257, 56)
+_OPEN, _OPENAT = (2, None), (257, 56)
+_SOCKETPAIR = (53, 199)
+_OF_SELF = {
+    "prlimit64": (302, 261), "sched_setparam": (142, 118), "sched_setscheduler": (144, 119),
+    "sched_setaffinity": (203, 122), "sched_setattr": (314, 274),
+}  # fmt: skip
+"""Calls whose first argument is a process: only 0, which is the caller, may be meant."""
+_COMMANDS = {
+    # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC, F_GETPIPE_SZ. Not F_SETOWN and
+    # F_SETSIG, which have the kernel kill for us, nor F_NOTIFY, F_SETLEASE, locks, larger pipes.
+    (72, 25): (1, (0, 1, 2, 3, 4, 1030, 1032)),
+    # TCGETS, TCGETS2, TIOCGWINSZ, FIONREAD, FIONBIO, FIOCLEX, FIONCLEX. Not FIOSETOWN, SIOCSPGRP,
+    # TIOCSTI.
+    (16, 29): (1, (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5451, 0x5450)),
+    # PR_GET_DUMPABLE, PR_SET_NAME, PR_GET_NAME, PR_SET_VMA. Not PR_SET_PDEATHSIG, with which this
+    # process would outlive its parent, PR_SET_PTRACER, PR_SCHED_CORE.
+    (157, 167): (0, (3, 15, 16, 0x53564D41)),
+}
+"""fcntl, ioctl and prctl: which argument is the command, and the commands that are allowed."""
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER_AT, _ARCH_AT, _ARGUMENTS_AT = 0, 4, 16
@@ -205,28 +245,42 @@ def _filter(column: int, architecture: int) -> Iterable[bytes]:
     for call in _ABSENT.values():
         yield _step(_EQUAL, call[column], 0, 1)
         yield _step(_RETURN, _ERRNO | errno.ENOSYS)
+    yield _step(_AT_LEAST, _NEWER, 0, 1)
+    yield _step(_RETURN, _ERRNO | errno.ENOSYS)
     # Threads, but no processes; signals and limits for itself only; no file opened for writing.
-    yield from _judge(_CLONE[column], 0, _ANY_BIT, _CLONE_THREAD, allow=True)
-    yield from _judge(_KILL[column], 0, _EQUAL, os.getpid(), allow=True)
-    yield from _judge(_TGKILL[column], 0, _EQUAL, os.getpid(), allow=True)
-    yield from _judge(_PRLIMIT[column], 0, _EQUAL, 0, allow=True)
-    yield from _judge(_OPEN[column], 1, _ANY_BIT, _WRITING, allow=False)
-    yield from _judge(_OPENAT[column], 2, _ANY_BIT, _WRITING, allow=False)
+    yield from _judge(_CLONE[column], 0, _ANY_BIT, [_CLONE_THREAD], allow=True)
+    for call in (_KILL, _TGKILL):
+        yield from _judge(call[column], 0, _EQUAL, [os.getpid()], allow=True)
+    for call in _OF_SELF.values():
+        yield from _judge(call[column], 0, _EQUAL, [0], allow=True)
+    for call, (argument, commands) in _COMMANDS.items():
+        yield from _judge(call[column], argument, _EQUAL, commands, allow=True)
+    yield from _judge(_OPEN[column], 1, _ANY_BIT, [_WRITING], allow=False)
+    yield from _judge(_OPENAT[column], 2, _ANY_BIT, [_WRITING], allow=False)
+    # A datagram goes to any address, also from a pair; so do pairs of other families.
+    yield from _judge(_SOCKETPAIR[column], 1, _ANY_BIT, [socket.SOCK_DGRAM], allow=False)
+    yield from _judge(_SOCKETPAIR[column], 0, _EQUAL, [socket.AF_UNIX], allow=True)
     yield _step(_RETURN, _ALLOW)
 
 
 def _judge(
-    number: int | None, argument: int, test: int, value: int, *, allow: bool
+    number: int | None, argument: int, test: int, values: Sequence[int], *, allow: bool
 ) -> Iterable[bytes]:
-    """One call, decided by the low half of one argument: `allow` is the verdict if `test` holds."""
+    """One call, refused by the low half of one argument: `allow` it only if a test holds, or not.
+
+    What is not refused goes on to what else is said of the call.
+    """
     if number is None:
         return
-    verdicts = (_ALLOW, _ERRNO | errno.EPERM)
-    yield _step(_EQUAL, number, 0, 4)
+    count = len(values)
+    yield _step(_EQUAL, number, 0, count + 3)
     yield _step(_LOAD, _ARGUMENTS_AT + 8 * argument)
-    yield _step(test, value, 0, 1)
-    yield _step(_RETURN, verdicts[0 if allow else 1])
-    yield _step(_RETURN, verdicts[1 if allow else 0])
+    for left in range(count, 0, -1):
+        value = values[count - left]
+        # What holds leads past the refusal, or to it; so does, after the last, what does not.
+        yield _step(test, value, left, 0) if allow else _step(test, value, left - 1, left == 1)
+    yield _step(_RETURN, _ERRNO | errno.EPERM)
+    yield _step(_LOAD, _NUMBER_AT)
 
 
 def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:

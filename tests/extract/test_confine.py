@@ -1,12 +1,15 @@
 """A parser that a file took over tries what it can; see tests/extract/rogues."""
 
+import ctypes
 import errno
+import json
 import os
 import platform
 import socket
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from recollect.errors import Permanent
@@ -139,30 +142,134 @@ def test_filling_the_error_file_stops_at_its_limit():
 
 
 ALONE = """
-import sys
+import json, os, sys
 from recollect.extract import _confine
 import ctypes
+version, missing, deeds = json.loads(sys.argv[1])
 class Libc:
     def __init__(self, libc): self.libc = libc
     def __getattr__(self, name):
-        if name in sys.argv[1:]: return lambda *arguments: -1
+        if name in missing: return lambda *arguments: -1
+        if name == "syscall": return self.syscall
         return getattr(self.libc, name)
-libc = Libc(ctypes.CDLL(None, use_errno=True))
+    def syscall(self, number, *arguments):
+        if number == 444 and arguments[0] is None:
+            return min(version, self.libc.syscall(number, *arguments))
+        return self.libc.syscall(number, *arguments)
+real = ctypes.CDLL
+libc = Libc(real(None, use_errno=True))
 _confine.ctypes.CDLL = lambda *arguments, **options: libc
+from tests.extract.rogues import rogue
 print(*_confine.confine(packages=[], memory_bytes=10**9, file_bytes=10**6, descriptors=64))
+ctypes.CDLL = real
+from recollect.model import Blob
+for deed in deeds:
+    print(rogue.extract(Blob(deed.encode())).text, flush=True)
 """
 
 
-@pytest.mark.parametrize(
-    ("missing", "layers"),
-    [(["syscall"], "rlimits seccomp"), (["prctl"], "rlimits"), (["capget"], None)],
-)
-def test_a_layer_that_the_kernel_lacks_is_left_out_and_not_claimed(sandbox, missing, layers):
+def alone(deeds=(), *, landlock=99, missing=()):
+    """A process that confines itself on a kernel with less; the layers, and how the deeds end."""
     out = subprocess.run(
-        [sys.executable, "-c", ALONE, *missing], capture_output=True, text=True, check=True
+        [sys.executable, "-c", ALONE, json.dumps([landlock, list(missing), list(deeds)])],
+        capture_output=True,
+        text=True,
+        check=True,
     )
+    layers, *answers = out.stdout.splitlines()
+    return layers, answers
 
-    assert out.stdout.strip() == (layers or sandbox.describe().replace("+", " "))
+
+@pytest.fixture
+def victim(tmp_path):
+    """Another process of the same user, and things that it has."""
+    shared = ctypes.CDLL(None).shmget(0, ctypes.c_size_t(4096), 0o1600)
+    lock = tmp_path / "heavy.lock"
+    lock.touch()
+    with (
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified,
+    ):
+        notified.bind(str(tmp_path / "notify"))
+        yield {
+            "process": process,
+            "pid": process.pid,
+            "shared": shared,
+            "folder": tmp_path,
+            "lock": lock,
+            "notify": tmp_path / "notify",
+        }
+        process.kill()
+    ctypes.CDLL(None).shmctl(shared, 0, None)
+
+
+OTHERS = [
+    "signal-by-pipe {pid}",
+    "own-by-struct {pid}",
+    "own-by-fiosetown {pid}",
+    "own-by-siocspgrp {pid}",
+    "run-last {pid}",
+    "one-core {pid}",
+    "reprioritise {pid}",
+    "idle-disk {pid}",
+    "limit-other {pid}",
+    "watch {folder}",
+    "lock {lock}",
+    "datagram {notify}",
+    "outlive",
+    "remove-shared {shared}",
+]
+"""What reaches other processes of the same user, on every kernel, if nobody refuses it."""
+
+
+@pytest.mark.parametrize("landlock", [0, 5, 6])
+def test_no_other_process_is_reached_on_any_kernel(victim, landlock):
+    before = psutil.Process(victim["pid"]).as_dict(["cpu_affinity", "nice", "ionice"])
+
+    _, answers = alone([deed.format(**victim) for deed in OTHERS], landlock=landlock)
+
+    assert dict(zip(OTHERS, answers, strict=True)) == dict.fromkeys(
+        OTHERS, "denied PermissionError"
+    )
+    assert victim["process"].poll() is None
+    assert psutil.Process(victim["pid"]).as_dict(["cpu_affinity", "nice", "ionice"]) == before
+    assert os.sched_getscheduler(victim["pid"]) == os.SCHED_OTHER
+
+
+UNCONFINED = """
+import sys
+from recollect.model import Blob
+from tests.extract.rogues import rogue
+print(rogue.extract(Blob(sys.argv[1].encode())).text)
+"""
+
+
+@pytest.mark.parametrize("deed", OTHERS)
+def test_outside_of_the_sandbox_other_processes_are_reached(victim, deed):
+    out = subprocess.run(
+        [sys.executable, "-c", UNCONFINED, deed.format(**victim)], capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+
+    assert out.stdout.startswith("done")
+
+
+def test_calls_that_nobody_looked_at_are_absent():
+    numbers = " ".join(str(number) for number in (450, 460, 463, 470, 600))
+
+    assert alone([f"call {numbers}"])[1] == [f"done {errno.ENOSYS}"]
+
+
+@pytest.mark.parametrize(
+    ("lacks", "layers"),
+    [
+        ({"landlock": 0}, "rlimits seccomp"),
+        ({"missing": ["prctl"]}, "rlimits"),
+        ({"missing": ["capget"]}, None),
+    ],
+)
+def test_a_layer_that_the_kernel_lacks_is_left_out_and_not_claimed(sandbox, lacks, layers):
+    assert alone(**lacks)[0] == (layers or sandbox.describe().replace("+", " "))
 
 
 def test_without_any_layer_a_rogue_is_still_only_a_document(sandbox):

@@ -6,10 +6,13 @@ answers "denied", one that works "done".
 """
 
 import ctypes
+import fcntl
 import importlib
 import mmap
 import os
+import platform
 import resource
+import signal
 import socket
 import struct
 import threading
@@ -159,6 +162,83 @@ def _call(numbers: str) -> str:
         libc.syscall(int(number), 0, 0, 0, 0, 0, 0)
         answers.add(ctypes.get_errno())
     return " ".join(map(str, sorted(answers)))
+
+
+def _asked(name: str, *arguments: object) -> None:
+    """A function of libc; what it refuses is raised."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if getattr(libc, name)(*arguments) == -1:
+        raise OSError(ctypes.get_errno(), name)
+
+
+def _signal_by_pipe(pid: str) -> None:
+    """Have the kernel send a signal for us: whoever owns a pipe hears of it."""
+    f_setown, f_setsig, f_setfl = 8, 10, fcntl.F_SETFL
+    reader, writer = os.pipe()
+    _asked("fcntl", reader, f_setsig, signal.SIGKILL)
+    _asked("fcntl", reader, f_setown, int(pid))
+    _asked("fcntl", reader, f_setfl, os.O_ASYNC | os.O_NONBLOCK)
+    os.write(writer, b"x")
+
+
+def _own_by_struct(pid: str) -> None:
+    reader, _ = os.pipe()
+    _asked("fcntl", reader, 15, struct.pack("=ii", 1, int(pid)))
+
+
+def _own_by_ioctl(request: str) -> Callable[[str], None]:
+    def own(pid: str) -> None:
+        ends = socket.socketpair()
+        _asked("ioctl", ends[0].fileno(), int(request, 16), struct.pack("=i", int(pid)))
+
+    return own
+
+
+def _run_last(pid: str) -> None:
+    _asked("sched_setscheduler", int(pid), 5, struct.pack("=i", 0))
+
+
+def _one_core(pid: str) -> None:
+    _asked("sched_setaffinity", int(pid), 8, struct.pack("=Q", 1))
+
+
+def _reprioritise(pid: str) -> None:
+    _asked("setpriority", 0, int(pid), 19)
+
+
+def _idle_disk(pid: str) -> None:
+    _asked("syscall", {"x86_64": 251}.get(platform.machine(), 30), 1, int(pid), 3 << 13)
+
+
+def _limit_other(pid: str) -> None:
+    _asked("prlimit", int(pid), resource.RLIMIT_NOFILE, struct.pack("=QQ", 0, 0), None)
+
+
+def _group_other(pid: str) -> None:
+    _asked("setpgid", int(pid), int(pid))
+
+
+def _watch(path: str) -> None:
+    watcher = ctypes.CDLL(None, use_errno=True).inotify_init()
+    _asked("inotify_add_watch", watcher, path.encode(), 0xFFF)
+
+
+def _lock(path: str) -> None:
+    fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _remove_shared(number: str) -> None:
+    """As of PostgreSQL: its shared memory is found by number."""
+    _asked("shmctl", int(number), 0, None)
+
+
+def _datagram(path: str) -> None:
+    ours, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ours.sendto(b"STOPPING=1", path)
+
+
+def _outlive(_: str) -> None:
+    _asked("prctl", 1, ctypes.c_ulong(0), 0, 0, 0)
 
 
 def _capabilities(_: str) -> str:
@@ -333,6 +413,21 @@ DEEDS = {
     "call": _call,
     "capabilities": _capabilities,
     "signal": _signal,
+    "signal-by-pipe": _signal_by_pipe,
+    "own-by-struct": _own_by_struct,
+    "own-by-fiosetown": _own_by_ioctl("8901"),
+    "own-by-siocspgrp": _own_by_ioctl("8902"),
+    "run-last": _run_last,
+    "one-core": _one_core,
+    "reprioritise": _reprioritise,
+    "idle-disk": _idle_disk,
+    "limit-other": _limit_other,
+    "group-other": _group_other,
+    "watch": _watch,
+    "lock": _lock,
+    "remove-shared": _remove_shared,
+    "datagram": _datagram,
+    "outlive": _outlive,
     "ptrace": _ptrace,
     "environment": _environment,
     "descriptors": _descriptors,
