@@ -45,6 +45,11 @@ class LocalEngine:
     kind: str
     model: str | None = None
 
+    @property
+    def loads(self) -> str:
+        """The module of the engine."""
+        return "faster_whisper" if self.kind == "whisper" else self.kind
+
 
 class Transcriber(Protocol):
     """Writes down speech."""

@@ -1,30 +1,35 @@
-"""The child process of the sandbox: confines itself, then reads blobs one after another.
+"""The processes of the sandbox: a zygote, which loads parsers, and its children, which read.
 
-Its parsers are loaded after confinement, when the first blob of their kind comes. An exception
-that an extractor did not foresee ends the process; its parent reports that and starts another.
+The zygote never sees a byte of a file: it imports parsers and forks one child for each file, over
+pipes of its own, which the child confines before it reads. So nothing that a file does to its
+reader is there for the next. An exception that an extractor did not foresee ends the child.
 """
 
 import contextlib
 import gc
+import importlib
 import math
 import os
 import resource
 import select
 import signal
+import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 import msgspec
 
 from recollect.errors import Permanent
 from recollect.extract import html
-from recollect.extract._confine import confine
+from recollect.extract._confine import enclose, end_with_parent, layers, most_tasks, restrict
 from recollect.extract._places import Places
 from recollect.extract._registry import PACKAGE, Kind, NeedsHeavy, scan
 from recollect.extract._text import clean_line, clean_placed, count_smuggled
 from recollect.extract._wire import (
     LENGTH,
-    UNAVAILABLE,
+    STATUS,
+    Birth,
     Job,
     Listed,
     Listening,
@@ -39,31 +44,105 @@ from recollect.extract._wire import (
 from recollect.model import Blob, Extracted
 from recollect.speech import Heard
 
-_STATUS = "/proc/self/status"
+_DESCRIPTORS = 4
+"""that come with a wish for a child: its line to the parent, job, answer, errors"""
 
 
-def serve() -> None:
-    """Serve jobs from standard input until it closes or stays silent. Never returns."""
-    reader, writer = os.dup(0), os.dup(1)
-    # A library that prints must not write into the answers.
-    os.dup2(2, 1)
+def serve() -> NoReturn:
+    """Fork children for the process at the other end of standard input, until that closes."""
+    control = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    setup = msgspec.msgpack.decode(_read_message(reader), type=Setup)
+    setup = msgspec.msgpack.decode(_read_message(control.fileno()), type=Setup)
     kinds = scan(PACKAGE, *setup.packages)
     os.nice(setup.niceness)
-    layers = confine(
-        packages=setup.packages,
-        readable=setup.readable,
-        memory_bytes=setup.memory_bytes,
-        file_bytes=setup.file_bytes,
-        descriptors=setup.descriptors,
-    )
+    tasks = most_tasks()
+    enclosed = enclose(packages=setup.packages, readable=setup.readable)
     # Nearly all that a document makes lives as long as it is read; the rule is to look for what
     # does not at each 700 objects.
     gc.set_threshold(50_000)
-    _write(writer, pack(Ready(layers)))
+    ended, signals = os.pipe()
+    for descriptor in (ended, signals):
+        os.set_blocking(descriptor, False)
+    signal.set_wakeup_fd(signals, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    lines: dict[int, socket.socket] = {}
+    while True:
+        poll = select.poll()
+        for descriptor in (control.fileno(), ended, *(line.fileno() for line in lines.values())):
+            poll.register(descriptor, select.POLLIN)
+        ready = {one for one, _ in poll.poll(None if lines else setup.idle_seconds * 1000)}
+        if not ready and not lines:
+            _leave()
+        if ended in ready:
+            os.read(ended, 4096)
+        for pid, line in list(lines.items()):
+            if line.fileno() in ready:  # its caller is done with it, or gone
+                os.kill(pid, signal.SIGKILL)
+            # Only here is it forgotten, so that its number is nobody else's when it is killed.
+            found, status = os.waitpid(pid, 0 if line.fileno() in ready else os.WNOHANG)
+            if found:
+                del lines[pid]
+                with line, contextlib.suppress(OSError):
+                    line.sendall(STATUS.pack(os.waitstatus_to_exitcode(status)))
+        if control.fileno() not in ready:
+            continue
+        _, given, _, _ = socket.recv_fds(control, 1, _DESCRIPTORS)
+        if len(given) != _DESCRIPTORS:
+            for pid in lines:
+                os.kill(pid, signal.SIGKILL)
+            _leave()
+        line = socket.socket(fileno=given[0])
+        try:
+            _load(msgspec.msgpack.decode(_read_message(line.fileno()), type=Birth).loads)
+            zygote = os.getpid()
+            pid = os.fork()
+        except (ImportError, OSError) as error:
+            with contextlib.suppress(OSError):
+                _write(given[2], pack(Ready((), trouble=clean_line(str(error)))))
+            line.close()
+        else:
+            if pid == 0:
+                end_with_parent()
+                if os.getppid() == zygote:
+                    _read_files(given[1:], setup, kinds, enclosed, tasks)
+                _leave()
+            lines[pid] = line
+        for descriptor in given[1:]:
+            os.close(descriptor)
+
+
+def _load(names: Sequence[str]) -> None:
+    missing = [name for name in names if name not in sys.modules]
+    for name in missing:
+        importlib.import_module(name)
+    if missing:
+        # What is not looked at by the collector is not copied for a child either.
+        gc.collect()
+        gc.freeze()
+
+
+def _read_files(
+    given: Sequence[int],
+    setup: Setup,
+    kinds: Mapping[str, Kind],
+    enclosed: Sequence[str],
+    tasks: int | None,
+) -> None:
+    """In the child: jobs, all of one file, until no more come."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    reader, writer, errors = given
+    # A library that prints must not write into the answers.
+    os.dup2(errors, 1)
+    os.dup2(errors, 2)
+    # Above all, the lines of the zygote: it is to have nothing to do with the files.
+    kept = sorted((reader, writer))
+    for first, last in zip((3, kept[0] + 1, kept[1] + 1), (*kept, 65_536), strict=True):
+        os.closerange(first, last)
+    restricted = restrict(setup.memory_bytes, setup.file_bytes, setup.descriptors, tasks=tasks)
+    _write(writer, pack(Ready(layers(enclosed, restricted))))
     poll = select.poll()
     poll.register(reader, select.POLLIN)
     while poll.poll(setup.idle_seconds * 1000):
@@ -72,10 +151,7 @@ def serve() -> None:
         _limit_time(job)
         reply = work(job, data, kinds, setup.text_bytes, writer)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        if _peak_at_most() > setup.worn_bytes and _peak() > setup.worn_bytes:
-            reply = msgspec.structs.replace(reply, worn=True)
         _write(writer, pack(reply))
-    _leave()
 
 
 def _leave() -> None:
@@ -109,9 +185,11 @@ def _limit_time(job: Job) -> None:
     used = math.ceil(usage.ru_utime + usage.ru_stime)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     soft = used + job.cpu_seconds
-    resource.setrlimit(
-        resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard)
-    )
+    soft = soft if hard == resource.RLIM_INFINITY else min(soft, hard)
+    # One that was taken over could raise it up to the hard limit. A recording comes in several
+    # jobs, each with time of its own.
+    hard = hard if job.listening is not None else soft + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
     signal.setitimer(signal.ITIMER_REAL, job.wall_seconds + 5)
 
 
@@ -135,11 +213,8 @@ def work(job: Job, data: bytes, kinds: Mapping[str, Kind], text_bytes: int, writ
         return Reply(needs_heavy=True)
     except Permanent as error:
         return Reply(code=error.code, message=clean_line(str(error)))
-    except ImportError as error:
-        # A parser that is not installed, or not where it may be read, is no fault of the file.
-        return Reply(code=UNAVAILABLE, message=clean_line(str(error)), worn=True)
     except MemoryError:
-        return Reply(code="extraction_memory", worn=True)
+        return Reply(code="extraction_memory")
     except RecursionError:
         return Reply(code="unreadable_content", message="it is nested too deeply")
 
@@ -221,18 +296,3 @@ def _keep_encoded(text: str) -> None:
     """A string keeps its UTF-8 once a C library asked for it: cleaning wants it, and the answer."""
     with contextlib.suppress(UnicodeEncodeError):
         msgspec.msgpack.encode(text)
-
-
-def _peak() -> int:
-    """Most bytes of memory that this process has held."""
-    try:
-        with open(_STATUS) as status:
-            return next(int(line.split()[1]) * 1024 for line in status if line[:6] == "VmHWM:")
-    except (OSError, StopIteration):
-        return _peak_at_most()
-
-
-def _peak_at_most() -> int:
-    """The same, cheaper; on Linux it begins with what the parent held when it started the child."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak * (1 if sys.platform == "darwin" else 1024)

@@ -13,11 +13,13 @@ import importlib
 import os
 import platform
 import resource
+import signal
 import socket
 import struct
 import sys
 import sysconfig
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -25,6 +27,10 @@ _READ_FILE, _READ_DIR = 1 << 2, 1 << 3
 _FILE_RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16, 6: 16}
 """How many rights on files each version of Landlock knows."""
 
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
+_NOBODY = 65534
+_MORE_THREADS = 1_000
+"""of a user, than there are as the sandbox starts"""
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
 _CAP_DAC_READ_SEARCH = 1 << 2
 
@@ -103,11 +109,11 @@ _COMMANDS = {
     # TCGETS, TCGETS2, TIOCGWINSZ, FIONREAD, FIONBIO, FIOCLEX, FIONCLEX. Not FIOSETOWN, SIOCSPGRP,
     # TIOCSTI.
     (16, 29): (1, (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5451, 0x5450)),
-    # PR_GET_DUMPABLE, PR_SET_NAME, PR_GET_NAME, PR_SET_VMA. Not PR_SET_PDEATHSIG, with which this
-    # process would outlive its parent, PR_SET_PTRACER, PR_SCHED_CORE.
-    (157, 167): (0, (3, 15, 16, 0x53564D41)),
 }
-"""fcntl, ioctl and prctl: which argument is the command, and the commands that are allowed."""
+"""fcntl and ioctl: which argument is the command, and the commands that are allowed."""
+_PRCTL, _PRCTL_ALLOWED = (157, 167), (3, 15, 16, 0x53564D41)
+"""PR_GET_DUMPABLE, PR_SET_NAME, PR_GET_NAME, PR_SET_VMA. Not PR_SET_PDEATHSIG, with which a child
+would outlive its parent, PR_SET_PTRACER, PR_SCHED_CORE."""
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER_AT, _ARCH_AT, _ARGUMENTS_AT = 0, 4, 16
@@ -133,22 +139,91 @@ def confine(
 
     `readable` are further folders.
     """
-    paths = [*_python_paths(packages), *readable]
-    _set_limits(memory_bytes, file_bytes, descriptors)
-    layers = ["rlimits"]
+    held = enclose(packages=packages, readable=readable)
+    return layers(held, restrict(memory_bytes, file_bytes, descriptors))
+
+
+def layers(enclosed: Sequence[str], restricted: Sequence[str]) -> tuple[str, ...]:
+    """In the order in which people know them: rlimits, landlock6, seccomp."""
+    return (*restricted[:1], *enclosed, *restricted[1:])
+
+
+def enclose(*, packages: Sequence[str], readable: Sequence[str] = ()) -> tuple[str, ...]:
+    """Give up files, the powers of root and most calls, for this process and those it forks.
+
+    It may still fork, and kill.
+    """
+    if sys.platform != "linux":
+        return ()
+    libc = ctypes.CDLL(None, use_errno=True)
+    version = 0
+    may_lock = _prctl(libc, _PR_SET_NO_NEW_PRIVS, 1)
+    if may_lock:
+        version = _apply_landlock(libc, [*_python_paths(packages), *readable])
+    if not version and os.geteuid() == 0:
+        # Then nothing else keeps it from the files of root.
+        os.setgroups([])
+        os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+        os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+    _drop_capabilities(libc, keep=_CAP_DAC_READ_SEARCH if version else 0)
+    # To build and load the long filter once, rather than for each file, saves 2 ms of it.
+    if may_lock:
+        _apply_seccomp(libc, _common_filter)
+    return (f"landlock{version}",) if version else ()
+
+
+def restrict(
+    memory_bytes: int, file_bytes: int, descriptors: int, *, tasks: int | None = None
+) -> tuple[str, ...]:
+    """Give up what `enclose` left. `tasks`: threads of this user that there may be."""
+    _set_limits(memory_bytes, file_bytes, descriptors, tasks)
+    if sys.platform != "linux":
+        return ("rlimits",)
+    libc = ctypes.CDLL(None, use_errno=True)
+    # Its memory is not to be read under /proc by another child, where Landlock does not hide that.
+    _prctl(libc, _PR_SET_DUMPABLE, 0)
+    if _prctl(libc, _PR_SET_NO_NEW_PRIVS, 1) and _apply_seccomp(libc, _own_filter):
+        return ("rlimits", "seccomp")
+    return ("rlimits",)
+
+
+def most_tasks() -> int | None:
+    """How many threads this user may have, with those of all its processes; None: not to be said.
+
+    The kernel counts a user's threads, not those of a process, so this goes by how many there are
+    now. It does not count those of root, and what runs in other containers is out of sight: hence
+    the trial.
+    """
+    if sys.platform != "linux" or os.geteuid() == 0:
+        return None
+    most = _MORE_THREADS
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if os.stat(f"/proc/{name}").st_uid == os.geteuid():
+                most += len(os.listdir(f"/proc/{name}/task"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(resource.RLIMIT_NPROC, (most, hard))
+    try:
+        trial = threading.Thread(target=int)
+        trial.start()
+        trial.join()
+    except RuntimeError:
+        return None
+    finally:
+        resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
+    return most
+
+
+def end_with_parent() -> None:
+    """Have the kernel kill this process when the one that forked it is gone."""
     if sys.platform == "linux":
-        libc = ctypes.CDLL(None, use_errno=True)
-        if _prctl(libc, _PR_SET_NO_NEW_PRIVS, 1):
-            if version := _apply_landlock(libc, paths):
-                layers.append(f"landlock{version}")
-            _drop_capabilities(libc)
-            if _apply_seccomp(libc):
-                layers.append("seccomp")
-    return tuple(layers)
+        _prctl(ctypes.CDLL(None), _PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _set_limits(memory_bytes: int, file_bytes: int, descriptors: int) -> None:
+def _set_limits(memory_bytes: int, file_bytes: int, descriptors: int, tasks: int | None) -> None:
     for limit, value in (
+        *([(resource.RLIMIT_NPROC, tasks)] if tasks is not None else []),
         (resource.RLIMIT_AS, memory_bytes),
         (resource.RLIMIT_FSIZE, file_bytes),
         (resource.RLIMIT_NOFILE, descriptors),
@@ -199,25 +274,35 @@ def _apply_landlock(libc: ctypes.CDLL, readable: Iterable[str]) -> int:
     return version if restricted else 0
 
 
-def _drop_capabilities(libc: ctypes.CDLL) -> None:
+def _drop_capabilities(libc: ctypes.CDLL, *, keep: int) -> None:
     """Root without its powers, so that the limits hold for root as well.
 
-    The right to read stays, if it was there: Python may be installed where only its owner may
-    look, and Landlock says what is read.
+    With Landlock, which says what is read, the right to read stays if it was there: Python may be
+    installed where only its owner may look.
     """
     header = ctypes.create_string_buffer(struct.pack("=Ii", 0x20080522, 0))
     data = ctypes.create_string_buffer(24)
     if libc.capget(header, data) == 0:
-        permitted = struct.unpack("=6I", data.raw)[1] & _CAP_DAC_READ_SEARCH
+        permitted = struct.unpack("=6I", data.raw)[1] & keep
         data = ctypes.create_string_buffer(struct.pack("=6I", permitted, permitted, 0, 0, 0, 0))
         libc.capset(header, data)
 
 
-def _apply_seccomp(libc: ctypes.CDLL) -> bool:
+def _apply_seccomp(libc: ctypes.CDLL, filter: Callable[[int], Iterable[bytes]]) -> bool:
     machine = platform.machine()
     if machine not in _ARCHITECTURES:
         return False
-    program = b"".join(_filter(*_ARCHITECTURES[machine]))
+    column, architecture = _ARCHITECTURES[machine]
+    program = b"".join(
+        (
+            _step(_LOAD, _ARCH_AT),
+            _step(_EQUAL, architecture, 1, 0),
+            _step(_RETURN, _KILL_PROCESS),
+            _step(_LOAD, _NUMBER_AT),
+            *filter(column),
+            _step(_RETURN, _ALLOW),
+        )
+    )
     buffer = ctypes.create_string_buffer(program, len(program))
     pointer = struct.pack("=HxxxxxxQ", len(program) // 8, ctypes.addressof(buffer))
     return _prctl(libc, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, pointer)
@@ -228,13 +313,9 @@ def _prctl(libc: ctypes.CDLL, operation: int, value: int, pointer: bytes | None 
     return libc.prctl(operation, ctypes.c_ulong(value), pointer, none, none) == 0
 
 
-def _filter(column: int, architecture: int) -> Iterable[bytes]:
+def _common_filter(column: int) -> Iterable[bytes]:
     """The program in classic BPF. Jumps count instructions to skip: if true, if false."""
     refuse = _step(_RETURN, _ERRNO | errno.EPERM)
-    yield _step(_LOAD, _ARCH_AT)
-    yield _step(_EQUAL, architecture, 1, 0)
-    yield _step(_RETURN, _KILL_PROCESS)
-    yield _step(_LOAD, _NUMBER_AT)
     # The x32 calls of x86_64 have the same numbers plus this bit.
     yield _step(_AT_LEAST, 0x40000000, 0, 1)
     yield refuse
@@ -247,10 +328,7 @@ def _filter(column: int, architecture: int) -> Iterable[bytes]:
         yield _step(_RETURN, _ERRNO | errno.ENOSYS)
     yield _step(_AT_LEAST, _NEWER, 0, 1)
     yield _step(_RETURN, _ERRNO | errno.ENOSYS)
-    # Threads, but no processes; signals and limits for itself only; no file opened for writing.
-    yield from _judge(_CLONE[column], 0, _ANY_BIT, [_CLONE_THREAD], allow=True)
-    for call in (_KILL, _TGKILL):
-        yield from _judge(call[column], 0, _EQUAL, [os.getpid()], allow=True)
+    # Limits and turns for itself only; no file opened for writing.
     for call in _OF_SELF.values():
         yield from _judge(call[column], 0, _EQUAL, [0], allow=True)
     for call, (argument, commands) in _COMMANDS.items():
@@ -260,7 +338,15 @@ def _filter(column: int, architecture: int) -> Iterable[bytes]:
     # A datagram goes to any address, also from a pair; so do pairs of other families.
     yield from _judge(_SOCKETPAIR[column], 1, _ANY_BIT, [socket.SOCK_DGRAM], allow=False)
     yield from _judge(_SOCKETPAIR[column], 0, _EQUAL, [socket.AF_UNIX], allow=True)
-    yield _step(_RETURN, _ALLOW)
+
+
+def _own_filter(column: int) -> Iterable[bytes]:
+    """What the process that forks may, but its children may not."""
+    # Threads, but no processes; signals for itself only.
+    yield from _judge(_CLONE[column], 0, _ANY_BIT, [_CLONE_THREAD], allow=True)
+    for call in (_KILL, _TGKILL):
+        yield from _judge(call[column], 0, _EQUAL, [os.getpid()], allow=True)
+    yield from _judge(_PRCTL[column], 0, _EQUAL, _PRCTL_ALLOWED, allow=True)
 
 
 def _judge(

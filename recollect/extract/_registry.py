@@ -37,6 +37,8 @@ class Extractor(Protocol):
     It may also have `KIND`, the contract's word for its documents (default `text`), and
     `sniff(head) -> bool | None`: these first bytes are mine, are not, or do not tell. If its
     `extract` raises NeedsHeavy it has `extract_heavy`, which may take more memory and time.
+    `LOADS` names the modules that it imports when it reads, `HEAVY_LOADS` those of
+    `extract_heavy`: they are loaded once, before there is a file.
     Recordings have `hear(blob, start, seconds, engine) -> Heard`, archives
     `unpack(blob, keep) -> Extracted`, which calls `keep(path, data)` for each file in it.
     """
@@ -72,6 +74,8 @@ class Kind:
     extract_heavy: Callable[[Blob], Extracted] | None
     hear: Callable[[Blob, float, float, LocalEngine | None], Heard] | None
     unpack: Callable[[Blob, Callable[[str, bytes], None]], Extracted] | None
+    loads: tuple[str, ...]
+    heavy_loads: tuple[str, ...]
 
     @property
     def mime(self) -> str:
@@ -95,6 +99,8 @@ def scan(*packages: str) -> Mapping[str, Kind]:
                     extract_heavy=getattr(module, "extract_heavy", None),
                     hear=getattr(module, "hear", None),
                     unpack=getattr(module, "unpack", None),
+                    loads=getattr(module, "LOADS", ()),
+                    heavy_loads=getattr(module, "HEAVY_LOADS", ()),
                 )
     return MappingProxyType(kinds)
 

@@ -9,6 +9,7 @@ import fcntl
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -29,13 +31,15 @@ from recollect.extract._places import Places
 from recollect.extract._registry import HEAD, PACKAGE, Format, detect, scan, supported
 from recollect.extract._text import TEXT_BYTES
 from recollect.extract._wire import (
+    CODES,
     LENGTH,
     MAX_ENTRIES,
     MAX_LINKS,
     MAX_MEMBERS,
-    UNAVAILABLE,
+    STATUS,
     UNPACKED_BYTES,
     URL_LENGTH,
+    Birth,
     Job,
     Listening,
     Packed,
@@ -49,7 +53,7 @@ from recollect.model import Blob, Extracted, Member, Sitemap, WebPage, storable
 from recollect.speech import Heard, LocalEngine
 
 _START_SECONDS = 60
-_LAST_BREATH_SECONDS = 2
+_LAST_BREATH_SECONDS = 5
 _LOCK_SECONDS = 0.2
 _HEAVY_NICENESS = 10
 _PIPE_BYTES = 1 << 20
@@ -73,15 +77,13 @@ class Limits:
     text_bytes: int = TEXT_BYTES
     file_bytes: int = 64_000_000
     descriptors: int = 64
-    jobs_per_child: int = 1_000
-    """to start one takes as long as to read a hundred small files"""
     idle_seconds: int = 60
-    """after which a child without work ends"""
+    """after which the process without work ends that loads the parsers"""
     heavy_memory_bytes: int = 4_000_000_000
     heavy_cpu_seconds: int = 600
     """for pictures to be read; those of a document for which this does not suffice are left out"""
     heavy_idle_seconds: int = 10
-    """models hold half a gigabyte"""
+    """what models need holds 200 MB"""
 
     def cpu(self, size: int) -> int:
         grown = self.cpu_seconds + self.cpu_seconds_per_mb * (size // 1_000_000)
@@ -96,12 +98,27 @@ class Limits:
 
 
 @dataclass(slots=True, eq=False)
-class _Child:
+class _Zygote:
+    """A process that loads parsers and forks children that read. It sees no files."""
+
     process: subprocess.Popen[bytes]
+    control: socket.socket
     errors: IO[bytes]
     """what it writes to standard error, for the post-mortem"""
+
+
+@dataclass(slots=True, eq=False)
+class _Child:
+    """A process that reads one file."""
+
+    line: socket.socket
+    """to its zygote, which kills it when this closes, and tells how it ended"""
+    jobs: int
+    """descriptors of the two pipes"""
+    answers: int
+    errors: IO[bytes]
+    blob: Blob | None
     heavy: bool
-    jobs: int = 0
     rested: bool = False
     """whether it ever waited for work, and so may have ended for want of it"""
 
@@ -173,8 +190,10 @@ class Sandbox:
         self._line = Line(heavy_places)
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self._idle: list[_Child] = []
-        self._busy: set[_Child] = set()
+        self._zygotes: dict[bool, _Zygote] = {}
+        """by whether they are for heavy work"""
+        self._resting: list[_Child] = []
+        """which have read a part of a recording and are asked for more of it"""
         self._layers: tuple[str, ...] | None = None
         self._closed = False
 
@@ -324,8 +343,6 @@ class Sandbox:
                 reply = self._ask(job, blob)
         if reply.needs_heavy:
             raise _crash(blob, job)
-        if reply.code == UNAVAILABLE:
-            raise Unavailable(f"the {job.extractor} extractor does not load: {reply.message}")
         if reply.code:
             reason = reply.message or "its extraction needs more memory than is allowed"
             raise Permanent(f"{_called(blob)} cannot be read: {reason}", code=reply.code)
@@ -339,7 +356,7 @@ class Sandbox:
         """The layers that confine children here, as a child reports them: starts one if need be."""
         if self._layers is None:
             with self._turns:
-                self._release(self._take(heavy=False), worn=False)
+                self._end(self._start((), heavy=False))
         return "+".join(self._layers or ())
 
     def close(self) -> None:
@@ -347,11 +364,12 @@ class Sandbox:
         self._stop.set()
         with self._lock:
             self._closed = True
-            idle, self._idle = self._idle, []
-            for child in (*idle, *self._busy):
-                child.process.kill()
-        for child in idle:
-            _bury(child)
+            zygotes, self._zygotes = list(self._zygotes.values()), {}
+            resting, self._resting = self._resting, []
+        for child in resting:
+            self._end(child)
+        for zygote in zygotes:
+            _bury(zygote)
 
     @contextmanager
     def _turn_of_machine(self) -> Generator[None]:
@@ -374,133 +392,150 @@ class Sandbox:
             os.close(descriptor)
 
     def _ask(self, job: Job, blob: Blob, intake: "_Intake | None" = None) -> Reply:
-        child = self._take(heavy=job.heavy)
-        child.jobs += 1
+        child = self._take(job, blob)
         deadline = time.monotonic() + job.wall_seconds
         try:
-            _send(child, [pack(job), blob.data], deadline)
-            most = _longest_answer(job, self._limits)
-            reply = msgspec.msgpack.decode(_receive(child, most, deadline), type=Reply)
-            while reply.packed is not None:
-                if intake is None:
-                    raise ValueError("a file that nobody asked for")
-                intake.announce(reply.packed)
-                intake.take(reply.packed, _receive_bytes(child, reply.packed.size, deadline))
-                reply = msgspec.msgpack.decode(_receive(child, most, deadline), type=Reply)
+            reply = self._converse(child, job, blob, intake, deadline)
         except _Gone as gone:
-            if self._closed:
-                self._discard(child)
+            status = _exit_status(child)
+            if self._closed or status is None:
+                self._end(child)
                 raise Transient("extraction was stopped") from gone
             # It may have ended for want of work just when this came; only a new one cannot.
-            status = _exit_status(child)
             if child.rested and status == 0:
-                self._discard(child)
+                self._end(child)
                 return self._ask(job, blob, intake)
             raise self._post_mortem(child, status, job, blob) from gone
         except _Late as late:
-            child.process.kill()
-            self._discard(child)
+            self._end(child)
             raise _timeout(blob, f"{job.wall_seconds:.0f} s") from late
         except (msgspec.DecodeError, ValueError) as error:
-            child.process.kill()
-            self._discard(child)
+            self._end(child)
             raise _crash(blob, job) from error
-        except BaseException:  # an interrupt: this child's answer would go to the next caller
-            child.process.kill()
-            self._discard(child)
+        except BaseException:  # an interrupt
+            self._end(child)
             raise
-        self._release(child, worn=reply.worn)
+        # The rest of a recording is wanted next, of one that has loaded its models.
+        if reply.heard is not None and reply.heard.end is not None:
+            with self._lock:
+                if not self._closed:
+                    child.rested = True
+                    self._resting.append(child)
+                    return reply
+        self._end(child)
         return reply
 
-    def _take(self, *, heavy: bool) -> _Child:
+    def _converse(
+        self, child: _Child, job: Job, blob: Blob, intake: "_Intake | None", deadline: float
+    ) -> Reply:
+        _send(child.jobs, [pack(job), blob.data], deadline)
+        most = _longest_answer(job, self._limits)
+        while True:
+            reply = msgspec.msgpack.decode(_receive(child.answers, most, deadline), type=Reply)
+            _validate(reply, job)
+            if reply.packed is None:
+                return reply
+            if intake is None:
+                raise ValueError("a file that nobody asked for")
+            intake.announce(reply.packed)
+            intake.take(reply.packed, _receive_bytes(child.answers, reply.packed.size, deadline))
+
+    def _take(self, job: Job, blob: Blob) -> _Child:
+        """A new child, or one that has read nothing but this very blob."""
+        with self._lock:
+            ended = [child for child in self._resting if _is_readable(child.line)]
+            self._resting = [child for child in self._resting if child not in ended]
+            found = next(
+                (one for one in self._resting if one.blob is blob and one.heavy == job.heavy), None
+            )
+            if found:
+                self._resting.remove(found)
+        for child in ended:
+            self._end(child)
+        return found or self._start(self._loads(job), heavy=job.heavy, blob=blob)
+
+    def _loads(self, job: Job) -> tuple[str, ...]:
+        if job.task is Task.SITEMAP:
+            return (f"{PACKAGE}._sitemap",)
+        kind = self._kinds[job.extractor]
+        engine = job.listening.engine if job.listening else None
+        heavy = kind.heavy_loads if job.heavy and engine is None else ()
+        # One that is not installed says so itself.
+        spoken = (engine.loads,) if engine and find_spec(engine.loads) else ()
+        return (*kind.loads, *heavy, *spoken)
+
+    def _start(self, loads: tuple[str, ...], *, heavy: bool, blob: Blob | None = None) -> _Child:
+        while True:
+            zygote, is_new = self._zygote(heavy=heavy)
+            child = _bear(zygote, loads, heavy, blob)
+            deadline = time.monotonic() + _START_SECONDS
+            try:
+                ready = msgspec.msgpack.decode(
+                    _receive(child.answers, 65_536, deadline), type=Ready
+                )
+            except (_Gone, _Late, ValueError) as error:
+                self._end(child)
+                if self._closed:
+                    raise Transient("extraction was stopped") from error
+                self._forget(zygote, heavy=heavy)
+                # One that was there may have ended for want of work just when this came.
+                if isinstance(error, _Gone) and not is_new:
+                    continue
+                tail = _last_words(zygote.errors) or _last_words(child.errors)
+                _bury(zygote)
+                raise Unavailable(
+                    f"the extraction process does not start: {tail[-500:]}"
+                ) from error
+            except BaseException:
+                self._end(child)
+                raise
+            if ready.trouble:
+                self._end(child)
+                raise Unavailable(f"what reads such files does not load: {ready.trouble}")
+            if self._layers is None:
+                self._layers = ready.layers
+            return child
+
+    def _zygote(self, *, heavy: bool) -> tuple[_Zygote, bool]:
+        """The one that is there, or a new one, and whether it is new."""
         with self._lock:
             if self._closed:
                 raise Transient("extraction was stopped")
-            ended = [child for child in self._idle if child.process.poll() is not None]
-            self._idle = [child for child in self._idle if child not in ended]
-            # The last one used, so that the others fall idle and end.
-            child = next((one for one in reversed(self._idle) if one.heavy == heavy), None)
-            if child:
-                self._idle.remove(child)
-                self._busy.add(child)
-        for one in ended:
-            _bury(one)
-        return child or self._start(heavy=heavy)
-
-    def _start(self, *, heavy: bool) -> _Child:
-        errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-s", "-P", "-B", "-X", "utf8", "-c", _PROGRAM],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                cwd="/",
-                # Nothing of this process's environment: it holds keys and passwords.
-                env=_environment(),
-                # A Ctrl-C is for the service, which lets documents at work come to their end.
-                start_new_session=True,
-                bufsize=0,
+            known = self._zygotes.get(heavy)
+            if known is not None and known.process.poll() is None:
+                return known, False
+            if known is not None:
+                _bury(known)
+            limits = self._limits
+            setup = Setup(
+                packages=self._packages,
+                readable=self._readable,
+                memory_bytes=limits.heavy_memory_bytes if heavy else limits.memory_bytes,
+                file_bytes=limits.file_bytes,
+                descriptors=limits.descriptors,
+                text_bytes=limits.text_bytes,
+                idle_seconds=limits.heavy_idle_seconds if heavy else limits.idle_seconds,
+                niceness=_HEAVY_NICENESS if heavy else 0,
             )
-        except OSError as error:
-            errors.close()
-            raise Unavailable(f"the extraction process cannot be started: {error}") from error
-        child = _Child(process, errors, heavy)
-        with self._lock:
-            self._busy.add(child)
-            if self._closed:  # since `_take` looked: nobody else would end this one
-                process.kill()
-        deadline = time.monotonic() + _START_SECONDS
-        limits = self._limits
-        memory = limits.heavy_memory_bytes if heavy else limits.memory_bytes
-        setup = Setup(
-            packages=self._packages,
-            readable=self._readable,
-            memory_bytes=memory,
-            file_bytes=self._limits.file_bytes,
-            descriptors=self._limits.descriptors,
-            text_bytes=self._limits.text_bytes,
-            idle_seconds=limits.heavy_idle_seconds if heavy else limits.idle_seconds,
-            worn_bytes=memory // 3,
-            niceness=_HEAVY_NICENESS if heavy else 0,
-        )
-        try:
-            for pipe in (process.stdin, process.stdout):
-                os.set_blocking(_descriptor(pipe), False)
-                _widen(_descriptor(pipe))
-            _send(child, [pack(setup)], deadline)
-            ready = msgspec.msgpack.decode(_receive(child, 65_536, deadline), type=Ready)
-        except (_Gone, _Late, msgspec.DecodeError) as error:
-            process.kill()
-            tail = _last_words(child)
-            self._discard(child)
-            if self._closed:
-                raise Transient("extraction was stopped") from error
-            raise Unavailable(f"the extraction process does not start: {tail[-500:]}") from error
-        if self._layers is None:
-            self._layers = ready.layers
-        return child
+            zygote = self._zygotes[heavy] = _launch(setup)
+            return zygote, True
 
-    def _release(self, child: _Child, *, worn: bool) -> None:
+    def _forget(self, zygote: _Zygote, *, heavy: bool) -> None:
         with self._lock:
-            keep = not (worn or self._closed or child.jobs >= self._limits.jobs_per_child)
-            if keep:
-                child.rested = True
-                self._busy.discard(child)
-                self._idle.append(child)
-        if not keep:
-            child.process.kill()
-            self._discard(child)
+            if self._zygotes.get(heavy) is zygote:
+                del self._zygotes[heavy]
 
-    def _discard(self, child: _Child) -> None:
-        _bury(child)
-        with self._lock:
-            self._busy.discard(child)
+    def _end(self, child: _Child) -> None:
+        """Its zygote kills it; nobody waits for that."""
+        child.line.close()
+        os.close(child.jobs)
+        os.close(child.answers)
+        child.errors.close()
 
     def _post_mortem(self, child: _Child, status: int, job: Job, blob: Blob) -> Permanent:
         """What a child died of that closed its pipe."""
-        words = _last_words(child)
-        self._discard(child)
+        words = _last_words(child.errors)
+        self._end(child)
         if status in (-signal.SIGXCPU, -signal.SIGALRM):
             return _timeout(blob, f"{job.cpu_seconds} s of processor time")
         if status == -signal.SIGKILL or any(sign in words for sign in _OUT_OF_MEMORY):
@@ -512,6 +547,58 @@ class Sandbox:
             error = _crash(blob, job)
         error.add_note(words)
         return error
+
+
+def _launch(setup: Setup) -> _Zygote:
+    errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+    ours, theirs = socket.socketpair()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-s", "-P", "-B", "-X", "utf8", "-c", _PROGRAM],
+            stdin=theirs,
+            stdout=errors,
+            stderr=errors,
+            cwd="/",
+            # Nothing of this process's environment: it holds keys and passwords.
+            env=_environment(),
+            # A Ctrl-C is for the service, which lets documents at work come to their end.
+            start_new_session=True,
+        )
+    except OSError as error:
+        errors.close()
+        ours.close()
+        raise Unavailable(f"the extraction process cannot be started: {error}") from error
+    finally:
+        theirs.close()
+    with suppress(OSError):  # the first wish for a child shows it
+        ours.sendall(pack(setup))
+    return _Zygote(process, ours, errors)
+
+
+def _bear(zygote: _Zygote, loads: tuple[str, ...], heavy: bool, blob: Blob | None) -> _Child:
+    """Ask for a child; its first message says whether it is there."""
+    errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
+    ours, theirs = socket.socketpair()
+    their_jobs, jobs = os.pipe()
+    answers, their_answers = os.pipe()
+    for pipe in (jobs, answers):
+        os.set_blocking(pipe, False)
+        _widen(pipe)
+    # A zygote that is gone is seen when the answer fails to come.
+    with suppress(OSError):
+        ours.sendall(pack(Birth(loads)))
+        given = [theirs.fileno(), their_jobs, their_answers, errors.fileno()]
+        socket.send_fds(zygote.control, [b"+"], given)
+    theirs.close()
+    os.close(their_jobs)
+    os.close(their_answers)
+    return _Child(ours, jobs, answers, errors, blob, heavy)
+
+
+def _validate(reply: Reply, job: Job) -> None:
+    """ValueError for what no honest child says: nothing of it reaches the document."""
+    if reply.code is not None and reply.code not in CODES:
+        raise ValueError(f"the code {reply.code!r}")
 
 
 def _extracted(reply: Reply, kind: str) -> Extracted:
@@ -575,12 +662,6 @@ def _crash(blob: Blob, job: Job) -> Permanent:
     )
 
 
-def _descriptor(pipe: IO[bytes] | None) -> int:
-    if pipe is None:
-        raise ValueError("the child has no such pipe")
-    return pipe.fileno()
-
-
 def _widen(pipe: int) -> None:
     """Let it hold more at a time, where that can be: each time it is full, both sides wake up."""
     if sys.platform == "linux":
@@ -588,15 +669,14 @@ def _widen(pipe: int) -> None:
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
-def _send(child: _Child, pieces: Sequence[bytes], deadline: float) -> None:
+def _send(pipe: int, pieces: Sequence[bytes], deadline: float) -> None:
     """All at once where the pipe has room: each piece by itself would wake the child again."""
-    descriptor = _descriptor(child.process.stdin)
     views = [memoryview(piece) for piece in pieces if piece]
     while views:
         try:
-            written = os.writev(descriptor, views)
+            written = os.writev(pipe, views)
         except BlockingIOError:
-            _wait(descriptor, select.POLLOUT, deadline)
+            _wait(pipe, select.POLLOUT, deadline)
             continue
         except BrokenPipeError as error:
             raise _Gone from error
@@ -606,22 +686,21 @@ def _send(child: _Child, pieces: Sequence[bytes], deadline: float) -> None:
             views[0] = views[0][written:]
 
 
-def _receive(child: _Child, most: int, deadline: float) -> bytes:
+def _receive(pipe: int, most: int, deadline: float) -> bytes:
     """One message; ValueError if it claims to be longer than `most` bytes."""
-    size = LENGTH.unpack(_receive_bytes(child, LENGTH.size, deadline))[0]
+    size = LENGTH.unpack(_receive_bytes(pipe, LENGTH.size, deadline))[0]
     if size > most:
         raise ValueError(f"an answer of {size} bytes")
-    return _receive_bytes(child, size, deadline)
+    return _receive_bytes(pipe, size, deadline)
 
 
-def _receive_bytes(child: _Child, size: int, deadline: float) -> bytes:
-    descriptor = _descriptor(child.process.stdout)
+def _receive_bytes(pipe: int, size: int, deadline: float) -> bytes:
     data = bytearray()
     while len(data) < size:
         try:
-            piece = os.read(descriptor, min(size - len(data), 1 << 20))
+            piece = os.read(pipe, min(size - len(data), 1 << 20))
         except BlockingIOError:
-            _wait(descriptor, select.POLLIN, deadline)
+            _wait(pipe, select.POLLIN, deadline)
             continue
         if not piece:
             raise _Gone
@@ -636,25 +715,37 @@ def _wait(descriptor: int, event: int, deadline: float) -> None:
         raise _Late
 
 
-def _exit_status(child: _Child) -> int:
-    """How a child ended that closed its pipe; one that lives on regardless is killed."""
+def _is_readable(line: socket.socket) -> bool:
+    return bool(select.select([line], [], [], 0)[0])
+
+
+def _exit_status(child: _Child) -> int | None:
+    """How a child ended that closed its pipe; one that lives on regardless is killed.
+
+    None if its zygote is gone, and so it is.
+    """
+    child.line.settimeout(_LAST_BREATH_SECONDS)
     try:
-        return child.process.wait(_LAST_BREATH_SECONDS)
-    except subprocess.TimeoutExpired:
-        child.process.kill()
-        child.process.wait()
+        told = child.line.recv(STATUS.size)
+    except TimeoutError:
         return 1
+    except OSError:
+        return None
+    return STATUS.unpack(told)[0] if len(told) == STATUS.size else None
 
 
-def _last_words(child: _Child) -> str:
-    size = child.errors.seek(0, os.SEEK_END)
-    child.errors.seek(max(0, size - 4_000))
-    return child.errors.read().decode("utf-8", "replace").strip()
+def _last_words(errors: IO[bytes]) -> str:
+    size = errors.seek(0, os.SEEK_END)
+    errors.seek(max(0, size - 4_000))
+    return errors.read().decode("utf-8", "replace").strip()
 
 
-def _bury(child: _Child) -> None:
-    """Free what is left of a child that ended or was killed."""
-    child.process.wait()
-    for pipe in (child.process.stdin, child.process.stdout, child.errors):
-        if pipe:
-            pipe.close()
+def _bury(zygote: _Zygote) -> None:
+    """End one, and its children with it."""
+    zygote.control.close()
+    try:
+        zygote.process.wait(_LAST_BREATH_SECONDS)
+    except subprocess.TimeoutExpired:
+        zygote.process.kill()
+        zygote.process.wait()
+    zygote.errors.close()

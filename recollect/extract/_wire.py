@@ -14,8 +14,17 @@ from recollect.model import Link, SitemapEntry
 from recollect.speech import Heard, LocalEngine
 
 LENGTH = struct.Struct(">I")
-UNAVAILABLE = "extraction_unavailable"
-"""The code of a reply that blames the installation."""
+CODES = frozenset(
+    {
+        "encrypted_file", "extraction_crashed", "extraction_memory", "extraction_timeout",
+        "ocr_unavailable", "too_large", "transcriber_failed", "unreadable_content",
+        "unsupported_kind",
+    }
+)  # fmt: skip
+"""What a child may say of its file. It never blames the installation: that would be tried again,
+as often as a file likes."""
+STATUS = struct.Struct(">i")
+"""How a child ended, as the zygote tells it: below 0 by that signal."""
 MAX_LINKS = 5_000
 """of a page"""
 MAX_ENTRIES = 50_000
@@ -42,7 +51,7 @@ _Word = Annotated[str, msgspec.Meta(max_length=WORD_LENGTH)]
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """First message to a child: what it may use."""
+    """First message to the zygote: what its children may use."""
 
     packages: tuple[str, ...]
     readable: tuple[str, ...]
@@ -52,15 +61,23 @@ class Setup(msgspec.Struct, frozen=True):
     descriptors: int
     text_bytes: int
     idle_seconds: int
-    worn_bytes: int
-    """peak memory after which the child is not used again"""
     niceness: int
 
 
+class Birth(msgspec.Struct, frozen=True):
+    """To the zygote: load these modules, if they are not there yet, and fork a child."""
+
+    loads: tuple[str, ...]
+
+
 class Ready(msgspec.Struct, frozen=True):
-    """The child is confined, by these layers."""
+    """A child is confined, by these layers; or it cannot be had, and `trouble` says why.
+
+    The child says it before it reads a file, so it can be believed.
+    """
 
     layers: tuple[str, ...]
+    trouble: str = ""
 
 
 class Listening(msgspec.Struct, frozen=True):
@@ -137,7 +154,7 @@ class Packed(msgspec.Struct, frozen=True):
 class Reply(msgspec.Struct, frozen=True):
     """The outcome: a text, or a code and a message. With `packed` it is not the last one.
 
-    `needs_heavy`: neither; the job is one for a heavy child. `worn`: do not use this child again.
+    `needs_heavy`: neither; the job is one for a heavy child.
     """
 
     text: str = ""
@@ -153,7 +170,6 @@ class Reply(msgspec.Struct, frozen=True):
     code: str | None = None
     message: str = ""
     needs_heavy: bool = False
-    worn: bool = False
 
 
 def pack(message: msgspec.Struct) -> bytes:

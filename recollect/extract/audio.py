@@ -16,6 +16,7 @@ TYPES = frozenset(
         ".mp3", ".m4a", ".m4b", ".aac", ".wav", ".ogg", ".oga", ".opus", ".flac", ".weba", ".mka",
     }
 )  # fmt: skip
+LOADS = ("recollect.extract._media",)
 KIND = "audio"
 
 

@@ -16,6 +16,7 @@ TYPES = frozenset(
         *(".cfg", ".conf", ".cmake", ".gradle", ".tex", ".ts"),
     }
 )
+LOADS = ("chardet",)
 
 
 def sniff(head: bytes) -> bool | None:

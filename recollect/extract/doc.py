@@ -8,6 +8,7 @@ from recollect.model import Blob, Extracted
 
 MIME = "application/msword"
 TYPES = frozenset({MIME, ".doc"})
+LOADS = ("recollect.extract._office",)
 
 _ENCRYPTED = 0x0100
 """Flag of the file's header (MS-DOC 2.5.2, fEncrypted)."""

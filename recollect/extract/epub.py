@@ -11,6 +11,7 @@ from recollect.extract._text import TEXT_BYTES, clean_line
 from recollect.model import Blob, Extracted, Place
 
 TYPES = frozenset({_zip.EPUB, ".epub"})
+LOADS = ("recollect.extract._page",)
 
 _CONTAINER = "META-INF/container.xml"
 _LOCKS = "META-INF/encryption.xml"

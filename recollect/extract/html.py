@@ -6,6 +6,7 @@ from recollect.extract._text import looks_like_text
 from recollect.model import Blob, Extracted, WebPage
 
 TYPES = frozenset({"text/html", "application/xhtml+xml", ".html", ".htm", ".xhtml"})
+LOADS = ("recollect.extract._page", "recollect.extract._survey", "chardet")
 
 _PAGE = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*+(?:<!doctype\s+html|<html[\s>])",

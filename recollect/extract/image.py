@@ -3,6 +3,7 @@
 A picture without writing is found by its name and its description. What is on it nobody looks at.
 """
 
+from importlib.util import find_spec
 from pathlib import PurePath
 
 from recollect.extract._registry import NeedsHeavy
@@ -14,6 +15,9 @@ TYPES = frozenset(
         ".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff",
     }
 )  # fmt: skip
+_HAS_ENGINE = find_spec("rapidocr") is not None
+LOADS = ("recollect.extract._ocr", *(("recollect.extract._picture",) if _HAS_ENGINE else ()))
+HEAVY_LOADS = (*LOADS, *(("rapidocr.main", "cv2") if _HAS_ENGINE else ()))
 KIND = "image"
 
 _NAMELESS = frozenset({"upload", "image", "file", "blob", "untitled"})

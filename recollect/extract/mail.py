@@ -14,6 +14,7 @@ from recollect.extract._text import TEXT_BYTES, clean_line, decode, looks_like_t
 from recollect.model import Blob, Extracted
 
 TYPES = frozenset({"message/rfc822", ".eml"})
+LOADS = ("recollect.extract._page", "chardet")
 
 MAX_PARTS = 1_000
 MAX_NESTING = 5

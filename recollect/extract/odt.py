@@ -4,6 +4,7 @@ from recollect.extract import _zip
 from recollect.model import Blob, Extracted
 
 TYPES = frozenset({_zip.ODT, ".odt"})
+LOADS = ("recollect.extract._odf", "recollect.extract._office")
 
 
 def sniff(head: bytes) -> bool | None:

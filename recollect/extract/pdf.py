@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from recollect.errors import Permanent
-from recollect.extract import _zip
+from recollect.extract import _zip, image
 from recollect.extract._registry import NeedsHeavy
 from recollect.extract._text import clean_line, looks_like_text
 from recollect.model import Blob, Extracted, Place
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from recollect.extract._pdfium import Drawn
 
 TYPES = frozenset({"application/pdf", "application/x-pdf", ".pdf"})
+LOADS = ("recollect.extract._pdfium", "recollect.extract._xberg")
+HEAVY_LOADS = (*LOADS, *image.HEAVY_LOADS)
 KIND = "pdf"
 
 LONG = 500

@@ -22,6 +22,7 @@ TYPES = frozenset(
         ".ndjson",
     }
 )
+LOADS = ("chardet",)
 
 _LINED = (".jsonl", ".ndjson", "application/jsonl", "application/x-ndjson")
 _BLANK = re.compile(r"[ \t\r\n]*")

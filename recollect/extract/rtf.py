@@ -8,6 +8,7 @@ from recollect.model import Blob, Extracted
 
 MIME = "application/rtf"
 TYPES = frozenset({MIME, "text/rtf", ".rtf"})
+LOADS = ("recollect.extract._office",)
 
 _MARK = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{\\rtf")
 _CODE_PAGE = re.compile(rb"\\ansicpg(\d{3,5})")

@@ -14,6 +14,7 @@ from recollect.model import Blob, Extracted
 TYPES = frozenset(
     {"text/csv", "text/tab-separated-values", "application/csv", ".csv", ".tsv", ".tab"}
 )
+LOADS = ("chardet",)
 
 _DELIMITERS = ",;\t|"
 _SAMPLE_LINES = 50

@@ -7,6 +7,7 @@ from recollect.extract._text import decode, looks_like_text
 from recollect.model import Blob, Extracted
 
 TYPES = frozenset({"text/vtt", "application/x-subrip", "text/srt", ".vtt", ".srt"})
+LOADS = ("chardet",)
 
 _BEGINNING = re.compile(
     rb"(?:\xef\xbb\xbf)?(?:WEBVTT(?=[ \t\r\n]|\Z)|\s*\d+[ \t]*\r?\n\d+:\d\d:\d\d[.,]\d{1,3} *-->)"

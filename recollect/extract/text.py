@@ -8,6 +8,7 @@ from recollect.model import Blob, Extracted
 TYPES = frozenset(
     {"text/plain", "text/markdown", "text/x-markdown", ".txt", ".text", ".log", ".md", ".markdown"}
 )
+LOADS = ("chardet",)
 
 _FENCE = re.compile(r"^ {0,3}(```|~~~)")
 _HEADING = re.compile(r"^ {0,3}# +(.*?)[ #]*$")

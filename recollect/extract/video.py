@@ -15,6 +15,7 @@ TYPES = frozenset(
         ".mp4", ".m4v", ".mov", ".webm", ".mkv", ".avi", ".3gp", ".ogv",
     }
 )  # fmt: skip
+LOADS = ("recollect.extract._media",)
 KIND = "video"
 
 

@@ -5,6 +5,7 @@ from recollect.extract import _ole, _zip
 from recollect.model import Blob, Extracted
 
 TYPES = frozenset({_zip.DOCX, "application/vnd.ms-word.document.macroenabled.12", ".docx", ".docm"})
+LOADS = ("recollect.extract._office", "recollect.extract._veiled")
 
 
 def sniff(head: bytes) -> bool | None:
