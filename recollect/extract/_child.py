@@ -15,7 +15,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NoReturn
 
 import msgspec
@@ -68,40 +68,29 @@ def serve() -> NoReturn:
     signal.set_wakeup_fd(signals, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     lines: dict[int, socket.socket] = {}
+    warm: set[str] = set()
     while True:
-        poll = select.poll()
-        for descriptor in (control.fileno(), ended, *(line.fileno() for line in lines.values())):
-            poll.register(descriptor, select.POLLIN)
-        ready = {one for one, _ in poll.poll(None if lines else setup.idle_seconds * 1000)}
-        if not ready and not lines:
+        watched = [control.fileno(), ended, *(line.fileno() for line in lines.values())]
+        ready = _wait(watched, None if lines else setup.idle_seconds)
+        if not ready:
             _leave()
         if ended in ready:
             os.read(ended, 4096)
-        for pid, line in list(lines.items()):
-            if line.fileno() in ready:  # its caller is done with it, or gone
-                os.kill(pid, signal.SIGKILL)
-            # Only here is it forgotten, so that its number is nobody else's when it is killed.
-            found, status = os.waitpid(pid, 0 if line.fileno() in ready else os.WNOHANG)
-            if found:
-                del lines[pid]
-                with line, contextlib.suppress(OSError):
-                    line.sendall(STATUS.pack(os.waitstatus_to_exitcode(status)))
+        _see_to(lines, ready)
         if control.fileno() not in ready:
             continue
         _, given, _, _ = socket.recv_fds(control, 1, _DESCRIPTORS)
         if len(given) != _DESCRIPTORS:
-            for pid in lines:
-                os.kill(pid, signal.SIGKILL)
-            _leave()
+            _leave()  # and the kernel ends the children
         line = socket.socket(fileno=given[0])
+        birth = msgspec.msgpack.decode(_read_message(line.fileno()), type=Birth)
+        zygote = os.getpid()
         try:
-            _load(msgspec.msgpack.decode(_read_message(line.fileno()), type=Birth).loads)
-            zygote = os.getpid()
+            _load(birth, kinds, warm)
             pid = os.fork()
         except (ImportError, OSError) as error:
-            with contextlib.suppress(OSError):
+            with line, contextlib.suppress(OSError):
                 _write(given[2], pack(Ready((), trouble=clean_line(str(error)))))
-            line.close()
         else:
             if pid == 0:
                 end_with_parent()
@@ -113,11 +102,38 @@ def serve() -> NoReturn:
             os.close(descriptor)
 
 
-def _load(names: Sequence[str]) -> None:
-    missing = [name for name in names if name not in sys.modules]
+def _wait(descriptors: Iterable[int], seconds: int | None) -> set[int]:
+    """Those that can be read, or have closed; none if the time is over."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return {one for one, _ in poll.poll(None if seconds is None else seconds * 1000)}
+
+
+def _see_to(lines: dict[int, socket.socket], ready: Collection[int]) -> None:
+    """Kill the children whose callers are done with them, or gone, and tell how others ended."""
+    for pid, line in list(lines.items()):
+        unwanted = line.fileno() in ready
+        if unwanted:
+            os.kill(pid, signal.SIGKILL)
+        # Only here it is forgotten: until then its number is no other process's.
+        found, status = os.waitpid(pid, 0 if unwanted else os.WNOHANG)
+        if found:
+            del lines[pid]
+            with line, contextlib.suppress(OSError):
+                line.sendall(STATUS.pack(os.waitstatus_to_exitcode(status)))
+
+
+def _load(birth: Birth, kinds: Mapping[str, Kind], warm: set[str]) -> None:
+    missing = [name for name in birth.loads if name not in sys.modules]
     for name in missing:
         importlib.import_module(name)
-    if missing:
+    cold = [name for name in birth.extractors if name not in warm]
+    for name in cold:
+        warm.add(name)
+        if (sample := kinds[name].sample) is not None:
+            _reply(kinds[name].extractor.extract(Blob(sample)), len(sample))
+    if missing or cold:
         # What is not looked at by the collector is not copied for a child either.
         gc.collect()
         gc.freeze()
@@ -143,9 +159,7 @@ def _read_files(
         os.closerange(first, last)
     restricted = restrict(setup.memory_bytes, setup.file_bytes, setup.descriptors, tasks=tasks)
     _write(writer, pack(Ready(layers(enclosed, restricted))))
-    poll = select.poll()
-    poll.register(reader, select.POLLIN)
-    while poll.poll(setup.idle_seconds * 1000):
+    while _wait([reader], setup.idle_seconds):
         job = msgspec.msgpack.decode(_read_message(reader), type=Job)
         data = _read(reader, job.size)
         _limit_time(job)

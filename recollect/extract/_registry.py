@@ -38,7 +38,9 @@ class Extractor(Protocol):
     `sniff(head) -> bool | None`: these first bytes are mine, are not, or do not tell. If its
     `extract` raises NeedsHeavy it has `extract_heavy`, which may take more memory and time.
     `LOADS` names the modules that it imports when it reads, `HEAVY_LOADS` those of
-    `extract_heavy`: they are loaded once, before there is a file.
+    `extract_heavy`: they are loaded once, before there is a file. `SAMPLE` is a tiny file of the
+    kind, read once as well: what is made at the first reading is made for all. Only for kinds
+    whose parsers start no threads, which would not be there in a child.
     Recordings have `hear(blob, start, seconds, engine) -> Heard`, archives
     `unpack(blob, keep) -> Extracted`, which calls `keep(path, data)` for each file in it.
     """
@@ -76,6 +78,7 @@ class Kind:
     unpack: Callable[[Blob, Callable[[str, bytes], None]], Extracted] | None
     loads: tuple[str, ...]
     heavy_loads: tuple[str, ...]
+    sample: bytes | None
 
     @property
     def mime(self) -> str:
@@ -101,6 +104,7 @@ def scan(*packages: str) -> Mapping[str, Kind]:
                     unpack=getattr(module, "unpack", None),
                     loads=getattr(module, "LOADS", ()),
                     heavy_loads=getattr(module, "HEAVY_LOADS", ()),
+                    sample=getattr(module, "SAMPLE", None),
                 )
     return MappingProxyType(kinds)
 

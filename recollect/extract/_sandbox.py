@@ -117,8 +117,11 @@ class _Child:
     """descriptors of the two pipes"""
     answers: int
     errors: IO[bytes]
-    blob: Blob | None
+    has: frozenset[str]
+    """modules that it has"""
     heavy: bool
+    blob: Blob | None = None
+    """what it read, or is to read"""
     rested: bool = False
     """whether it ever waited for work, and so may have ended for want of it"""
 
@@ -194,6 +197,8 @@ class Sandbox:
         """by whether they are for heavy work"""
         self._resting: list[_Child] = []
         """which have read a part of a recording and are asked for more of it"""
+        self._spare: _Child | None = None
+        """one that has read nothing, so that the next file need not wait for it"""
         self._layers: tuple[str, ...] | None = None
         self._closed = False
 
@@ -356,7 +361,7 @@ class Sandbox:
         """The layers that confine children here, as a child reports them: starts one if need be."""
         if self._layers is None:
             with self._turns:
-                self._end(self._start((), heavy=False))
+                self._end(self._born(None, Birth(()), heavy=False))
         return "+".join(self._layers or ())
 
     def close(self) -> None:
@@ -366,6 +371,9 @@ class Sandbox:
             self._closed = True
             zygotes, self._zygotes = list(self._zygotes.values()), {}
             resting, self._resting = self._resting, []
+            if self._spare:
+                resting.append(self._spare)
+                self._spare = None
         for child in resting:
             self._end(child)
         for zygote in zygotes:
@@ -391,8 +399,10 @@ class Sandbox:
         finally:
             os.close(descriptor)
 
-    def _ask(self, job: Job, blob: Blob, intake: "_Intake | None" = None) -> Reply:
-        child = self._take(job, blob)
+    def _ask(
+        self, job: Job, blob: Blob, intake: "_Intake | None" = None, *, anew: bool = False
+    ) -> Reply:
+        child = self._take(job, blob, anew=anew)
         deadline = time.monotonic() + job.wall_seconds
         try:
             reply = self._converse(child, job, blob, intake, deadline)
@@ -404,7 +414,7 @@ class Sandbox:
             # It may have ended for want of work just when this came; only a new one cannot.
             if child.rested and status == 0:
                 self._end(child)
-                return self._ask(job, blob, intake)
+                return self._ask(job, blob, intake, anew=True)
             raise self._post_mortem(child, status, job, blob) from gone
         except _Late as late:
             self._end(child)
@@ -440,8 +450,8 @@ class Sandbox:
             intake.announce(reply.packed)
             intake.take(reply.packed, _receive_bytes(child.answers, reply.packed.size, deadline))
 
-    def _take(self, job: Job, blob: Blob) -> _Child:
-        """A new child, or one that has read nothing but this very blob."""
+    def _take(self, job: Job, blob: Blob, *, anew: bool) -> _Child:
+        """One that has read nothing, or nothing but this very blob; with `anew`, a new one."""
         with self._lock:
             ended = [child for child in self._resting if _is_readable(child.line)]
             self._resting = [child for child in self._resting if child not in ended]
@@ -452,39 +462,70 @@ class Sandbox:
                 self._resting.remove(found)
         for child in ended:
             self._end(child)
-        return found or self._start(self._loads(job), heavy=job.heavy, blob=blob)
+        if found:
+            return found
+        birth = self._birth(job)
+        if anew or job.heavy:
+            child = self._born(None, birth, heavy=job.heavy)
+        else:
+            child = self._start(birth)
+        child.blob = blob
+        return child
 
-    def _loads(self, job: Job) -> tuple[str, ...]:
+    def _birth(self, job: Job) -> Birth:
         if job.task is Task.SITEMAP:
-            return (f"{PACKAGE}._sitemap",)
+            return Birth((f"{PACKAGE}._sitemap",))
         kind = self._kinds[job.extractor]
         engine = job.listening.engine if job.listening else None
         heavy = kind.heavy_loads if job.heavy and engine is None else ()
         # One that is not installed says so itself.
         spoken = (engine.loads,) if engine and find_spec(engine.loads) else ()
-        return (*kind.loads, *heavy, *spoken)
+        return Birth((*kind.loads, *heavy, *spoken), (kind.name,))
 
-    def _start(self, loads: tuple[str, ...], *, heavy: bool, blob: Blob | None = None) -> _Child:
+    def _start(self, birth: Birth) -> _Child:
+        """The spare one, or a new one; the next spare one is made while it works."""
+        with self._lock:
+            spare, self._spare = self._spare, None
+        if spare and not spare.has.issuperset(birth.loads):
+            self._end(spare)
+            spare = None
+        child = self._born(spare, birth, heavy=False)
+        zygote, _ = self._zygote(heavy=False)
+        next_one = _bear(zygote, Birth(tuple(child.has), birth.extractors), heavy=False)
+        # It may end for want of work.
+        next_one.rested = True
+        with self._lock:
+            if self._spare is None and not self._closed:
+                self._spare, next_one = next_one, None
+        if next_one:
+            self._end(next_one)
+        return child
+
+    def _born(self, child: _Child | None, birth: Birth, *, heavy: bool) -> _Child:
+        """The same, or a new one, when it is confined."""
         while True:
             zygote, is_new = self._zygote(heavy=heavy)
-            child = _bear(zygote, loads, heavy, blob)
+            was_there = child is not None or not is_new
+            child = child or _bear(zygote, birth, heavy=heavy)
             deadline = time.monotonic() + _START_SECONDS
             try:
                 ready = msgspec.msgpack.decode(
                     _receive(child.answers, 65_536, deadline), type=Ready
                 )
             except (_Gone, _Late, ValueError) as error:
+                words = _last_words(child.errors)
                 self._end(child)
+                child = None
                 if self._closed:
                     raise Transient("extraction was stopped") from error
-                self._forget(zygote, heavy=heavy)
                 # One that was there may have ended for want of work just when this came.
-                if isinstance(error, _Gone) and not is_new:
+                if isinstance(error, _Gone) and was_there:
+                    self._forget(zygote, heavy=heavy)
                     continue
-                tail = _last_words(zygote.errors) or _last_words(child.errors)
-                _bury(zygote)
+                words = _last_words(zygote.errors) or words
+                self._forget(zygote, heavy=heavy)
                 raise Unavailable(
-                    f"the extraction process does not start: {tail[-500:]}"
+                    f"the extraction process does not start: {words[-500:]}"
                 ) from error
             except BaseException:
                 self._end(child)
@@ -524,6 +565,7 @@ class Sandbox:
         with self._lock:
             if self._zygotes.get(heavy) is zygote:
                 del self._zygotes[heavy]
+                _bury(zygote)
 
     def _end(self, child: _Child) -> None:
         """Its zygote kills it; nobody waits for that."""
@@ -575,7 +617,7 @@ def _launch(setup: Setup) -> _Zygote:
     return _Zygote(process, ours, errors)
 
 
-def _bear(zygote: _Zygote, loads: tuple[str, ...], heavy: bool, blob: Blob | None) -> _Child:
+def _bear(zygote: _Zygote, birth: Birth, *, heavy: bool) -> _Child:
     """Ask for a child; its first message says whether it is there."""
     errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
     ours, theirs = socket.socketpair()
@@ -586,13 +628,13 @@ def _bear(zygote: _Zygote, loads: tuple[str, ...], heavy: bool, blob: Blob | Non
         _widen(pipe)
     # A zygote that is gone is seen when the answer fails to come.
     with suppress(OSError):
-        ours.sendall(pack(Birth(loads)))
+        ours.sendall(pack(birth))
         given = [theirs.fileno(), their_jobs, their_answers, errors.fileno()]
         socket.send_fds(zygote.control, [b"+"], given)
     theirs.close()
     os.close(their_jobs)
     os.close(their_answers)
-    return _Child(ours, jobs, answers, errors, blob, heavy)
+    return _Child(ours, jobs, answers, errors, frozenset(birth.loads), heavy)
 
 
 def _validate(reply: Reply, job: Job) -> None:

@@ -65,9 +65,13 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 class Birth(msgspec.Struct, frozen=True):
-    """To the zygote: load these modules, if they are not there yet, and fork a child."""
+    """To the zygote: load these modules, warm up these extractors, and fork a child.
+
+    What was done before is not done again.
+    """
 
     loads: tuple[str, ...]
+    extractors: tuple[str, ...] = ()
 
 
 class Ready(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ TYPES = frozenset(
     }
 )
 LOADS = ("chardet",)
+SAMPLE = b"a = 1\n"
 
 
 def sniff(head: bytes) -> bool | None:

@@ -7,6 +7,7 @@ from recollect.model import Blob, Extracted, WebPage
 
 TYPES = frozenset({"text/html", "application/xhtml+xml", ".html", ".htm", ".xhtml"})
 LOADS = ("recollect.extract._page", "recollect.extract._survey", "chardet")
+SAMPLE = b"<html><head><title>t</title></head><body><h1>a</h1><p>b <a href='/c'>c</a></body></html>"
 
 _PAGE = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*+(?:<!doctype\s+html|<html[\s>])",

@@ -15,6 +15,7 @@ from recollect.model import Blob, Extracted
 
 TYPES = frozenset({"message/rfc822", ".eml"})
 LOADS = ("recollect.extract._page", "chardet")
+SAMPLE = b"From: a@b.example\nSubject: s\n\na\n"
 
 MAX_PARTS = 1_000
 MAX_NESTING = 5

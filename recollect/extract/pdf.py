@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     from recollect.extract._pdfium import Drawn
 
 TYPES = frozenset({"application/pdf", "application/x-pdf", ".pdf"})
-LOADS = ("recollect.extract._pdfium", "recollect.extract._xberg")
+LOADS = (
+    "recollect.extract._pdfium",
+    "recollect.extract._xberg",
+    "recollect.extract._ocr",
+    "concurrent.futures.thread",
+)
 HEAVY_LOADS = (*LOADS, *image.HEAVY_LOADS)
 KIND = "pdf"
 

@@ -23,6 +23,7 @@ TYPES = frozenset(
     }
 )
 LOADS = ("chardet",)
+SAMPLE = b'{"a": 1}'
 
 _LINED = (".jsonl", ".ndjson", "application/jsonl", "application/x-ndjson")
 _BLANK = re.compile(r"[ \t\r\n]*")

@@ -15,6 +15,7 @@ TYPES = frozenset(
     {"text/csv", "text/tab-separated-values", "application/csv", ".csv", ".tsv", ".tab"}
 )
 LOADS = ("chardet",)
+SAMPLE = b"a,b\n1,2\n"
 
 _DELIMITERS = ",;\t|"
 _SAMPLE_LINES = 50

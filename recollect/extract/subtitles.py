@@ -8,6 +8,7 @@ from recollect.model import Blob, Extracted
 
 TYPES = frozenset({"text/vtt", "application/x-subrip", "text/srt", ".vtt", ".srt"})
 LOADS = ("chardet",)
+SAMPLE = b"WEBVTT\n\n00:01.000 --> 00:02.000\na\n"
 
 _BEGINNING = re.compile(
     rb"(?:\xef\xbb\xbf)?(?:WEBVTT(?=[ \t\r\n]|\Z)|\s*\d+[ \t]*\r?\n\d+:\d\d:\d\d[.,]\d{1,3} *-->)"

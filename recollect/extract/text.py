@@ -9,6 +9,7 @@ TYPES = frozenset(
     {"text/plain", "text/markdown", "text/x-markdown", ".txt", ".text", ".log", ".md", ".markdown"}
 )
 LOADS = ("chardet",)
+SAMPLE = b"a\n"
 
 _FENCE = re.compile(r"^ {0,3}(```|~~~)")
 _HEADING = re.compile(r"^ {0,3}# +(.*?)[ #]*$")

@@ -20,7 +20,9 @@ import time
 from collections.abc import Callable
 
 from recollect.errors import Permanent
+from recollect.extract import _child
 from recollect.extract._registry import NeedsHeavy
+from recollect.extract._wire import Reply
 from recollect.model import Blob, Extracted
 
 TYPES = frozenset({"application/x-rogue", ".rogue"})
@@ -335,19 +337,29 @@ def _exit(status: str) -> None:
     os._exit(int(status))
 
 
-_jobs = 0
+def _take_over(_: str) -> str:
+    """Have this process answer what we like, whatever it is asked from now on."""
+
+    def work(*_: object) -> Reply:
+        return Reply(text="by the rogue")
+
+    _child.work = work
+    return "taken over"
 
 
-def _leave_unless_first(_: str) -> str:
-    global _jobs
-    _jobs += 1
-    if _jobs > 1:
-        os._exit(0)
-    return "stayed"
+def _claim(code: str) -> None:
+    raise Permanent("so it says", code=code)
 
 
 def _pid(_: str) -> str:
     return str(os.getpid())
+
+
+def _stretch(_: str) -> str:
+    """From when to when this was read, by the clock that all processes share."""
+    start = time.monotonic()
+    _burn("0.02")
+    return f"{start} {time.monotonic()}"
 
 
 def _niceness(_: str) -> str:
@@ -443,8 +455,10 @@ DEEDS = {
     "import": _import,
     "recurse": _recurse,
     "exit": _exit,
-    "leave-unless-first": _leave_unless_first,
+    "take-over": _take_over,
+    "claim": _claim,
     "pid": _pid,
+    "stretch": _stretch,
     "niceness": _niceness,
     "babble": _babble,
     "boast": _boast,
