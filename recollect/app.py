@@ -116,24 +116,42 @@ def open_app(config: Config, database_url: str, *, serves: bool = False) -> App:
     if embedder is not None:
         embedder = IndexEmbedder(database, embedder, lambda choice: open_choice(config, choice))
     fetcher = Fetcher(user_agent=user_agent(config), allow_networks=config.allow_networks)
+    sandbox = Sandbox(
+        workers=min(config.workers, CHILDREN),
+        readable=listener.readable,
+        heavy_lock=config.data_dir / "heavy.lock",
+        heavy_places=max(1, config.workers // 2),
+        confined=config.sandbox != "off",
+    )
+    if serves:
+        try:
+            _check(sandbox, config)
+        except BaseException:
+            sandbox.close()
+            database.close()
+            raise
     return App(
         config=config,
         db=database,
         blobs=open_blobs(config.blobs),
         embedder=embedder,
         fetcher=fetcher,
-        sandbox=Sandbox(
-            workers=min(config.workers, CHILDREN),
-            readable=listener.readable,
-            heavy_lock=config.data_dir / "heavy.lock",
-            heavy_places=max(1, config.workers // 2),
-        ),
+        sandbox=sandbox,
         listener=listener,
         llm=llm,
         reranker=reranker,
         tracer=open_tracer_of(config),
         videos=open_video_pages(config.video, fetcher),
     )
+
+
+def _check(sandbox: Sandbox, config: Config) -> None:
+    """Raises SetupError where files would be read less confined than the settings require."""
+    missing = sandbox.missing()
+    if missing and config.sandbox == "required":
+        raise SetupError(f"RECOLLECT_SANDBOX=required, but {missing}")
+    if missing:
+        LOG.warning("files are read with less confinement", missing=missing)
 
 
 def _bind(database: Database, embedder: Embedder | None, shared: Shared | None) -> None:

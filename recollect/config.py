@@ -182,6 +182,12 @@ class Config(BaseSettings):
         description="For want of an engine: metadata (keep what is known, with a warning),"
         " pocketsphinx (poor text), fail.",
     )
+    sandbox: Literal["required", "best", "off"] = Field(
+        default="best",
+        description="Confinement of the processes that read files: required (the service does not"
+        " start where the kernel lacks a layer), best (what the kernel has, with a warning), or off"
+        " (limits of time and memory only).",
+    )
     video: Literal["auto", "none"] = Field(
         default="auto",
         description="Pages that show a video: auto (captions or sound by yt-dlp where it is"

@@ -53,6 +53,7 @@ def ready(app: CurrentApp, response: Response) -> Readiness:
     return Readiness(
         status="failing" if reason else "ready",
         reason=reason,
+        warning=app.sandbox.missing(),
         canary=fate
         and Canary(
             ok=fate.ok,

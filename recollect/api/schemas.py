@@ -1073,6 +1073,11 @@ class Readiness(Wire):
         description="Why nothing is processed.",
         exclude_if=lambda value: value is None,
     )
+    warning: str | None = Field(
+        default=None,
+        description="What the operator should know: which layer of confinement the readers lack.",
+        exclude_if=lambda value: value is None,
+    )
     canary: Canary | None = absent()
 
 

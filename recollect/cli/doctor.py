@@ -145,8 +145,12 @@ def _embedder(config: Config) -> list[Finding]:
 
 
 def _sandbox(config: Config) -> list[Finding]:
-    with Sandbox(workers=1) as sandbox:
-        return [Finding("sandbox", "ok", sandbox.describe())]
+    with Sandbox(workers=1, confined=config.sandbox != "off") as sandbox:
+        layers, missing = sandbox.describe(), sandbox.missing()
+    if missing is None:
+        return [Finding("sandbox", "ok", layers)]
+    state = "FAIL" if config.sandbox == "required" else "off"
+    return [Finding("sandbox", state, f"{layers}; {missing}")]
 
 
 def _pictures(config: Config) -> list[Finding]:

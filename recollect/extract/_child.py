@@ -58,7 +58,7 @@ def serve() -> NoReturn:
     kinds = scan(PACKAGE, *setup.packages)
     os.nice(setup.niceness)
     tasks = most_tasks()
-    enclosed = enclose(packages=setup.packages, readable=setup.readable)
+    enclosed = _enclosed(setup)
     # Nearly all that a document makes lives as long as it is read; the rule is to look for what
     # does not at each 700 objects.
     gc.set_threshold(50_000)
@@ -100,6 +100,12 @@ def serve() -> NoReturn:
             lines[pid] = line
         for descriptor in given[1:]:
             os.close(descriptor)
+
+
+def _enclosed(setup: Setup) -> Sequence[str]:
+    if not setup.confined:
+        return ()
+    return enclose(packages=setup.packages, readable=setup.readable)
 
 
 def _wait(descriptors: Iterable[int], seconds: int | None) -> set[int]:
@@ -157,7 +163,13 @@ def _read_files(
     kept = sorted((reader, writer))
     for first, last in zip((3, kept[0] + 1, kept[1] + 1), (*kept, 65_536), strict=True):
         os.closerange(first, last)
-    restricted = restrict(setup.memory_bytes, setup.file_bytes, setup.descriptors, tasks=tasks)
+    restricted = restrict(
+        setup.memory_bytes,
+        setup.file_bytes,
+        setup.descriptors,
+        tasks=tasks,
+        calls=setup.confined,
+    )
     _write(writer, pack(Ready(layers(enclosed, restricted))))
     while _wait([reader], setup.idle_seconds):
         job = msgspec.msgpack.decode(_read_message(reader), type=Job)

@@ -173,11 +173,19 @@ def enclose(*, packages: Sequence[str], readable: Sequence[str] = ()) -> tuple[s
 
 
 def restrict(
-    memory_bytes: int, file_bytes: int, descriptors: int, *, tasks: int | None = None
+    memory_bytes: int,
+    file_bytes: int,
+    descriptors: int,
+    *,
+    tasks: int | None = None,
+    calls: bool = True,
 ) -> tuple[str, ...]:
-    """Give up what `enclose` left. `tasks`: threads of this user that there may be."""
+    """Give up what `enclose` left; system calls only if `calls`.
+
+    `tasks`: threads of this user that there may be.
+    """
     _set_limits(memory_bytes, file_bytes, descriptors, tasks)
-    if sys.platform != "linux":
+    if sys.platform != "linux" or not calls:
         return ("rlimits",)
     libc = ctypes.CDLL(None, use_errno=True)
     # Its memory is not to be read under /proc by another child, where Landlock does not hide that.

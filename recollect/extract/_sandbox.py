@@ -170,7 +170,7 @@ class Sandbox:
 
     What takes models goes on to one more child, one blob at a time; with `heavy_lock`, a file,
     also over all processes of this machine that are given the same. Of its callers, `heavy_places`
-    wait; the others get Parked.
+    wait; the others get Parked. Without `confined` children have limits of time and memory only.
     """
 
     def __init__(
@@ -182,6 +182,7 @@ class Sandbox:
         readable: Sequence[str] = (),
         heavy_lock: Path | None = None,
         heavy_places: int | None = None,
+        confined: bool = True,
     ) -> None:
         self._limits = limits or Limits()
         self._packages = tuple(packages)
@@ -190,6 +191,7 @@ class Sandbox:
         self._turns = threading.Semaphore(workers)
         self._heavy_turn = threading.Semaphore(1)
         self._heavy_lock = heavy_lock
+        self._confined = confined
         self._line = Line(heavy_places)
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -363,6 +365,23 @@ class Sandbox:
             with self._turns:
                 self._end(self._born(None, Birth(()), heavy=False))
         return "+".join(self._layers or ())
+
+    def missing(self) -> str | None:
+        """What confinement lacks here, as a sentence for the operator; None if it is complete."""
+        held = self.describe()
+        if not self._confined:
+            return (
+                "RECOLLECT_SANDBOX=off: a file that takes its reader over may do all that the"
+                " service may; unset it"
+            )
+        lacks = [layer for layer in ("Landlock", "seccomp") if layer.lower() not in held]
+        if not lacks:
+            return None
+        return (
+            f"the processes that read files are confined without {' and '.join(lacks)}: one that a"
+            " file takes over could read what the service may read. Linux 5.13 or newer has both,"
+            " unless the container engine forbids them; RECOLLECT_SANDBOX=required refuses to start"
+        )
 
     def close(self) -> None:
         """End all children, also those at work: their callers get Transient."""
@@ -557,6 +576,7 @@ class Sandbox:
                 text_bytes=limits.text_bytes,
                 idle_seconds=limits.heavy_idle_seconds if heavy else limits.idle_seconds,
                 niceness=_HEAVY_NICENESS if heavy else 0,
+                confined=self._confined,
             )
             zygote = self._zygotes[heavy] = _launch(setup)
             return zygote, True

@@ -62,6 +62,7 @@ class Setup(msgspec.Struct, frozen=True):
     text_bytes: int
     idle_seconds: int
     niceness: int
+    confined: bool = True
 
 
 class Birth(msgspec.Struct, frozen=True):

@@ -277,3 +277,76 @@ def test_without_any_layer_a_rogue_is_still_only_a_document(sandbox):
         deed(sandbox, "segfault")
 
     assert deed(sandbox, "echo fine") == "done fine"
+
+
+BARE = """
+import ctypes, json, struct, sys
+refuse = [(0x20, 0, 0, 0), (0x15, 0, 1, 444), (6, 0, 0, 0x50026), (6, 0, 0, 0x7FFF0000)]
+program = b"".join(struct.pack("=HBBI", *step) for step in refuse)
+kept = ctypes.create_string_buffer(program, len(program))
+pointer = struct.pack("=HxxxxxxQ", len(refuse), ctypes.addressof(kept))
+libc, none = ctypes.CDLL(None), ctypes.c_ulong(0)
+assert libc.prctl(38, ctypes.c_ulong(1), none, none, none) == 0
+assert libc.prctl(22, ctypes.c_ulong(2), pointer, none, none) == 0
+from recollect.extract import Sandbox
+from recollect.model import Blob
+packages, confined, deeds = json.loads(sys.argv[1])
+with Sandbox(workers=1, packages=packages, confined=confined) as sandbox:
+    print(sandbox.describe())
+    print(sandbox.missing())
+    for deed in deeds:
+        print(sandbox.extract(Blob(deed.encode(), name="x.rogue")).text)
+    if not deeds:
+        from recollect.app import _check
+        from recollect.config import Config
+        from recollect.errors import SetupError
+        for setting in ("required", "best"):
+            try:
+                _check(sandbox, Config(sandbox=setting))
+                print("starts")
+            except SetupError as error:
+                print(error)
+"""
+"""A service on a kernel without Landlock: that call is absent for it and all that it starts."""
+
+
+def on_a_kernel_without_landlock(deeds=(), *, confined=True):
+    out = subprocess.run(
+        [sys.executable, "-c", BARE, json.dumps([[ROGUES], confined, list(deeds)])],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return out.stdout.splitlines()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+def test_without_landlock_a_service_run_by_root_shows_its_files_to_no_reader(tmp_path):
+    secret = tmp_path / "secret-key"
+    secret.write_text("s")
+    secret.chmod(0o600)
+    reads = [f"read {secret}", "read /etc/shadow", f"read /proc/{os.getpid()}/environ",
+             "read-parent-environment"]  # fmt: skip
+
+    layers, missing, *answers = on_a_kernel_without_landlock([*reads, "capabilities", "echo fine"])
+
+    assert layers == "rlimits+seccomp"
+    assert "without Landlock" in missing
+    assert answers == ["denied PermissionError"] * len(reads) + ["done 0 0", "done fine"]
+
+
+def test_a_service_that_requires_confinement_does_not_start_without():
+    refusal, warned, starts = on_a_kernel_without_landlock()[-3:]
+
+    assert refusal.startswith("RECOLLECT_SANDBOX=required, but ")
+    assert "without Landlock" in refusal
+    assert "less confinement" in warned
+    assert starts == "starts"
+
+
+def test_what_confinement_lacks_is_said(sandbox):
+    layers, missing, *_ = on_a_kernel_without_landlock(confined=False)
+
+    assert layers == "rlimits"
+    assert "RECOLLECT_SANDBOX=off" in missing
+    assert sandbox.missing() is None or LANDLOCK not in sandbox.describe()
