@@ -114,7 +114,7 @@ def take_file(app: App, tenant: Tenant, labels: Labels, sent: Sent) -> Document:
     mime = storable(sent.mime or "")[:255] or None
     kind = extract.detect(data[: extract.HEAD], name=name, mime=mime, forced=sent.forced)
     if kind is None:
-        raise BadRequestError(f"file: this kind is not supported; {extract.supported()}")
+        raise BadRequestError(f"file: this kind is not supported. {extract.nearest(name)}")
     key = blobs.new_key(tenant.id, data)
     app.blobs.put(key, data)
     content = Content(

@@ -7,7 +7,7 @@ parses in a confined child process. Nothing here parses a stranger's bytes in th
 
 from recollect.extract._captions import weave
 from recollect.extract._markup import is_html
-from recollect.extract._registry import HEAD, Extractor, Format, detect, supported
+from recollect.extract._registry import HEAD, Extractor, Format, detect, nearest, supported
 from recollect.extract._sandbox import Limits, Sandbox
 from recollect.extract._text import clean, safe_name
 
@@ -20,6 +20,7 @@ __all__ = [
     "clean",
     "detect",
     "is_html",
+    "nearest",
     "safe_name",
     "supported",
     "weave",

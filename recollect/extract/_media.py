@@ -126,7 +126,7 @@ def _damaged(error: Exception) -> Permanent:
     if isinstance(error, MemoryError):
         # Also what the library says of too many tracks.
         return Permanent("it has too many tracks or is too large inside", code="too_large")
-    return Permanent(f"it is damaged or not what it says ({error})")
+    return Permanent("it is damaged or cut off")
 
 
 # What is known

@@ -99,7 +99,7 @@ def opened(data: bytes) -> Generator[Any]:
     except pypdfium2.PdfiumError as error:
         if getattr(error, "err_code", None) == pdfium.FPDF_ERR_PASSWORD:
             raise Permanent("it is protected by a password", code="encrypted_file") from error
-        raise Permanent(f"it is damaged or not a PDF ({error})") from error
+        raise Permanent("it is damaged or not a PDF") from error
     try:
         yield document
     finally:
@@ -161,7 +161,7 @@ def render(document: Any, index: int, long_side: int) -> "Image.Image":
             bitmap.close()
             return image
     except pypdfium2.PdfiumError as error:
-        raise Permanent(f"its page {index + 1} cannot be drawn ({error})") from error
+        raise Permanent(f"its page {index + 1} is damaged: it cannot be drawn") from error
 
 
 def _look(page: Any) -> Drawn:

@@ -79,9 +79,7 @@ class Picture:
                 raise _bomb() from error
             except _DAMAGE as error:
                 if number == 0:
-                    raise Permanent(
-                        f"it is damaged or cut off ({clean_line(str(error))})"
-                    ) from error
+                    raise Permanent("it is damaged or cut off") from error
                 return
             if not self.has_pages:
                 glance = image.convert("L").resize(_GLANCE)
@@ -123,7 +121,7 @@ def opened(data: bytes) -> Generator[Picture]:
         except _BOMBS as error:
             raise _bomb() from error
         except _DAMAGE as error:
-            raise Permanent(f"it is damaged or not a picture ({clean_line(str(error))})") from error
+            raise Permanent("it is damaged or not a picture") from error
         with image:
             _check(image)
             # The further pictures of a camera's JPEG are previews of the first.

@@ -1,5 +1,6 @@
 """Where the text stands in the original, in little memory: a table has a place for every row."""
 
+import math
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -141,6 +142,24 @@ class Places(Sequence[Place]):
             )
             for run in self._runs
         )
+
+    @staticmethod
+    def validate(stretches: Iterable[Stretch], length: int) -> None:
+        """ValueError for places that are not in order within a text of so many characters."""
+        last = 0
+        for stretch in stretches:
+            (run,) = Places.unpack([stretch])._runs or [None]
+            if run is None:
+                continue
+            if (
+                run.starts[0] < last
+                or run.starts[-1] > length
+                or any(map(lt, islice(run.starts, 1, None), run.starts))
+            ):
+                raise ValueError("places that are not in order")
+            if not stretch.whole and not all(map(math.isfinite, run.numbers)):
+                raise ValueError("a number that is none")
+            last = run.starts[-1]
 
     @classmethod
     def unpack(cls, stretches: Iterable[Stretch]) -> "Places":

@@ -5,6 +5,7 @@ so they load their parsers inside `extract()`, which only the sandboxed child ru
 itself never pays for, nor is exposed to, a parser.
 """
 
+import difflib
 import functools
 import importlib
 import pkgutil
@@ -21,6 +22,11 @@ HEAD = 8192
 """How many first bytes `detect` wants at most."""
 
 PACKAGE = "recollect.extract"
+
+_NEAREST = 10
+_LONGEST_ENDING = 20
+_COMMON = (".pdf", ".docx", ".xlsx", ".pptx", ".txt", ".md", ".html", ".csv", ".eml", ".zip")
+"""named where nothing is near"""
 
 FORMAT_WORDS = frozenset({"text", "pdf", "image", "video", "audio", "webpage"})
 """Document types that name a format. The others (`google_doc`, `onedrive`, `tweet` …) say where a
@@ -166,8 +172,20 @@ def _look(
 
 
 def supported() -> str:
-    """What can be read, as a sentence for people."""
-    endings = sorted(
-        type for kind in scan(PACKAGE).values() for type in kind.types if "/" not in type
+    """All that can be read, as a sentence for people."""
+    return f"Supported file types: {', '.join(_endings())}."
+
+
+def nearest(name: str | None) -> str:
+    """What to send instead of a file that cannot be read: the kinds whose endings are nearest."""
+    ending = posixpath.splitext(name)[1].lower() if name else ""
+    found = difflib.get_close_matches(ending[:_LONGEST_ENDING], _endings(), n=_NEAREST, cutoff=0.5)
+    others = [one for one in _COMMON if one not in found]
+    return (
+        f"Among the file types that can be read are {', '.join([*found, *others][:_NEAREST])};"
+        " docs/file-kinds.md names all."
     )
-    return f"Supported file types: {', '.join(endings)}."
+
+
+def _endings() -> list[str]:
+    return sorted(type for kind in scan(PACKAGE).values() for type in kind.types if "/" not in type)

@@ -6,6 +6,7 @@ it could read other tenants' files from it.
 """
 
 import fcntl
+import math
 import os
 import select
 import signal
@@ -21,14 +22,14 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Self, cast
 
 import msgspec
 
 from recollect.errors import Permanent, Transient, Unavailable
 from recollect.extract._line import Line
 from recollect.extract._places import Places
-from recollect.extract._registry import HEAD, PACKAGE, Format, detect, scan, supported
+from recollect.extract._registry import HEAD, PACKAGE, Format, detect, nearest, scan
 from recollect.extract._text import TEXT_BYTES
 from recollect.extract._wire import (
     CODES,
@@ -309,7 +310,7 @@ class Sandbox:
         )
         if format is None:
             raise Permanent(
-                f"{_called(blob)} is of a type that cannot be read. {supported()}",
+                f"{_called(blob)} is of a type that cannot be read. {nearest(blob.name)}",
                 code="unsupported_kind",
             )
         return format
@@ -461,7 +462,7 @@ class Sandbox:
         most = _longest_answer(job, self._limits)
         while True:
             reply = msgspec.msgpack.decode(_receive(child.answers, most, deadline), type=Reply)
-            _validate(reply, job)
+            _validate(reply, job, self._limits)
             if reply.packed is None:
                 return reply
             if intake is None:
@@ -657,10 +658,41 @@ def _bear(zygote: _Zygote, birth: Birth, *, heavy: bool) -> _Child:
     return _Child(ours, jobs, answers, errors, frozenset(birth.loads), heavy)
 
 
-def _validate(reply: Reply, job: Job) -> None:
+def _validate(reply: Reply, job: Job, limits: Limits) -> None:
     """ValueError for what no honest child says: nothing of it reaches the document."""
     if reply.code is not None and reply.code not in CODES:
         raise ValueError(f"the code {reply.code!r}")
+    if (
+        (reply.page is not None and job.task is not Task.SURVEY)
+        or (reply.sitemap is not None and job.task is not Task.SITEMAP)
+        or (reply.heard is not None and job.listening is None)
+    ):
+        raise ValueError("an answer to another question")
+    if storable(reply.text) != reply.text or len(reply.text) > limits.text_bytes:
+        raise ValueError("a text that cannot be kept")
+    said = (reply.title, reply.message, reply.warnings, reply.page, reply.sitemap)
+    heard = (reply.heard.start, reply.heard.end, reply.heard.segments) if reply.heard else ()
+    where = [(stretch.at, stretch.counter) for stretch in reply.places]
+    _validate_leaves(msgspec.to_builtins((said, heard, where)))
+    Places.validate(reply.places, len(reply.text))
+
+
+def _validate_leaves(value: object) -> None:
+    """No text that the database refuses, and no number that JSON does not have."""
+    match value:
+        case str():
+            if storable(value) != value:
+                raise ValueError("a text that cannot be kept")
+        case float():
+            if not math.isfinite(value):
+                raise ValueError("a number that is none")
+        case dict():
+            _validate_leaves(list(cast("dict[str, object]", value).items()))
+        case list() | tuple():
+            for one in cast("Sequence[object]", value):
+                _validate_leaves(one)
+        case _:
+            pass
 
 
 def _extracted(reply: Reply, kind: str) -> Extracted:

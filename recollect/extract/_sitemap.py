@@ -59,7 +59,7 @@ def _unpacked(data: bytes) -> bytes:
                     member = zlib.decompressobj(_GZIP_BITS)
     except zlib.error as error:
         if not found:
-            raise Permanent(f"it is damaged: it cannot be unpacked ({error})") from error
+            raise Permanent("it is damaged: it cannot be unpacked") from error
     return bytes(found)
 
 

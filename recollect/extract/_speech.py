@@ -24,7 +24,9 @@ def open_engine(engine: LocalEngine) -> Transcriber:
     # ctranslate2 raises RuntimeError for a model that is not there, damaged, or too new for it.
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         raise Permanent(
-            f"the {engine.kind} engine does not load: {error}", code="transcriber_failed"
+            f"the {engine.kind} engine does not load: it, or its model, is missing, damaged, or of"
+            " another version",
+            code="transcriber_failed",
         ) from error
 
 

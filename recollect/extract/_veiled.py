@@ -167,7 +167,7 @@ class _Runs:
         try:
             self._parser.Parse(source, True)
         except expat.ExpatError as error:
-            raise Permanent(f"it is damaged: its XML is not well-formed ({error})") from error
+            raise _xml.malformed(error) from error
 
     def _start(self, name: str, attributes: Mapping[str, str]) -> None:
         tag = name[name.find(":") + 1 :]

@@ -81,7 +81,5 @@ def _permanent(reason: str) -> Permanent:
     if "encrypted" in lowered or "password" in lowered:
         return Permanent("it is protected by a password", code="encrypted_file")
     if "security violation" in lowered:
-        return Permanent(
-            f"it is larger inside than is accepted ({reason.partition(': ')[2]})", code="too_large"
-        )
-    return Permanent(f"it is damaged or not what it says ({reason})")
+        return Permanent("it is larger inside than is accepted", code="too_large")
+    return Permanent("it is damaged or not what it says")

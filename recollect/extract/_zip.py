@@ -93,7 +93,7 @@ class Package:
             self._archive = zipfile.ZipFile(io.BytesIO(data))
             parts = self._archive.infolist()
         except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
-            raise Permanent(f"it is damaged or not what it says ({error})") from error
+            raise Permanent("it is damaged or not what it says") from error
         unpacked = sum(part.file_size for part in parts)
         if any(part.flag_bits & 1 for part in parts):
             raise Permanent("it is protected by a password", code="encrypted_file")

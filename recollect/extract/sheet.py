@@ -106,7 +106,9 @@ def _rows(text: str, start: int, delimiter: str) -> Iterator[_table.Row]:
             if columns:
                 yield _table.Row(number, columns, texts, len(row))
     except csv.Error as error:
-        raise Permanent(f"it is not readable as a table ({error})") from error
+        raise Permanent(
+            "it is not readable as a table: a cell of it is damaged or too long"
+        ) from error
 
 
 def _is_tidy(text: str, delimiter: str) -> bool:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from recollect.extract import detect, supported
+from recollect.extract import detect, nearest, supported
 from tests.extract import archives, office, samples
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01"
@@ -187,6 +187,17 @@ def test_the_sentence_for_people_names_every_ending():
     sentence = supported()
 
     assert all(ending in sentence for ending in (".csv", ".docx", ".html", ".md", ".pdf", ".txt"))
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("a.doxc", ".docx"), ("a.htlm", ".html"), (None, ".pdf"), ("x." + "y" * 10_000, ".pdf")],
+)
+def test_a_refusal_names_ten_kinds_at_most_the_nearest_among_them(name, near):
+    sentence = nearest(name)
+
+    assert near in sentence
+    assert sentence.count(" .") <= 10
 
 
 def test_the_registry_loads_no_parser():

@@ -17,6 +17,7 @@ from recollect.model import Blob
 from tests.conftest import eventually
 from tests.extract import samples
 from tests.extract.conftest import ROGUES, deed, needs_linux
+from tests.extract.rogues import rogue
 
 
 @pytest.fixture
@@ -190,6 +191,15 @@ def test_a_file_cannot_blame_the_installation(sandbox, code):
         deed(sandbox, f"claim {code}")
 
     assert caught.value.code == "extraction_crashed"
+
+
+@pytest.mark.parametrize("words", [*(f"lie {name}" for name in rogue.LIES), "surrogate", "nested"])
+def test_no_lie_of_a_child_reaches_the_document(strict, words):
+    with pytest.raises(Permanent) as caught:
+        deed(strict, words)
+
+    assert caught.value.code == "extraction_crashed"
+    assert _works(strict)
 
 
 def test_a_file_that_imports_what_is_not_there_fails_for_good(sandbox):

@@ -8,6 +8,7 @@ answers "denied", one that works "done".
 import ctypes
 import fcntl
 import importlib
+import math
 import mmap
 import os
 import platform
@@ -22,8 +23,9 @@ from collections.abc import Callable
 from recollect.errors import Permanent
 from recollect.extract import _child
 from recollect.extract._registry import NeedsHeavy
-from recollect.extract._wire import Reply
+from recollect.extract._wire import Listed, Packed, Reply, Stretch, Surveyed, pack
 from recollect.model import Blob, Extracted
+from recollect.speech import Heard
 
 TYPES = frozenset({"application/x-rogue", ".rogue"})
 
@@ -347,6 +349,45 @@ def _take_over(_: str) -> str:
     return "taken over"
 
 
+LIES = {
+    "nul": Reply(text="a\0b"),
+    "nul-title": Reply(text="a", title="a\0b"),
+    "nul-warning": Reply(text="a", warnings=("a\0b",)),
+    "huge": Reply(text="a" * 2_000),
+    "page": Reply(text="a", page=Surveyed((), None, (), None, None, None)),
+    "sitemap": Reply(text="a", sitemap=Listed((), ())),
+    "heard": Reply(text="a", heard=Heard(0.0, None)),
+    "nan": Reply(text="a", places=(Stretch({"time": math.nan}, None, True, bytes(4), bytes(8)),)),
+    "inf": Reply(
+        text="a",
+        places=(Stretch({}, "time", False, bytes(4), struct.pack("=d", math.inf)),),
+    ),
+    "nul-place": Reply(text="a", places=(Stretch({"a\0": 1}, None, True, bytes(4), bytes(8)),)),
+    "backwards": Reply(
+        text="abcdef", places=(Stretch({}, "row", True, struct.pack("=II", 5, 1), bytes(16)),)
+    ),
+    "beyond": Reply(text="a", places=(Stretch({}, "row", True, struct.pack("=I", 5), bytes(8)),)),
+    "packed": Reply(packed=Packed("a.txt", 1)),
+}
+"""Answers that no honest child gives."""
+
+
+def _lie(name: str) -> str:
+    _answer(pack(LIES[name]))
+    return "lied"
+
+
+def _surrogate(_: str) -> None:
+    """A text that is no UTF-8, as MessagePack."""
+    body = b"\x81\xa4text\xa3\xed\xa0\x80"
+    _answer(struct.pack(">I", len(body)) + body)
+
+
+def _nested(_: str) -> None:
+    body = b"\x81\xa8warnings" + b"\x91" * 100_000 + b"\xc0"
+    _answer(struct.pack(">I", len(body)) + body)
+
+
 def _claim(code: str) -> None:
     raise Permanent("so it says", code=code)
 
@@ -366,22 +407,25 @@ def _niceness(_: str) -> str:
     return str(os.getpriority(os.PRIO_PROCESS, 0))
 
 
-def _babble(_: str) -> None:
-    """Answers in the extractor's stead, with bytes that are no answer."""
+def _answer(data: bytes) -> None:
+    """Into each pipe that there is, as if the child said it."""
     for descriptor in range(3, 64):
+        rest = memoryview(data)
         try:
-            os.write(descriptor, b"\x00\x00\x00\x04junk")
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
         except OSError:
             continue
+
+
+def _babble(_: str) -> None:
+    """Answers in the extractor's stead, with bytes that are no answer."""
+    _answer(b"\x00\x00\x00\x04junk")
 
 
 def _boast(_: str) -> None:
     """Announces an answer of 4 GB."""
-    for descriptor in range(3, 64):
-        try:
-            os.write(descriptor, b"\xff\xff\xff\xff" + bytes(1000))
-        except OSError:
-            continue
+    _answer(b"\xff\xff\xff\xff" + bytes(1000))
 
 
 def _hang_up(_: str) -> None:
@@ -457,6 +501,9 @@ DEEDS = {
     "exit": _exit,
     "take-over": _take_over,
     "claim": _claim,
+    "lie": _lie,
+    "surrogate": _surrogate,
+    "nested": _nested,
     "pid": _pid,
     "stretch": _stretch,
     "niceness": _niceness,
