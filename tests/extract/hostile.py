@@ -118,6 +118,11 @@ ITEMS: Mapping[str, Item] = {
         "a.pdf",
         samples.form_loop_pdf,
     ),
+    "PDF whose list of pages contains itself": Item(
+        "unreadable_content or extraction_crashed or extraction_timeout",
+        "a.pdf",
+        samples.page_loop_pdf,
+    ),
     "PDF of 6,000 pages in 70 KB": Item(
         "too_large", "a.pdf", lambda: samples.many_pages_pdf(6_000)
     ),
@@ -162,7 +167,7 @@ def outcome(sandbox: Sandbox, item: Item) -> Outcome:
         last = False
         while not last:
             last = done.wait(0.005)
-            for child in psutil.Process().children():
+            for child in psutil.Process().children(recursive=True):
                 try:
                     most = max(most, child.memory_info().rss)
                 except psutil.NoSuchProcess:

@@ -117,6 +117,14 @@ def form_loop_pdf() -> bytes:
     return raw_pdf(*_ONE_PAGE, _form(5, 2))
 
 
+def page_loop_pdf() -> bytes:
+    """A list of pages that is one of its own pages, twice."""
+    return raw_pdf(
+        b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Count 9/Kids[2 0 R 2 0 R 3 0 R]>>",
+        b"<</Type/Pages/Parent 2 0 R/Count 9/Kids[2 0 R 3 0 R]>>",
+    )  # fmt: skip
+
+
 def form_fan_pdf() -> bytes:
     """Sixty forms that each draw the next ten times."""
     forms = [_form(6 + number, 10) for number in range(60)]
