@@ -66,7 +66,7 @@ def serve() -> NoReturn:
     for descriptor in (ended, signals):
         os.set_blocking(descriptor, False)
     signal.set_wakeup_fd(signals, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
     lines: dict[int, socket.socket] = {}
     warm: set[str] = set()
     while True:

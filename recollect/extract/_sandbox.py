@@ -618,7 +618,7 @@ def _launch(setup: Setup) -> _Zygote:
     try:
         process = subprocess.Popen(
             [sys.executable, "-s", "-P", "-B", "-X", "utf8", "-c", _PROGRAM],
-            stdin=theirs,
+            stdin=theirs.fileno(),
             stdout=errors,
             stderr=errors,
             cwd="/",

@@ -1,4 +1,4 @@
-"""Damaged files of every kind: the reason is ours, in words for people, and the file fails alone."""
+"""Damaged files of every kind: the reason is ours, in words for people."""
 
 import random
 import re
@@ -11,9 +11,9 @@ from tests.extract import pictures
 from tests.extract.test_golden import MAKERS
 
 OF_A_LIBRARY = re.compile(
-    r"errno|<none>|0x[0-9a-f]|\b[A-Z]\w*(?:Error|Exception|Warning)\b|Traceback|\bNone\b|::|->|\bline \d+, column"
-    r"|not a zip|bad magic|invalid data|mismatch|syntax error|parser|codec|decode|\b\w+\(\)|[A-Z]\w+\.\w+\("
-    r"|buffer|ratio|-?\d{6,}|\bb'",
+    r"errno|<none>|0x[0-9a-f]|\b[A-Z]\w*(?:Error|Exception|Warning)\b|Traceback|\bNone\b|::|->"
+    r"|\bline \d+, column|not a zip|bad magic|invalid data|mismatch|syntax error|parser|codec"
+    r"|decode|\b\w+\(\)|[A-Z]\w+\.\w+\(|buffer|ratio|-?\d{6,}|\bb'",
     re.I,
 )
 """What words of libraries and their numbers look like."""
