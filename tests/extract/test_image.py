@@ -40,7 +40,7 @@ def heavy_children():
 def big(child):
     try:
         # What forks the children that hold models gives way to others, as they do.
-        return child.nice() > 0
+        return child.nice() > psutil.Process().nice()
     except psutil.NoSuchProcess:
         return False
 
