@@ -11,7 +11,10 @@ from dataclasses import replace
 
 from recollect.model import Chunk, Extracted
 
-HEADING = re.compile(r"^(?:(#{1,6})[ \t]+(\S.{0,299}?)[ \t]*#*[ \t]*|(```|~~~).*)$", re.MULTILINE)
+# The end of a title is cut off in `_title`: a pattern that looks for it takes the square of a line.
+HEADING = re.compile(r"^(?:(#{1,6})[ \t]++(\S.*+)|(```|~~~).*+)$", re.MULTILINE)
+LONGEST_TITLE = 300
+"""characters; a longer line is a paragraph that happens to begin like a heading"""
 MESSAGE = re.compile(
     r"^[ \t>*_]{0,4}(user|assistant|system|tool|human|ai|bot|agent|customer)[*_]{0,2}[ \t]*:",
     re.IGNORECASE | re.MULTILINE,
@@ -79,10 +82,16 @@ def _headings(text: str) -> Iterator[tuple[int, Named]]:
         marks, title, bar = found.groups()
         if bar is not None:
             fence = bar if fence is None else (None if fence == bar else fence)
-        elif fence is None:
-            path = [(level, name) for level, name in path if level < len(marks)]
-            path.append((len(marks), title))
+        elif fence is None and (name := _title(title)) is not None:
+            path = [above for above in path if above[0] < len(marks)]
+            path.append((len(marks), name))
             yield found.start(), {"heading": [name for _, name in path]}
+
+
+def _title(line: str) -> str | None:
+    """What a heading says, without the `#` that may close it; None if it is too long for one."""
+    name = line.rstrip(" \t").rstrip("#").rstrip(" \t") or "#"
+    return name if len(name) <= LONGEST_TITLE else None
 
 
 def _messages(text: str) -> list[tuple[int, Named]]:

@@ -1,5 +1,8 @@
 """A chunk says where it stands, in the reader's terms."""
 
+import time
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,6 +68,37 @@ def test_comments_in_code_are_no_headings():
 
     assert place_of(Extracted(text), text.index("after"), len(text)) == {"heading": ["A"]}
     assert place_of(Extracted("# comment\nx = 1", markdown=False), 0, 15) == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "title"),
+    [
+        ("# Plain", "Plain"),
+        ("##\tIndented   ", "Indented"),
+        ("# Closed ##", "Closed"),
+        ("# Closed#", "Closed"),
+        ("# C # #", "C #"),
+        ("# key   value", "key   value"),
+        ("# ###", "#"),
+        ("# " + "x" * 300 + "  ##", "x" * 300),
+    ],
+)
+def test_a_title_ends_before_the_marks_that_close_it(line: str, title: str):
+    assert place_of(Extracted(line), 0, len(line)) == {"heading": [title]}
+
+
+@pytest.mark.parametrize("line", ["#no space", "####### seven", "#", "#   ", "# " + "x" * 301])
+def test_what_is_no_heading(line: str):
+    assert place_of(Extracted(line), 0, len(line)) == {}
+
+
+def test_a_line_of_spaces_after_a_mark_takes_no_longer_than_any_other():
+    """2,500 of them took 28 s once, and the square of that for more."""
+    text = "# a" + " " * 1_000_000 + "b"
+    began = time.process_time()
+
+    assert place_of(Extracted(text), 0, 1) == {}
+    assert time.process_time() - began < 5  # it took days
 
 
 def test_messages_of_a_conversation_are_counted():
