@@ -47,14 +47,14 @@ def merge(old: str, new: str) -> Merged:
     n log n in the number of lines.
     """
     known, sent = _Lines.of(old), _Lines.of(new)
-    common = _overlap(known.keys, sent.keys)
+    common = overlap(known.keys, sent.keys)
     if common == len(sent.keys):
         return Merged(old, Kind.UNCHANGED)
     if common == len(known.keys) or new.startswith(old):
         return Merged(new, Kind.APPENDED)
     overlaps = any(map(TELLING.search, sent.keys[:common]))
     # An overlap of half the old lines may be all that `new` holds of them: the rest must stay.
-    if not (overlaps and 2 * common >= len(known.keys)) and _holds_half(known.keys, sent.keys):
+    if not (overlaps and 2 * common >= len(known.keys)) and holds_half(known.keys, sent.keys):
         return Merged(new, Kind.EDITED)
     if overlaps:
         kept = known.raw[: len(known.keys) - common]
@@ -77,8 +77,8 @@ class _Lines:
         return cls(raw[filled[0] :], keys[filled[0] : filled[-1] + 1])
 
 
-def _overlap(old: Sequence[str], new: Sequence[str]) -> int:
-    """How many lines at the end of `old` are the lines at the start of `new`, at most.
+def overlap(old: Sequence[str], new: Sequence[str]) -> int:
+    """How many items at the end of `old` are those at the start of `new`, at most.
 
     The prefix function of Knuth, Morris and Pratt, so that a log of one repeated line stays linear.
     """
@@ -100,7 +100,7 @@ def _overlap(old: Sequence[str], new: Sequence[str]) -> int:
     return length
 
 
-def _holds_half(old: Sequence[str], new: Sequence[str]) -> bool:
+def holds_half(old: Sequence[str], new: Sequence[str]) -> bool:
     """Whether `new` holds at least half of the telling lines of `old` in their order.
 
     Equal heads and tails count as they are. What is between is counted in three ways, of which none

@@ -12,7 +12,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from recollect import documents, intake, tags
+from recollect import documents, intake, merge, tags
 from recollect.api.deps import CurrentApp, Writer, effective_tags
 from recollect.api.schemas import Conversation, ConversationWritten, Message, public_status
 from recollect.documents import NewDocument
@@ -28,9 +28,10 @@ _NEXT_TURN = re.compile(r"\n\n(?! )")
 def add(body: Conversation, tenant: Writer, app: CurrentApp) -> ConversationWritten:
     """Send the whole conversation each time, or only what is new; turns are not doubled.
 
-    A conversation that begins like the stored one but goes on differently replaces it. Turns that
-    repeat the last stored ones word for word were sent twice; but a single one, when nothing
-    happened to the conversation for ten seconds, was said again.
+    A conversation that begins like the stored one and holds at least half of its turns, in their
+    order, was edited and replaces it; with fewer it is new and comes after it. To leave turns out
+    takes nothing away. Turns that repeat the last stored ones word for word were sent twice; but a
+    single one, when nothing happened to the conversation for ten seconds, was said again.
     """
     turns = [turn(message) for message in body.messages]
     named = effective_tags(tenant, body.container_tag, body.container_tags, default=False)
@@ -66,15 +67,27 @@ def join(old: str, new: str, recent: bool, *, turns: Sequence[str]) -> str:
     """The stored turns and those that came, without the ones that both have.
 
     `recent`: the stored ones came a moment ago, so a turn like the last is a client's retry.
+    Takes n log n for n turns.
     """
-    stored = _NEXT_TURN.split(old)
-    shared = min(len(stored), len(turns))
-    if list(turns[: len(stored)]) == stored or (turns[0] == stored[0] and len(turns) > 1):
-        return old if list(turns) == stored[: len(turns)] else new
-    if len(turns) == 1 and not recent:
-        return f"{old}\n\n{turns[0]}"
-    known = next((n for n in range(shared, 0, -1) if stored[-n:] == list(turns[:n])), 0)
-    return "\n\n".join([*stored, *turns[known:]])
+    stored, sent = _NEXT_TURN.split(old), list(turns)
+    if sent[: len(stored)] == stored:
+        return old if len(sent) == len(stored) else new
+    known = merge.overlap(stored, sent)
+    if len(sent) == 1:
+        return "\n\n".join([*stored, *sent[known if recent else 0 :]])
+    if stored[: len(sent)] == sent:
+        return old
+    head = next(n for n, (a, b) in enumerate(zip(stored, sent, strict=False)) if a != b)
+    half = head > 0 and merge.holds_half(stored, sent)
+    # The first turns and a window over the last ones: what is between was left out, not taken away.
+    window = merge.overlap(stored[head:], sent[head:]) if head else 0
+    if window and (half or window > 1):
+        known = max(known, head + window)
+    elif half and 2 * known < len(stored):
+        later = iter(stored)
+        part = all(turn in later for turn in sent)
+        return old if part else new
+    return "\n\n".join([*stored, *sent[known:]])
 
 
 def _parts(content: str | Sequence[Any] | None) -> Sequence[Any]:
