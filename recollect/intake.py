@@ -11,8 +11,8 @@ from typing import Any, BinaryIO, Literal, cast
 
 from recollect import blobs, documents, extract, orgs, tags
 from recollect.app import App
-from recollect.documents import NewDocument
-from recollect.errors import BadRequestError, Issue, RequestError
+from recollect.documents import Joined, NewDocument, Unjoined
+from recollect.errors import BadRequestError, ConflictError, Issue, RequestError
 from recollect.fetch import parse_url
 from recollect.model import (
     Content,
@@ -32,6 +32,8 @@ METADATA_VALUE = 10_000
 METADATA_BYTES = 100_000
 """of all keys and values together"""
 CUSTOM_ID = 255
+JOINS = 5
+"""tries to join a long text to one that others change meanwhile"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +96,29 @@ def take(
         task_type=labels.task_type,
         dreaming=labels.dreaming,
     )
-    with app.db.begin() as tx:
-        document = documents.add(tx, tenant, new, DocumentId(orgs.random_id()))
-        # Without a tag in the request the customId may have found a document of any tag.
-        named = labels.tags or document.container_tags
-        tags.ensure(tx, tenant.id, named, labels.entity_context)
-    return document
+    return put(app, tenant, new, labels.entity_context)
+
+
+def put(app: App, tenant: Tenant, new: NewDocument, entity_context: str | None) -> Document:
+    """Add a document with its tags, or change the one of the customId; long texts are joined
+    between two looks at the document, while others may change it. Raises RequestError."""
+    joined: Joined | None = None
+    for _ in range(JOINS):
+        try:
+            with app.db.begin() as tx:
+                id = DocumentId(orgs.random_id())
+                document = documents.add(tx, tenant, new, id, joined=joined)
+                # Without a tag in the request the customId may have found one of any tag.
+                named = new.tags if new.tagged else document.container_tags
+                tags.ensure(tx, tenant.id, named, entity_context)
+            return document
+        except Unjoined as found:
+            joined = documents.join(found, new)
+    raise ConflictError(
+        "Conflict",
+        f"customId: the text of {new.custom_id!r} was changed by others {JOINS} times while yours"
+        " was joined to it; send it again",
+    )
 
 
 def take_file(app: App, tenant: Tenant, labels: Labels, sent: Sent) -> Document:

@@ -12,12 +12,10 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from recollect import documents, intake, merge, tags
+from recollect import documents, intake, merge
 from recollect.api.deps import CurrentApp, Writer, effective_tags
 from recollect.api.schemas import Conversation, ConversationWritten, Message, public_status
 from recollect.documents import NewDocument
-from recollect.model import DocumentId
-from recollect.orgs import random_id
 
 router = APIRouter(tags=["conversations"])
 _BLANK_LINES = re.compile(r"\n{3,}")
@@ -43,9 +41,7 @@ def add(body: Conversation, tenant: Writer, app: CurrentApp) -> ConversationWrit
         metadata=intake.flat(app, body.metadata),
         join=partial(join, turns=turns),
     )
-    with app.db.begin() as tx:
-        document = documents.add(tx, tenant, new, DocumentId(random_id()))
-        tags.ensure(tx, tenant.id, named or document.container_tags, body.entity_context)
+    document = intake.put(app, tenant, new, body.entity_context)
     return ConversationWritten(
         id=document.id,
         conversation_id=body.conversation_id,

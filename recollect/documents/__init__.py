@@ -9,7 +9,7 @@ The files of an archive are documents of their own, its members. Whoever locks s
 archives and all else first, by id, then members, by id.
 """
 
-from recollect.documents._adding import add, bear, reprocess, update
+from recollect.documents._adding import Joined, Unjoined, add, bear, join, reprocess, update
 from recollect.documents._asked import (
     DocumentChange,
     DocumentQuery,
@@ -95,12 +95,14 @@ __all__ = [
     "TURNS_KEPT",
     "DocumentChange",
     "DocumentQuery",
+    "Joined",
     "Moment",
     "NewDocument",
     "NewMember",
     "Said",
     "SyncedDocument",
     "Turn",
+    "Unjoined",
     "add",
     "advance",
     "ahead",
@@ -130,6 +132,7 @@ __all__ = [
     "get",
     "hold_blobs",
     "is_address",
+    "join",
     "known_blobs",
     "known_hashes",
     "moment",

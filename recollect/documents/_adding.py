@@ -1,7 +1,7 @@
 """Adding and changing documents, for callers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from psycopg.types.json import Jsonb
@@ -37,6 +37,7 @@ from recollect.documents._rows import (
 from recollect.errors import (
     BadRequestError,
     ConflictError,
+    RecollectError,
 )
 from recollect.model import (
     Content,
@@ -45,21 +46,57 @@ from recollect.model import (
     Tenant,
 )
 
+JOINED_AT_ONCE = 20_000
+"""characters of two texts that are joined while the row is locked: milliseconds"""
 
-def add(tx: Tx, tenant: Tenant, new: NewDocument, id: DocumentId) -> Document:
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What a text that is added again makes of a revision of a document."""
+
+    id: DocumentId
+    revision: int
+    content: Content
+
+
+class Unjoined(RecollectError):
+    """Two texts are too long to be joined while others wait for the row. The caller leaves the
+    transaction, has them joined (`join`), and adds again with the result."""
+
+    def __init__(self, id: DocumentId, revision: int, text: str, *, recent: bool) -> None:
+        super().__init__(f"the text of {id} has to be joined first")
+        self.id = id
+        self.revision = revision
+        self.text = text
+        self.recent = recent
+
+
+def join(found: Unjoined, new: NewDocument) -> Joined:
+    """Takes seconds for the longest texts."""
+    assert new.content.text is not None
+    text = new.join(found.text, new.content.text, found.recent)
+    return Joined(found.id, found.revision, text_content(text, kind=new.content.kind))
+
+
+def add(
+    tx: Tx, tenant: Tenant, new: NewDocument, id: DocumentId, *, joined: Joined | None = None
+) -> Document:
     """Insert, or bring the document with the same customId up to date (contract 7.2).
 
-    `id` is taken if a document is inserted. Raises ConflictError when the customId is ambiguous.
+    `id` is taken if a document is inserted. Raises ConflictError when the customId is ambiguous,
+    and Unjoined, before anything is written, unless long texts were `joined` for the revision that
+    is there.
     """
     if new.custom_id is None:
         twin = _in_flight_twin(tx, tenant, new)
         return twin or insert(tx, tenant.id, new, id)
     # Two adds of the same customId follow one another: the second sees the first's row.
     lock(tx, tenant.id, "customId", new.custom_id)
-    found = _with_custom_id(tx, tenant, new.custom_id, new.tags[0] if new.tagged else None)
+    tag = new.tags[0] if new.tagged else None
+    found = _with_custom_id(tx, tenant, new.custom_id, tag, joined)
     if found is None:
         return insert(tx, tenant.id, new, id)
-    return _add_again(tx, tenant, found, new)
+    return _add_again(tx, tenant, found, new, joined)
 
 
 def bear(tx: Tx, tenant: Tenant, tag: str, text: str, id: DocumentId) -> Document:
@@ -151,10 +188,15 @@ def _beside_foreign(tenant: Tenant, document: Document, named: Sequence[str]) ->
     return list(dict.fromkeys([*first, *named, *foreign]))
 
 
-def _add_again(tx: Tx, tenant: Tenant, row: Mapping[str, Any], new: NewDocument) -> Document:
+def _add_again(
+    tx: Tx, tenant: Tenant, row: Mapping[str, Any], new: NewDocument, joined: Joined | None
+) -> Document:
+    document = read(row)
+    _refuse_direct(document)
+    content = _merged(row, new, joined)
     added = [t for t in new.tags if new.tagged and t not in row["container_tags"]]
     if added:
-        refuse_shared_files(tx, tenant, [DocumentId(row["id"])])
+        refuse_shared_files(tx, tenant, [document.id])
     change = DocumentChange(
         tags=[*row["container_tags"], *added] if added else None,
         filepath=new.filepath,
@@ -163,10 +205,8 @@ def _add_again(tx: Tx, tenant: Tenant, row: Mapping[str, Any], new: NewDocument)
         task_type=new.task_type,
         dreaming=new.dreaming,
     )
-    document = read(row)
-    _refuse_direct(document)
     count(tx, document.org_id, set_details_of_all(tx, document, change))
-    accept(tx, document.id, _merged(content_of(row), new, recent=row["recent"]), revive=False)
+    accept(tx, document.id, content, revive=False)
     return get(tx, tenant, document.id)
 
 
@@ -178,12 +218,17 @@ def _refuse_direct(document: Document) -> None:
         )
 
 
-def _merged(old: Content, new: NewDocument, *, recent: bool) -> Content:
+def _merged(row: Mapping[str, Any], new: NewDocument, joined: Joined | None) -> Content:
     """What the document's content becomes: texts grow or are edited, everything else replaces."""
-    given = new.content
+    if joined is not None and (joined.id, joined.revision) == (row["id"], row["revision"]):
+        return joined.content
+    old, given = content_of(row), new.content
     if old.text is None or given.text is None or old.url is not None or given.url is not None:
         return given
-    return text_content(new.join(old.text, given.text, recent), kind=given.kind)
+    found = Unjoined(DocumentId(row["id"]), row["revision"], old.text, recent=row["recent"])
+    if len(old.text) + len(given.text) > JOINED_AT_ONCE:
+        raise found
+    return join(found, new).content
 
 
 def _in_flight_twin(tx: Tx, tenant: Tenant, new: NewDocument) -> Document | None:
@@ -232,9 +277,10 @@ def _locked(tx: Tx, tenant: Tenant, id: str, change: DocumentChange) -> Document
 
 
 def _with_custom_id(
-    tx: Tx, tenant: Tenant, custom_id: str, tag: str | None
+    tx: Tx, tenant: Tenant, custom_id: str, tag: str | None, joined: Joined | None
 ) -> Mapping[str, Any] | None:
-    """The row that a customId means, locked; the customId is locked already."""
+    """The row that a customId means, locked; the customId is locked already. Its text is left out
+    if it is `joined`."""
     named = tx.execute(
         "select d.id, d.container_tags from documents d where "
         + REACH
@@ -248,9 +294,14 @@ def _with_custom_id(
     if len(named) > 1 and named[0]["container_tags"][0] != tag:
         raise ambiguous(custom_id)
     return tx.execute(
-        "select " + COLUMNS + ", d.content, d.content_hash, d.blob, d.blob_name, d.blob_mime,"
-        " d.forced_kind, d.source_id,"
+        "select " + COLUMNS + ", d.content_hash, d.blob, d.blob_name, d.blob_mime,"
+        " case when (d.id, d.revision) is distinct from (%(joined)s::text, %(revision)s::int)"
+        "  then d.content end as content, d.forced_kind, d.source_id,"
         " d.due_at is not null or d.updated_at > now() - interval '10 seconds' as recent"
-        " from documents d where d.id = %s for update",
-        (named[0]["id"],),
+        " from documents d where d.id = %(id)s for update",
+        {
+            "id": named[0]["id"],
+            "joined": joined and joined.id,
+            "revision": joined and joined.revision,
+        },
     ).fetchone()
