@@ -7,12 +7,12 @@ before anything is fetched. Who was not judged is neither admitted nor dropped: 
 
 import hashlib
 import json
-import re
 import secrets
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from recollect.connectors.base import Item
@@ -39,32 +39,63 @@ QUOTED = 60
 """characters in a row of the instructions that a reason may not repeat"""
 
 Refuse = Callable[[str | None, str | None], str | None]
+"""Why a title and url are kept out, or None. A title of None is not known yet: then only what the
+url decides is refused. What has no title has an empty one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """`*` stands for any run of characters; case does not matter; the whole text must match."""
+
+    written: str
+    first: str
+    between: Sequence[str]
+    """what must follow, one after the other, between the first and the last part"""
+    last: str | None
+    """None: there is no `*`"""
+
+    def matches(self, text: str) -> bool:
+        """`text` in folded case. Each part takes the nearest place that is left and is never
+        reconsidered, so that nothing is read twice."""
+        if self.last is None:
+            return text == self.first
+        at, end = len(self.first), len(text) - len(self.last)
+        if at > end or not (text.startswith(self.first) and text.endswith(self.last)):
+            return False
+        for part in self.between:
+            found = text.find(part, at, end)
+            if found < 0:
+                return False
+            at = found + len(part)
+        return True
 
 
 @dataclass(frozen=True, slots=True)
 class Patterns:
-    """`*` stands for any run of characters; case does not matter; the whole text must match."""
-
-    url: Sequence[tuple[str, re.Pattern[str]]] = ()
-    title: Sequence[tuple[str, re.Pattern[str]]] = ()
+    url: Sequence[Pattern] = ()
+    title: Sequence[Pattern] = ()
 
     def match(self, title: str | None, url: str | None) -> str | None:
         """The pattern that matches, as it was written, or None."""
         for patterns, text in ((self.url, url), (self.title, title)):
-            for written, compiled in patterns:
-                if text is not None and compiled.fullmatch(text):
-                    return written
+            if text is None or not patterns:
+                continue
+            folded = text.casefold()
+            for pattern in patterns:
+                if pattern.matches(folded):
+                    return pattern.written
         return None
 
 
 def refusal(settings: Mapping[str, Any]) -> Refuse:
-    """The patterns of an organisation's settings: why a title and url are kept out, or None.
+    """The patterns of an organisation's settings, taken apart when they are first needed."""
 
-    A title of None is not known yet: then only what the url decides is refused.
-    """
-    include, exclude = _patterns(settings["includeItems"]), _patterns(settings["excludeItems"])
+    @cache
+    def patterns() -> tuple[Patterns, Patterns]:
+        return _patterns(settings["includeItems"]), _patterns(settings["excludeItems"])
 
     def refuse(title: str | None, url: str | None) -> str | None:
+        include, exclude = patterns()
         matched = exclude.match(title, url)
         if matched is not None:
             return f"excludeItems: {matched}"
@@ -83,20 +114,16 @@ def _patterns(value: Mapping[str, Any] | None) -> Patterns:
     if not value:
         return Patterns()
     return Patterns(
-        url=[_compiled(pattern) for pattern in value.get("urlPatterns") or ()],
-        title=[_compiled(pattern) for pattern in value.get("titlePatterns") or ()],
+        url=[_pattern(written) for written in value.get("urlPatterns") or ()],
+        title=[_pattern(written) for written in value.get("titlePatterns") or ()],
     )
 
 
-def _compiled(pattern: str) -> tuple[str, re.Pattern[str]]:
-    # Atomic groups: each `*` takes the nearest match of what follows and is never reconsidered,
-    # so that no pattern takes more than linear time.
-    first, *rest = (re.escape(part) for part in re.split(r"\*+", pattern))
+def _pattern(written: str) -> Pattern:
+    first, *rest = written.casefold().split("*")
     if not rest:
-        return pattern, re.compile(first, re.IGNORECASE | re.DOTALL)
-    *middle, last = rest
-    between = "".join(f"(?>.*?{part})" for part in middle if part)
-    return pattern, re.compile(f"{first}{between}.*{last}", re.IGNORECASE | re.DOTALL)
+        return Pattern(written, first, (), None)
+    return Pattern(written, first, [part for part in rest[:-1] if part], rest[-1])
 
 
 # --- the whole filter ----------------------------------------------------------------------------
@@ -147,7 +174,7 @@ class Gate:
 
     def rule(self, item: Item) -> Ruling | None:
         """Why it does not come in, or None."""
-        refused = self.refuse(item.title, item.url)
+        refused = self._refused(item)
         if refused is not None:
             return Ruling(FILTERED, refused)
         if self.prompt is None:
@@ -158,6 +185,12 @@ class Gate:
             return None if judgement.keep else Ruling(FILTERED, judgement.reason)
         reason = self._unsaid.get(known) or self.trouble or "it has not been asked yet"
         return Ruling(UNDECIDED, f"filterPrompt: waits for the model: {reason}"[:LONGEST_REASON])
+
+    def _refused(self, item: Item) -> str | None:
+        # What has no version was kept out by its address: nobody has seen yet whether it has a
+        # title.
+        title = "" if item.title is None and item.version else item.title
+        return self.refuse(title, item.url)
 
     def judgement(self, item: Item) -> Judgement | None:
         """What the model said of it as it is now, if it was asked."""
@@ -176,7 +209,7 @@ class Gate:
         """Whether only the model can decide, and was not asked yet."""
         return (
             self.asks
-            and self.refuse(item.title, item.url) is None
+            and self._refused(item) is None
             and (known := (item.id, self.question(item))) not in self._said
             and known not in self._unsaid
         )

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from recollect import admission
 from recollect.connectors.base import (
     Change,
     Checkpoint,
@@ -780,6 +781,19 @@ def test_patterns_of_the_connection_narrow_it(site: Site, source: MemorySource):
     assert row(source, "/docs/old/b").detail == "excludePatterns: */OLD/*"
     assert row(source, "/docs/d?x=1").verdict == "filtered"
     assert site.pages() == ["/", "/docs/a"]
+
+
+def test_a_page_without_a_title_is_no_match_for_titles_to_include(site: Site, source: MemorySource):
+    only = {"titlePatterns": ["Page*"], "urlPatterns": []}
+    source.refuse = admission.refusal({"includeItems": only, "excludeItems": None})
+    site.write("/", links=["/a", "/untitled"])
+    site.write("/a")
+    site.write("/untitled", title="")
+
+    crawl(source)
+
+    assert documents(source) == {"/", "/a"}
+    assert row(source, "/untitled").detail == "includeItems: no pattern matches"
 
 
 def test_the_settings_filter_is_asked_before_fetching_and_again_with_the_title(

@@ -465,7 +465,7 @@ class Crawl:
         found: Mapping[str, str],
     ) -> Verdict | None:
         if not page.has_document:
-            reason = self._source.refused(title, page.url)
+            reason = self._source.refused(title or "", page.url)
             if reason is None and page.entry:
                 reason = self._scope.refusal(page.url)
             if reason is not None:
