@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from recollect.stretch import LENGTH, lines
+
 TELLING = re.compile("[^\\W_]|[\u2600-\u27bf\U0001f000-\U0001faff]")
 """A letter, digit or emoji: what a line must hold to identify a text; `---` and `}` do not."""
 
@@ -52,7 +54,7 @@ def merge(old: str, new: str) -> Merged:
         return Merged(old, Kind.UNCHANGED)
     if common == len(known.keys) or new.startswith(old):
         return Merged(new, Kind.APPENDED)
-    overlaps = any(map(TELLING.search, sent.keys[:common]))
+    overlaps = any(map(_tells, sent.keys[:common]))
     # An overlap of half the old lines may be all that `new` holds of them: the rest must stay.
     if not (overlaps and 2 * common >= len(known.keys)) and holds_half(known.keys, sent.keys):
         return Merged(new, Kind.EDITED)
@@ -71,10 +73,15 @@ class _Lines:
 
     @classmethod
     def of(cls, text: str) -> "_Lines":
-        raw = text.split("\n")
+        raw = list(lines(text))
         keys = [line.rstrip() for line in raw]
         filled = [index for index, key in enumerate(keys) if key] or [len(keys)]
         return cls(raw[filled[0] :], keys[filled[0] : filled[-1] + 1])
+
+
+def _tells(line: str) -> bool:
+    # In stretches, since the interpreter is held while the pattern looks.
+    return any(TELLING.search(line, at, at + LENGTH) for at in range(0, len(line), LENGTH))
 
 
 def overlap(old: Sequence[str], new: Sequence[str]) -> int:
@@ -107,7 +114,7 @@ def holds_half(old: Sequence[str], new: Sequence[str]) -> bool:
     counts too many: exactly, where no line repeats; else perhaps too few, and in doubt the old text
     is kept. (The true count takes quadratic time.)
     """
-    old = [line for line in old if TELLING.search(line)]
+    old = [line for line in old if _tells(line)]
     kept = set(old)
     new = [line for line in new if line in kept]
     needed = (len(old) + 1) // 2

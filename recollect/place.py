@@ -5,11 +5,13 @@ and messages are read off the text itself.
 """
 
 import re
+from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from recollect.model import Chunk, Extracted
+from recollect.stretch import find
 
 # The end of a title is cut off in `_title`: a pattern that looks for it takes the square of a line.
 HEADING = re.compile(r"^(?:(#{1,6})[ \t]++(\S.*+)|(```|~~~).*+)$", re.MULTILINE)
@@ -29,41 +31,42 @@ Named = Mapping[str, object]
 
 def locate(extracted: Extracted, chunks: Sequence[Chunk]) -> list[Chunk]:
     """The chunks, each with its `place`."""
-    marks = _Marks([(place.start, place.at) for place in extracted.places])
-    messages = _Marks(_messages(extracted.text))
-    headings = _Marks(_headings(extracted.text) if extracted.markdown else ())
+    named = [place.at for place in extracted.places]
+    marks = _Marks([place.start for place in extracted.places], named.__getitem__)
+    messages = _Marks(_messages(extracted.text), lambda index: {"message": index + 1})
+    text = extracted.text if extracted.markdown else ""
+    headings = _headings(text, [chunk.start for chunk in chunks])
     return [
         replace(
             chunk,
             place={
                 **marks.over(chunk.start, chunk.end),
                 **messages.over(chunk.start, chunk.end),
-                **headings.at(chunk.start),
+                **({"heading": path} if path else {}),
             },
         )
-        for chunk in chunks
+        for chunk, path in zip(chunks, headings, strict=True)
     ]
 
 
 class _Marks:
     """What holds from an offset on, until the next mark."""
 
-    def __init__(self, marks: Iterator[tuple[int, Named]] | Sequence[tuple[int, Named]]) -> None:
-        pairs = list(marks)
-        self._starts = [start for start, _ in pairs]
-        self._names = [named for _, named in pairs]
+    def __init__(self, starts: Sequence[int], named: Callable[[int], Named]) -> None:
+        self._starts = starts
+        self._named = named
 
     def at(self, offset: int) -> Named:
         index = bisect_right(self._starts, offset) - 1
-        return self._names[index] if index >= 0 else {}
+        return self._named(index) if index >= 0 else {}
 
     def over(self, start: int, end: int) -> dict[str, object]:
         """What holds at the first character, and where it ends if that is elsewhere."""
         last = bisect_left(self._starts, end) - 1
         if last < 0:
             return {}
-        begins = self.at(start) or self._names[bisect_right(self._starts, start)]
-        ends = self._names[last]
+        begins = self.at(start) or self._named(bisect_right(self._starts, start))
+        ends = self._named(last)
         return {
             **begins,
             **{
@@ -74,18 +77,22 @@ class _Marks:
         }
 
 
-def _headings(text: str) -> Iterator[tuple[int, Named]]:
-    """The path of headings that is open from each heading on."""
+def _headings(text: str, offsets: Sequence[int]) -> Iterator[list[str]]:
+    """The path of headings that is open at each offset; `offsets` rise."""
     path: list[tuple[int, str]] = []
     fence: str | None = None
-    for found in HEADING.finditer(text):
-        marks, title, bar = found.groups()
-        if bar is not None:
-            fence = bar if fence is None else (None if fence == bar else fence)
-        elif fence is None and (name := _title(title)) is not None:
-            path = [above for above in path if above[0] < len(marks)]
-            path.append((len(marks), name))
-            yield found.start(), {"heading": [name for _, name in path]}
+    following = find(HEADING, text)
+    found = next(following, None)
+    for offset in offsets:
+        while found is not None and found.start() <= offset:
+            marks, title, bar = found.groups()
+            if bar is not None:
+                fence = bar if fence is None else (None if fence == bar else fence)
+            elif fence is None and (name := _title(title)) is not None:
+                path = [above for above in path if above[0] < len(marks)]
+                path.append((len(marks), name))
+            found = next(following, None)
+        yield [name for _, name in path]
 
 
 def _title(line: str) -> str | None:
@@ -94,9 +101,7 @@ def _title(line: str) -> str | None:
     return name if len(name) <= LONGEST_TITLE else None
 
 
-def _messages(text: str) -> list[tuple[int, Named]]:
-    """The messages of a conversation in lines such as `user: …`, counted from 1."""
-    found = [message.start() for message in MESSAGE.finditer(text)]
-    if len(found) < FEWEST_MESSAGES:
-        return []
-    return [(start, {"message": number}) for number, start in enumerate(found, 1)]
+def _messages(text: str) -> Sequence[int]:
+    """Where the messages of a conversation begin, in lines such as `user: …`."""
+    found = array("Q", (message.start() for message in find(MESSAGE, text)))
+    return found if len(found) >= FEWEST_MESSAGES else ()

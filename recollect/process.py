@@ -15,7 +15,19 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect import blobs, chunk, documents, extract, metrics, place, sources, terms, trace, watch
+from recollect import (
+    blobs,
+    chunk,
+    documents,
+    extract,
+    metrics,
+    place,
+    sources,
+    stretch,
+    terms,
+    trace,
+    watch,
+)
 from recollect.app import App
 from recollect.documents import NewMember
 from recollect.errors import (
@@ -345,7 +357,8 @@ def _vectors(app: App, chunks: Sequence[Chunk]) -> Vectors:
 def _title(content: Content, text: str) -> str:
     if content.blob is not None and content.blob.name:
         return content.blob.name
-    line = next((line for line in text.splitlines() if line.strip(" #\t>*-=")), "")
+    lines = (line for whole in stretch.lines(text) for line in whole.splitlines())
+    line = next((line for line in lines if line.strip(" #\t>*-=")), "")
     words = line.strip(" #\t>*-=")
     if len(words) <= TITLE_LENGTH:
         return words

@@ -7,7 +7,7 @@ import re
 import string
 import unicodedata
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 TEXT_BYTES = 20_000_000
 """Most UTF-8 bytes of text that one document may give."""
@@ -49,6 +49,9 @@ _CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _TRAILING = re.compile(r"(?<![ \t])[ \t]++(?=\n|\Z)")
 _BLANK_LINES = re.compile(r"\n{5,}")
+_BETWEEN = re.compile(r"[\w\n](?=[\w!-~])")
+_WINDOW = 1 << 20
+"""characters cleaned at once"""
 # Invisible characters that can carry a text: twins of ASCII (only flags, U+1F3F4 …, may have them);
 # two or more joiners or selectors in a row, where writing never needs more than one.
 _TAGS = "(?<![\U0001f3f4\U000e0000-\U000e007f])[\U000e0000-\U000e007f]++"
@@ -206,7 +209,31 @@ def clean(text: str) -> str:
     `\\n` line ends, no control or invisible characters, no lone surrogates, no trailing spaces, at
     most three blank lines in a row. Otherwise as it was: no Unicode normalisation.
     """
-    return clean_placed(text, ())[0]
+    return "".join(map(_passed, _pieces(text))).strip("\n")
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Cut where nothing to clean can be, since the interpreter is held while a pattern looks."""
+    start = at = 0
+    while at < len(text):
+        at += _WINDOW
+        if cut := _BETWEEN.search(text, at, at + _WINDOW):
+            yield text[start : cut.end()]
+            start = at = cut.end()
+    yield text[start:]
+
+
+def _passed(text: str) -> str:
+    for pattern, new, may_be_in in _PASSES if _has_rare(text) else _PASSES[-2:]:
+        if may_be_in(text):
+            text = _replaced(text, pattern, new)
+    return text
+
+
+def _replaced(text: str, pattern: re.Pattern[str], new: str) -> str:
+    if pattern is _TRAILING:  # which looks at each character, where few are ends of lines
+        return "\n".join([line.rstrip(" \t") for line in text.split("\n")])
+    return pattern.sub(new, text)
 
 
 def clean_placed(text: str, starts: Sequence[int]) -> tuple[str, Sequence[int]]:
@@ -215,7 +242,7 @@ def clean_placed(text: str, starts: Sequence[int]) -> tuple[str, Sequence[int]]:
         if may_be_in(text):
             if starts:
                 starts = _after(text, starts, pattern, len(new))
-            text = pattern.sub(new, text)
+            text = _replaced(text, pattern, new)
     stripped = text.lstrip("\n")
     ahead = len(text) - len(stripped)
     cleaned = stripped.rstrip("\n")

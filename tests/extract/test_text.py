@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.extract._text import clean, decode, looks_like_text, safe_name
+from recollect.extract._text import clean, clean_placed, decode, looks_like_text, safe_name
 
 PANGRAMS = {
     "cp1252": "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich — „schön“. " * 3,
@@ -187,3 +187,15 @@ def test_a_safe_name_stays_as_it_is(name):
 
     assert kept is None or (len(kept.encode()) <= 255 and "/" not in kept)
     assert safe_name(kept) == kept
+
+
+PIECES = ["a", "ä", " ", "\t", "\n", "\r", "\r\n", "\u200b", "\u200d", "\ufe0f", "\U0001f3f4"]
+PIECES += ["\U000e0041", "\ud800", "\0", "\x85", "\v", ".", "漢"]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
+def test_a_long_text_is_cleaned_as_a_short_one(text: str):
+    """Long ones are cleaned in pieces of a million characters."""
+    before, after = "word " * 209_714, "\n" + "end. " * 100
+
+    assert clean(f"{before}\n{text}{after}") == clean_placed(f"{before}\n{text}{after}", ())[0]
