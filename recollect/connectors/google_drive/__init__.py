@@ -79,7 +79,7 @@ REFUSALS = {
 }
 """Reasons of Google that concern one file: our code, and what to do."""
 FOLDER_ID = re.compile(r"[A-Za-z0-9_-]{3,200}")
-FOLDER_LINK = re.compile(r"https://drive\.google\.com/drive/(?:u/\d+/)?folders/([A-Za-z0-9_-]+).*")
+FOLDER_LINK = re.compile(r"https://drive\.google\.com/drive/(?:u/\d+/)?folders/([A-Za-z0-9_-]++).*")
 
 
 class GoogleDrive(Connector):

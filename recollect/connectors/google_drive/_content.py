@@ -23,7 +23,8 @@ EXPORTS: Mapping[str, Sequence[str]] = {
 NEXT_FORMAT = frozenset({"export_too_large", "not_downloadable", "http_400"})
 """codes of refusals that another format may not meet with"""
 PICTURE_DATA = re.compile(rb"^\[[^\]\n]{1,100}\]:[ \t]*<?data:[^\n]*\n?", re.MULTILINE)
-PICTURE = re.compile(rb"!\[([^\]\n]*)\](?:\[[^\]\n]*\]|\(data:[^)\s]*\))")
+# No part goes over what begins the next match, so that a text of beginnings stays linear.
+PICTURE = re.compile(rb"!\[([^\[\]\n]*+)\](?:\[[^\[\]\n]*+\]|\(data:[^()\s]*+\))")
 
 
 def content_of(api: Api, item: Remembered) -> Blob:
