@@ -206,10 +206,10 @@ def live(value: object) -> Iterator[re.Pattern[Any]]:
         case re.Pattern():
             yield value
         case list() | tuple() | set() | frozenset():
-            for one in value:  # type: ignore[reportUnknownVariableType]
-                yield from live(one)  # type: ignore[reportUnknownArgumentType]
+            for one in value:
+                yield from live(one)
         case dict():
-            yield from live([*value, *value.values()])  # type: ignore[reportUnknownArgumentType]
+            yield from live([*value, *value.values()])
         case _:
             pass
 

@@ -43,7 +43,7 @@ LONGEST_PATTERN = 200
 TAG = re.compile(r"[A-Za-z0-9_:.-]{1,100}")
 
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
-BUCKET = re.compile(r"(?!.*\.\.)(?!xn--)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+BUCKET = re.compile(r"(?!.{0,62}\.\.)(?!xn--)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 DOTTED = re.compile(r"[0-9]+(\.[0-9]+){3}")
 REGION = re.compile(r"[A-Za-z0-9]+(-[A-Za-z0-9]+){0,5}")
 AMAZON_REGION = re.compile(r"[a-z]{2}(-[a-z]+){1,3}-[0-9]{1,2}")
