@@ -355,6 +355,6 @@ def test_every_pattern_is_found_live_written_out_or_explained():
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("found", patterns(), ids=lambda found: found.where)
+@pytest.mark.parametrize("found", list(patterns()), ids=lambda found: found.where)
 def test_no_pattern_takes_longer_than_its_input(found: Found):
     assert list(slow_inputs(found)) == []
