@@ -56,7 +56,7 @@ _SIGNS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (re.compile(rb"RIFF....WEBP", re.DOTALL), "image/webp"),
     (re.compile(rb"BM....\0\0\0\0", re.DOTALL), "image/bmp"),
     (re.compile(rb"....ftypavi[fs]", re.DOTALL), "image/avif"),
-    (re.compile(rb"\s*%PDF-"), "application/pdf"),
+    (re.compile(rb"(?<!\s)\s*+%PDF-"), "application/pdf"),
     (re.compile(rb"....ftypM4[AB] ", re.DOTALL), "audio/mp4"),
     (re.compile(rb"....ftyp", re.DOTALL), "video/mp4"),
     (re.compile(rb"\x1aE\xdf\xa3"), "video/webm"),

@@ -17,7 +17,7 @@ LONGEST_PARAGRAPH = 800
 _TIME = r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})"
 _TIMING = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}")
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>|<[\d:.]+>|\{\\[^{}]*\}")
-_VOICE = re.compile(r"<v(?:\.[^\s<>]*)?\s+([^<>]*)>")
+_VOICE = re.compile(r"<v(?:\.[^\s<>]*)?\s++([^<>]*+)>")
 _SENTENCE_END = re.compile("[.!?\u2026\u3002\uff01\uff1f][\"'\u201d\u2019\u00bb)\\]]*$")
 _ROLLED = 0.05
 """seconds between two captions of which the second repeats the first and goes on"""

@@ -35,7 +35,7 @@ MOST_INTERIM = 8
 USER = "recollect"
 
 METHOD = re.compile(r"[A-Z]{1,20}")
-FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)")
+FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]++):[ \t]*+([^\x00-\x08\x0a-\x1f\x7f]*+)")
 AUTHORITY = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]\\]+):[0-9]{1,5}")
 # RFC 9110 7.6.1, RFC 9112 C.2.2
 HOP_BY_HOP = frozenset(
