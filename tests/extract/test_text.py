@@ -189,7 +189,7 @@ def test_a_safe_name_stays_as_it_is(name):
     assert safe_name(kept) == kept
 
 
-PIECES = [
+PIECES = list("aä \t\n\r\0\v.漢") + ["\r\n", "\u200b", "\u200d", "\ufe0f", "\x85", "\ud800", "\U000e0041"]
     "a",
     "ä",
     " ",
