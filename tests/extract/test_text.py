@@ -189,26 +189,7 @@ def test_a_safe_name_stays_as_it_is(name):
     assert safe_name(kept) == kept
 
 
-PIECES = list("aä \t\n\r\0\v.漢") + ["\r\n", "\u200b", "\u200d", "\ufe0f", "\x85", "\ud800", "\U000e0041"]
-    "a",
-    "ä",
-    " ",
-    "\t",
-    "\n",
-    "\r",
-    "\r\n",
-    "\u200b",
-    "\u200d",
-    "\ufe0f",
-    "\U0001f3f4",
-    "\U000e0041",
-    "\ud800",
-    "\0",
-    "\x85",
-    "\v",
-    ".",
-    "漢",
-]
+PIECES = [*"aä \t\n\r\0\v.漢", "\r\n", "\u200b", "\u200d", "\ufe0f", "\x85", "\ud800"]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
