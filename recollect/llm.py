@@ -37,7 +37,7 @@ BAD_ANSWER = "bad_answer"
 NEEDS_MODEL = "needs a language model: set RECOLLECT_LLM_URL and RECOLLECT_LLM_MODEL"
 
 _log = log.get("llm")
-_FENCED = re.compile(r"\s*```(?:json)?\s*(.*?)\s*```\s*", re.DOTALL | re.IGNORECASE)
+_FENCED = re.compile(r"```(?:json)?(.*)```", re.DOTALL | re.IGNORECASE)
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _WORD = re.compile(r"[\w.-]{1,64}", re.ASCII)
 _DATA_ONLY = (
@@ -389,8 +389,8 @@ def _json_of(said: str) -> str:
     """Without what some models put around their JSON: thoughts, a fence."""
     thought = _THOUGHT.match(said)
     rest = said[thought.end() :] if thought else said
-    fenced = _FENCED.fullmatch(rest)
-    return fenced.group(1) if fenced else rest
+    fenced = _FENCED.fullmatch(rest.strip())
+    return fenced.group(1).strip() if fenced else rest
 
 
 def _tokens(usage: object, name: str) -> int:
