@@ -232,13 +232,13 @@ class Source:
         return None
 
     def read(self, blob: Blob) -> Extracted:
-        return self.sandbox.extract(blob)
+        return self.sandbox.extract(blob, owner="bench")
 
     def survey(self, blob: Blob) -> WebPage:
-        return self.sandbox.survey(blob)
+        return self.sandbox.survey(blob, owner="bench")
 
     def sitemap(self, blob: Blob) -> Sitemap:
-        return self.sandbox.sitemap(blob)
+        return self.sandbox.sitemap(blob, owner="bench")
 
     def turn(self, host: str, delay: float) -> Turn:
         return Turn(0.0, 0.0, 1)

@@ -29,6 +29,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import chardet
@@ -70,9 +71,11 @@ def measure(ground: Ground, size: Size) -> Iterator[Figure]:
     with Sandbox(workers=1, limits=Limits(heavy_idle_seconds=600)) as sandbox:
         for kind, bare in BARE.items():
             yield _throughput(_reader(kind), kind, bare, size, f"{kind}.reader")
-            yield _throughput(sandbox.extract, kind, bare, size, kind)
+            # As the service reads the files of one organisation.
+            read = partial(sandbox.extract, owner="bench")
+            yield _throughput(read, kind, bare, size, kind)
             if kind in LEANER:
-                yield _throughput(sandbox.extract, kind, LEANER[kind], size, f"{kind}.leaner")
+                yield _throughput(read, kind, LEANER[kind], size, f"{kind}.leaner")
     large = {
         "pdf": (f"PDF of {size.pages:,} pages", "a.pdf", lambda: long_pdf(size.pages)),
         "csv": (f"CSV of {size.table // MB} MB", "a.csv", lambda: large_csv(size.table)),

@@ -141,7 +141,11 @@ def _worked(app: App, claim: Claim, clock: "Clock", spool: IO[bytes]) -> Changed
     synced = claim.content.source_id is not None
     # What came out of an archive is a file like any other, never an archive of its own.
     into = spool if claim.document.archive_id is None else None
-    extracted = _synced(app, claim, into) if synced else read(app, claim.content, into)
+    extracted = (
+        _synced(app, claim, into)
+        if synced
+        else read(app, claim.document.org_id, claim.content, into)
+    )
     if not extracted.text.strip():
         said = " ".join(extracted.warnings) or "No text was found in it."
         raise Permanent(said, code="empty_content")
@@ -176,24 +180,26 @@ def _worked(app: App, claim: Claim, clock: "Clock", spool: IO[bytes]) -> Changed
         )
 
 
-def read(app: App, content: Content, into: IO[bytes] | None = None) -> Extracted:
-    """The text of a content: given, fetched, or out of a file in the sandbox.
+def read(app: App, owner: OrgId, content: Content, into: IO[bytes] | None = None) -> Extracted:
+    """The text of a content of that organisation: given, fetched, or out of a file in the sandbox.
 
     An archive is unpacked `into` a file, if there is one.
     """
     if content.blob is not None:
         blob = Blob(app.blobs.get(content.blob.key), content.blob.mime, content.blob.name)
-        return _extract(app, blob, content.forced, into)
+        return _extract(app, owner, blob, content.forced, into)
     assert content.text is not None
     if content.url is not None:
         page = app.fetcher.get(content.url)
         blob = Blob(page.data, page.mime, page.name, page.url)
-        extracted = _extract(app, blob, content.forced, into)
+        extracted = _extract(app, owner, blob, content.forced, into)
         extracted = replace(extracted, kind="webpage") if extracted.kind == "text" else extracted
-        return watch.read(app, blob, content.url, extracted, partial(_extract, app, forced=None))
+        return watch.read(
+            app, blob, content.url, extracted, partial(_extract, app, owner, forced=None)
+        )
     if extract.is_html(content.text):
         blob = Blob(content.text.encode(), "text/html; charset=utf-8")
-        return replace(app.sandbox.extract(blob, forced="html"), kind="text")
+        return replace(app.sandbox.extract(blob, forced="html", owner=owner), kind="text")
     return Extracted(text=extract.clean(content.text), kind=content.kind)
 
 
@@ -206,16 +212,18 @@ def _synced(app: App, claim: Claim, into: IO[bytes] | None) -> Extracted:
     if isinstance(found, Extracted):
         extracted = replace(found, text=storable(found.text), title=storable(found.title))
     else:
-        extracted = _extract(app, found, None, into)
+        extracted = _extract(app, claim.document.org_id, found, None, into)
     kind = extracted.kind if content.kind == "text" else content.kind
     return replace(extracted, title=title or extracted.title, kind=kind)
 
 
-def _extract(app: App, blob: Blob, forced: str | None, into: IO[bytes] | None = None) -> Extracted:
+def _extract(
+    app: App, owner: OrgId, blob: Blob, forced: str | None, into: IO[bytes] | None = None
+) -> Extracted:
     """With what is said in it, if it is a recording without captions."""
     if into is not None and app.sandbox.unpacks(blob, forced=forced):
-        return app.sandbox.unpack(blob, into, forced=forced)
-    extracted = app.sandbox.extract(blob, forced=forced)
+        return app.sandbox.unpack(blob, into, forced=forced, owner=owner)
+    extracted = app.sandbox.extract(blob, forced=forced, owner=owner)
     if not extracted.unheard:
         return extracted
     with app.sandbox.in_line() if app.listener.is_local else nullcontext():

@@ -190,13 +190,13 @@ class ConnectionSource:
         return self._refuse(title, url)
 
     def read(self, blob: Blob) -> Extracted:
-        return self._app.sandbox.extract(blob)
+        return self._app.sandbox.extract(blob, owner=self._connection.org_id)
 
     def survey(self, blob: Blob) -> WebPage:
-        return self._app.sandbox.survey(blob)
+        return self._app.sandbox.survey(blob, owner=self._connection.org_id)
 
     def sitemap(self, blob: Blob) -> Sitemap:
-        return self._app.sandbox.sitemap(blob)
+        return self._app.sandbox.sitemap(blob, owner=self._connection.org_id)
 
     def pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -1,8 +1,9 @@
 """The processes of the sandbox: a zygote, which loads parsers, and its children, which read.
 
-The zygote never sees a byte of a file: it imports parsers and forks one child for each file, over
-pipes of its own, which the child confines before it reads. So nothing that a file does to its
-reader is there for the next. An exception that an extractor did not foresee ends the child.
+The zygote never sees a byte of a file: it imports parsers and forks a child for each file, or for
+some files of one owner, over pipes of its own, which the child confines before it reads. So nothing
+that a file does to its reader is there for another owner's. An exception that an extractor did not
+foresee ends the child.
 """
 
 import contextlib
@@ -152,7 +153,7 @@ def _read_files(
     enclosed: Sequence[str],
     tasks: int | None,
 ) -> None:
-    """In the child: jobs, all of one file, until no more come."""
+    """In the child: jobs, all of one file or of one owner, until no more come."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     reader, writer, errors = given
@@ -212,9 +213,9 @@ def _limit_time(job: Job) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     soft = used + job.cpu_seconds
     soft = soft if hard == resource.RLIM_INFINITY else min(soft, hard)
-    # One that was taken over could raise it up to the hard limit. A recording comes in several
-    # jobs, each with time of its own.
-    hard = hard if job.listening is not None else soft + 1
+    # One that was taken over could raise it up to the hard limit. A recording, and the files of one
+    # owner, come in several jobs, each with time of its own.
+    hard = hard if job.listening is not None or job.more else soft + 1
     resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
     signal.setitimer(signal.ITIMER_REAL, job.wall_seconds + 5)
 

@@ -57,6 +57,10 @@ _START_SECONDS = 60
 _LAST_BREATH_SECONDS = 5
 _LOCK_SECONDS = 0.2
 _HEAVY_NICENESS = 10
+FILES_PER_CHILD = 50
+"""of one owner"""
+SMALL = 4_000_000
+"""Bytes of a file after which its child may read another: larger ones leave much memory in use."""
 _PIPE_BYTES = 1 << 20
 """as many as Linux lets anybody have"""
 _PROGRAM = "from recollect.extract._child import serve; serve()"
@@ -110,7 +114,7 @@ class _Zygote:
 
 @dataclass(slots=True, eq=False)
 class _Child:
-    """A process that reads one file."""
+    """A process that reads one file, or a few of one owner."""
 
     line: socket.socket
     """to its zygote, which kills it when this closes, and tells how it ended"""
@@ -123,6 +127,10 @@ class _Child:
     heavy: bool
     blob: Blob | None = None
     """what it read, or is to read"""
+    owner: str | None = None
+    """whose files it reads, if it may read more than one"""
+    files: int = 0
+    """how many it has read"""
     rested: bool = False
     """whether it ever waited for work, and so may have ended for want of it"""
 
@@ -172,6 +180,10 @@ class Sandbox:
     What takes models goes on to one more child, one blob at a time; with `heavy_lock`, a file,
     also over all processes of this machine that are given the same. Of its callers, `heavy_places`
     wait; the others get Parked. Without `confined` children have limits of time and memory only.
+
+    A child that has read a file of one owner never reads another owner's: up to `files_per_child`
+    small files of the same owner, then it ends. To fork one takes as long as to read a small file.
+    Without an owner, each file has a child of its own.
     """
 
     def __init__(
@@ -184,6 +196,7 @@ class Sandbox:
         heavy_lock: Path | None = None,
         heavy_places: int | None = None,
         confined: bool = True,
+        files_per_child: int = FILES_PER_CHILD,
     ) -> None:
         self._limits = limits or Limits()
         self._packages = tuple(packages)
@@ -193,13 +206,15 @@ class Sandbox:
         self._heavy_turn = threading.Semaphore(1)
         self._heavy_lock = heavy_lock
         self._confined = confined
+        self._files_per_child = files_per_child
+        self._most_resting = workers
         self._line = Line(heavy_places)
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._zygotes: dict[bool, _Zygote] = {}
         """by whether they are for heavy work"""
         self._resting: list[_Child] = []
-        """which have read a part of a recording and are asked for more of it"""
+        """which have read a part of a recording, or a file of an owner, and may be given more"""
         self._spare: _Child | None = None
         """one that has read nothing, so that the next file need not wait for it"""
         self._layers: tuple[str, ...] | None = None
@@ -216,7 +231,9 @@ class Sandbox:
     ) -> None:
         self.close()
 
-    def extract(self, blob: Blob, *, forced: str | None = None) -> Extracted:
+    def extract(
+        self, blob: Blob, *, forced: str | None = None, owner: str | None = None
+    ) -> Extracted:
         """Text of a blob; empty, with a warning, if it holds none.
 
         Raises Permanent with a code: `unsupported_kind`, `too_large`, `encrypted_file`,
@@ -225,23 +242,32 @@ class Sandbox:
         closed, Parked if too many wait for the models already.
         """
         format = self._detect(blob, forced)
-        return _extracted(self._read(blob, self._job(blob, format.extractor)), format.kind)
+        reply = self._read(blob, self._job(blob, format.extractor), owner=owner)
+        return _extracted(reply, format.kind)
 
     def unpacks(self, blob: Blob, *, forced: str | None = None) -> bool:
         """Whether it is an archive; raises Permanent `unsupported_kind`."""
         return self._kinds[self._detect(blob, forced).extractor].unpack is not None
 
-    def unpack(self, blob: Blob, into: IO[bytes], *, forced: str | None = None) -> Extracted:
+    def unpack(
+        self,
+        blob: Blob,
+        into: IO[bytes],
+        *,
+        forced: str | None = None,
+        owner: str | None = None,
+    ) -> Extracted:
         """The list of an archive, with its `members`; their bytes follow one another in `into`.
 
         What cannot be read is no member; the list says why. Raises what `extract` raises.
         """
         format = self._detect(blob, forced)
         intake = _Intake(into)
-        reply = self._read(blob, self._job(blob, format.extractor, Task.UNPACK), intake)
+        job = self._job(blob, format.extractor, Task.UNPACK)
+        reply = self._read(blob, job, intake, owner=owner)
         return replace(_extracted(reply, format.kind), members=intake.members)
 
-    def survey(self, blob: Blob) -> WebPage:
+    def survey(self, blob: Blob, *, owner: str | None = None) -> WebPage:
         """An HTML page as a crawler sees it: its text, its links, what it says of itself.
 
         Links are relative to `blob.url`; without it only absolute ones are found. Raises what
@@ -253,7 +279,7 @@ class Sandbox:
                 f"{_called(blob)} is no HTML page: it looks like {format.mime}",
                 code="unsupported_kind",
             )
-        reply = self._read(blob, self._job(blob, "html", Task.SURVEY))
+        reply = self._read(blob, self._job(blob, "html", Task.SURVEY), owner=owner)
         if reply.page is None:
             raise Permanent(f"{_called(blob)} cannot be surveyed", code="extraction_crashed")
         page = reply.page
@@ -267,13 +293,13 @@ class Sandbox:
             modified=page.modified,
         )
 
-    def sitemap(self, blob: Blob) -> Sitemap:
+    def sitemap(self, blob: Blob, *, owner: str | None = None) -> Sitemap:
         """The addresses that a sitemap names: XML, a feed, or lines of text; also packed by gzip.
 
         Of a damaged one, those before the damage. Raises what `extract` raises, and
         `unreadable_content` for what is no sitemap.
         """
-        reply = self._read(blob, self._job(blob, "sitemap", Task.SITEMAP))
+        reply = self._read(blob, self._job(blob, "sitemap", Task.SITEMAP), owner=owner)
         if reply.sitemap is None:
             raise Permanent(f"{_called(blob)} cannot be read", code="extraction_crashed")
         return Sitemap(reply.sitemap.pages, reply.sitemap.sitemaps)
@@ -333,17 +359,27 @@ class Sandbox:
             task=task,
         )
 
-    def _read(self, blob: Blob, job: Job, intake: "_Intake | None" = None) -> Reply:
+    def _read(
+        self,
+        blob: Blob,
+        job: Job,
+        intake: "_Intake | None" = None,
+        *,
+        owner: str | None = None,
+    ) -> Reply:
+        owner = owner if self._files_per_child > 1 and job.size <= SMALL else None
+        job = msgspec.structs.replace(job, more=owner is not None)
         listening = job.listening
         if listening is not None and listening.engine is not None:
             reply = Reply(needs_heavy=True)
         else:
             with self._turns:
-                reply = self._ask(job, blob, intake)
+                reply = self._ask(job, blob, intake, owner)
         if reply.needs_heavy:
             job = msgspec.structs.replace(
                 job,
                 heavy=True,
+                more=False,
                 cpu_seconds=self._limits.heavy_cpu_seconds,
                 wall_seconds=self._limits.heavy_wall,
             )
@@ -420,9 +456,15 @@ class Sandbox:
             os.close(descriptor)
 
     def _ask(
-        self, job: Job, blob: Blob, intake: "_Intake | None" = None, *, anew: bool = False
+        self,
+        job: Job,
+        blob: Blob,
+        intake: "_Intake | None" = None,
+        owner: str | None = None,
+        *,
+        anew: bool = False,
     ) -> Reply:
-        child = self._take(job, blob, anew=anew)
+        child = self._take(job, blob, owner, anew=anew)
         deadline = time.monotonic() + job.wall_seconds
         try:
             reply = self._converse(child, job, blob, intake, deadline)
@@ -431,29 +473,47 @@ class Sandbox:
             if self._closed or status is None:
                 self._end(child)
                 raise Transient("extraction was stopped") from gone
-            # It may have ended for want of work just when this came; only a new one cannot.
-            if child.rested and status == 0:
+            # It may have ended for want of work just when this came; only a new one cannot. Or what
+            # it read before is to blame.
+            if (child.rested and status == 0) or self._may_ask_again(child, intake):
                 self._end(child)
-                return self._ask(job, blob, intake, anew=True)
+                return self._ask(job, blob, intake, owner, anew=True)
             raise self._post_mortem(child, status, job, blob) from gone
         except _Late as late:
             self._end(child)
             raise _timeout(blob, f"{job.wall_seconds:.0f} s") from late
         except (msgspec.DecodeError, ValueError) as error:
             self._end(child)
+            if self._may_ask_again(child, intake):
+                return self._ask(job, blob, intake, owner, anew=True)
             raise _crash(blob, job) from error
         except BaseException:  # an interrupt
             self._end(child)
             raise
+        child.files += 1
         # The rest of a recording is wanted next, of one that has loaded its models.
-        if reply.heard is not None and reply.heard.end is not None:
-            with self._lock:
-                if not self._closed:
-                    child.rested = True
-                    self._resting.append(child)
-                    return reply
-        self._end(child)
+        goes_on = reply.heard is not None and reply.heard.end is not None
+        if goes_on or (owner and not reply.code and child.files < self._files_per_child):
+            self._rest(child)
+        else:
+            self._end(child)
         return reply
+
+    def _may_ask_again(self, child: _Child, intake: "_Intake | None") -> bool:
+        """Whether what went wrong may be the doing of another file that the child read before."""
+        return child.files > 0 and (intake is None or not intake.members)
+
+    def _rest(self, child: _Child) -> None:
+        """Keep it for what comes next; no more than may work at once."""
+        surplus = [child]
+        with self._lock:
+            if not self._closed:
+                child.rested = True
+                self._resting.append(child)
+                surplus = [one for one in self._resting if one.owner][: -self._most_resting]
+                self._resting = [one for one in self._resting if one not in surplus]
+        for one in surplus:
+            self._end(one)
 
     def _converse(
         self, child: _Child, job: Job, blob: Blob, intake: "_Intake | None", deadline: float
@@ -470,26 +530,33 @@ class Sandbox:
             intake.announce(reply.packed)
             intake.take(reply.packed, _receive_bytes(child.answers, reply.packed.size, deadline))
 
-    def _take(self, job: Job, blob: Blob, *, anew: bool) -> _Child:
-        """One that has read nothing, or nothing but this very blob; with `anew`, a new one."""
+    def _take(self, job: Job, blob: Blob, owner: str | None, *, anew: bool) -> _Child:
+        """One that has read nothing, or nothing but this very blob or files of this owner; with
+        `anew`, a new one."""
+        birth = self._birth(job)
+
+        def fits(one: _Child) -> bool:
+            if one.heavy != job.heavy:
+                return False
+            same = owner is not None and one.owner == owner and not anew
+            return one.blob is blob or (same and one.has.issuperset(birth.loads))
+
         with self._lock:
             ended = [child for child in self._resting if _is_readable(child.line)]
             self._resting = [child for child in self._resting if child not in ended]
-            found = next(
-                (one for one in self._resting if one.blob is blob and one.heavy == job.heavy), None
-            )
+            found = next((one for one in reversed(self._resting) if fits(one)), None)
             if found:
                 self._resting.remove(found)
         for child in ended:
             self._end(child)
         if found:
+            found.blob = blob
             return found
-        birth = self._birth(job)
         if anew or job.heavy:
             child = self._born(None, birth, heavy=job.heavy)
         else:
             child = self._start(birth)
-        child.blob = blob
+        child.blob, child.owner = blob, owner
         return child
 
     def _birth(self, job: Job) -> Birth:

@@ -115,6 +115,8 @@ class Job(msgspec.Struct, frozen=True):
     heavy: bool = False
     listening: Listening | None = None
     task: Task = Task.READ
+    more: bool = False
+    """whether the child may be given further files, of the same owner"""
 
 
 class Stretch(msgspec.Struct, frozen=True):

@@ -177,6 +177,54 @@ def test_no_process_reads_two_files(sandbox):
     assert len(set(pids)) == 6
 
 
+def owned(sandbox: Sandbox, owner: str, words: str) -> str:
+    blob = Blob(words.encode(), mime="application/x-rogue", name="x.rogue")
+    return sandbox.extract(blob, owner=owner).text
+
+
+def test_a_process_reads_files_of_one_owner_only(sandbox):
+    mine = {owned(sandbox, "a", "pid") for _ in range(5)}
+    others = {owned(sandbox, "b", "pid") for _ in range(5)}
+    nobodys = {deed(sandbox, "pid") for _ in range(3)}
+
+    assert (len(mine), len(others), len(nobodys)) == (1, 1, 3)
+    assert not mine & others
+    assert not (mine | others) & nobodys
+
+
+def test_a_process_reads_so_many_files_and_no_large_one_before_another(children):
+    with Sandbox(workers=1, packages=[ROGUES], files_per_child=2) as sandbox:
+        assert len({owned(sandbox, "a", "pid") for _ in range(6)}) == 3
+        large = "pid" + " " * 5_000_000
+        assert len({owned(sandbox, "a", large) for _ in range(3)}) == 3
+    with Sandbox(workers=1, packages=[ROGUES], files_per_child=1) as sandbox:
+        assert len({owned(sandbox, "a", "pid") for _ in range(4)}) == 4
+
+
+def test_a_file_that_takes_its_reader_over_reaches_no_other_owner(sandbox):
+    assert owned(sandbox, "taken", "take-over") == "done taken over"
+
+    for words in ("the next", "one more"):
+        assert owned(sandbox, "b", f"echo {words}") == f"done {words}"
+    assert _works(sandbox)
+
+
+def test_a_file_is_not_blamed_for_what_another_did_to_its_reader(sandbox):
+    assert owned(sandbox, "trapped", "booby-trap") == "done set"
+
+    assert owned(sandbox, "trapped", "echo mine") == "done mine"
+
+
+def test_few_processes_wait_for_more_of_their_owners(children):
+    with Sandbox(workers=2, packages=[ROGUES]) as sandbox:
+        for number in range(6):
+            assert owned(sandbox, f"owner {number}", "echo x") == "done x"
+        (zygote,) = children()
+
+        # Two that rest, and a spare one.
+        eventually(lambda: len([c for c in zygote.children() if not has_ended(c.pid)]) <= 3)
+
+
 def test_a_file_that_takes_its_reader_over_changes_no_other_file(sandbox):
     for heavy in ("", "heavy "):
         assert deed(sandbox, f"{heavy}take-over") == "done taken over"

@@ -17,7 +17,7 @@ from recollect.cli import doctor
 from recollect.config import Config
 from recollect.errors import Transient
 from recollect.fetch import Fetcher
-from recollect.model import Blob, Content, Extracted
+from recollect.model import Blob, Content, Extracted, OrgId
 from recollect.transcribe import Listener, TranscriberChoice, open_transcriber
 from recollect.video import Found, VideoLimits, VideoPages, is_marked, open_video_pages, site
 from tests.extract.recordings import recording
@@ -54,7 +54,7 @@ def page(video: str, *, head: str = "") -> str:
 
 
 def read(app: App, url: str) -> Extracted:
-    return process.read(app, Content("text", b"", text=url, url=url))
+    return process.read(app, OrgId("org"), Content("text", b"", text=url, url=url))
 
 
 def times(found: Extracted) -> list[tuple[object, str]]:

@@ -19,6 +19,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from typing import NoReturn
 
 from recollect.errors import Permanent
 from recollect.extract import _child
@@ -339,6 +340,16 @@ def _exit(status: str) -> None:
     os._exit(int(status))
 
 
+def _booby_trap(words: str) -> str:
+    """Answer well, and die of the next file."""
+
+    def die(*_: object) -> NoReturn:
+        os._exit(3)
+
+    _child.work = die
+    return "set"
+
+
 def _take_over(_: str) -> str:
     """Have this process answer what we like, whatever it is asked from now on."""
 
@@ -500,6 +511,7 @@ DEEDS = {
     "recurse": _recurse,
     "exit": _exit,
     "take-over": _take_over,
+    "booby-trap": _booby_trap,
     "claim": _claim,
     "lie": _lie,
     "surrogate": _surrogate,
