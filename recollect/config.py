@@ -250,6 +250,11 @@ class Config(BaseSettings):
         gt=timedelta(),
         description="Between scheduled syncs of a connection, in seconds or as ISO 8601.",
     )
+    sync_stretch: Duration = Field(
+        default=timedelta(minutes=1),
+        ge=timedelta(),
+        description="How long a sync keeps its place while other connections wait for one.",
+    )
     poll_interval: Duration = Field(
         default=timedelta(minutes=5),
         gt=timedelta(),

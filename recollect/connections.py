@@ -4,7 +4,7 @@ Like a document, a connection is its own queue entry. A worker's claim is fenced
 that was cut off goes on at its last checkpoint. What a sync found is `items.py`'s.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -61,6 +61,7 @@ _COLUMNS = (
 _STANDS = (
     f" and (a.key_id is null or exists (select from keys k where k.id = a.key_id and {OPENS}))"
 )
+_DUE = "due_at <= now() and (not paused or wanted_by = 'manual' or state = 'syncing')"
 # A limited key sees a connection only when it may touch everything that the connection writes: its
 # tags, and those that a pattern of it finds.
 _REACH = (
@@ -513,19 +514,44 @@ def want(tx: Tx, ids: Sequence[ConnectionId], trigger: Trigger) -> int:
     return done.rowcount
 
 
-def claim(tx: Tx, *, lease: timedelta, limit: int) -> list[SyncClaim]:
-    """Take up to `limit` connections that are due, the longest waiting first."""
+def claim(
+    tx: Tx,
+    *,
+    lease: timedelta,
+    limit: int,
+    turn: documents.Turn | None = None,
+    besides: Collection[OrgId] = (),
+) -> list[SyncClaim]:
+    """Take up to `limit` connections that are due, of as many organisations as have some.
+
+    They take turns, from `turn` on, which is passed on; of each the longest waiting come first.
+    `besides`: the organisations of which none is taken.
+    """
+    turn = turn or documents.Turn()
     rows = tx.execute(
-        "with due as materialized (select id from connections where due_at <= now()"
-        "  and (not paused or wanted_by = 'manual' or state = 'syncing')"
-        "  order by due_at limit %(limit)s for update skip locked)"
+        "with ranked as (select id, org_id, org_id <= %(org)s as around,"
+        "  row_number() over (partition by org_id order by due_at, id) as nth from connections"
+        "  where " + _DUE + " and org_id <> all(%(besides)s::text[])"
+        "), due as materialized (select c.id, r.nth, r.around"
+        "  from ranked r join connections c on c.id = r.id where c.due_at <= now()"
+        "  order by r.nth, r.around, r.org_id limit %(limit)s for update of c skip locked)"
         " update connections c set state = 'syncing', due_at = now() + %(lease)s,"
         " claims = c.claims + 1, began_at = coalesce(c.began_at, clock_timestamp())"
         " from due where c.id = due.id returning " + _COLUMNS + ", c.claims, c.began_at,"
-        " c.wanted_by, c.secrets, c.tokens",
-        {"lease": lease, "limit": limit},
+        " c.wanted_by, c.secrets, c.tokens, due.nth, due.around",
+        {"lease": lease, "limit": limit, "org": turn.org, "besides": list(besides)},
     ).fetchall()
+    rows.sort(key=lambda row: (row["nth"], row["around"], row["org_id"]))
+    if rows:
+        turn.org = rows[-1]["org_id"]
     return [_claimed(tx, row) for row in rows]
+
+
+def waits(tx: Tx) -> bool:
+    """Whether a connection is due that no loop has claimed."""
+    row = tx.execute("select exists (select from connections where " + _DUE + ") as waits")
+    found = row.fetchone()
+    return found is not None and found["waits"]
 
 
 def next_due_in(tx: Tx) -> timedelta | None:
@@ -551,9 +577,9 @@ def renew(tx: Tx, claims: Sequence[SyncClaim], *, lease: timedelta) -> None:
 
 
 def release(tx: Tx, claims: Sequence[SyncClaim]) -> None:
-    """Give back unfinished work at a graceful stop; it goes on at its last checkpoint."""
-    tx.execute(
-        "update connections c set due_at = now()"
+    """Give back unfinished work; it goes on at its last checkpoint when its turn comes."""
+    tx.execute(  # a heartbeat that is late must not renew what is given back
+        "update connections c set due_at = now(), claims = c.claims + 1"
         " from unnest(%s::text[], %s::bigint[]) as held (id, number)"
         " where c.id = held.id and c.claims = held.number and c.state = 'syncing'",
         ([c.connection.id for c in claims], [c.number for c in claims]),

@@ -4,6 +4,7 @@ import json
 import random
 import secrets
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -76,11 +77,15 @@ of the service or a move from elsewhere, drift apart."""
 PLAN_REQUIRED = "plan_required"
 
 
+class GaveWay(LeaseLost):
+    """Others wait, and this sync had its stretch; it goes on at its last checkpoint."""
+
+
 def run(app: App, claim: SyncClaim, stop: threading.Event) -> Counts:
     """Bring the documents of a connection in step with its provider.
 
-    Raises LeaseLost, Reauthorize, Transient, Permanent; what was said until the last checkpoint
-    is kept.
+    Raises LeaseLost (GaveWay when others wait and its stretch is over), Reauthorize, Transient,
+    Permanent; what was said until the last checkpoint is kept.
     """
     connector = connectors.get(claim.connection.provider)
     with app.db.begin() as tx:
@@ -90,7 +95,7 @@ def run(app: App, claim: SyncClaim, stop: threading.Event) -> Counts:
     if plan not in connector.plans:
         raise Permanent(f"{connector.name} is not part of the plan {plan}", code=PLAN_REQUIRED)
     source = open_source(app, claim.connection, claim=claim, stop=stop)
-    work = _Work(app, claim, gate, counts, stop)
+    work = _Work(app, claim, gate, counts, stop, time.monotonic())
     try:
         _list(work, connector, source, claim.connection.cursor)
     except CursorExpired:
@@ -128,16 +133,30 @@ class _Work:
     gate: Gate
     counts: Counts
     stop: threading.Event
+    since: float
+    """when this stretch began, by `time.monotonic`"""
 
     def pause(self, seconds: float) -> None:
         """For the model, in whatever thread."""
         if self.stop.wait(seconds):
             raise LeaseLost
 
+    def give_way(self) -> None:
+        """Raises GaveWay."""
+        if time.monotonic() - self.since < self.app.config.sync_stretch.total_seconds():
+            return
+        with self.app.db.begin() as tx:
+            if connections.waits(tx):
+                raise GaveWay
+
 
 def _list(work: _Work, connector: Connector, source: Source, cursor: Cursor | None) -> None:
     batch: list[Change] = []
+    at_checkpoint = False
     for change in connector.changes(source, cursor):
+        if at_checkpoint:  # and not at the last one: who lists all each time would never end
+            work.give_way()
+        at_checkpoint = isinstance(change, Checkpoint)
         if isinstance(change, Item | Gone | Missing | Folder) and _too_long(change.id):
             if isinstance(change, Item):
                 work.counts.failed += 1

@@ -13,6 +13,7 @@ from recollect import connections, connectors, hosts, log, metrics, pull, sync, 
 from recollect.app import App
 from recollect.connectors._api import PROVIDER_UNAVAILABLE, RATE_LIMITED
 from recollect.db import Tx
+from recollect.documents import Turn
 from recollect.errors import (
     Contended,
     LeaseLost,
@@ -40,6 +41,8 @@ LONGEST_PARK = timedelta(days=1)
 LONGEST_ABSENCE = timedelta(days=30)
 """After so long without an answer a connection has failed."""
 GAVE_UP = "gave_up"
+SPARE = 1
+"""Places beside `syncs`, for organisations that have no sync under way here."""
 GRACE = timedelta(seconds=10)
 """How long a stopping loop waits for a sync to reach its next step."""
 
@@ -53,6 +56,7 @@ class Tender:
         self._wake = threading.Event()
         self._held: dict[tuple[str, int], SyncClaim] = {}
         self._held_lock = threading.Lock()
+        self._turn = Turn()
 
     def stop(self) -> None:
         """Ask it to end: a sync goes on later, at its last checkpoint. Safe in a signal handler."""
@@ -75,7 +79,7 @@ class Tender:
         ]
         for helper in helpers:
             helper.start()
-        with ThreadPoolExecutor(app.config.syncs, "sync") as pool:
+        with ThreadPoolExecutor(app.config.syncs + SPARE, "sync") as pool:
             while not self._stop.is_set():
                 self._wake.clear()
                 wait: timedelta | None = None
@@ -96,10 +100,17 @@ class Tender:
     def _claim(self) -> list[SyncClaim]:
         with self._held_lock:
             free = self._app.config.syncs - len(self._held)
-        if free <= 0:
+            busy = {held.connection.org_id for held in self._held.values()}
+        if free + SPARE <= 0:
             return []
         with self._app.db.begin() as tx:
-            claims = connections.claim(tx, lease=self._app.lease, limit=free)
+            claims = connections.claim(
+                tx,
+                lease=self._app.lease,
+                limit=free if free > 0 else 1,
+                turn=self._turn,
+                besides=() if free > 0 else busy,
+            )
         with self._held_lock:
             self._held.update(((c.connection.id, c.number), c) for c in claims)
         return claims
@@ -165,10 +176,11 @@ def drain(app: App, stop: threading.Event | None = None) -> int:
     """Sync inline until no connection is due, and do the chores; returns how many syncs ran."""
     worked = 0
     stop = stop or threading.Event()
+    turn = Turn()
     chores(app, stop)
     while not stop.is_set():
         with app.db.begin() as tx:
-            claims = connections.claim(tx, lease=app.lease, limit=1)
+            claims = connections.claim(tx, lease=app.lease, limit=1, turn=turn)
         if not claims:
             break
         for claim in claims:
@@ -215,6 +227,7 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
     --------------|--------------------------------------------|---------------------------
     Counts        | ready, due again after its interval        | -
     LeaseLost     | somebody else's, deleted, or stopping      | -
+    - GaveWay     | due at once, behind those that wait        | -
     Reauthorize   | needs_auth, not due                        | wait for the user
     Unavailable   | ready, due in ten seconds                  | -
     Contended     | ready, due after back-off                  | -
@@ -246,7 +259,8 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
             return
         case LeaseLost():
             _write(app, lambda tx: connections.release(tx, [claim]))
-            LOG.info("sync", outcome="stopped")
+            gave_way = isinstance(outcome, sync.GaveWay)
+            LOG.info("sync", outcome="gave way" if gave_way else "stopped")
             return
         case Reauthorize():
             lost = str(outcome)
