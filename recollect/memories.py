@@ -275,7 +275,8 @@ def store(
     """
     _lock(tx, org, tag)
     there = tx.execute(
-        "select 1 from documents where id = %s and org_id = %s and %s = any(container_tags)"
+        "select 1 from documents where id = %s and org_id = %s and gone_at is null"
+        " and %s = any(container_tags)"
         " for share",
         (document, org, tag),
     ).fetchone()

@@ -161,6 +161,7 @@ def purge(db: Database, store: Blobs, data_dir: Path, *, gently: bool = False) -
     with _session(db) as session:
         left: list[str] = []
         session.add_notice_handler(partial(_heed, left))
+        _sweep(db)
         id, held = _begin(session)
         files = _remove_doomed(db, store)
         strays = _strays(db, store)
@@ -282,6 +283,14 @@ def _begin(session: Tx) -> tuple[str, int]:
     # The history of a year; what a purge says holds no content.
     session.execute("delete from purges where started_at < now() - interval '1 year'")
     return id, held.rowcount
+
+
+def _sweep(db: Database) -> None:
+    """What is gone by a large deletion has to be deleted first."""
+    left = True
+    while left:
+        with db.begin() as tx:
+            left = documents.sweep(tx) > 0
 
 
 def _remove_doomed(db: Database, store: Blobs) -> int:

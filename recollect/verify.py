@@ -314,7 +314,7 @@ def _check_tags(
             " as wanted (org_id, name) where not exists (select from tags t"
             "  where t.org_id = wanted.org_id and t.name = wanted.name)"
             " and exists (select from documents d where d.org_id = wanted.org_id"
-            "  and wanted.name = any(d.container_tags))",
+            "  and d.gone_at is null and wanted.name = any(d.container_tags))",
             {"orgs": [org for org, _ in wanted], "names": [name for _, name in wanted]},
         ).fetchall()
         for row in missing:

@@ -209,7 +209,7 @@ class Worker:
             # A daemon: whatever it is at may be cut off.
             self._reembedding = threading.Thread(target=self._reembed, name="reembed", daemon=True)
             self._reembedding.start()
-        if retag.step(app):
+        if retag.step(app) or sweep(app):
             return timedelta(milliseconds=20)
         if wait is None or self._free() <= 0 or self._paused.is_set():
             return TICK
@@ -302,9 +302,15 @@ def _key(claim: Claim) -> tuple[str, int]:
     return claim.document.id, claim.number
 
 
+def sweep(app: App) -> bool:
+    """Remove some rows of large deletions; whether there were any."""
+    with app.db.begin() as tx:
+        return documents.sweep(tx) > 0
+
+
 def drain(app: App) -> int:
     """Work inline until nothing is due; returns how many claims were worked."""
-    while retag.step(app) or reembed.step(app):
+    while retag.step(app) or sweep(app) or reembed.step(app):
         pass
     worked, turn = 0, documents.Turn()
     while True:

@@ -466,11 +466,14 @@ CREATE TABLE public.documents (
     archive_id text,
     archive_path text,
     unpacked jsonb,
-    CONSTRAINT documents_check CHECK (((due_at IS NULL) = (status = ANY (ARRAY['done'::text, 'failed'::text])))),
+    gone_at timestamp with time zone,
+    gone_by text,
+    CONSTRAINT documents_check CHECK (((gone_at IS NOT NULL) OR ((due_at IS NULL) = (status = ANY (ARRAY['done'::text, 'failed'::text]))))),
     CONSTRAINT documents_check1 CHECK (((stage IS NULL) OR (status = 'processing'::text))),
     CONSTRAINT documents_container_tags_check CHECK ((cardinality(container_tags) > 0)),
     CONSTRAINT documents_content CHECK (((content IS NOT NULL) OR (blob IS NOT NULL) OR (source_id IS NOT NULL))),
     CONSTRAINT documents_dreaming_check CHECK ((dreaming = ANY (ARRAY['dynamic'::text, 'instant'::text]))),
+    CONSTRAINT documents_gone CHECK (((gone_at IS NULL) OR ((due_at IS NULL) AND (custom_id IS NULL) AND (connection_id IS NULL)))),
     CONSTRAINT documents_member CHECK ((((archive_id IS NULL) = (archive_path IS NULL)) AND ((archive_id IS NULL) OR (unpacked IS NULL)))),
     CONSTRAINT documents_metadata_check CHECK ((jsonb_typeof(metadata) = 'object'::text)),
     CONSTRAINT documents_stage_check CHECK ((stage = ANY (ARRAY['extracting'::text, 'chunking'::text, 'embedding'::text, 'indexing'::text]))),
@@ -909,16 +912,17 @@ CREATE INDEX deliveries_due ON public.deliveries USING btree (endpoint_id, due_a
 CREATE INDEX deliveries_ended ON public.deliveries USING btree (ended_at) WHERE (ended_at IS NOT NULL);
 CREATE INDEX deliveries_listed ON public.deliveries USING btree (endpoint_id, created_at DESC, id DESC);
 CREATE UNIQUE INDEX documents_archive ON public.documents USING btree (archive_id, archive_path) WHERE (archive_id IS NOT NULL);
-CREATE INDEX documents_created ON public.documents USING btree (org_id, created_at DESC, id DESC);
+CREATE INDEX documents_created ON public.documents USING btree (org_id, created_at DESC, id DESC) WHERE (gone_at IS NULL);
 CREATE UNIQUE INDEX documents_custom_id ON public.documents USING btree (org_id, custom_id, (container_tags[1])) WHERE (custom_id IS NOT NULL);
 CREATE INDEX documents_due ON public.documents USING btree (due_at) WHERE (due_at IS NOT NULL);
-CREATE INDEX documents_failed ON public.documents USING btree (org_id, updated_at DESC, id DESC) WHERE (status = 'failed'::text);
+CREATE INDEX documents_failed ON public.documents USING btree (org_id, updated_at DESC, id DESC) WHERE ((status = 'failed'::text) AND (gone_at IS NULL));
+CREATE INDEX documents_gone ON public.documents USING btree (gone_at, id) WHERE (gone_at IS NOT NULL);
 CREATE INDEX documents_in_flight ON public.documents USING btree (org_id, content_hash) WHERE (due_at IS NOT NULL);
 CREATE INDEX documents_metadata ON public.documents USING gin (metadata jsonb_path_ops);
 CREATE INDEX documents_scope ON public.documents USING gin (scope);
 CREATE UNIQUE INDEX documents_source ON public.documents USING btree (connection_id, source_id) WHERE (connection_id IS NOT NULL);
 CREATE INDEX documents_turns ON public.documents USING btree (org_id, (container_tags[1]), due_at) WHERE (due_at IS NOT NULL);
-CREATE INDEX documents_updated ON public.documents USING btree (org_id, updated_at DESC, id DESC);
+CREATE INDEX documents_updated ON public.documents USING btree (org_id, updated_at DESC, id DESC) WHERE (gone_at IS NULL);
 CREATE INDEX dreams_due ON public.dreams USING btree (org_id, due_at) WHERE (due_at IS NOT NULL);
 CREATE INDEX endpoints_org ON public.endpoints USING btree (org_id);
 CREATE INDEX entries_terms ON public.entries USING gin (terms);

@@ -37,7 +37,7 @@ from recollect.errors import Permanent, SetupError
 from recollect.model import OrgId
 
 _MATCHING = (
-    " from documents d where d.org_id = %(org)s"
+    " from documents d where d.org_id = %(org)s and d.gone_at is null"
     " and (%(tags)s::text[] is null or d.container_tags && %(tags)s::text[])"
 )
 _BATCH = 100

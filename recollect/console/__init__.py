@@ -261,7 +261,7 @@ def _finished(tx: Tx, tenant: Tenant) -> int:
     """How many documents became searchable within the last hour, counted up to `COUNTED`."""
     row = tx.execute(
         "select count(*) as n from (select 1 from documents d where d.org_id = %(org)s"
-        " and d.updated_at > now() - interval '1 hour' and d.status = 'done'"
+        " and d.gone_at is null and d.updated_at > now() - interval '1 hour' and d.status = 'done'"
         " and (%(reach)s::text[] is null or d.container_tags && %(reach)s::text[])"
         " order by d.updated_at desc limit %(most)s) recent",
         {

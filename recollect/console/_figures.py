@@ -20,9 +20,12 @@ LOOKED_AT = 20_000
 """Rows of the table that are read at most for one figure or one list."""
 WAITING = (Status.QUEUED, Status.PROCESSING)
 
-_OF_ALL = "d.org_id = %(org)s"
+_OF_ALL = "d.org_id = %(org)s and d.gone_at is null"
 # The numbers find them by the index; the names tell the few whose numbers are alike.
-_OF_TAGS = "d.org_id = %(org)s and d.scope && %(numbers)s::int4[] and d.container_tags && %(reach)s"
+_OF_TAGS = (
+    "d.org_id = %(org)s and d.gone_at is null"
+    " and d.scope && %(numbers)s::int4[] and d.container_tags && %(reach)s"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from recollect.documents._blobs import (
     known_blobs,
     name_blobs,
 )
+from recollect.documents._changing import AT_ONCE, SWEPT, sweep
 from recollect.documents._clock import Moment, moment, recall, step_along
 from recollect.documents._finishing import drop_entries, finish, known_hashes, stash, unpacked
 from recollect.documents._queue import (
@@ -86,10 +87,12 @@ from recollect.documents._synced import (
 from recollect.documents._tagging import retag, untag
 
 __all__ = [
+    "AT_ONCE",
     "BELOW",
     "COLUMNS",
     "DIRECT",
     "MOST_AHEAD",
+    "SWEPT",
     "TERM_SPACE",
     "TITLE_LENGTH",
     "TURNS_KEPT",
@@ -154,6 +157,7 @@ __all__ = [
     "sought",
     "stash",
     "step_along",
+    "sweep",
     "text_content",
     "text_sizes",
     "texts",

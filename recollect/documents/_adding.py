@@ -108,7 +108,8 @@ def bear(tx: Tx, tenant: Tenant, tag: str, text: str, id: DocumentId) -> Documen
     content = text_content(text)
     lock(tx, tenant.id, "content", content.hash.hex())
     row = tx.execute(
-        "select " + COLUMNS + " from documents d where d.org_id = %s and d.scope @> %s"
+        "select " + COLUMNS + " from documents d where d.org_id = %s and d.gone_at is null"
+        " and d.scope @> %s"
         " and d.source = %s and d.container_tags = array[%s::text] and d.content_hash = %s"
         " and d.created_at > now() - interval '10 seconds' limit 1",
         (tenant.id, sought(tenant.id, [tag]), DIRECT, tag, content.hash),

@@ -23,6 +23,10 @@ from recollect.model import (
     random_id,
 )
 
+AT_ONCE = 20_000
+"""Documents and chunks that one transaction removes, some seconds of work."""
+SWEPT = 1_000
+"""The same of what is gone already: others wait for what it locks."""
 INSERT = (
     "insert into documents as d (id, org_id, custom_id, container_tags, scope, kind, title,"
     " url, source, filepath, metadata, document_date, task_type, dreaming, content,"
@@ -227,7 +231,62 @@ def members_of(tx: Tx, archives: Sequence[DocumentId]) -> list[Document]:
 
 
 def remove(tx: Tx, org: OrgId, ids: Sequence[DocumentId], *, by: KeyId | None = None) -> None:
-    count(tx, org, take_out(tx, org, ids, by=by))
+    count(tx, org, take_away(tx, org, ids, by=by))
+
+
+def take_away(
+    tx: Tx, org: OrgId, ids: Sequence[DocumentId], *, by: KeyId | None = None
+) -> Counter[int]:
+    """Remove documents, locked, with their members: no answer shows them after the commit. Returns
+    by how much `term_counts` change now.
+
+    Up to `AT_ONCE` go in this transaction, with a receipt; of more, a worker removes the rows.
+    """
+    ids = list(dict.fromkeys([*ids, *(member.id for member in members_of(tx, ids))]))
+    row = tx.execute(
+        "select coalesce(sum(chunks + 1), 0) as rows from documents where id = any(%s)", (ids,)
+    ).fetchone()
+    if by is not None and len(ids) > 1:
+        audit.record(tx, "documents.deleted", random_id(), org=org, documents=len(ids))
+    if row is not None and row["rows"] > AT_ONCE:
+        _hide(tx, ids, by)
+        return Counter()
+    return take_out(tx, org, ids, by=by)
+
+
+def _hide(tx: Tx, ids: Sequence[DocumentId], by: KeyId | None) -> None:
+    """All that others could see of them goes now: memories, their place in the queue, their name,
+    what a connection keeps of them. Who works on one loses it."""
+    lock_memories(tx, ids)
+    tx.execute("delete from memory_sources where document_id = any(%s)", (list(ids),))
+    tx.execute("delete from dreams where document_id = any(%s)", (list(ids),))
+    tx.execute("update items set document_id = null where document_id = any(%s)", (list(ids),))
+    tx.execute(
+        "update documents set gone_at = now(), gone_by = %s, due_at = null, custom_id = null,"
+        " connection_id = null, claims = claims + 1 where id = any(%s)",
+        (by, list(ids)),
+    )
+    db.notify(tx)
+
+
+def sweep(tx: Tx) -> int:
+    """Remove some of what is gone, with a receipt; how many documents."""
+    rows = tx.execute(
+        "select id, org_id, gone_by, sum(chunks + 1) over (order by gone_at, id) - chunks as before"
+        " from (select id, org_id, gone_by, gone_at, chunks from documents"
+        "  where gone_at is not null order by gone_at, id limit %s for update skip locked) d",
+        (SWEPT,),
+    ).fetchall()
+    of: dict[tuple[OrgId, KeyId | None], list[DocumentId]] = {}
+    for row in rows:
+        if row["before"] <= SWEPT:
+            of.setdefault((row["org_id"], row["gone_by"]), []).append(row["id"])
+    deltas: dict[OrgId, Counter[int]] = {}
+    for (org, by), ids in of.items():
+        deltas.setdefault(org, Counter()).update(take_out(tx, org, ids, by=by))
+    for org, delta in sorted(deltas.items()):
+        count(tx, org, delta)
+    return sum(len(ids) for ids in of.values())
 
 
 def take_out(
@@ -257,9 +316,6 @@ def take_out(
 
 def _receipt(tx: Tx, org: OrgId, gone: Sequence[Mapping[str, Any]], by: KeyId | None) -> None:
     """Note that documents were deleted, without a word of them: their ids are random."""
-    id = random_id()
-    if by is not None and len(gone) > 1:
-        audit.record(tx, "documents.deleted", id, org=org, documents=len(gone))
     tx.execute(
         "with receipt as (insert into receipts (id, org_id, key_id, documents, chunks, files)"
         "  values (%(id)s, %(org)s, %(key)s, %(documents)s, %(chunks)s, %(files)s) returning id)"
@@ -267,7 +323,7 @@ def _receipt(tx: Tx, org: OrgId, gone: Sequence[Mapping[str, Any]], by: KeyId | 
         " select sha256(convert_to(document, 'UTF8')), receipt.id"
         " from receipt, unnest(%(ids)s::text[]) as document",
         {
-            "id": id,
+            "id": random_id(),
             "org": org,
             "key": by,
             "documents": len(gone),

@@ -252,7 +252,7 @@ def reindex(tx: Tx) -> int:
     )
     done = tx.execute(
         "update documents set status = 'queued', stage = null, due_at = now(), attempts = 0"
-        " where status in ('done', 'failed') and source <> %s",
+        " where status in ('done', 'failed') and gone_at is null and source <> %s",
         (DIRECT,),
     )
     db.notify(tx)

@@ -50,8 +50,10 @@ ORDER = " order by d.archive_id is not null, d.id"
 """in which rows are locked"""
 _ADDRESS = re.compile(r"\s*https?://\S+\s*", re.IGNORECASE)
 REACH = (
-    "d.org_id = %(org)s and (%(reach)s::text[] is null or d.container_tags && %(reach)s::text[])"
+    "d.org_id = %(org)s and d.gone_at is null"
+    " and (%(reach)s::text[] is null or d.container_tags && %(reach)s::text[])"
 )
+"""what a tenant may touch: not what is gone, though its rows may still be there (`sweep`)"""
 
 
 def read(row: Mapping[str, Any], tenant: Tenant | None = None) -> Document:

@@ -12,7 +12,7 @@ from recollect.documents._changing import (
     members_of,
     refuse_shared_files,
     set_details,
-    take_out,
+    take_away,
 )
 from recollect.documents._rows import COLUMNS, ORDER, REACH, foreign_tags, reach, read, sought
 from recollect.errors import (
@@ -57,7 +57,7 @@ def strip(
     shared = [one for one in all_.values() if rest[one.id]]
     _check_custom_ids(tx, tenant, [(one, rest[one.id][0]) for one in shared])
     lock_memories(tx, list(all_))
-    delta = take_out(tx, tenant.id, gone, by=tenant.key)
+    delta = take_away(tx, tenant.id, gone, by=tenant.key)
     for one in shared:
         delta.update(set_details(tx, one, DocumentChange(tags=rest[one.id])))
     count(tx, tenant.id, delta)
@@ -106,7 +106,8 @@ def retag(
     """
     rows = tx.execute(
         "select " + COLUMNS + " from documents d where d.org_id = %(org)s"
-        " and d.scope && %(numbers)s::int4[] and d.container_tags && %(sources)s::text[]"
+        " and d.gone_at is null and d.scope && %(numbers)s::int4[]"
+        " and d.container_tags && %(sources)s::text[]"
         " and not d.id = any(%(kept)s)" + ORDER + " limit %(limit)s for update",
         {
             "org": org,
