@@ -3,11 +3,12 @@
 import asyncio
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, TypeVar, cast
 
-from fastapi import APIRouter, File, Form, Query, Response, UploadFile
+from fastapi import APIRouter, File, Form, Query, Request, Response, UploadFile
 from fastapi.concurrency import run_in_threadpool
 from pydantic import TypeAdapter, ValidationError
 
@@ -47,13 +48,12 @@ from recollect.errors import BadRequestError, Issue, RequestError
 from recollect.intake import Sent
 from recollect.memories import Memory
 from recollect.model import Document, Status, Tenant
+from recollect.streams import LOOK, Events
 
 router = APIRouter(tags=["documents"])
 STALE = timedelta(hours=4)
 """Unfinished documents that nothing happened to for so long are shown as stuck."""
-SHORTEST_PAUSE = 0.05
-LONGEST_PAUSE = 1.0
-"""Seconds between two looks at a document that somebody waits for."""
+ENDED = (Status.DONE, Status.FAILED)
 _TAGS = TypeAdapter(list[str])
 LabelsT = TypeVar("LabelsT", bound=Labels)
 _STATUSES: Mapping[str, Status] = {
@@ -261,6 +261,7 @@ def delete_bulk(body: BulkDelete, tenant: Writer, app: CurrentApp) -> BulkDelete
     response_model=DocumentOut,
 )
 async def get(
+    request: Request,
     id: PathId,
     tenant: Reader,
     app: CurrentApp,
@@ -270,17 +271,33 @@ async def get(
     ] = 0,
 ) -> Response:
     """As it is now, or with `wait` once it is finished, whichever comes first."""
-    # The one endpoint that waits: between two looks it holds neither a thread nor a connection.
-    deadline = time.monotonic() + wait
-    pause = SHORTEST_PAUSE
-    while wait:
-        document = await run_in_threadpool(_look, app, tenant, id)
-        rest = deadline - time.monotonic()
-        if rest <= 0 or document.status in (Status.DONE, Status.FAILED):
-            break
-        await asyncio.sleep(min(pause, rest))
-        pause = min(2 * pause, LONGEST_PAUSE)
+    if wait:
+        await _end_of(request.app.state.events, app, tenant, id, wait)
     return await run_in_threadpool(_shown, app, tenant, id, room)
+
+
+async def _end_of(events: Events, app: App, tenant: Tenant, id: str, wait: float) -> None:
+    """Wait until it is finished, for so many seconds at most. Raises RateLimitError, Unavailable
+    where too many wait; NotFoundError, also once it is deleted.
+
+    Between two looks this holds neither a thread nor a connection.
+    """
+    deadline = time.monotonic() + wait
+    document = await run_in_threadpool(_look, app, tenant, id)
+    if document.status in ENDED:
+        return
+    place = events.waits.take(tenant.key or tenant.id)
+    try:
+        async with events.of(document.id) as told:
+            while (await run_in_threadpool(_look, app, tenant, document.id)).status not in ENDED:
+                rest = deadline - time.monotonic()
+                if rest <= 0:
+                    return
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(told.wait(), min(rest, LOOK.total_seconds()))
+                told.clear()
+    finally:
+        place.leave()
 
 
 def _look(app: App, tenant: Tenant, id: str) -> Document:

@@ -8,6 +8,7 @@ import asyncio
 import json
 import re
 import time
+import weakref
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 from typing import Annotated, Any
@@ -65,11 +66,14 @@ async def stream(
     # Ours are milliseconds; what is none of ours is as good as absent.
     known = re.fullmatch(r"[0-9]{1,15}", last_event_id or "")
     since = int(known[0]) if known else None
+    place = events.streams.take(key.id)
     source = await events.subscribe()
     told = _told(app, events, source, key, tenant, tags, since)
     # Proxies must not collect what should arrive at once.
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(told, media_type="text/event-stream", headers=headers)
+    response = StreamingResponse(told, media_type="text/event-stream", headers=headers)
+    weakref.finalize(response, place.leave)  # also of one that was never begun
+    return response
 
 
 async def _told(

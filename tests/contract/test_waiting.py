@@ -1,0 +1,140 @@
+"""`?wait=`: told by notices, and so many at a time; streams too."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from recollect.app import App
+from recollect.db import Database
+from recollect.errors import RateLimitError, Unavailable
+from recollect.model import DocumentId
+from recollect.streams import STREAMS_OF_A_KEY, WAITS_OF_A_KEY, Events, Places
+from recollect.worker import drain
+from tests.conftest import eventually
+from tests.contract.calls import add, refused
+
+
+def test_a_notice_of_the_document_wakes_and_one_of_another_does_not(
+    client: httpx.Client, app: App, db: Database
+) -> None:
+    watched, other = add(client, "The one."), add(client, "Another one.")
+    client.delete(f"/v3/documents/{other}")
+
+    async def run() -> tuple[bool, bool]:
+        events = Events(db.url)
+        async with (
+            events.of(DocumentId(watched)) as told,
+            events.of(DocumentId(other)) as another,
+        ):
+            await asyncio.to_thread(drain, app)
+            await asyncio.wait_for(told.wait(), 60)
+            return told.is_set(), another.is_set()
+
+    assert asyncio.run(run()) == (True, False)
+
+
+def test_a_key_has_so_many_waits_and_others_have_theirs(
+    client: httpx.Client, limited: Callable[..., httpx.Client], app: App
+) -> None:
+    id = add(client, containerTags=["notes"])
+    another = limited(tags=["notes"])
+
+    async def wait(http: httpx.AsyncClient) -> httpx.Response:
+        return await http.get(f"/v3/documents/{id}", params={"wait": 60})
+
+    async def run() -> list[httpx.Response]:
+        async with httpx.AsyncClient(
+            base_url=client.base_url,
+            headers=client.headers,
+            timeout=120,
+            trust_env=False,
+            limits=httpx.Limits(max_connections=None),
+        ) as http:
+            waiting = [asyncio.create_task(wait(http)) for _ in range(WAITS_OF_A_KEY + 5)]
+            await asyncio.to_thread(eventually, is_full)
+            # Neither a look nor another key's wait is refused meanwhile, nor what takes a thread.
+            assert (await http.get(f"/v3/documents/{id}")).status_code == 200
+            assert (await http.get("/health")).status_code == 200
+            theirs = await asyncio.to_thread(
+                another.get, f"/v3/documents/{id}", params={"wait": 0.1}
+            )
+            assert theirs.json()["status"] == "queued"
+            await asyncio.to_thread(drain, app)
+            return await asyncio.gather(*waiting)
+
+    def is_full() -> bool:
+        answer = client.get(f"/v3/documents/{id}", params={"wait": 0.01})
+        if answer.status_code == 200:
+            return False
+        refused(answer, 429)
+        assert int(answer.headers["Retry-After"]) > 0
+        return True
+
+    answers = asyncio.run(run())
+    # Five are too many, and a look of ours may have had a place while one of them came.
+    assert {answer.status_code for answer in answers} <= {200, 429}
+    done = [answer.json()["status"] for answer in answers if answer.status_code == 200]
+    assert set(done) == {"done"}
+    assert WAITS_OF_A_KEY - 5 <= len(done) <= WAITS_OF_A_KEY
+    assert client.get(f"/v3/documents/{id}?wait=1").status_code == 200, "the places are free again"
+
+
+def test_who_hangs_up_leaves_its_place(client: httpx.Client) -> None:
+    id = add(client)
+
+    async def hang_up() -> None:
+        async with httpx.AsyncClient(
+            base_url=client.base_url,
+            headers=client.headers,
+            timeout=120,
+            trust_env=False,
+            limits=httpx.Limits(max_connections=None),
+        ) as http:
+            tasks = [
+                asyncio.create_task(http.get(f"/v3/documents/{id}?wait=2"))
+                for _ in range(WAITS_OF_A_KEY)
+            ]
+            await asyncio.wait(tasks, timeout=1)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(hang_up())
+    eventually(lambda: client.get(f"/v3/documents/{id}?wait=0.01").status_code == 200)
+
+
+def test_a_key_has_so_many_streams(
+    client: httpx.Client, limited: Callable[..., httpx.Client]
+) -> None:
+    path = "/v3/documents/events"
+    with contextlib.ExitStack() as stack:
+        for _ in range(STREAMS_OF_A_KEY):
+            stream = stack.enter_context(client.stream("GET", path))
+            assert stream.status_code == 200
+        refused(client.get(path), 429)
+        with limited(tags=["notes"]).stream("GET", path) as theirs:
+            assert theirs.status_code == 200
+    eventually(lambda: opens(client, path))
+
+
+def opens(client: httpx.Client, path: str) -> bool:
+    with client.stream("GET", path) as stream:
+        return stream.status_code == 200
+
+
+def test_places_are_few_for_a_key_and_bounded_in_all() -> None:
+    places = Places("streams", of_a_key=2, most=3)
+    held = [places.take("a"), places.take("a")]
+    with pytest.raises(RateLimitError, match="2 streams"):
+        places.take("a")
+    held.append(places.take("b"))
+    with pytest.raises(Unavailable, match="all 3"):
+        places.take("b")
+    held[0].leave()
+    held[0].leave()
+    places.take("b")
+    with pytest.raises(Unavailable):
+        places.take("c")
