@@ -135,15 +135,23 @@ def get_by_tags(
     operation_id="listConnectionDocuments",
 )
 def find_documents(
-    provider: ProviderName, tenant: Reader, app: CurrentApp, body: ByTags | None = None
+    provider: ProviderName,
+    tenant: Reader,
+    app: CurrentApp,
+    response: Response,
+    body: ByTags | None = None,
+    page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
 ) -> list[ConnectionDocument]:
-    """All that connections of the provider brought, the newest first; empty when there are none."""
+    """What connections of the provider brought, the newest first, 10,000 in a page; empty when
+    there are none. The header `X-Total-Count` says how many there are in all pages."""
     found = _found(app, tenant, _known(provider), body)
-    query = DocumentQuery(connections=[connection.id for connection in found], limit=LIMIT)
+    wanted = [connection.id for connection in found]
+    query = DocumentQuery(connections=wanted, limit=LIMIT, page=page)
     with app.db.begin() as tx:
-        page = documents.find(tx, tenant, query)
+        listed = documents.find(tx, tenant, query)
+    response.headers["X-Total-Count"] = str(listed.total)
     words = app.config.status_words
-    return [ConnectionDocument.of(document, words) for document in page.items]
+    return [ConnectionDocument.of(document, words) for document in listed.items]
 
 
 @router.post(

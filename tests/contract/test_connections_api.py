@@ -106,6 +106,31 @@ def test_metadata_changes_without_the_secrets_being_sent_again(
     assert len(client.post("/v3/connections/shelf/documents").json()) == 2
 
 
+def test_more_documents_than_a_page_are_on_the_next(
+    app: App, client: httpx.Client, create: Make
+) -> None:
+    """Two connections bring more together than one page holds."""
+    work_of = [create("a")["id"], create("b")["id"]]
+    work(app)
+    path = "/v3/connections/shelf/documents"
+    before = int(client.post(path).headers["X-Total-Count"])
+    with app.db.begin() as tx:
+        for connection in work_of:
+            tx.execute(
+                "insert into documents (id, org_id, container_tags, scope, kind, source, content,"
+                " content_hash, connection_id, source_id, status, due_at)"
+                " select c.id || n, c.org_id, c.container_tags, '{}', 'text', 'shelf', 'Text.',"
+                " 'hash', c.id, 'many ' || n, 'done', null"
+                " from connections c, generate_series(1, 5001) n where c.id = %s",
+                (connection,),
+            )
+    first, second = client.post(path), client.post(path, params={"page": 2})
+    assert first.headers["X-Total-Count"] == str(before + 10_002)
+    assert (len(first.json()), len(second.json())) == (10_000, before + 2)
+    ids = {one["id"] for one in [*first.json(), *second.json()]}
+    assert len(ids) == before + 10_002
+
+
 def test_documents_of_a_connection(app: App, client: httpx.Client, create: Make) -> None:
     made = create("a", "b")
     work(app)
