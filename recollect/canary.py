@@ -79,3 +79,4 @@ def sweep(tx: Tx) -> None:
     tx.execute("select 1 from orgs where id = %s for update", (ORG,))
     documents.delete_all(tx, TENANT)
     tx.execute("delete from receipts where org_id = %s", (ORG,))
+    tx.execute("delete from tags where org_id = %s", (ORG,))

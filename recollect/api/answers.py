@@ -257,6 +257,7 @@ _MERGE: Mapping[str, Any] = {
     "mergeId": "4J86BUcTZFcIuHCyI0oU6K",
     "status": "queued",
     "success": False,
+    "error": None,
     "mergedCount": 0,
     "targetTag": "team:a",
     "sourceTags": ["team:old"],

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -75,21 +75,22 @@ def find(body: SearchRequest, tenant: Reader, app: CurrentApp, room: CurrentRoom
         limit=body.limit,
         with_neighbours=not body.only_matching_chunks,
     )
-    with app.db.begin() as tx:
-        inside = documents.get(tx, tenant, body.doc_id).id if body.doc_id else None
-        if not first and len(worded) == 1:
-            hits = search.search(tx, tenant, query, inside=inside)
-        else:
+
+    def found() -> list[Hit]:
+        with app.db.begin() as tx:
+            inside = documents.get(tx, tenant, body.doc_id).id if body.doc_id else None
+            if not first and len(worded) == 1:
+                return search.search(tx, tenant, query, inside=inside)
             more = replace(query, limit=max(query.limit, first), with_neighbours=False)
             hits = _searched(tx, tenant, more, worded, inside=inside)
-    if first or len(worded) > 1:
         hits = _reranked(app, body.q, hits, first, warnings)[: body.limit]
         if query.with_neighbours:
             with app.db.begin() as tx:
-                hits = search.with_neighbours(tx, hits)
+                return search.with_neighbours(tx, hits)
+        return hits
+
     with Holding(room) as holding:
-        if body.include_full_docs:
-            hits = _with_texts(app, hits, holding, warnings)
+        hits = _with_texts(app, found, holding, warnings) if body.include_full_docs else found()
         took = round((time.monotonic() - started) * 1000, 3)
         return holding.answer(
             SearchOut(
@@ -101,15 +102,27 @@ def find(body: SearchRequest, tenant: Reader, app: CurrentApp, room: CurrentRoom
         )
 
 
-def _with_texts(app: App, hits: Sequence[Hit], holding: Holding, warnings: list[str]) -> list[Hit]:
-    """The hits with their documents' texts, as far as those go into one answer."""
-    with app.db.begin() as tx:
-        fits, size = fitting(tx, [hit.document.id for hit in hits])
-    holding.take(size)
-    with app.db.begin() as tx:
-        texts = documents.texts(tx, [hit.document for hit in hits if hit.document.id in fits])
-    if len(fits) < len(hits):
-        warnings.append(left_out("includeFullDocs", len(hits) - len(fits)))
+def _with_texts(
+    app: App, found: Callable[[], list[Hit]], holding: Holding, warnings: list[str]
+) -> list[Hit]:
+    """Hits with their documents' texts, as far as those go into one answer.
+
+    Where documents change between the search and the reading, both are done again: places in a
+    text are worth nothing in another one.
+    """
+    hits: list[Hit] = []
+    texts: dict[DocumentId, str | None] = {}
+    for _ in range(search.TRIES):
+        hits = found()
+        with app.db.begin() as tx:
+            fits, size = fitting(tx, [hit.document.id for hit in hits])
+        holding.take(size)
+        with app.db.begin() as tx:
+            texts = documents.texts(tx, [hit.document for hit in hits if hit.document.id in fits])
+        if len(texts) == len(fits):
+            break
+    if len(texts) < len(hits):
+        warnings.append(left_out("includeFullDocs", len(hits) - len(texts)))
     return [
         replace(hit, document=replace(hit.document, text=texts.get(hit.document.id)))
         for hit in hits

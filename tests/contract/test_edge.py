@@ -16,9 +16,10 @@ from anyio import to_thread
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from recollect import console
+from recollect import console, orgs
 from recollect.api import bodies, create_app, edge
 from recollect.app import App
+from recollect.model import Plan
 from tests.contract.calls import add, refused
 
 
@@ -122,7 +123,19 @@ def test_only_our_own_names_open_anything_on_loopback(app: App, key: str):
         assert http.get("/health", headers={"Host": "evil.example"}).status_code == 200
 
 
-def test_slow_routes_keep_neither_keys_nor_health_waiting(app: App, key: str):
+@pytest.fixture
+def several(app: App) -> Generator[list[str]]:
+    """Keys of organisations that together may take all threads."""
+    secrets: list[str] = []
+    with app.db.begin() as tx:
+        made = [orgs.create(tx, f"org-{orgs.random_id()}", Plan.ENTERPRISE) for _ in range(4)]
+        secrets += [orgs.create_key(tx, one.id)[1] for one in made for _ in range(2)]
+    yield secrets
+    with app.db.begin() as tx:
+        tx.execute("delete from orgs where id = any(%s)", ([one.id for one in made],))
+
+
+def test_slow_routes_keep_neither_keys_nor_health_waiting(app: App, key: str, several: list[str]):
     """All threads that routes share are taken, and more wait for one."""
     api = create_app(app)
     over = threading.Event()
@@ -137,7 +150,13 @@ def test_slow_routes_keep_neither_keys_nor_health_waiting(app: App, key: str):
         async with httpx.AsyncClient(
             transport=transport, base_url="http://localhost", headers=headers, timeout=60
         ) as http:
-            waiting = [asyncio.create_task(http.get("/v3/slow")) for _ in range(60)]
+            waiting = [
+                asyncio.create_task(
+                    http.get("/v3/slow", headers={"Authorization": f"Bearer {secret}"})
+                )
+                for _ in range(8)
+                for secret in several
+            ]
             try:
                 threads = to_thread.current_default_thread_limiter()
                 while threads.borrowed_tokens < threads.total_tokens:

@@ -355,7 +355,8 @@ def test_a_child_with_models_would_have_been_seen(heavy_children):
     with Sandbox(workers=1, packages=[ROGUES]) as sandbox:
         assert not heavy_children()
         assert deed(sandbox, "heavy echo it") == "done it"
-        assert len(heavy_children()) == 1
+        # What forks it gives way, too, and a moment longer.
+        assert 1 <= len(heavy_children()) <= 2
 
 
 def test_the_layer_that_a_scanner_leaves_is_what_a_reader_sees(read):

@@ -1034,5 +1034,5 @@ def test_no_input_is_an_error_of_ours(me: httpx.Client, app: App, tenant: Tenant
             assert answer.status_code in (303, 400, 422, 501), (path, answer.status_code)
     many = {"pick": ["{}"] * 1200}
     assert me.post(f"{ROOMS}/{made.id}/pick", data=many).status_code == 400
-    assert me.get(f"/console/filters?url={strange}").status_code == 200
+    assert me.get(f"/console/filters?url={strange}").status_code in (200, 400)
     assert me.get(f"/console/keys/{strange}/revoke").status_code in (400, 404)

@@ -40,6 +40,8 @@ ITEM = sync.ID_BYTES
 REACH = {
     "audit_log.org_id": ID,
     "authorizations.connection_id": ID,
+    "authorizations.key_id": ID,
+    "sessions.key_id": ID,
     "authorizations.state": 64,
     "chunks.document_id": ID,
     "connections.account": ACCOUNT_BYTES,

@@ -244,9 +244,8 @@ class Lifecycle(RuleBasedStateMachine):
         expected.custom_id = custom_id or expected.custom_id
         expected.metadata = expected.metadata if metadata is None else metadata
         if text is not None:
-            same = text == expected.text
+            same = text == expected.text and expected.blob is None
             if not same or expected.status is Status.FAILED:
-                # The same bytes as text instead of a file are the same content: nothing changes.
                 expected.accept(text, None)
 
     @precondition(lambda self: len(self.known) > 2)
@@ -415,7 +414,7 @@ class Lifecycle(RuleBasedStateMachine):
         if held.extracted is not None:
             return
         try:
-            held.extracted = process.read(self.app, held.claim.content)
+            held.extracted = process.read(self.app, held.claim.document.org_id, held.claim.content)
         except Permanent:
             return
         held.chunks = chunk.split(held.extracted.text)
@@ -683,7 +682,8 @@ class Lifecycle(RuleBasedStateMachine):
     def _add_again(self, expected: Expected, text: str, blob: str | None) -> None:
         if expected.blob is None and blob is None:
             text = merge.merge(expected.text, text).text
-        if text != expected.text:
+        # The bytes of a text are another content as a file.
+        if text != expected.text or (blob is None) != (expected.blob is None):
             expected.accept(text, blob)
         elif expected.status is Status.FAILED:
             expected.queue()
