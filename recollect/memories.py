@@ -269,9 +269,9 @@ def store(
 ) -> list[MemoryId]:
     """Keep what came of reading chunks of a document; `read` are the hashes of their texts.
 
-    A fact that is known word for word gets one more source. What stood only in chunks that the
-    document has no more is forgotten for good. So the same once more changes nothing. Raises
-    LeaseLost when the document is gone or has lost the tag.
+    A fact that is known word for word gets one more source, also if a user forgot it: it stays
+    forgotten. What stood only in chunks that the document has no more is forgotten for good. So the
+    same once more changes nothing. Raises LeaseLost when the document is gone or has lost the tag.
     """
     _lock(tx, org, tag)
     there = tx.execute(
@@ -283,7 +283,11 @@ def store(
     if there is None:
         raise LeaseLost
     _lock_all(tx, org, document, tag, facts)
-    kept = [_keep(tx, org, document, tag, fact, fact.spans) for fact in facts]
+    kept = [
+        _forgotten_before(tx, org, document, tag, fact)
+        or _keep(tx, org, document, tag, fact, fact.spans)
+        for fact in facts
+    ]
     tx.execute(
         "insert into memory_reads (document_id, hash) select %s, unnest(%s::bytea[])"
         " on conflict do nothing",
@@ -366,12 +370,10 @@ def forget(tx: Tx, tenant: Tenant, tag: str, target: Target, reason: str | None)
 def forget_these(
     tx: Tx, tenant: Tenant, tag: str, ids: Sequence[str], reason: str | None, batch: str
 ) -> list[Memory]:
-    """Forget those of the ids that are live memories of the tag; they remember the batch.
-
-    Who read them before takes `hold` before that.
-    """
+    """Forget those of the ids that are live memories of the tag, and the latest of their versions;
+    they remember the batch."""
     hold(tx, tenant, tag)
-    found = named(tx, tenant, tag, ids, lock=True)
+    found = [one for one in named(tx, tenant, tag, ids, lock=True) if one.id in ids]
     return _forgotten(tx, tenant, [memory.id for memory in found], reason, batch)
 
 
@@ -789,18 +791,7 @@ def _keep(
         _said(org, tag, fact),
     ).fetchone()
     id = MemoryId(same["id"]) if same else _insert(tx, org, tag, fact)
-    tx.execute(
-        "insert into memory_sources (memory_id, document_id, hash, start_at, end_at)"
-        " select %s, %s, * from unnest(%s::bytea[], %s::int[], %s::int[])"
-        " on conflict do nothing",
-        (
-            id,
-            document,
-            [span.hash for span in spans],
-            [span.start for span in spans],
-            [span.end for span in spans],
-        ),
-    )
+    _cite(tx, id, document, spans)
     tx.execute(
         "insert into memory_relations (memory_id, target_id, relation)"
         " select %(id)s, m.id, r.relation"
@@ -816,6 +807,38 @@ def _keep(
         },
     )
     return id
+
+
+def _forgotten_before(
+    tx: Tx, org: OrgId, document: DocumentId, tag: str, fact: Fact
+) -> MemoryId | None:
+    """The memory of this text that a user forgot, if none is live; with one more source."""
+    row = tx.execute(
+        "select m.id, m.forgotten_at is not null as forgotten from memories m"
+        " where m.org_id = %s and m.tag = %s and m.is_latest"
+        " and md5(m.content) = md5(%s::text) and m.content = %s"
+        " order by forgotten, m.created_at limit 1",
+        (org, tag, fact.text, fact.text),
+    ).fetchone()
+    if row is None or not row["forgotten"]:
+        return None
+    _cite(tx, row["id"], document, fact.spans)
+    return MemoryId(row["id"])
+
+
+def _cite(tx: Tx, id: str, document: DocumentId, spans: Sequence[Span]) -> None:
+    tx.execute(
+        "insert into memory_sources (memory_id, document_id, hash, start_at, end_at)"
+        " select %s, %s, * from unnest(%s::bytea[], %s::int[], %s::int[])"
+        " on conflict do nothing",
+        (
+            id,
+            document,
+            [span.hash for span in spans],
+            [span.start for span in spans],
+            [span.end for span in spans],
+        ),
+    )
 
 
 def _insert(tx: Tx, org: OrgId, tag: str, fact: Fact) -> MemoryId:

@@ -146,8 +146,6 @@ def forget_matching(body: ForgetMatching, tenant: Writer, app: CurrentApp) -> Fo
     query = MemoryQuery(any_of=[tag], limit=MOST_MEMORIES)
     vector = vectors(app, [body.query], query=True)[0] if body.query and not body.ids else None
     with app.db.begin() as tx:
-        if not body.dry_run:
-            memories.hold(tx, tenant, tag)
         if body.ids is not None:
             matching = [Found(one, 1.0) for one in memories.named(tx, tenant, tag, body.ids)]
         else:
@@ -160,14 +158,16 @@ def forget_matching(body: ForgetMatching, tenant: Writer, app: CurrentApp) -> Fo
                 threshold=body.threshold,
                 candidates=None,
             )
-        found = matching[: body.max_forget]
-        batch = None
-        if found and not body.dry_run:
-            batch = orgs.random_id()
-            reason = body.reason or (MATCHED + body.query if body.query else None)
-            ids = [one.memory.id for one in found]
+    found = matching[: body.max_forget]
+    batch = None
+    if found and not body.dry_run:
+        batch = orgs.random_id()
+        reason = body.reason or (MATCHED + body.query if body.query else None)
+        ids = [one.memory.id for one in found]
+        # What was corrected meanwhile says something else now, and stays.
+        with app.db.begin() as tx:
             done = {m.id for m in memories.forget_these(tx, tenant, tag, ids, reason, batch)}
-            found = [one for one in found if one.memory.id in done]
+        found = [one for one in found if one.memory.id in done]
     shown = [
         Candidate(id=one.memory.id, memory=one.memory.content, score=round(one.similarity, 6))
         for one in found

@@ -1,6 +1,7 @@
 """A fact stays while a document that supports it does, in the tags that the contract says."""
 
 from contextlib import suppress
+from dataclasses import replace
 from itertools import permutations, product
 
 import numpy as np
@@ -10,7 +11,7 @@ from recollect import documents, memories, tags, terms
 from recollect.app import App
 from recollect.db import Tx
 from recollect.documents import DocumentChange
-from recollect.memories import Correction, Fact, MemoryId, MemoryQuery, Target
+from recollect.memories import Correction, Fact, MemoryId, MemoryQuery, Span, Target
 from recollect.model import DocumentId, Org, Tenant, random_id
 
 NAMES = ("a", "b", "c")
@@ -183,3 +184,30 @@ def test_a_tag_that_a_document_carries_is_one(app: App, org: Org) -> None:
         retag(tx, org, id, ["made-by-a-document"])
 
         assert tags.get(tx, tenant, "made-by-a-document").documents == 1
+
+
+def test_what_a_user_forgot_stays_forgotten_when_a_document_says_it_again(
+    app: App, org: Org
+) -> None:
+    tenant = Tenant(org.id)
+    with app.db.begin() as tx:
+        _, memory = bear(tx, org, "a", "Ann smokes.")
+        memories.forget(tx, tenant, "a", Target(memory), "private")
+        other, _ = bear(tx, org, "a", "Something else.")
+        said = replace(fact(org, "Ann smokes."), spans=[Span(b"\0" * 16, 0, 11)])
+        [kept] = memories.store(tx, org.id, other, "a", [said], read=[])
+
+        assert kept == memory
+        assert where(tx, org, "Ann smokes.") == {}
+        # A user who says it again wants it known.
+        bear(tx, org, "a", "Ann smokes.", "And more.")
+        assert where(tx, org, "Ann smokes.") == {"a": 1}
+
+
+def test_what_was_corrected_meanwhile_is_not_forgotten_for_what_it_said(app: App, org: Org) -> None:
+    with app.db.begin() as tx:
+        _, memory = bear(tx, org, "a", "Ann lives in Bonn.")
+        correct(tx, org, "a", memory, "Ann lives in Kiel.")
+
+        assert memories.forget_these(tx, Tenant(org.id), "a", [memory], None, "batch") == []
+        assert where(tx, org, "Ann lives in Kiel.") == {"a": 1}
