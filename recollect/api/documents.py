@@ -150,13 +150,13 @@ def find(
             fits, size = (
                 ([], 0)
                 if not body.include_content
-                else fitting(tx, [document.id for document in page.items])
+                else fitting(tx, tenant, [document.id for document in page.items])
             )
         holding.take(size)
         found = page.items
         if body.include_content:
             with app.db.begin() as tx:
-                texts = documents.texts(tx, [one for one in found if one.id in fits])
+                texts = documents.texts(tx, tenant, [one for one in found if one.id in fits])
             found = [replace(one, text=texts.get(one.id)) for one in found]
             if len(fits) < len(found):
                 warnings.append(left_out("includeContent", len(found) - len(fits)))
@@ -312,7 +312,7 @@ def _shown(app: App, tenant: Tenant, id: str, room: Room) -> Response:
     with Holding(room) as holding:
         with app.db.begin() as tx:
             document = documents.get(tx, tenant, id)
-            size = documents.text_sizes(tx, [document.id]).get(document.id, 0)
+            size = documents.text_sizes(tx, tenant, [document.id]).get(document.id, 0)
         holding.take(size)
         document, ahead, known, dreaming = _read(app, tenant, id)
         words = app.config.status_words
@@ -330,7 +330,7 @@ def chunks(id: PathId, tenant: Reader, app: CurrentApp, room: CurrentRoom) -> Re
     with Holding(room) as holding:
         with app.db.begin() as tx:
             document = documents.get(tx, tenant, id)
-            size = documents.text_sizes(tx, [document.id]).get(document.id, 0)
+            size = documents.text_sizes(tx, tenant, [document.id]).get(document.id, 0)
         holding.take(size)
         with app.db.begin() as tx:
             found = documents.chunks(tx, tenant, document.id)

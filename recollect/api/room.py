@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from recollect import documents
 from recollect.db import Tx
 from recollect.errors import Unavailable
-from recollect.model import DocumentId
+from recollect.model import DocumentId, Tenant
 
 MOST_TEXT = 16_000_000
 """Bytes of documents' texts in an answer about several. A document of its own is never cut."""
@@ -87,10 +87,10 @@ class Holding:
             self._room.give_back(self._size)
 
 
-def fitting(tx: Tx, ids: Iterable[DocumentId]) -> tuple[list[DocumentId], int]:
+def fitting(tx: Tx, tenant: Tenant, ids: Iterable[DocumentId]) -> tuple[list[DocumentId], int]:
     """Those of the documents, in their order, whose texts go into one answer, and their bytes."""
     wanted = list(ids)
-    sizes: Mapping[DocumentId, int] = documents.text_sizes(tx, wanted)
+    sizes: Mapping[DocumentId, int] = documents.text_sizes(tx, tenant, wanted)
     fits: list[DocumentId] = []
     total = 0
     for id in wanted:

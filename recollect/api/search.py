@@ -90,7 +90,11 @@ def find(body: SearchRequest, tenant: Reader, app: CurrentApp, room: CurrentRoom
         return hits
 
     with Holding(room) as holding:
-        hits = _with_texts(app, found, holding, warnings) if body.include_full_docs else found()
+        hits = (
+            _with_texts(app, tenant, found, holding, warnings)
+            if body.include_full_docs
+            else found()
+        )
         took = round((time.monotonic() - started) * 1000, 3)
         return holding.answer(
             SearchOut(
@@ -103,7 +107,7 @@ def find(body: SearchRequest, tenant: Reader, app: CurrentApp, room: CurrentRoom
 
 
 def _with_texts(
-    app: App, found: Callable[[], list[Hit]], holding: Holding, warnings: list[str]
+    app: App, tenant: Tenant, found: Callable[[], list[Hit]], holding: Holding, warnings: list[str]
 ) -> list[Hit]:
     """Hits with their documents' texts, as far as those go into one answer.
 
@@ -115,10 +119,12 @@ def _with_texts(
     for _ in range(search.TRIES):
         hits = found()
         with app.db.begin() as tx:
-            fits, size = fitting(tx, [hit.document.id for hit in hits])
+            fits, size = fitting(tx, tenant, [hit.document.id for hit in hits])
         holding.take(size)
         with app.db.begin() as tx:
-            texts = documents.texts(tx, [hit.document for hit in hits if hit.document.id in fits])
+            texts = documents.texts(
+                tx, tenant, [hit.document for hit in hits if hit.document.id in fits]
+            )
         if len(texts) == len(fits):
             break
     if len(texts) < len(hits):

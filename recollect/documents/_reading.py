@@ -76,22 +76,29 @@ def row_of(
     return rows[0]
 
 
-def text_sizes(tx: Tx, ids: Sequence[DocumentId]) -> dict[DocumentId, int]:
+def text_sizes(tx: Tx, tenant: Tenant, ids: Sequence[DocumentId]) -> dict[DocumentId, int]:
     """Bytes of the texts that `texts` reads, without reading them."""
     rows = tx.execute(
         "select d.id, coalesce(octet_length(case when d.indexed_revision is not null then d.text"
-        " else d.content end), 0) as size from documents d where d.id = any(%s)",
-        (list(ids),),
+        " else d.content end), 0) as size from documents d where "
+        + REACH
+        + " and d.id = any(%(ids)s)",
+        {**reach(tenant), "ids": list(ids)},
     )
     return {DocumentId(row["id"]): row["size"] for row in rows}
 
 
-def texts(tx: Tx, found: Sequence[Document]) -> dict[DocumentId, str | None]:
+def texts(tx: Tx, tenant: Tenant, found: Sequence[Document]) -> dict[DocumentId, str | None]:
     """What `get` reads as text, of documents that were found before and did not change since."""
     rows = tx.execute(
-        "select d.id" + TEXT + " from unnest(%s::text[], %s::timestamptz[]) as f (id, updated_at)"
-        " join documents d on d.id = f.id and d.updated_at = f.updated_at",
-        ([one.id for one in found], [one.updated_at for one in found]),
+        "select d.id" + TEXT + " from unnest(%(ids)s::text[], %(times)s::timestamptz[])"
+        " as f (id, updated_at) join documents d on d.id = f.id and d.updated_at = f.updated_at"
+        " where " + REACH,
+        {
+            **reach(tenant),
+            "ids": [one.id for one in found],
+            "times": [one.updated_at for one in found],
+        },
     )
     return {DocumentId(row["id"]): row["text"] for row in rows}
 

@@ -13,8 +13,8 @@ from recollect.app import App
 from recollect.worker import drain
 from tests.contract.calls import add, listed, upload
 
-MOST = 16
-"""The largest number that any endpoint needs, with authentication (adding to a known customId)."""
+MOST = 20
+"""The largest number that any endpoint needs, with authentication (deleting a tag)."""
 
 
 class Statements:
