@@ -21,8 +21,8 @@ from recollect.cli.output import echo_json, fail, tell
 from recollect.errors import SetupError, Transient
 
 TAG = "quickstart"
-QUESTION = "is anything lost when the electricity goes out"
-"""Words that the sample does not use: what finds it is the meaning."""
+QUESTION = "is anything lost when the power fails"
+"""What one text of the sample answers, in words that it shares in part."""
 FIRST = "interruptions.md"
 """The text that answers it; it is brought in before the others."""
 WITHIN = 120.0
