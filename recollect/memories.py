@@ -370,10 +370,10 @@ def forget(tx: Tx, tenant: Tenant, tag: str, target: Target, reason: str | None)
 def forget_these(
     tx: Tx, tenant: Tenant, tag: str, ids: Sequence[str], reason: str | None, batch: str
 ) -> list[Memory]:
-    """Forget those of the ids that are live memories of the tag, and the latest of their versions;
-    they remember the batch."""
+    """Forget those of the ids that are live memories of the tag; an older version means the latest.
+    They remember the batch."""
     hold(tx, tenant, tag)
-    found = [one for one in named(tx, tenant, tag, ids, lock=True) if one.id in ids]
+    found = named(tx, tenant, tag, ids, lock=True)
     return _forgotten(tx, tenant, [memory.id for memory in found], reason, batch)
 
 

@@ -164,10 +164,14 @@ def forget_matching(body: ForgetMatching, tenant: Writer, app: CurrentApp) -> Fo
         batch = orgs.random_id()
         reason = body.reason or (MATCHED + body.query if body.query else None)
         ids = [one.memory.id for one in found]
-        # What was corrected meanwhile says something else now, and stays.
         with app.db.begin() as tx:
-            done = {m.id for m in memories.forget_these(tx, tenant, tag, ids, reason, batch)}
-        found = [one for one in found if one.memory.id in done]
+            if body.ids is None:  # what was corrected meanwhile says something else now, and stays
+                memories.hold(tx, tenant, tag)
+                still = {one.id for one in memories.named(tx, tenant, tag, ids)}
+                ids = [id for id in ids if id in still]
+            done = memories.forget_these(tx, tenant, tag, ids, reason, batch)
+        likeness = {one.memory.id: one.similarity for one in found}
+        found = [Found(memory, likeness.get(memory.id, 1.0)) for memory in done]
     shown = [
         Candidate(id=one.memory.id, memory=one.memory.content, score=round(one.similarity, 6))
         for one in found

@@ -202,12 +202,3 @@ def test_what_a_user_forgot_stays_forgotten_when_a_document_says_it_again(
         # A user who says it again wants it known.
         bear(tx, org, "a", "Ann smokes.", "And more.")
         assert where(tx, org, "Ann smokes.") == {"a": 1}
-
-
-def test_what_was_corrected_meanwhile_is_not_forgotten_for_what_it_said(app: App, org: Org) -> None:
-    with app.db.begin() as tx:
-        _, memory = bear(tx, org, "a", "Ann lives in Bonn.")
-        correct(tx, org, "a", memory, "Ann lives in Kiel.")
-
-        assert memories.forget_these(tx, Tenant(org.id), "a", [memory], None, "batch") == []
-        assert where(tx, org, "Ann lives in Kiel.") == {"a": 1}
