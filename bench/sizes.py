@@ -20,7 +20,7 @@ from pgvector import HalfVector, SparseVector
 
 from bench.fill import default_tenant, open_database
 from bench.ground import Ground
-from recollect import documents, search, terms
+from recollect import documents, embedding, search, terms
 from recollect.db import Database, Tx
 from recollect.model import Tenant
 from recollect.search import Query
@@ -125,7 +125,7 @@ def _prepare(db: Database) -> Simulated:
     tenant = default_tenant(db)
     vectors: list[HalfVector] = []
     with db.begin() as tx:
-        search.rebind(tx, "simulated", DIMENSIONS)
+        embedding.rebind(tx, "simulated", DIMENSIONS)
         tx.execute("drop index entries_embedding")
         tx.execute(
             "create unlogged table profiles (id int primary key, text text, terms int[],"
@@ -183,7 +183,7 @@ def _build(db: Database) -> None:
     with db.begin() as tx:
         tx.execute("set local maintenance_work_mem = '1GB'")
         tx.execute("set local statement_timeout = 0")
-        search.rebind(tx, "simulated", DIMENSIONS)
+        embedding.rebind(tx, "simulated", DIMENSIONS)
 
 
 def _measured(db: Database, work: Callable[[], None]) -> tuple[float, int]:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import quote, urlsplit
 
-from recollect import __version__, db, embedding, log, orgs, seal, search
+from recollect import __version__, db, embedding, log, orgs, seal
 from recollect.blobs import Blobs, identity, open_blobs
 from recollect.config import Config
 from recollect.db import Database, machines
@@ -161,7 +161,7 @@ def _bind(database: Database, embedder: Embedder | None, shared: Shared | None) 
             machines.check(tx, shared)
         index = embedding.read(tx)
         if embedder is None or index is None or not embedding.reaches(index, embedder.name):
-            search.adopt(tx, *index_identity(embedder))
+            embedding.adopt(tx, *index_identity(embedder))
         else:
             LOG.warning("the settings name another model than the index", used=index.used.name)
 

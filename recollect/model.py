@@ -378,7 +378,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What the last finished revision did to the index, in chunks."""
+    """What the last finished revision did to the index, in chunks.
+
+    `reused` and `embedded` count texts that differ, `chunks` all of them.
+    """
 
     chunks: int
     reused: int

@@ -20,6 +20,7 @@ from recollect import (
     chunk,
     documents,
     extract,
+    feed,
     metrics,
     place,
     sources,
@@ -168,7 +169,7 @@ def _worked(app: App, claim: Claim, clock: "Clock", spool: IO[bytes]) -> Changed
     if claim.watched or len(chunks) > BATCH or extracted.members:
         _advance(app, claim, Stage.INDEXING)
     with _stored(app, claim, extracted.members, spool) as members, app.db.begin() as tx:
-        return documents.finish(
+        changed = documents.finish(
             tx,
             claim,
             extracted,
@@ -178,6 +179,16 @@ def _worked(app: App, claim: Claim, clock: "Clock", spool: IO[bytes]) -> Changed
             reused=len({c.hash for c in chunks} & known),
             members=members,
         )
+        if claim.document.connection_id is not None:
+            texts = changed.reused + changed.embedded
+            feed.processed(
+                tx,
+                claim.document.id,
+                claim.document.revision,
+                texts=texts,
+                new_texts=changed.embedded,
+            )
+        return changed
 
 
 def read(app: App, owner: OrgId, content: Content, into: IO[bytes] | None = None) -> Extracted:

@@ -152,16 +152,6 @@ class Query:
     with_neighbours: bool = False
 
 
-def adopt(tx: Tx, name: str, dimensions: int) -> None:
-    """As `embedding.adopt`: the vectors that are searched are of this model, or of none yet."""
-    embedding.adopt(tx, name, dimensions)
-
-
-def rebind(tx: Tx, name: str, dimensions: int) -> None:
-    """As `embedding.rebind`."""
-    embedding.rebind(tx, name, dimensions)
-
-
 def search(tx: Tx, tenant: Tenant, query: Query, *, inside: DocumentId | None = None) -> list[Hit]:
     """The documents that answer best, each with its best chunks; `inside`: only that one.
 

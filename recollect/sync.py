@@ -18,7 +18,6 @@ from recollect import (
     log,
     oauth,
     orgs,
-    outbox,
     seal,
     settings,
 )
@@ -391,20 +390,3 @@ def bid(app: App, due: Farewell) -> None:
 
 def _no_pause(seconds: float) -> None:
     raise Transient("not in this minute", code="rate_limited")
-
-
-# --- keys ----------------------------------------------------------------------------------------
-
-
-def reseal(app: App) -> int:
-    """Seal with the newest key of the installation what older ones sealed; how many texts."""
-    keys = secret_keys(app.config)
-    with app.db.begin() as tx:
-        done = sum(settings.reseal(tx, org.id, keys) for org in orgs.list_all(tx))
-        done += outbox.reseal(tx, keys)
-    after: str | None = ""
-    while after is not None:
-        with app.db.begin() as tx:
-            some, after = connections.reseal(tx, keys, after)
-        done += some
-    return done

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from recollect import connections, connectors, hosts, log, metrics, pull, sync, trace
+from recollect import connections, connectors, hosts, log, metrics, pull, reencrypt, sync, trace
 from recollect.app import App
 from recollect.connectors._api import PROVIDER_UNAVAILABLE, RATE_LIMITED
 from recollect.db import Tx
@@ -151,7 +151,7 @@ class Tender:
             self._stop.wait(CHORES.total_seconds())
 
     def _reseal(self) -> None:
-        if done := sync.reseal(self._app):
+        if done := reencrypt.reseal(self._app):
             LOG.info("sealed with the newest key", texts=done)
 
     def _let_go(self) -> None:

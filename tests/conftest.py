@@ -35,10 +35,10 @@ from recollect.cli.api import website
 from recollect.config import Config
 from recollect.db import Database, migrate
 from recollect.db.embedded import Embedded
+from recollect.embedding import adopt
 from recollect.extract import Sandbox
 from recollect.fetch import Fetcher
 from recollect.model import Org, Plan, Scope, Tenant
-from recollect.search import adopt
 from recollect.transcribe import Listener
 from tests.fakes.embedder import WordEmbedder
 

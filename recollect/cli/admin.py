@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import typer
 
 from recollect import audit as audits
-from recollect import connections, documents, memories, orgs, seal, search, tags
+from recollect import connections, documents, embedding, memories, orgs, seal, tags
 from recollect.app import (
     index_identity,
     open_embedder_of,
@@ -194,7 +194,7 @@ def reindex(
     if not yes:
         typer.confirm(f"Embed every document anew with {name}?", abort=True)
     with _transaction() as tx:
-        search.rebind(tx, name, dimensions)
+        embedding.rebind(tx, name, dimensions)
         queued = documents.reindex(tx)
         audits.record(tx, "index.rebuilt", embedder=name)
         memories.forget_vectors(tx)

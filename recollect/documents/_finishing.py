@@ -9,7 +9,7 @@ from pgvector import SparseVector
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from recollect import db, embedding, feed
+from recollect import db, embedding
 from recollect.db import Tx
 from recollect.documents._asked import NewDocument, NewMember
 from recollect.documents._blobs import name_blobs
@@ -144,9 +144,6 @@ def finish(
         },
     ).fetchone()
     assert done is not None
-    if claim.document.connection_id is not None:
-        new = len(wanted) - reused
-        feed.processed(tx, id, claim.document.revision, texts=len(wanted), new_texts=new)
     if done["status"] == Status.QUEUED:
         db.notify(tx)
     # Last, since these rows are shared by all documents of the organisation.

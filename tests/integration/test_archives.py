@@ -31,6 +31,7 @@ from recollect.connections import NewConnection
 from recollect.connectors.base import Source
 from recollect.db import Database
 from recollect.documents import DocumentChange, DocumentQuery, NewDocument
+from recollect.embedding import adopt
 from recollect.errors import LeaseLost, Unavailable
 from recollect.model import (
     Blob,
@@ -48,7 +49,6 @@ from recollect.model import (
     random_id,
 )
 from recollect.process import process
-from recollect.search import adopt
 from recollect.worker import drain
 from tests.conftest import Service, eventually, start_service
 from tests.contract.calls import found, get, listed, upload

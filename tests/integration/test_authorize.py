@@ -15,7 +15,7 @@ import pytest
 from pydantic import SecretStr
 from starlette.testclient import TestClient
 
-from recollect import connections, connectors, orgs, seal, sync, tender
+from recollect import connections, connectors, orgs, reencrypt, seal, tender
 from recollect.api import create_app, edge
 from recollect.app import App, secret_keys
 from recollect.model import Connection, Org, Plan, Tenant
@@ -513,8 +513,8 @@ def test_a_change_of_the_key_seals_anew_and_a_lost_one_asks_again(world: World) 
     kept = path.read_bytes()
     newer = replace(world.app, config=world.app.config.model_copy(update={"secret_key": NEW}))
     try:
-        assert sync.reseal(newer) >= 2
-        assert sync.reseal(newer) == 0
+        assert reencrypt.reseal(newer) >= 2
+        assert reencrypt.reseal(newer) == 0
         path.unlink()
         world.due(id)
         tender.drain(newer)

@@ -22,7 +22,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
-from recollect import backup, blobs, documents, memories, orgs, seal, search, tags, terms
+from recollect import backup, blobs, documents, embedding, memories, orgs, seal, search, tags, terms
 from recollect.app import App, index_identity
 from recollect.backup import Archive, Progress, Restored
 from recollect.blobs import FolderBlobs
@@ -65,7 +65,7 @@ def new_place(
         opened.append(db)
         embedder = WordEmbedder()
         with db.begin() as tx:
-            search.adopt(tx, *index_identity(embedder))
+            embedding.adopt(tx, *index_identity(embedder))
         config = Config(data_dir=data_dir, workers=1, allow_networks=app.config.allow_networks)
         return replace(
             app, config=config, db=db, blobs=FolderBlobs(data_dir / "blobs"), embedder=embedder
@@ -381,7 +381,7 @@ def sound(
     with Database(new_database(), size=4) as db:
         here = replace(app, db=db, blobs=FolderBlobs(folder / "blobs"), embedder=WordEmbedder())
         with db.begin() as tx:
-            search.adopt(tx, *index_identity(here.embedder))
+            embedding.adopt(tx, *index_identity(here.embedder))
         tenant = new_org(here)
         for n in range(5):
             add(here, tenant, story(n))
@@ -488,7 +488,7 @@ def test_a_session_does_not_come_back_with_a_backup(
     with Database(new_database(), size=4) as db:
         here = replace(app, db=db, blobs=FolderBlobs(tmp_path / "blobs"), embedder=WordEmbedder())
         with db.begin() as tx:
-            search.adopt(tx, *index_identity(here.embedder))
+            embedding.adopt(tx, *index_identity(here.embedder))
         tenant = new_org(here)
         with db.begin() as tx:
             key, secret = orgs.create_key(tx, tenant.id)
@@ -1065,7 +1065,7 @@ def test_another_model_embeds_and_says_so(new_place: Callable[..., App], tmp_pat
     assert isinstance(other.embedder, WordEmbedder)
     other.embedder.name = "fake:other"
     with other.db.begin() as tx:
-        search.rebind(tx, *index_identity(other.embedder))
+        embedding.rebind(tx, *index_identity(other.embedder))
 
     done = backup.bring(other, tmp_path / "bundle", org="elsewhere")
 

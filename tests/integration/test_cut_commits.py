@@ -25,7 +25,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
-from recollect import backup, documents, orgs, seal, search, tags, worker
+from recollect import backup, documents, embedding, orgs, seal, tags, worker
 from recollect.api import create_app
 from recollect.app import App, index_identity
 from recollect.backup import Archive
@@ -61,7 +61,7 @@ def open_place(app: App, url: str, folder: Path, lease: float = 120.0) -> Place:
     db = Database(wire.url, size=12).open()
     embedder = WordEmbedder()
     with db.begin() as tx:
-        search.adopt(tx, *index_identity(embedder))
+        embedding.adopt(tx, *index_identity(embedder))
     config = Config(
         data_dir=folder,
         workers=3,

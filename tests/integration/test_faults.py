@@ -38,13 +38,13 @@ from recollect.db import Database, faults
 from recollect.deliver import Deliverer
 from recollect.documents import NewDocument
 from recollect.dream import Dreamer
+from recollect.embedding import adopt
 from recollect.errors import Contended, Permanent, RecollectError, Refused, Unavailable
 from recollect.llm import Llm
 from recollect.loop import Loop, ending_with_loops
 from recollect.model import ConnectionId, DocumentId, Plan, Scope, Tenant, random_id
 from recollect.pulse import Pulse
 from recollect.purge import Purger
-from recollect.search import adopt
 from recollect.tender import Tender
 from recollect.worker import Worker
 from tests.conftest import eventually, plain_client, serving

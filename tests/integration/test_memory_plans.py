@@ -14,7 +14,7 @@ import numpy as np
 import psycopg
 import pytest
 
-from recollect import documents, dreams, memories, orgs, search, terms
+from recollect import documents, dreams, embedding, memories, orgs, terms
 from recollect.db import Database, Tx
 from recollect.memories import MemoryQuery
 from recollect.model import DocumentId, Plan, Tenant
@@ -36,7 +36,7 @@ def large(new_database: Callable[[], str]) -> Generator[tuple[Database, Tenant]]
         with db.begin() as tx:
             tenant = Tenant(orgs.create(tx, "large", Plan.ENTERPRISE).id)
             other = Tenant(orgs.create(tx, "other", Plan.ENTERPRISE).id)
-            search.adopt(tx, "fake:noise", DIMENSIONS)
+            embedding.adopt(tx, "fake:noise", DIMENSIONS)
             for one_of in (tenant, other):
                 fill(tx, one_of, "many", MEMORIES)
             fill(tx, tenant, "few", FEW)

@@ -12,7 +12,7 @@ import pytest
 from psycopg import Cursor, sql
 from psycopg.rows import DictRow
 
-from recollect import documents, orgs, search, tags
+from recollect import documents, embedding, orgs, search, tags
 from recollect.db import Database, Tx
 from recollect.db.filters import parse as parse_filter
 from recollect.documents import DocumentQuery
@@ -69,7 +69,7 @@ def _reads(url: str, neighbours: int) -> Generator[Reads]:
             fill(tx, Tenant(orgs.create(tx, "large", Plan.ENTERPRISE).id), neighbours)
             fill(tx, tenant, SMALL)
             tags.ensure(tx, tenant.id, ["many", "few"])
-            search.adopt(tx, "fake:noise", DIMENSIONS)
+            embedding.adopt(tx, "fake:noise", DIMENSIONS)
         with psycopg.connect(url, autocommit=True) as session:
             session.execute("vacuum analyze")
 

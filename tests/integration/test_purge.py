@@ -33,9 +33,9 @@ from recollect.blobs import open_blobs
 from recollect.db import Database
 from recollect.db.embedded import Embedded
 from recollect.documents import DocumentChange, NewDocument, text_content
+from recollect.embedding import adopt
 from recollect.errors import NotFoundError, Transient
 from recollect.model import DocumentId, KeyId, Plan, Tenant, random_id
-from recollect.search import adopt
 from recollect.verify import verify
 from recollect.worker import drain
 from tests.conftest import Service, eventually, start_service, stop_service

@@ -16,7 +16,7 @@ import pytest
 from psycopg import Cursor, sql
 from psycopg.rows import DictRow
 
-from recollect import documents, orgs, search, terms
+from recollect import documents, embedding, orgs, search, terms
 from recollect.db import Database, Tx
 from recollect.db.filters import parse as parse_filter
 from recollect.documents import DocumentQuery, NewDocument
@@ -86,7 +86,7 @@ def large(new_database: Callable[[], str]) -> Generator[tuple[Database, Tenant]]
             other = Tenant(orgs.create(tx, "small", Plan.ENTERPRISE).id)
             fill(tx, tenant, DOCUMENTS)
             fill(tx, other, 1_000)
-            search.adopt(tx, "fake:noise", DIMENSIONS)
+            embedding.adopt(tx, "fake:noise", DIMENSIONS)
         with psycopg.connect(url, autocommit=True) as session:
             session.execute("vacuum analyze")
         yield db, tenant

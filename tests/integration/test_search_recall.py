@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from numpy.typing import NDArray
 
-from recollect import documents, orgs, search
+from recollect import documents, embedding, orgs, search
 from recollect.db import Database
 from recollect.db.filters import parse
 from recollect.model import Plan, Tenant
@@ -32,7 +32,7 @@ def divided(new_database: Callable[[], str]) -> Generator[tuple[Database, Tenant
     with Database(url) as db:
         with db.begin() as tx:
             tenant = Tenant(orgs.create(tx, "divided", Plan.ENTERPRISE).id)
-            search.adopt(tx, "fake:divided", DIMENSIONS)
+            embedding.adopt(tx, "fake:divided", DIMENSIONS)
         _fill(db, tenant, {"ops": near, "fin": far})
         with psycopg.connect(url, autocommit=True) as session:
             session.execute("vacuum analyze")

@@ -15,8 +15,8 @@ from recollect.app import App, index_identity
 from recollect.blobs import open_blobs
 from recollect.db import Database
 from recollect.documents import DocumentChange, NewDocument, text_content
+from recollect.embedding import adopt
 from recollect.model import Content, DocumentId, Plan, StoredBlob, Tenant, random_id
-from recollect.search import adopt
 from recollect.worker import drain
 from tests.fakes.site import prose
 
