@@ -71,7 +71,7 @@ clean: ## remove .venv and caches
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 # Confined children write no bytecode: without this each of those that tests start compiles anew.
-CONFINED := "import rapidocr, recollect.extract._child, recollect.extract._ocr, recollect.video._child;\
+CONFINED := "import rapidocr, recollect.extract._child, recollect.extract.image._ocr, recollect.fetch.video._child;\
   from yt_dlp.extractor import gen_extractor_classes as known; known()"
 
 # What the service needs; then what its tests need, on top. Nothing else is compiled beforehand: half

@@ -22,10 +22,11 @@ from typing import Any
 from bench.figures import Figure, as_json, floors, table
 from bench.fill import Filling, default_tenant, fill, open_database, vector_index_afterwards
 from bench.ground import Ground
-from recollect import chunk, search
 from recollect.db import Database
+from recollect.ingest import chunk
 from recollect.model import DocumentId, Hit, Tenant
-from recollect.search import Query
+from recollect.search import hybrid
+from recollect.search.hybrid import Query
 
 CUTS = (1, 5)
 SHOWN = 8_000
@@ -84,7 +85,7 @@ def measure(ground: Ground, documents: Path, asked: Path, most: int) -> Iterator
                 ("both", Query(question.text, vector)),
             ):
                 with db.begin() as tx:
-                    hits = search.search(tx, tenant, query)
+                    hits = hybrid.search(tx, tenant, query)
                 id = ids[question.paragraph]
                 places[side].append(_place(hits, id, question.answers if spans else None))
     name = f"{documents.stem}-{asked.stem}" if documents != asked else documents.stem

@@ -28,7 +28,7 @@ import psutil
 from bench.corpus import Shuffled
 from bench.figures import Figure, alternate
 from bench.ground import PROJECT, Ground, until
-from recollect.connectors._api import Api
+from recollect.connectors.api import Api
 from recollect.connectors.base import Change, Checkpoint, Cursor, Folder, Item, Turn, Verdict
 from recollect.connectors.web_crawler import WebCrawler
 from recollect.extract import Sandbox

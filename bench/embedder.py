@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 from tokenizers import Tokenizer
 
-from recollect.embed import (
+from recollect.inference.embed import (
     TOKENIZER,
     WEIGHTS,
     Embedder,

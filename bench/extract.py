@@ -39,10 +39,11 @@ import xberg
 
 from bench.figures import Figure, alternate
 from bench.ground import PROJECT, Ground
-from recollect.extract import Limits, Sandbox, image
+from recollect.extract import Limits, Sandbox
 from recollect.extract._child import work
 from recollect.extract._registry import HEAD, PACKAGE, detect, scan
 from recollect.extract._wire import Job, Reply
+from recollect.extract.image import image
 from recollect.model import Blob, Extracted
 from tests.extract import office, pictures, recall
 

@@ -12,12 +12,14 @@ import psycopg
 from numpy.typing import NDArray
 
 from bench.ground import KEY
-from recollect import documents, embedding, orgs, terms
+from recollect import documents
 from recollect.app import index_identity
 from recollect.db import Database, Tx
 from recollect.documents import NewDocument
-from recollect.embed import Embedder
+from recollect.index import terms, vector_index
+from recollect.inference.embed import Embedder
 from recollect.model import Chunk, DocumentId, Entry, Extracted, Metadata, OrgId, Plan, Tenant
+from recollect.orgs import orgs
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +54,12 @@ def new_tenant(db: Database, name: str) -> Tenant:
 def vector_index_afterwards(db: Database, embedder: Embedder) -> Generator[None]:
     """Without the vector index inside; built at the end, in a fraction of the time."""
     with db.begin() as tx:
-        embedding.rebind(tx, *index_identity(embedder))
+        vector_index.rebind(tx, *index_identity(embedder))
         tx.execute("drop index entries_embedding")
     yield
     with db.begin() as tx:
         tx.execute("set local maintenance_work_mem = '512MB'")
-        embedding.rebind(tx, *index_identity(embedder))
+        vector_index.rebind(tx, *index_identity(embedder))
     with psycopg.connect(db.url, autocommit=True) as session:
         session.execute("vacuum analyze")
 

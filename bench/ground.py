@@ -27,7 +27,7 @@ from psycopg import sql
 from recollect.app import prepare
 from recollect.config import Config
 from recollect.db.embedded import Embedded
-from recollect.embed import Embedder, EmbedderChoice, open_embedder
+from recollect.inference.embed import Embedder, EmbedderChoice, open_embedder
 
 THREADS = os.cpu_count() or 1
 """of the bare embedder; what the service has by default, too"""

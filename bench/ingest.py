@@ -18,7 +18,7 @@ import psycopg
 from bench.corpus import Shuffled
 from bench.figures import Figure, alternate
 from bench.ground import Ground, Service
-from recollect import chunk
+from recollect.ingest import chunk
 
 CLIENTS = 4
 LONG, NOTE = 100_000, 500

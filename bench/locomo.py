@@ -29,10 +29,11 @@ from typing import Any
 from bench.figures import Figure
 from bench.fill import default_tenant, open_database
 from bench.ground import Client, Ground, until
-from recollect import documents, search
+from recollect import documents
 from recollect.db import Database
 from recollect.model import DocumentId, Tenant
-from recollect.search import Query
+from recollect.search import hybrid
+from recollect.search.hybrid import Query
 
 CUTS = (1, 5, 10, 20)
 """chunks, or documents, that are looked at"""
@@ -209,7 +210,7 @@ def recall(found: Sequence[Found], what: str, cut: int) -> float:
 
 def _found(db: Database, tenant: Tenant, query: Query, spans: Spans, question: Question) -> Found:
     with db.begin() as tx:
-        hits = search.search(tx, tenant, query)
+        hits = hybrid.search(tx, tenant, query)
     chunks = [(hit.document.id, chunk) for hit in hits for chunk in hit.chunks]
     best = sorted(chunks, key=lambda one: -one[1].score)
     order = [hit.document.id for hit in hits]

@@ -26,10 +26,11 @@ from bench import corpus
 from bench.figures import Figure
 from bench.fill import Filling, default_tenant, fill, open_database, vector_index_afterwards
 from bench.ground import Ground
-from recollect import chunk, search
 from recollect.db import Database
+from recollect.ingest import chunk
 from recollect.model import DocumentId, Tenant
-from recollect.search import Query
+from recollect.search import hybrid
+from recollect.search.hybrid import Query
 
 SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(])")
 NAME = re.compile(r"\S*[_(){}\[\]<>=`*]\S*|\b\w+\.\w+\b|\b\w*[a-z][A-Z]\w*\b|\b[A-Z]{2,}\w*\b")
@@ -151,7 +152,7 @@ def _fillings(ground: Ground, all: Sequence[Question]) -> Iterator[Filling]:
 
 def _place(db: Database, tenant: Tenant, query: Query, wanted: DocumentId) -> int | None:
     with db.begin() as tx:
-        hits = search.search(tx, tenant, query)
+        hits = hybrid.search(tx, tenant, query)
     found = [hit.document.id for hit in hits]
     return found.index(wanted) + 1 if wanted in found else None
 

@@ -3,9 +3,10 @@
 `python -m bench.relevance FILE… [--without FILE…] [--most N]` reads sets in the format of SQuAD
 (see `bench.answers`). Every third paragraph is left out of the documents, so that what is asked
 about it has no answer. The first hits of each question are examples: their features are the cosine
-of the vectors and the share of the question's words (`recollect.ranking`), and they are relevant if
-they hold the answer. A logistic regression is fitted to the questions about two thirds of the
-articles and tried on the others; the coefficients that it prints stand in `recollect/ranking.py`.
+of the vectors and the share of the question's words (`recollect.search.ranking`), and they
+are relevant if they hold the answer. A logistic regression is fitted to the questions about two
+thirds of the articles and tried on the others; the coefficients that it prints stand in
+`recollect/search/ranking.py`.
 
 `--without` names sets whose paragraphs and questions must not be learned from.
 """
@@ -21,10 +22,10 @@ from numpy.typing import NDArray
 from bench.answers import Question, index, load
 from bench.fill import default_tenant, open_database
 from bench.ground import Ground
-from recollect import search
 from recollect.db import Database
 from recollect.model import DocumentId, HitChunk, Tenant
-from recollect.search import Query
+from recollect.search import hybrid
+from recollect.search.hybrid import Query
 
 HIDDEN = 3
 """of so many paragraphs, one is not among the documents"""
@@ -78,7 +79,7 @@ def _hits(
 ) -> list[tuple[DocumentId, HitChunk]]:
     [vector] = ground.embedder.embed([question.text], query=True)
     with db.begin() as tx:
-        hits = search.search(tx, tenant, Query(question.text, None if words_only else vector))
+        hits = hybrid.search(tx, tenant, Query(question.text, None if words_only else vector))
     return [(hit.document.id, hit.chunks[0]) for hit in hits][:LOOKED_AT]
 
 

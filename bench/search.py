@@ -32,11 +32,11 @@ from bench.fill import (
     vector_index_afterwards,
 )
 from bench.ground import Client, Ground
-from recollect import search
 from recollect.db import Database
-from recollect.db.filters import parse
+from recollect.documents.filters import parse
 from recollect.model import Tenant
-from recollect.search import Query
+from recollect.search import hybrid
+from recollect.search.hybrid import Query
 
 Vectors = NDArray[np.float32]
 NEAREST = 10
@@ -192,7 +192,7 @@ def _in_process(
         )
         started = time.perf_counter()
         with filled.db.begin() as tx:
-            search.search(tx, filled.tenant, query)
+            hybrid.search(tx, filled.tenant, query)
         searched = time.perf_counter()
         _bare(filled.db, query)
         if number >= 3:
@@ -209,7 +209,7 @@ def _bare(db: Database, query: Query) -> None:
                 "select document_id, hash from entries"
                 " order by (embedding::halfvec({dimensions})) <=> %s limit %s"
             ).format(dimensions=sql.Literal(len(query.vector))),
-            (HalfVector(query.vector), search.CANDIDATES),
+            (HalfVector(query.vector), hybrid.CANDIDATES),
         ).fetchall()
 
 
@@ -250,7 +250,7 @@ def _recall(
 ) -> float:
     # Without words, search is by vector alone.
     with db.begin() as tx:
-        hits = search.search(tx, tenant, Query("", vector, tags=tags, limit=100))
+        hits = hybrid.search(tx, tenant, Query("", vector, tags=tags, limit=100))
     near = sorted((c.similarity or 0.0 for hit in hits for c in hit.chunks), reverse=True)[:NEAREST]
     exact = np.sort(vectors @ vector)[::-1][:NEAREST]
     # Stored vectors have half precision: what is as near as the last is as good.

@@ -20,10 +20,12 @@ from pgvector import HalfVector, SparseVector
 
 from bench.fill import default_tenant, open_database
 from bench.ground import Ground
-from recollect import documents, embedding, search, terms
+from recollect import documents
 from recollect.db import Database, Tx
+from recollect.index import terms, vector_index
 from recollect.model import Tenant
-from recollect.search import Query
+from recollect.search import hybrid
+from recollect.search.hybrid import Query
 
 DIMENSIONS = 384
 PROFILES, VOCABULARY, WORDS = 2_000, 5_000, 130
@@ -125,7 +127,7 @@ def _prepare(db: Database) -> Simulated:
     tenant = default_tenant(db)
     vectors: list[HalfVector] = []
     with db.begin() as tx:
-        embedding.rebind(tx, "simulated", DIMENSIONS)
+        vector_index.rebind(tx, "simulated", DIMENSIONS)
         tx.execute("drop index entries_embedding")
         tx.execute(
             "create unlogged table profiles (id int primary key, text text, terms int[],"
@@ -183,7 +185,7 @@ def _build(db: Database) -> None:
     with db.begin() as tx:
         tx.execute("set local maintenance_work_mem = '1GB'")
         tx.execute("set local statement_timeout = 0")
-        embedding.rebind(tx, "simulated", DIMENSIONS)
+        vector_index.rebind(tx, "simulated", DIMENSIONS)
 
 
 def _measured(db: Database, work: Callable[[], None]) -> tuple[float, int]:
@@ -219,7 +221,7 @@ def _searched(made: Simulated, tags: list[str]) -> tuple[dict[str, float], float
         query = Query(" ".join(chance.choices(made.words, k=4)), vector, tags=tags)
         with made.db.begin() as tx:
             started = time.perf_counter()
-            search.search(tx, made.tenant, query)
+            hybrid.search(tx, made.tenant, query)
             took += time.perf_counter() - started
             tx.execute("select pg_stat_force_next_flush()")
     with made.db.begin() as tx:

@@ -11,22 +11,24 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import quote, urlsplit
 
-from recollect import __version__, db, embedding, log, orgs, seal
+from recollect import __version__, db, encryption, log
 from recollect.blobs import Blobs, identity, open_blobs
 from recollect.config import Config
 from recollect.db import Database, machines
 from recollect.db.machines import Shared
-from recollect.embed import Embedder, EmbedderChoice, open_embedder
-from recollect.embedders import IndexEmbedder
-from recollect.embedding import Choice
 from recollect.errors import SetupError
 from recollect.extract import Sandbox
 from recollect.fetch import Fetcher, self_test
-from recollect.llm import Llm, LlmChoice, open_llm
-from recollect.rerank import RerankChoice, Reranker, open_reranker
-from recollect.trace import Tracer, open_tracer
-from recollect.transcribe import Listener, TranscriberChoice, open_transcriber
-from recollect.video import VideoPages, open_video_pages
+from recollect.fetch.video import VideoPages, open_video_pages
+from recollect.index import vector_index
+from recollect.index.embedder import IndexEmbedder
+from recollect.index.vector_index import Choice
+from recollect.inference.embed import Embedder, EmbedderChoice, open_embedder
+from recollect.inference.llm import Llm, LlmChoice, open_llm
+from recollect.inference.rerank import RerankChoice, Reranker, open_reranker
+from recollect.inference.transcribe import Listener, TranscriberChoice, open_transcriber
+from recollect.orgs import orgs
+from recollect.telemetry.tracing import Tracer, open_tracer
 
 LOG = log.get("app")
 SECRET_BYTES = 32
@@ -159,16 +161,16 @@ def _bind(database: Database, embedder: Embedder | None, shared: Shared | None) 
     with database.begin() as tx:
         if shared is not None:
             machines.check(tx, shared)
-        index = embedding.read(tx)
-        if embedder is None or index is None or not embedding.reaches(index, embedder.name):
-            embedding.adopt(tx, *index_identity(embedder))
+        index = vector_index.read(tx)
+        if embedder is None or index is None or not vector_index.reaches(index, embedder.name):
+            vector_index.adopt(tx, *index_identity(embedder))
         else:
             LOG.warning("the settings name another model than the index", used=index.used.name)
 
 
 def shares(config: Config) -> Shared:
     """What this process must have in common with all others on its database."""
-    return Shared(seal.ids(secret_keys(config)), identity(config.blobs))
+    return Shared(encryption.ids(secret_keys(config)), identity(config.blobs))
 
 
 def prepare(config: Config, database_url: str) -> str | None:
@@ -228,7 +230,7 @@ def kept_choice(config: Config, choice: EmbedderChoice) -> Choice:
     """As the index remembers it, for all processes: the key is sealed. Raises SetupError."""
     key = choice.key
     if key is not None:
-        key = seal.seal(secret_keys(config), key, place=EMBEDDER_KEY)
+        key = encryption.seal(secret_keys(config), key, place=EMBEDDER_KEY)
     return {
         "kind": choice.kind,
         "url": choice.url,
@@ -242,7 +244,7 @@ def open_choice(config: Config, choice: Choice) -> Embedder:
     """The model that the index remembers; raises SetupError."""
     key = choice["key"]
     if key is not None:
-        key = seal.unseal(secret_keys(config), key, place=EMBEDDER_KEY)
+        key = encryption.unseal(secret_keys(config), key, place=EMBEDDER_KEY)
     opened = EmbedderChoice(
         kind=choice["kind"],
         url=choice["url"],

@@ -27,7 +27,6 @@ from hypothesis import HealthCheck, settings
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from recollect import orgs
 from recollect.app import App, index_identity
 from recollect.blobs import open_blobs
 from recollect.cli._wire import Wire
@@ -35,11 +34,12 @@ from recollect.cli.api import website
 from recollect.config import Config
 from recollect.db import Database, migrate
 from recollect.db.embedded import Embedded
-from recollect.embedding import adopt
 from recollect.extract import Sandbox
 from recollect.fetch import Fetcher
+from recollect.index.vector_index import adopt
+from recollect.inference.transcribe import Listener
 from recollect.model import Org, Plan, Scope, Tenant
-from recollect.transcribe import Listener
+from recollect.orgs import orgs
 from tests.fakes.embedder import WordEmbedder
 
 LOOPBACK = ip_network("127.0.0.0/8")

@@ -35,7 +35,7 @@ from recollect.api.turns import Asking, Turns
 from recollect.app import App
 from recollect.errors import Permanent, Refused, RequestError, Transient
 from recollect.mcp import Door
-from recollect.orgs import Limit
+from recollect.orgs.orgs import Limit
 
 CHECKS = 8
 """Keys that are looked up at once."""

@@ -5,10 +5,10 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from recollect import audit
 from recollect.api.deps import Admin, CurrentApp
 from recollect.api.schemas import Moment, Timestamp, Wire
-from recollect.audit import Record
+from recollect.orgs import audit
+from recollect.orgs.audit import Record
 
 router = APIRouter(tags=["audit"])
 Word = Annotated[str | None, Query(max_length=100)]

@@ -18,11 +18,11 @@ from recollect.api.schemas import (
     example,
     public_status,
 )
-from recollect.connections import LIMIT
 from recollect.connectors.base import Assumption, Resource
-from recollect.feed import FeedEntry, What
 from recollect.model import Connection, Document, Page, Remembered, SyncRun
-from recollect.probe import Report
+from recollect.sync.account_check import Report
+from recollect.sync.change_log import FeedEntry, What
+from recollect.sync.connections import LIMIT
 
 ErrorCode = Literal[
     "auth_expired", "rate_limited", "plan_required", "provider_unavailable", "internal"

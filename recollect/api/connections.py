@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from recollect import connect, connections, connectors, documents, feed, intake, items, probe
+from recollect import connectors, documents
 from recollect.api.connection_schemas import (
     Authorize,
     ByTags,
@@ -40,13 +40,15 @@ from recollect.api.deps import (
 )
 from recollect.api.turns import AsksOthers
 from recollect.app import App
-from recollect.connect import Asked, Changed
-from recollect.connections import LIMIT
 from recollect.documents import DocumentQuery
 from recollect.errors import BadRequestError, NotFoundError
-from recollect.feed import What
+from recollect.ingest import intake
 from recollect.model import Connection, Page, Tenant, Trigger
-from recollect.sources import end, push_url
+from recollect.sync import account_check, change_log, connect, connections, items
+from recollect.sync.change_log import What
+from recollect.sync.connect import Asked, Changed
+from recollect.sync.connections import LIMIT
+from recollect.sync.sources import end, push_url
 
 router = APIRouter(tags=["connections"])
 EXPIRES_IN = "1 hour"
@@ -261,7 +263,7 @@ def check(
     Takes up to half a minute. Nothing is changed at the provider, and no document here.
     """
     found = _connection(app, tenant, connectionId)
-    return Checked.of(found, probe.look(app, found))
+    return Checked.of(found, account_check.look(app, found))
 
 
 @router.get(
@@ -300,7 +302,7 @@ def find_changes(
         found = connections.get(tx, tenant, connectionId)
         of = connections.run(tx, found.id, run)
         return SyncChanges.listed(
-            feed.find(tx, tenant, found.id, of.id, what=change, limit=limit, page=page)
+            change_log.find(tx, tenant, found.id, of.id, what=change, limit=limit, page=page)
         )
 
 

@@ -12,10 +12,11 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from recollect import documents, intake, merge
+from recollect import documents
 from recollect.api.deps import CurrentApp, Writer, effective_tags
 from recollect.api.schemas import Conversation, ConversationWritten, Message, public_status
-from recollect.documents import NewDocument
+from recollect.documents import NewDocument, merge
+from recollect.ingest import intake
 
 router = APIRouter(tags=["conversations"])
 _BLANK_LINES = re.compile(r"\n{3,}")

@@ -7,11 +7,11 @@ from fastapi import Depends, Path, Request, Security
 from fastapi.security import HTTPBearer
 from pydantic import AfterValidator
 
-from recollect import tags
 from recollect.api.schemas import text
 from recollect.app import App
 from recollect.errors import PermissionDeniedError
 from recollect.model import Key, Scope, Tenant
+from recollect.orgs import tags
 
 _RANK = {Scope.READ: 0, Scope.WRITE: 1, Scope.ADMIN: 2}
 # The edge has checked the key; this tells the OpenAPI document that there is one.

@@ -12,7 +12,7 @@ from fastapi import APIRouter, File, Form, Query, Request, Response, UploadFile
 from fastapi.concurrency import run_in_threadpool
 from pydantic import TypeAdapter, ValidationError
 
-from recollect import documents, dreams, intake, memories, orgs, tags
+from recollect import documents
 from recollect.api.deps import CurrentApp, PathId, Reader, Writer, effective_tags
 from recollect.api.room import CurrentRoom, Holding, Room, fitting, left_out
 from recollect.api.schemas import (
@@ -41,14 +41,17 @@ from recollect.api.schemas import (
     public_status,
 )
 from recollect.app import App
-from recollect.db.filters import parse as parse_filter
 from recollect.documents import DocumentChange, DocumentQuery
-from recollect.dreams import Dreaming
+from recollect.documents.filters import parse as parse_filter
 from recollect.errors import BadRequestError, Issue, RequestError
-from recollect.intake import Sent
-from recollect.memories import Memory
+from recollect.events.streams import LOOK, Events
+from recollect.ingest import intake
+from recollect.ingest.intake import Sent
+from recollect.memories import extraction_queue, memories
+from recollect.memories.extraction_queue import Dreaming
+from recollect.memories.memories import Memory
 from recollect.model import Document, Status, Tenant
-from recollect.streams import LOOK, Events
+from recollect.orgs import orgs, tags
 
 router = APIRouter(tags=["documents"])
 STALE = timedelta(hours=4)
@@ -393,7 +396,7 @@ def _read(
     with app.db.begin() as tx:
         document = documents.get(tx, tenant, id, with_text=True)
         known = memories.of_document(tx, tenant, document.id)
-        dreaming = dreams.state(tx, document.id) if app.llm is not None else None
+        dreaming = extraction_queue.state(tx, document.id) if app.llm is not None else None
         return document, documents.ahead(tx, document), known, dreaming
 
 

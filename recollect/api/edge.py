@@ -20,11 +20,10 @@ from starlette.datastructures import Headers, State
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recollect import audit, log, orgs
+from recollect import log
 from recollect.api import errors, metrics
 from recollect.api.bodies import Body, Ledger
 from recollect.app import App
-from recollect.audit import Actor
 from recollect.errors import (
     AuthenticationError,
     BadRequestError,
@@ -34,7 +33,9 @@ from recollect.errors import (
 )
 from recollect.mcp.door import StrangerError, host_of, is_loopback
 from recollect.model import Key
-from recollect.orgs import Limit, Usage
+from recollect.orgs import audit, orgs
+from recollect.orgs.audit import Actor
+from recollect.orgs.orgs import Limit, Usage
 
 LOG = log.get("api")
 OPEN = frozenset({"/", "/console", "/health", "/ready", "/docs", "/v3/openapi"})

@@ -17,13 +17,14 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from recollect import documents, orgs
+from recollect import documents
 from recollect.api.deps import CurrentApp, CurrentKey, Reader, effective_tags
 from recollect.api.schemas import status_word
 from recollect.app import App
 from recollect.documents import DocumentQuery
+from recollect.events.streams import BACKLOG, Events, Pulse, Stream, concerns
 from recollect.model import Document, Key, Tenant
-from recollect.streams import BACKLOG, Events, Pulse, Stream, concerns
+from recollect.orgs import orgs
 
 router = APIRouter(tags=["documents"])
 MARGIN = timedelta(minutes=2)

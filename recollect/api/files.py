@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from recollect import documents, orgs, seal
+from recollect import documents, encryption
 from recollect.api.deps import BareId, CurrentApp, CurrentKey, PathId, Reader
 from recollect.api.schemas import FileUrl
 from recollect.app import App, signing_keys
@@ -19,6 +19,7 @@ from recollect.errors import (
     PermissionDeniedError,
 )
 from recollect.model import KeyId, Tenant
+from recollect.orgs import orgs
 
 router = APIRouter(tags=["documents"])
 LIFETIME = 24 * 60 * 60
@@ -86,5 +87,5 @@ def download(
 def _marks(app: App, org: str, id: str, key: str, until: int) -> list[str]:
     """One by each key of the installation that signs, newest first."""
     signed = f"{org}\0{id}\0{key}\0{until}".encode("utf-8", "surrogatepass")
-    keys = [seal.derived(one, "addresses of files") for one in signing_keys(app.config)]
+    keys = [encryption.derived(one, "addresses of files") for one in signing_keys(app.config)]
     return [hmac.digest(one, signed, "sha256").hex() for one in keys]

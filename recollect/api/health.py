@@ -5,10 +5,11 @@ from datetime import timedelta
 
 from fastapi import APIRouter, Response
 
-from recollect import canary, metrics
 from recollect.api.deps import CurrentApp
 from recollect.api.schemas import Canary, Health, Readiness
-from recollect.canary import Fate
+from recollect.ops import canary
+from recollect.ops.canary import Fate
+from recollect.telemetry import metrics
 
 router = APIRouter(tags=["health"])
 _STARTED = time.monotonic()

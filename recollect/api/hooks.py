@@ -15,14 +15,14 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 
-from recollect import connect, connections, connectors, db, log, oauth, seal
+from recollect import connectors, db, encryption, log
 from recollect.api.deps import CurrentApp, ProviderName
 from recollect.api.turns import AsksOthers
 from recollect.app import App, secret_keys
-from recollect.connect import callback_url
-from recollect.connections import StoredRegistration
+from recollect.connectors import oauth
 from recollect.connectors.base import Account, Connector, Push, Registration
 from recollect.connectors.gmail.proofs import Keys
+from recollect.connectors.oauth import Tokens
 from recollect.errors import (
     BadRequestError,
     NotFoundError,
@@ -34,8 +34,10 @@ from recollect.errors import (
     Transient,
 )
 from recollect.model import Connection
-from recollect.oauth import Tokens
-from recollect.sources import (
+from recollect.sync import connect, connections
+from recollect.sync.connect import callback_url
+from recollect.sync.connections import StoredRegistration
+from recollect.sync.sources import (
     GivenAccess,
     client_of,
     endpoint_at,
@@ -117,7 +119,7 @@ def _agreed(
     verifier = None
     if taken.verifier is not None:
         place = (connection.id, "verifier")
-        verifier = seal.unseal(secret_keys(app.config), taken.verifier, place=place)
+        verifier = encryption.unseal(secret_keys(app.config), taken.verifier, place=place)
     try:
         provider = oauth_of(app, connector)
         oauth.check_issuer(provider, issuers)
@@ -262,7 +264,7 @@ def _proofs(app: App, provider: str) -> list[str]:
     for one in stored:
         if one.confirmed:
             with suppress(SetupError):  # what no key opens proves nothing
-                active.append(seal.unseal(keys, one.sealed, place=(provider, "hook")))
+                active.append(encryption.unseal(keys, one.sealed, place=(provider, "hook")))
     named = app.config.notion_verification_token
     if provider == "notion" and named is not None:
         active.append(named.get_secret_value())
@@ -296,7 +298,7 @@ def _google_keys(url: str) -> Keys:
 
 def _keep_pending(app: App, provider: str, secret: str) -> None:
     """Shown to the operator by `recollect webhooks`; a stranger may have sent it."""
-    sealed = seal.seal(secret_keys(app.config), secret, place=(provider, "hook"))
+    sealed = encryption.seal(secret_keys(app.config), secret, place=(provider, "hook"))
     digest = hashlib.sha256(secret.encode()).digest()
     with app.db.begin() as tx:
         connections.keep_hook_secret(tx, provider, digest, sealed)

@@ -4,12 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 from fastapi import APIRouter, Response
 
-from recollect import orgs
 from recollect.api.deps import Admin, BareId, CurrentApp, effective_tags
 from recollect.api.schemas import NewScopedKey, ScopedKey
 from recollect.errors import BadRequestError
 from recollect.model import KeyId, Scope
-from recollect.orgs import Limit
+from recollect.orgs import orgs
+from recollect.orgs.orgs import Limit
 
 router = APIRouter(tags=["keys"])
 LONGEST_LIFE = timedelta(days=365)

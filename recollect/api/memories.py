@@ -6,7 +6,6 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from recollect import memories, orgs, settings, tags, terms
 from recollect.api.deps import CurrentApp, Reader, Writer, effective_tags
 from recollect.api.memory_schemas import (
     AddMemories,
@@ -31,10 +30,13 @@ from recollect.api.memory_schemas import (
 from recollect.api.schemas import Bucket, MemoryOut, Pagination, TemporalContext
 from recollect.api.search import answers, vectors
 from recollect.db import Tx
-from recollect.db.filters import parse as parse_filter
+from recollect.documents.filters import parse as parse_filter
 from recollect.errors import BadRequestError, NotFoundError
-from recollect.memories import Correction, Fact, Found, MemoryQuery, Target
+from recollect.index import terms
+from recollect.memories import memories
+from recollect.memories.memories import Correction, Fact, Found, MemoryQuery, Target
 from recollect.model import DocumentId, Tenant, random_id
+from recollect.orgs import orgs, settings, tags
 
 router = APIRouter(tags=["memories"])
 MOST_MEMORIES = 1_000_000

@@ -21,7 +21,7 @@ from recollect.api.schemas import (
     absent,
     example,
 )
-from recollect.memories import Evidence, Memory, Neighbour, Relation
+from recollect.memories.memories import Evidence, Memory, Neighbour, Relation
 from recollect.model import Document
 
 MEMORY_LENGTH = 10_000

@@ -12,12 +12,15 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 from starlette.datastructures import Headers
 
-from recollect import __version__, metrics, orgs, pulse
+from recollect import __version__
 from recollect.api.deps import CurrentApp
 from recollect.app import App
 from recollect.errors import PermissionDeniedError
-from recollect.metrics import BUCKETS, METRICS, Sample
 from recollect.model import Key, Scope
+from recollect.orgs import orgs
+from recollect.telemetry import metrics
+from recollect.telemetry.metrics import BUCKETS, METRICS, Sample
+from recollect.worker import maintenance
 
 router = APIRouter()
 PATH = "/metrics"
@@ -88,7 +91,7 @@ def show(request: Request, app: CurrentApp) -> Response:
             "/metrics takes RECOLLECT_METRICS_TOKEN, or an admin key of the default organisation",
         )
     info = {"version": __version__, "python": platform.python_version()}
-    pulse.flush(app)  # what this process counted of searches
+    maintenance.flush(app)  # what this process counted of searches
     with app.db.begin() as tx:
         samples = metrics.look(tx)
     build = Sample("recollect_build_info", "recollect_build_info", tuple(info.items()), 1)

@@ -4,10 +4,10 @@ from dataclasses import asdict
 
 from fastapi import APIRouter
 
-from recollect import preview as flow
 from recollect.api.deps import Admin, CurrentApp
 from recollect.api.schemas import FilterEffect, FilterExample, FilterPreview, FilterPreviewed
 from recollect.api.turns import AsksOthers
+from recollect.sync import filter_preview as flow
 
 router = APIRouter(tags=["settings"])
 

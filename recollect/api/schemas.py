@@ -22,13 +22,13 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from recollect import intake
-from recollect.admission import KEYS as FILTER_KEYS
-from recollect.dreams import Dreaming
-from recollect.memories import Memory
+from recollect.ingest import intake
+from recollect.memories.extraction_queue import Dreaming
+from recollect.memories.memories import Memory
 from recollect.model import Changed, Chunk, Document, Hit, HitChunk, Page, Stage, Status, storable
-from recollect.settings import CREDENTIAL_LENGTH, PATTERN_LENGTH, PATTERNS, PROMPT_LENGTH
-from recollect.tags import Merge, TagDetails
+from recollect.orgs.settings import CREDENTIAL_LENGTH, PATTERN_LENGTH, PATTERNS, PROMPT_LENGTH
+from recollect.orgs.tags import Merge, TagDetails
+from recollect.sync.item_filter import KEYS as FILTER_KEYS
 
 MESSAGE_LEVELS = 32
 

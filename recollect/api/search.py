@@ -9,8 +9,7 @@ import numpy as np
 from fastapi import APIRouter, Response
 from numpy.typing import NDArray
 
-from recollect import documents, memories, search, terms, wordings
-from recollect.aggregate import Aggregate, Noted, aggregates
+from recollect import documents
 from recollect.api.deps import CurrentApp, Reader, effective_tags
 from recollect.api.memory_schemas import (
     Context,
@@ -24,13 +23,17 @@ from recollect.api.room import CurrentRoom, Holding, fitting, left_out
 from recollect.api.schemas import HitOut, SearchOut, SearchRequest
 from recollect.app import App
 from recollect.db import Tx
-from recollect.db.filters import parse as parse_filter
+from recollect.documents.filters import parse as parse_filter
 from recollect.errors import Permanent, Transient
-from recollect.memories import Found, MemoryId, MemoryQuery
+from recollect.index import terms
+from recollect.inference.rerank import NEEDS_RERANKER
+from recollect.memories import memories
+from recollect.memories.memories import Found, MemoryId, MemoryQuery
 from recollect.model import DocumentId, Hit, HitChunk, Tenant
-from recollect.rerank import NEEDS_RERANKER
-from recollect.rewrite import variants
-from recollect.search import Query
+from recollect.search import hybrid, query_vectors
+from recollect.search.aggregate import Aggregate, Noted, aggregates
+from recollect.search.hybrid import Query
+from recollect.search.rewrite import variants
 
 router = APIRouter(tags=["search"])
 AS_FOUND = "the order is that of the search itself"
@@ -80,13 +83,13 @@ def find(body: SearchRequest, tenant: Reader, app: CurrentApp, room: CurrentRoom
         with app.db.begin() as tx:
             inside = documents.get(tx, tenant, body.doc_id).id if body.doc_id else None
             if not first and len(worded) == 1:
-                return search.search(tx, tenant, query, inside=inside)
+                return hybrid.search(tx, tenant, query, inside=inside)
             more = replace(query, limit=max(query.limit, first), with_neighbours=False)
             hits = _searched(tx, tenant, more, worded, inside=inside)
         hits = _reranked(app, body.q, hits, first, warnings)[: body.limit]
         if query.with_neighbours:
             with app.db.begin() as tx:
-                return search.with_neighbours(tx, hits)
+                return hybrid.with_neighbours(tx, hits)
         return hits
 
     with Holding(room) as holding:
@@ -116,7 +119,7 @@ def _with_texts(
     """
     hits: list[Hit] = []
     texts: dict[DocumentId, str | None] = {}
-    for _ in range(search.TRIES):
+    for _ in range(hybrid.TRIES):
         hits = found()
         with app.db.begin() as tx:
             fits, size = fitting(tx, tenant, [hit.document.id for hit in hits])
@@ -194,7 +197,7 @@ def answers(
         )
         with app.db.begin() as tx:
             for text, vector in worded:
-                hits = search.search(tx, tenant, replace(wanted, text=text, vector=vector))
+                hits = hybrid.search(tx, tenant, replace(wanted, text=text, vector=vector))
                 results += _chunks(tenant, hits, text, body)
     likest = sorted(results, key=lambda one: one.similarity, reverse=True)
     once: dict[str, MemoryResult] = {}
@@ -212,9 +215,9 @@ def _wordings(app: App, text: str, warnings: list[str], *, rewrite: bool) -> lis
         try:
             texts += variants(app.llm, text)
         except (Transient, Permanent) as error:
-            told = wordings.left_out("rewriteQuery", "the model", error)
+            told = query_vectors.left_out("rewriteQuery", "the model", error)
             warnings.append(f"{told}; {AS_ASKED}")
-    return list(zip(texts, wordings.vectors(app, texts, warnings), strict=True))
+    return list(zip(texts, query_vectors.vectors(app, texts, warnings), strict=True))
 
 
 def _first(app: App, warnings: list[str], *, rerank: bool) -> int:
@@ -233,7 +236,7 @@ def _scores(
     try:
         return app.reranker.score(query, passages)
     except (Transient, Permanent) as error:
-        told = wordings.left_out("rerank", "the reranker", error)
+        told = query_vectors.left_out("rerank", "the reranker", error)
         warnings.append(f"{told}; {AS_FOUND}")
         return None
 
@@ -247,24 +250,24 @@ def _searched(
     inside: DocumentId | None,
 ) -> list[Hit]:
     if len(worded) == 1:
-        return search.search(tx, tenant, query, inside=inside)
+        return hybrid.search(tx, tenant, query, inside=inside)
     lowest = replace(query, threshold=0.0)
     found = [
-        search.search(tx, tenant, replace(lowest, text=text, vector=vector), inside=inside)
+        hybrid.search(tx, tenant, replace(lowest, text=text, vector=vector), inside=inside)
         for text, vector in worded
     ]
-    return search.fuse(found, threshold=query.threshold, limit=query.limit)
+    return hybrid.fuse(found, threshold=query.threshold, limit=query.limit)
 
 
 def _reranked(
     app: App, query: str, hits: Sequence[Hit], first: int, warnings: list[str]
 ) -> list[Hit]:
-    judged = search.first_chunks(hits, first)
+    judged = hybrid.first_chunks(hits, first)
     scores = _scores(app, query, [chunk.text for _, chunk in judged], warnings) if judged else None
     if scores is None:
         return list(hits)
     places = [(id, chunk.position) for id, chunk in judged]
-    return search.rerank(hits, dict(zip(places, scores, strict=True)))
+    return hybrid.rerank(hits, dict(zip(places, scores, strict=True)))
 
 
 def _judged(
@@ -357,14 +360,14 @@ def _aggregated(
     try:
         made = aggregates(app.llm, body.q, known)
     except (Transient, Permanent) as error:
-        told = wordings.left_out("aggregate", "the model", error)
+        told = query_vectors.left_out("aggregate", "the model", error)
         warnings.append(f"{told}; {AS_SINGLE}")
         return []
     if not made:
         return []
     # Without the query's vector there is nothing to compare theirs with.
     texts = [one.text for one in made]
-    theirs = [None] * len(made) if asked[1] is None else wordings.vectors(app, texts, warnings)
+    theirs = [None] * len(made) if asked[1] is None else query_vectors.vectors(app, texts, warnings)
     return [
         _aggregate(tenant, one, [found[place] for place in one.of], asked, vector)
         for one, vector in zip(made, theirs, strict=True)

@@ -5,12 +5,14 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from recollect import admission, audit, connections, documents, settings, tags
+from recollect import documents
 from recollect.api.deps import Admin, CurrentApp, CurrentKey, Whole
 from recollect.api.schemas import Reset, ResetDone, SettingsChanged, SettingsOut, SettingsPatch
 from recollect.app import secret_keys
 from recollect.errors import BadRequestError
-from recollect.sources import end
+from recollect.orgs import audit, settings, tags
+from recollect.sync import connections, item_filter
+from recollect.sync.sources import end
 
 router = APIRouter(tags=["settings"])
 
@@ -27,7 +29,7 @@ def patch(
 ) -> SettingsChanged:
     """Named fields change, null clears one; the answer shows all settings as they now are."""
     change = body.given() if body else {}
-    admission.need_model(change, app.llm)
+    item_filter.need_model(change, app.llm)
     with app.db.begin() as tx:
         now = settings.patch(tx, tenant.id, change, keys=secret_keys(app.config))
     return SettingsChanged(org_id=key.org.id, org_slug=key.org.name, updated=_shown(now))

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from recollect import connections, db, documents, tags
+from recollect import db, documents
 from recollect.api.deps import BareId, CurrentApp, Reader, Writer, effective_tags
 from recollect.api.schemas import (
     MergeOut,
@@ -16,7 +16,9 @@ from recollect.api.schemas import (
     TagPatch,
 )
 from recollect.errors import BadRequestError
-from recollect.orgs import random_id
+from recollect.orgs import tags
+from recollect.orgs.orgs import random_id
+from recollect.sync import connections
 
 router = APIRouter(tags=["container tags"])
 TagName = Annotated[str, Path(description="A container tag.", examples=["user_123"])]

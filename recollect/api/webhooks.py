@@ -5,7 +5,6 @@ from typing import Annotated, Any, Literal, Self
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from recollect import endpoints, outbox
 from recollect.api.deps import BareId, CurrentApp, Reader, Writer
 from recollect.api.schemas import (
     Pagination,
@@ -17,7 +16,8 @@ from recollect.api.schemas import (
     absent,
     example,
 )
-from recollect.outbox import Delivery, Target
+from recollect.events import endpoints, outbox
+from recollect.events.outbox import Delivery, Target
 
 router = APIRouter(tags=["webhooks"])
 Event = Literal[

@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from recollect import audit as audits
-from recollect import connections, documents, embedding, memories, orgs, seal, tags
+from recollect import documents, encryption
 from recollect.app import (
     index_identity,
     open_embedder_of,
@@ -24,10 +23,15 @@ from recollect.connectors._robots import MAX_BYTES, Robots, Rule
 from recollect.connectors.web_crawler import AGENT
 from recollect.db import Database, Tx, migrate
 from recollect.db.embedded import database
-from recollect.embed import Embedder
 from recollect.errors import Permanent, RecollectError, SetupError, Transient
 from recollect.fetch import Fetcher, Verdict
+from recollect.index import vector_index
+from recollect.inference.embed import Embedder
+from recollect.memories import memories
 from recollect.model import KeyId, Plan, Scope
+from recollect.orgs import audit as audits
+from recollect.orgs import orgs, tags
+from recollect.sync import connections
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -194,7 +198,7 @@ def reindex(
     if not yes:
         typer.confirm(f"Embed every document anew with {name}?", abort=True)
     with _transaction() as tx:
-        embedding.rebind(tx, name, dimensions)
+        vector_index.rebind(tx, name, dimensions)
         queued = documents.reindex(tx)
         audits.record(tx, "index.rebuilt", embedder=name)
         memories.forget_vectors(tx)
@@ -354,7 +358,7 @@ def list_webhooks(as_json: AsJson = False) -> None:
     rows = [
         {
             "provider": one.provider,
-            "token": seal.unseal(keys, one.sealed, place=(one.provider, "hook")),
+            "token": encryption.unseal(keys, one.sealed, place=(one.provider, "hook")),
             "cameAt": one.came_at.isoformat(),
             "confirmed": one.confirmed,
         }

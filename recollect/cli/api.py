@@ -14,7 +14,7 @@ from recollect.cli._opened import opened
 from recollect.cli._process import Host, Port, Supervised, when_orphaned
 from recollect.cli._wire import Wire
 from recollect.config import load
-from recollect.orgs import Limit
+from recollect.orgs.orgs import Limit
 
 Listening = Annotated[int | None, typer.Option("--listening", hidden=True)]
 

@@ -10,10 +10,8 @@ import typer
 from rich.live import Live
 from rich.text import Text
 
-from recollect import audit, connections, orgs, seal, tags
-from recollect import backup as backups
+from recollect import encryption
 from recollect.app import open_app, secret_keys
-from recollect.backup import Archive, Progress, Tell
 from recollect.blobs import open_blobs
 from recollect.cli._log import log_of_command
 from recollect.cli.output import console, echo_json, fail, tell
@@ -21,6 +19,10 @@ from recollect.config import Config, load
 from recollect.db import Database, migrate
 from recollect.db.embedded import database
 from recollect.errors import RecollectError, SetupError
+from recollect.ops import backup as backups
+from recollect.ops.backup import Archive, Progress, Tell
+from recollect.orgs import audit, orgs, tags
+from recollect.sync import connections
 
 SECRETS = ("secret-key", "api-key")
 """Files of the data folder that open what is sealed, and the service."""
@@ -131,7 +133,7 @@ def restore(
                 archive, url, open_blobs(config.blobs), replace=replace, tell=show
             )
             _put_secrets(config, secrets)
-            marks = [seal.mark([key]) for key in secret_keys(config)]
+            marks = [encryption.mark([key]) for key in secret_keys(config)]
             with Database(url, size=1) as db, db.begin() as tx:
                 sealed = connections.sealed_by_others(tx, marks[0])
                 audit.act(audit.CLI)
@@ -296,7 +298,7 @@ def _mark(config: Config) -> str:
     """Of the newest key; empty on a machine that has none, where none is to be made."""
     if config.secret_key is None and not (config.data_dir / "secret-key").exists():
         return ""
-    return seal.mark(secret_keys(config))
+    return encryption.mark(secret_keys(config))
 
 
 def _secrets(config: Config) -> dict[str, bytes]:

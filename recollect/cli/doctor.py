@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from recollect import connections, seal
+from recollect import encryption
 from recollect.app import (
     index_identity,
     open_embedder_of,
@@ -30,10 +30,11 @@ from recollect.db import Database, migrate
 from recollect.db.embedded import database
 from recollect.errors import Permanent, RecollectError, SetupError, Transient
 from recollect.extract import Sandbox
-from recollect.rerank import NEEDS_RERANKER
-from recollect.speech import LocalEngine
-from recollect.transcribe import GET_BETTER
-from recollect.video import is_installed
+from recollect.fetch.video import is_installed
+from recollect.inference.rerank import NEEDS_RERANKER
+from recollect.inference.speech import LocalEngine
+from recollect.inference.transcribe import GET_BETTER
+from recollect.sync import connections
 
 State = Literal["ok", "off", "FAIL"]
 """`off`: not there, and nothing else suffers"""
@@ -123,7 +124,7 @@ def _database(config: Config) -> list[Finding]:
                 "select current_setting('server_version') as server,"
                 " (select extversion from pg_extension where extname = 'vector') as vector"
             ).fetchone()
-            others = connections.sealed_by_others(tx, seal.mark(secret_keys(config)))
+            others = connections.sealed_by_others(tx, encryption.mark(secret_keys(config)))
     assert row is not None
     told = f"{kind} PostgreSQL {row['server']}, pgvector {row['vector']}"
     found = [Finding("database", "ok", told)]

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from recollect import audit, embedding
 from recollect.app import (
     cache_folder,
     embedder_choice,
@@ -24,9 +23,11 @@ from recollect.cli.output import echo_json, fail, tell
 from recollect.config import Config, load
 from recollect.db import Database, migrate
 from recollect.db.embedded import database
-from recollect.embed import Embedder, EmbedderChoice, open_embedder
-from recollect.embedding import Estimate, Kept, Progress
 from recollect.errors import RecollectError, SetupError
+from recollect.index import vector_index
+from recollect.index.vector_index import Estimate, Kept, Progress
+from recollect.inference.embed import Embedder, EmbedderChoice, open_embedder
+from recollect.orgs import audit
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Show progress until searches use it.")]
@@ -82,8 +83,8 @@ def switch(
         settings = open_embedder_of(config)
         name, width = _tried(config, choice)
         with db.begin() as tx:
-            index = embedding.read(tx)
-            estimate = embedding.estimate(tx, width)
+            index = vector_index.read(tx)
+            estimate = vector_index.estimate(tx, width)
         if index is not None and settings is not None and index.used.name != settings.name:
             fail(
                 f"searches use {index.used.name}, the settings name {settings.name}: bring"
@@ -97,7 +98,7 @@ def switch(
         own = kept_choice(config, embedder_choice(config))
         audit.act(audit.CLI)
         with db.begin() as tx:
-            embedding.switch(tx, name, width, kept_choice(config, choice), own)
+            vector_index.switch(tx, name, width, kept_choice(config, choice), own)
             audit.record(tx, "index.switch_begun", embedder=name)
         _show(_awaited(db) if wait else _progress(db), as_json=as_json, estimate=estimate)
 
@@ -111,7 +112,7 @@ def rollback(as_json: AsJson = False) -> None:
     with _opened(load()) as db:
         audit.act(audit.CLI)
         with db.begin() as tx:
-            index = embedding.rollback(tx)
+            index = vector_index.rollback(tx)
             audit.record(tx, "index.rolled_back", embedder=index.used.name)
         _show(_progress(db), as_json=as_json)
 
@@ -126,7 +127,7 @@ def finish(as_json: AsJson = False) -> None:
     with _opened(config) as db:
         audit.act(audit.CLI)
         with db.begin() as tx:
-            index = embedding.finish(tx)
+            index = vector_index.finish(tx)
             audit.record(tx, "index.switch_finished", embedder=index.used.name)
         _show(_progress(db), as_json=as_json)
     choice = index.used.choice or {}
@@ -169,7 +170,7 @@ def _tell_cost(name: str, width: int, estimate: Estimate) -> None:
 
 def _progress(db: Database) -> Progress:
     with db.begin() as tx:
-        return embedding.progress(tx)
+        return vector_index.progress(tx)
 
 
 def _awaited(db: Database) -> Progress:

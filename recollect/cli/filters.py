@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from recollect.admission import KEYS
 from recollect.cli.client import ApiKey, AsJson, Url, open_service
 from recollect.cli.output import echo_json, fail, table, tell
+from recollect.sync.item_filter import KEYS
 
 CLEARED = ("include", "exclude", "prompt")
 _EFFECTS = {"add": "adds", "drop": "drops", "undecided": "undecided"}

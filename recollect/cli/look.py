@@ -14,12 +14,12 @@ from rich.live import Live
 from rich.padding import Padding
 from rich.text import Text
 
-from recollect import terms
 from recollect.cli.client import ApiKey, AsJson, Listed, Service, Url, open_service
 from recollect.cli.output import age, console, echo_json, fail, harmless, one_line, table, tell
 from recollect.errors import NotFoundError
+from recollect.index import terms
 from recollect.model import OrgId
-from recollect.ranking import ONLY_WEAK
+from recollect.search.ranking import ONLY_WEAK
 
 PANEL = "Look and tend"
 PASSAGE = 400

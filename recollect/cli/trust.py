@@ -10,8 +10,6 @@ from typing import Annotated
 
 import typer
 
-from recollect import audit
-from recollect import verify as checks
 from recollect.blobs import open_blobs
 from recollect.cli._log import log_of_command
 from recollect.cli.output import echo_json, fail, shown, table, tell, working
@@ -19,8 +17,10 @@ from recollect.config import Config, load
 from recollect.db import Database, migrate
 from recollect.db.embedded import database
 from recollect.errors import RecollectError
-from recollect.purge import Receipt, receipts
-from recollect.purge import purge as purge_now
+from recollect.ops import verify as checks
+from recollect.ops.purge import Receipt, receipts
+from recollect.ops.purge import purge as purge_now
+from recollect.orgs import audit
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 MB = 1_048_576

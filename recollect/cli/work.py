@@ -6,13 +6,13 @@ from recollect import log
 from recollect.cli._opened import opened
 from recollect.cli._process import Supervised, Workers, on_signals, when_orphaned
 from recollect.config import load
-from recollect.deliver import Deliverer
-from recollect.dream import Dreamer
 from recollect.loop import Loop, ending_with_loops
-from recollect.pulse import Pulse
-from recollect.purge import Purger
-from recollect.tender import Tender
-from recollect.worker import Worker
+from recollect.memories.extraction import Dreamer
+from recollect.ops.purge import Purger
+from recollect.worker.maintenance import Pulse
+from recollect.worker.processing import Worker
+from recollect.worker.syncs import Tender
+from recollect.worker.webhooks import Deliverer
 
 LOG = log.get("work")
 

@@ -17,7 +17,7 @@ def all() -> Mapping[str, Connector]:
     """Every connector by its provider, in the order of the names."""
     found: dict[str, Connector] = {}
     for module in sorted(entry.name for entry in pkgutil.iter_modules(__path__)):
-        if module.startswith("_") or module == "base":
+        if module.startswith("_") or module in {"api", "base", "oauth"}:
             continue
         loaded = importlib.import_module(f"{__name__}.{module}")
         for value in vars(loaded).values():

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, cast
 
-from recollect.connectors._api import RATE_LIMITED, Api, field_of
+from recollect.connectors.api import RATE_LIMITED, Api, field_of
 from recollect.connectors.base import Account
+from recollect.connectors.oauth import OAuth, Tokens
 from recollect.errors import Permanent, Reauthorize, Transient
 from recollect.fetch import Answer, outcome, told_time
-from recollect.oauth import OAuth, Tokens
 
 LIMITS = frozenset(
     {

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Protocol
 
-from recollect.connectors._api import Api
+from recollect.connectors.api import Api
+from recollect.connectors.oauth import OAuth, Tokens
 from recollect.errors import BadRequestError, RequestError
 from recollect.fetch import Answer, Endpoint, Fetcher
 from recollect.model import (
@@ -26,7 +27,6 @@ from recollect.model import (
     Sitemap,
     WebPage,
 )
-from recollect.oauth import OAuth, Tokens
 
 Cursor = Mapping[str, Any]
 """Where to go on; JSON, opaque outside its connector. Small: maps belong into rows."""

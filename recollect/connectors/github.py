@@ -20,14 +20,8 @@ from datetime import timedelta
 from typing import Any, cast
 from urllib.parse import parse_qs, quote, urlsplit
 
-from recollect.connectors._api import (
-    PROVIDER_UNAVAILABLE,
-    RATE_LIMITED,
-    Api,
-    as_json,
-    field_of,
-)
 from recollect.connectors._json import as_object
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, Api, as_json, field_of
 from recollect.connectors.base import (
     FORGED,
     Account,
@@ -47,10 +41,10 @@ from recollect.connectors.base import (
     Trouble,
     Verdict,
 )
+from recollect.connectors.oauth import OAuth, Tokens, missing
 from recollect.errors import BadRequestError, NotFoundError, Permanent, Transient
 from recollect.fetch import Answer, Endpoint, believable, told_time
 from recollect.model import Blob, Remembered
-from recollect.oauth import OAuth, Tokens, missing
 
 RESOURCES = "resources"
 """key of the metadata: what was picked, a list of `{id, name, defaultBranch}`"""

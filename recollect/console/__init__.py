@@ -19,19 +19,7 @@ from fastapi.staticfiles import StaticFiles
 from starlette.background import BackgroundTask
 from starlette.datastructures import FormData, UploadFile
 
-from recollect import (
-    connections,
-    documents,
-    dreams,
-    extract,
-    intake,
-    memories,
-    orgs,
-    ranking,
-    search,
-    tags,
-    wordings,
-)
+from recollect import documents, extract
 from recollect.app import App
 from recollect.console import (
     _adding,
@@ -69,7 +57,7 @@ from recollect.console._room import (
     page,
 )
 from recollect.db import Tx
-from recollect.db.filters import parse as parse_filter
+from recollect.documents.filters import parse as parse_filter
 from recollect.errors import (
     AuthenticationError,
     BadRequestError,
@@ -79,7 +67,9 @@ from recollect.errors import (
     RequestError,
     Unavailable,
 )
-from recollect.intake import Sent
+from recollect.ingest import intake
+from recollect.ingest.intake import Sent
+from recollect.memories import extraction_queue, memories
 from recollect.model import (
     Chunk,
     Connection,
@@ -93,6 +83,9 @@ from recollect.model import (
     StoredBlob,
     Tenant,
 )
+from recollect.orgs import orgs, tags
+from recollect.search import hybrid, query_vectors, ranking
+from recollect.sync import connections
 
 FAILURES = 100
 """How many of the last failures the overview groups."""
@@ -419,7 +412,7 @@ def show(
     """
     q = q.strip()
     warnings: list[str] = []
-    vector = wordings.vectors(app, [q], warnings)[0] if q else None
+    vector = query_vectors.vectors(app, [q], warnings)[0] if q else None
     with app.db.begin() as tx:
         document = documents.get(tx, tenant, id, with_text=True)
         chunks = documents.chunks(tx, tenant, document.id)
@@ -431,9 +424,9 @@ def show(
         revisions = (
             _figures.revisions(tx, source.id, document.id, REVISIONS) if source is not None else []
         )
-        dreaming = dreams.state(tx, document.id) if app.llm is not None else None
-        query = search.Query(q, vector)
-        hits = search.search(tx, tenant, query, inside=document.id) if q else []
+        dreaming = extraction_queue.state(tx, document.id) if app.llm is not None else None
+        query = hybrid.Query(q, vector)
+        hits = hybrid.search(tx, tenant, query, inside=document.id) if q else []
     beside = None if blob is None else _beside(app, document, blob)
     at = 0 if chunk is None else min(chunk, max(len(chunks) - 1, 0))
     first = (start if chunk is None else at) // PART * PART
@@ -721,9 +714,9 @@ def playground(
         if len(q) > LONGEST_QUERY:
             raise BadRequestError(f"query: at most {LONGEST_QUERY:,} characters")
         named = _tags(tenant, tag)
-        query = search.Query(
+        query = hybrid.Query(
             text=q,
-            vector=wordings.vectors(app, [q], warnings)[0],
+            vector=query_vectors.vectors(app, [q], warnings)[0],
             tags=named,
             filter=parse_filter(filters) if filters.strip() else None,
             limit=limit,
@@ -732,7 +725,7 @@ def playground(
         return page(request, "playground.html", {**values, "error": error}, error.status)
     started = time.monotonic()
     with app.db.begin() as tx:
-        hits = search.search(tx, tenant, query)
+        hits = hybrid.search(tx, tenant, query)
     body: dict[str, object] = {"q": q, "limit": limit}
     if named:
         body["containerTags"] = named

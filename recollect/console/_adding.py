@@ -4,11 +4,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from recollect import intake, tags
 from recollect.app import App
 from recollect.errors import BadRequestError
-from recollect.intake import CUSTOM_ID, Labels
+from recollect.ingest import intake
+from recollect.ingest.intake import CUSTOM_ID, Labels
 from recollect.model import Document, Tenant, storable
+from recollect.orgs import tags
 
 
 def labels(

@@ -5,12 +5,12 @@ from typing import Annotated, cast
 
 from fastapi import APIRouter, Query, Request, Response
 
-from recollect import audit, orgs
-from recollect.audit import Record
 from recollect.console._room import Admin, CurrentApp, Room, Text, address, page
 from recollect.db import Tx
 from recollect.errors import BadRequestError, NotFoundError
 from recollect.model import KeyId, OrgId
+from recollect.orgs import audit, orgs
+from recollect.orgs.audit import Record
 
 AUDIT = "/console/audit"
 ROWS = 100

@@ -13,10 +13,8 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 from starlette.datastructures import FormData
 
-from recollect import connect, connections, connectors, documents, feed, items, tags
+from recollect import connectors, documents
 from recollect.app import App
-from recollect.connect import Asked, Changed
-from recollect.connections import LIMIT
 from recollect.connectors.base import Connector
 from recollect.console import _guides, _room
 from recollect.console._guides import Guide
@@ -38,9 +36,13 @@ from recollect.console._room import (
 from recollect.db import Tx
 from recollect.documents import DocumentQuery
 from recollect.errors import BadRequestError, PermissionDeniedError, RequestError, SetupError
-from recollect.items import Branch
 from recollect.model import Connection, ConnectionState, Key, Tenant, Trigger
-from recollect.sources import CUSTOM, client_of, end, oauth_of
+from recollect.orgs import tags
+from recollect.sync import change_log, connect, connections, items
+from recollect.sync.connect import Asked, Changed
+from recollect.sync.connections import LIMIT
+from recollect.sync.items import Branch
+from recollect.sync.sources import CUSTOM, client_of, end, oauth_of
 
 CONNECTIONS = "/console/connections"
 ROWS = 25
@@ -547,12 +549,12 @@ def changes(
     part: Part = "",
 ) -> Response:
     """The documents that it added, changed and removed, the first made first."""
-    kinds = get_args(feed.What)
-    chosen = cast("feed.What", what) if what in kinds else None
+    kinds = get_args(change_log.What)
+    chosen = cast("change_log.What", what) if what in kinds else None
     with app.db.begin() as tx:
         found = connections.get(tx, tenant, id)
         of = connections.run(tx, found.id, run)
-        some = feed.find(tx, tenant, found.id, of.id, what=chosen, limit=CHANGES, page=number)
+        some = change_log.find(tx, tenant, found.id, of.id, what=chosen, limit=CHANGES, page=number)
     own = f"{CONNECTIONS}/{found.id}/runs/{of.id}"
     last = max(1, -(-some.total // CHANGES))
     values = {
@@ -562,7 +564,7 @@ def changes(
         "what": chosen,
         "tabs": [("", own, "All")]
         + [(kind, address(own, what=kind), kind.capitalize()) for kind in kinds],
-        "most": feed.MOST,
+        "most": change_log.MOST,
         "last": last,
         "links": {at: address(own, what=chosen, page=at) for at in near(number, last)},
     }

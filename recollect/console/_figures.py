@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import LiteralString
 
-from recollect import documents, orgs, terms
+from recollect import documents
 from recollect.db import Tx
+from recollect.index import terms
 from recollect.model import ConnectionId, Document, DocumentId, OrgId, Page, Status, Tenant
+from recollect.orgs import orgs
 
 COUNTED = 100_000
 """Rows of an index that are counted at most."""

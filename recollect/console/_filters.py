@@ -9,14 +9,16 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 from starlette.datastructures import FormData
 
-from recollect import admission, connections, connectors, settings
+from recollect import connectors
 from recollect.app import App, secret_keys
 from recollect.console import _room
 from recollect.console._room import Admin, CurrentApp, Room, Text, Whole, page
 from recollect.errors import BadRequestError, RequestError
 from recollect.model import Connection, Tenant, storable
-from recollect.preview import ASKED, Previewed, preview
-from recollect.settings import PATTERN_LENGTH, PATTERNS, PROMPT_LENGTH
+from recollect.orgs import settings
+from recollect.orgs.settings import PATTERN_LENGTH, PATTERNS, PROMPT_LENGTH
+from recollect.sync import connections, item_filter
+from recollect.sync.filter_preview import ASKED, Previewed, preview
 
 FILTERS = "/console/filters"
 FIELDS = (
@@ -57,7 +59,7 @@ def show(
         stored = settings.read(tx, tenant.id)
     tried = None
     if url.strip() or title.strip():
-        refuse = admission.refusal(stored)
+        refuse = item_filter.refusal(stored)
         reason = refuse(title.strip(), url.strip() or None)
         tried = Tried(url.strip(), title.strip(), reason)
     return _page(request, app, tenant, stored, tried=tried, saved=done == "saved")
@@ -80,7 +82,7 @@ def _save(request: Request, app: App, tenant: Tenant, form: Mapping[str, str]) -
     differing = {name: value for name, value in wanted.items() if value != before[name]}
     try:
         _check(wanted)
-        admission.need_model(differing, app.llm)
+        item_filter.need_model(differing, app.llm)
     except RequestError as error:
         return _page(request, app, tenant, wanted, error=error)
     with app.db.begin() as tx:

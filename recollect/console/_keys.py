@@ -7,7 +7,6 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from recollect import orgs, tags
 from recollect.app import App
 from recollect.console._room import (
     LOGIN,
@@ -24,7 +23,8 @@ from recollect.console._room import (
 )
 from recollect.errors import BadRequestError, NotFoundError, RequestError
 from recollect.model import Key, KeyId, Scope, Tenant
-from recollect.orgs import Limit
+from recollect.orgs import orgs, tags
+from recollect.orgs.orgs import Limit
 
 KEYS = "/console/keys"
 ROWS = 50

@@ -15,13 +15,16 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from recollect import connections, documents, log, orgs, outbox
+from recollect import documents, log
 from recollect.app import App
 from recollect.console._room import COOKIE, CurrentApp, Reader, Room, Text
 from recollect.errors import BadRequestError, ConflictError, RecollectError
+from recollect.events import outbox
+from recollect.events.streams import Events, Pulse, Stream, concerns
 from recollect.loop import tell_bug
 from recollect.model import Tenant
-from recollect.streams import Events, Pulse, Stream, concerns
+from recollect.orgs import orgs
+from recollect.sync import connections
 
 LOG = log.get("console")
 SPACING = timedelta(seconds=1)

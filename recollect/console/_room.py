@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import AfterValidator
 from starlette.exceptions import HTTPException
 
-from recollect import audit, log, orgs
+from recollect import log
 from recollect.app import App
 from recollect.console import _code, _show
 from recollect.db import Tx
@@ -29,6 +29,7 @@ from recollect.errors import (
 )
 from recollect.loop import tell_bug
 from recollect.model import Key, Scope, Tenant, storable
+from recollect.orgs import audit, orgs
 
 LOG = log.get("console")
 HOME = "/console"

@@ -8,12 +8,13 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 from starlette.datastructures import FormData
 
-from recollect import connect, settings
 from recollect.app import App, secret_keys
 from recollect.console._room import Admin, CurrentApp, Room, Whole, page
 from recollect.errors import BadRequestError, RequestError
 from recollect.model import Tenant, storable
-from recollect.settings import CREDENTIAL_LENGTH, MASK, PROMPT_LENGTH
+from recollect.orgs import settings
+from recollect.orgs.settings import CREDENTIAL_LENGTH, MASK, PROMPT_LENGTH
+from recollect.sync import connect
 
 SETTINGS = "/console/settings"
 APPLICATIONS = (

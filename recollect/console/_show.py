@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from recollect import terms
+from recollect.index import terms
 from recollect.model import Document, OrgId, Stage, Status, SyncRun
 
 Piece = tuple[str, bool]

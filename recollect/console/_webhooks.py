@@ -6,7 +6,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from recollect import endpoints, outbox
 from recollect.app import App
 from recollect.console import _room
 from recollect.console._room import (
@@ -24,8 +23,9 @@ from recollect.console._room import (
     page,
 )
 from recollect.errors import BadRequestError, RequestError
+from recollect.events import endpoints, outbox
+from recollect.events.outbox import EVENTS, Target
 from recollect.model import Tenant
-from recollect.outbox import EVENTS, Target
 
 WEBHOOKS = "/console/webhooks"
 ROWS = 25

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from recollect import merge
-from recollect.db.filters import Filter
+from recollect.documents import merge
+from recollect.documents.filters import Filter
 from recollect.model import (
     ConnectionId,
     Content,

@@ -7,7 +7,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from recollect import audit, db
+from recollect import db
 from recollect.db import Tx
 from recollect.documents._asked import DocumentChange, NewDocument
 from recollect.documents._blobs import name_blobs
@@ -22,6 +22,7 @@ from recollect.model import (
     Tenant,
     random_id,
 )
+from recollect.orgs import audit
 
 AT_ONCE = 20_000
 """Documents and chunks that one transaction removes, some seconds of work."""

@@ -9,7 +9,7 @@ from pgvector import SparseVector
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from recollect import db, embedding
+from recollect import db
 from recollect.db import Tx
 from recollect.documents._asked import NewDocument, NewMember
 from recollect.documents._blobs import name_blobs
@@ -26,6 +26,7 @@ from recollect.documents._rows import TERM_SPACE
 from recollect.errors import (
     LeaseLost,
 )
+from recollect.index import vector_index
 from recollect.model import (
     Changed,
     Chunk,
@@ -41,7 +42,7 @@ from recollect.model import (
 
 def known_hashes(tx: Tx, claim: Claim, *, embedded: bool) -> set[bytes]:
     """Chunk texts of this document that the index holds; `embedded`: holds with a vector."""
-    index = embedding.read(tx)
+    index = vector_index.read(tx)
     column = sql.SQL("embedding") if index is None else index.used.column
     rows = tx.execute(
         sql.SQL(
@@ -256,7 +257,7 @@ def _insert_entries(
     if not entries:
         return
     id = claim.document.id
-    index = embedding.hold(tx)
+    index = vector_index.hold(tx)
     lacking = 0
     if not _is_first(claim):
         replaced = tx.execute(
@@ -275,8 +276,8 @@ def _insert_entries(
             numbers = [*scope, *entry.terms]
             delta.update(numbers)
             weights = {number - 1: weight for number, weight in entry.terms.items()}
-            vectors = embedding.split(index, entry.vector)
-            lacking += entry.vector is not None and embedding.lacks(index, vectors)
+            vectors = vector_index.split(index, entry.vector)
+            lacking += entry.vector is not None and vector_index.lacks(index, vectors)
             copy.write_row(
                 (
                     id,
@@ -288,7 +289,7 @@ def _insert_entries(
                 )
             )
     if lacking:
-        embedding.note(tx, "entries", id, lacking)
+        vector_index.note(tx, "entries", id, lacking)
 
 
 def _place(tx: Tx, claim: Claim, chunks: Sequence[Chunk]) -> None:

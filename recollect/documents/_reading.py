@@ -6,7 +6,6 @@ from typing import Any
 from psycopg import sql
 
 from recollect.db import Tx
-from recollect.db.filters import compile as compile_filter
 from recollect.documents._asked import DocumentQuery
 from recollect.documents._rows import (
     BELOW,
@@ -19,6 +18,7 @@ from recollect.documents._rows import (
     sought,
     unknown,
 )
+from recollect.documents.filters import compile as compile_filter
 from recollect.errors import (
     NotFoundError,
 )

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from recollect import terms
 from recollect.db import Tx
 from recollect.documents._changing import remove
 from recollect.documents._reading import FILEPATH
@@ -12,6 +11,7 @@ from recollect.errors import (
     BadRequestError,
     RequestError,
 )
+from recollect.index import terms
 from recollect.model import (
     DocumentId,
     KeyId,

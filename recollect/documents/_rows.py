@@ -5,12 +5,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recollect import terms
 from recollect.db import Tx
 from recollect.errors import (
     ConflictError,
     NotFoundError,
 )
+from recollect.index import terms
 from recollect.model import (
     Changed,
     ConnectionId,

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from recollect import terms
 from recollect.db import Tx
 from recollect.documents._asked import DocumentChange
 from recollect.documents._changing import (
@@ -18,6 +17,7 @@ from recollect.documents._rows import COLUMNS, ORDER, REACH, foreign_tags, reach
 from recollect.errors import (
     BadRequestError,
 )
+from recollect.index import terms
 from recollect.model import (
     Document,
     DocumentId,

@@ -22,8 +22,6 @@ from typing import NoReturn
 import msgspec
 
 from recollect.errors import Permanent
-from recollect.extract import html
-from recollect.extract._confine import enclose, end_with_parent, layers, most_tasks, restrict
 from recollect.extract._places import Places
 from recollect.extract._registry import PACKAGE, Kind, NeedsHeavy, scan
 from recollect.extract._text import clean_line, clean_placed, count_smuggled
@@ -42,8 +40,10 @@ from recollect.extract._wire import (
     Task,
     pack,
 )
+from recollect.extract.web import html
+from recollect.inference.speech import Heard
 from recollect.model import Blob, Extracted
-from recollect.speech import Heard
+from recollect.sandbox.confine import enclose, end_with_parent, layers, most_tasks, restrict
 
 _DESCRIPTORS = 4
 """that come with a wish for a child: its line to the parent, job, answer, errors"""
@@ -270,7 +270,7 @@ def _survey(blob: Blob, text_bytes: int) -> Reply:
 
 
 def _sitemap(blob: Blob) -> Reply:
-    from recollect.extract import _sitemap  # noqa: PLC0415 - a parser, to be loaded when needed
+    from recollect.extract.web import _sitemap  # noqa: PLC0415 - a parser, to be loaded when needed
 
     found = _sitemap.read(blob)
     return Reply(sitemap=Listed(pages=tuple(found.pages), sitemaps=tuple(found.sitemaps)))

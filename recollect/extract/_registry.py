@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol, cast
 
+from recollect.inference.speech import Heard, LocalEngine
 from recollect.model import Blob, Extracted
-from recollect.speech import Heard, LocalEngine
 
 HEAD = 8192
 """How many first bytes `detect` wants at most."""
@@ -97,7 +97,9 @@ def scan(*packages: str) -> Mapping[str, Kind]:
     kinds: dict[str, Kind] = {}
     for package in packages:
         for found in pkgutil.iter_modules(importlib.import_module(package).__path__):
-            if not found.name.startswith("_"):
+            if found.ispkg:
+                kinds |= scan(f"{package}.{found.name}")
+            elif not found.name.startswith("_"):
                 module = importlib.import_module(f"{package}.{found.name}")
                 kinds[found.name] = Kind(
                     name=found.name,

@@ -27,7 +27,6 @@ from typing import IO, Self, cast
 import msgspec
 
 from recollect.errors import Permanent, Transient, Unavailable
-from recollect.extract._line import Line
 from recollect.extract._places import Places
 from recollect.extract._registry import HEAD, PACKAGE, Format, detect, nearest, scan
 from recollect.extract._text import TEXT_BYTES
@@ -50,8 +49,9 @@ from recollect.extract._wire import (
     Task,
     pack,
 )
+from recollect.inference.speech import Heard, LocalEngine
 from recollect.model import Blob, Extracted, Member, Sitemap, WebPage, storable
-from recollect.speech import Heard, LocalEngine
+from recollect.sandbox.heavy_queue import Line
 
 _START_SECONDS = 60
 _LAST_BREATH_SECONDS = 5

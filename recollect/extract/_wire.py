@@ -10,8 +10,8 @@ from typing import Annotated
 
 import msgspec
 
+from recollect.inference.speech import Heard, LocalEngine
 from recollect.model import Link, SitemapEntry
-from recollect.speech import Heard, LocalEngine
 
 LENGTH = struct.Struct(">I")
 CODES = frozenset(

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from recollect.errors import NotFoundError
 from recollect.mcp.seam import Session
-from recollect.ranking import ONLY_WEAK
+from recollect.search.ranking import ONLY_WEAK
 
 PASSAGES = 3
 """Of each document that a search finds, the best."""

@@ -22,15 +22,18 @@ from typing import Any
 import psycopg
 import pytest
 
-from recollect import documents, orgs, purge, verify, worker
+from recollect import documents
 from recollect.app import App
 from recollect.blobs import FolderBlobs, new_key
 from recollect.db import Database
 from recollect.documents import NewDocument
 from recollect.errors import Unavailable
 from recollect.model import Content, DocumentId, Plan, StoredBlob, Tenant
+from recollect.ops import purge, verify
+from recollect.orgs import orgs
 from recollect.torture._clock import DAY, Clock, can_step
-from recollect.worker import Worker
+from recollect.worker import processing
+from recollect.worker.processing import Worker
 from tests.conftest import eventually, plain_client, serving
 
 COMPILER = can_step()
@@ -114,7 +117,7 @@ def test_a_file_that_only_looks_old_is_not_swept_from_under_its_document(
     app: App, db: Database, tenant: Tenant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when the clock is set right between the bytes and the row of an upload."""
-    monkeypatch.setattr(worker, "SECOND_LOOK", worker.PACE)
+    monkeypatch.setattr(processing, "SECOND_LOOK", processing.PACE)
     blobs = Watched(tmp_path)
     ours, nobodys = (new_key(tenant.id, name) for name in (b"ours", b"nobody's"))
     for key in (ours, nobodys):
@@ -247,7 +250,7 @@ class Site:
 
 
 def sweep(app: App) -> None:
-    worker.sweep_blobs(app)
+    processing.sweep_blobs(app)
 
 
 def mend(app: App) -> None:
@@ -325,7 +328,7 @@ def test_no_acknowledged_upload_is_lost_to_sweeps_that_take_all_for_old(
     def clean() -> None:
         while not over.is_set():
             try:
-                worker.sweep_blobs(mine)
+                processing.sweep_blobs(mine)
             except Exception as error:  # noqa: BLE001 # a thread tells nobody else
                 faults.append(error)
 
@@ -338,7 +341,7 @@ def test_no_acknowledged_upload_is_lost_to_sweeps_that_take_all_for_old(
     over.set()
     for thread in sweepers:
         thread.join()
-    worker.sweep_blobs(mine)
+    processing.sweep_blobs(mine)
 
     assert faults == []
     assert len(written) + len(refused) == 100
@@ -440,7 +443,7 @@ def test_a_worker_sees_a_step_and_a_slow_answer_is_none(
         return 0
 
     monkeypatch.setattr(documents, "step_along", note)
-    monkeypatch.setattr(worker, "STEP", timedelta(milliseconds=200))
+    monkeypatch.setattr(processing, "STEP", timedelta(milliseconds=200))
     one = Worker(app)
     with app.db.begin() as tx:
         one._last_look = one._mind_the_clock(tx)

@@ -15,11 +15,12 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from recollect import orgs, verify
 from recollect.blobs import open_blobs
 from recollect.db import Database, embedded, migrate
 from recollect.db.embedded import Embedded
 from recollect.model import Plan, Scope
+from recollect.ops import verify
+from recollect.orgs import orgs
 from tests.chaos.test_clocks import HOUR, Site, clock, needs_clock, rows
 from tests.conftest import eventually, free_port
 

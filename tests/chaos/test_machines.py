@@ -19,15 +19,17 @@ import typer
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from recollect import backup, documents, orgs
+from recollect import documents
 from recollect.app import App, open_app, shares
-from recollect.backup import Archive
 from recollect.blobs import identity, new_key, open_blobs
 from recollect.cli._opened import opened
 from recollect.config import Config
 from recollect.db import Database
 from recollect.errors import Permanent, SetupError, Unavailable
 from recollect.model import Content, DocumentId, Plan, StoredBlob, Tenant, random_id
+from recollect.ops import backup
+from recollect.ops.backup import Archive
+from recollect.orgs import orgs
 from recollect.torture import make
 from recollect.torture.plan import SHARES_OF_MACHINES
 from tests.conftest import eventually, free_port, plain_client, serving

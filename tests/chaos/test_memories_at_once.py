@@ -6,9 +6,10 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from recollect import memories, terms
 from recollect.app import App
-from recollect.memories import Correction, Fact, MemoryQuery, Target
+from recollect.index import terms
+from recollect.memories import memories
+from recollect.memories.memories import Correction, Fact, MemoryQuery, Target
 from recollect.model import DocumentId, Tenant, random_id
 from tests.conftest import eventually, plain_client, serving
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from recollect import orgs
 from recollect.db import Database
 from recollect.model import Plan, Scope
+from recollect.orgs import orgs
 from tests.conftest import eventually, free_port
 
 CLIENTS = 4

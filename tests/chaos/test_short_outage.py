@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from recollect import documents, worker
+from recollect import documents
 from recollect.app import App
 from recollect.documents import NewDocument
 from recollect.errors import Unavailable
 from recollect.model import DocumentId, Status, Tenant
-from recollect.worker import Worker
+from recollect.worker import processing
+from recollect.worker.processing import Worker
 from tests.conftest import eventually
 from tests.fakes.embedder import WordEmbedder
 
@@ -61,17 +62,17 @@ def test_after_a_moment_without_it_the_queue_goes_on_at_once(
     app: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # So long that no machine is as slow.
-    monkeypatch.setattr(worker, "PAUSE", timedelta(hours=1))
+    monkeypatch.setattr(processing, "PAUSE", timedelta(hours=1))
     [gap] = gaps(app, tenant, Away(1))
 
-    assert worker.FIRST_PAUSE.total_seconds() <= gap < worker.PAUSE.total_seconds() / 2
+    assert processing.FIRST_PAUSE.total_seconds() <= gap < processing.PAUSE.total_seconds() / 2
 
 
 def test_while_it_stays_away_the_rests_grow(
     app: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "FIRST_PAUSE", timedelta(milliseconds=20))
-    monkeypatch.setattr(worker, "PAUSE", timedelta(milliseconds=100))
+    monkeypatch.setattr(processing, "FIRST_PAUSE", timedelta(milliseconds=20))
+    monkeypatch.setattr(processing, "PAUSE", timedelta(milliseconds=100))
     found = gaps(app, tenant, Away(5))
 
     assert all(gap >= least for gap, least in zip(found, (0.02, 0.04, 0.08, 0.1, 0.1), strict=True))

@@ -1,6 +1,6 @@
 """A `Source` without a database, and the rules of a sync over it, for tests of one connector.
 
-`sync` applies what a connector says as `recollect.sync` does, but for filters, limits and the
+`sync` applies what a connector says as `recollect.sync.runs` does, but for filters, limits and the
 guard against mass deletion; those are tested with the real thing.
 """
 
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 from weakref import WeakValueDictionary
 
-from recollect.connectors._api import Api
+from recollect.connectors.api import Api
 from recollect.connectors.base import (
     Change,
     Checkpoint,

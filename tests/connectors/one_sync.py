@@ -14,16 +14,18 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
-from recollect import connections, connectors, log, tender
+from recollect import connectors, log
 from recollect.app import App
 from recollect.blobs import open_blobs
 from recollect.config import Config, ProviderSettings
 from recollect.db import Database
 from recollect.extract import Sandbox
 from recollect.fetch import Fetcher
-from recollect.items import Counts
-from recollect.transcribe import Listener
-from recollect.worker import Worker
+from recollect.inference.transcribe import Listener
+from recollect.sync import connections
+from recollect.sync.items import Counts
+from recollect.worker import syncs
+from recollect.worker.processing import Worker
 from tests.fakes.embedder import WordEmbedder
 
 LOOPBACK = ip_network("127.0.0.0/8")
@@ -55,15 +57,15 @@ def main(asked: dict[str, Any]) -> None:
         )
         say({})
         if asked["syncs"] is None:
-            threading.Thread(target=tender.Tender(app).run, daemon=True).start()
+            threading.Thread(target=syncs.Tender(app).run, daemon=True).start()
             Worker(app).run()
             return
         for _ in range(asked["syncs"]):
             with db.begin() as tx:
                 tx.execute("update connections set due_at = now() where id = %s", (asked["id"],))
                 [claim] = connections.claim(tx, lease=app.lease, limit=1)
-            outcome = tender.attempt(app, claim, threading.Event())
-            tender.settle(app, claim, outcome)
+            outcome = syncs.attempt(app, claim, threading.Event())
+            syncs.settle(app, claim, outcome)
             told = asdict(outcome) if isinstance(outcome, Counts) else {"error": repr(outcome)}
             say(told)
     fetcher.close()

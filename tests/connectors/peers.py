@@ -27,7 +27,7 @@ from moto.s3.models import s3_backends
 from moto.server import ThreadedMotoServer
 
 from recollect.config import ProviderSettings
-from recollect.oauth import Tokens
+from recollect.connectors.oauth import Tokens
 from tests.fakes.authorization import Grant
 from tests.fakes.cabinet import Cabinet
 from tests.fakes.github import FakeGithub

@@ -10,15 +10,16 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from recollect import connections, connectors, probe
+from recollect import connectors
 from recollect.api import create_app
 from recollect.app import App
 from recollect.cli import app as commands
 from recollect.config import ProviderSettings
 from recollect.connectors.base import Connector, Source
+from recollect.connectors.oauth import Tokens
 from recollect.model import ConnectionId, Org, Tenant
-from recollect.oauth import Tokens
-from recollect.sources import open_source, seal_tokens
+from recollect.sync import account_check, connections
+from recollect.sync.sources import open_source, seal_tokens
 from tests.conftest import serving
 from tests.connectors.peers import PEERS, GithubPeer, NotionPeer
 from tests.connectors.test_conformance import World
@@ -337,10 +338,10 @@ def test_a_walk_has_an_end(monkeypatch: pytest.MonkeyPatch, app: App, org: Org, 
             world = World(own, cast("httpx.Client", http), peer, "cabinet", org)
             peer.put("a", "text")
             connected(world)
-            monkeypatch.setattr(probe, "PATIENCE", timedelta(seconds=-1))
+            monkeypatch.setattr(account_check, "PATIENCE", timedelta(seconds=-1))
             with own.db.begin() as tx:
                 found = connections.get(tx, Tenant(org.id), world.id)
-            report = probe.look(own, found)
+            report = account_check.look(own, found)
     assert not report.holds
     assert any("took longer" in one.sentence for one in report.assumptions)
 

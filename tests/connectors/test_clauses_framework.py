@@ -9,13 +9,11 @@ from typing import Self
 
 import pytest
 
-from recollect import connectors, sources, sync, tender
+from recollect import connectors
 from recollect.app import App
 from recollect.cli import doctor
 from recollect.config import Config
-from recollect.connections import ConnectionChange, get, park, update, want
 from recollect.errors import Permanent, Transient
-from recollect.items import Counts
 from recollect.model import (
     Connection,
     ConnectionId,
@@ -25,7 +23,11 @@ from recollect.model import (
     Tenant,
     Trigger,
 )
-from recollect.worker import drain
+from recollect.sync import runs, sources
+from recollect.sync.connections import ConnectionChange, get, park, update, want
+from recollect.sync.items import Counts
+from recollect.worker import syncs
+from recollect.worker.processing import drain
 from tests.conftest import eventually
 from tests.connectors import test_conformance as conformance
 from tests.connectors.peers import PEERS
@@ -106,7 +108,7 @@ def test_after_thirty_days_of_absence_a_connection_fails_and_a_wish_brings_it_ba
     world.peer.put("back", "The provider is back with a zebra.")
     answer = world.http.post(f"/v3/connections/{world.id}/sync")
     assert answer.status_code == 202, answer.text
-    tender.drain(world.app)
+    syncs.drain(world.app)
     drain(world.app)
     shown = world.connection()
     assert (shown["state"], shown["errorCode"]) == ("ready", None)
@@ -123,12 +125,12 @@ def test_a_wish_gives_a_provider_that_is_still_away_as_long_again(
     assert synced(app, connection).state == "failed"
 
     wish(app, connection, Trigger.MANUAL)
-    tender.drain(app)
+    syncs.drain(app)
     assert again(app, connection).state == "ready", "it was away for a moment, as far as we know"
 
     absent(app, connection.id, 31)
     wish(app, connection, Trigger.MANUAL)
-    tender.drain(app)
+    syncs.drain(app)
     assert again(app, connection).state == "ready", "a wish counts anew at any time"
 
 
@@ -141,7 +143,7 @@ def test_only_a_wish_of_a_user_brings_it_back(
     assert synced(app, connection).state == "failed"
 
     wish(app, connection, Trigger.EVENT)
-    assert tender.drain(app) == 0
+    assert syncs.drain(app) == 0
     assert again(app, connection).state == "failed"
 
     with app.db.begin() as tx:
@@ -219,7 +221,7 @@ def test_without_a_public_address_it_is_looked_for_changes_often(
     assert app.config.public_url is None
     connection = replace(connect(), provider=provider)
 
-    assert sync.next_in(app, connection, Counts()) == app.config.poll_interval
+    assert runs.next_in(app, connection, Counts()) == app.config.poll_interval
 
 
 @pytest.mark.parametrize("public", [None, "http://recollect.example"])
@@ -243,7 +245,7 @@ def test_a_parked_connection_takes_no_thread_and_stays_parked_over_a_restart(
 
     with app.db.begin() as tx:
         tx.execute("update connections set due_at = now() where id = %s", (other.id,))
-    assert tender.drain(replace(app, config=app.config.model_copy(update={"syncs": 1}))) == 1
+    assert syncs.drain(replace(app, config=app.config.model_copy(update={"syncs": 1}))) == 1
 
     assert run_of(again(app, other)).status == "completed"
     due = again(app, parked).due_at
@@ -283,7 +285,7 @@ def test_a_wait_of_ten_hours_is_kept_over_a_restart_and_holds_no_thread(
 @contextmanager
 def tending(app: App) -> Generator[None]:
     """A loop of a process of its own, as far as it can tell, with one place for syncs."""
-    loop = tender.Tender(replace(app, config=app.config.model_copy(update={"syncs": 1})))
+    loop = syncs.Tender(replace(app, config=app.config.model_copy(update={"syncs": 1})))
     thread = threading.Thread(target=loop.run)
     thread.start()
     try:
@@ -308,7 +310,7 @@ def test_a_wait_that_a_document_was_told_outlasts_the_sync_under_way(
     shelf.every, shelf.before_checkpoint = 1, told_to_wait
     if end is not None:
         shelf.fail("end", end)
-    tender.drain(app)
+    syncs.drain(app)
 
     kept = again(app, connection)
     assert run_of(kept).status == ("failed" if end else "completed")
@@ -318,7 +320,7 @@ def test_a_wait_that_a_document_was_told_outlasts_the_sync_under_way(
     assert kept.failure is not None
     assert kept.failure.code == (end or told).code
     wish(app, connection, Trigger.MANUAL)
-    assert tender.drain(app) == 0
+    assert syncs.drain(app) == 0
 
 
 @pytest.mark.parametrize("hours", [-1, 1], ids=["slow", "fast"])
@@ -338,7 +340,7 @@ def test_whether_it_is_parked_is_judged_by_the_clock_that_parked_it(
 
     shelf.put("a", "First.")
     connection = connect()
-    tender.drain(app)
+    syncs.drain(app)
     parked(app, connection, timedelta(minutes=30))
     monkeypatch.setattr(sources, "datetime", Off)
 

@@ -13,7 +13,7 @@ import pytest
 from pydantic import SecretStr
 from starlette.testclient import TestClient
 
-from recollect import connections, connectors, tender
+from recollect import connectors
 from recollect.api import create_app
 from recollect.app import App
 from recollect.config import ProviderSettings
@@ -22,7 +22,9 @@ from recollect.connectors.google_drive import GoogleDrive, _pass
 from recollect.extract import Sandbox
 from recollect.fetch import Fetcher
 from recollect.model import ConnectionId, random_id
-from recollect.worker import drain
+from recollect.sync import connections
+from recollect.worker import syncs
+from recollect.worker.processing import drain
 from tests.connectors import test_published_client as published
 from tests.connectors.memory import MemorySource, Token
 from tests.connectors.peers import PEERS, GoogleDrivePeer, OneDrivePeer
@@ -78,7 +80,7 @@ def test_the_limit_of_a_day_is_waited_out_until_the_day_ends(world: World):
     world.connect()
     used_up(world, ".")
     world.due()
-    tender.drain(world.app)
+    syncs.drain(world.app)
 
     assert world.connection()["lastSyncRun"]["errorCode"] == "rate_limited"
     assert 4.9 * HOUR < wait_of(world) <= 5 * HOUR
@@ -91,7 +93,7 @@ def test_the_limit_of_a_day_is_waited_out_until_the_day_ends(world: World):
 def test_a_file_that_meets_with_the_limit_of_a_day_parks_them_all_until_it_ends(world: World):
     world.connect()
     world.due()
-    tender.drain(world.app)
+    syncs.drain(world.app)
     used_up(world, "/export")
     drain(world.app)
     with world.app.db.begin() as tx:
@@ -297,7 +299,7 @@ def test_that_nobody_can_push_is_said_once(
     app: App, public_url: str | None, told: int, capfd: pytest.CaptureFixture[str]
 ):
     config = app.config.model_copy(update={"public_url": public_url})
-    loop = tender.Tender(replace(app, config=config))
+    loop = syncs.Tender(replace(app, config=config))
     loop.stop()
     loop.run()
 

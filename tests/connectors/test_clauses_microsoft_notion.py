@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from typer.testing import CliRunner, Result
 
-from recollect import tender
 from recollect.app import App
 from recollect.cli import app as commands
 from recollect.connectors.base import Checkpoint
@@ -16,6 +15,7 @@ from recollect.connectors.notion import Notion
 from recollect.errors import Transient
 from recollect.extract import Sandbox
 from recollect.fetch import Fetcher
+from recollect.worker import syncs
 from tests.conftest import LOOPBACK, serving
 from tests.connectors.memory import MemorySource
 from tests.connectors.peers import NotionPeer
@@ -145,7 +145,7 @@ def test_a_long_first_walk_shows_how_far_it_is(world: World):
     world.connect()
     go = threading.Event()
     world.peer.proxy.on("GET /v1/blocks/", after=200, hold=go)
-    walk = threading.Thread(target=tender.drain, args=(world.app,))
+    walk = threading.Thread(target=syncs.drain, args=(world.app,))
     walk.start()
     try:
         world.peer.proxy.wait_for("GET /v1/blocks/", times=201)

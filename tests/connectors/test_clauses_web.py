@@ -14,15 +14,18 @@ from time import monotonic
 
 import pytest
 
-from recollect import admission, connections, documents, hosts, items, settings, tender, worker
+from recollect import documents
 from recollect.app import App, user_agent
 from recollect.config import Config
-from recollect.connections import NewConnection
 from recollect.connectors.base import Turn
 from recollect.connectors.web_crawler import WebCrawler
 from recollect.db import Database
-from recollect.items import Counts
 from recollect.model import Connection, ConnectionId, Tenant, Trigger, random_id
+from recollect.orgs import settings
+from recollect.sync import connections, host_limits, item_filter, items
+from recollect.sync.connections import NewConnection
+from recollect.sync.items import Counts
+from recollect.worker import processing, syncs
 from tests.connectors.test_conformance import Hurried
 from tests.connectors.test_conformance import unpaced as unpaced
 from tests.fakes.site import Site, html, prose
@@ -114,7 +117,7 @@ def crawl(
 ) -> int:
     """All that is due, in one more process as far as the pace goes: it is kept by the database."""
     update = {"crawl_delay": delay, "crawl_concurrency": concurrency}
-    return tender.drain(replace(app, config=app.config.model_copy(update=update)), stop)
+    return syncs.drain(replace(app, config=app.config.model_copy(update=update)), stop)
 
 
 def again(app: App, connection: Connection) -> Connection:
@@ -133,7 +136,7 @@ def due(app: App, connection: Connection) -> None:
 
 def took(db: Database, host: str, guest: ConnectionId, delay: float) -> Turn:
     with db.begin() as tx:
-        return hosts.turn(tx, host, guest, timedelta(seconds=delay))
+        return host_limits.turn(tx, host, guest, timedelta(seconds=delay))
 
 
 # --- the pace at one host ------------------------------------------------------------------------
@@ -158,22 +161,22 @@ def test_turns_that_many_take_at_once_are_all_different(db: Database, host: str)
 def test_a_host_that_wants_rest_gets_it_from_everybody(db: Database, host: str):
     took(db, host, ONE, 1)
     with db.begin() as tx:
-        hosts.rest(tx, host, timedelta(seconds=6_000))
-        hosts.rest(tx, host, timedelta(seconds=5))
+        host_limits.rest(tx, host, timedelta(seconds=6_000))
+        host_limits.rest(tx, host, timedelta(seconds=5))
 
     turn = took(db, host, TWO, 1)
 
     assert 5_900 < turn.rest <= 6_000
     assert 5_900 < turn.wait <= 6_000, "a turn comes after the rest"
     with db.begin() as tx:
-        hosts.rest(tx, host, timedelta(days=9))
+        host_limits.rest(tx, host, timedelta(days=9))
     assert took(db, host, TWO, 1).rest <= 24 * 3600, "for a day at most"
 
 
 def test_a_crawl_that_left_or_died_is_no_guest(db: Database, host: str):
     assert [took(db, host, one, 0).guests for one in (ONE, TWO)] == [1, 2]
     with db.begin() as tx:
-        hosts.leave(tx, host, TWO)
+        host_limits.leave(tx, host, TWO)
     assert took(db, host, ONE, 0).guests == 1
 
     took(db, host, TWO, 0)
@@ -194,7 +197,7 @@ def test_hosts_that_nobody_asks_are_forgotten(db: Database, host: str):
             "update crawled_hosts set next_at = now() - interval '2 days' where host = %s",
             (f"old.{host}",),
         )
-        hosts.sweep(tx)
+        host_limits.sweep(tx)
         left = tx.execute("select host from crawled_hosts where host like %s", (f"%{host}",))
         assert [row["host"] for row in left] == [host]
 
@@ -277,7 +280,7 @@ def let_in(app: App, tenant: Tenant, connect: Make, site: Site) -> Connection:
             (items.UNDECIDED, connection.id),
         )
         [claim] = connections.claim(tx, lease=app.lease, limit=1)
-        gate, counts = admission.open_gate(settings.read(tx, tenant.id), None), Counts()
+        gate, counts = item_filter.open_gate(settings.read(tx, tenant.id), None), Counts()
         items.reconsider(tx, claim, gate, counts, after="", limit=100)
         connections.finish(tx, claim, counts, again=HOUR)
         assert counts.added == 9
@@ -290,7 +293,7 @@ def test_a_page_that_is_read_by_itself_parks_them_all_when_it_is_told_to_wait(
 ):
     site.limit("/q/5", times=99, retry_after="36000")
 
-    worker.drain(replace(app, config=app.config.model_copy(update={"crawl_delay": 0.0})))
+    processing.drain(replace(app, config=app.config.model_copy(update={"crawl_delay": 0.0})))
 
     parked = again(app, let_in)
     assert timedelta(hours=9.9) < parked.parked_for <= timedelta(hours=10)

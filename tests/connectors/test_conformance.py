@@ -18,14 +18,16 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from recollect import connections, connectors, documents, probe, sources, tender
+from recollect import connectors, documents
 from recollect.api import create_app
 from recollect.app import App
 from recollect.errors import BadRequestError
 from recollect.model import ConnectionId, Org, Tenant, random_id
-from recollect.sources import seal_tokens
-from recollect.verify import verify
-from recollect.worker import drain
+from recollect.ops.verify import verify
+from recollect.sync import account_check, connections, sources
+from recollect.sync.sources import seal_tokens
+from recollect.worker import syncs
+from recollect.worker.processing import drain
 from tests.connectors.peers import PEERS, Peer
 from tests.fakes.cabinet import CabinetConnector
 
@@ -165,7 +167,7 @@ class World:
     def sync(self, *, patient: bool = True) -> dict[str, Any]:
         """Have it due, work until nothing is; `patient`: wait out parked documents."""
         self.due()
-        tender.drain(self.app, Hurried())
+        syncs.drain(self.app, Hurried())
         drain(self.app)
         if patient:
             with self.app.db.begin() as tx:
@@ -247,7 +249,7 @@ def unpaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fakes have no rate that calls of one connection would have to keep; a check waits for
     no time."""
     monkeypatch.setattr(sources, "time", CLOCK)
-    monkeypatch.setattr(probe, "threading", SimpleNamespace(Event=Hurried))
+    monkeypatch.setattr(account_check, "threading", SimpleNamespace(Event=Hurried))
     for connector in connectors.all().values():
         if connector.per_second is not None:
             monkeypatch.setattr(connector, "per_second", None, raising=False)
@@ -453,13 +455,13 @@ def test_14_a_long_limit_parks_the_connection(world: World) -> None:
     world.connect()
     world.peer.proxy.on(".", status=429, headers={"Retry-After": "600"}, times=None)
     world.due()
-    tender.drain(world.app)
+    syncs.drain(world.app)
     shown = world.connection()
     assert shown["state"] == "ready"
     assert shown["lastSyncRun"]["errorCode"] == "rate_limited"
     due = datetime.fromisoformat(shown["nextSyncAt"]) - datetime.now(UTC)
     assert timedelta(minutes=5) < due < timedelta(minutes=70)
-    world.proxy_is_quiet_while(lambda: tender.drain(world.app))
+    world.proxy_is_quiet_while(lambda: syncs.drain(world.app))
     world.peer.proxy.behave()
     world.sync()
     world.agrees()
@@ -489,7 +491,7 @@ def test_16_17_bad_days_lose_and_delete_nothing(world: World, fault: str) -> Non
     }[fault]
     world.peer.proxy.on(".", times=None, **behaviour)
     world.due()
-    tender.drain(world.app, Hurried())
+    syncs.drain(world.app, Hurried())
     assert {"n0", "n1", "n2"} <= set(world.documents())
     world.peer.proxy.behave()
     world.sync()
@@ -520,7 +522,7 @@ def test_22_killed_anywhere_nothing_is_lost_or_doubled(world: World) -> None:
             claims = connections.claim(tx, lease=world.app.lease, limit=1)
         stop = Stopping(after)
         for claim in claims:
-            tender.attempt(world.app, claim, cast("threading.Event", stop))
+            syncs.attempt(world.app, claim, cast("threading.Event", stop))
     world.sync()
     world.agrees()
 
@@ -542,7 +544,7 @@ def test_23_two_workers_sync_one_connection_once(world: World) -> None:
     world.connect()
     world.due()
     with ThreadPoolExecutor(4) as pool:
-        ran = sum(pool.map(lambda _: tender.drain(world.app), range(4)))
+        ran = sum(pool.map(lambda _: syncs.drain(world.app), range(4)))
     assert ran == 1
     drain(world.app)
     world.agrees()
@@ -556,9 +558,9 @@ def test_28_disconnect(world: World, with_documents: str) -> None:
     answer = world.http.delete(f"/v3/connections/{world.id}?deleteDocuments={with_documents}")
     assert answer.status_code == 200
     world.peer.put("n9", "After the end.")
-    tender.drain(world.app)
+    syncs.drain(world.app)
     said = len(world.peer.proxy.log)
-    tender.drain(world.app)
+    syncs.drain(world.app)
     drain(world.app)
     assert len(world.peer.proxy.log) == said, "no requests after the farewell"
     total = world.http.post("/v3/documents/list", json={}).json()["pagination"]["totalItems"]
@@ -573,7 +575,7 @@ def test_28_what_is_kept_after_a_disconnect_is_read_from_itself(world: World) ->
     world.patch("n1", content="The okapi is what I say of number 1.")
     answer = world.http.delete(f"/v3/connections/{world.id}?deleteDocuments=false")
     assert answer.status_code == 200
-    tender.drain(world.app)
+    syncs.drain(world.app)
 
     def texts() -> dict[str, str]:
         query = documents.DocumentQuery(limit=100, with_text=True)
@@ -720,11 +722,11 @@ def test_of_a_deleted_thing_only_its_id_stays(world: World) -> None:
         world.peer.put(name, f"It speaks of {words} {status}.")
         world.peer.proxy.on(mark, times=None, status=status)
         world.due()
-        tender.drain(world.app, Hurried())
+        syncs.drain(world.app, Hurried())
         world.peer.proxy.behave()
     world.http.request("DELETE", "/v3/documents/bulk", json={"ids": [document["id"]]})
     world.due()
-    tender.drain(world.app, Hurried())
+    syncs.drain(world.app, Hurried())
 
     left = rows(world.app).replace(id, "")
     assert [line for line in left.splitlines() if name in line or words in line] == []
@@ -737,7 +739,7 @@ def test_36_a_manual_sync(world: World) -> None:
     world.peer.put("n9", "On demand.")
     answer = world.http.post(f"/v3/connections/{world.provider}/import")
     assert answer.status_code == 202
-    tender.drain(world.app)
+    syncs.drain(world.app)
     drain(world.app)
     world.agrees()
     assert world.run()["triggerType"] == "manual"
@@ -771,7 +773,7 @@ def test_13_a_short_limit_is_waited_for_in_place(world: World) -> None:
     world.peer.proxy.on(".", status=429, headers=headers, times=1)
     began = time.monotonic()
     world.due()
-    tender.drain(world.app)
+    syncs.drain(world.app)
     assert time.monotonic() - began >= 1
     assert world.run()["status"] == "completed"
     drain(world.app)
@@ -800,11 +802,11 @@ def test_29_disconnect_while_the_provider_is_down(world: World) -> None:
     world.peer.proxy.on(".", reset=True, times=None)
     assert world.http.delete(f"/v3/connections/{world.id}").status_code == 200
     assert world.http.post("/v3/documents/list", json={}).json()["pagination"]["totalItems"] == 0
-    tender.drain(world.app)
+    syncs.drain(world.app)
     world.peer.proxy.behave()
     with world.app.db.begin() as tx:
         tx.execute("update farewells set due_at = now()")
-    tender.drain(world.app)
+    syncs.drain(world.app)
     with world.app.db.begin() as tx:
         assert tx.execute("select 1 from farewells").rowcount == 0
-    world.proxy_is_quiet_while(lambda: tender.drain(world.app))
+    world.proxy_is_quiet_while(lambda: syncs.drain(world.app))

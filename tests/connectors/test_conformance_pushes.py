@@ -16,11 +16,14 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from recollect import connections, orgs, seal, tender
+from recollect import encryption
 from recollect.api import create_app
 from recollect.app import App, secret_keys
 from recollect.model import Org, Plan
-from recollect.worker import drain
+from recollect.orgs import orgs
+from recollect.sync import connections
+from recollect.worker import syncs
+from recollect.worker.processing import drain
 from tests.conftest import plain_client, serving
 from tests.connectors.peers import PEERS, PUBLIC, NotionPeer, Peer
 from tests.connectors.test_conformance import Hurried, World, conforming
@@ -42,7 +45,7 @@ class Loud(World):
 
     def work(self) -> int:
         """All that is due; how many syncs ran."""
-        ran = tender.drain(self.app, Hurried())
+        ran = syncs.drain(self.app, Hurried())
         drain(self.app)
         return ran
 
@@ -116,7 +119,7 @@ def confirm(app: App, peer: NotionPeer) -> None:
         [pending] = connections.hook_secrets(tx, "notion")
         assert not pending.confirmed
         connections.confirm_hook_secret(tx, "notion", pending.hash)
-    token = seal.unseal(secret_keys(app.config), pending.sealed, place=("notion", "hook"))
+    token = encryption.unseal(secret_keys(app.config), pending.sealed, place=("notion", "hook"))
     assert peer.notion.confirm(token)
 
 
@@ -210,7 +213,7 @@ def burst(loud: Loud, *, times: int, hands: int) -> None:
     with loud.app.db.begin() as tx:
         [claim] = connections.claim(tx, lease=loud.app.lease, limit=1)
     send(many[half:])  # while a sync runs
-    tender.settle(loud.app, claim, tender.attempt(loud.app, claim, Never()))
+    syncs.settle(loud.app, claim, syncs.attempt(loud.app, claim, Never()))
     loud.work()
     after = len(loud.http.get(f"/v3/connections/{loud.id}/sync-runs?limit=200").json())
     assert 1 <= after - before <= 2
@@ -225,7 +228,7 @@ def burst(loud: Loud, *, times: int, hands: int) -> None:
     assert loud.peer.proxy.log == [], "a push for a deleted connection is only acknowledged"
 
 
-class Never(tender.threading.Event):
+class Never(syncs.threading.Event):
     """Nobody stops."""
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from recollect import connections, tender
+from recollect.sync import connections
+from recollect.worker import syncs as tender
 from tests.conftest import eventually
 from tests.connectors.peers import PEERS
 from tests.connectors.test_conformance import Stopping, World

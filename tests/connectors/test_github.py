@@ -30,6 +30,7 @@ from recollect.connectors.base import (
     Verdict,
 )
 from recollect.connectors.github import Github
+from recollect.connectors.oauth import Tokens
 from recollect.errors import (
     BadRequestError,
     NotFoundError,
@@ -40,7 +41,6 @@ from recollect.errors import (
 from recollect.extract import Sandbox
 from recollect.fetch import Answer, Endpoint, Fetcher
 from recollect.model import Blob
-from recollect.oauth import Tokens
 from tests.connectors.memory import ID, MemorySource, Token
 from tests.fakes.emulate import behind_proxy, installed
 from tests.fakes.github import LINK, MODULE, FakeGithub, Repository

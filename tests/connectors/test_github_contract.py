@@ -18,10 +18,10 @@ from urllib.parse import parse_qsl
 
 import pytest
 
+from recollect.connectors.oauth import Tokens
 from recollect.extract import Sandbox
 from recollect.fetch import Endpoint, Fetcher
 from recollect.model import Blob
-from recollect.oauth import Tokens
 from tests.connectors.memory import MemorySource, Token
 from tests.connectors.test_github import CONNECTOR, Letterbox, pick
 from tests.connectors.test_github import fetcher as fetcher

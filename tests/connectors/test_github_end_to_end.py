@@ -11,11 +11,11 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from recollect import tender
 from recollect.api import create_app
 from recollect.app import App
 from recollect.config import ProviderSettings
-from recollect.worker import drain
+from recollect.worker import syncs
+from recollect.worker.processing import drain
 from tests.connectors.test_oauth_flow import press
 from tests.fakes.emulate import behind_proxy
 from tests.fakes.proxy import Proxy
@@ -94,7 +94,7 @@ def test_from_the_link_to_the_hit(github: Proxy, http: tuple[App, httpx.Client])
     assert told.json()["success"] is True
 
     def work() -> dict[str, Any]:
-        tender.drain(app)
+        syncs.drain(app)
         drain(app)
         return client.get(f"/v3/connections/{made['id']}").json()
 
@@ -114,9 +114,9 @@ def test_from_the_link_to_the_hit(github: Proxy, http: tuple[App, httpx.Client])
     github.forget()
     gone = client.delete(f"/v3/connections/{made['id']}")
     assert gone.json() == {"id": made["id"], "provider": "github"}
-    tender.drain(app)
+    syncs.drain(app)
     assert client.post("/v3/search", json={"q": "aardvark"}).json()["results"] == []
     assert github.asked("^DELETE /applications/id/grant") == 1, "it was taken back"
     github.forget()
-    work_again = tender.drain(app)
+    work_again = syncs.drain(app)
     assert (work_again, github.log) == (0, [])

@@ -24,7 +24,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jwt import algorithms
 
-from recollect import chunk
 from recollect.connectors.base import (
     Change,
     Checkpoint,
@@ -39,6 +38,7 @@ from recollect.connectors.base import (
 from recollect.connectors.gmail import Gmail
 from recollect.connectors.gmail._quotes import without_quoted_markup, without_quotes
 from recollect.connectors.gmail.proofs import FindKey, Keys, verify
+from recollect.connectors.oauth import Tokens
 from recollect.errors import (
     BadRequestError,
     CursorExpired,
@@ -49,8 +49,8 @@ from recollect.errors import (
 )
 from recollect.extract import Sandbox
 from recollect.fetch import Answer, Fetcher
+from recollect.ingest import chunk
 from recollect.model import Extracted
-from recollect.oauth import Tokens
 from tests.connectors.memory import ID, NOW, MemorySource, Token
 from tests.fakes.emulate import behind_proxy
 from tests.fakes.gmail import (

@@ -16,17 +16,20 @@ from google.oauth2 import credentials, service_account
 from googleapiclient.http import HttpRequest
 from pydantic import SecretStr
 
-from recollect import connections, connectors, pull, tender
+from recollect import connectors
 from recollect.app import App
 from recollect.cli import doctor
 from recollect.config import Config, ProviderSettings
 from recollect.connectors.gmail.pubsub import Subscription, read_key
+from recollect.connectors.oauth import Tokens
 from recollect.db import Database
 from recollect.errors import Permanent, RecollectError, SetupError, Transient, Unavailable
 from recollect.model import ConnectionId, Org, Tenant, random_id
-from recollect.oauth import Tokens
-from recollect.sources import seal_tokens
-from recollect.worker import drain
+from recollect.sync import connections
+from recollect.sync.sources import seal_tokens
+from recollect.worker import pubsub as pull
+from recollect.worker import syncs
+from recollect.worker.processing import drain
 from tests.conftest import eventually
 from tests.fakes.gmail import ME, PUBLISHER, TOKEN, FakeGmail, envelope
 from tests.fakes.pubsub import SUBSCRIPTION, FakePubSub, contract
@@ -296,7 +299,7 @@ def connect(behind: App, org: Org) -> Connect:
 
 
 def work(app: App) -> None:
-    tender.drain(app)
+    syncs.drain(app)
     drain(app)
 
 

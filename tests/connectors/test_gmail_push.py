@@ -14,11 +14,11 @@ import httpx
 import jwt
 import pytest
 
-from recollect import connections
 from recollect.app import App
+from recollect.connectors.oauth import Tokens
 from recollect.model import ConnectionId, Org, Tenant, random_id
-from recollect.oauth import Tokens
-from recollect.sources import seal_tokens
+from recollect.sync import connections
+from recollect.sync.sources import seal_tokens
 from tests.conftest import serving
 from tests.fakes.gmail import ME, envelope
 from tests.fakes.signer import Signer

@@ -20,7 +20,7 @@ import pytest
 from google.oauth2.credentials import Credentials
 from googleapiclient.discovery import build
 
-from recollect import oauth
+from recollect.connectors import oauth
 from recollect.connectors.base import (
     FORGED,
     Account,
@@ -37,6 +37,7 @@ from recollect.connectors.base import (
     Verdict,
 )
 from recollect.connectors.google_drive import GoogleDrive
+from recollect.connectors.oauth import Client, Tokens
 from recollect.errors import (
     BadRequestError,
     CursorExpired,
@@ -48,7 +49,6 @@ from recollect.errors import (
 from recollect.extract import Sandbox
 from recollect.fetch import Answer, Fetcher
 from recollect.model import Blob
-from recollect.oauth import Client, Tokens
 from tests.connectors.memory import ID, MemorySource, Token
 from tests.fakes.emulate import behind_proxy
 from tests.fakes.google_contract import Contract
@@ -103,7 +103,7 @@ def connect(drive: FakeDrive, fetcher: Fetcher, sandbox: Sandbox) -> Connect:
 
 
 def sync(source: MemorySource, after: timedelta = timedelta(minutes=5)) -> list[Change]:
-    """As `recollect.sync` does it."""
+    """As `recollect.sync.runs` does it."""
     source.since += after
     try:
         return source.sync()

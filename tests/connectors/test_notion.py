@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 from jsonschema.exceptions import best_match
 
-from recollect import oauth
+from recollect.connectors import oauth
 from recollect.connectors.base import (
     Change,
     Checkpoint,
@@ -38,6 +38,7 @@ from recollect.connectors.notion import Notion
 from recollect.connectors.notion._markdown import shown_files, simplified
 from recollect.connectors.notion._pass import ASKED_AGAIN, OFTENEST, SELDOMEST, State
 from recollect.connectors.notion._values import address, shown, value_of
+from recollect.connectors.oauth import Client, OAuth, Tokens
 from recollect.errors import (
     NotFoundError,
     Permanent,
@@ -47,7 +48,6 @@ from recollect.errors import (
 )
 from recollect.extract import Sandbox
 from recollect.fetch import Endpoint, Fetcher
-from recollect.oauth import Client, OAuth, Tokens
 from tests.conftest import LOOPBACK
 from tests.connectors.memory import MemorySource
 from tests.fakes.notion import (

@@ -17,9 +17,9 @@ import httpx
 import oidc_provider_mock
 import pytest
 
-from recollect import oauth
+from recollect.connectors import oauth
+from recollect.connectors.oauth import Client, Link, OAuth, Tokens
 from recollect.errors import Permanent, Reauthorize, RecollectError, Transient
-from recollect.oauth import Client, Link, OAuth, Tokens
 from tests.fakes.authorization import CLIENT_ID, CLIENT_SECRET, AuthorizationServer
 from tests.fakes.emulate import behind_proxy
 from tests.fakes.proxy import Proxy

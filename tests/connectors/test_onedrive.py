@@ -19,10 +19,10 @@ import httpx
 import pytest
 from jsonschema import Draft7Validator
 
-from recollect import connections, documents, oauth, tender
+from recollect import documents
 from recollect.app import App
 from recollect.config import ProviderSettings
-from recollect.connections import NewConnection
+from recollect.connectors import oauth
 from recollect.connectors.base import (
     FORGED,
     Change,
@@ -36,6 +36,7 @@ from recollect.connectors.base import (
     Trouble,
     Verdict,
 )
+from recollect.connectors.oauth import Client, Tokens
 from recollect.connectors.onedrive import OneDrive
 from recollect.db import Database
 from recollect.documents import DocumentQuery
@@ -50,9 +51,11 @@ from recollect.errors import (
 from recollect.extract import Sandbox
 from recollect.fetch import Answer, Endpoint, Fetcher
 from recollect.model import Blob, Connection, ConnectionId, Document, Tenant, random_id
-from recollect.oauth import Client, Tokens
-from recollect.sources import seal_tokens
-from recollect.worker import drain
+from recollect.sync import connections
+from recollect.sync.connections import NewConnection
+from recollect.sync.sources import seal_tokens
+from recollect.worker import syncs
+from recollect.worker.processing import drain
 from tests.conftest import LOOPBACK
 from tests.connectors.memory import ID, NOW, MemorySource, Token
 from tests.fakes.embedder import WordEmbedder
@@ -2009,7 +2012,7 @@ def run(app: App, connection: Connection) -> Connection:
     """Sync once, and work until all documents are done."""
     with app.db.begin() as tx:
         tx.execute("update connections set due_at = now() where id = %s", (connection.id,))
-    tender.drain(app)
+    syncs.drain(app)
     drain(app)
     with app.db.begin() as tx:
         return connections.get(tx, Tenant(connection.org_id), connection.id)

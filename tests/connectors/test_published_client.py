@@ -15,10 +15,12 @@ import supermemory
 from pydantic import SecretStr
 from supermemory import Supermemory
 
-from recollect import connections, connectors, tender
+from recollect import connectors
 from recollect.app import App
 from recollect.model import Org, Tenant
-from recollect.worker import drain
+from recollect.sync import connections
+from recollect.worker import syncs
+from recollect.worker.processing import drain
 from tests.conftest import serving
 from tests.connectors.peers import PEERS, Peer
 from tests.fakes.authorization import CLIENT_ID, CLIENT_SECRET, AuthorizationServer
@@ -85,7 +87,7 @@ class World:
         return made.id
 
     def work(self) -> None:
-        tender.drain(self.app)
+        syncs.drain(self.app)
         drain(self.app)
 
     def titles(self, tag: str) -> set[str]:
@@ -218,7 +220,7 @@ def test_a_long_first_walk_shows_how_far_it_is(app: App, org: Org, key: str):
         watcher = threading.Thread(target=look)
         watcher.start()
         try:
-            tender.drain(made.app)
+            syncs.drain(made.app)
         finally:
             ended.set()
             watcher.join()

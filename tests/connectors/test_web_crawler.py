@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from recollect import admission
 from recollect.connectors.base import (
     Change,
     Checkpoint,
@@ -31,6 +30,7 @@ from recollect.extract import Sandbox
 from recollect.fetch import Fetched, Fetcher, FetchLimits
 from recollect.fetch import Verdict as FetchVerdict
 from recollect.model import Blob, Extracted, Remembered
+from recollect.sync import item_filter
 from tests.connectors.memory import PACES, MemorySource
 from tests.fakes import website
 from tests.fakes.site import Site, html, prose
@@ -785,7 +785,7 @@ def test_patterns_of_the_connection_narrow_it(site: Site, source: MemorySource):
 
 def test_a_page_without_a_title_is_no_match_for_titles_to_include(site: Site, source: MemorySource):
     only = {"titlePatterns": ["Page*"], "urlPatterns": []}
-    source.refuse = admission.refusal({"includeItems": only, "excludeItems": None})
+    source.refuse = item_filter.refusal({"includeItems": only, "excludeItems": None})
     site.write("/", links=["/a", "/untitled"])
     site.write("/a")
     site.write("/untitled", title="")

@@ -14,12 +14,13 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from recollect import log, orgs
+from recollect import log
 from recollect.app import App
 from recollect.cli.api import website
 from recollect.db import Database
-from recollect.llm import Llm
+from recollect.inference.llm import Llm
 from recollect.model import Org, Plan, Scope
+from recollect.orgs import orgs
 from tests.conftest import plain_client, serving
 from tests.fakes.llm import Model, running
 

@@ -10,9 +10,9 @@ import structlog
 
 from recollect.app import App
 from recollect.db import Database
-from recollect.llm import Llm
+from recollect.inference.llm import Llm
 from recollect.model import Org
-from recollect.worker import drain
+from recollect.worker.processing import drain
 from tests.contract.calls import add, refused
 from tests.contract.test_memories_api import draw
 from tests.fakes.llm import Asked, Model, Says, Silent, Status, running

@@ -6,7 +6,7 @@ import pytest
 from recollect.app import App
 from recollect.console._adding import add_text
 from recollect.errors import BadRequestError
-from recollect.intake import Labels
+from recollect.ingest.intake import Labels
 from recollect.model import Tenant
 
 HERE = "http://127.0.0.1:9/page"

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from recollect.api import create_app
 from recollect.api.answers import ANSWERS
 from recollect.app import App
-from recollect.settings import DEFAULTS
+from recollect.orgs.settings import DEFAULTS
 from tests.contract import test_isolation
 from tests.contract.test_isolation import ROWS, Names
 from tests.contract.test_openapi import operations

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from recollect import orgs
 from recollect.app import App
 from recollect.db import Database
 from recollect.model import Org
-from recollect.worker import drain
+from recollect.orgs import orgs
+from recollect.worker.processing import drain
 from tests.contract.calls import add, found, get, refused, rows, upload
 
 JSON = {"content-type": "application/json"}

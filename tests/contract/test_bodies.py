@@ -16,12 +16,12 @@ import httpx
 import pytest
 from starlette.types import Message
 
-from recollect import orgs
 from recollect.api import bodies
 from recollect.api.bodies import Body, BusyError, Ledger, Scanner, limit_of
 from recollect.db import Database
 from recollect.errors import BadRequestError, RateLimitError
 from recollect.model import Key, Org, Scope
+from recollect.orgs import orgs
 from tests.contract.calls import refused
 
 MB = 1024 * 1024

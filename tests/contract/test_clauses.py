@@ -11,13 +11,16 @@ import httpx
 import pytest
 from psycopg import sql
 
-from recollect import admission, connectors, documents, orgs, tender
+from recollect import connectors, documents
 from recollect.app import App
 from recollect.connectors.base import Resource, Source
 from recollect.db import Database
 from recollect.errors import Permanent, Transient
 from recollect.model import Org, Scope, Stage
-from recollect.worker import drain
+from recollect.orgs import orgs
+from recollect.sync import item_filter
+from recollect.worker import syncs
+from recollect.worker.processing import drain
 from tests.conftest import serving
 from tests.contract import test_isolation
 from tests.contract.calls import add, found, get, listed, refused, rows, upload
@@ -695,7 +698,7 @@ def test_null_clears_every_setting(client: httpx.Client):
     ],
 )
 def test_what_patterns_admit(include: Any, exclude: Any, admitted: bool):
-    refuse = admission.refusal({"includeItems": include, "excludeItems": exclude})
+    refuse = item_filter.refusal({"includeItems": include, "excludeItems": exclude})
     assert (refuse("The heron", "https://e.org/docs/a") is None) is admitted
 
 
@@ -783,10 +786,10 @@ def test_no_read_costs_more_statements_when_there_is_more(
         client.post("/v3/webhooks", json={"url": f"https://hooks.example.org/{number}"})
         client.post(f"/v3/webhooks/{owned.webhook}/test")
         client.post(f"/v3/connections/{owned.connection}/sync")
-        tender.drain(app)
+        syncs.drain(app)
     body = {"metadata": {"shelf": "isolated"}, "containerTags": ["vault"]}
     client.post("/v3/connections/shelf", json=body)
-    tender.drain(app)
+    syncs.drain(app)
     drain(app)
     assert costs() == few
     assert max(few.values()) <= MOST

@@ -7,10 +7,12 @@ import httpx
 import pytest
 from supermemory import Supermemory
 
-from recollect import connectors, orgs, tender
+from recollect import connectors
 from recollect.app import App
 from recollect.model import Org, Plan, random_id
-from recollect.worker import drain
+from recollect.orgs import orgs
+from recollect.worker import syncs
+from recollect.worker.processing import drain
 from tests.contract.calls import refused
 from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
 
@@ -52,7 +54,7 @@ def create(client: httpx.Client, shelf: Shelf) -> Make:
 
 
 def work(app: App) -> None:
-    tender.drain(app)
+    syncs.drain(app)
     drain(app)
 
 

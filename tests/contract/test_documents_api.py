@@ -12,7 +12,7 @@ from recollect import documents
 from recollect.app import App
 from recollect.db import Database
 from recollect.model import Org, Scope, Stage
-from recollect.worker import drain
+from recollect.worker.processing import drain
 from tests.contract.calls import add, get, listed, refused, rows, upload
 from tests.fakes.embedder import WordEmbedder
 

@@ -16,10 +16,11 @@ from anyio import to_thread
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from recollect import console, orgs
+from recollect import console
 from recollect.api import bodies, create_app, edge
 from recollect.app import App
 from recollect.model import Plan
+from recollect.orgs import orgs
 from tests.contract.calls import add, refused
 
 

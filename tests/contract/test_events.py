@@ -12,11 +12,13 @@ import httpx
 import psycopg
 import pytest
 
-from recollect import documents, orgs, streams
+from recollect import documents
 from recollect.app import App
 from recollect.db import Database
+from recollect.events import streams
 from recollect.model import Org, Stage
-from recollect.worker import drain
+from recollect.orgs import orgs
+from recollect.worker.processing import drain
 from tests.conftest import eventually, serving
 from tests.contract.calls import add, refused, upload
 

@@ -11,11 +11,13 @@ from typing import Any
 import httpx
 import pytest
 
-from recollect import connectors, orgs, tender
+from recollect import connectors
 from recollect.app import App
 from recollect.db import Database
 from recollect.model import Org, Scope
-from recollect.worker import drain
+from recollect.orgs import orgs
+from recollect.worker import syncs
+from recollect.worker.processing import drain
 from tests.contract.calls import add, found, get, refused, rows, upload
 from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
 
@@ -363,7 +365,7 @@ def owned(client: httpx.Client, app: App, org: Org) -> Names:
     merge = client.post("/v3/container-tags/merge", json=body).json()["mergeId"]
     body = {"metadata": {"shelf": "isolated", "note": SECRET}, "containerTags": ["vault"]}
     connection = client.post("/v3/connections/shelf", json=body).json()["id"]
-    tender.drain(app)
+    syncs.drain(app)
     drain(app)
     run = client.get(f"/v3/connections/{connection}/sync-runs").json()[0]["id"]
     body = {"containerTag": "vault", "memories": [{"content": f"they know the {SECRET}"}]}

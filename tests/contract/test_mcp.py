@@ -20,7 +20,6 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import TextContent, TextResourceContents
 
-from recollect import orgs
 from recollect.api import create_app
 from recollect.app import App
 from recollect.db import Database
@@ -29,7 +28,8 @@ from recollect.mcp import tools
 from recollect.mcp.door import is_loopback
 from recollect.mcp.inside import Inside
 from recollect.model import Org, Scope
-from recollect.worker import drain
+from recollect.orgs import orgs
+from recollect.worker.processing import drain
 from tests.conftest import Service
 from tests.contract.calls import add, get, listed, refused
 from tests.fakes.site import Site

@@ -7,12 +7,13 @@ from typing import Any
 import httpx
 import pytest
 
-from recollect import memories, terms
 from recollect.app import App
 from recollect.db import Database
-from recollect.memories import Fact, MemoryId, Relation, Span
+from recollect.index import terms
+from recollect.memories import memories
+from recollect.memories.memories import Fact, MemoryId, Relation, Span
 from recollect.model import DocumentId, Org, Scope
-from recollect.worker import drain
+from recollect.worker.processing import drain
 from tests.contract.calls import add, found, get, listed, refused
 
 MEMORY_FIELDS = {

@@ -8,11 +8,11 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import SecretStr
 
-from recollect import pulse
 from recollect.api import create_app
 from recollect.app import App
 from recollect.errors import Permanent
-from recollect.llm import Llm, Question, Reply
+from recollect.inference.llm import Llm, Question, Reply
+from recollect.worker import maintenance
 from tests.fakes.llm import Asked, Model, Says, running
 
 
@@ -50,14 +50,14 @@ def test_what_a_model_costs_is_counted_once_where_the_operator_looks(app: App, m
     look = billed(app)
     before = look()
     llm.ask(ASKED)
-    pulse.flush(with_model)  # as a worker does
+    maintenance.flush(with_model)  # as a worker does
     llm.ask(ASKED)
     model.answer = lambda asked: Says(None, refusal="no")
     with pytest.raises(Permanent):
         llm.ask(ASKED)
     spent = llm.spent["memories"]
-    pulse.flush(with_model)
-    pulse.flush(with_model)
+    maintenance.flush(with_model)
+    maintenance.flush(with_model)
     after = look()
     llm.close()
 

@@ -11,8 +11,8 @@ import supermemory
 from supermemory import Supermemory
 
 from recollect.app import App
-from recollect.rerank import EndpointReranker
-from recollect.worker import drain
+from recollect.inference.rerank import EndpointReranker
+from recollect.worker.processing import drain
 from tests.conftest import serving
 from tests.fakes.rerank import Judge, judging
 

@@ -6,12 +6,14 @@ from typing import Any
 import httpx
 import pytest
 
-from recollect import connections, retag, tags
 from recollect.app import App
-from recollect.connections import NewConnection
 from recollect.db import Database
 from recollect.model import ConnectionId, Org, Tenant, random_id
-from recollect.worker import drain
+from recollect.orgs import tags
+from recollect.sync import connections
+from recollect.sync.connections import NewConnection
+from recollect.worker import tag_merges
+from recollect.worker.processing import drain
 from tests.contract.calls import add, found, get, listed, refused, rows
 
 
@@ -24,7 +26,7 @@ def merge(http: httpx.Client, app: App, *sources: str, into: str) -> dict[str, A
 
 
 def finished(http: httpx.Client, app: App, id: str) -> dict[str, Any]:
-    while retag.step(app):
+    while tag_merges.step(app):
         pass
     answer = http.get(f"/v3/container-tags/merge/{id}")
     assert answer.status_code == 200, answer.text
@@ -35,7 +37,7 @@ def finished(http: httpx.Client, app: App, id: str) -> dict[str, Any]:
 def test_documents_get_the_target_and_the_sources_end(
     client: httpx.Client, app: App, db: Database, org: Org, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(retag, "BATCH", 2)
+    monkeypatch.setattr(tag_merges, "BATCH", 2)
     ids = [add(client, f"heron {n}", containerTags=["old", "x"]) for n in range(5)]
     both = add(client, "heron in both", containerTags=["team:a", "old", "older"])
     add(client, "stork", containerTag="elsewhere", entityContext="storks")

@@ -13,15 +13,20 @@ from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
 
 from bench.ground import PROJECT
-from recollect import canary, documents, metrics, orgs, pulse, search, worker
+from recollect import documents
 from recollect.app import App
 from recollect.blobs import open_blobs
 from recollect.db import Database
 from recollect.documents import DocumentQuery, NewDocument
 from recollect.errors import Unavailable
-from recollect.metrics import METRICS, TROUBLED
 from recollect.model import DocumentId, Org, Scope, Tenant, random_id
-from recollect.search import Query
+from recollect.ops import canary
+from recollect.orgs import orgs
+from recollect.search import hybrid
+from recollect.search.hybrid import Query
+from recollect.telemetry import metrics
+from recollect.telemetry.metrics import METRICS, TROUBLED
+from recollect.worker import maintenance, processing
 from tests.contract.calls import add
 from tests.integration.test_query_plans import ExplainingCursor
 
@@ -74,10 +79,10 @@ def test_what_workers_did_is_seen_at_the_api(
 ):
     add(client, "the heron stands in the shallow water", customId="one")
     client.post("/v3/documents", json={"content": "   x ", "customId": "two"})
-    worker.drain(app)
+    processing.drain(app)
     add(client, "the heron stands in the shallow water, still", customId="one")
-    worker.drain(app)
-    pulse.flush(app)
+    processing.drain(app)
+    maintenance.flush(app)
 
     found = numbers(operator)
     assert found["recollect_documents_finished_total", (("code", ""), ("outcome", "done"))] == 3
@@ -96,7 +101,7 @@ def test_what_workers_did_is_seen_at_the_api(
 def test_two_processes_add_up(operator: httpx.Client, app: App):
     for _ in range(2):
         metrics.add("recollect_chunks_total", 5, how="embedded")
-        pulse.flush(app)
+        maintenance.flush(app)
 
     assert numbers(operator)["recollect_chunks_total", (("how", "embedded"),)] == 10
 
@@ -107,7 +112,7 @@ def test_what_could_not_be_stored_is_kept(operator: httpx.Client, app: App):
     metrics.give_back(metrics.take())
     metrics.add("recollect_chunks_total", 1, how="embedded")
     metrics.stumbled("embedding", "dependency_down")
-    pulse.flush(app)
+    maintenance.flush(app)
 
     found = numbers(operator)
     assert found["recollect_chunks_total", (("how", "embedded"),)] == 6
@@ -123,7 +128,7 @@ def test_the_queue_shows_its_depth_and_age(
             "update documents set updated_at = now() - interval '1 hour' where id = %s", (id,)
         )
     found = numbers(operator)
-    worker.drain(app)
+    processing.drain(app)
 
     assert found["recollect_queue_documents", (("state", "queued"),)] >= 1
     assert found["recollect_queue_oldest_seconds", (("state", "queued"),)] >= 3600
@@ -235,13 +240,13 @@ def test_a_stage_that_fails_by_itself_turns_ready_red_until_it_works(
     for _ in range(TROUBLED):
         with app.db.begin() as tx:
             tx.execute("update documents set due_at = now() where status = 'queued'")
-        worker.drain(broken)
-    pulse.flush(app)
+        processing.drain(broken)
+    maintenance.flush(app)
     red = client.get("/ready")
     with app.db.begin() as tx:
         tx.execute("update documents set due_at = now() where status = 'queued'")
-    worker.drain(app)
-    pulse.flush(app)
+    processing.drain(app)
+    maintenance.flush(app)
 
     assert red.status_code == 503
     assert red.json()["reason"].startswith("embedding failed 5 times in a row")
@@ -252,8 +257,8 @@ def test_bad_documents_do_not_turn_it_red(client: httpx.Client, app: App):
     for number in range(2 * TROUBLED):
         data = b"%PDF-1.7 not really" + str(number).encode()
         client.post("/v3/documents/file", files={"file": (f"{number}.pdf", data)})
-    worker.drain(app)
-    pulse.flush(app)
+    processing.drain(app)
+    maintenance.flush(app)
 
     assert client.get("/ready").status_code == 200
 
@@ -261,12 +266,12 @@ def test_bad_documents_do_not_turn_it_red(client: httpx.Client, app: App):
 def test_one_document_alone_does_not_accuse_a_stage(app: App, client: httpx.Client):
     for _ in range(2 * TROUBLED):
         metrics.stumbled("extracting", "internal_error", "the same")
-    pulse.flush(app)
+    maintenance.flush(app)
     assert client.get("/ready").status_code == 200
 
     for number in range(TROUBLED):
         metrics.stumbled("extracting", "internal_error", f"another {number}")
-    pulse.flush(app)
+    maintenance.flush(app)
     assert client.get("/ready").status_code == 503
 
 
@@ -276,7 +281,7 @@ def test_one_document_alone_does_not_accuse_a_stage(app: App, client: httpx.Clie
 @pytest.fixture
 def working(app: App) -> Generator[None]:
     """A worker beside the test."""
-    loop = worker.Worker(app)
+    loop = processing.Worker(app)
     thread = threading.Thread(target=loop.run)
     thread.start()
     yield
@@ -287,7 +292,7 @@ def working(app: App) -> Generator[None]:
 def test_the_canary_goes_through_everything_and_leaves_nothing(
     working: None, app: App, db: Database, client: httpx.Client, operator: httpx.Client
 ):
-    assert pulse.send_canary(app, threading.Event()) is True
+    assert maintenance.send_canary(app, threading.Event()) is True
 
     told = client.get("/ready").json()
     assert told["status"] == "ready"
@@ -308,7 +313,7 @@ def test_the_canary_goes_through_everything_and_leaves_nothing(
 def test_a_canary_that_nobody_works_on_turns_ready_red(
     client: httpx.Client, app: App, db: Database
 ):
-    came = pulse.send_canary(app, threading.Event(), patience=timedelta(seconds=0.3))
+    came = maintenance.send_canary(app, threading.Event(), patience=timedelta(seconds=0.3))
 
     assert came is False
     answer = client.get("/ready")
@@ -323,7 +328,7 @@ def test_a_store_of_files_that_fails_turns_ready_red(
     (tmp_path / "blobs").rmdir()
     (tmp_path / "blobs").write_text("a file where the folder was")
 
-    assert pulse.send_canary(broken, threading.Event()) is False
+    assert maintenance.send_canary(broken, threading.Event()) is False
 
     answer = client.get("/ready")
     assert answer.status_code == 503
@@ -336,7 +341,7 @@ def test_one_that_was_cut_off_is_cleaned_up_by_the_next(working: None, app: App,
         new = NewDocument(documents.text_content("an old one"), [canary.TAG], custom_id="canary")
         documents.add(tx, canary.TENANT, new, DocumentId(random_id()))
 
-    assert pulse.send_canary(app, threading.Event()) is True
+    assert maintenance.send_canary(app, threading.Event()) is True
     with db.begin() as tx:
         assert documents.find(tx, canary.TENANT, DocumentQuery()).total == 0
 
@@ -346,9 +351,9 @@ def test_nobody_else_finds_the_canary(app: App, db: Database, org: Org, tenant: 
         canary.ensure(tx)
         new = NewDocument(documents.text_content("the canary sings"), [canary.TAG])
         documents.add(tx, canary.TENANT, new, DocumentId(random_id()))
-    worker.drain(app)
+    processing.drain(app)
     with db.begin() as tx:
-        found = search.search(tx, tenant, Query("canary sings", vector=None))
+        found = hybrid.search(tx, tenant, Query("canary sings", vector=None))
         with pytest.raises(orgs.NotFoundError):
             orgs.find(tx, "recollect canary")
 

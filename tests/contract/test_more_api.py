@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 from supermemory import Supermemory
 
-from recollect import orgs, seal
+from recollect import encryption
 from recollect.api.conversations import join, turn
 from recollect.api.schemas import Message
 from recollect.app import App, secret_keys
 from recollect.db import Database
 from recollect.model import KeyId, Org, Scope
-from recollect.orgs import Limit
-from recollect.worker import drain
+from recollect.orgs import orgs
+from recollect.orgs.orgs import Limit
+from recollect.worker.processing import drain
 from tests.contract.calls import add, found, get, listed, refused, rows, upload
 
 BROKEN_PDF = b"%PDF-1.7\nthis is no PDF"
@@ -228,15 +229,15 @@ class TestFileUrl:
         guessed = hashlib.sha256(b"hunter2").digest()
         forged = [
             hmac.digest(key, said, "sha256").hex()
-            for key in (guessed, seal.derived(guessed, "addresses of files"))
+            for key in (guessed, encryption.derived(guessed, "addresses of files"))
         ]
 
         assert http.get(url).content == b"one"
         for mark in forged:
             refused(http.get(url.replace(asked["mark"][0], mark)), 403)
         config = app.config.model_copy(update={"secret_key": SecretStr(f"{strong},hunter2")})
-        sealed = seal.seal([guessed], "token", place=["x"])
-        assert seal.unseal(secret_keys(config), sealed, place=["x"]) == "token"
+        sealed = encryption.seal([guessed], "token", place=["x"])
+        assert encryption.unseal(secret_keys(config), sealed, place=["x"]) == "token"
 
     def test_it_ends_with_its_day_and_with_its_document(
         self, client: httpx.Client, app: App, monkeypatch: pytest.MonkeyPatch

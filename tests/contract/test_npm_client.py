@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 import uvicorn
 
-from recollect import orgs, tender
 from recollect.api import create_app
 from recollect.app import App
 from recollect.db import Database
 from recollect.model import Plan, Scope
-from recollect.worker import drain
+from recollect.orgs import orgs
+from recollect.worker import syncs
+from recollect.worker.processing import drain
 from tests.conftest import eventually
 from tests.fakes.site import Site
 from tests.fakes.website import Exchange, answer
@@ -105,7 +106,7 @@ def test_scenario(
     ) as child:
         for _ in range(1500):
             if scenario in CRAWLING:
-                tender.drain(eager)
+                syncs.drain(eager)
             drain(app)
             try:
                 said, _ = child.communicate(timeout=0.1)

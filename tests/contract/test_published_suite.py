@@ -14,9 +14,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from recollect import orgs
 from recollect.db import Database
 from recollect.model import Org
+from recollect.orgs import orgs
 from tests.conftest import pretty
 
 HERE = Path(__file__).parent / "pypi"

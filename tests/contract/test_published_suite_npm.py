@@ -15,9 +15,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from recollect import orgs
 from recollect.db import Database
 from recollect.model import Org
+from recollect.orgs import orgs
 from tests.conftest import plain_client, pretty
 from tests.contract.pypi.unskip import prepare
 

@@ -9,7 +9,7 @@ import supermemory
 from supermemory import AsyncSupermemory, Supermemory
 
 from recollect.app import App
-from recollect.worker import drain
+from recollect.worker.processing import drain
 
 FINE_WORDS = {"status_words": "sdk"}
 

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from recollect.app import App
-from recollect.worker import drain
+from recollect.worker.processing import drain
 from tests.contract.calls import add, listed, upload
 
 MOST = 20

@@ -17,11 +17,13 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from recollect import connectors, orgs, tender
+from recollect import connectors
 from recollect.app import App
 from recollect.db import Database, scripts
 from recollect.model import Org, Scope
-from recollect.worker import drain
+from recollect.orgs import orgs
+from recollect.worker import syncs
+from recollect.worker.processing import drain
 from tests.conftest import eventually
 from tests.contract.calls import add, get, refused, upload
 from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
@@ -200,7 +202,7 @@ def connect(http: httpx.Client, **body: Any) -> str:
 
 def synced(app: App, client: httpx.Client, id: str) -> None:
     assert client.post(f"/v3/connections/{id}/sync").status_code == 202
-    tender.drain(app)
+    syncs.drain(app)
 
 
 def test_what_a_pattern_finds_is_cut_to_the_tags_of_the_key_that_made_the_connection(
@@ -210,7 +212,7 @@ def test_what_a_pattern_finds_is_cut_to_the_tags_of_the_key_that_made_the_connec
     shelf.put("2", "fine", title="fine.md", tags=(MINE,))
 
     id = connect(mine, metadata=PATTERN)
-    tender.drain(app)
+    syncs.drain(app)
 
     assert carrying(db, org) == {"poison.md": [MINE], "fine.md": [MINE]}
     assert THEIRS not in tag_rows(db, org)
@@ -232,7 +234,7 @@ def test_a_limited_key_that_changes_a_connection_narrows_it(
     answer = mine.patch(f"/v3/connections/{id}", json={"metadata": PATTERN})
     assert answer.status_code == 200, answer.text
 
-    tender.drain(app)
+    syncs.drain(app)
 
     assert carrying(db, org) == {"poison.md": [MINE]}
 
@@ -255,7 +257,7 @@ def test_two_limited_keys_leave_what_both_may_touch(
         row = tx.execute("select reach from connections where id = %s", (id,)).fetchone()
     assert row is not None
     assert sorted(row["reach"]) == ["b", "c", MINE]
-    tender.drain(app)
+    syncs.drain(app)
 
     assert carrying(db, org) == {"b": [MINE, "b"], "c": [MINE, "c"]}
 
@@ -265,7 +267,7 @@ def test_a_connection_that_finds_tags_is_not_there_for_a_key_that_may_not_touch_
 ) -> None:
     shelf.put("1", "x", title="a", tags=(THEIRS,))
     id = connect(client, metadata=PATTERN, containerTags=[MINE])
-    tender.drain(app)
+    syncs.drain(app)
 
     assert mine.post("/v3/connections/list", json={}).json() == []
     refused(mine.patch(f"/v3/connections/{id}", json={"paused": True}), 404)
@@ -280,11 +282,11 @@ def test_an_unlimited_key_widens_only_by_naming_tags(
     shelf.put("2", "x", title="b", tags=("third",))
     id = connect(mine, metadata=PATTERN)
     assert client.patch(f"/v3/connections/{id}", json={"metadata": PATTERN}).status_code == 200
-    tender.drain(app)
+    syncs.drain(app)
     assert carrying(db, org) == {"a": [MINE], "b": [MINE]}
 
     client.patch(f"/v3/connections/{id}", json={"containerTags": [MINE, THEIRS]})
-    tender.drain(app)
+    syncs.drain(app)
 
     assert carrying(db, org) == {"a": [MINE, THEIRS], "b": [MINE, THEIRS]}
     refused(mine.get(f"/v3/connections/{id}"), 404)
@@ -295,11 +297,11 @@ def test_a_merge_takes_the_reach_along(
 ) -> None:
     shelf.put("1", "x", title="a", tags=(THEIRS,))
     connect(mine, metadata=PATTERN)
-    tender.drain(app)
+    syncs.drain(app)
     body = {"containerTags": [MINE], "targetContainerTag": "whole"}
     assert client.post("/v3/container-tags/merge", json=body).status_code == 202
     drain(app)
-    tender.drain(app)
+    syncs.drain(app)
     drain(app)
 
     assert carrying(db, org) == {"a": ["whole"]}
@@ -311,7 +313,7 @@ def test_deleting_a_connection_leaves_documents_that_others_have(
     shelf.put("1", "x", title="a")
     shelf.put("2", "x", title="b")
     id = connect(mine)
-    tender.drain(app)
+    syncs.drain(app)
     drain(app)
     [shared] = [
         one["id"]

@@ -14,14 +14,14 @@ from pydantic import SecretStr
 from typer.testing import CliRunner, Result
 
 from recollect.app import App
-from recollect.breaker import Breaker
 from recollect.cli import app as cli
 from recollect.cli import doctor
 from recollect.config import Config
 from recollect.errors import SetupError
-from recollect.llm import Llm
-from recollect.rerank import EndpointReranker, LocalReranker
-from recollect.worker import drain
+from recollect.inference.circuit_breaker import Breaker
+from recollect.inference.llm import Llm
+from recollect.inference.rerank import EndpointReranker, LocalReranker
+from recollect.worker.processing import drain
 from tests.conftest import eventually, plain_client, serving
 from tests.contract.calls import add, found
 from tests.fakes.llm import Asked, Model, Silent, running

@@ -9,7 +9,7 @@ import pytest
 
 from recollect.app import App
 from recollect.model import Scope
-from recollect.worker import drain
+from recollect.worker.processing import drain
 from tests.contract.calls import add, found, get, refused
 
 FOREST = "\n\n".join(

@@ -6,10 +6,11 @@ from typing import Any
 import httpx
 import pytest
 
-from recollect import documents, terms
+from recollect import documents
 from recollect.app import App
+from recollect.index import terms
 from recollect.model import Entry, Org
-from recollect.worker import drain
+from recollect.worker.processing import drain
 from tests.contract.calls import add, found
 
 LEASE = timedelta(minutes=5)

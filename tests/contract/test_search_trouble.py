@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from recollect.api import create_app
 from recollect.app import App
-from recollect.breaker import Breaker
 from recollect.cli import app as cli
-from recollect.embed import EndpointEmbedder, Vectors
 from recollect.errors import Permanent, RecollectError, Transient, Unavailable
 from recollect.fetch import Endpoint
-from recollect.worker import drain
+from recollect.inference.circuit_breaker import Breaker
+from recollect.inference.embed import EndpointEmbedder, Vectors
+from recollect.worker.processing import drain
 from tests.conftest import eventually
 from tests.contract.calls import add, refused
 from tests.fakes.embedder import DIMENSIONS, WordEmbedder

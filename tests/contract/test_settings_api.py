@@ -6,12 +6,12 @@ import httpx
 import pytest
 from psycopg import sql
 
-from recollect import settings
 from recollect.app import App, secret_keys
 from recollect.db import Database
 from recollect.errors import SetupError
-from recollect.llm import Llm
+from recollect.inference.llm import Llm
 from recollect.model import Org, Scope
+from recollect.orgs import settings
 from tests.contract.calls import refused, rows
 
 PATTERNS = {"urlPatterns": ["*/docs/*"], "titlePatterns": ["Spec *"]}

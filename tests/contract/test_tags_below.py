@@ -7,12 +7,13 @@ import httpx
 import pytest
 from psycopg import sql
 
-from recollect import documents, terms
+from recollect import documents
 from recollect.app import App
 from recollect.db import Database
 from recollect.documents import DocumentQuery
+from recollect.index import terms
 from recollect.model import Org, Tenant
-from recollect.worker import drain
+from recollect.worker.processing import drain
 from tests.contract.calls import add, found, listed
 
 OTHERS = 20_000

@@ -10,9 +10,9 @@ import pytest
 from recollect.app import App
 from recollect.db import Database
 from recollect.errors import RateLimitError, Unavailable
+from recollect.events.streams import STREAMS_OF_A_KEY, WAITS_OF_A_KEY, Events, Places
 from recollect.model import DocumentId
-from recollect.streams import STREAMS_OF_A_KEY, WAITS_OF_A_KEY, Events, Places
-from recollect.worker import drain
+from recollect.worker.processing import drain
 from tests.conftest import eventually
 from tests.contract.calls import add, refused
 

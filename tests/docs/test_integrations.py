@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from recollect import documents, orgs
+from recollect import documents
 from recollect.app import App
 from recollect.documents import NewDocument
 from recollect.model import DocumentId, Tenant
-from recollect.worker import drain
+from recollect.orgs import orgs
+from recollect.worker.processing import drain
 
 PAGE = Path(__file__).parents[2] / "docs/integrations.md"
 TEXTS = [

@@ -6,12 +6,13 @@ from typing import Any
 
 from supermemory import Supermemory
 
-from recollect import documents, orgs
+from recollect import documents
 from recollect.app import App
 from recollect.db import Database
 from recollect.documents import NewDocument
 from recollect.model import DocumentId, Plan, Scope, Tenant
-from recollect.worker import drain
+from recollect.orgs import orgs
+from recollect.worker.processing import drain
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -10,7 +10,7 @@ import pytest
 from recollect.app import App
 from recollect.console._room import COOKIE
 from recollect.model import Tenant
-from recollect.worker import drain
+from recollect.worker.processing import drain
 from tests.conftest import plain_client
 from tests.e2e.browser import Tab, browser
 from tests.e2e.shell import Starter

@@ -2,10 +2,11 @@
 
 import pytest
 
-from recollect import connections, tender
 from recollect.app import App
 from recollect.model import Connection, Tenant, random_id
-from recollect.worker import drain
+from recollect.sync import connections
+from recollect.worker import syncs
+from recollect.worker.processing import drain
 from tests.conftest import eventually
 from tests.e2e.browser import NEEDS_CHROMIUM, SOME, Tab, misfits, nameless
 from tests.fakes.cabinet import Cabinet
@@ -39,7 +40,7 @@ def test_a_site_is_connected_and_its_tree_grows(room: Tab, app: App, tenant: Ten
         room.open(f"{site}{ROOMS}/{made.id}/tree")
         before = room.text()
         room.js("window.same = true")
-        tender.drain(app)
+        syncs.drain(app)
         drain(app)
         eventually(lambda: "robots" in room.text() and "3 addresses" in room.text("#say"))
 

@@ -4,7 +4,7 @@ import pytest
 
 from recollect.app import App
 from recollect.model import Tenant
-from recollect.worker import drain
+from recollect.worker.processing import drain
 from tests.conftest import eventually
 from tests.e2e.browser import NEEDS_CHROMIUM, Tab
 from tests.extract.samples import pdf

@@ -10,12 +10,12 @@ from urllib.parse import urlencode
 
 import pytest
 
-from recollect import endpoints, outbox
 from recollect.app import App
 from recollect.console import _figures
+from recollect.events import endpoints, outbox
+from recollect.events.outbox import Attempt
 from recollect.model import DocumentId, Tenant
-from recollect.outbox import Attempt
-from recollect.worker import drain
+from recollect.worker.processing import drain
 from tests.conftest import eventually
 from tests.e2e.browser import CONTRAST, NEEDS_CHROMIUM, SOME, Tab
 from tests.extract.samples import pdf

@@ -6,8 +6,8 @@ import pytest
 
 from recollect.errors import Permanent
 from recollect.extract import Sandbox, detect
-from recollect.extract._markup import refuse_hostile
 from recollect.extract._registry import PACKAGE, scan
+from recollect.extract.web._markup import refuse_hostile
 from recollect.model import Blob
 from tests.extract import pictures, recall, samples, test_golden
 from tests.extract.archives import packed

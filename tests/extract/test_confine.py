@@ -13,8 +13,9 @@ import psutil
 import pytest
 
 from recollect.errors import Permanent
-from recollect.extract import Limits, Sandbox, _confine
+from recollect.extract import Limits, Sandbox
 from recollect.model import Blob
+from recollect.sandbox import confine
 from tests.extract.conftest import ROGUES, deed, needs_linux
 from tests.extract.rogues import rogue
 
@@ -91,12 +92,12 @@ def test_outside_of_the_sandbox_the_attack_works(targets, attack):
 
 
 @pytest.mark.parametrize(
-    ("table", "answer"), [(_confine._DENIED, errno.EPERM), (_confine._ABSENT, errno.ENOSYS)]
+    ("table", "answer"), [(confine._DENIED, errno.EPERM), (confine._ABSENT, errno.ENOSYS)]
 )
 def test_every_call_of_the_table_is_refused(sandbox, table, answer):
     if SECCOMP not in sandbox.describe():
         pytest.skip(f"this kernel has no {SECCOMP}")
-    column, _ = _confine._ARCHITECTURES[platform.machine()]
+    column, _ = confine._ARCHITECTURES[platform.machine()]
     numbers = [call[column] for call in table.values() if call[column] is not None]
 
     assert deed(sandbox, "call " + " ".join(map(str, numbers))) == f"done {answer}"

@@ -4,7 +4,7 @@ import pytest
 
 from recollect.errors import Permanent
 from recollect.extract import is_html
-from recollect.extract._markup import tags
+from recollect.extract.web._markup import tags
 
 ARTICLE = " ".join(
     f"Sentence {n} tells of apples and of the people who grow them." for n in range(30)

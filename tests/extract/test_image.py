@@ -11,7 +11,8 @@ import pytest
 from PIL import Image, ImageOps, PngImagePlugin
 
 from recollect.errors import Permanent
-from recollect.extract import Limits, Sandbox, _picture
+from recollect.extract import Limits, Sandbox
+from recollect.extract.image import _picture
 from recollect.model import Blob, Place
 from tests.extract import pictures, samples
 from tests.extract.conftest import ROGUES, deed

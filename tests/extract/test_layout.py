@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.extract._layout import Line, arrange
+from recollect.extract.image._layout import Line, arrange
 
 HEIGHT = 20
 STEP = 30

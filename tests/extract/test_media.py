@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from recollect.errors import Permanent
-from recollect.extract import Sandbox, audio, detect
-from recollect.extract._speech import WhisperTranscriber, open_engine
+from recollect.extract import Sandbox, detect
+from recollect.extract.media import audio
+from recollect.extract.media._speech import WhisperTranscriber, open_engine
+from recollect.inference.speech import RATE, LocalEngine
 from recollect.model import Blob
-from recollect.speech import RATE, LocalEngine
 from tests.extract import tiny_whisper
 from tests.extract.conftest import needs_linux
 from tests.extract.recordings import CODECS, RATES, Track, recording, tone
@@ -266,8 +267,8 @@ def test_without_the_library_recordings_are_refused_and_the_mend_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setitem(sys.modules, "av", None)
-    monkeypatch.delitem(sys.modules, "recollect.extract._media", raising=False)
-    monkeypatch.delattr("recollect.extract._media", raising=False)
+    monkeypatch.delitem(sys.modules, "recollect.extract.media._media", raising=False)
+    monkeypatch.delattr("recollect.extract.media._media", raising=False)
 
     with pytest.raises(Permanent, match=r"pip install 'recollect\[media\]'") as caught:
         audio.extract(Blob(recording("wav")))

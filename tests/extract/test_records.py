@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.errors import Permanent
-from recollect.extract import records
+from recollect.extract.text import records
 from recollect.model import Blob
 
 values = st.recursive(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.errors import Permanent
-from recollect.extract import sheet
+from recollect.extract.office import sheet
 from recollect.model import Blob
 
 

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.extract import _captions, weave
+from recollect.extract import weave
 from recollect.extract._text import clean
+from recollect.extract.text import _captions
+from recollect.inference.speech import Segment
 from recollect.model import Place
-from recollect.speech import Segment
 
 SRT = """1
 00:00:01,000 --> 00:00:03,500

@@ -19,7 +19,7 @@ from typing import Any, Self
 from urllib.parse import quote, unquote
 
 from recollect.config import ProviderSettings
-from recollect.connectors._api import Api
+from recollect.connectors.api import Api
 from recollect.connectors.base import (
     FORGED,
     Account,
@@ -36,9 +36,9 @@ from recollect.connectors.base import (
     Registration,
     Source,
 )
+from recollect.connectors.oauth import OAuth, Tokens
 from recollect.errors import NotFoundError, Permanent
 from recollect.model import Blob, Extracted, Remembered
-from recollect.oauth import OAuth, Tokens
 from tests.fakes.authorization import CLIENT_ID, CLIENT_SECRET, AuthorizationServer
 from tests.fakes.shelf import Shelf
 

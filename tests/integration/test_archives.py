@@ -13,26 +13,15 @@ import httpx
 import psutil
 import pytest
 
-from recollect import (
-    backup,
-    blobs,
-    connections,
-    connectors,
-    documents,
-    orgs,
-    tags,
-    tender,
-    verify,
-    worker,
-)
+from recollect import blobs, connectors, documents
 from recollect.app import App, index_identity
 from recollect.blobs import Blobs, open_blobs
-from recollect.connections import NewConnection
 from recollect.connectors.base import Source
 from recollect.db import Database
 from recollect.documents import DocumentChange, DocumentQuery, NewDocument
-from recollect.embedding import adopt
 from recollect.errors import LeaseLost, Unavailable
+from recollect.index.vector_index import adopt
+from recollect.ingest.pipeline import process
 from recollect.model import (
     Blob,
     Connection,
@@ -48,8 +37,12 @@ from recollect.model import (
     Tenant,
     random_id,
 )
-from recollect.process import process
-from recollect.worker import drain
+from recollect.ops import backup, verify
+from recollect.orgs import orgs, tags
+from recollect.sync import connections
+from recollect.sync.connections import NewConnection
+from recollect.worker import processing, syncs
+from recollect.worker.processing import drain
 from tests.conftest import Service, eventually, start_service
 from tests.contract.calls import found, get, listed, upload
 from tests.extract.archives import locked, packed
@@ -577,7 +570,7 @@ def connection(app: App, tenant: Tenant, shelf: Shelf) -> Connection:
 def sync(app: App, connection: Connection) -> None:
     with app.db.begin() as tx:
         tx.execute("update connections set due_at = now() where id = %s", (connection.id,))
-    tender.drain(app)
+    syncs.drain(app)
     drain(app)
 
 
@@ -700,7 +693,7 @@ def test_verify_finds_nothing_wrong_with_archives(ground: tuple[App, Tenant]):
         documents.update(tx, tenant, one.id, DocumentChange(tags=["shop"]))
         documents.update(tx, tenant, id, DocumentChange(tags=["team:a", "shop"]))
     put(app, tenant, {"a.txt": "Others.", "c.txt": "Joins."})
-    worker.sweep_blobs(app)
+    processing.sweep_blobs(app)
 
     assert verify.verify(app.db, app.blobs).findings == []
 

@@ -7,12 +7,13 @@ import httpx
 import psycopg
 import pytest
 
-from recollect import audit, documents, orgs, settings
+from recollect import documents
 from recollect.app import App, secret_keys
 from recollect.db import Database, Tx
 from recollect.documents import NewDocument
 from recollect.errors import Refused
 from recollect.model import DocumentId, Org, OrgId, Scope, Tenant, random_id
+from recollect.orgs import audit, orgs, settings
 
 Json = dict[str, Any]
 SECRET = "zugzwang-and-more"

@@ -15,13 +15,17 @@ import pytest
 from pydantic import SecretStr
 from starlette.testclient import TestClient
 
-from recollect import connections, connectors, orgs, reencrypt, seal, tender
+from recollect import connectors, encryption
 from recollect.api import create_app, edge
 from recollect.app import App, secret_keys
 from recollect.model import Connection, Org, Plan, Tenant
-from recollect.orgs import Limit
-from recollect.sources import StoredAccess
-from recollect.worker import drain
+from recollect.ops import reencrypt
+from recollect.orgs import orgs
+from recollect.orgs.orgs import Limit
+from recollect.sync import connections
+from recollect.sync.sources import StoredAccess
+from recollect.worker import syncs
+from recollect.worker.processing import drain
 from tests.fakes.cabinet import Cabinet, CabinetConnector
 from tests.fakes.proxy import Proxy
 
@@ -57,7 +61,7 @@ class World:
         return made["id"]
 
     def work(self) -> None:
-        tender.drain(self.app)
+        syncs.drain(self.app)
         drain(self.app)
 
     def get(self, id: str) -> dict[str, Any]:
@@ -416,7 +420,7 @@ def test_one_account_in_two_organisations(world: World, stranger_key: tuple[Org,
     assert theirs.titles() == ["Thing 0", "Thing 1", "Thing 2"]
     assert len(world.cabinet.hooks) == 2
     assert world.http.delete(f"/v3/connections/{mine}").status_code == 200
-    tender.drain(world.app)
+    syncs.drain(world.app)
     assert len(world.cabinet.hooks) == 1
     assert world.proxy.asked("POST /revoke") == 0, "the other needs the authorization"
     world.cabinet.shelf.put("9", "New.")
@@ -424,7 +428,7 @@ def test_one_account_in_two_organisations(world: World, stranger_key: tuple[Org,
     theirs.work()
     assert len(theirs.titles()) == 4
     theirs.http.delete(f"/v3/connections/{yours}")
-    tender.drain(world.app)
+    syncs.drain(world.app)
     assert world.proxy.asked("POST /revoke") > 0
 
 
@@ -454,7 +458,7 @@ def test_disconnect_takes_back_what_was_given(world: World) -> None:
         assert (
             tx.execute("select 1 from registrations where connection_id = %s", (id,)).rowcount == 0
         )
-    tender.drain(world.app)
+    syncs.drain(world.app)
     assert world.cabinet.hooks == {}
     assert world.proxy.asked("POST /revoke") > 0
     assert all(call.startswith("DELETE /hooks") for call in world.cabinet.calls[called:])
@@ -468,7 +472,7 @@ def test_two_connections_of_one_account_end_together(world: World) -> None:
     assert len(world.cabinet.hooks) == 2
     gone = world.http.request("DELETE", "/v3/connections/cabinet", json={"containerTags": ["a"]})
     assert gone.status_code == 200
-    tender.drain(world.app)
+    syncs.drain(world.app)
     assert world.cabinet.hooks == {}
     assert world.proxy.asked("POST /revoke") == 2, "access and refresh token of one of them"
 
@@ -477,11 +481,11 @@ def test_disconnect_while_the_provider_is_down(world: World) -> None:
     id = world.connected()
     world.proxy.on("POST /revoke", status=503, times=50)
     assert world.http.delete(f"/v3/connections/{id}").status_code == 200
-    tender.drain(world.app)
+    syncs.drain(world.app)
     world.proxy.behave()
     with world.app.db.begin() as tx:
         assert tx.execute("update farewells set due_at = now()").rowcount == 1
-    tender.drain(world.app)
+    syncs.drain(world.app)
     with world.app.db.begin() as tx:
         assert tx.execute("select 1 from farewells").rowcount == 0
 
@@ -517,16 +521,16 @@ def test_a_change_of_the_key_seals_anew_and_a_lost_one_asks_again(world: World) 
         assert reencrypt.reseal(newer) == 0
         path.unlink()
         world.due(id)
-        tender.drain(newer)
+        syncs.drain(newer)
         assert world.get(id)["state"] == "ready"
         with newer.db.begin() as tx:
-            mark = seal.mark(secret_keys(newer.config))
+            mark = encryption.mark(secret_keys(newer.config))
             assert connections.sealed_by_others(tx, mark) == 0
     finally:
         path.write_bytes(kept)
     assert secret_keys(world.app.config) == old
     world.due(id)
-    tender.drain(world.app)
+    syncs.drain(world.app)
     shown = world.get(id)
     assert shown["state"] == "needs_auth"
     assert "secret key" in shown["error"]
@@ -579,7 +583,7 @@ def test_authorizing_again_during_a_sync(world: World) -> None:
     link = world.http.post(f"/v3/connections/{id}/authorize").json()
     assert world.follow(link["authLink"]).status_code == 200
     assert world.get(id)["state"] == "syncing"
-    tender.settle(world.app, claim, tender.attempt(world.app, claim, threading.Event()))
+    syncs.settle(world.app, claim, syncs.attempt(world.app, claim, threading.Event()))
     assert world.get(id)["state"] == "ready"
 
 
@@ -596,7 +600,7 @@ def test_a_registration_that_was_cut_off_is_made_again(
     made = world.create()
     world.follow(made["authLink"])
     with pytest.raises(Killed):
-        tender.drain(world.app)
+        syncs.drain(world.app)
     monkeypatch.undo()
     world.work()
     assert world.cabinet.hooks == {}, "it may still be answered"
@@ -631,7 +635,7 @@ def test_a_farewell_that_no_key_opens_keeps_no_other_waiting(world: World) -> No
     first = world.connected("b", user="bob@example.com")
     world.http.delete(f"/v3/connections/{first}")
     lost = lost_key(world)
-    tender.drain(lost.app)
+    syncs.drain(lost.app)
     with world.app.db.begin() as tx:
         assert tx.execute("select 1 from farewells").rowcount == 0
 
@@ -659,7 +663,7 @@ def test_an_application_that_was_taken_away_is_the_operator_s_to_mend(world: Wor
     )
     own = replace(world.app, config=without)
     world.due(id)
-    tender.drain(own)
+    syncs.drain(own)
     shown = world.get(id)
     assert shown["state"] == "ready"
     assert "RECOLLECT_CABINET_CLIENT_ID" in shown["error"]
@@ -669,7 +673,7 @@ def test_an_application_that_was_taken_away_is_the_operator_s_to_mend(world: Wor
 def test_documents_wait_while_the_application_is_wrong(world: World) -> None:
     made = world.create()
     world.follow(made["authLink"])
-    tender.drain(world.app)
+    syncs.drain(world.app)
     world.cabinet.authorization.expire()
     world.proxy.on("POST /token", status=401, json_body={"error": "invalid_client"}, times=None)
     drain(world.app)
@@ -687,7 +691,7 @@ def test_a_reset_takes_back_what_was_given(world: World, org: Org) -> None:
     world.connected()
     answer = world.http.post("/v3/settings/reset", json={"confirmation": org.name})
     assert answer.status_code == 200
-    tender.drain(world.app)
+    syncs.drain(world.app)
     assert world.cabinet.hooks == {}
     assert world.proxy.asked("POST /revoke") > 0
 

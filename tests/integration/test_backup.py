@@ -22,14 +22,15 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
-from recollect import backup, blobs, documents, embedding, memories, orgs, seal, search, tags, terms
+from recollect import blobs, documents, encryption
 from recollect.app import App, index_identity
-from recollect.backup import Archive, Progress, Restored
 from recollect.blobs import FolderBlobs
 from recollect.config import Config
 from recollect.db import Database, migrate, scripts
 from recollect.documents import NewDocument
 from recollect.errors import AuthenticationError, NotFoundError, SetupError, Unavailable
+from recollect.index import terms, vector_index
+from recollect.memories import memories
 from recollect.model import (
     ConnectionId,
     Content,
@@ -40,7 +41,11 @@ from recollect.model import (
     Tenant,
     random_id,
 )
-from recollect.worker import Worker, drain, sweep_blobs
+from recollect.ops import backup
+from recollect.ops.backup import Archive, Progress, Restored
+from recollect.orgs import orgs, tags
+from recollect.search import hybrid
+from recollect.worker.processing import Worker, drain, sweep_blobs
 from tests.conftest import eventually
 from tests.fakes.embedder import WordEmbedder
 from tests.fakes.terminal import Terminal
@@ -48,7 +53,7 @@ from tests.fakes.website import Website
 from tests.schema import dump
 
 KEY = b"k" * 32
-MARK = seal.mark([KEY])
+MARK = encryption.mark([KEY])
 SUBJECTS = ("apple", "harbour", "violin", "glacier", "copper", "lantern", "meadow", "printer")
 
 
@@ -65,7 +70,7 @@ def new_place(
         opened.append(db)
         embedder = WordEmbedder()
         with db.begin() as tx:
-            embedding.adopt(tx, *index_identity(embedder))
+            vector_index.adopt(tx, *index_identity(embedder))
         config = Config(data_dir=data_dir, workers=1, allow_networks=app.config.allow_networks)
         return replace(
             app, config=config, db=db, blobs=FolderBlobs(data_dir / "blobs"), embedder=embedder
@@ -154,7 +159,7 @@ def hits(app: App, tenant: Tenant, text: str) -> list[tuple[str, float, str]]:
     assert app.embedder is not None
     [vector] = app.embedder.embed([text], query=True)
     with app.db.begin() as tx:
-        found = search.search(tx, tenant, search.Query(text, vector, limit=20))
+        found = hybrid.search(tx, tenant, hybrid.Query(text, vector, limit=20))
     return [(h.document.id, round(h.score, 9), c.text) for h in found for c in h.chunks]
 
 
@@ -279,7 +284,7 @@ def test_a_restored_service_goes_on_where_the_other_stood(
             (
                 tenant.id,
                 json.dumps(cursor),
-                seal.seal([KEY], "hush", place=(tenant.id, "c1")),
+                encryption.seal([KEY], "hush", place=(tenant.id, "c1")),
             ),
         )
     questions = ("apple beside the harbour", "ships", "detail17", "violin")
@@ -302,7 +307,7 @@ def test_a_restored_service_goes_on_where_the_other_stood(
         file = documents.file(tx, tenant, hits(again, tenant, "ships")[0][0])
     assert held is not None
     assert held["cursor"] == cursor
-    assert seal.unseal([KEY], held["tokens"], place=(tenant.id, "c1")) == "hush"
+    assert encryption.unseal([KEY], held["tokens"], place=(tenant.id, "c1")) == "hush"
     assert again.blobs.get(file.key) == b"The lighthouse keeper counts ships.\n"
     assert dump(url) == dump(url_of(app)), "indexes, foreign keys or triggers are not as they were"
 
@@ -381,7 +386,7 @@ def sound(
     with Database(new_database(), size=4) as db:
         here = replace(app, db=db, blobs=FolderBlobs(folder / "blobs"), embedder=WordEmbedder())
         with db.begin() as tx:
-            embedding.adopt(tx, *index_identity(here.embedder))
+            vector_index.adopt(tx, *index_identity(here.embedder))
         tenant = new_org(here)
         for n in range(5):
             add(here, tenant, story(n))
@@ -488,7 +493,7 @@ def test_a_session_does_not_come_back_with_a_backup(
     with Database(new_database(), size=4) as db:
         here = replace(app, db=db, blobs=FolderBlobs(tmp_path / "blobs"), embedder=WordEmbedder())
         with db.begin() as tx:
-            embedding.adopt(tx, *index_identity(here.embedder))
+            vector_index.adopt(tx, *index_identity(here.embedder))
         tenant = new_org(here)
         with db.begin() as tx:
             key, secret = orgs.create_key(tx, tenant.id)
@@ -754,7 +759,7 @@ def test_the_commands_move_an_installation_into_an_embedded_database(
         tx.execute(
             "insert into connections (id, org_id, provider, container_tags, document_limit, state,"
             " tokens) values ('c1', %s, 'github', '{notes}', 100, 'ready', %s)",
-            (tenant.id, seal.seal([KEY], "hush", place=(tenant.id, "c1"))),
+            (tenant.id, encryption.seal([KEY], "hush", place=(tenant.id, "c1"))),
         )
     file = tmp_path / "b.zip"
 
@@ -1065,7 +1070,7 @@ def test_another_model_embeds_and_says_so(new_place: Callable[..., App], tmp_pat
     assert isinstance(other.embedder, WordEmbedder)
     other.embedder.name = "fake:other"
     with other.db.begin() as tx:
-        embedding.rebind(tx, *index_identity(other.embedder))
+        vector_index.rebind(tx, *index_identity(other.embedder))
 
     done = backup.bring(other, tmp_path / "bundle", org="elsewhere")
 
@@ -1153,7 +1158,7 @@ def test_a_line_without_end_is_refused(
 ) -> None:
     app = new_place()
     new_org(app)
-    monkeypatch.setattr("recollect.backup._import.LONGEST_LINE", 1_000)
+    monkeypatch.setattr("recollect.ops.backup._import.LONGEST_LINE", 1_000)
     (tmp_path / "bundle.json").write_text('{"format": "recollect-bundle", "version": 1}')
     good = '{"containerTags": ["notes"], "text": "fine"}'
     (tmp_path / "documents.jsonl").write_text(f'{good}\n{good[:-2]}{"x" * 1_000}"}}\n')

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from recollect import console, documents, orgs
+from recollect import console, documents
 from recollect.api import create_app
 from recollect.app import App, check_secrets, secret_keys, signing_keys, weakness
 from recollect.config import Config
@@ -36,7 +36,8 @@ from recollect.console._room import COOKIE
 from recollect.documents import DocumentQuery, NewDocument
 from recollect.errors import SetupError
 from recollect.model import Document, DocumentId, Key, Org, OrgId, Plan, Scope, Tenant
-from recollect.worker import drain
+from recollect.orgs import orgs
+from recollect.worker.processing import drain
 from tests.conftest import eventually
 
 FORM = {"sec-fetch-site": "same-origin"}

@@ -6,11 +6,12 @@ from typing import Any, get_args
 import httpx
 import pytest
 
-from recollect import feed, orgs, settings
 from recollect.app import App, secret_keys
 from recollect.console import _figures
 from recollect.model import Connection, DocumentId, Org, Plan, Scope, Tenant, random_id
-from recollect.worker import drain
+from recollect.orgs import orgs, settings
+from recollect.sync import change_log
+from recollect.worker.processing import drain
 from tests.extract.archives import packed
 from tests.integration.test_console import (
     HARMLESS,
@@ -52,7 +53,7 @@ def ran(
 ) -> str:
     """A run that did this: (document, what, texts, new texts); its id."""
     run = random_id()
-    tally = [sum(what == kind for _, what, _, _ in changes) for kind in get_args(feed.What)]
+    tally = [sum(what == kind for _, what, _, _ in changes) for kind in get_args(change_log.What)]
     with app.db.begin() as tx:
         tx.execute(
             "insert into sync_runs (id, connection_id, trigger, status, finished_at, added,"

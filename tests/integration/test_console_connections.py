@@ -10,9 +10,9 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from recollect import audit, connections, connectors, items, orgs, settings, tender
+from recollect import connectors
 from recollect.app import App, secret_keys
-from recollect.connections import NewConnection
+from recollect.connectors.oauth import Tokens
 from recollect.console import _guides
 from recollect.db import Tx
 from recollect.model import (
@@ -25,9 +25,12 @@ from recollect.model import (
     Tenant,
     random_id,
 )
-from recollect.oauth import Tokens
-from recollect.sources import seal_tokens
-from recollect.worker import drain
+from recollect.orgs import audit, orgs, settings
+from recollect.sync import connections, items
+from recollect.sync.connections import NewConnection
+from recollect.sync.sources import seal_tokens
+from recollect.worker import syncs
+from recollect.worker.processing import drain
 from tests.fakes.cabinet import Cabinet, CabinetConnector
 from tests.fakes.github import FakeGithub
 from tests.fakes.site import Site
@@ -109,7 +112,7 @@ def all_of(app: App, tenant: Tenant) -> list[Connection]:
 
 def work(app: App) -> None:
     """All that is due, without a delay between pages."""
-    tender.drain(replace(app, config=app.config.model_copy(update={"crawl_delay": 0.0})))
+    syncs.drain(replace(app, config=app.config.model_copy(update={"crawl_delay": 0.0})))
     drain(app)
 
 

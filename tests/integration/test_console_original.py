@@ -16,7 +16,7 @@ from recollect.app import App
 from recollect.blobs import new_key as new_key_of_blob
 from recollect.console import _original, _show
 from recollect.model import Document, Org, Scope, StoredBlob, Tenant
-from recollect.worker import drain
+from recollect.worker.processing import drain
 from tests.extract.samples import pdf
 from tests.integration.test_console import (
     PAYLOADS,

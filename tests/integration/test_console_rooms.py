@@ -21,15 +21,18 @@ import jsonschema
 import pytest
 import uvicorn
 
-from recollect import audit, connections, console, endpoints, items, orgs, outbox, settings, streams
+from recollect import console
 from recollect.api import create_app
 from recollect.app import App
 from recollect.console import _code, _live
-from recollect.db.events import Notice
+from recollect.events import endpoints, outbox, streams
+from recollect.events.listener import Notice
+from recollect.events.outbox import Attempt, Target
+from recollect.events.streams import Events
 from recollect.model import Connection, Key, Org, Plan, Scope, Tenant, random_id
-from recollect.outbox import Attempt, Target
-from recollect.streams import Events
-from recollect.worker import drain
+from recollect.orgs import audit, orgs, settings
+from recollect.sync import connections, items
+from recollect.worker.processing import drain
 from tests.conftest import eventually, plain_client
 from tests.integration.test_console import (
     HARMLESS,

@@ -10,11 +10,13 @@ import httpx
 import psycopg
 import pytest
 
-from recollect import connections, documents, orgs
+from recollect import documents
 from recollect.app import App
 from recollect.console import _connections, _figures
 from recollect.db import Database, Tx
 from recollect.model import OrgId, Plan, Scope, Status, Tenant
+from recollect.orgs import orgs
+from recollect.sync import connections
 from tests.integration.test_console import FORM, body, console_site, tree
 from tests.integration.test_neighbours import CountingCursor
 

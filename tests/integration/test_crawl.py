@@ -10,12 +10,13 @@ import pytest
 import supermemory
 from supermemory import Supermemory
 
-from recollect import connections, items, tender
 from recollect.app import App
-from recollect.connections import NewConnection
 from recollect.db import Database, Tx
 from recollect.model import Connection, ConnectionId, Plan, Tenant, random_id
-from recollect.worker import drain
+from recollect.sync import connections, items
+from recollect.sync.connections import NewConnection
+from recollect.worker import syncs
+from recollect.worker.processing import drain
 from tests.fakes.embedder import WordEmbedder
 from tests.fakes.site import Site, html
 
@@ -72,7 +73,7 @@ def crawling(tenant: Tenant, site: Site) -> Callable[..., Connection]:
                 "update connections set due_at = now(), parked_until = null where id = %s",
                 (known.id,),
             )
-        tender.drain(app)
+        syncs.drain(app)
         drain(app)
         with app.db.begin() as tx:
             return connections.get(tx, tenant, known.id)
@@ -167,7 +168,7 @@ def sdk(live_url: str, key: str) -> Iterator[Supermemory]:
 
 
 def work(app: App) -> None:
-    tender.drain(app)
+    syncs.drain(app)
     drain(app)
 
 

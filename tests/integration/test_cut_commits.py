@@ -25,17 +25,21 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
-from recollect import backup, documents, embedding, orgs, seal, tags, worker
+from recollect import documents, encryption
 from recollect.api import create_app
 from recollect.app import App, index_identity
-from recollect.backup import Archive
 from recollect.blobs import FolderBlobs
 from recollect.config import Config
 from recollect.db import Database
 from recollect.documents import NewDocument
 from recollect.errors import SetupError, Unavailable
+from recollect.index import vector_index
 from recollect.model import Content, DocumentId, OrgId, Plan, Scope, StoredBlob, Tenant, random_id
-from recollect.worker import Worker, drain
+from recollect.ops import backup
+from recollect.ops.backup import Archive
+from recollect.orgs import orgs, tags
+from recollect.worker import processing
+from recollect.worker.processing import Worker, drain
 from tests.conftest import eventually, serving
 from tests.fakes.embedder import WordEmbedder
 from tests.fakes.wire import Fault, Weather, Wire
@@ -61,7 +65,7 @@ def open_place(app: App, url: str, folder: Path, lease: float = 120.0) -> Place:
     db = Database(wire.url, size=12).open()
     embedder = WordEmbedder()
     with db.begin() as tx:
-        embedding.adopt(tx, *index_identity(embedder))
+        vector_index.adopt(tx, *index_identity(embedder))
     config = Config(
         data_dir=folder,
         workers=3,
@@ -336,7 +340,7 @@ def damage(place: Place) -> list[str]:
 def test_a_worker_whose_last_commit_is_cut_does_the_work_once(
     new_place: Callable[..., Place], monkeypatch: pytest.MonkeyPatch, fault: Fault
 ) -> None:
-    monkeypatch.setattr(worker, "PAUSE", timedelta(seconds=0.1))
+    monkeypatch.setattr(processing, "PAUSE", timedelta(seconds=0.1))
     place = new_place()
     tenant = new_org(place)
     add(place, tenant, story(1), "cut")
@@ -360,7 +364,7 @@ def test_a_worker_whose_last_commit_is_cut_does_the_work_once(
 def test_workers_behind_a_bad_line_lose_and_double_nothing(
     new_place: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "PAUSE", timedelta(seconds=0.1))
+    monkeypatch.setattr(processing, "PAUSE", timedelta(seconds=0.1))
     place = new_place(lease=1.0)  # of a claim whose commit was cut after it was done nobody knows
     tenant = new_org(place)
     numbers = iter(range(1_000))
@@ -462,7 +466,7 @@ def test_a_restore_that_is_cut_at_its_commit_knows_whether_it_is_done(
     place = new_place()
     tenant = filled(place)
     made = tmp_path / "all.backup"
-    backup.backup(place.url, place.app.blobs, made, sealed_with=seal.mark([b"k" * 32]))
+    backup.backup(place.url, place.app.blobs, made, sealed_with=encryption.mark([b"k" * 32]))
     url = empty_database()
     blobs = FolderBlobs(tmp_path / "there")
     with Wire(url) as wire, Archive(made) as archive:

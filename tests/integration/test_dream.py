@@ -22,13 +22,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from recollect import documents, dream, dreams, memories, metrics, orgs, settings, tags
+from recollect import documents
 from recollect.app import App, secret_keys
 from recollect.db import Database
 from recollect.documents import DocumentChange, NewDocument
-from recollect.dream import Answer, Dreamer, Quote, Told, judge
-from recollect.llm import Llm
-from recollect.memories import Memory, MemoryId, Relation
+from recollect.inference.llm import Llm
+from recollect.memories import extraction, extraction_queue, memories
+from recollect.memories.extraction import Answer, Dreamer, Quote, Told, judge
+from recollect.memories.memories import Memory, MemoryId, Relation
 from recollect.model import (
     Chunk,
     DocumentId,
@@ -40,8 +41,10 @@ from recollect.model import (
     random_id,
     storable,
 )
-from recollect.search import Query, search
-from recollect.worker import Worker, drain
+from recollect.orgs import orgs, settings, tags
+from recollect.search.hybrid import Query, search
+from recollect.telemetry import metrics
+from recollect.worker.processing import Worker, drain
 from tests.conftest import eventually, plain_client, serving
 from tests.fakes.embedder import WordEmbedder
 from tests.fakes.llm import Asked, Model, Says, Silent, running
@@ -149,7 +152,7 @@ def ripen(app: App, tenant: Tenant) -> None:
 
 def read_all(app: App, tenant: Tenant) -> int:
     ripen(app, tenant)
-    return dream.drain(app)
+    return extraction.drain(app)
 
 
 def known(app: App, tenant: Tenant, tag: str = "ann") -> dict[str, Memory]:
@@ -176,7 +179,7 @@ def clock(app: App) -> datetime:
 
 def state(app: App, id: DocumentId) -> tuple[bool, str | None]:
     with app.db.begin() as tx:
-        found = dreams.state(tx, id)
+        found = extraction_queue.state(tx, id)
     return found.pending, found.failure.code if found.failure else None
 
 
@@ -299,7 +302,7 @@ def test_the_api_tells_how_it_stands(app: App, reader: App, tenant: Tenant, key:
         drain(reader)
         assert shown(http, id) == ("done", "dreaming", 0)
         assert shown(plain, id) == ("done", "done", 0)
-        assert dream.drain(reader) == 1
+        assert extraction.drain(reader) == 1
         assert shown(http, id) == ("done", "done", 1)
 
 
@@ -316,7 +319,7 @@ def test_dynamic_waits_for_more_and_instant_does_not(
             "update dreams set due_at = now() + interval '5 minutes' where document_id = %s",
             (later,),
         )
-    assert dream.drain(reader) == 1
+    assert extraction.drain(reader) == 1
 
     with reader.db.begin() as tx:
         tx.execute(
@@ -473,8 +476,8 @@ def test_a_long_document_goes_behind_the_others(
     model: Model,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(dream, "QUESTIONS", 2)
-    monkeypatch.setattr(dream, "TOGETHER", 100)
+    monkeypatch.setattr(extraction, "QUESTIONS", 2)
+    monkeypatch.setattr(extraction, "TOGETHER", 100)
     long = write(paragraphs(*["Nothing."] * 5))
     short = write(TEA)
     ripen(reader, tenant)
@@ -483,7 +486,7 @@ def test_a_long_document_goes_behind_the_others(
             "update dreams set due_at = due_at - interval '1 s' where document_id = %s", [long]
         )
 
-    assert dream.drain(reader) == 4
+    assert extraction.drain(reader) == 4
     where = ["green tea" in json.dumps(asked.data["parts"]) for asked in model.asked]
     assert where == [False, False, True, False, False, False]
     assert (state(reader, long), state(reader, short)) == ((False, None), (False, None))
@@ -502,13 +505,15 @@ def test_organisations_take_turns(
     ripen(reader, tenant)
     ripen(reader, Tenant(other.id))
 
-    turn, order = dreams.Turn(), list[str]()
+    turn, order = extraction_queue.Turn(), list[str]()
     for _ in range(3):
         with reader.db.begin() as tx:
-            order += [c.org_id for c in dreams.claim(tx, lease=reader.lease, limit=1, turn=turn)]
+            order += [
+                c.org_id for c in extraction_queue.claim(tx, lease=reader.lease, limit=1, turn=turn)
+            ]
     assert order.count(other.id) == 1
     with reader.db.begin() as tx:
-        left = dreams.claim(tx, lease=reader.lease, limit=50, turn=turn)
+        left = extraction_queue.claim(tx, lease=reader.lease, limit=50, turn=turn)
         assert len(left) == 4
         tx.execute("delete from orgs where id = %s", (other.id,))
 
@@ -545,7 +550,7 @@ def memory(org: str, text: str, id: str = "m1") -> Memory:
     )
 
 
-def judged(*facts: dict[str, Any], text: str = f"{TEA}\n{BONN}") -> dream.Judged:
+def judged(*facts: dict[str, Any], text: str = f"{TEA}\n{BONN}") -> extraction.Judged:
     answer = Answer.model_validate_json(json.dumps({"facts": facts}))
     return judge(answer, [part(text)], [memory("o", "Ann likes tea.")], {"food": None}, now=NOW)
 
@@ -572,8 +577,8 @@ def test_such_a_fact_is_not_stored(fact: dict[str, Any], why: str):
 
 def test_there_are_no_more_facts_than_some():
     found = judged(*[told(f"Fact {n}.", "green tea") for n in range(50)])
-    assert len(found.drafts) == dream.FACTS
-    assert found.dropped == {"too_many": 50 - dream.FACTS}
+    assert len(found.drafts) == extraction.FACTS
+    assert found.dropped == {"too_many": 50 - extraction.FACTS}
 
 
 def test_what_was_not_offered_is_left_out():
@@ -810,9 +815,9 @@ def test_a_long_document_is_read_behind_what_gets_no_answer(
     model: Model,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(dream, "QUESTIONS", 2)
-    monkeypatch.setattr(dream, "PAGE", 4)
-    monkeypatch.setattr(dream, "TOGETHER", 2_500)
+    monkeypatch.setattr(extraction, "QUESTIONS", 2)
+    monkeypatch.setattr(extraction, "PAGE", 4)
+    monkeypatch.setattr(extraction, "TOGETHER", 2_500)
     plain = by_words(SCRIPT)
     rude = Says(None, refusal="no")
     model.answer = lambda asked: rude if "rude" in str(asked.data["parts"]) else plain(asked)
@@ -849,24 +854,24 @@ def test_what_comes_meanwhile_begins_a_new_pass(
     model: Model,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(dream, "QUESTIONS", 1)
-    monkeypatch.setattr(dream, "TOGETHER", 100)
+    monkeypatch.setattr(extraction, "QUESTIONS", 1)
+    monkeypatch.setattr(extraction, "TOGETHER", 100)
     id = write(paragraphs("Nothing.", "Nothing at all.", BONN))
     ripen(reader, tenant)
-    turn = dreams.Turn()
+    turn = extraction_queue.Turn()
     with reader.db.begin() as tx:
-        [claim] = dreams.claim(tx, lease=reader.lease, limit=1, turn=turn)
-    outcome = dream.attempt(reader, claim, lambda _: None)
-    dream.settle(reader, claim, outcome, dream.Mood())
+        [claim] = extraction_queue.claim(tx, lease=reader.lease, limit=1, turn=turn)
+    outcome = extraction.attempt(reader, claim, lambda _: None)
+    extraction.settle(reader, claim, outcome, extraction.Mood())
     assert row(reader, id)["place"] >= 0
 
     edit(id, paragraphs(TEA, "Nothing at all.", BONN))
     ripen(reader, tenant)
     with reader.db.begin() as tx:
-        [claim] = dreams.claim(tx, lease=reader.lease, limit=1, turn=turn)
+        [claim] = extraction_queue.claim(tx, lease=reader.lease, limit=1, turn=turn)
     assert (claim.place, claim.passes, claim.fruitful) == (-1, 0, False)
     with reader.db.begin() as tx:
-        dreams.release(tx, [claim])
+        extraction_queue.release(tx, [claim])
     read_all(reader, tenant)
 
     assert set(known(reader, tenant)) == {"Ann drinks green tea.", "Ann lives in Bonn."}
@@ -922,9 +927,9 @@ def test_who_dies_between_answer_and_store_leaves_the_work_to_others(
     id = write(TEA)
     ripen(reader, tenant)
     with pytest.raises(KeyboardInterrupt):
-        dream.drain(replace(reader, embedder=Mortal()))
+        extraction.drain(replace(reader, embedder=Mortal()))
     assert (row(reader, id)["held"], len(model.asked), known(reader, tenant)) == (True, 1, {})
-    assert dream.drain(reader) == 0
+    assert extraction.drain(reader) == 0
 
     assert read_all(reader, tenant) == 1  # its lease is over
     assert len(model.asked) == 2
@@ -937,7 +942,7 @@ def test_who_lost_the_lease_stores_nothing(
     id = write(TEA)
     ripen(reader, tenant)
     with reader.db.begin() as tx:
-        [old] = dreams.claim(tx, lease=reader.lease, limit=1)
+        [old] = extraction_queue.claim(tx, lease=reader.lease, limit=1)
     plain = by_words({"green tea": [told("The other's fact.", "green tea")]})
     model.answer = plain
 
@@ -947,9 +952,9 @@ def test_who_lost_the_lease_stores_nothing(
         return by_words(SCRIPT)(asked)
 
     model.answer = answer
-    outcome = dream.attempt(reader, old, dream.wait)
-    assert isinstance(outcome, dream.LeaseLost)
-    dream.settle(reader, old, outcome, dream.Mood())
+    outcome = extraction.attempt(reader, old, extraction.wait)
+    assert isinstance(outcome, extraction.LeaseLost)
+    extraction.settle(reader, old, outcome, extraction.Mood())
     assert list(known(reader, tenant)) == ["The other's fact."]
     assert state(reader, id) == (False, None)
 
@@ -1059,7 +1064,7 @@ def test_a_slow_model_holds_up_nobody_and_stopping_does_not_wait_for_it(
     model: Model,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(dream, "GRACE", 0.2)
+    monkeypatch.setattr(extraction, "GRACE", 0.2)
     model.misbehave = [Silent()] * 3
     slow = write(TEA, dreaming="instant")
     with at_work(Dreamer(reader), Worker(reader)):
@@ -1081,7 +1086,7 @@ def test_the_loop_rests_while_the_model_is_down_and_goes_on(
     model: Model,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(dream, "FIRST_PAUSE", timedelta(seconds=0.2))
+    monkeypatch.setattr(extraction, "FIRST_PAUSE", timedelta(seconds=0.2))
     ids = [write(f"{TEA} {n}", dreaming="instant") for n in range(5)]
     model.misbehave = [HttpStatus(503)] * 4
     with at_work(Dreamer(reader)):

@@ -1,4 +1,4 @@
-"""Change of the embedding model while everything goes on; see recollect/embedding.py."""
+"""Change of the embedding model while everything goes on; see recollect/index/vector_index.py."""
 
 import contextlib
 import json
@@ -21,18 +21,24 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from recollect import backup as backups
-from recollect import documents, embedding, memories, orgs, reembed, search, tags, terms, verify
+from recollect import documents
 from recollect.app import App, index_identity
 from recollect.blobs import FolderBlobs
 from recollect.db import Database, Tx
 from recollect.documents import DocumentChange, NewDocument
-from recollect.embed import Embedder
-from recollect.embedders import FRESH, IndexEmbedder
 from recollect.errors import SetupError, Unavailable
-from recollect.memories import Fact, MemoryQuery
+from recollect.index import terms, vector_index
+from recollect.index.embedder import FRESH, IndexEmbedder
+from recollect.inference.embed import Embedder
+from recollect.memories import memories
+from recollect.memories.memories import Fact, MemoryQuery
 from recollect.model import DocumentId, Hit, Plan, Status, Tenant, random_id
-from recollect.worker import Worker, drain
+from recollect.ops import backup as backups
+from recollect.ops import verify
+from recollect.orgs import orgs, tags
+from recollect.search import hybrid
+from recollect.worker import model_change
+from recollect.worker.processing import Worker, drain
 from tests.conftest import Service, eventually, start_service, stop_service
 from tests.fakes.models import Killed, Model, endpoint, large, small
 from tests.integration.test_query_plans import ExplainingCursor, Undo, fill, one
@@ -55,7 +61,7 @@ class Ground:
         """An App as another process has it; `knows`: how to reach what the index names."""
         known = {"small": self.small, "large": self.large}
 
-        def opened(choice: embedding.Choice) -> Embedder:
+        def opened(choice: vector_index.Choice) -> Embedder:
             if not knows:
                 raise SetupError("never heard of it")
             return known[choice["model"]]
@@ -80,7 +86,7 @@ class Ground:
         assert app.embedder is not None
         vector = app.embedder.embed([text], query=True)[0]
         with app.db.begin() as tx:
-            hits = search.search(tx, self.tenant, search.Query(text, vector, limit=20))
+            hits = hybrid.search(tx, self.tenant, hybrid.Query(text, vector, limit=20))
         shown = {self.small.name, self.large.name}
         for chunk in [chunk for hit in hits for chunk in hit.chunks]:
             if chunk.similarity is None:  # an orphan of a model: nobody made this vector
@@ -100,24 +106,24 @@ class Ground:
 
     def switch(self) -> None:
         with self.app.db.begin() as tx:
-            embedding.switch(tx, self.large.name, 80, choice("large"), choice("small"))
+            vector_index.switch(tx, self.large.name, 80, choice("large"), choice("small"))
 
     def finish(self) -> None:
         """Some seconds later."""
         with self.app.db.begin() as tx:
             tx.execute("update index_settings set flipped_at = flipped_at - interval '1 minute'")
-            embedding.finish(tx)
+            vector_index.finish(tx)
 
     def work(self, app: App | None = None) -> int:
         """All steps that are due, inline; how many."""
         steps, here = 0, app or self.app
-        while reembed.step(here):
+        while model_change.step(here):
             steps += 1
         return steps
 
-    def index(self) -> embedding.Index:
+    def index(self) -> vector_index.Index:
         with self.app.db.begin() as tx:
-            found = embedding.read(tx)
+            found = vector_index.read(tx)
         assert found is not None
         return found
 
@@ -148,7 +154,7 @@ class Ground:
             "select c.relname as name from pg_index i join pg_class c on c.oid = i.indexrelid"
             " where i.indrelid = 'entries'::regclass and i.indisvalid"
         )
-        return {row["name"] for row in rows} & set(embedding.INDEXES.values())
+        return {row["name"] for row in rows} & set(vector_index.INDEXES.values())
 
     def damage(self) -> dict[str, int]:
         done = verify.verify(self.app.db, self.app.blobs)
@@ -183,7 +189,7 @@ def standing(app: App, url: str, folder: Path) -> Generator[Ground]:
     first, second = small(), large()
     with Database(url, size=24) as database:
         with database.begin() as tx:
-            embedding.adopt(tx, *index_identity(first))
+            vector_index.adopt(tx, *index_identity(first))
             row = tx.execute("select id from orgs where name = 'switching'").fetchone()
             id = row["id"] if row else orgs.create(tx, "switching", Plan.ENTERPRISE).id
             tenant = Tenant(id)
@@ -277,7 +283,7 @@ def test_what_is_added_meanwhile_gets_both_vectors_at_once(filled: Ground) -> No
     filled.switch()
     writer = filled.process()
     with filled.app.db.begin() as tx:
-        assert embedding.plan(tx)
+        assert vector_index.plan(tx)
         tx.execute("update vector_gaps set due_at = 'infinity'")  # nobody fills them now
     gaps = filled.one("select count(*) from vector_gaps")
     id = filled.add(prose(700))
@@ -296,13 +302,13 @@ def test_a_writer_that_has_not_heard_of_it_leaves_nothing_behind(filled: Ground)
     while filled.one("select count(*) from vector_gaps where claims = 0") or not filled.one(
         "select planned_at is not null from index_settings"
     ):
-        reembed.step(filled.app)
+        model_change.step(filled.app)
     id = filled.add(prose(800))
     drain(deaf)
     filled.remember(prose(801), deaf)
     assert filled.lacking("embedding_b")
     with filled.app.db.begin() as tx:
-        assert not embedding.flip(tx), "it would have flipped with vectors missing"
+        assert not vector_index.flip(tx), "it would have flipped with vectors missing"
 
     filled.work()
 
@@ -324,8 +330,8 @@ class Stale:
         self._model = model
         self.name, self.dimensions = model.name, model.dimensions
 
-    def embed(self, texts: list[str], *, query: bool = False) -> embedding.Made:
-        return embedding.Made.of(self._model.embed(texts, query=query), self.name)
+    def embed(self, texts: list[str], *, query: bool = False) -> vector_index.Made:
+        return vector_index.Made.of(self._model.embed(texts, query=query), self.name)
 
 
 # --- under load --------------------------------------------------------------------------------
@@ -405,7 +411,7 @@ def test_searches_are_of_one_model_while_four_threads_write(filled: Ground) -> N
         eventually(lambda: filled.index().phase == "kept", 120)
         eventually(lambda: load.searches[-1] == (filled.large.name,))
         with filled.app.db.begin() as tx:
-            embedding.rollback(tx)
+            vector_index.rollback(tx)
         eventually(lambda: load.searches[-1] == (filled.small.name,))
         filled.switch()
         assert filled.index().phase == "kept"
@@ -428,7 +434,7 @@ def test_searches_are_of_one_model_while_four_threads_write(filled: Ground) -> N
 
 def finished(ground: Ground) -> bool:
     with contextlib.suppress(SetupError), ground.app.db.begin() as tx:
-        embedding.finish(tx)
+        vector_index.finish(tx)
         return True
     return False
 
@@ -448,7 +454,7 @@ def all_done(ground: Ground) -> Callable[[], bool]:
 def test_a_worker_killed_in_the_middle_loses_a_batch_at_most(
     filled: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reembed, "BATCH", 16)
+    monkeypatch.setattr(model_change, "BATCH", 16)
     filled.switch()
     filled.large.dies_after = 3
     with pytest.raises(Killed):
@@ -475,7 +481,7 @@ def test_a_new_model_that_is_down_disturbs_nobody(
     filled: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for pause in ("PAUSE", "TICK"):
-        monkeypatch.setattr(f"recollect.worker.{pause}", timedelta(seconds=0.2))
+        monkeypatch.setattr(f"recollect.worker.processing.{pause}", timedelta(seconds=0.2))
     filled.switch()
     filled.large.down = True
     with pytest.raises(Unavailable):
@@ -487,7 +493,7 @@ def test_a_new_model_that_is_down_disturbs_nobody(
         assert filled.one("select chunks from documents where id = %s", id) == 1
         assert filled.ask(filled.process())[1] == {filled.small.name}
         with filled.app.db.begin() as tx:
-            progress = embedding.progress(tx)
+            progress = vector_index.progress(tx)
         assert progress.failure is not None
         assert "does not answer" in progress.failure.message
         filled.large.down = False
@@ -505,7 +511,7 @@ def test_a_text_that_the_new_model_refuses_keeps_the_old_one_in_use(filled: Grou
     refused = filled.one("select count(*) from entries where text like '%%note7%%'")
     assert filled.one("select count(*) from entries where embedding_b is null") == refused
     with filled.app.db.begin() as tx:
-        progress = embedding.progress(tx)
+        progress = vector_index.progress(tx)
         tx.execute("update vector_gaps set due_at = now()")
     assert progress.failure is not None
     assert progress.failure.code == "embedding_refused"
@@ -517,7 +523,7 @@ def test_a_text_that_the_new_model_refuses_keeps_the_old_one_in_use(filled: Grou
 def test_a_missing_vector_that_no_gap_names_stops_the_flip(filled: Ground) -> None:
     filled.switch()
     with filled.app.db.begin() as tx:
-        embedding.plan(tx)
+        vector_index.plan(tx)
         tx.execute("delete from vector_gaps")  # as after a restore into another collation
     filled.work()
 
@@ -543,14 +549,14 @@ def test_a_rollback_is_at_once_and_has_what_was_written_meanwhile(filled: Ground
     id = filled.add("the cassowary sits in parliament")
     drain(filled.process())
     with filled.app.db.begin() as tx:
-        embedding.rollback(tx)
+        vector_index.rollback(tx)
 
     hits, models = filled.ask(filled.process(), "cassowary parliament")
     assert models == {filled.small.name}
     assert hits[0].document.id == id
     assert filled.index().phase == "returned"
     with filled.app.db.begin() as tx, pytest.raises(SetupError, match="again already"):
-        embedding.rollback(tx)
+        vector_index.rollback(tx)
     embedded = len(filled.large.texts)
     filled.switch()
     assert filled.ask(filled.process())[1] == {filled.large.name}
@@ -560,11 +566,11 @@ def test_a_rollback_is_at_once_and_has_what_was_written_meanwhile(filled: Ground
 def test_giving_up_leaves_nothing_of_the_new_model(filled: Ground) -> None:
     filled.switch()
     for _ in range(3):
-        reembed.step(filled.app)
+        model_change.step(filled.app)
     with filled.app.db.begin() as tx:
-        embedding.rollback(tx)
+        vector_index.rollback(tx)
     with filled.app.db.begin() as tx, pytest.raises(SetupError, match="in a moment"):
-        embedding.switch(tx, filled.large.name, 80, choice("large"), choice("small"))
+        vector_index.switch(tx, filled.large.name, 80, choice("large"), choice("small"))
     filled.work()
 
     index = filled.index()
@@ -586,7 +592,7 @@ def test_after_the_end_the_next_change_goes_the_other_way(filled: Ground) -> Non
     filled.work()
     assert filled.indexes() == {"entries_embedding_b"}
     with filled.app.db.begin() as tx:
-        embedding.switch(tx, filled.small.name, 48, choice("small"), choice("large"))
+        vector_index.switch(tx, filled.small.name, 48, choice("small"), choice("large"))
     filled.work()
 
     index = filled.index()
@@ -600,9 +606,9 @@ def test_a_search_under_way_is_not_robbed_of_its_vectors(filled: Ground) -> None
     filled.switch()
     filled.work()
     assert filled.app.embedder is not None
-    old = embedding.Made.of(filled.small.embed([QUERY], query=True), filled.small.name)[0]
+    old = vector_index.Made.of(filled.small.embed([QUERY], query=True), filled.small.name)[0]
     with filled.app.db.begin() as slow:
-        column = embedding.sought(slow, "entries", old)
+        column = vector_index.sought(slow, "entries", old)
         filled.finish()
         with pytest.raises(Unavailable, match="in use"):
             filled.work()
@@ -615,14 +621,14 @@ def test_a_search_under_way_is_not_robbed_of_its_vectors(filled: Ground) -> None
 
     assert filled.index().phase is None
     with filled.app.db.begin() as tx, pytest.raises(Unavailable, match="ask again"):
-        search.search(tx, filled.tenant, search.Query(QUERY, old))
+        hybrid.search(tx, filled.tenant, hybrid.Query(QUERY, old))
 
 
 @pytest.mark.parametrize("phase", ["building", "kept"])
 def test_what_is_deleted_is_gone_from_both(filled: Ground, phase: str) -> None:
     filled.switch()
-    reembed.step(filled.app)
-    reembed.step(filled.app)
+    model_change.step(filled.app)
+    model_change.step(filled.app)
     if phase == "kept":
         filled.work()
     with filled.app.db.begin() as tx:
@@ -672,7 +678,7 @@ def test_a_bundle_is_of_the_model_in_use(
 
     with Database(new_database(), size=8) as database:
         with database.begin() as tx:
-            embedding.adopt(tx, *index_identity(filled.large))
+            vector_index.adopt(tx, *index_identity(filled.large))
             orgs.create(tx, "there", Plan.ENTERPRISE)
         filled.large.texts.clear()
         there = replace(filled.app, db=database, embedder=filled.large)
@@ -695,7 +701,7 @@ def test_a_backup_goes_on_where_it_was(
 ) -> None:
     filled.switch()
     for _ in range(3):
-        reembed.step(filled.app)
+        model_change.step(filled.app)
     if phase == "kept":
         filled.work()
     made = backups.backup(
@@ -733,22 +739,22 @@ def empty(postgres_url: str) -> Generator[str]:
 def test_the_second_slot_is_walked_by_its_index(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "EXACT_UP_TO", 100)
-    monkeypatch.setattr(search, "MOST_VISITS", 10**9)
-    monkeypatch.setattr(search, "VISIT", 0)
+    monkeypatch.setattr(hybrid, "EXACT_UP_TO", 100)
+    monkeypatch.setattr(hybrid, "MOST_VISITS", 10**9)
+    monkeypatch.setattr(hybrid, "VISIT", 0)
     with ground.app.db.begin() as tx:
-        embedding.rebind(tx, "fake:noise", 16)
+        vector_index.rebind(tx, "fake:noise", 16)
         fill(tx, ground.tenant, 1_200)
-        embedding.switch(tx, ground.large.name, 16, choice("large"), choice("small"))
+        vector_index.switch(tx, ground.large.name, 16, choice("large"), choice("small"))
         tx.execute(
             "update entries set embedding_b"
             " = coalesce(embedding, array_fill(1, array[16])::vector::halfvec)"
         )
-        embedding.plan(tx)
+        vector_index.plan(tx)
         tx.execute("delete from vector_gaps")
-    assert embedding.build_beside(ground.app.db, ground.index())
+    assert vector_index.build_beside(ground.app.db, ground.index())
     with ground.app.db.begin() as tx:
-        assert embedding.flip(tx)
+        assert vector_index.flip(tx)
     with psycopg.connect(ground.app.db.url, autocommit=True) as session:
         session.execute("vacuum analyze")
     noise = np.random.default_rng(7).normal(size=16).astype(np.float32)
@@ -757,7 +763,7 @@ def test_the_second_slot_is_walked_by_its_index(
     with contextlib.suppress(Undo), ground.app.db.begin() as tx:
         factory, tx.cursor_factory = tx.cursor_factory, ExplainingCursor
         try:
-            assert search.search(tx, ground.tenant, search.Query("no such word", noise))
+            assert hybrid.search(tx, ground.tenant, hybrid.Query("no such word", noise))
         finally:
             tx.cursor_factory = factory
         raise Undo
@@ -771,9 +777,9 @@ def test_the_second_slot_is_walked_by_its_index(
 
 def test_settings_may_lag_behind_by_one_change(filled: Ground) -> None:
     def starts(tx: Tx, model: Model) -> bool:
-        index = embedding.read(tx)
+        index = vector_index.read(tx)
         assert index is not None
-        return index.used.name == model.name or embedding.reaches(index, model.name)
+        return index.used.name == model.name or vector_index.reaches(index, model.name)
 
     filled.switch()
     with filled.app.db.begin() as tx:
@@ -788,42 +794,42 @@ def test_settings_may_lag_behind_by_one_change(filled: Ground) -> None:
         assert starts(tx, filled.small)
         assert starts(tx, filled.large)
         with pytest.raises(SetupError, match="recollect embedder switch"):
-            embedding.adopt(tx, "openai:third", 7)
+            vector_index.adopt(tx, "openai:third", 7)
 
 
 def test_what_cannot_be_is_refused_with_what_comes_first(filled: Ground) -> None:
     def refused(name: str, dimensions: int) -> str:
         with filled.app.db.begin() as tx, pytest.raises(SetupError) as error:
-            embedding.switch(tx, name, dimensions, choice("large"), choice("small"))
+            vector_index.switch(tx, name, dimensions, choice("large"), choice("small"))
         return str(error.value)
 
     assert "use openai:small already" in refused(filled.small.name, 48)
     assert "up to 4000" in refused("openai:huge", 4096)
     with filled.app.db.begin() as tx, pytest.raises(SetupError, match="nothing to finish"):
-        embedding.finish(tx)
+        vector_index.finish(tx)
     with filled.app.db.begin() as tx, pytest.raises(SetupError, match="no model to go back to"):
-        embedding.rollback(tx)
+        vector_index.rollback(tx)
     filled.switch()
     assert "embedder rollback" in refused("openai:third", 8)
     with filled.app.db.begin() as tx, pytest.raises(SetupError, match="not complete yet"):
-        embedding.finish(tx)
+        vector_index.finish(tx)
     filled.work()
     assert "embedder finish" in refused("openai:third", 8)
     with filled.app.db.begin() as tx:
         # By the clock of one transaction: it may have taken long to come here.
         tx.execute("update index_settings set flipped_at = now()")
         with pytest.raises(SetupError, match="try again in 5 seconds"):
-            embedding.finish(tx)
+            vector_index.finish(tx)
     with filled.app.db.begin() as tx:
-        assert embedding.estimate(tx, 80).texts == len(filled.texts())
+        assert vector_index.estimate(tx, 80).texts == len(filled.texts())
 
 
 def test_an_idle_process_asks_nothing_of_its_own(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[None] = []
-    before = embedding.read
-    monkeypatch.setattr(embedding, "read", lambda tx: (looked.append(None), before(tx))[1])
+    before = vector_index.read
+    monkeypatch.setattr(vector_index, "read", lambda tx: (looked.append(None), before(tx))[1])
     with running(ground.process()):
         threading.Event().wait(2 * FRESH)
 
@@ -861,7 +867,7 @@ def test_the_whole_service_changes_its_model_while_workers_are_killed(short_tmp:
         to = ["switch", "openai", "--url", url, "--model", "large", "--yes"]
         told = command(folder, settings, *to)
         assert told["phase"] == "building"
-        assert told["estimate"]["texts"] > 5 * reembed.BATCH
+        assert told["estimate"]["texts"] > 5 * model_change.BATCH
         for _ in range(2):
             seen = len(second.texts)
             eventually(lambda seen=seen: len(second.texts) > seen)
@@ -871,7 +877,7 @@ def test_the_whole_service_changes_its_model_while_workers_are_killed(short_tmp:
         eventually(lambda: command(folder, settings, "status")["phase"] == "kept", 120)
         eventually(lambda: found_by(client, second))
         # A killed worker loses a batch at most.
-        assert len(second.texts) <= told["estimate"]["texts"] + 2 * reembed.BATCH + 2
+        assert len(second.texts) <= told["estimate"]["texts"] + 2 * model_change.BATCH + 2
 
         assert command(folder, settings, "rollback")["used"]["name"] == first.name
         eventually(lambda: found_by(client, first))

@@ -15,26 +15,20 @@ from typing import Any
 import httpx
 import pytest
 
-from recollect import (
-    connections,
-    connectors,
-    deliver,
-    documents,
-    orgs,
-    outbox,
-    seal,
-    tender,
-    worker,
-)
+from recollect import connectors, documents, encryption
 from recollect.app import App, secret_keys
 from recollect.config import Config
-from recollect.connections import NewConnection
 from recollect.db import Database
-from recollect.deliver import LEASE, Deliverer
 from recollect.documents import NewDocument
 from recollect.errors import Permanent
+from recollect.events import outbox
 from recollect.fetch import Fetcher, FetchLimits
 from recollect.model import ConnectionId, DocumentId, Org, Plan, Scope, Status, Tenant, random_id
+from recollect.orgs import orgs
+from recollect.sync import connections
+from recollect.sync.connections import NewConnection
+from recollect.worker import processing, syncs, webhooks
+from recollect.worker.webhooks import LEASE, Deliverer
 from tests.conftest import LOOPBACK, eventually
 from tests.fakes.receiver import Came, Receiver
 from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
@@ -98,10 +92,10 @@ def test_the_life_of_a_document_is_told_signed_and_without_content(
     made = endpoint()
     began = int(time.time())
     id = add(app, tenant, "zugzwang in the reeds", tag="a")
-    worker.drain(app)
+    processing.drain(app)
     with app.db.begin() as tx:
         documents.delete(tx, tenant, [id])
-    deliver.drain(app)
+    webhooks.drain(app)
 
     assert sorted(type for type, _ in told(receiver)) == ["document.deleted", "document.done"]
     [done] = [data for type, data in told(receiver) if type == "document.done"]
@@ -118,8 +112,8 @@ def test_a_failure_is_told_with_its_code_alone(
 ):
     endpoint(events=["document.failed"])
     add(app, tenant, "   ")
-    worker.drain(app)
-    deliver.drain(app)
+    processing.drain(app)
+    webhooks.drain(app)
 
     [(type, data)] = told(receiver)
     assert (type, data["code"]) == ("document.failed", "empty_content")
@@ -130,7 +124,7 @@ def test_nothing_is_written_where_nobody_wants_it(
 ):
     made = endpoint(events=["document.failed"])
     add(app, tenant)
-    worker.drain(app)
+    processing.drain(app)
 
     with db.begin() as tx:
         assert (
@@ -152,7 +146,7 @@ def test_what_is_rolled_back_is_never_told(
 
     with pytest.raises(RuntimeError):
         delete_in_vain()
-    deliver.drain(app)
+    webhooks.drain(app)
 
     assert receiver.came == []
 
@@ -179,14 +173,14 @@ def test_syncs_and_lost_authorizations_are_told(
     endpoint(events=["sync.completed", "sync.failed", "connection.needs_auth"])
     shelf.put("1", "one")
     id = connect(app, tenant, ["notes"])
-    tender.drain(app)
+    syncs.drain(app)
     shelf.fail("changes", Permanent("no", code="broken"))
     with app.db.begin() as tx:
         connections.want(tx, [id], connections.Trigger.MANUAL)
-    tender.drain(app)
+    syncs.drain(app)
     with app.db.begin() as tx:
         connections.lose(tx, id, "it was taken back")
-    deliver.drain(app)
+    webhooks.drain(app)
 
     found = dict(told(receiver))
     assert found["sync.completed"]["added"] == 1
@@ -225,11 +219,11 @@ def test_a_limited_key_hears_only_of_its_tags(
         with app.db.begin() as tx:
             new = NewDocument(documents.text_content(f"of {tags}"), tags)
             documents.add(tx, tenant, new, DocumentId(random_id()))
-    worker.drain(app)
+    processing.drain(app)
     shelf.put("1", "one")
     connect(app, tenant, ["mine", "theirs"])
-    tender.drain(app)
-    deliver.drain(app)
+    syncs.drain(app)
+    webhooks.drain(app)
 
     heard = [one.said for one in receiver.came if one.path == "/hook"]
     assert [(said["type"], said["data"]["containerTags"]) for said in heard] == [
@@ -250,12 +244,12 @@ def test_what_is_not_taken_is_sent_again_with_the_same_id_until_it_is_dead(
     made = endpoint(events=["document.done"])
     receiver.status = 500
     add(app, tenant)
-    worker.drain(app)
-    attempts = len(deliver.PAUSES) + 1
+    processing.drain(app)
+    attempts = len(webhooks.PAUSES) + 1
     for _ in range(attempts):
-        assert deliver.drain(app) == 1
+        assert webhooks.drain(app) == 1
         due_now(db)
-    assert deliver.drain(app) == 0
+    assert webhooks.drain(app) == 0
 
     [delivery] = log(client, made)
     assert (delivery["state"], delivery["attempts"]) == ("dead", attempts)
@@ -267,7 +261,7 @@ def test_what_is_not_taken_is_sent_again_with_the_same_id_until_it_is_dead(
     receiver.status = 200
     answer = client.post(f"/v3/webhooks/{made['id']}/deliveries/{delivery['id']}/replay")
     assert answer.status_code == 202, answer.text
-    deliver.drain(app)
+    webhooks.drain(app)
     [delivery] = log(client, made, state="delivered")
     assert len(receiver.came) == attempts + 1
     assert receiver.came[-1].id == delivery["id"]
@@ -280,8 +274,8 @@ def test_pauses_grow_and_retry_after_is_obeyed(
     made = endpoint(events=["document.done"])
     receiver.status, receiver.headers = 429, {"retry-after": "600"}
     add(app, tenant)
-    worker.drain(app)
-    deliver.drain(app)
+    processing.drain(app)
+    webhooks.drain(app)
 
     with db.begin() as tx:
         row = tx.execute(
@@ -291,13 +285,13 @@ def test_pauses_grow_and_retry_after_is_obeyed(
         ).fetchone()
     assert row is not None
     assert row["wait"] == timedelta(seconds=600)
-    pauses = [deliver.pause(n, None) for n in range(1, len(deliver.PAUSES) + 2)]
+    pauses = [webhooks.pause(n, None) for n in range(1, len(webhooks.PAUSES) + 2)]
     assert pauses[-1] is None
-    mistaken = deliver.pause(1, timedelta(hours=20))
+    mistaken = webhooks.pause(1, timedelta(hours=20))
     assert mistaken is not None
     assert mistaken <= timedelta(hours=1)
     assert all(
-        p is not None and p >= least for p, least in zip(pauses, deliver.PAUSES, strict=False)
+        p is not None and p >= least for p, least in zip(pauses, webhooks.PAUSES, strict=False)
     )
 
 
@@ -306,13 +300,13 @@ def test_a_worker_that_dies_after_sending_sends_it_again_with_the_same_id(
 ):
     endpoint(events=["document.done"])
     add(app, tenant)
-    worker.drain(app)
+    processing.drain(app)
     with app.db.begin() as tx:
         [parcel] = outbox.claim(tx, lease=LEASE, limit=10, busy={})
-    deliver.send(app, parcel)  # and the process is gone before it could write that down
-    assert deliver.drain(app) == 0, "somebody has the lease"
+    webhooks.send(app, parcel)  # and the process is gone before it could write that down
+    assert webhooks.drain(app) == 0, "somebody has the lease"
     due_now(db)
-    assert deliver.drain(app) == 1
+    assert webhooks.drain(app) == 1
 
     assert [one.id for one in receiver.came] == [parcel.id] * 2
 
@@ -322,11 +316,11 @@ def test_who_lost_the_lease_does_not_overrule_who_has_it(
 ):
     made = endpoint(events=["document.done"])
     add(app, tenant)
-    worker.drain(app)
+    processing.drain(app)
     with app.db.begin() as tx:
         [late] = outbox.claim(tx, lease=LEASE, limit=10, busy={})
     due_now(db)
-    deliver.drain(app)
+    webhooks.drain(app)
     with app.db.begin() as tx:
         outbox.refused(tx, late, outbox.Attempt(None, "timeout", 1.0), timedelta(seconds=1))
 
@@ -347,22 +341,22 @@ def test_an_endpoint_that_takes_nothing_for_days_is_disabled_with_the_reason(
     receiver.status = 503
     for text in ("one", "two"):
         add(app, tenant, text)
-    worker.drain(app)
-    deliver.drain(app)
+    processing.drain(app)
+    webhooks.drain(app)
     with db.begin() as tx:
         tx.execute(
             "update endpoints set failing_since = now() - interval '4 days' where id = %s",
             (made["id"],),
         )
     due_now(db)
-    deliver.drain(app)
+    webhooks.drain(app)
 
     [shown] = client.get("/v3/webhooks").json()["endpoints"]
     assert shown["disabled"]
     assert "3 days: it answered 503" in shown["disabledReason"]
     assert [one["state"] for one in log(client, made)] == ["dead", "dead"]
     add(app, tenant, "three")
-    worker.drain(app)
+    processing.drain(app)
     assert len(log(client, made)) == 2
     assert client.post(f"/v3/webhooks/{made['id']}/test").status_code == 400
 
@@ -370,7 +364,7 @@ def test_an_endpoint_that_takes_nothing_for_days_is_disabled_with_the_reason(
     assert (enabled["disabled"], enabled["failures"]) == (False, 0)
     receiver.status = 200
     assert client.post(f"/v3/webhooks/{made['id']}/test").status_code == 202
-    deliver.drain(app)
+    webhooks.drain(app)
     assert told(receiver)[-1] == ("webhook.test", {"endpointId": made["id"]})
 
 
@@ -384,8 +378,8 @@ def test_one_that_is_gone_is_disabled_at_once(
     endpoint()
     receiver.status = 410
     add(app, tenant)
-    worker.drain(app)
-    deliver.drain(app)
+    processing.drain(app)
+    webhooks.drain(app)
 
     assert client.get("/v3/webhooks").json()["endpoints"][0]["disabledReason"] == (
         "it answered 410 Gone"
@@ -402,12 +396,12 @@ def test_after_rotation_both_secrets_sign_for_a_day(
     made = endpoint()
     rotated = client.patch(f"/v3/webhooks/{made['id']}", json={"rotateSecret": True}).json()
     client.post(f"/v3/webhooks/{made['id']}/test")
-    deliver.drain(app)
+    webhooks.drain(app)
     with db.begin() as tx:
         tx.execute("update endpoints set old_until = now() where id = %s", (made["id"],))
         outbox.sweep(tx)
     client.post(f"/v3/webhooks/{made['id']}/test")
-    deliver.drain(app)
+    webhooks.drain(app)
 
     during, after = receiver.came
     assert during.signed_by(made["secret"])
@@ -429,7 +423,7 @@ def test_inner_addresses_are_not_called(
     with db.begin() as tx:  # as if its name had come to mean another address
         tx.execute("update endpoints set url = 'http://10.0.0.1/x' where id = %s", (made["id"],))
     client.post(f"/v3/webhooks/{made['id']}/test")
-    deliver.drain(app)
+    webhooks.drain(app)
 
     assert refused.status_code == 400
     assert "url" in refused.json()["details"]
@@ -442,7 +436,7 @@ def test_redirects_are_not_followed(
     made = endpoint()
     receiver.status, receiver.headers = 307, {"location": f"{receiver.url}/elsewhere"}
     client.post(f"/v3/webhooks/{made['id']}/test")
-    deliver.drain(app)
+    webhooks.drain(app)
 
     assert [one.path for one in receiver.came] == ["/hook"]
     assert log(client, made)[0]["state"] == "pending"
@@ -456,8 +450,8 @@ def test_a_slow_endpoint_does_not_delay_another(
     monkeypatch: pytest.MonkeyPatch,
 ):
     # So patient that the slow one holds what it has until the other has everything.
-    monkeypatch.setattr(deliver, "TOTAL", 140.0)
-    monkeypatch.setattr(deliver, "LEASE", timedelta(minutes=10))
+    monkeypatch.setattr(webhooks, "TOTAL", 140.0)
+    monkeypatch.setattr(webhooks, "LEASE", timedelta(minutes=10))
     patient = FetchLimits(total=140.0, read=140.0)
     with (
         Receiver() as slow,
@@ -472,7 +466,7 @@ def test_a_slow_endpoint_does_not_delay_another(
         try:
             for number in range(40):
                 add(app, tenant, f"text {number}")
-            worker.drain(app)
+            processing.drain(app)
             eventually(lambda: len(receiver.came) == 40)
             waiting = len(slow.came)
             slow.hold.set()
@@ -496,7 +490,7 @@ def test_two_loops_send_each_delivery_once(
     threads = [threading.Thread(target=loop.run) for loop in loops]
     for number in range(30):
         add(app, tenant, f"text {number}")
-    worker.drain(app)
+    processing.drain(app)
     for thread in threads:
         thread.start()
     try:
@@ -516,7 +510,7 @@ def test_the_log_forgets_what_ended_a_week_ago(
     made = endpoint()
     for _ in range(2):
         client.post(f"/v3/webhooks/{made['id']}/test")
-    deliver.drain(app)
+    webhooks.drain(app)
     newest, oldest = log(client, made)
     with db.begin() as tx:
         tx.execute(
@@ -557,7 +551,7 @@ def test_a_worker_killed_while_it_waits_for_the_answer_loses_nothing(
                 url=receiver.url,
                 events=["document.done"],
                 tags=None,
-                secret=seal.seal(secret_keys(config), secret, place=outbox.place(id)),
+                secret=encryption.seal(secret_keys(config), secret, place=outbox.place(id)),
             )
             new = NewDocument(documents.text_content("a heron"), ["a"])
             documents.add(tx, tenant, new, DocumentId(random_id()))
@@ -575,7 +569,7 @@ def test_a_worker_killed_while_it_waits_for_the_answer_loses_nothing(
         due_now(other)
         receiver.hold.set()
         # The next process is this one.
-        assert deliver.drain(replace(app, config=config, db=other)) == 1
+        assert webhooks.drain(replace(app, config=config, db=other)) == 1
         with other.begin() as tx:
             found = outbox.deliveries(tx, tenant, id, state="delivered", limit=9, page=1)
 
@@ -604,10 +598,10 @@ def test_the_command_line_makes_tests_and_replays(
 
     made = run("add", receiver.url, "--event", "document.done", "--tag", "a")
     sent = run("test", made["id"])
-    deliver.drain(app)
+    webhooks.drain(app)
     [delivery] = run("log", made["id"], "--state", "delivered")
     run("replay", made["id"], delivery["id"])
-    deliver.drain(app)
+    webhooks.drain(app)
     rotated = run("rotate", made["id"])
     [listed] = run("list")
     run("rm", made["id"])
@@ -644,7 +638,7 @@ def test_deleting_an_endpoint_waits_for_what_is_written_down_and_for_nothing_els
     """Both want the endpoint and its delivery: the second must not hold what the first needs."""
     made = endpoint(events=["document.done"])
     add(app, tenant)
-    worker.drain(app)
+    processing.drain(app)
     with db.begin() as tx:
         tx.execute(
             "update endpoints set failures = 1, failing_since = now() where id = %s", (made["id"],)
@@ -687,7 +681,7 @@ def test_a_document_ends_while_an_endpoint_is_deleted(
     id = add(app, tenant)
     with ThreadPoolExecutor(1) as threads, db.begin() as tx:
         outbox.delete(tx, tenant, made["id"])
-        worked = threads.submit(worker.drain, app)
+        worked = threads.submit(processing.drain, app)
         eventually(lambda: waits(db, 1))
         tx.execute("commit")
         tx.execute("begin")

@@ -6,10 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from recollect import documents, orgs, worker
+from recollect import documents
 from recollect.app import App
 from recollect.documents import NewDocument, Turn
 from recollect.model import Claim, Content, DocumentId, Org, OrgId, Plan, Tenant, random_id
+from recollect.orgs import orgs
+from recollect.worker import processing
 
 Add = Callable[..., None]
 
@@ -161,7 +163,7 @@ def test_a_worker_that_drains_serves_all(
     add(tenant, 5, "one")
     add(tenant, 2, "two")
     add(neighbour, 3)
-    assert worker.drain(app) == 10
+    assert processing.drain(app) == 10
     with app.db.begin() as tx:
         row = tx.execute(
             "select count(*) as n from documents where org_id = any(%s) and status <> 'done'",

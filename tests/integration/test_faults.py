@@ -16,37 +16,29 @@ import pytest
 import structlog
 from psycopg.errors import lookup
 
-from recollect import (
-    connections,
-    connectors,
-    documents,
-    loop,
-    metrics,
-    orgs,
-    pull,
-    pulse,
-    purge,
-    retag,
-    tags,
-    tender,
-    worker,
-)
+from recollect import connectors, documents, loop
 from recollect.app import App, index_identity
 from recollect.config import Config
-from recollect.connections import NewConnection
 from recollect.db import Database, faults
-from recollect.deliver import Deliverer
 from recollect.documents import NewDocument
-from recollect.dream import Dreamer
-from recollect.embedding import adopt
 from recollect.errors import Contended, Permanent, RecollectError, Refused, Unavailable
-from recollect.llm import Llm
+from recollect.index.vector_index import adopt
+from recollect.inference.llm import Llm
 from recollect.loop import Loop, ending_with_loops
+from recollect.memories.extraction import Dreamer
 from recollect.model import ConnectionId, DocumentId, Plan, Scope, Tenant, random_id
-from recollect.pulse import Pulse
-from recollect.purge import Purger
-from recollect.tender import Tender
-from recollect.worker import Worker
+from recollect.ops import purge
+from recollect.ops.purge import Purger
+from recollect.orgs import orgs, tags
+from recollect.sync import connections
+from recollect.sync.connections import NewConnection
+from recollect.telemetry import metrics
+from recollect.worker import maintenance, processing, syncs, tag_merges
+from recollect.worker import pubsub as pull
+from recollect.worker.maintenance import Pulse
+from recollect.worker.processing import Worker
+from recollect.worker.syncs import Tender
+from recollect.worker.webhooks import Deliverer
 from tests.conftest import eventually, plain_client, serving
 from tests.fakes.embedder import WordEmbedder
 from tests.fakes.llm import Model, running
@@ -169,8 +161,8 @@ def ground(
     """Its loops look often, and take a short breath: what they do is not a matter of time."""
     moment = timedelta(milliseconds=20)
     for module, name in (
-        (worker, "TICK"), (worker, "PAUSE"), (worker, "PACE"), (tender, "TICK"), (pulse, "BEAT"),
-        (purge, "LOOK"),
+        (processing, "TICK"), (processing, "PAUSE"), (processing, "PACE"), (syncs, "TICK"),
+        (maintenance, "BEAT"), (purge, "LOOK"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, moment)
     monkeypatch.setattr(loop, "BREATH", 0.01)
@@ -345,8 +337,8 @@ def test_syncs_outlive_all_of_them(ground: Ground, shelf: Shelf):
 
 def test_webhooks_outlive_all_of_them(ground: Ground, monkeypatch: pytest.MonkeyPatch):
     made = Deliverer(ground.app)
-    monkeypatch.setattr("recollect.deliver.TICK", timedelta(milliseconds=20))
-    monkeypatch.setattr("recollect.deliver.IDLE", timedelta(milliseconds=20))
+    monkeypatch.setattr("recollect.worker.webhooks.TICK", timedelta(milliseconds=20))
+    monkeypatch.setattr("recollect.worker.webhooks.IDLE", timedelta(milliseconds=20))
 
     with at_work(made.run, made.stop) as thread:
         survives(ground, thread, "deliveries", lambda: None)
@@ -486,7 +478,7 @@ def test_a_document_that_the_database_does_not_take_ends_and_disturbs_no_other(
     good = [ground.add(f"note {n}") for n in range(3)]
     claims = 0
     for _ in range(ground.app.config.max_attempts):
-        claims += worker.drain(ground.app)
+        claims += processing.drain(ground.app)
         ground.age()
     found = ground.row(bad)
 
@@ -532,7 +524,7 @@ def test_vectors_of_a_new_model_outlive_all_of_them(
     app: App, new_database: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     for name in ("TICK", "PAUSE", "PACE"):
-        monkeypatch.setattr(worker, name, timedelta(milliseconds=20))
+        monkeypatch.setattr(processing, name, timedelta(milliseconds=20))
     monkeypatch.setattr(loop, "BREATH", 0.01)
     url = new_database()
     with psycopg.connect(url, autocommit=True) as session:
@@ -540,7 +532,7 @@ def test_vectors_of_a_new_model_outlive_all_of_them(
     with standing(app, url, tmp_path) as switching:
         ground = Ground(switching.app, switching.tenant)
         switching.add("a note")
-        worker.drain(switching.app)
+        processing.drain(switching.app)
         switching.switch()
         made = Worker(switching.app)
         ground.fault("vector_gaps", "53100")
@@ -562,28 +554,28 @@ def test_a_sync_that_the_database_does_not_take_waits_and_says_so(
     shelf.put("a", "text", title="poison")
     ground.fault("documents", state, "poison")
 
-    ran = tender.drain(ground.app)
+    ran = syncs.drain(ground.app)
 
     assert ran == 1  # not due again at once
     told = "select state || ' ' || (error_message is not null) from connections where id = %s"
     assert ground.one(told, id) == "ready true"
     ground.fault("documents", None)
     ground.do("update connections set due_at = now()")
-    assert tender.drain(ground.app) == 1
+    assert syncs.drain(ground.app) == 1
 
 
 @pytest.mark.parametrize("state", [*CONTENDED, *REFUSED, *BUGS])
 def test_a_merge_of_tags_that_fails_ends_and_keeps_no_other_waiting(ground: Ground, state: str):
     ground.add("this is poison", custom_id="poison", tag="old")
     ground.add("a note", tag="fine")
-    worker.drain(ground.app)
+    processing.drain(ground.app)
     with ground.app.db.begin() as tx:
         stuck = tags.begin_merge(tx, ground.tenant, ["old"], "new", random_id()).id
         other = tags.begin_merge(tx, ground.tenant, ["fine"], "better", random_id()).id
     ground.fault("documents", state, "poison")
     steps = 0
     for _ in range(tags.MOST_FAILURES):
-        while retag.step(ground.app):
+        while tag_merges.step(ground.app):
             steps += 1
             assert steps < 50
         ground.do("update tag_merges set updated_at = now() - interval '1 hour'")
@@ -597,15 +589,15 @@ def test_a_merge_of_tags_that_fails_ends_and_keeps_no_other_waiting(ground: Grou
 
 def test_an_outage_gives_no_merge_up(ground: Ground):
     ground.add("this is poison", custom_id="poison", tag="old")
-    worker.drain(ground.app)
+    processing.drain(ground.app)
     with ground.app.db.begin() as tx:
         id = tags.begin_merge(tx, ground.tenant, ["old"], "new", random_id()).id
     ground.fault("documents", "53100", "poison")
     for _ in range(tags.MOST_FAILURES + 1):
         with pytest.raises(Unavailable):
-            retag.step(ground.app)
+            tag_merges.step(ground.app)
     ground.fault("documents", None)
-    while retag.step(ground.app):
+    while tag_merges.step(ground.app):
         pass
 
     with ground.app.db.begin() as tx:

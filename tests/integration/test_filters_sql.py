@@ -12,7 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 
-from recollect.db import Database, Tx, filters
+from recollect.db import Database, Tx
+from recollect.documents import filters
 from tests.conftest import examples
 
 METADATA = sql.SQL("d.metadata")

@@ -12,15 +12,17 @@ from io import BytesIO
 import psycopg
 import pytest
 
-from recollect import connections, documents, orgs, sync, tags
+from recollect import documents
 from recollect.app import App
 from recollect.blobs import new_key
-from recollect.connections import ACCOUNT_BYTES
 from recollect.db import Database
 from recollect.documents import NewDocument
 from recollect.extract import _wire
 from recollect.model import Content, DocumentId, Status, StoredBlob, Tenant, random_id
-from recollect.worker import drain
+from recollect.orgs import orgs, tags
+from recollect.sync import connections, runs
+from recollect.sync.connections import ACCOUNT_BYTES
+from recollect.worker.processing import drain
 
 LARGEST = 2_704
 """bytes of a key of a B-tree, with what goes before each column"""
@@ -35,7 +37,7 @@ HOST = 253
 KEY = 200
 """of a file in the blob store, which we name"""
 CUSTOM_ID = 255 * 4
-ITEM = sync.ID_BYTES
+ITEM = runs.ID_BYTES
 
 REACH = {
     "audit_log.org_id": ID,

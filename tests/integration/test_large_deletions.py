@@ -6,12 +6,17 @@ from typing import Any
 
 import pytest
 
-from recollect import documents, memories, orgs, purge, search, tags, verify, worker
+from recollect import documents
 from recollect.app import App
 from recollect.documents import AT_ONCE, DocumentQuery, NewDocument
 from recollect.errors import LeaseLost, NotFoundError, Unavailable
+from recollect.memories import memories
 from recollect.model import DocumentId, Plan, Stage, Tenant, random_id
-from recollect.search import Query
+from recollect.ops import purge, verify
+from recollect.orgs import orgs, tags
+from recollect.search import hybrid
+from recollect.search.hybrid import Query
+from recollect.worker import processing
 
 MANY = AT_ONCE // 2 + 100
 """documents, each with a chunk: more than go in one transaction"""
@@ -36,7 +41,7 @@ def add(app: App, tenant: Tenant, tag: str, text: str, **more: Any) -> DocumentI
 def fill(app: App, tenant: Tenant, tag: str, count: int = MANY) -> None:
     """Finished documents with a chunk and an entry each, as one that is there in fact."""
     pattern = add(app, tenant, tag, "A zebra crosses the road.")
-    worker.drain(app)
+    processing.drain(app)
     with app.db.begin() as tx:
         for table in ("documents", "entries", "chunks"):
             id = "id" if table == "documents" else "document_id"
@@ -86,7 +91,7 @@ def seen(app: App, tenant: Tenant, tag: str) -> dict[str, int]:
             "list": documents.find(tx, tenant, DocumentQuery(tags=[tag], limit=9)).total,
             "all": documents.find(tx, tenant, DocumentQuery(limit=9)).total,
             "counts": sum(documents.counts(tx, tenant).values()),
-            "search": len(search.search(tx, tenant, Query("zebra", None, tags=[tag]))),
+            "search": len(hybrid.search(tx, tenant, Query("zebra", None, tags=[tag]))),
             "tags": details.get(tag, 0),
             "tag": tags.get(tx, tenant, tag).documents,
         }
@@ -98,7 +103,7 @@ def test_all_is_gone_at_once_and_the_rows_by_and_by(
     fill(app, tenant, "many")
     kept = add(app, tenant, "kept", "Another zebra.")
     theirs = add(app, neighbour, "many", "Their zebra.")
-    worker.drain(app)
+    processing.drain(app)
     named = seen(app, tenant, "many")
     assert (named["list"], named["all"], named["tag"]) == (MANY, MANY + 1, MANY)
 
@@ -108,9 +113,9 @@ def test_all_is_gone_at_once_and_the_rows_by_and_by(
     now = seen(app, tenant, "many")
     assert now == {"list": 0, "all": 1, "counts": 1, "search": 0, "tags": 0, "tag": 0}
     with app.db.begin() as tx:
-        hits = search.search(tx, tenant, Query("zebra", None))
+        hits = hybrid.search(tx, tenant, Query("zebra", None))
         assert [hit.document.id for hit in hits] == [kept]
-        assert len(search.search(tx, neighbour, Query("zebra", None))) == 1
+        assert len(hybrid.search(tx, neighbour, Query("zebra", None))) == 1
         gone = tx.execute("select id from documents where gone_at is not null limit 1").fetchone()
         assert gone is not None
         with pytest.raises(NotFoundError):
@@ -118,7 +123,7 @@ def test_all_is_gone_at_once_and_the_rows_by_and_by(
         assert documents.delete(tx, tenant, [gone["id"]]), "it is unknown"
     assert delete(app, tenant, "many") == 0
 
-    worker.drain(app)
+    processing.drain(app)
 
     assert rows(app, tenant) == 1
     assert rows(app, neighbour) == 1
@@ -156,7 +161,7 @@ def test_who_works_on_one_loses_it_and_what_is_known_of_it_goes_too(
         left = tx.execute("select content from memories where org_id = %s", (tenant.id,)).fetchall()
         assert left == []
         assert documents.next_due_in(tx) is not None
-    worker.drain(app)
+    processing.drain(app)
     assert rows(app, tenant) == 1
     with app.db.begin() as tx:
         assert documents.get(tx, tenant, "name").id == again
@@ -192,7 +197,7 @@ def test_what_was_cut_off_goes_on_and_verify_finds_nothing_wrong(app: App, tenan
     assert not [
         one for one in found.findings if one.kind in ("count_wrong", "tag_missing", "stranded")
     ]
-    worker.drain(app)
+    processing.drain(app)
     assert rows(app, tenant) == 0
 
 

@@ -9,11 +9,12 @@ from itertools import count
 import httpx
 import pytest
 
-from recollect import documents, intake
+from recollect import documents
 from recollect.app import App
 from recollect.db import Database
 from recollect.documents import NewDocument
 from recollect.errors import ConflictError
+from recollect.ingest import intake
 from recollect.model import DocumentId, Tenant, random_id
 from tests.conftest import plain_client, serving
 

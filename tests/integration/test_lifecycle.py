@@ -27,10 +27,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from recollect import blobs, chunk, documents, merge, orgs, process, search, terms
+from recollect import blobs, documents
 from recollect.app import App
 from recollect.db import Tx
-from recollect.documents import DocumentChange, NewDocument
+from recollect.documents import DocumentChange, NewDocument, merge
 from recollect.errors import (
     BadRequestError,
     ConflictError,
@@ -39,6 +39,8 @@ from recollect.errors import (
     Permanent,
     RequestError,
 )
+from recollect.index import terms
+from recollect.ingest import chunk, pipeline
 from recollect.model import (
     Changed,
     Chunk,
@@ -54,7 +56,9 @@ from recollect.model import (
     StoredBlob,
     Tenant,
 )
-from recollect.worker import attempt, drain, settle
+from recollect.orgs import orgs
+from recollect.search import hybrid
+from recollect.worker.processing import attempt, drain, settle
 from tests.conftest import examples
 
 LEASE = timedelta(minutes=30)
@@ -395,7 +399,7 @@ class Lifecycle(RuleBasedStateMachine):
         """All of it at once, as the worker does; then its result is written down."""
         expected = self._live(held)
         before = self._snapshot() if expected is None else ""
-        outcome = attempt(self.app, held.claim, process.process)
+        outcome = attempt(self.app, held.claim, pipeline.process)
         settle(self.app, held.claim, outcome)
         if expected is None:
             assert isinstance(outcome, LeaseLost | Permanent)
@@ -414,7 +418,7 @@ class Lifecycle(RuleBasedStateMachine):
         if held.extracted is not None:
             return
         try:
-            held.extracted = process.read(self.app, held.claim.document.org_id, held.claim.content)
+            held.extracted = pipeline.read(self.app, held.claim.document.org_id, held.claim.content)
         except Permanent:
             return
         held.chunks = chunk.split(held.extracted.text)
@@ -804,10 +808,10 @@ def test_neighbours_come_from_the_revision_that_was_found(app: App, tenant: Tena
         drain(app)
 
     write(documents.text_content("\n\n".join(map(paragraph, range(8)))))
-    query = search.Query(f"{WORDS[3]}3x0", None)
+    query = hybrid.Query(f"{WORDS[3]}3x0", None)
     with app.db.begin() as tx:
-        [hit] = search.search(tx, tenant, query)
-        [whole] = search.search(tx, tenant, replace(query, with_neighbours=True))
+        [hit] = hybrid.search(tx, tenant, query)
+        [whole] = hybrid.search(tx, tenant, replace(query, with_neighbours=True))
     with app.db.begin() as tx:
         text = documents.text_content("\n\n".join(map(paragraph, range(10, 18))))
         documents.update(tx, tenant, "x", DocumentChange(content=text))
@@ -815,7 +819,7 @@ def test_neighbours_come_from_the_revision_that_was_found(app: App, tenant: Tena
 
     assert len(whole.chunks) > len(hit.chunks)
     with app.db.begin() as tx:
-        [late] = search.with_neighbours(tx, [hit])
+        [late] = hybrid.with_neighbours(tx, [hit])
     assert late.chunks == hit.chunks
 
 

@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 
-from recollect import chunk, documents, memories, orgs, tags, terms
+from recollect import documents
 from recollect.app import App
 from recollect.cli.admin import embed_memories
 from recollect.db import Database, Tx
-from recollect.db.filters import parse as parse_filter
 from recollect.documents import DocumentChange, NewDocument
+from recollect.documents.filters import parse as parse_filter
 from recollect.errors import BadRequestError, ConflictError, LeaseLost, NotFoundError
-from recollect.memories import (
+from recollect.index import terms
+from recollect.ingest import chunk
+from recollect.memories import memories
+from recollect.memories.memories import (
     WHOLE,
     Correction,
     Fact,
@@ -36,7 +39,8 @@ from recollect.model import (
     Tenant,
     random_id,
 )
-from recollect.worker import drain
+from recollect.orgs import orgs, tags
+from recollect.worker.processing import drain
 from tests.conftest import eventually
 from tests.fakes.embedder import WordEmbedder
 

@@ -14,11 +14,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from recollect import documents, memories, orgs, tags, terms
+from recollect import documents
 from recollect.db import Database, Tx
 from recollect.documents import DocumentChange
-from recollect.memories import WHOLE, Correction, Fact, Memory, MemoryQuery, Span, Target
+from recollect.index import terms
+from recollect.memories import memories
+from recollect.memories.memories import WHOLE, Correction, Fact, Memory, MemoryQuery, Span, Target
 from recollect.model import DocumentId, Org, Plan, Tenant, random_id
+from recollect.orgs import orgs, tags
 
 TAGS = ("a", "b", "c")
 CHOICES = [list(some) for size in (1, 2, 3) for some in permutations(TAGS, size)]

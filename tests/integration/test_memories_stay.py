@@ -7,12 +7,15 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 
-from recollect import documents, memories, tags, terms
+from recollect import documents
 from recollect.app import App
 from recollect.db import Tx
 from recollect.documents import DocumentChange
-from recollect.memories import Correction, Fact, MemoryId, MemoryQuery, Span, Target
+from recollect.index import terms
+from recollect.memories import memories
+from recollect.memories.memories import Correction, Fact, MemoryId, MemoryQuery, Span, Target
 from recollect.model import DocumentId, Org, Tenant, random_id
+from recollect.orgs import tags
 
 NAMES = ("a", "b", "c")
 TAGS: list[list[str]] = [

@@ -14,10 +14,13 @@ import numpy as np
 import psycopg
 import pytest
 
-from recollect import documents, dreams, embedding, memories, orgs, terms
+from recollect import documents
 from recollect.db import Database, Tx
-from recollect.memories import MemoryQuery
+from recollect.index import terms, vector_index
+from recollect.memories import extraction_queue, memories
+from recollect.memories.memories import MemoryQuery
 from recollect.model import DocumentId, Plan, Tenant
+from recollect.orgs import orgs
 from tests.integration.test_query_plans import Explained, ExplainingCursor, nodes, one
 
 MEMORIES = 14_900
@@ -36,7 +39,7 @@ def large(new_database: Callable[[], str]) -> Generator[tuple[Database, Tenant]]
         with db.begin() as tx:
             tenant = Tenant(orgs.create(tx, "large", Plan.ENTERPRISE).id)
             other = Tenant(orgs.create(tx, "other", Plan.ENTERPRISE).id)
-            embedding.adopt(tx, "fake:noise", DIMENSIONS)
+            vector_index.adopt(tx, "fake:noise", DIMENSIONS)
             for one_of in (tenant, other):
                 fill(tx, one_of, "many", MEMORIES)
             fill(tx, tenant, "few", FEW)
@@ -199,7 +202,7 @@ def test_a_claim_walks_the_turns(explain: Explain, large: tuple[Database, Tenant
 
     def claim(tx: Tx) -> None:
         tx.execute("update dreams set due_at = now() where document_id like %s", ("%many7%",))
-        claims = dreams.claim(tx, lease=timedelta(seconds=60), limit=4)
+        claims = extraction_queue.claim(tx, lease=timedelta(seconds=60), limit=4)
         assert len({one.org_id for one in claims}) == 2
 
     found = one(explain(claim), "with recursive orgs")
@@ -211,10 +214,10 @@ def test_a_claim_walks_the_turns(explain: Explain, large: tuple[Database, Tenant
 def test_renewing_and_letting_go_find_their_rows(explain: Explain):
     def work(tx: Tx) -> None:
         tx.execute("update dreams set due_at = now() where document_id like %s", ("%many7%",))
-        held = dreams.claim(tx, lease=timedelta(seconds=60), limit=2)
-        dreams.renew(tx, held, lease=timedelta(seconds=60))
-        dreams.onward(tx, held[0], 3, None)
-        dreams.release(tx, held[1:])
+        held = extraction_queue.claim(tx, lease=timedelta(seconds=60), limit=2)
+        extraction_queue.renew(tx, held, lease=timedelta(seconds=60))
+        extraction_queue.onward(tx, held[0], 3, None)
+        extraction_queue.release(tx, held[1:])
 
     for found in explain(work):
         if "like" not in found.statement:

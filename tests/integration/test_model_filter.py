@@ -18,19 +18,17 @@ from pydantic import SecretStr
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from recollect import connections, connectors, documents, items, orgs, settings, tender
-from recollect.admission import UNDECIDED, Gate, describe, open_gate
+from recollect import connectors, documents
 from recollect.api import create_app
 from recollect.app import App, secret_keys
 from recollect.cli import app as commands
 from recollect.cli import doctor
 from recollect.config import Config
-from recollect.connections import NewConnection
 from recollect.connectors.base import Change, Cursor, Item, Source
 from recollect.db import Database
 from recollect.documents import DocumentQuery
 from recollect.errors import LeaseLost
-from recollect.llm import Llm
+from recollect.inference.llm import Llm
 from recollect.model import (
     Connection,
     ConnectionId,
@@ -40,8 +38,13 @@ from recollect.model import (
     Tenant,
     random_id,
 )
-from recollect.sync import run
-from recollect.worker import drain
+from recollect.orgs import orgs, settings
+from recollect.sync import connections, items
+from recollect.sync.connections import NewConnection
+from recollect.sync.item_filter import UNDECIDED, Gate, describe, open_gate
+from recollect.sync.runs import run
+from recollect.worker import syncs
+from recollect.worker.processing import drain
 from tests.conftest import serving
 from tests.fakes.llm import Asked, Fault, Model, Says, Status, running
 from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
@@ -151,7 +154,7 @@ def titles(model: Model) -> list[str]:
 def sync(app: App, connection: Connection) -> Connection:
     with app.db.begin() as tx:
         tx.execute("update connections set due_at = now() where id = %s", (connection.id,))
-    tender.drain(app)
+    syncs.drain(app)
     drain(app)
     with app.db.begin() as tx:
         return connections.get(tx, Tenant(connection.org_id), connection.id)

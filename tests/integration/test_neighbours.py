@@ -12,11 +12,14 @@ import pytest
 from psycopg import Cursor, sql
 from psycopg.rows import DictRow
 
-from recollect import documents, embedding, orgs, search, tags
+from recollect import documents
 from recollect.db import Database, Tx
-from recollect.db.filters import parse as parse_filter
 from recollect.documents import DocumentQuery
+from recollect.documents.filters import parse as parse_filter
+from recollect.index import vector_index
 from recollect.model import Plan, Tenant
+from recollect.orgs import orgs, tags
+from recollect.search import hybrid
 from tests.integration.test_query_plans import DIMENSIONS, RARE_WORD, fill
 
 SMALL = 1_000
@@ -69,7 +72,7 @@ def _reads(url: str, neighbours: int) -> Generator[Reads]:
             fill(tx, Tenant(orgs.create(tx, "large", Plan.ENTERPRISE).id), neighbours)
             fill(tx, tenant, SMALL)
             tags.ensure(tx, tenant.id, ["many", "few"])
-            embedding.adopt(tx, "fake:noise", DIMENSIONS)
+            vector_index.adopt(tx, "fake:noise", DIMENSIONS)
         with psycopg.connect(url, autocommit=True) as session:
             session.execute("vacuum analyze")
 
@@ -102,13 +105,13 @@ def _filtered(tx: Tx, tenant: Tenant) -> object:
         pytest.param(_filtered, id="list by filter"),
         pytest.param(lambda tx, t: documents.get(tx, t, "custom7"), id="get by customId"),
         pytest.param(
-            lambda tx, t: search.search(tx, t, search.Query(RARE_WORD, None)), id="search by words"
+            lambda tx, t: hybrid.search(tx, t, hybrid.Query(RARE_WORD, None)), id="search by words"
         ),
         pytest.param(
-            lambda tx, t: search.search(tx, t, search.Query(RARE_WORD, NOISE)), id="search by both"
+            lambda tx, t: hybrid.search(tx, t, hybrid.Query(RARE_WORD, NOISE)), id="search by both"
         ),
         pytest.param(
-            lambda tx, t: search.search(tx, t, search.Query("text", NOISE, tags=["few"])),
+            lambda tx, t: hybrid.search(tx, t, hybrid.Query("text", NOISE, tags=["few"])),
             id="search in a tag",
         ),
         pytest.param(lambda tx, t: tags.find(tx, t, limit=50, page=1).items, id="container tags"),

@@ -27,17 +27,19 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from recollect import documents, orgs, purge, tags
+from recollect import documents
 from recollect.app import App, index_identity
 from recollect.blobs import open_blobs
 from recollect.db import Database
 from recollect.db.embedded import Embedded
 from recollect.documents import DocumentChange, NewDocument, text_content
-from recollect.embedding import adopt
 from recollect.errors import NotFoundError, Transient
+from recollect.index.vector_index import adopt
 from recollect.model import DocumentId, KeyId, Plan, Tenant, random_id
-from recollect.verify import verify
-from recollect.worker import drain
+from recollect.ops import purge
+from recollect.ops.verify import verify
+from recollect.orgs import orgs, tags
+from recollect.worker.processing import drain
 from tests.conftest import Service, eventually, start_service, stop_service
 from tests.fakes.site import Site
 from tests.schema import dump

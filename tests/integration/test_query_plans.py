@@ -16,11 +16,14 @@ import pytest
 from psycopg import Cursor, sql
 from psycopg.rows import DictRow
 
-from recollect import documents, embedding, orgs, search, terms
+from recollect import documents
 from recollect.db import Database, Tx
-from recollect.db.filters import parse as parse_filter
 from recollect.documents import DocumentQuery, NewDocument
+from recollect.documents.filters import parse as parse_filter
+from recollect.index import terms, vector_index
 from recollect.model import DocumentId, Plan, Status, Tenant
+from recollect.orgs import orgs
+from recollect.search import hybrid
 
 DOCUMENTS = 29_000
 DUE = 2_900
@@ -86,7 +89,7 @@ def large(new_database: Callable[[], str]) -> Generator[tuple[Database, Tenant]]
             other = Tenant(orgs.create(tx, "small", Plan.ENTERPRISE).id)
             fill(tx, tenant, DOCUMENTS)
             fill(tx, other, 1_000)
-            embedding.adopt(tx, "fake:noise", DIMENSIONS)
+            vector_index.adopt(tx, "fake:noise", DIMENSIONS)
         with psycopg.connect(url, autocommit=True) as session:
             session.execute("vacuum analyze")
         yield db, tenant
@@ -314,10 +317,10 @@ NOISE = np.random.default_rng(7).normal(size=DIMENSIONS).astype(np.float32)
 
 
 def searched(
-    explain: Explain, tenant: Tenant, query: search.Query, inside: DocumentId | None = None
+    explain: Explain, tenant: Tenant, query: hybrid.Query, inside: DocumentId | None = None
 ) -> Explained:
     def work(tx: Tx) -> None:
-        assert search.search(tx, tenant, query, inside=inside)
+        assert hybrid.search(tx, tenant, query, inside=inside)
 
     found = one(explain(work), "picked as materialized")
     for table in ("documents", "entries", "chunks"):
@@ -326,7 +329,7 @@ def searched(
 
 
 def test_words_are_found_by_their_numbers(explain: Explain, tenant: Tenant) -> None:
-    found = searched(explain, tenant, search.Query(RARE_WORD, None))
+    found = searched(explain, tenant, hybrid.Query(RARE_WORD, None))
 
     assert "entries_terms" in found.indexes
 
@@ -334,7 +337,7 @@ def test_words_are_found_by_their_numbers(explain: Explain, tenant: Tenant) -> N
 def test_words_look_for_documents_only_once_the_best_are_known(
     explain: Explain, tenant: Tenant
 ) -> None:
-    found = searched(explain, tenant, search.Query(RARE_WORD, None))
+    found = searched(explain, tenant, hybrid.Query(RARE_WORD, None))
 
     assert {"entries"} in [
         {part["Relation Name"] for part in nodes(node) if "Relation Name" in part}
@@ -362,25 +365,25 @@ def test_the_rarest_words_pick_until_they_find_enough(
     total = 100_000
     groups = [(count,) for count in counts]  # a word's number is how often it stands somewhere
 
-    picks = search._picks(groups, {n: n for n in counts}, total, round(in_scope * total))
+    picks = hybrid._picks(groups, {n: n for n in counts}, total, round(in_scope * total))
 
     assert sorted(picks) == sorted(picking)
 
 
 def test_vectors_of_everything_are_walked(explain: Explain, tenant: Tenant) -> None:
-    found = searched(explain, tenant, search.Query("no such word", NOISE))
+    found = searched(explain, tenant, hybrid.Query("no such word", NOISE))
 
     assert "entries_embedding" in found.indexes
 
 
 def test_vectors_of_a_large_tag_are_walked(explain: Explain, tenant: Tenant) -> None:
-    found = searched(explain, tenant, search.Query("no such word", NOISE, tags=["many"]))
+    found = searched(explain, tenant, hybrid.Query("no such word", NOISE, tags=["many"]))
 
     assert "entries_embedding" in found.indexes
 
 
 def test_vectors_of_a_small_tag_are_all_compared(explain: Explain, tenant: Tenant) -> None:
-    found = searched(explain, tenant, search.Query("no such word", NOISE, tags=["few"]))
+    found = searched(explain, tenant, hybrid.Query("no such word", NOISE, tags=["few"]))
 
     # From its documents to their entries: terms would be looked up anew for each document.
     assert {"documents_scope", "entries_pkey"} <= found.indexes
@@ -389,14 +392,14 @@ def test_vectors_of_a_small_tag_are_all_compared(explain: Explain, tenant: Tenan
 
 def test_vectors_of_one_document_are_all_compared(explain: Explain, tenant: Tenant) -> None:
     inside = DocumentId(f"{tenant.id}80")
-    found = searched(explain, tenant, search.Query("no such word", NOISE), inside)
+    found = searched(explain, tenant, hybrid.Query("no such word", NOISE), inside)
 
     assert not found.indexes & {"entries_embedding", "entries_terms"}
 
 
 def test_vectors_of_a_narrow_filter_are_all_compared(explain: Explain, tenant: Tenant) -> None:
     narrow = parse_filter({"AND": [{"key": "batch", "value": "7"}]})
-    found = searched(explain, tenant, search.Query("no such word", NOISE, filter=narrow))
+    found = searched(explain, tenant, hybrid.Query("no such word", NOISE, filter=narrow))
 
     assert "documents_metadata" in found.indexes
     assert "entries_embedding" not in found.indexes
@@ -408,7 +411,7 @@ def test_the_generated_rows_are_what_the_code_would_write(
     db, tenant = large
     with db.begin() as tx:
         page = documents.find(tx, tenant, DocumentQuery(tags=["few"]))
-        [hit, *_] = search.search(tx, tenant, search.Query(RARE_WORD, NOISE, tags=["few"]))
+        [hit, *_] = hybrid.search(tx, tenant, hybrid.Query(RARE_WORD, NOISE, tags=["few"]))
 
     assert page.total == FEW
     assert page.items[0].status is Status.QUEUED

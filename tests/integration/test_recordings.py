@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from recollect import process
 from recollect.app import App
 from recollect.errors import Permanent
+from recollect.inference.speech import LocalEngine
+from recollect.inference.transcribe import Listener, TranscriberChoice, open_transcriber
+from recollect.ingest import pipeline
 from recollect.model import Content, Extracted, OrgId, StoredBlob
-from recollect.speech import LocalEngine
-from recollect.transcribe import Listener, TranscriberChoice, open_transcriber
 from tests.extract.recordings import Track, recording
 from tests.fakes.transcription import Service, running
 
@@ -27,7 +27,7 @@ def read(app: App, listener: Listener, data: bytes, name: str = "talk.mp3") -> E
     key = uuid.uuid4().hex
     app.blobs.put(key, data)
     content = Content("text", b"", blob=StoredBlob(key, name, None))
-    return process.read(replace(app, listener=listener), OrgId("org"), content)
+    return pipeline.read(replace(app, listener=listener), OrgId("org"), content)
 
 
 def test_what_an_endpoint_heard_stands_in_its_chapters_with_times(app: App, service: Service):

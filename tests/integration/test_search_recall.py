@@ -8,11 +8,14 @@ import psycopg
 import pytest
 from numpy.typing import NDArray
 
-from recollect import documents, embedding, orgs, search
+from recollect import documents
 from recollect.db import Database
-from recollect.db.filters import parse
+from recollect.documents.filters import parse
+from recollect.index import vector_index
 from recollect.model import Plan, Tenant
-from recollect.search import Query
+from recollect.orgs import orgs
+from recollect.search import hybrid
+from recollect.search.hybrid import Query
 
 DIMENSIONS = 16
 EACH = 11_000
@@ -32,7 +35,7 @@ def divided(new_database: Callable[[], str]) -> Generator[tuple[Database, Tenant
     with Database(url) as db:
         with db.begin() as tx:
             tenant = Tenant(orgs.create(tx, "divided", Plan.ENTERPRISE).id)
-            embedding.adopt(tx, "fake:divided", DIMENSIONS)
+            vector_index.adopt(tx, "fake:divided", DIMENSIONS)
         _fill(db, tenant, {"ops": near, "fin": far})
         with psycopg.connect(url, autocommit=True) as session:
             session.execute("vacuum analyze")
@@ -84,7 +87,7 @@ def test_the_nearest_that_match_are_found_though_others_are_nearer(
     filter = parse({"AND": [{"key": "dept", "value": "fin"}]})
 
     with db.begin() as tx:
-        hits = search.search(tx, tenant, Query("", vector, filter=filter, limit=10))
+        hits = hybrid.search(tx, tenant, Query("", vector, filter=filter, limit=10))
 
     found: set[Any] = {hit.document.id for hit in hits}
     assert len(found & true) >= 9

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from recollect import connect as connect_
-from recollect import connections, connectors, documents, items, settings, tags, tender
+from recollect import connectors, documents
 from recollect.app import App, secret_keys
-from recollect.connections import ConnectionChange, NewConnection
 from recollect.documents import DocumentQuery
 from recollect.errors import LeaseLost, Reauthorize, Transient
 from recollect.fetch import Fetcher
@@ -27,9 +25,14 @@ from recollect.model import (
     Trigger,
     random_id,
 )
-from recollect.sources import open_secrets, seal_secrets
-from recollect.trace import open_tracer
-from recollect.worker import drain
+from recollect.orgs import settings, tags
+from recollect.sync import connect as connect_
+from recollect.sync import connections, items
+from recollect.sync.connections import ConnectionChange, NewConnection
+from recollect.sync.sources import open_secrets, seal_secrets
+from recollect.telemetry.tracing import open_tracer
+from recollect.worker import syncs
+from recollect.worker.processing import drain
 from tests.conftest import eventually
 from tests.fakes.collector import collecting
 from tests.fakes.shelf import SHELVES, MissingConnector, Shelf, ShelfConnector
@@ -70,7 +73,7 @@ def connect(app: App, tenant: Tenant, shelf: Shelf) -> Callable[..., Connection]
 def sync(app: App, connection: Connection) -> Connection:
     """Have it due, and work until nothing is: syncs and documents."""
     want(app, connection)
-    tender.drain(app)
+    syncs.drain(app)
     drain(app)
     return again(app, connection)
 
@@ -205,7 +208,7 @@ def test_a_sync_that_died_goes_on_where_it_was(
     shelf.before_checkpoint = die
     claim = take(app)
     with pytest.raises(Killed):
-        tender.attempt(app, claim, threading.Event())
+        syncs.attempt(app, claim, threading.Event())
     assert again(app, connection).cursor == {"at": "2", "start": 9}
     shelf.before_checkpoint = lambda _number: None
 
@@ -229,13 +232,13 @@ def test_a_worker_that_lost_its_lease_writes_nothing(
         if number == 6:
             shelf.before_checkpoint = lambda _number: None
             want(app, connection)
-            tender.drain(app)
+            syncs.drain(app)
 
     shelf.before_checkpoint = overtaken
-    outcome = tender.attempt(app, old, threading.Event())
+    outcome = syncs.attempt(app, old, threading.Event())
 
     assert isinstance(outcome, LeaseLost)
-    tender.settle(app, old, outcome)
+    syncs.settle(app, old, outcome)
     connection = again(app, connection)
     assert connection.state is ConnectionState.READY
     assert connection.cursor == {"seen": 9}
@@ -428,7 +431,7 @@ def test_a_document_that_vanished_before_it_was_read_is_gone(
     shelf.put("b", "Second.")
     connection = connect()
     want(app, connection)
-    tender.drain(app)
+    syncs.drain(app)
     shelf.take("a")
     drain(app)
     with app.db.begin() as tx:
@@ -470,7 +473,7 @@ def test_any_number_of_wishes_during_a_sync_makes_one_more(
 
     shelf.before_checkpoint = wish
     want(app, connection)
-    assert tender.drain(app) == 2
+    assert syncs.drain(app) == 2
     assert shelf.listed == 2
 
 
@@ -490,8 +493,8 @@ def test_deleting_a_connection_in_the_middle_of_a_sync(
                 connections.delete(tx, tenant, [connection], with_documents=with_documents)
 
     shelf.before_checkpoint = delete
-    outcome = tender.attempt(app, claim, threading.Event())
-    tender.settle(app, claim, outcome)
+    outcome = syncs.attempt(app, claim, threading.Event())
+    syncs.settle(app, claim, outcome)
 
     assert isinstance(outcome, LeaseLost)
     with app.db.begin() as tx:
@@ -525,11 +528,11 @@ def test_a_paused_connection_syncs_only_when_told_to(
     with app.db.begin() as tx:
         connections.update(tx, tenant, connection.id, ConnectionChange(paused=True))
     want(app, connection)
-    assert tender.drain(app) == 0
+    assert syncs.drain(app) == 0
     with app.db.begin() as tx:
         assert connections.want(tx, [connection.id], Trigger.EVENT) == 0
         assert connections.want(tx, [connection.id], Trigger.MANUAL) == 1
-    assert tender.drain(app) == 1
+    assert syncs.drain(app) == 1
 
 
 def test_a_plan_that_is_too_low_stops_the_sync(
@@ -622,7 +625,7 @@ def test_all_that_was_filtered_comes_in_however_much_it_is(
     connect: Callable[..., Connection],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("recollect.sync.FILL", 3)
+    monkeypatch.setattr("recollect.sync.runs.FILL", 3)
     for n in range(11):
         shelf.put(f"{n:02}", f"Number {n}.", title=f"{'Draft' if n < 7 else 'Memo'} {n}")
     set_filter(app, tenant, excludeItems={"urlPatterns": [], "titlePatterns": ["*"]})

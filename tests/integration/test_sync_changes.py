@@ -7,12 +7,15 @@ import httpx
 import psycopg
 import pytest
 
-from recollect import connections, connectors, feed, orgs, sync, tender
+from recollect import connectors
 from recollect.app import App
-from recollect.connections import ConnectionChange
-from recollect.items import HELD, Counts
 from recollect.model import ConnectionId, DocumentId, Org, Scope, Tenant, random_id
-from recollect.worker import drain
+from recollect.orgs import orgs
+from recollect.sync import change_log, connections, runs
+from recollect.sync.connections import ConnectionChange
+from recollect.sync.items import HELD, Counts
+from recollect.worker import syncs
+from recollect.worker.processing import drain
 from tests.fakes.shelf import SHELVES, MissingConnector, Shelf, ShelfConnector
 
 LONG = "\n\n".join(
@@ -42,7 +45,7 @@ class Feed:
     def sync(self) -> list[dict[str, Any]]:
         """Have it due, and work until nothing is; the changes of that run."""
         self.due()
-        tender.drain(self.app)
+        syncs.drain(self.app)
         drain(self.app)
         return self.changes()
 
@@ -147,7 +150,7 @@ def test_an_edit_that_is_not_processed_yet_has_no_share(followed: Feed, shelf: S
     followed.sync()
     shelf.put("1", LONG.replace("word5x30", "changed"))
     followed.due()
-    tender.drain(followed.app)
+    syncs.drain(followed.app)
 
     [waiting] = followed.changes()
     shelf.put("1", LONG.replace("word5x30", "changed").replace("word9x30", "again"))
@@ -255,8 +258,8 @@ def test_what_gives_way_to_newer_things_is_told(
 def test_a_killed_sync_that_goes_on_doubles_no_row(
     followed: Feed, shelf: Shelf, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(feed, "MOST", most)
-    monkeypatch.setattr(sync, "BATCH", 2)
+    monkeypatch.setattr(change_log, "MOST", most)
+    monkeypatch.setattr(runs, "BATCH", 2)
     for n in range(8):
         shelf.put(f"{n}", f"The text of number {n}.")
     shelf.every = 3
@@ -267,7 +270,7 @@ def test_a_killed_sync_that_goes_on_doubles_no_row(
 
     shelf.before_checkpoint = killed
     with pytest.raises(KeyboardInterrupt):
-        tender.drain(followed.app)
+        syncs.drain(followed.app)
     cut_off = followed.run()["id"]
     assert len(followed.changes()) == 5, "three with a checkpoint; two will be said again"
     shelf.before_checkpoint = lambda _number: None
@@ -286,10 +289,10 @@ def test_a_document_that_comes_and_changes_in_one_run_is_added_once(
     run, id = followed.run()["id"], DocumentId(followed.document("Thing 1"))
 
     with app.db.begin() as tx:
-        feed.keep(tx, run, {id: "changed"}, room=1)
+        change_log.keep(tx, run, {id: "changed"}, room=1)
     [twice] = followed.changes()
     with app.db.begin() as tx:
-        feed.keep(tx, run, {id: "removed"}, room=1)
+        change_log.keep(tx, run, {id: "removed"}, room=1)
     [gone] = followed.changes()
 
     assert (twice["change"], twice["share"]) == ("added", 1.0)
@@ -299,7 +302,7 @@ def test_a_document_that_comes_and_changes_in_one_run_is_added_once(
 def test_a_long_feed_ends_and_says_so(
     followed: Feed, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "MOST", 4)
+    monkeypatch.setattr(change_log, "MOST", 4)
     for n in range(7):
         shelf.put(f"{n}", f"The text of number {n}.")
 
@@ -359,7 +362,7 @@ def test_a_run_is_found_by_its_own_connection_only(
     assert client.get(other.path(run)).status_code == 404
     assert client.get(followed.path("r" * 22)).status_code == 404
     with app.db.begin() as tx:
-        page = feed.find(tx, tenant, ConnectionId(other.id), run, what=None, limit=10, page=1)
+        page = change_log.find(tx, tenant, ConnectionId(other.id), run, what=None, limit=10, page=1)
     assert page.items == []
 
 
@@ -392,12 +395,12 @@ def test_scheduled_syncs_that_began_together_drift_apart(
     with app.db.begin() as tx:
         connection = connections.get(tx, Tenant(org.id), followed.id)
 
-    waits = {sync.next_in(app, connection, Counts()) for _ in range(50)}
+    waits = {runs.next_in(app, connection, Counts()) for _ in range(50)}
 
     interval = app.config.sync_interval
-    assert all(interval <= wait <= interval * sync.SPREAD for wait in waits)
+    assert all(interval <= wait <= interval * runs.SPREAD for wait in waits)
     assert max(waits) - min(waits) > interval * 0.01
-    assert sync.next_in(app, connection, Counts(code=HELD)) == app.config.poll_interval
+    assert runs.next_in(app, connection, Counts(code=HELD)) == app.config.poll_interval
 
 
 def test_reading_it_takes_as_many_statements_however_long_it_is(
@@ -426,7 +429,7 @@ def test_writing_it_is_one_statement_for_a_batch(
     for n in range(50):
         shelf.put(f"{n}", f"The text of number {n}.")
     followed.due()
-    tender.drain(followed.app)
+    syncs.drain(followed.app)
 
     assert sum("insert into sync_changes" in one for one in sent) == 1
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from recollect import connections, connectors, documents, orgs, tender, worker
+from recollect import connectors, documents
 from recollect.app import App
-from recollect.connections import NewConnection
 from recollect.documents import DocumentQuery, Turn
 from recollect.model import (
     Connection,
@@ -24,6 +23,10 @@ from recollect.model import (
     Tenant,
     random_id,
 )
+from recollect.orgs import orgs
+from recollect.sync import connections
+from recollect.sync.connections import NewConnection
+from recollect.worker import processing, syncs
 from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
 from tests.integration.test_cut_commits import eventually
 
@@ -87,8 +90,8 @@ def is_synced(app: App, connection: Connection) -> bool:
 
 
 @contextmanager
-def tending(app: App) -> Generator[tender.Tender]:
-    loop = tender.Tender(app)
+def tending(app: App) -> Generator[syncs.Tender]:
+    loop = syncs.Tender(app)
     thread = threading.Thread(target=loop.run)
     thread.start()
     try:
@@ -215,8 +218,8 @@ def test_a_long_sync_gives_its_place_back_at_a_checkpoint_and_goes_on_there(
         long.put(f"{number}", f"Long {number}.")
     slow = connect(tenant, long)
 
-    tender.drain(impatient)
-    worker.drain(impatient)
+    syncs.drain(impatient)
+    processing.drain(impatient)
 
     assert len(pages) == things // 2
     assert long.listed == 2, "one stretch before the other, one after"
@@ -242,7 +245,7 @@ def test_many_that_give_way_to_each_other_all_end(
             shelf.put(f"{number}", f"Text {number}.")
         shelves.append(shelf)
         made.append(connect(owner, shelf))
-    tender.drain(impatient)
+    syncs.drain(impatient)
     for connection, shelf in zip(made, shelves, strict=True):
         now = again(app, connection)
         assert now.state is ConnectionState.READY
@@ -259,7 +262,7 @@ def test_who_lists_everything_each_time_ends_although_others_wait(
     shelf = Shelf(every=100)
     shelf.put("a", "One.")
     first, second = connect(tenant, shelf), connect(neighbour, shelf)
-    assert tender.drain(impatient) == 2
+    assert syncs.drain(impatient) == 2
     assert is_synced(app, first)
     assert is_synced(app, second)
     assert shelf.listed == 2
@@ -270,5 +273,5 @@ def test_alone_a_sync_keeps_its_place(app: App, tenant: Tenant, connect: Connect
     for number in range(5):
         shelf.put(f"{number}", f"Text {number}.")
     connect(tenant, shelf)
-    assert tender.drain(with_settings(app, sync_stretch=timedelta(0))) == 1
+    assert syncs.drain(with_settings(app, sync_stretch=timedelta(0))) == 1
     assert shelf.listed == 1

@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 import structlog
 
-from recollect import documents, orgs, trace
+from recollect import documents
 from recollect.app import App
 from recollect.documents import NewDocument
 from recollect.errors import SetupError
+from recollect.ingest.pipeline import trace_id
 from recollect.model import DocumentId, Status, Tenant
-from recollect.process import trace_id
-from recollect.trace import Tracer, open_tracer
-from recollect.worker import Worker, drain
+from recollect.orgs import orgs
+from recollect.telemetry import tracing
+from recollect.telemetry.tracing import Tracer, open_tracer
+from recollect.worker.processing import Worker, drain
 from tests.conftest import eventually
 from tests.fakes.collector import Collector, collecting
 
@@ -29,7 +31,7 @@ STAGES = ["extracting", "chunking", "embedding", "indexing"]
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Enough for a machine that stalls: what is not taken in time is dropped."""
-    monkeypatch.setattr(trace, "PATIENCE", 60.0)
+    monkeypatch.setattr(tracing, "PATIENCE", 60.0)
 
 
 @pytest.fixture
@@ -172,7 +174,7 @@ def test_headers_that_are_none_are_refused(headers: str):
 def test_without_a_collector_nothing_of_it_is_loaded():
     assert open_tracer(None, "a=b") is None
     code = (
-        "import sys, recollect.worker, recollect.tender;"
+        "import sys, recollect.worker.processing, recollect.worker.syncs;"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
     said = subprocess.run(

@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from recollect import blobs, documents, orgs, tags, verify
+from recollect import blobs, documents
 from recollect.app import App, index_identity
 from recollect.blobs import open_blobs
 from recollect.db import Database
 from recollect.documents import DocumentChange, NewDocument, text_content
-from recollect.embedding import adopt
+from recollect.index.vector_index import adopt
 from recollect.model import Content, DocumentId, Plan, StoredBlob, Tenant, random_id
-from recollect.worker import drain
+from recollect.ops import verify
+from recollect.orgs import orgs, tags
+from recollect.worker.processing import drain
 from tests.fakes.site import prose
 
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from recollect import process, watch
 from recollect.app import App
 from recollect.cli import doctor
 from recollect.config import Config
 from recollect.errors import Transient
 from recollect.fetch import Fetcher
+from recollect.fetch.video import Found, VideoLimits, VideoPages, is_marked, open_video_pages, site
+from recollect.inference.transcribe import Listener, TranscriberChoice, open_transcriber
+from recollect.ingest import pipeline, video_page
 from recollect.model import Blob, Content, Extracted, OrgId
-from recollect.transcribe import Listener, TranscriberChoice, open_transcriber
-from recollect.video import Found, VideoLimits, VideoPages, is_marked, open_video_pages, site
 from tests.extract.recordings import recording
 from tests.fakes.transcription import Service, running
 from tests.fakes.website import Website, never_answers
@@ -54,7 +54,7 @@ def page(video: str, *, head: str = "") -> str:
 
 
 def read(app: App, url: str) -> Extracted:
-    return process.read(app, OrgId("org"), Content("text", b"", text=url, url=url))
+    return pipeline.read(app, OrgId("org"), Content("text", b"", text=url, url=url))
 
 
 def times(found: Extracted) -> list[tuple[object, str]]:
@@ -174,7 +174,7 @@ def test_a_page_of_a_site_that_is_known_becomes_its_video(
 def test_what_a_page_says_of_its_video_is_cleaned():
     found = Found(shown=True, own=True, title="The\x00 Quay", uploader="A\x07nn")
 
-    joined = watch._joined(found, Extracted("Words of the page."), watch._Said())
+    joined = video_page._joined(found, Extracted("Words of the page."), video_page._Said())
 
     assert joined.title == "The Quay"
     assert joined.text == "Title: The Quay\nUploader: Ann\n\nWords of the page."

@@ -16,13 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from recollect import blobs, documents, orgs, worker
+from recollect import blobs, documents
 from recollect.app import App
 from recollect.blobs import FolderBlobs
 from recollect.db import Database
 from recollect.documents import DocumentChange, NewDocument
 from recollect.errors import LeaseLost, Permanent, Transient, Unavailable
 from recollect.extract import Sandbox
+from recollect.ingest.pipeline import process
 from recollect.model import (
     Changed,
     Claim,
@@ -33,8 +34,9 @@ from recollect.model import (
     StoredBlob,
     Tenant,
 )
-from recollect.process import process
-from recollect.worker import Worker, attempt, backoff, drain, settle
+from recollect.orgs import orgs
+from recollect.worker import processing
+from recollect.worker.processing import Worker, attempt, backoff, drain, settle
 from tests.conftest import eventually
 from tests.extract import samples
 from tests.fakes.embedder import WordEmbedder
@@ -177,7 +179,7 @@ def test_what_all_need_being_down_costs_no_attempt(app: App, tenant: Tenant) -> 
     found = row(app, id)
     assert (found["status"], found["attempts"]) == ("queued", 0)
     assert found["error_code"] == "dependency_down"
-    assert found["wait"] >= worker.PAUSE
+    assert found["wait"] >= processing.PAUSE
 
 
 def test_an_endpoint_that_is_down_is_not_waited_for_all_day(app: App, tenant: Tenant) -> None:
@@ -370,7 +372,7 @@ def test_a_fresh_worker_takes_over_where_the_lease_ran_out(app: App, tenant: Ten
 def test_a_killed_worker_s_embeddings_are_used_by_the_next(
     app: App, tenant: Tenant, embedder: WordEmbedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.process.BATCH", 2)
+    monkeypatch.setattr("recollect.ingest.pipeline.BATCH", 2)
     id = add(app, tenant, story(*range(12)))
     claim = take(app)
     dying = replace(app, embedder=DyingEmbedder(after=3))
@@ -390,7 +392,7 @@ def test_a_killed_worker_s_embeddings_are_used_by_the_next(
 def test_a_document_that_kills_its_worker_each_time_is_buried(
     app: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.process.BATCH", 2)
+    monkeypatch.setattr("recollect.ingest.pipeline.BATCH", 2)
     id = add(app, tenant, story(*range(12)))
     for _ in range(app.config.max_attempts):
         age(app, tenant)
@@ -564,7 +566,7 @@ def test_a_free_place_is_taken_while_others_work_on(own: App, tenant: Tenant) ->
 def test_while_a_batch_is_stored_the_next_is_embedded(
     own: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.process.BATCH", 2)
+    monkeypatch.setattr("recollect.ingest.pipeline.BATCH", 2)
     gated = GatedEmbedder()
     id = add(own, tenant, story(*range(4)))
     with running(replace(own, embedder=gated)), gated:
@@ -585,7 +587,7 @@ def test_while_a_batch_is_stored_the_next_is_embedded(
 def test_a_stage_is_shown_once_it_lasts(
     own: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.process.BRIEF", 0.001)
+    monkeypatch.setattr("recollect.ingest.pipeline.BRIEF", 0.001)
     gated = GatedEmbedder()
     id = add(own, tenant, "slow to embed")
     with running(replace(own, embedder=gated)), gated:
@@ -602,7 +604,7 @@ def test_a_stage_is_shown_once_it_lasts(
 def test_a_brief_stage_is_written_only_for_who_watches(
     own: App, tenant: Tenant, watched: bool, stage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.process.BRIEF", HOUR.total_seconds())
+    monkeypatch.setattr("recollect.ingest.pipeline.BRIEF", HOUR.total_seconds())
     gated = GatedEmbedder()
     watcher = uuid.uuid4().hex
     with own.db.begin() as tx:
@@ -626,7 +628,7 @@ def test_a_brief_stage_is_written_only_for_who_watches(
 def test_a_late_showing_never_follows_the_end(
     own: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.process.BRIEF", 0.0)
+    monkeypatch.setattr("recollect.ingest.pipeline.BRIEF", 0.0)
     ids = [add(own, tenant, f"note {n}") for n in range(30)]
     with running(own):
         eventually(all_done(own, tenant))
@@ -638,7 +640,7 @@ def test_a_late_showing_never_follows_the_end(
 def test_a_waiting_worker_is_woken_by_new_content(
     own: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "TICK", HOUR)
+    monkeypatch.setattr(processing, "TICK", HOUR)
     with running(own):
         eventually(lambda: listeners(own.db))
         add(own, tenant, "hello")
@@ -737,7 +739,7 @@ def test_a_stopping_worker_finishes_all_that_it_holds_and_claims_no_more(
 def test_a_stopping_worker_gives_back_what_it_cannot_finish(
     own: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "GRACE", timedelta(milliseconds=50))
+    monkeypatch.setattr(processing, "GRACE", timedelta(milliseconds=50))
     gated = GatedEmbedder()
     id = add(own, tenant, "hello")
     with running(replace(own, embedder=gated)) as stopping, gated:
@@ -755,7 +757,7 @@ def test_a_stopping_worker_gives_back_what_it_cannot_finish(
 def test_a_worker_outlives_its_database_connections(
     own: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "PAUSE", timedelta(milliseconds=50))
+    monkeypatch.setattr(processing, "PAUSE", timedelta(milliseconds=50))
     gated = GatedEmbedder()
     ids = [add(own, tenant, f"note {n}") for n in range(8)]
     with running(replace(own, embedder=gated)), gated:
@@ -770,7 +772,7 @@ def test_a_worker_outlives_its_database_connections(
 def test_a_worker_waits_for_a_blob_store_that_is_away_at_its_start(
     own: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "TICK", timedelta(milliseconds=20))
+    monkeypatch.setattr(processing, "TICK", timedelta(milliseconds=20))
     away = AwayAtFirst(Path(own.config.data_dir) / "blobs")
     with running(replace(own, blobs=away)):
         add(own, tenant, "hello")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recollect.admission import open_gate, refusal
 from recollect.connectors.base import Item
+from recollect.sync.item_filter import open_gate, refusal
 
 TITLED = {"includeItems": {"titlePatterns": ["report*"]}, "excludeItems": None}
 

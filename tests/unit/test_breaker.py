@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from recollect.breaker import Breaker, Resting
 from recollect.errors import Permanent, Unavailable
+from recollect.inference.circuit_breaker import Breaker, Resting
 
 
 class Clock:

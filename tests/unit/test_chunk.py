@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.chunk import LONGEST, SHORTEST, split
+from recollect.ingest.chunk import LONGEST, SHORTEST, split
 from recollect.model import Chunk
 
 LETTERS = "etaoinshrdlucmfwypvbgk"

@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect import embed
-from recollect.embed import Embedder, EmbedderChoice, Turns, open_embedder
 from recollect.errors import Permanent, SetupError, Transient, Unavailable
+from recollect.inference import embed
+from recollect.inference.embed import Embedder, EmbedderChoice, Turns, open_embedder
 from tests.conftest import eventually
 
 LOCAL = EmbedderChoice("local")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect import orgs
 from recollect.errors import BadRequestError
+from recollect.orgs import orgs
 
 TOMORROW = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
 

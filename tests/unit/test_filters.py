@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg import sql
 
-from recollect.db import filters
-from recollect.db.filters import Compares, Contains, Equals, Filter, Holds, Joint, Operator
+from recollect.documents import filters
+from recollect.documents.filters import Compares, Contains, Equals, Filter, Holds, Joint, Operator
 from recollect.errors import BadRequestError
 
 

@@ -12,7 +12,7 @@ import pytest
         # The supervisor stands beside those that work: none of their code.
         ("recollect.cli.serve", {"recollect.cli.serve"},
          {"recollect.app", "numpy", "httpx", "fastapi", "tokenizers"}),
-        ("recollect.cli.work", {"recollect.worker"},
+        ("recollect.cli.work", {"recollect.worker.processing"},
          {"fastapi", "onnxruntime", "huggingface_hub", "PIL", "yt_dlp"}),
         # The door for assistants, but not their SDK.
         ("recollect.cli.api", {"recollect.api", "recollect.mcp"},

@@ -32,7 +32,12 @@ constants: Any = importlib.import_module("re._constants")
 ROOT = Path(recollect.__file__).parent
 LEFT_OUT = ("recollect.cli", "recollect.torture", "recollect.__main__")
 """What reads the user's own files on the user's machine, and the torture of our own service."""
-PROCESSES = ("recollect.worker", "recollect.api", "recollect.tender", "recollect.deliver")
+PROCESSES = (
+    "recollect.worker.processing",
+    "recollect.api",
+    "recollect.worker.syncs",
+    "recollect.worker.webhooks",
+)
 SIZES = SHORT, MIDDLE, LONG = 1_000, 10_000, 100_000
 QUICK = 0.01
 """CPU seconds for the middle size that need no second look: the square would take ten times that"""
@@ -172,13 +177,13 @@ class Found:
 
 METHODS = ["search", "match", "fullmatch", "findall", "finditer", "sub", "subn", "split"]
 UNKNOWN = {
-    "recollect.dream": "words of the model's quote, escaped, with white space between them",
-    "recollect.extract._markup": "a name of the page's own between letters",
+    "recollect.memories.extraction": "the model's quote, escaped, with white space between them",
+    "recollect.extract.web._markup": "a name of the page's own between letters",
     "recollect.connectors.notion._markdown": "tabs at the beginning of a line, up to a number",
     "recollect.connectors.gmail._quotes": "made once at import, so it is found live",
-    "recollect.terms": "made once at import, so they are found live",
+    "recollect.index.terms": "made once at import, so they are found live",
     "recollect.extract._text": "made once at import, so they are found live",
-    "recollect.extract._captions": "made once at import, so it is found live",
+    "recollect.extract.text._captions": "made once at import, so it is found live",
 }
 """Modules with a pattern that is not written out where it is made, and of what it is made."""
 

@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from recollect.errors import LeaseLost, Permanent, SetupError, Unavailable
-from recollect.llm import Llm, LlmChoice, Question, Reply, open_llm
+from recollect.inference.llm import Llm, LlmChoice, Question, Reply, open_llm
 from tests.conftest import eventually
 from tests.fakes.llm import Model, Says, Silent, Status, running
 from tests.fakes.patience import only_for_what_hangs

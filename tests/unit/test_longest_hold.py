@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from recollect.documents.merge import merge
 from recollect.extract import clean, is_html
-from recollect.intake import CONTENT_LIMIT
-from recollect.merge import merge
+from recollect.ingest.intake import CONTENT_LIMIT
+from recollect.ingest.positions import locate
 from recollect.model import Chunk, Extracted, storable
-from recollect.place import locate
 
 WORK: dict[str, Callable[[str], object]] = {
     "clean": clean,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.merge import Kind, Merged, merge
+from recollect.documents.merge import Kind, Merged, merge
 
 LINES = st.lists(
     st.one_of(

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recollect.errors import BadRequestError, Permanent, SetupError
-from recollect.oauth import (
+from recollect.connectors.oauth import (
     Client,
     Link,
     OAuth,
@@ -28,6 +27,7 @@ from recollect.oauth import (
     read_id_token,
     with_outcome,
 )
+from recollect.errors import BadRequestError, Permanent, SetupError
 
 CLIENT = Client("client id", "client-secret")
 CALLBACK = "https://memory.example/v3/connections/auth/callback/notion"

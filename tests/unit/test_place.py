@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.chunk import split
+from recollect.ingest.chunk import split
+from recollect.ingest.positions import locate
 from recollect.model import Chunk, Extracted, Place
-from recollect.place import locate
 
 
 def chunk(start: int, end: int) -> Chunk:

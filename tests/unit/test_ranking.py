@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect import ranking, terms
-from recollect.ranking import Found, Wanted
+from recollect.index import terms
+from recollect.search import ranking
+from recollect.search.ranking import Found, Wanted
 
 MODEL = "local:all-MiniLM-L6-v2"
 

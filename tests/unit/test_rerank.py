@@ -15,7 +15,7 @@ import pytest
 from onnx import helper
 
 from recollect.errors import Permanent, SetupError, Unavailable
-from recollect.rerank import (
+from recollect.inference.rerank import (
     BATCH_TOKENS,
     EndpointReranker,
     LocalReranker,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect import stretch
+from recollect.documents import stretch
 
 LONG = "x" * (stretch.LENGTH - 3)
 TEXTS = st.lists(st.sampled_from(["\n", "a\n", "", "b", "\n\n", LONG]), max_size=6).map("".join)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect import terms
+from recollect.index import terms
 
 ENGLISH = "We were told that the {} of the city is what they had been looking for in this year."
 GERMAN = "Wir haben gehört, dass {} in der Stadt nicht mehr zu sehen ist und auch nicht war."

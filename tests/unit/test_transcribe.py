@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect import transcribe
 from recollect.errors import Permanent, SetupError, Transient
-from recollect.speech import RATE, SAMPLE_BYTES, Heard, LocalEngine, Segment
-from recollect.transcribe import Listener, TranscriberChoice, open_transcriber
+from recollect.inference import transcribe
+from recollect.inference.speech import RATE, SAMPLE_BYTES, Heard, LocalEngine, Segment
+from recollect.inference.transcribe import Listener, TranscriberChoice, open_transcriber
 from tests.fakes.transcription import Service, running
 
 SECOND = bytes(RATE * SAMPLE_BYTES)

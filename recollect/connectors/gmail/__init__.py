@@ -20,8 +20,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from recollect.connectors import _google
-from recollect.connectors._api import Api, as_json, field_of
 from recollect.connectors._json import as_object
+from recollect.connectors.api import Api, as_json, field_of
 from recollect.connectors.base import (
     FORGED,
     Account,
@@ -45,10 +45,10 @@ from recollect.connectors.gmail._threads import (
 )
 from recollect.connectors.gmail.proofs import FindKey, json_of, verify
 from recollect.connectors.gmail.pubsub import notice_of
+from recollect.connectors.oauth import Tokens
 from recollect.errors import BadRequestError, NotFoundError, Permanent, Transient
 from recollect.fetch import Answer, Fetcher, believable, told_time
 from recollect.model import Extracted, Remembered
-from recollect.oauth import Tokens
 
 TOPIC = "pubsubTopic"
 """key of the metadata: the Pub/Sub topic for pushes; without it there are none"""

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from urllib.parse import quote
 
-from recollect.connectors._api import PROVIDER_UNAVAILABLE, RATE_LIMITED, as_json, field_of
 from recollect.connectors._json import as_list, as_object, as_word
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, as_json, field_of
 from recollect.connectors.base import (
     Change,
     Checkpoint,

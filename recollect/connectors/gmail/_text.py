@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from recollect.connectors._api import field_of
 from recollect.connectors._json import as_list, as_object, as_word
+from recollect.connectors.api import field_of
 from recollect.connectors.base import Source
 from recollect.connectors.gmail._charsets import CHARSET, bytes_of, decoded
 from recollect.connectors.gmail._quotes import FORWARD, GAPS, without_quoted_markup, without_quotes

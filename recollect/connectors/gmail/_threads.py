@@ -12,8 +12,8 @@ from email.header import decode_header
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from recollect.connectors._api import PROVIDER_UNAVAILABLE, Api, as_json, field_of
 from recollect.connectors._json import as_list, as_object, as_word
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, Api, as_json, field_of
 from recollect.connectors.gmail._charsets import decoded
 from recollect.errors import Transient
 

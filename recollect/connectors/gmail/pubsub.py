@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 import jwt
 
 from recollect.connectors import _google
-from recollect.connectors._api import as_json
 from recollect.connectors._json import as_object, as_objects, as_word
+from recollect.connectors.api import as_json
 from recollect.connectors.base import Notice
 from recollect.connectors.gmail._charsets import bytes_of
 from recollect.connectors.gmail.proofs import json_of

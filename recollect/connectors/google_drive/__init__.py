@@ -20,8 +20,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from recollect.connectors import _folders, _google
-from recollect.connectors._api import Api, as_json, field_of
 from recollect.connectors._json import as_object, as_word
+from recollect.connectors.api import Api, as_json, field_of
 from recollect.connectors.base import (
     FORGED,
     Account,
@@ -37,10 +37,10 @@ from recollect.connectors.base import (
 from recollect.connectors.google_drive._content import content_of
 from recollect.connectors.google_drive._feeds import USER, drives_of, of_feed, start_of
 from recollect.connectors.google_drive._pass import Pass
+from recollect.connectors.oauth import Tokens
 from recollect.errors import BadRequestError, Permanent
 from recollect.fetch import Answer, Fetcher
 from recollect.model import Blob, Remembered
-from recollect.oauth import Tokens
 
 SCOPE = "https://www.googleapis.com/auth/drive.readonly"
 CHANNEL_LIFE = timedelta(days=7)

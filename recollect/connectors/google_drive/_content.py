@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
-from recollect.connectors._api import Api
+from recollect.connectors.api import Api
 from recollect.connectors.google_drive._files import GOOGLE, keyed
 from recollect.errors import NotFoundError, Permanent
 from recollect.model import Blob, Remembered

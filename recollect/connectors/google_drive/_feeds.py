@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from recollect.connectors._api import PROVIDER_UNAVAILABLE, Api, field_of
 from recollect.connectors._json import as_name
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, Api, field_of
 from recollect.errors import Transient
 
 USER = "user"

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recollect.connectors._api import field_of
 from recollect.connectors._json import as_list, as_name, as_object, as_word
+from recollect.connectors.api import field_of
 from recollect.connectors.base import Gone, Verdict
 from recollect.model import Remembered
 

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
-from recollect.connectors._api import PROVIDER_UNAVAILABLE, RATE_LIMITED, as_json, field_of
 from recollect.connectors._folders import above
 from recollect.connectors._json import LONGEST_NAME, as_name, as_object, as_time
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, as_json, field_of
 from recollect.connectors.base import (
     Change,
     Checkpoint,

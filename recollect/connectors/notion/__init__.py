@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from recollect.connectors._api import RATE_LIMITED, Api, as_json, field_of
 from recollect.connectors._json import as_object
+from recollect.connectors.api import RATE_LIMITED, Api, as_json, field_of
 from recollect.connectors.base import (
     FORGED,
     Account,
@@ -34,10 +34,10 @@ from recollect.connectors.notion._files import read_files
 from recollect.connectors.notion._markdown import has_unknown, shown_files, simplified
 from recollect.connectors.notion._pass import PER_SECOND, RESTRICTED, Pass
 from recollect.connectors.notion._values import tidy
+from recollect.connectors.oauth import OAuth, Tokens
 from recollect.errors import NotFoundError, Permanent, Transient
 from recollect.fetch import Answer, Endpoint, outcome
 from recollect.model import Extracted, Remembered
-from recollect.oauth import OAuth, Tokens
 
 VERSION = "2025-09-03"
 CONCERNING = ("page.", "data_source.", "database.", "comment.")

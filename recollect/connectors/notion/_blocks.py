@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from recollect.connectors._api import PROVIDER_UNAVAILABLE, as_json, field_of
 from recollect.connectors._json import as_object, as_objects
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, as_json, field_of
 from recollect.connectors.notion._files import Hosted
 from recollect.connectors.notion._values import (
     SITE,

@@ -8,7 +8,7 @@ page no more than a warning.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from recollect.connectors._api import PROVIDER_UNAVAILABLE, RATE_LIMITED
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED
 from recollect.connectors.base import Source
 from recollect.errors import Permanent, Transient
 from recollect.fetch import outcome

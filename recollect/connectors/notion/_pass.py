@@ -16,8 +16,8 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any, cast
 
-from recollect.connectors._api import RATE_LIMITED, as_json, field_of
 from recollect.connectors._json import as_object
+from recollect.connectors.api import RATE_LIMITED, as_json, field_of
 from recollect.connectors.base import (
     Change,
     Checkpoint,

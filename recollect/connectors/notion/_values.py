@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
-from recollect.connectors._api import PROVIDER_UNAVAILABLE
 from recollect.connectors._json import as_object, as_objects
+from recollect.connectors.api import PROVIDER_UNAVAILABLE
 from recollect.errors import Transient
 from recollect.model import storable
 

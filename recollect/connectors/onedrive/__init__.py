@@ -22,8 +22,8 @@ from typing import Any, cast
 from urllib.parse import quote
 
 from recollect.connectors import _folders
-from recollect.connectors._api import PROVIDER_UNAVAILABLE, Api, field_of
 from recollect.connectors._json import as_object, as_time, as_word
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, Api, field_of
 from recollect.connectors.base import (
     FORGED,
     Account,
@@ -36,13 +36,13 @@ from recollect.connectors.base import (
     Registration,
     Source,
 )
+from recollect.connectors.oauth import OAuth, Tokens
 from recollect.connectors.onedrive._files import LARGEST_FILE, known_file
 from recollect.connectors.onedrive._graph import REDIRECTS, download, drive_of, error_of, limit_of
 from recollect.connectors.onedrive._pass import DELTA, DRIVE, SHARED, Pass
 from recollect.errors import BadRequestError, NotFoundError, Permanent, Reauthorize, Transient
 from recollect.fetch import Answer, Fetcher
 from recollect.model import Blob, Remembered
-from recollect.oauth import OAuth, Tokens
 
 ROOT = "root"
 """what is watched"""

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from recollect.connectors._api import field_of
 from recollect.connectors._json import UNPRINTABLE, as_name, as_object, as_word
+from recollect.connectors.api import field_of
 from recollect.connectors.base import Verdict
 from recollect.model import Remembered
 

@@ -4,8 +4,8 @@ import json
 from datetime import timedelta
 from urllib.parse import quote, urljoin
 
-from recollect.connectors._api import PROVIDER_UNAVAILABLE, RATE_LIMITED
 from recollect.connectors._json import as_name, as_object, as_word
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED
 from recollect.connectors.onedrive._files import LARGEST_FILE, File
 from recollect.errors import Transient
 from recollect.fetch import Answer, Fetcher, outcome

@@ -9,9 +9,9 @@ from enum import Enum
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from recollect.connectors._api import PROVIDER_UNAVAILABLE, RATE_LIMITED, as_json, field_of
 from recollect.connectors._folders import above
 from recollect.connectors._json import LONGEST_NAME, as_time, as_word
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, as_json, field_of
 from recollect.connectors.base import (
     Change,
     Checkpoint,

@@ -17,7 +17,7 @@ from typing import NoReturn
 from urllib.parse import quote, unquote_plus, urlsplit
 from xml.parsers import expat
 
-from recollect.connectors._api import PROVIDER_UNAVAILABLE, RATE_LIMITED
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED
 from recollect.errors import NotFoundError, Permanent, Reauthorize, Transient
 from recollect.fetch import Answer, Fetcher, outcome
 

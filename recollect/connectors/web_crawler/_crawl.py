@@ -11,8 +11,8 @@ from datetime import datetime
 from time import monotonic
 
 from recollect.connectors import _urls
-from recollect.connectors._api import PROVIDER_UNAVAILABLE, TRIES
 from recollect.connectors._robots import Robots, header_directives
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, TRIES
 from recollect.connectors.base import (
     Change,
     Checkpoint,

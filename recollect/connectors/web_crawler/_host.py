@@ -13,8 +13,8 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 
 from recollect.connectors import _urls
-from recollect.connectors._api import LONGEST_PAUSE, PROVIDER_UNAVAILABLE, RATE_LIMITED, TRIES
 from recollect.connectors._robots import MAX_BYTES, Robots
+from recollect.connectors.api import LONGEST_PAUSE, PROVIDER_UNAVAILABLE, RATE_LIMITED, TRIES
 from recollect.connectors.base import Source, Turn
 from recollect.connectors.web_crawler._page import Page
 from recollect.connectors.web_crawler._state import State

@@ -25,8 +25,8 @@ from recollect.errors import Permanent
 from recollect.extract import _child
 from recollect.extract._registry import NeedsHeavy
 from recollect.extract._wire import Listed, Packed, Reply, Stretch, Surveyed, pack
+from recollect.inference.speech import Heard
 from recollect.model import Blob, Extracted
-from recollect.speech import Heard
 
 TYPES = frozenset({"application/x-rogue", ".rogue"})
 

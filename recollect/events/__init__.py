@@ -1,0 +1,1 @@
+"""What others are told: changes of rows come in, streams and webhooks go out."""

@@ -1,0 +1,524 @@
+"""Events out: endpoints that want them, and deliveries, which are their own queue.
+
+Deliveries are written by triggers (migration 0011), in the transaction of the change that they
+tell. A claim counts the attempt and leases the row; a process that dies between sending and
+writing that down makes it due again, with the same id: at least once, and receivers know repeats
+by their `webhook-id`. Order is not promised.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from recollect import encryption
+from recollect.db import Tx
+from recollect.errors import BadRequestError, NotFoundError, SetupError
+from recollect.model import KeyId, OrgId, Page, Tenant, storable
+from recollect.orgs import audit
+
+EVENTS = (
+    "document.done",
+    "document.failed",
+    "document.deleted",
+    "sync.completed",
+    "sync.failed",
+    "connection.needs_auth",
+)
+TEST = "webhook.test"
+"""What `try_out` sends, whatever the endpoint wants."""
+MOST = 50
+"""endpoints of an organisation"""
+OVERLAP = timedelta(days=1)
+"""How long an old secret signs beside the new one."""
+KEPT = timedelta(days=7)
+"""How long what ended stays in the log."""
+LOGGED = 20
+"""attempts of a delivery that are shown"""
+AT_ONCE = 4
+"""deliveries to one endpoint at once, per process; one to an endpoint that fails"""
+LONGEST_REST = timedelta(minutes=5)
+GIVE_UP = timedelta(days=3)
+"""An endpoint that took nothing for so long is disabled."""
+PREFIX = "whsec_"
+SECRET_BYTES = 32
+SHORTEST, LONGEST = 24, 64
+"""Bytes of a secret (Standard Webhooks)."""
+
+_COLUMNS = (
+    "e.id, e.org_id, e.url, e.description, e.events, e.tags, e.key_id, e.failures,"
+    " e.failing_since, e.disabled_at, e.disabled_reason, e.created_at"
+)
+# A limited key sees an endpoint only when it may touch everything that the endpoint is told of.
+_REACH = "e.org_id = %(org)s and (%(reach)s::text[] is null or e.tags <@ %(reach)s::text[])"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An endpoint: where events go. `tags`: only what carries one of them; None: everything."""
+
+    id: str
+    org_id: OrgId
+    url: str
+    description: str
+    events: Sequence[str]
+    tags: Sequence[str] | None
+    key_id: KeyId | None
+    failures: int
+    """attempts in a row that failed"""
+    failing_since: datetime | None
+    disabled_at: datetime | None
+    disabled_reason: str | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TargetChange:
+    """What a caller changes. None means: leave it."""
+
+    url: str | None = None
+    description: str | None = None
+    events: Sequence[str] | None = None
+    tags: Sequence[str] | None = None
+    disabled: bool | None = None
+    secret: str | None = field(default=None, repr=False)
+    """sealed; the one before signs for `OVERLAP` as well"""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One event for one endpoint. `log`: of each attempt `at`, `status`, `reason`, `ms`."""
+
+    id: str
+    type: str
+    payload: Mapping[str, Any]
+    state: str
+    """`pending`, `delivered`, `dead`"""
+    attempts: int
+    due_at: datetime | None
+    created_at: datetime
+    ended_at: datetime | None
+    log: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A claimed delivery with what sending it takes; `attempt` fences, counted from 1."""
+
+    id: str
+    endpoint_id: str
+    org_id: OrgId
+    url: str
+    type: str
+    payload: Mapping[str, Any]
+    attempt: int
+    secrets: Sequence[str] = field(repr=False)
+    """sealed, the newest first"""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """How one went. `status` of the answer, None without one; `reason` None: it was taken."""
+
+    status: int | None
+    reason: str | None
+    ms: float
+
+
+# --- endpoints -----------------------------------------------------------------------------------
+
+
+def create(
+    tx: Tx,
+    tenant: Tenant,
+    id: str,
+    *,
+    url: str,
+    events: Sequence[str],
+    tags: Sequence[str] | None,
+    secret: str,
+    description: str = "",
+) -> Target:
+    """`secret` is sealed. Raises BadRequestError when the organisation has `MOST` of them."""
+    row = tx.execute(
+        "select count(*) as n from endpoints where org_id = %s", (tenant.id,)
+    ).fetchone()
+    if row is not None and row["n"] >= MOST:
+        raise BadRequestError(f"there are {MOST} endpoints already; delete one first")
+    tx.execute(
+        "insert into endpoints (id, org_id, url, description, events, tags, secret, key_id)"
+        " values (%s, %s, %s, %s, %s, %s, %s, %s)",
+        (
+            id,
+            tenant.id,
+            url,
+            storable(description),
+            list(events),
+            None if tags is None else list(tags),
+            secret,
+            tenant.key,
+        ),
+    )
+    audit.record(tx, "webhook.created", id, org=tenant.id)
+    return get(tx, tenant, id)
+
+
+def get(tx: Tx, tenant: Tenant, id: str) -> Target:
+    """Raises NotFoundError."""
+    row = tx.execute(
+        "select " + _COLUMNS + " from endpoints e where " + _REACH + " and e.id = %(id)s",
+        {**_reach(tenant), "id": id},
+    ).fetchone()
+    if row is None:
+        raise NotFoundError("Endpoint not found", f"no endpoint {id!r}")
+    return _target(row)
+
+
+def find(tx: Tx, tenant: Tenant) -> list[Target]:
+    """The newest first."""
+    rows = tx.execute(
+        "select " + _COLUMNS + " from endpoints e where " + _REACH + " order by e.created_at desc,"
+        " e.id desc",
+        _reach(tenant),
+    )
+    return [_target(row) for row in rows]
+
+
+def update(tx: Tx, tenant: Tenant, id: str, change: TargetChange) -> Target:
+    """Raises NotFoundError. Enabling it again forgets how it failed; what died stays dead."""
+    found = get(tx, tenant, id)
+    tx.execute(
+        "update endpoints set url = coalesce(%(url)s, url),"
+        " description = coalesce(%(description)s, description),"
+        " events = coalesce(%(events)s, events), tags = coalesce(%(tags)s, tags),"
+        " old_secret = case when %(secret)s::text is null then old_secret else secret end,"
+        " old_until = case when %(secret)s::text is null then old_until else now() + %(overlap)s"
+        " end, secret = coalesce(%(secret)s, secret), updated_at = now() where id = %(id)s",
+        {
+            "id": found.id,
+            "url": change.url,
+            "description": storable(change.description),
+            "events": None if change.events is None else list(change.events),
+            "tags": None if change.tags is None else list(change.tags),
+            "secret": change.secret,
+            "overlap": OVERLAP,
+        },
+    )
+    if change.disabled is True:
+        disable(tx, found.id, "disabled by hand")
+    elif change.disabled is False:
+        tx.execute(
+            "update endpoints set disabled_at = null, disabled_reason = null, failures = 0,"
+            " failing_since = null, rest_until = now() where id = %s",
+            (found.id,),
+        )
+    rotated = change.secret is not None
+    audit.record(tx, "webhook.changed", found.id, org=tenant.id, rotated=rotated)
+    return get(tx, tenant, found.id)
+
+
+def delete(tx: Tx, tenant: Tenant, id: str) -> None:
+    """With its log; raises NotFoundError."""
+    found = get(tx, tenant, id)
+    tx.execute("delete from endpoints where id = %s", (found.id,))
+    audit.record(tx, "webhook.deleted", found.id, org=tenant.id)
+
+
+def disable(tx: Tx, id: str, reason: str) -> None:
+    """Tell it nothing more; what waits for it is dead, and can be replayed."""
+    tx.execute(
+        "update endpoints set disabled_at = coalesce(disabled_at, now()),"
+        " disabled_reason = coalesce(disabled_reason, %s) where id = %s",
+        (reason, id),
+    )
+    tx.execute(
+        "update deliveries set state = 'dead', due_at = null, ended_at = now(),"
+        " log = log || jsonb_build_array(jsonb_build_object('at', now(), 'status', null,"
+        " 'reason', 'the endpoint is disabled', 'ms', 0))"
+        " where endpoint_id = %s and due_at is not null",
+        (id,),
+    )
+
+
+def reseal(tx: Tx, keys: Sequence[bytes]) -> int:
+    """Seal with the newest key what older ones sealed; how many secrets. Lost ones stay."""
+    done = 0
+    for row in tx.execute("select id, secret from endpoints for update").fetchall():
+        if encryption.stale(keys, row["secret"]):
+            try:
+                opened = encryption.unseal(keys, row["secret"], place=place(row["id"]))
+            except SetupError:
+                continue
+            anew = encryption.seal(keys, opened, place=place(row["id"]))
+            tx.execute("update endpoints set secret = %s where id = %s", (anew, row["id"]))
+            done += 1
+    return done
+
+
+def place(endpoint: str) -> Sequence[str]:
+    """Where the secret of an endpoint is sealed for."""
+    return (endpoint, "endpoint")
+
+
+# --- signatures (Standard Webhooks) --------------------------------------------------------------
+
+
+def sign(secret: str, id: str, stamp: int, body: bytes) -> str:
+    """`v1,…`: HMAC-SHA256 of id, Unix time and body, by a secret of the form `whsec_<base64>`."""
+    key = base64.b64decode(secret.removeprefix(PREFIX))
+    mac = hmac.new(key, f"{id}.{stamp}.".encode() + body, hashlib.sha256)
+    return f"v1,{base64.b64encode(mac.digest()).decode()}"
+
+
+def new_secret() -> str:
+    return PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+
+
+def check_secret(secret: str) -> str:
+    """A secret that the receiver chose; raises BadRequestError for what is none."""
+    try:
+        size = len(base64.b64decode(secret.removeprefix(PREFIX), validate=True))
+    except (binascii.Error, ValueError):
+        size = 0
+    if not secret.startswith(PREFIX) or not SHORTEST <= size <= LONGEST:
+        raise BadRequestError(
+            f"secret: {PREFIX} and base64 of {SHORTEST} to {LONGEST} random bytes"
+        )
+    return secret
+
+
+# --- deliveries ----------------------------------------------------------------------------------
+
+
+def deliveries(
+    tx: Tx, tenant: Tenant, endpoint: str, *, state: str | None, limit: int, page: int
+) -> Page[Delivery]:
+    """The newest first; raises NotFoundError for a foreign endpoint."""
+    found = get(tx, tenant, endpoint)
+    given = {"id": found.id, "state": state, "limit": limit, "skipped": (page - 1) * limit}
+    counted = tx.execute(
+        "select count(*) as n from deliveries where endpoint_id = %(id)s"
+        " and (%(state)s::text is null or state = %(state)s)",
+        given,
+    ).fetchone()
+    assert counted is not None
+    rows = tx.execute(
+        "select * from deliveries where endpoint_id = %(id)s"
+        " and (%(state)s::text is null or state = %(state)s)"
+        " order by created_at desc, id desc limit %(limit)s offset %(skipped)s",
+        given,
+    ).fetchall()
+    return Page([_delivery(row) for row in rows], counted["n"], page, limit)
+
+
+def mark(tx: Tx, tenant: Tenant, id: str | None = None) -> str:
+    """Stands for how one is now, or all that the tenant sees: another after any change of them or
+    of their latest deliveries."""
+    row = tx.execute(
+        "select md5(string_agg(concat_ws(' ', e.id, e.xmin, d.marks), ',' order by e.id)) as mark"
+        " from endpoints e cross join lateral (select string_agg(l.mark, ' ') as marks from"
+        "  (select concat_ws(' ', d.id, d.xmin) as mark from deliveries d"
+        "   where d.endpoint_id = e.id order by d.created_at desc, d.id desc limit %(some)s) l) d"
+        " where " + _REACH + " and (%(id)s::text is null or e.id = %(id)s)",
+        {**_reach(tenant), "id": id, "some": LOGGED},
+    ).fetchone()
+    return str(row["mark"]) if row else ""
+
+
+def replay(tx: Tx, tenant: Tenant, endpoint: str, id: str) -> Delivery:
+    """Send it once more, with the same id and all attempts; what is pending is due at once.
+
+    Raises NotFoundError, and BadRequestError while the endpoint is disabled.
+    """
+    found = _enabled(tx, tenant, endpoint)
+    row = tx.execute(
+        "update deliveries set state = 'pending', due_at = now(), attempts = 0, ended_at = null"
+        " where endpoint_id = %s and id = %s returning *",
+        (found.id, id),
+    ).fetchone()
+    if row is None:
+        raise NotFoundError("Delivery not found", f"no delivery {id!r}")
+    tx.execute("update endpoints set rest_until = now() where id = %s", (found.id,))
+    return _delivery(row)
+
+
+def try_out(tx: Tx, tenant: Tenant, endpoint: str) -> Delivery:
+    """Send a `webhook.test`; raises NotFoundError, BadRequestError while it is disabled."""
+    found = _enabled(tx, tenant, endpoint)
+    row = tx.execute(
+        "insert into deliveries (id, endpoint_id, type, payload) values"
+        " ('msg_' || replace(gen_random_uuid()::text, '-', ''), %(id)s, %(type)s,"
+        " jsonb_build_object('type', %(type)s::text, 'timestamp', to_char(clock_timestamp()"
+        "  at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"'),"
+        " 'data', jsonb_build_object('endpointId', %(id)s::text))) returning *",
+        {"id": found.id, "type": TEST},
+    ).fetchone()
+    assert row is not None
+    tx.execute("update endpoints set rest_until = now() where id = %s", (found.id,))
+    return _delivery(row)
+
+
+def wanted(tx: Tx) -> bool:
+    """Whether there is an endpoint that is told anything."""
+    row = tx.execute(
+        "select exists (select from endpoints where disabled_at is null) as found"
+    ).fetchone()
+    return row is not None and row["found"]
+
+
+def claim(tx: Tx, *, lease: timedelta, limit: int, busy: Mapping[str, int]) -> list[Parcel]:
+    """Take up to `limit` deliveries that are due; `busy`: how many each endpoint has in work here.
+
+    Endpoints that answer come first, and one that fails gets a single try after each rest, so that
+    the slow ones never hold more than a few places.
+    """
+    rows = tx.execute(
+        "with lanes as (select e.id, e.failures, greatest(0,"
+        "   case when e.failures = 0 then %(at_once)s else 1 end"
+        "   - coalesce((%(busy)s::jsonb ->> e.id)::int, 0)) as free"
+        "  from endpoints e where e.disabled_at is null and e.rest_until <= now()"
+        "   and exists (select from deliveries d where d.endpoint_id = e.id and d.due_at <= now())"
+        "), due as materialized (select one.id from lanes cross join lateral ("
+        "   select d.id from deliveries d where d.endpoint_id = lanes.id and d.due_at <= now()"
+        "   order by d.due_at limit lanes.free for update skip locked) one"
+        "  order by lanes.failures limit %(limit)s)"
+        " update deliveries d set due_at = now() + %(lease)s, attempts = d.attempts + 1"
+        " from due, endpoints e where d.id = due.id and e.id = d.endpoint_id"
+        " returning d.id, d.endpoint_id, e.org_id, e.url, d.type, d.payload, d.attempts, e.secret,"
+        " case when e.old_until > now() then e.old_secret end as old_secret",
+        {"lease": lease, "limit": limit, "busy": Jsonb(dict(busy)), "at_once": AT_ONCE},
+    ).fetchall()
+    return [
+        Parcel(
+            id=row["id"],
+            endpoint_id=row["endpoint_id"],
+            org_id=OrgId(row["org_id"]),
+            url=row["url"],
+            type=row["type"],
+            payload=row["payload"],
+            attempt=row["attempts"],
+            secrets=[secret for secret in (row["secret"], row["old_secret"]) if secret],
+        )
+        for row in rows
+    ]
+
+
+def delivered(tx: Tx, parcel: Parcel, attempt: Attempt) -> None:
+    """The endpoint took it."""
+    _lock(tx, parcel.endpoint_id)
+    _ended(tx, parcel, attempt, "delivered")
+    tx.execute(
+        "update endpoints set failures = 0, failing_since = null, rest_until = now()"
+        " where id = %s and failures > 0",
+        (parcel.endpoint_id,),
+    )
+
+
+def refused(tx: Tx, parcel: Parcel, attempt: Attempt, after: timedelta | None) -> bool:
+    """It did not; due again after `after`, dead if that is None.
+
+    The endpoint rests a while; one that took nothing for `GIVE_UP` is disabled, which is returned.
+    """
+    _lock(tx, parcel.endpoint_id)
+    if after is None:
+        _ended(tx, parcel, attempt, "dead")
+    else:
+        tx.execute(
+            "update deliveries set due_at = now() + %s, log = " + _LOG + " where id = %s"
+            " and state = 'pending' and attempts = %s",
+            (after, *_logged(attempt), parcel.id, parcel.attempt),
+        )
+    row = tx.execute(
+        "update endpoints set failures = failures + 1,"
+        " failing_since = coalesce(failing_since, now()),"
+        " rest_until = now() + least(interval '5 seconds' * power(2, least(failures, 10)), %s)"
+        " where id = %s and disabled_at is null returning failing_since < now() - %s as hopeless",
+        (LONGEST_REST, parcel.endpoint_id, GIVE_UP),
+    ).fetchone()
+    if row is None or not row["hopeless"]:
+        return False
+    disable(tx, parcel.endpoint_id, f"took nothing for {GIVE_UP.days} days: {attempt.reason}")
+    return True
+
+
+def sweep(tx: Tx) -> int:
+    """Forget what ended long ago, and secrets that sign no more."""
+    tx.execute("update endpoints set old_secret = null, old_until = null where old_until < now()")
+    return tx.execute("delete from deliveries where ended_at < now() - %s", (KEPT,)).rowcount
+
+
+_LOG = (
+    "(select coalesce(jsonb_agg(one order by n), '[]') from jsonb_array_elements("
+    "log || jsonb_build_object('at', now(), 'status', %s::int, 'reason', %s::text,"
+    " 'ms', %s::float8)) with ordinality as t (one, n)"
+    " where n > jsonb_array_length(log) + 1 - %s)"
+)
+
+
+def _logged(attempt: Attempt) -> tuple[int | None, str | None, float, int]:
+    return attempt.status, storable(attempt.reason), attempt.ms, LOGGED
+
+
+def _lock(tx: Tx, id: str) -> None:
+    """The endpoint comes before its deliveries, as where it is deleted: who takes them the other
+    way round waits for whoever waits for him."""
+    tx.execute("select 1 from endpoints where id = %s for no key update", (id,))
+
+
+def _ended(tx: Tx, parcel: Parcel, attempt: Attempt, state: str) -> None:
+    tx.execute(
+        "update deliveries set state = %s, due_at = null, ended_at = now(), log = " + _LOG + ""
+        " where id = %s and state = 'pending' and attempts = %s",
+        (state, *_logged(attempt), parcel.id, parcel.attempt),
+    )
+
+
+def _enabled(tx: Tx, tenant: Tenant, id: str) -> Target:
+    """Locked, so that it is not deleted meanwhile."""
+    _lock(tx, get(tx, tenant, id).id)
+    found = get(tx, tenant, id)
+    if found.disabled_at is not None:
+        raise BadRequestError("the endpoint is disabled; enable it first: {disabled: false}")
+    return found
+
+
+def _target(row: Mapping[str, Any]) -> Target:
+    return Target(
+        id=row["id"],
+        org_id=OrgId(row["org_id"]),
+        url=row["url"],
+        description=row["description"],
+        events=row["events"],
+        tags=row["tags"],
+        key_id=None if row["key_id"] is None else KeyId(row["key_id"]),
+        failures=row["failures"],
+        failing_since=row["failing_since"],
+        disabled_at=row["disabled_at"],
+        disabled_reason=row["disabled_reason"],
+        created_at=row["created_at"],
+    )
+
+
+def _delivery(row: Mapping[str, Any]) -> Delivery:
+    return Delivery(
+        id=row["id"],
+        type=row["type"],
+        payload=row["payload"],
+        state=row["state"],
+        attempts=row["attempts"],
+        due_at=row["due_at"],
+        created_at=row["created_at"],
+        ended_at=row["ended_at"],
+        log=row["log"],
+    )
+
+
+def _reach(tenant: Tenant) -> dict[str, object]:
+    return {"org": tenant.id, "reach": None if tenant.tags is None else list(tenant.tags)}

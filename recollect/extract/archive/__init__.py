@@ -1,0 +1,1 @@
+"""Readers of archives: bytes come in, placed Markdown goes out."""

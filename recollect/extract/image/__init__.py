@@ -1,0 +1,1 @@
+"""Readers of pictures: bytes come in, placed Markdown goes out."""

@@ -1,0 +1,1 @@
+"""Readers of sound and video: bytes come in, placed Markdown goes out."""

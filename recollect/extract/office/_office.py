@@ -1,0 +1,22 @@
+"""What the text kinds that xberg reads share: titles, and traces of the formats in its Markdown."""
+
+import re
+
+from recollect.extract._text import clean_line
+from recollect.extract.office import _xberg
+from recollect.model import Extracted
+
+_HEADING = re.compile(r"^# (.+)$", re.M)
+
+
+def read(data: bytes, mime: str) -> Extracted:
+    """Raises Permanent: encrypted_file, too_large, unreadable_content."""
+    converted = _xberg.convert(data, mime)
+    title = clean_line(converted.title or _first_heading(converted.text))
+    return Extracted(converted.text, title=title or None)
+
+
+def _first_heading(text: str) -> str:
+    sign = text.find("# ")
+    heading = _HEADING.search(text, sign) if sign >= 0 else None
+    return heading[1] if heading else ""

@@ -1,0 +1,83 @@
+"""What Office Open XML files share (ECMA-376 part 2): relations between parts, the title."""
+
+import posixpath
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from recollect.errors import Permanent
+from recollect.extract import _xml
+from recollect.extract._text import clean_line
+from recollect.extract._zip import Package
+from recollect.extract.office import _ole
+
+
+class Relation(NamedTuple):
+    kind: str
+    """last part of its type: `slide`, `sharedStrings` …"""
+    target: str
+    """name of a part"""
+
+
+def open_package(data: bytes) -> Package:
+    """Raises Permanent, also with encrypted_file: encrypted ones are wrapped in an OLE file."""
+    if _ole.is_ole(data):
+        _ole.refuse_encrypted(data)
+        raise Permanent("it is of the old Office format, not of what its name says")
+    return Package(data)
+
+
+def relations(package: Package, part: str) -> Mapping[str, Relation]:
+    """Relations of a part by their ids; those of the whole package for `""`."""
+    folder, name = posixpath.split(part)
+    source = posixpath.join(folder, "_rels", f"{name}.rels")
+    found: dict[str, Relation] = {}
+
+    def start(tag: str, attributes: Mapping[str, str]) -> None:
+        if tag == "Relationship" and attributes.get("TargetMode") != "External":
+            target = attributes.get("Target", "")
+            path = posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
+            kind = attributes.get("Type", "").rpartition("/")[2]
+            found[attributes.get("Id", "")] = Relation(kind, path)
+
+    if source in package.names:
+        _xml.parse(package.pieces(source), start)
+    return found
+
+
+def main_part(package: Package) -> str:
+    for relation in relations(package, "").values():
+        if relation.kind == "officeDocument":
+            return relation.target
+    raise Permanent("it is damaged: it does not say which its main part is")
+
+
+def related(package: Package, part: str, kind: str) -> str | None:
+    """The first part that `part` calls its `kind`, if it exists."""
+    for relation in relations(package, part).values():
+        if relation.kind == kind and relation.target in package.names:
+            return relation.target
+    return None
+
+
+def title(package: Package) -> str | None:
+    """What the file's properties call it."""
+    source = related(package, "", "core-properties")
+    if source is None:
+        return None
+    inside = False
+    words: list[str] = []
+
+    def start(tag: str, attributes: Mapping[str, str]) -> None:
+        nonlocal inside
+        inside = tag == "title"
+
+    def end(tag: str) -> None:
+        nonlocal inside
+        inside = False
+
+    def text(piece: str) -> None:
+        if inside:
+            words.append(piece)
+
+    _xml.parse(package.pieces(source), start, end, text)
+    return clean_line("".join(words)) or None

@@ -1,0 +1,183 @@
+"""ODS: each sheet under its name, each row by itself with its headers; cells as they are shown."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from recollect.extract import _xml, _zip
+from recollect.extract._text import TEXT_BYTES
+from recollect.extract.office import _odf, _table
+from recollect.model import Blob, Extracted
+
+TYPES = frozenset({_zip.ODS, ".ods"})
+
+_TAGS = _xml.Tags(
+    *("style", "table-properties", "table", "table-row", "table-cell", "covered-table-cell"),
+    *("annotation", "p", "s", "tab", "line-break", "document-content"),
+)
+_USUAL = {
+    f"xmlns:{prefix}": f"urn:oasis:names:tc:opendocument:xmlns:{prefix}:1.0"
+    for prefix in ("office", "table")
+}
+
+
+class _Names(NamedTuple):
+    """What the attributes of a cell are called."""
+
+    value_type: str = "value-type"
+    date: str = "date-value"
+    value: str = "value"
+    formula: str = "formula"
+    repeated: str = "number-columns-repeated"
+
+
+_PLAIN = _Names()
+_WRITTEN = _Names(
+    "office:value-type",
+    "office:date-value",
+    "office:value",
+    "table:formula",
+    "table:number-columns-repeated",
+)
+"""with the prefixes that the standard itself has, which saves a look at each attribute of a cell"""
+
+
+def sniff(head: bytes) -> bool | None:
+    return _zip.sniff(head, _zip.ODS)
+
+
+def extract(blob: Blob) -> Extracted:
+    package = _odf.open_package(blob.data)
+    budget = _table.Budget()
+    spreadsheet = _Spreadsheet(budget)
+    text, places = _table.write_sheets(spreadsheet.read(package.pieces("content.xml")))
+    return Extracted(
+        text,
+        title=_odf.title(package),
+        warnings=[*_table.hidden_sheets(spreadsheet.hidden), *budget.warnings()],
+        places=places,
+    )
+
+
+class _Spreadsheet:
+    """Reads the sheets of a content.xml (OpenDocument 1.3 part 3, 9)."""
+
+    def __init__(self, budget: _table.Budget) -> None:
+        self.hidden: list[str] = []
+        self._budget = budget
+        self._invisible: set[str] = set()
+        self._style = ""
+        self._sheets: list[_table.Sheet] = []
+        self._rows: list[_table.Row] = []
+        self._row = 0
+        self._repeated = 1
+        self._columns: list[int] = []
+        self._texts: list[str] = []
+        self._column = 0
+        self._names = _PLAIN
+        self._cell: Mapping[str, str] = {}
+        self._words: list[str] = []
+        self._depth = 0
+        """how deep inside of a cell's shown text; notes do not count"""
+        self._note = False
+
+    def read(self, pieces: Iterator[bytes]) -> Iterator[_table.Sheet]:
+        for _ in _xml.written(pieces, self._start, self._end, self._text):
+            # A sheet is known as a whole only at its end, and needs its header first.
+            yield from self._sheets
+            self._sheets.clear()
+        yield from self._sheets
+
+    def _start(self, name: str, attributes: Mapping[str, str]) -> None:
+        match _TAGS[name]:
+            case "table-cell" | "covered-table-cell":
+                usual = self._names is _WRITTEN
+                self._cell = attributes if usual else _xml.plain(attributes)
+                self._words.clear()
+            case "p" if not self._note:
+                self._depth += 1
+                self._words.append(" ")
+            case "table-row":
+                self._repeated = _count(_xml.plain(attributes).get("number-rows-repeated"))
+                self._columns, self._texts, self._column = [], [], 0
+            case "table":
+                self._start_sheet(_xml.plain(attributes))
+            case "style":
+                self._style = _xml.plain(attributes).get("name", "")
+            case "table-properties":
+                if _xml.plain(attributes).get("display") == "false":
+                    self._invisible.add(self._style)
+            case "annotation":
+                self._note = True
+            case "document-content":
+                usual = all(attributes.get(name) == space for name, space in _USUAL.items())
+                self._names = _WRITTEN if usual else _PLAIN
+            case "s" | "tab" | "line-break":
+                self._text(" ")
+            case _:
+                pass
+
+    def _start_sheet(self, attributes: Mapping[str, str]) -> None:
+        self._name, self._rows, self._row = attributes.get("name", ""), [], 1
+        if attributes.get("style-name") in self._invisible:
+            self.hidden.append(self._name)
+
+    def _end(self, name: str) -> None:
+        match _TAGS[name]:
+            case "p" if not self._note:
+                self._depth -= 1
+            case "table-cell" | "covered-table-cell":
+                self._end_cell()
+            case "annotation":
+                self._note = False
+            case "table-row":
+                self._end_row()
+            case "table":
+                self._sheets.append(_table.Sheet(self._name, self._rows))
+            case _:
+                pass
+
+    def _text(self, piece: str) -> None:
+        if self._depth and not self._note:
+            self._words.append(piece)
+
+    def _end_cell(self) -> None:
+        text = self._shown()
+        repeated = self._cell.get(self._names.repeated)
+        if repeated is None:
+            if text:
+                self._columns.append(self._column)
+                self._texts.append(text)
+            self._column += 1
+            return
+        count = _count(repeated)
+        if text:
+            # What is repeated thousands of times fills a page with colour, not with data.
+            times = min(count, 1_000)
+            self._columns += range(self._column, self._column + times)
+            self._texts += [text] * times
+        self._column += count
+
+    def _shown(self) -> str:
+        cell, names = self._cell, self._names
+        if cell.get(names.value_type) == "date" and (date := cell.get(names.date)):
+            return date.replace("T00:00:00", "").replace("T", " ")
+        if shown := " ".join("".join(self._words).split()):
+            return shown
+        return cell.get(names.value) or cell.get(names.formula, "").removeprefix("of:")
+
+    def _end_row(self) -> None:
+        columns = self._columns
+        if columns:
+            width = columns[-1] - columns[0] + 1
+            for number in range(self._row, self._row + self._repeated):
+                if not self._budget.admits(len(columns)):
+                    break
+                self._rows.append(_table.Row(number, columns, self._texts, width))
+        self._row += self._repeated
+
+
+def _count(text: str | None) -> int:
+    try:
+        return min(max(1, int(text or 1)), TEXT_BYTES)
+    except ValueError:
+        return 1

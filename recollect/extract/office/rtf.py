@@ -1,0 +1,53 @@
+"""RTF: Markdown with lists and tables. Hidden text of it is left out."""
+
+import codecs
+import re
+
+from recollect.errors import Permanent
+from recollect.model import Blob, Extracted
+
+MIME = "application/rtf"
+TYPES = frozenset({MIME, "text/rtf", ".rtf"})
+LOADS = ("recollect.extract.office._office",)
+
+_MARK = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{\\rtf")
+_CODE_PAGE = re.compile(rb"\\ansicpg(\d{3,5})")
+_HEX = re.compile(r"\\'([0-9a-f]{2})", re.IGNORECASE)
+
+
+def sniff(head: bytes) -> bool | None:
+    return bool(_MARK.match(head))
+
+
+def extract(blob: Blob) -> Extracted:
+    from recollect.extract.office import _office  # noqa: PLC0415 - 28 MB that only the child needs
+
+    if not _MARK.match(blob.data):
+        raise Permanent("it is damaged or not what it says (no RTF)")
+    extracted = _office.read(blob.data, MIME)
+    # xberg escapes for Markdown what has no meaning in it.
+    text = re.sub(r"\\([\\!<>.+\-()])", r"\1", extracted.text)
+    title = _decoded(extracted.title, blob.data) if extracted.title else None
+    return Extracted(text, title=title)
+
+
+def _decoded(title: str, data: bytes) -> str:
+    """A title whose bytes beyond ASCII still stand as `\\'e4`."""
+    page = _CODE_PAGE.search(data)
+    encoding = f"cp{page[1].decode()}" if page else "cp1252"
+    try:
+        codecs.lookup(encoding)
+    except LookupError:
+        encoding = "cp1252"
+    return re.sub(
+        r"(?:\\'[0-9a-fA-F]{2}.?(?=\\')|\\'[0-9a-fA-F]{2})+",
+        lambda run: _bytes(run[0]).decode(encoding, "replace"),
+        title,
+    )
+
+
+def _bytes(run: str) -> bytes:
+    return b"".join(
+        bytes.fromhex(piece[2:]) if piece.startswith("\\'") else piece.encode()
+        for piece in re.findall(r"\\'[0-9a-fA-F]{2}|.", run)
+    )

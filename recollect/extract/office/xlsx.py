@@ -1,0 +1,258 @@
+"""XLSX: each sheet under its name, each row by itself with its headers; formulas as their values.
+
+Parts are read as a stream: what a sheet says of its own size does not count.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from recollect.extract import _xml, _zip
+from recollect.extract.office import _ole, _ooxml, _table
+from recollect.model import Blob, Extracted
+
+TYPES = frozenset({_zip.XLSX, "application/vnd.ms-excel.sheet.macroenabled.12", ".xlsx", ".xlsm"})
+
+_DATE, _PERCENT = "date", "percent"
+# Formats that a file uses without describing them (ECMA-376 part 1, 18.8.30).
+BUILT_IN = {
+    **dict.fromkeys((9, 10), _PERCENT),
+    **dict.fromkeys((*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)), _DATE),
+}
+_NOT_A_PATTERN = re.compile(r'"[^"]*"|\\.|_.|\*.|\[[^\]hms][^\]]*\]|General', re.IGNORECASE)
+
+_TAGS = _xml.Tags("row", "c", "v", "t", "f")
+
+
+def sniff(head: bytes) -> bool | None:
+    return None if _ole.is_ole(head) else _zip.sniff(head, _zip.XLSX)
+
+
+def extract(blob: Blob) -> Extracted:
+    package = _ooxml.open_package(blob.data)
+    book = _ooxml.main_part(package)
+    workbook = _Workbook(package, book)
+    budget = _table.Budget()
+    strings = _strings(package, _ooxml.related(package, book, "sharedStrings"))
+    formats = _formats(package, _ooxml.related(package, book, "styles"))
+    text, places = _table.write_sheets(
+        _table.Sheet(
+            name, _Rows(strings, formats, workbook.epoch, budget).read(package.pieces(part))
+        )
+        for name, part in workbook.sheets
+    )
+    return Extracted(
+        text,
+        title=_ooxml.title(package),
+        warnings=[*_table.hidden_sheets(workbook.hidden), *budget.warnings()],
+        places=places,
+    )
+
+
+def value_text(value: float, format: str | None, epoch: datetime) -> str:
+    """A number as its cell shows it: a date, a time, a percentage or the number."""
+    if format == _PERCENT:
+        return f"{value * 100:.10g}%"
+    if format == _DATE:
+        try:
+            moment = epoch + timedelta(seconds=round(value * 86_400))
+        except OverflowError:
+            return _table.number_text(value)
+        if 0 <= value < 1:
+            return moment.strftime("%H:%M:%S" if moment.second else "%H:%M")
+        if moment.time() == datetime.min.time():
+            return moment.date().isoformat()
+        return moment.isoformat(" ", "seconds")
+    return _table.number_text(value)
+
+
+def format_of(code: str) -> str | None:
+    """What a number format makes of a number: `date`, `percent` or nothing special."""
+    pattern = _NOT_A_PATTERN.sub("", code).lower()
+    if "%" in pattern:
+        return _PERCENT
+    return _DATE if re.search("[dmyhs]", pattern) else None
+
+
+def epoch(from_1904: bool) -> datetime:
+    # Excel takes 1900 for a leap year, so the day before 1 March 1900 is one off.
+    return datetime(1904, 1, 1) if from_1904 else datetime(1899, 12, 30)  # noqa: DTZ001 - has none
+
+
+class _Workbook:
+    """The sheets by name and part, in order."""
+
+    def __init__(self, package: _zip.Package, part: str) -> None:
+        self._relations = _ooxml.relations(package, part)
+        self._parts = package.names
+        self.sheets: list[tuple[str, str]] = []
+        self.hidden: list[str] = []
+        self.epoch = epoch(from_1904=False)
+        _xml.parse(package.pieces(part), self._start)
+
+    def _start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        if tag == "workbookPr" and attributes.get("date1904") in ("1", "true"):
+            self.epoch = epoch(from_1904=True)
+        if tag == "sheet" and (relation := self._relations.get(attributes.get("id", ""))):
+            name = attributes.get("name", "")
+            if relation.target in self._parts:
+                self.sheets.append((name, relation.target))
+                if attributes.get("state", "visible") != "visible":
+                    self.hidden.append(name)
+
+
+def _strings(package: _zip.Package, part: str | None) -> Sequence[str]:
+    """The texts that cells refer to by number; without the reading aids of East Asian ones."""
+    strings: list[str] = []
+    words: list[str] = []
+    inside = aid = False
+
+    def start(tag: str, attributes: Mapping[str, str]) -> None:
+        nonlocal inside, aid
+        inside = tag == "t" and not aid
+        aid = aid or tag == "rPh"
+
+    def end(tag: str) -> None:
+        nonlocal inside, aid
+        inside = False
+        if tag == "rPh":
+            aid = False
+        elif tag == "si":
+            strings.append(" ".join("".join(words).split()))
+            words.clear()
+
+    def text(piece: str) -> None:
+        if inside:
+            words.append(piece)
+
+    if part:
+        _xml.parse(package.pieces(part), start, end, text)
+    return strings
+
+
+def _formats(package: _zip.Package, part: str | None) -> Sequence[str | None]:
+    """What each style makes of a number."""
+    formats: list[str | None] = []
+    known: dict[int, str | None] = dict(BUILT_IN)
+    in_cells = False
+
+    def start(tag: str, attributes: Mapping[str, str]) -> None:
+        nonlocal in_cells
+        if tag == "numFmt":
+            known[_number(attributes.get("numFmtId"))] = format_of(attributes.get("formatCode", ""))
+        elif tag == "cellXfs":
+            in_cells = True
+        elif tag == "xf" and in_cells:
+            formats.append(known.get(_number(attributes.get("numFmtId"))))
+
+    def end(tag: str) -> None:
+        nonlocal in_cells
+        if tag == "cellXfs":
+            in_cells = False
+
+    if part:
+        _xml.parse(package.pieces(part), start, end)
+    return formats
+
+
+class _Rows:
+    """Reads the rows of one sheet."""
+
+    def __init__(
+        self,
+        strings: Sequence[str],
+        formats: Sequence[str | None],
+        epoch: datetime,
+        budget: _table.Budget,
+    ) -> None:
+        self._strings, self._formats, self._epoch = strings, formats, epoch
+        self._budget = budget
+        self._ready: list[_table.Row] = []
+        self._row = 0
+        self._columns: list[int] = []
+        self._texts: list[str] = []
+        self._column = -1
+        self._type = self._style = ""
+        self._value: list[str] = []
+        self._formula: list[str] = []
+        self._sink: list[str] | None = None
+
+    def read(self, pieces: Iterator[bytes]) -> Iterator[_table.Row]:
+        for _ in _xml.written(pieces, self._start, self._end, self._text):
+            yield from self._ready
+            self._ready.clear()
+            if self._budget.spent:
+                return
+
+    def _start(self, name: str, attributes: Mapping[str, str]) -> None:
+        tag = _TAGS[name]
+        if tag == "c":
+            # None of a cell's has a prefix (ECMA-376 part 1, 18.3.1.4).
+            reference = attributes.get("r", "").rstrip("0123456789")
+            self._column = _column(reference) if reference else self._column + 1
+            self._type, self._style = attributes.get("t", "n"), attributes.get("s", "")
+            self._value.clear()
+            self._formula.clear()
+        elif tag in ("v", "t"):
+            self._sink = self._value
+        elif tag == "f":
+            self._sink = self._formula
+        elif tag == "row":
+            self._row = _number(attributes.get("r")) or self._row + 1
+            self._column = -1
+
+    def _end(self, name: str) -> None:
+        tag = _TAGS[name]
+        self._sink = None
+        if tag == "c":
+            if text := self._cell():
+                self._columns.append(self._column)
+                self._texts.append(text)
+        elif tag == "row":
+            columns = self._columns
+            if self._budget.admits(len(columns)) and columns:
+                width = columns[-1] - columns[0] + 1
+                self._ready.append(_table.Row(self._row, columns, self._texts, width))
+            self._columns, self._texts = [], []
+
+    def _text(self, piece: str) -> None:
+        if self._sink is not None:
+            self._sink.append(piece)
+
+    def _cell(self) -> str:
+        value = "".join(self._value)
+        if not value:
+            return f"={' '.join(''.join(self._formula).split())}" if self._formula else ""
+        if self._type == "s":
+            number = _number(value)
+            return self._strings[number] if 0 <= number < len(self._strings) else ""
+        if self._type == "b":
+            return "TRUE" if value == "1" else "FALSE"
+        if self._type != "n":
+            return " ".join(value.split())
+        try:
+            number = float(value)
+        except ValueError:
+            return " ".join(value.split())
+        style = _number(self._style)
+        format = self._formats[style] if 0 <= style < len(self._formats) else None
+        # More digits than a double holds are kept as they are written.
+        return (
+            value if format is None and value.isdigit() else value_text(number, format, self._epoch)
+        )
+
+
+_columns: dict[str, int] = {}
+
+
+def _column(letters: str) -> int:
+    if (number := _columns.get(letters)) is None:
+        number = _columns[letters] = _table.column_number(letters[:4].upper())
+    return number
+
+
+def _number(text: str | None) -> int:
+    try:
+        return int(text or 0)
+    except ValueError:
+        return 0

@@ -1,0 +1,1 @@
+"""Readers of PDF: bytes come in, placed Markdown goes out."""

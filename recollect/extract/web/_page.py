@@ -1,0 +1,264 @@
+"""Reading one HTML page: cut away what is not content, find the main part, write Markdown."""
+
+import re
+from dataclasses import dataclass
+from urllib.parse import quote
+
+import ada_url
+import html_to_markdown
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+from w3lib.encoding import html_to_unicode
+
+from recollect.extract import _main
+from recollect.extract._main import length, remove
+from recollect.extract._text import clean_line, guess_encoding
+from recollect.extract._wire import URL_LENGTH
+from recollect.extract.web import _hidden
+from recollect.extract.web._markup import refuse_hostile
+from recollect.model import Blob, Extracted
+
+_NOT_CONTENT = (
+    "script, style, noscript, template, svg, canvas, iframe, object, embed, audio, video, nav, "
+    "footer, aside, dialog, input, select, textarea, button, [role=navigation], "
+    "[role=contentinfo], [role=complementary], [role=search], [role=dialog], [role=alertdialog], "
+    # The pilcrows, pencils and copy buttons that documentation and wikis hang on headings and code.
+    "a.headerlink, a.anchor, a.anchor-link, a.hash-link, .mw-editsection, .clipboard-copy, "
+    # Numbers of lines, in a column or ahead of each.
+    "td.linenos, td.gutter, td.lineno, td.blob-num, span.linenos, span.lineno, .line-numbers-rows"
+)
+# What folds up a part of the page when it is pressed.
+_HEADING_BUTTONS = (
+    "h1 button, h2 button, h3 button, h4 button, h5 button, h6 button, dt button, summary button"
+)
+_CONSENT = (
+    '[id*="cookie" i], [class*="cookie" i], [id*="consent" i], [class*="consent" i], '
+    '[id*="gdpr" i], [class*="gdpr" i]'
+)
+_CONSENT_LENGTH = 1_500
+_CONSENT_NODES = 700
+_STRUCTURE = "main, article, h1, [role=main]"
+_TOO_DEEP = html_to_markdown.WarningKind.DEPTH_LIMIT_EXCEEDED
+_FRAME = frozenset({"div", "td", "tr", "tbody", "table"})
+_CODE_LANGUAGE = re.compile(
+    r"(?:^|\s)(?:highlight-source-|language-|lang-|highlight-|brush:\s*)(?!default\b)([a-z0-9+#]+)",
+    re.IGNORECASE,
+)
+
+
+# For readers of HTML an element that ends itself does not end, other than for those of XHTML.
+_SELF_ENDED = re.compile(
+    r"<(?!(?:area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr)\b)"
+    r"([A-Za-z][\w:-]*)([^<>]*)/>"
+)
+_ASCII = "".join(map(chr, range(33, 127)))
+_MACHINERY = "script, style, noscript, template, iframe, object, embed, audio, video, form"
+
+
+@dataclass(frozen=True, slots=True)
+class _Cleaned:
+    hidden: int
+    doubtful: int
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """All of a page that can be read: a chapter of a book, a letter."""
+
+    text: str
+    title: str | None
+    hidden: int
+    """characters that were left out because no reader sees them"""
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A page before anything is taken from it."""
+
+    tree: LexborHTMLParser
+    source: str
+    encoding: str
+    url: str | None
+    base: str | None
+    """what links are relative to; None when nobody knows"""
+
+
+def parse(blob: Blob) -> Parsed:
+    """Raises Permanent for markup that would choke a parser."""
+    encoding, source = html_to_unicode(blob.mime, blob.data, auto_detect_fun=guess_encoding)
+    refuse_hostile(source)
+    tree = LexborHTMLParser(source)
+    return Parsed(tree, source, encoding, blob.url, _base(tree, blob.url))
+
+
+def read(blob: Blob) -> Extracted:
+    """Raises Permanent for markup that would choke a parser."""
+    return content(parse(blob))
+
+
+def content(parsed: Parsed) -> Extracted:
+    """The main part. Takes the tree apart on its way."""
+    page, base = parsed.tree, parsed.base
+    title = _title(page)
+    cleaned = _clean(page)
+    main = _main.find(page, fetched=parsed.url is not None)
+    text = "\n\n".join(_markdown(node, base) for node in main)
+    warnings = hidden_warnings(cleaned.hidden)
+    if cleaned.doubtful:
+        warnings.append(
+            f"White text is in it that may be hidden ({cleaned.doubtful:,} characters)."
+        )
+    return Extracted(text, title=title, warnings=warnings)
+
+
+def read_chapter(data: bytes) -> Whole:
+    """All of an XHTML page; of what it says only links, pictures and hidden text are left out."""
+    return _read_whole(_SELF_ENDED.sub(r"<\1\2></\1>", _decoded(data, None)))
+
+
+def read_letter(data: bytes, mime: str) -> Whole:
+    """All of an HTML mail."""
+    return _read_whole(_decoded(data, mime))
+
+
+def hidden_warnings(hidden: int) -> list[str]:
+    return [f"Hidden text was left out ({hidden:,} characters)."] if hidden else []
+
+
+def _decoded(data: bytes, mime: str | None) -> str:
+    return html_to_unicode(mime, data, auto_detect_fun=guess_encoding)[1]
+
+
+def _read_whole(source: str) -> Whole:
+    refuse_hostile(source)
+    page = LexborHTMLParser(source)
+    title = _title(page)
+    hidden = remove(_hidden.find(page).nodes)
+    _drop_styles(page)
+    remove(page.css(_MACHINERY))
+    for link in page.css("a"):
+        link.unwrap()
+    for image in page.css("img, image"):
+        image.replace_with(image.attributes.get("alt") or "")
+    return Whole(_markdown(page.body, None) if page.body else "", title, hidden)
+
+
+def _title(page: LexborHTMLParser) -> str | None:
+    named = page.css_first('meta[property="og:title"], meta[name="og:title"]')
+    candidates = [named.attributes.get("content") if named else None]
+    # An SVG has titles, too: only that of the head is the page's.
+    candidates += [node.text() for node in page.css("head > title")[:1]]
+    candidates += [node.text(separator=" ") for node in page.css("h1")[:1]]
+    return next((title for text in candidates if text and (title := clean_line(text))), None)
+
+
+def _base(page: LexborHTMLParser, url: str | None) -> str | None:
+    """What links are relative to; None when nobody knows."""
+    own = absolute(url, None) if url else None
+    node = page.css_first("base[href]")
+    return absolute((node.attributes.get("href") or "") if node else "", own) or own
+
+
+def absolute(address: str, base: str | None, encoding: str = "utf-8") -> str | None:
+    """What a link leads to, as WHATWG reads it, without its fragment; None unless http or https."""
+    if len(address) > URL_LENGTH:
+        return None
+    if not address.isascii():
+        address = _as_sent(address, encoding)
+    try:
+        url = ada_url.URL(address, base).href.partition("#")[0]
+    except ValueError:
+        return None
+    return url if url.startswith(("http://", "https://")) and len(url) <= URL_LENGTH else None
+
+
+def _as_sent(address: str, encoding: str) -> str:
+    """The query in the encoding of the page (URL Standard 4.4, query state)."""
+    if encoding.startswith("utf"):
+        return address
+    ahead, mark, rest = address.partition("?")
+    query, hash, _ = rest.partition("#")
+    try:
+        return ahead + mark + quote(query, safe=_ASCII, encoding=encoding, errors="strict") + hash
+    except (UnicodeEncodeError, LookupError):
+        return address
+
+
+def _clean(page: LexborHTMLParser) -> _Cleaned:
+    whole = length(page.body) if page.css_first("form") else 0
+    found = _hidden.find(page)
+    hidden = remove(found.nodes)
+    _drop_styles(page)
+    remove(node for node in page.css(_CONSENT) if _is_consent_bar(node))
+    for form in page.css("form"):
+        # Some frameworks wrap the whole page in one form.
+        if form.css_first(_STRUCTURE) or length(form) * 2 > whole:
+            form.unwrap()
+    remove(page.css("form"))
+    for button in page.css(_HEADING_BUTTONS):
+        button.unwrap()
+    remove(page.css(_NOT_CONTENT))
+    remove(node for node in page.css("a") if not node.text().strip() and not node.css_first("img"))
+    for link in page.css('a[href^="javascript:" i], a[href^="data:" i]'):
+        link.unwrap()
+    for image in page.css("img"):
+        # The description is content, the address is not.
+        image.replace_with(image.attributes.get("alt") or "")
+    for block in page.css("pre"):
+        _name_language(block)
+        _unframe(block)
+    return _Cleaned(hidden, found.doubtful)
+
+
+def _drop_styles(page: LexborHTMLParser) -> None:
+    """What is hidden is decided; the converter would drop by styles without a word."""
+    for node in page.css("[style]"):
+        del node.attrs["style"]
+
+
+def _is_consent_bar(node: LexborNode) -> bool:
+    if node.tag in {"html", "body", "main", "article"} or node.css_first(_STRUCTURE):
+        return False
+    # They may stand within each other: none is looked at to its end.
+    length = 0
+    for seen, part in enumerate(node.traverse(include_text=True)):
+        length += len((part.text_content or "").strip()) if part.is_text_node else 0
+        if length >= _CONSENT_LENGTH or seen >= _CONSENT_NODES:
+            return False
+    return True
+
+
+def _name_language(block: LexborNode) -> None:
+    """Put the language of a code block where the converter looks for it."""
+    code = block.css_first("code")
+    around = [code, block, block.parent, block.parent.parent if block.parent else None]
+    for node in around:
+        if node is not None and (
+            match := _CODE_LANGUAGE.search(node.attributes.get("class") or "")
+        ):
+            block.attrs["class"] = f"language-{match[1].lower()}"
+            return
+
+
+def _unframe(block: LexborNode) -> None:
+    """Take a code block out of the table that showed it beside the numbers of its lines."""
+    around: list[LexborNode] = []
+    parent = block.parent
+    while parent is not None and parent.tag in _FRAME:
+        around.append(parent)
+        if parent.tag == "table":
+            if length(parent) == length(block):
+                for frame in around:
+                    frame.unwrap()
+            return
+        parent = parent.parent
+
+
+def _markdown(node: LexborNode, base: str | None) -> str:
+    options = html_to_markdown.ConversionOptions(
+        extract_metadata=False, compact_tables=True, base_url=base
+    )
+    result = html_to_markdown.convert(node.html or "", options)
+    if any(warning.kind == _TOO_DEEP for warning in result.warnings):
+        # It leaves out what is nested more than 1,024 levels deep: words matter more than form.
+        return node.text(separator="\n").strip()
+    return (result.content or "").strip()

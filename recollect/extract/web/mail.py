@@ -1,0 +1,208 @@
+"""EML: who wrote to whom, when, about what, then the message; its attachments by their names."""
+
+import base64
+import email
+import re
+from collections.abc import Iterator
+from email.errors import HeaderParseError
+from email.header import decode_header
+from email.message import Message
+from email.utils import parsedate_to_datetime
+from typing import cast
+
+from recollect.extract._text import TEXT_BYTES, clean_line, decode, looks_like_text, safe_name
+from recollect.model import Blob, Extracted
+
+TYPES = frozenset({"message/rfc822", ".eml"})
+LOADS = ("recollect.extract.web._page", "chardet")
+SAMPLE = b"From: a@b.example\nSubject: s\n\na\n"
+
+MAX_PARTS = 1_000
+MAX_NESTING = 5
+_SHOWN = ("From", "To", "Cc", "Date", "Subject")
+_HEADER = re.compile(rb"^([A-Za-z][A-Za-z0-9-]*):", re.M)
+_OF_MAIL = frozenset(
+    [
+        b"received",
+        b"return-path",
+        b"message-id",
+        b"mime-version",
+        b"delivered-to",
+        b"dkim-signature",
+    ]
+)
+
+
+def sniff(head: bytes) -> bool | None:
+    if not looks_like_text(head):
+        return False
+    start = head.lstrip()
+    if not _HEADER.match(start):
+        return None
+    lines = start.replace(b"\r\n", b"\n").partition(b"\n\n")[0]
+    names = {name.lower() for name in _HEADER.findall(lines)}
+    # Somebody's notes may begin with "From:" and "To:", but not with what mail servers write.
+    return True if b"from" in names and names & _OF_MAIL else None
+
+
+def extract(blob: Blob) -> Extracted:
+    # RFC 5322 has ASCII lines; a message saved from a program may begin with a byte order mark.
+    message = email.message_from_bytes(blob.data.removeprefix(b"\xef\xbb\xbf").lstrip())
+    reading = _Reading()
+    text = reading.read(message, 0)
+    title = _header(message, "Subject") or None
+    return Extracted(text, title=title, warnings=reading.warnings())
+
+
+class _Reading:
+    """One message and those within it."""
+
+    def __init__(self) -> None:
+        self._parts = 0
+        self._size = 0
+        self._hidden = 0
+        self._left_out = False
+
+    def warnings(self) -> list[str]:
+        from recollect.extract.web import _page  # noqa: PLC0415 - parsers that only the child may load
+
+        warnings = _page.hidden_warnings(self._hidden)
+        if self._left_out:
+            warnings.append("Parts of the message were left out: it has too many of them.")
+        return warnings
+
+    def read(self, message: Message, depth: int) -> str:
+        headers = [f"{name}: {text}" for name in _SHOWN if (text := _header(message, name))]
+        blocks = ["\n".join(headers)]
+        attachments: list[str] = []
+        inner: list[Message] = []
+        bodies: list[str] = []
+        for part in self._contents(message):
+            if part.get_content_type() == "message/rfc822":
+                inner += _messages(part)
+            elif _is_body(part):
+                bodies.append(self._body(part))
+            else:
+                attachments.append(_file_name(part))
+        blocks += bodies
+        if attachments:
+            blocks.append(f"Attachments: {', '.join(attachments)}")
+        for one in inner:
+            if depth + 1 >= MAX_NESTING:
+                self._left_out = True
+                break
+            blocks.append(f"## Attached message\n\n{self.read(one, depth + 1)}")
+        return "\n\n".join(block for block in blocks if block.strip())
+
+    def _contents(self, message: Message) -> Iterator[Message]:
+        """Parts that hold something; of alternatives the plain text, if it says anything."""
+        pending = [message]
+        while pending:
+            part = pending.pop()
+            self._parts += 1
+            if self._parts > MAX_PARTS or self._size > TEXT_BYTES:
+                self._left_out = True
+                return
+            kind = part.get_content_type()
+            if not part.is_multipart() or kind == "message/rfc822":
+                yield part
+            elif kind == "multipart/alternative":
+                pending += _choose(_payloads(part))
+            else:
+                pending += reversed(_payloads(part))
+
+    def _body(self, part: Message) -> str:
+        data = part.get_payload(decode=True)
+        data = data if isinstance(data, bytes) else b""
+        charset = part.get_content_charset()
+        if part.get_content_type() == "text/html":
+            from recollect.extract.web import _page  # noqa: PLC0415 - only the child may load it
+
+            mime = f"text/html; charset={charset}" if charset else "text/html"
+            page = _page.read_letter(data, mime)
+            self._hidden += page.hidden
+            text = page.text
+        else:
+            text = _decoded(data, charset)
+        self._size += len(text)
+        return text.strip()
+
+
+def _payloads(part: Message) -> list[Message]:
+    payload: object = part.get_payload()
+    if not isinstance(payload, list):
+        return []
+    return [one for one in cast(list[object], payload) if isinstance(one, Message)]
+
+
+def _messages(part: Message) -> list[Message]:
+    """The messages that a part wraps, also where it is encoded, which RFC 2046 5.2.1 forbids."""
+    found = _payloads(part)
+    if str(part.get("Content-Transfer-Encoding", "")).strip().lower() != "base64":
+        return found
+    try:
+        bodies = [base64.b64decode(str(one.get_payload())) for one in found]
+    except ValueError:
+        return found
+    return [email.message_from_bytes(body) for body in bodies]
+
+
+def _choose(parts: list[Message]) -> list[Message]:
+    for part in parts:
+        if part.get_content_type() == "text/plain":
+            data = part.get_payload(decode=True)
+            if isinstance(data, bytes) and len(data.split()) > 3:
+                return [part]
+    for part in parts:
+        if part.get_content_type() == "text/html" or part.is_multipart():
+            return [part]
+    return parts[:1]
+
+
+def _is_body(part: Message) -> bool:
+    return (
+        part.get_content_type() in ("text/plain", "text/html")
+        and part.get_content_disposition() != "attachment"
+        and not part.get_filename()
+    )
+
+
+def _file_name(part: Message) -> str:
+    return safe_name(_words(part.get_filename() or "")) or f"unnamed ({part.get_content_type()})"
+
+
+def _header(message: Message, name: str) -> str:
+    # As they came: what is beyond ASCII in them is lost in what Python makes of them.
+    raw = [str(value) for key, value in message.raw_items() if key.lower() == name.lower()]
+    values = [_words(value) for value in raw]
+    text = clean_line(", ".join(value for value in values if value))
+    if name == "Date":
+        try:
+            return parsedate_to_datetime(text).isoformat(" ", "seconds")
+        except (ValueError, TypeError, IndexError, OverflowError):
+            return text
+    return text
+
+
+def _words(header: str) -> str:
+    """The words of a header in which other scripts are encoded (RFC 2047), or sent as they are."""
+    try:
+        pieces = decode_header(header)
+    except (HeaderParseError, ValueError):
+        return header
+    words = [
+        piece if isinstance(piece, str) else _decoded(piece, charset) for piece, charset in pieces
+    ]
+    text = "".join(words)
+    # Raw bytes beyond ASCII reach Python's parser as lone surrogates.
+    raw = text.encode("utf-8", "surrogateescape")
+    return decode(raw) if any("\ud800" <= letter <= "\udfff" for letter in text) else text
+
+
+def _decoded(data: bytes, charset: str | None) -> str:
+    if charset and charset.lower() not in ("utf-8", "us-ascii", "unknown-8bit"):
+        try:
+            return data.decode(charset, "replace")
+        except LookupError:
+            return decode(data)
+    return decode(data)

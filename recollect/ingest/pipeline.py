@@ -1,0 +1,375 @@
+"""One document: acquire → extract → chunk → embed → index."""
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import asdict, replace
+from functools import partial
+from itertools import pairwise
+from tempfile import SpooledTemporaryFile
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect import blobs, documents, extract
+from recollect.app import App
+from recollect.documents import NewMember, stretch
+from recollect.errors import (
+    Contended,
+    LeaseLost,
+    Parked,
+    Permanent,
+    Reauthorize,
+    SetupError,
+    Transient,
+    Unavailable,
+)
+from recollect.index import terms
+from recollect.ingest import chunk, positions, video_page
+from recollect.model import (
+    Blob,
+    Changed,
+    Chunk,
+    Claim,
+    Content,
+    Entry,
+    Extracted,
+    Member,
+    OrgId,
+    Stage,
+    StoredBlob,
+    storable,
+)
+from recollect.sync import change_log, sources
+from recollect.telemetry import metrics, tracing
+
+BATCH = 64
+"""Chunks embedded and stored at a time; a killed worker loses at most so much work."""
+FEW = 8
+"""Chunks up to which a thread that embeds ahead would cost more than it overlaps."""
+BRIEF = 0.25
+"""Seconds; a stage that is over sooner need not be seen."""
+LONG = 1_000_000
+"""Characters from which chunking takes longer than that."""
+TITLE_LENGTH = 80
+SPOOLED = 8_000_000
+"""Bytes of the files of an archive that are held in memory; more go to a file without a name."""
+
+Vectors = Sequence[NDArray[np.float32] | None]
+"""one for each text; without an embedder there are none"""
+
+
+def process(app: App, claim: Claim) -> Changed:
+    """Take a claimed document through all stages.
+
+    Raises Transient, Unavailable, Permanent, or LeaseLost; the worker settles those.
+    """
+    clock = Clock()
+    span = tracing.begin(app.tracer, "document", trace_id(claim), _traced(claim))
+    try:
+        changed = _through(app, claim, clock)
+        clock.lap(Stage.INDEXING)
+        span.end(stages=clock.timings, attributes=asdict(changed))
+    except Exception as error:
+        span.end(stages=clock.timings, code=_code(error))
+        if _own(clock.stage, error):
+            # What is down is down for all; else it takes several documents to accuse a stage.
+            down = isinstance(error, Unavailable) and not isinstance(error, Contended)
+            document = None if down else claim.document.id
+            metrics.stumbled(clock.stage, _code(error), document)
+        raise
+    finally:
+        for stage, took in clock.timings.items():
+            metrics.observe("recollect_stage_seconds", took / 1000, stage=stage)
+        metrics.passed(list(clock.timings))
+    return changed
+
+
+def trace_id(claim: Claim) -> str:
+    """Of the trace of this attempt."""
+    return tracing.id_of("document", claim.document.id, claim.number)
+
+
+def _traced(claim: Claim) -> tracing.Attributes:
+    document = claim.document
+    return {
+        "document": document.id,
+        "org": document.org_id,
+        "kind": document.kind,
+        "attempt": document.attempts,
+    }
+
+
+def _own(stage: Stage, error: Exception) -> bool:
+    """Whether a failure says more of the stage than of the document.
+
+    Nothing that the caller sent can make embedding or indexing fail.
+    """
+    match error:
+        case LeaseLost() | Parked() | Reauthorize():
+            return False
+        case Unavailable() | SetupError():
+            return True
+        case Permanent() | Transient():
+            return stage in (Stage.EMBEDDING, Stage.INDEXING)
+        case _:
+            return True
+
+
+def _code(error: Exception) -> str:
+    return error.code if isinstance(error, Permanent | Transient) else "internal_error"
+
+
+def _through(app: App, claim: Claim, clock: "Clock") -> Changed:
+    with SpooledTemporaryFile(max_size=SPOOLED) as spool:
+        return _worked(app, claim, clock, spool)
+
+
+def _worked(app: App, claim: Claim, clock: "Clock", spool: IO[bytes]) -> Changed:
+    synced = claim.content.source_id is not None
+    # What came out of an archive is a file like any other, never an archive of its own.
+    into = spool if claim.document.archive_id is None else None
+    extracted = (
+        _synced(app, claim, into)
+        if synced
+        else read(app, claim.document.org_id, claim.content, into)
+    )
+    if not extracted.text.strip():
+        said = " ".join(extracted.warnings) or "No text was found in it."
+        raise Permanent(said, code="empty_content")
+    extracted = replace(extracted, title=extracted.title or _title(claim.content, extracted.text))
+    clock.lap(Stage.EXTRACTING)
+    if claim.watched or len(extracted.text) > LONG:
+        _advance(app, claim, Stage.CHUNKING)
+    chunks = positions.locate(extracted, chunk.split(extracted.text))
+    clock.lap(Stage.CHUNKING)
+    with _shown(app, claim, Stage.EMBEDDING):
+        known = _known(app, claim)
+        fresh = list({c.hash: c for c in chunks if c.hash not in known}.values())
+        last: list[Entry] = []
+        with closing(_entries(app, claim, fresh)) as batches:
+            for last, more in batches:
+                if more:
+                    with app.db.begin() as tx:
+                        documents.stash(tx, claim, last, lease=app.lease)
+    clock.lap(Stage.EMBEDDING)
+    if claim.watched or len(chunks) > BATCH or extracted.members:
+        _advance(app, claim, Stage.INDEXING)
+    with _stored(app, claim, extracted.members, spool) as members, app.db.begin() as tx:
+        changed = documents.finish(
+            tx,
+            claim,
+            extracted,
+            chunks,
+            last,
+            clock.timings,
+            reused=len({c.hash for c in chunks} & known),
+            members=members,
+        )
+        if claim.document.connection_id is not None:
+            texts = changed.reused + changed.embedded
+            change_log.processed(
+                tx,
+                claim.document.id,
+                claim.document.revision,
+                texts=texts,
+                new_texts=changed.embedded,
+            )
+        return changed
+
+
+def read(app: App, owner: OrgId, content: Content, into: IO[bytes] | None = None) -> Extracted:
+    """The text of a content of that organisation: given, fetched, or out of a file in the sandbox.
+
+    An archive is unpacked `into` a file, if there is one.
+    """
+    if content.blob is not None:
+        blob = Blob(app.blobs.get(content.blob.key), content.blob.mime, content.blob.name)
+        return _extract(app, owner, blob, content.forced, into)
+    assert content.text is not None
+    if content.url is not None:
+        page = app.fetcher.get(content.url)
+        blob = Blob(page.data, page.mime, page.name, page.url)
+        extracted = _extract(app, owner, blob, content.forced, into)
+        extracted = replace(extracted, kind="webpage") if extracted.kind == "text" else extracted
+        return video_page.read(
+            app, blob, content.url, extracted, partial(_extract, app, owner, forced=None)
+        )
+    if extract.is_html(content.text):
+        blob = Blob(content.text.encode(), "text/html; charset=utf-8")
+        return replace(app.sandbox.extract(blob, forced="html", owner=owner), kind="text")
+    return Extracted(text=extract.clean(content.text), kind=content.kind)
+
+
+def _synced(app: App, claim: Claim, into: IO[bytes] | None) -> Extracted:
+    """What a connection brings: its listing, or a fetch. Its title is that of the provider."""
+    content, title = claim.content, claim.document.title
+    if content.text is not None:
+        return Extracted(extract.clean(content.text), title=title, kind=content.kind)
+    found = sources.fetch(app, claim)
+    if isinstance(found, Extracted):
+        extracted = replace(found, text=storable(found.text), title=storable(found.title))
+    else:
+        extracted = _extract(app, claim.document.org_id, found, None, into)
+    kind = extracted.kind if content.kind == "text" else content.kind
+    return replace(extracted, title=title or extracted.title, kind=kind)
+
+
+def _extract(
+    app: App, owner: OrgId, blob: Blob, forced: str | None, into: IO[bytes] | None = None
+) -> Extracted:
+    """With what is said in it, if it is a recording without captions."""
+    if into is not None and app.sandbox.unpacks(blob, forced=forced):
+        return app.sandbox.unpack(blob, into, forced=forced, owner=owner)
+    extracted = app.sandbox.extract(blob, forced=forced, owner=owner)
+    if not extracted.unheard:
+        return extracted
+    with app.sandbox.in_line() if app.listener.is_local else nullcontext():
+        transcript = app.listener.transcribe(partial(app.sandbox.hear, blob, forced=forced))
+    text, places = extract.weave(extracted.text, extracted.places, transcript.segments)
+    warnings = [*extracted.warnings, *transcript.warnings]
+    return replace(extracted, text=text, places=places, warnings=warnings, unheard=False)
+
+
+@contextmanager
+def _stored(
+    app: App, claim: Claim, members: Sequence[Member] | None, spool: IO[bytes]
+) -> Generator[Sequence[NewMember] | None]:
+    """The files of an archive; those are in the blob store that it did not hold when last read.
+
+    They are removed again if what is inside fails.
+    """
+    if members is None:
+        yield None
+        return
+    with app.db.begin() as tx:
+        before = documents.unpacked(tx, claim)
+    found, stored = list[NewMember](), list[str]()
+    try:
+        for member in members:
+            spool.seek(member.start)
+            data = spool.read(member.size)
+            digest = hashlib.sha256(data)
+            blob = None
+            if before.get(member.path) != digest.hexdigest():
+                key = blobs.new_key(claim.document.org_id, data)
+                stored.append(key)
+                app.blobs.put(key, data)
+                blob = StoredBlob(key, extract.safe_name(member.path), None)
+            content = Content(kind=member.kind, hash=digest.digest(), blob=blob)
+            found.append(NewMember(member.path, content))
+    except BaseException:
+        _take_back(app, stored)
+        raise
+    try:
+        yield found
+    except Unavailable:
+        # After an outage nobody knows whether it was committed: what was not is swept later.
+        raise
+    except BaseException:
+        _take_back(app, stored)
+        raise
+
+
+def _take_back(app: App, keys: Sequence[str]) -> None:
+    with suppress(Unavailable):  # then they are swept
+        for key in keys:
+            app.blobs.delete(key)
+
+
+class Clock:
+    """Milliseconds from lap to lap."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+        self.timings: dict[str, float] = {}
+
+    @property
+    def stage(self) -> Stage:
+        """The one that is under way: the first without its lap."""
+        return next((stage for stage in Stage if stage not in self.timings), Stage.INDEXING)
+
+    def lap(self, name: str) -> None:
+        now = time.monotonic()
+        self.timings[name] = round((now - self._last) * 1000, 1)
+        self._last = now
+
+
+def _advance(app: App, claim: Claim, stage: Stage) -> None:
+    with app.db.begin() as tx:
+        documents.advance(tx, claim, stage, lease=app.lease)
+
+
+@contextmanager
+def _shown(app: App, claim: Claim, stage: Stage) -> Generator[None]:
+    """Show the stage of what is inside, unless it is over before anybody has looked."""
+    if claim.watched:
+        _advance(app, claim, stage)
+        yield
+        return
+
+    def show() -> None:
+        with suppress(Exception):  # what is inside will meet the same, and is heard
+            _advance(app, claim, stage)
+
+    timer = threading.Timer(BRIEF, show)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # or it may show an earlier stage than the next
+
+
+def _known(app: App, claim: Claim) -> set[bytes]:
+    """Hashes of those of its chunk texts that the index holds already."""
+    if claim.number == 1:  # nobody had it before
+        return set()
+    with app.db.begin() as tx:
+        return documents.known_hashes(tx, claim, embedded=app.embedder is not None)
+
+
+def _entries(
+    app: App, claim: Claim, chunks: Sequence[Chunk]
+) -> Generator[tuple[list[Entry], bool]]:
+    """Batch by batch, and whether more will come; while one is stored, the next is embedded."""
+    org = claim.document.org_id
+    batches = [chunks[start : start + BATCH] for start in range(0, len(chunks), BATCH)]
+    if len(batches) <= 1 and len(chunks) <= FEW:
+        for batch in batches:
+            yield _weighed(org, batch, partial(_vectors, app, batch)), False
+        return
+    with ThreadPoolExecutor(1, "ahead") as ahead:
+        coming = ahead.submit(_vectors, app, batches[0])
+        for batch, following in pairwise([*batches, []]):
+            entries = _weighed(org, batch, coming.result)
+            if following:
+                coming = ahead.submit(_vectors, app, following)
+            yield entries, bool(following)
+
+
+def _weighed(org: OrgId, chunks: Sequence[Chunk], vectors: Callable[[], Vectors]) -> list[Entry]:
+    weights = [terms.weigh(org, one.text) for one in chunks]
+    columns = zip(chunks, weights, vectors(), strict=True)
+    return [Entry(one.hash, one.text, weight, vector) for one, weight, vector in columns]
+
+
+def _vectors(app: App, chunks: Sequence[Chunk]) -> Vectors:
+    if app.embedder is None:
+        return [None] * len(chunks)
+    return list(app.embedder.embed([one.text for one in chunks]))
+
+
+def _title(content: Content, text: str) -> str:
+    if content.blob is not None and content.blob.name:
+        return content.blob.name
+    lines = (line for whole in stretch.lines(text) for line in whole.splitlines())
+    line = next((line for line in lines if line.strip(" #\t>*-=")), "")
+    words = line.strip(" #\t>*-=")
+    if len(words) <= TITLE_LENGTH:
+        return words
+    return words[:TITLE_LENGTH].rsplit(" ", 1)[0] + "…"

@@ -1,0 +1,107 @@
+"""Where a chunk stands in the original, in the reader's terms: page, row, time, heading, message.
+
+Extractors say from which offset on which page, row or second it is (`Extracted.places`); headings
+and messages are read off the text itself.
+"""
+
+import re
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from recollect.documents.stretch import find
+from recollect.model import Chunk, Extracted
+
+# The end of a title is cut off in `_title`: a pattern that looks for it takes the square of a line.
+HEADING = re.compile(r"^(?:(#{1,6})[ \t]++(\S.*+)|(```|~~~).*+)$", re.MULTILINE)
+LONGEST_TITLE = 300
+"""characters; a longer line is a paragraph that happens to begin like a heading"""
+MESSAGE = re.compile(
+    r"^[ \t>*_]{0,4}(user|assistant|system|tool|human|ai|bot|agent|customer)[*_]{0,2}[ \t]*:",
+    re.IGNORECASE | re.MULTILINE,
+)
+FEWEST_MESSAGES = 2
+"""with fewer it is a text that happens to have such a line"""
+SPANNING = ("page", "row", "time", "message")
+"""of these a chunk that goes on to another one also names the last, as `pageEnd` and so on"""
+
+Named = Mapping[str, object]
+
+
+def locate(extracted: Extracted, chunks: Sequence[Chunk]) -> list[Chunk]:
+    """The chunks, each with its `place`."""
+    named = [place.at for place in extracted.places]
+    marks = _Marks([place.start for place in extracted.places], named.__getitem__)
+    messages = _Marks(_messages(extracted.text), lambda index: {"message": index + 1})
+    text = extracted.text if extracted.markdown else ""
+    headings = _headings(text, [chunk.start for chunk in chunks])
+    return [
+        replace(
+            chunk,
+            place={
+                **marks.over(chunk.start, chunk.end),
+                **messages.over(chunk.start, chunk.end),
+                **({"heading": path} if path else {}),
+            },
+        )
+        for chunk, path in zip(chunks, headings, strict=True)
+    ]
+
+
+class _Marks:
+    """What holds from an offset on, until the next mark."""
+
+    def __init__(self, starts: Sequence[int], named: Callable[[int], Named]) -> None:
+        self._starts = starts
+        self._named = named
+
+    def at(self, offset: int) -> Named:
+        index = bisect_right(self._starts, offset) - 1
+        return self._named(index) if index >= 0 else {}
+
+    def over(self, start: int, end: int) -> dict[str, object]:
+        """What holds at the first character, and where it ends if that is elsewhere."""
+        last = bisect_left(self._starts, end) - 1
+        if last < 0:
+            return {}
+        begins = self.at(start) or self._named(bisect_right(self._starts, start))
+        ends = self._named(last)
+        return {
+            **begins,
+            **{
+                f"{name}End": ends[name]
+                for name in SPANNING
+                if name in begins and name in ends and ends[name] != begins[name]
+            },
+        }
+
+
+def _headings(text: str, offsets: Sequence[int]) -> Iterator[list[str]]:
+    """The path of headings that is open at each offset; `offsets` rise."""
+    path: list[tuple[int, str]] = []
+    fence: str | None = None
+    following = find(HEADING, text)
+    found = next(following, None)
+    for offset in offsets:
+        while found is not None and found.start() <= offset:
+            marks, title, bar = found.groups()
+            if bar is not None:
+                fence = bar if fence is None else (None if fence == bar else fence)
+            elif fence is None and (name := _title(title)) is not None:
+                path = [above for above in path if above[0] < len(marks)]
+                path.append((len(marks), name))
+            found = next(following, None)
+        yield [name for _, name in path]
+
+
+def _title(line: str) -> str | None:
+    """What a heading says, without the `#` that may close it; None if it is too long for one."""
+    name = line.rstrip(" \t").rstrip("#").rstrip(" \t") or "#"
+    return name if len(name) <= LONGEST_TITLE else None
+
+
+def _messages(text: str) -> Sequence[int]:
+    """Where the messages of a conversation begin, in lines such as `user: …`."""
+    found = array("Q", (message.start() for message in find(MESSAGE, text)))
+    return found if len(found) >= FEWEST_MESSAGES else ()

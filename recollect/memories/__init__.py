@@ -1,0 +1,1 @@
+"""Facts: texts and corrections come in, memories with their evidence go out."""

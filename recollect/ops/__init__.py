@@ -1,0 +1,1 @@
+"""Care of the whole installation: purge, verify, back up, probe, encrypt again."""

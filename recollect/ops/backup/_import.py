@@ -1,0 +1,838 @@
+"""From an open bundle to documents of an organisation.
+
+Finished documents come with their text and chunks, so that nothing is fetched or extracted again;
+their vectors are taken over when the model is the same, and made here when it is not. One
+transaction each: a run that was cut off is simply started again.
+
+An import only adds. What is here stays as it is, and where the bundle says otherwise that is
+counted, so that a person can decide.
+"""
+
+import binascii
+import hashlib
+import re
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from psycopg.types.json import Jsonb
+
+from recollect import db, documents
+from recollect.app import App, index_identity
+from recollect.blobs import new_key
+from recollect.db import Tx
+from recollect.errors import RequestError, SetupError, Unavailable
+from recollect.index import terms
+from recollect.index.vector_index import Made
+from recollect.inference.embed import Embedder
+from recollect.ingest import chunk
+from recollect.memories import memories
+from recollect.model import (
+    ALPHABET,
+    Chunk,
+    Claim,
+    Content,
+    DocumentId,
+    Entry,
+    Extracted,
+    OrgId,
+    StoredBlob,
+    Tenant,
+    random_id,
+    storable,
+)
+from recollect.ops.backup._archive import LARGEST_FILE, Progress, Tell, silent
+from recollect.ops.backup._bundle import (
+    DOCUMENTS,
+    FORMAT,
+    INDEX,
+    MEMORIES,
+    Bundle,
+    BundledChunk,
+    BundledDocument,
+    BundledMemory,
+    BundledSource,
+    Model,
+    vector_of,
+)
+from recollect.orgs import orgs, tags
+
+_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
+OWN = ("api", documents.DIRECT)
+"""sources of documents that were given to us as they are"""
+LONGEST_LINE = 512 << 20
+"""Bytes of one document or memory: a text of 50 MB, as given and as read, with its vectors."""
+BATCH = 64
+"""texts embedded at a time"""
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What an import did, in documents unless it says otherwise."""
+
+    added: int = 0
+    there: int = 0
+    """were there already, by their id or customId, and stay as they are"""
+    differing: int = 0
+    """of those: with other content than in the bundle"""
+    queued: int = 0
+    """of the added: not finished in the bundle; workers will process them"""
+    renamed: int = 0
+    """of the added: under another id, since theirs was taken"""
+    taken_over: int = 0
+    """chunks whose vector came with the bundle"""
+    embedded: int = 0
+    """chunks whose vector was made here"""
+    memories: int = 0
+    """added; those that are there already stay as they are"""
+    memories_differing: int = 0
+    """forgotten or current in the bundle and not here, or the reverse: what is here stands"""
+    memories_left_out: int = 0
+    """without a text, or without any document of the organisation that they came from"""
+
+    @property
+    def conflicts(self) -> int:
+        """What of the bundle does not stand here as the bundle has it."""
+        return self.differing + self.memories_differing + self.memories_left_out
+
+
+def open_bundle(folder: Path) -> Bundle:
+    """The head of a bundle, after a look at the whole; raises SetupError."""
+    try:
+        bundle = msgspec.json.decode(_whole(folder / INDEX, LONGEST_LINE), type=Bundle)
+        if bundle.format != "recollect-bundle" or bundle.version > FORMAT:
+            raise SetupError(
+                f"{folder} is a {bundle.format} of version {bundle.version};"
+                f" this Recollect reads recollect-bundle up to version {FORMAT}"
+            )
+        digests = {name: _digest(folder / name) for name in {DOCUMENTS, *bundle.sha256}}
+    except OSError as error:
+        raise SetupError(f"{folder} is no bundle ({error.filename}: {error.strerror})") from error
+    except msgspec.MsgspecError as error:
+        raise SetupError(f"{folder / INDEX}: {error}") from error
+    for name, expected in bundle.sha256.items():
+        if digests[name] != expected:
+            raise SetupError(
+                f"{folder / name} is not what was written (its SHA-256 differs);"
+                f" who changed it on purpose removes the digest from {INDEX}"
+            )
+    return bundle
+
+
+def _whole(path: Path, most: int) -> bytes:
+    """Raises OSError, and SetupError for a file of more than `most` bytes."""
+    with path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise SetupError(f"{path} has more than {most:,} bytes")
+    return data
+
+
+def _digest(path: Path) -> str:
+    if path.name not in (DOCUMENTS, MEMORIES):
+        raise SetupError(f"{INDEX} gives the digest of {path.name!r}, which no bundle has")
+    with path.open("rb") as lines:
+        return hashlib.file_digest(lines, "sha256").hexdigest()
+
+
+def must_embed(bundle: Bundle, embedder: Embedder | None) -> str | None:
+    """Why the vectors of the bundle are of no use here; None when they are, or none are wanted."""
+    if embedder is None or bundle.embedder == Model(*index_identity(embedder)):
+        return None
+    made = bundle.embedder.name if bundle.embedder else "none"
+    return (
+        f"the bundle's vectors are of {made}, the index is of {embedder.name}:"
+        " all chunks are embedded here"
+    )
+
+
+def bring(app: App, folder: Path, *, org: str, tell: Tell = silent) -> Brought:
+    """Add the documents of a bundle to an organisation; those that are there already stay.
+
+    Raises SetupError for what is no whole bundle, naming the line, and NotFoundError for an
+    unknown organisation; what was added before stays.
+    """
+    bundle = open_bundle(folder)
+    with app.db.begin() as tx:
+        owner = orgs.find(tx, org).id
+        _bring_tags(tx, owner, bundle)
+    known = app.embedder is not None and must_embed(bundle, app.embedder) is None
+    carrier = _Carrier(app, folder, owner, known)
+    for number, document in _lines(folder / DOCUMENTS, BundledDocument):
+        tell(Progress("documents", number - 1, bundle.documents))
+        with _naming(folder / DOCUMENTS, number):
+            carrier.carry(document)
+    if (folder / MEMORIES).exists():
+        for number, memory in _lines(folder / MEMORIES, BundledMemory):
+            tell(Progress("memories", number - 1, bundle.memories))
+            with _naming(folder / MEMORIES, number):
+                carrier.carry_memory(memory)
+        tell(Progress("memories", bundle.memories or 0, bundle.memories))
+        carrier.relate()
+    return carrier.brought
+
+
+@contextmanager
+def _naming(path: Path, number: int) -> Generator[None]:
+    try:
+        yield
+    except (RequestError, SetupError, ValueError) as error:
+        raise SetupError(f"{path}, line {number}: {error}") from error
+
+
+class _Carrier:
+    def __init__(self, app: App, folder: Path, org: OrgId, known: bool) -> None:
+        self._app = app
+        self._folder = folder
+        self._org: OrgId = org
+        self._known = known
+        self._model = index_identity(app.embedder)
+        """whether the vectors of the bundle are those of the index's model"""
+        self.brought = Brought()
+        # By their ids in the bundle: those they have here.
+        self._documents: dict[str, str] = {}
+        self._memories: dict[str, str] = {}
+        self._parents: dict[str, str] = {}
+        """the version before each, by their ids here"""
+        self._differing: set[str] = set()
+        """documents, by their ids here, that are others than in the bundle"""
+        self._relations: list[tuple[str, str, str]] = []
+
+    def carry(self, given: BundledDocument) -> None:
+        given = self._placed(_checked(given))
+        data = _data(self._folder, given)
+        body = given.content if given.content is not None else given.text
+        if data is None and body is None:
+            raise ValueError("it has neither content, text, nor file")
+        fetched = data is None and _is_fetched(given)
+        raw = data if data is not None else ((fetched and given.url) or body or "").encode()
+        digest = hashlib.sha256(raw).digest()
+        with self._app.db.begin() as tx:
+            found = _find(tx, self._org, given, digest)
+        if found.there:
+            self._pass(given, found)
+            return
+        if given.archive in self._differing:  # it has no such file here
+            given = msgspec.structs.replace(given, archive=None, archive_path=None)
+        chunks = _chunks(given)
+        entries = None if chunks is None else self._entries(chunks, given.chunks or ())
+        content = Content(
+            kind=given.type,
+            hash=digest,
+            text=None if data is not None and given.content is None else body,
+            url=given.url,
+            blob=self._put(given, data),
+            forced=given.forced_type,
+            source_id=None if data is not None or fetched else _read_elsewhere(given, found.id),
+        )
+        try:
+            with self._app.db.begin() as tx:
+                done = _insert(tx, self._app, self._org, found.id, given, content, chunks, entries)
+        except Exception as error:
+            # After an outage nobody knows whether it was committed: what was not is swept later.
+            if not isinstance(error, Unavailable):
+                self._take_back(content)
+            raise
+        if not done:  # somebody else was faster
+            self._take_back(content)
+            with self._app.db.begin() as tx:
+                self._pass(given, _find(tx, self._org, given, digest))
+            return
+        self._documents[given.id or found.id] = found.id
+        self._count(
+            added=1, queued=int(chunks is None), renamed=int(found.id != (given.id or found.id))
+        )
+
+    def _pass(self, given: BundledDocument, found: "_Found") -> None:
+        """It is there and stays as it is."""
+        self._documents[given.id or found.id] = found.id
+        if not found.same:
+            self._differing.add(found.id)
+        self._count(there=1, differing=int(not found.same))
+
+    def _placed(self, given: BundledDocument) -> BundledDocument:
+        """With the id that its archive has here; a file of one that is not here stands alone."""
+        archive = self._documents.get(given.archive or "")
+        path = None if archive is None else given.archive_path
+        return msgspec.structs.replace(
+            given,
+            archive=None if path is None else archive,
+            archive_path=path,
+            unpacked=None if path is not None else given.unpacked,
+        )
+
+    def carry_memory(self, given: BundledMemory) -> None:
+        """Add it with those of its sources that are here; one without any is left out.
+
+        One that is here gets the sources that it lacks.
+        """
+        if not _ID.fullmatch(given.id):
+            raise ValueError("id: 1 to 64 characters of letters, digits, _ -")
+        [tag] = tags.check([given.tag], "tag")
+        content = storable(given.content)
+        sources = [(self._documents.get(one.document, one.document), one) for one in given.sources]
+        if not content or not all(0 <= one.start < one.end for _, one in sources):
+            self._count(memories_left_out=1)
+            return
+        other = _derived(self._org, given.id)
+        with self._app.db.begin() as tx:
+            rows = tx.execute(
+                "select id, org_id from memories where id = any(%s)", ([given.id, other],)
+            ).fetchall()
+        ours = [row["id"] for row in rows if row["org_id"] == self._org]
+        id = ours[0] if ours else other if rows else given.id
+        # Earlier versions stand in earlier lines; what names itself has none.
+        parent, root = self._memories.get(given.parent or ""), self._root(given, id)
+        self._memories[given.id] = id
+        if parent is not None and parent != id:
+            self._parents[id] = parent
+        self._relations += [(id, target, kind) for target, kind in given.relations.items()]
+        if ours:
+            with self._app.db.begin() as tx:
+                chain = _chain(tx, self._org, id)
+                self._cite(tx, id, sources)
+            self._count(memories_differing=int(_differs(given, chain, id)))
+            return
+        vector = self._vector(given.vector, content)
+        weights = terms.weigh(self._org, content)
+        with self._app.db.begin() as tx:
+            chain = _chain(tx, self._org, parent or root or id)
+            if parent in chain:  # which may have become a version of one that says the same
+                root = chain[parent].root if chain[parent].root != id else None
+            rival = given.latest and self._rival(chain, id)
+            added = tx.execute(
+                "insert into memories (id, org_id, tag, content, version, parent_id, root_id,"
+                " is_latest, is_static, is_inference, buckets, metadata, temporal, forget_after,"
+                " forget_reason, forgotten_at, created_at, updated_at, terms, weights, embedding,"
+                " embedding_b)"
+                " values (%(id)s, %(org)s, %(tag)s, %(content)s, %(version)s, %(parent)s,"
+                " %(root)s, %(latest)s, %(static)s, %(inference)s, %(buckets)s, %(metadata)s,"
+                " %(temporal)s, %(forget_after)s, %(forget_reason)s, %(forgotten_at)s,"
+                " coalesce(%(created_at)s, now()), coalesce(%(updated_at)s, now()), %(terms)s,"
+                " %(weights)s, %(embedding)s, %(embedding_b)s) on conflict do nothing",
+                {
+                    "id": id,
+                    "org": self._org,
+                    "tag": tag,
+                    "content": content,
+                    "version": given.version,
+                    "parent": parent,
+                    "root": root,
+                    "latest": given.latest and not rival,
+                    "static": given.static,
+                    "inference": given.inference,
+                    "buckets": given.buckets,
+                    "metadata": _json(given.metadata),
+                    "temporal": _json(given.temporal),
+                    "forget_after": given.forget_after,
+                    "forget_reason": storable(given.forget_reason),
+                    "forgotten_at": given.forgotten_at,
+                    "created_at": given.created_at,
+                    "updated_at": given.updated_at,
+                    **memories.indexed(tx, id, weights, vector),
+                },
+            ).rowcount
+            kept = self._cite(tx, id, sources) or self._bear(tx, id, tag, content, sources)
+            if added and not kept:  # the documents are not here, or were deleted meanwhile
+                tx.execute("delete from memories where id = %s", (id,))
+            elif added and given.latest and not rival:
+                tx.execute(
+                    "update memories set is_latest = false where id = any(%s) and is_latest",
+                    (list(chain),),
+                )
+                # A text is one memory: this one becomes an earlier version of one that is here.
+                tx.execute(
+                    "select unite_memories(array(select id from memories where org_id = %s"
+                    " and tag = %s and md5(content) = md5(%s::text) and content = %s and is_latest"
+                    " and forgotten_at is null and id <> %s order by created_at, id limit 1))",
+                    (self._org, tag, content, content, id),
+                )
+        self._count(
+            memories=int(bool(added and kept)),
+            memories_left_out=int(not kept),
+            memories_differing=int(kept and rival),
+        )
+
+    def _root(self, given: BundledMemory, id: str) -> str | None:
+        """The first version, by its id here; it holds a chain together even when it is gone."""
+        if given.root is None or given.root == given.id:
+            return None
+        gone = given.root if id == given.id else _derived(self._org, given.root)
+        return self._memories.get(given.root, gone)
+
+    def _rival(self, chain: "Mapping[str, _Version]", id: str) -> bool:
+        """Whether what stands here is no earlier version of this one: it was corrected here."""
+        before: set[str] = set()
+        while (id := self._parents.get(id, "")) and id not in before:
+            before.add(id)
+        said = {chain[one].content for one in before if one in chain}
+        return any(
+            one.latest and one.id not in before and one.content not in said
+            for one in chain.values()
+        )
+
+    def _cite(self, tx: Tx, id: str, sources: Sequence[tuple[str, BundledSource]]) -> bool:
+        """Note the evidence that stands here; whether the memory has any."""
+        tx.execute(
+            "insert into memory_sources (memory_id, document_id, hash, start_at, end_at)"
+            " select %s, d.id, s.hash, s.start_at, s.end_at"
+            " from unnest(%s::text[], %s::bytea[], %s::int[], %s::int[])"
+            "  as s (document_id, hash, start_at, end_at)"
+            " join documents d on d.id = s.document_id and d.org_id = %s"
+            " where not d.id = any(%s)"
+            "  or exists (select from chunks c where c.document_id = d.id and c.hash = s.hash)"
+            " on conflict do nothing",
+            (id, *_columns(sources), self._org, list(self._differing)),
+        )
+        row = tx.execute(
+            "select exists (select from memory_sources where memory_id = %s) as cited", (id,)
+        ).fetchone()
+        assert row is not None
+        return row["cited"]
+
+    def _bear(
+        self,
+        tx: Tx,
+        id: str,
+        tag: str,
+        content: str,
+        sources: Sequence[tuple[str, BundledSource]],
+    ) -> bool:
+        """Let a document of its own bear a memory that says more than its document here.
+
+        False when none of its documents is here.
+        """
+        there = tx.execute(
+            "select from documents where id = any(%s) and org_id = %s limit 1",
+            ([document for document, _ in sources], self._org),
+        ).fetchone()
+        if there is None:
+            return False
+        bearer = documents.bear(tx, Tenant(self._org), tag, content, DocumentId(random_id()))
+        tx.execute(
+            "insert into memory_sources (memory_id, document_id, hash, start_at, end_at)"
+            " values (%s, %s, %s, 0, %s)",
+            (id, bearer.id, memories.WHOLE, len(content)),
+        )
+        return True
+
+    def relate(self) -> None:
+        """Now that all memories are here, say what follows from what."""
+        known = [
+            (id, self._memories[target], kind)
+            for id, target, kind in self._relations
+            if target in self._memories and kind in ("extends", "derives")
+        ]
+        if not known:
+            return
+        with self._app.db.begin() as tx:
+            tx.execute(
+                "insert into memory_relations (memory_id, target_id, relation)"
+                " select m.id, t.id, r.relation"
+                " from unnest(%s::text[], %s::text[], %s::text[]) as r (id, target, relation)"
+                " join memories m on m.id = r.id join memories t on t.id = r.target"
+                " where m.org_id = %s and t.org_id = m.org_id and t.id <> m.id"
+                " on conflict do nothing",
+                (*map(list, zip(*known, strict=True)), self._org),
+            )
+
+    def _vector(self, given: str | None, text: str) -> Any:
+        embedder = self._app.embedder
+        if embedder is None:
+            return None
+        if self._known and given is not None:
+            return self._decoded(given)
+        return embedder.embed([text])[0]
+
+    def _decoded(self, text: str) -> Made:
+        """A vector of the bundle, which is of the model that the index had at the beginning."""
+        name, dimensions = self._model
+        return Made.of(_decoded(text, dimensions), name)
+
+    def _entries(self, chunks: Sequence[Chunk], given: Sequence[BundledChunk]) -> list[Entry]:
+        """One for each text, with the vector of the bundle if it can serve."""
+        vectors: dict[bytes, Any] = {}
+        texts: dict[bytes, str] = {}
+        embedder = self._app.embedder
+        for one, bundled in zip(chunks, given, strict=True):
+            texts[one.hash] = one.text
+            if self._known and embedder is not None and bundled.vector is not None:
+                vectors[one.hash] = self._decoded(bundled.vector)
+        lacking = [hash for hash in texts if hash not in vectors] if embedder is not None else []
+        self._count(taken_over=len(vectors), embedded=len(lacking))
+        for start in range(0, len(lacking), BATCH):
+            some = lacking[start : start + BATCH]
+            assert embedder is not None
+            made = embedder.embed([texts[hash] for hash in some])
+            vectors.update(zip(some, made, strict=True))
+        return [
+            Entry(hash, text, terms.weigh(self._org, text), vectors.get(hash))
+            for hash, text in texts.items()
+        ]
+
+    def _put(self, given: BundledDocument, data: bytes | None) -> StoredBlob | None:
+        if data is None or given.file is None:
+            return None
+        key = new_key(self._org, data)
+        self._app.blobs.put(key, data)
+        return StoredBlob(key, given.file.name, given.file.mime)
+
+    def _take_back(self, content: Content) -> None:
+        if content.blob is not None:
+            self._app.blobs.delete(content.blob.key)
+
+    def _count(self, **more: int) -> None:
+        held = {name: getattr(self.brought, name) + n for name, n in more.items()}
+        self.brought = replace(self.brought, **held)
+
+
+def _decoded(text: str, dimensions: int) -> NDArray[np.float32]:
+    try:
+        return vector_of(text, dimensions)
+    except binascii.Error as error:
+        raise ValueError(f"a vector is no base64: {error}") from error
+
+
+def _json(value: Mapping[str, Any] | None) -> Jsonb | None:
+    return None if value is None else Jsonb(storable(value))
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """A memory that is here, in the chain of its corrections."""
+
+    id: str
+    root: str
+    parent: str | None
+    content: str
+    latest: bool
+    forgotten: bool
+
+
+def _chain(tx: Tx, org: OrgId, id: str) -> dict[str, _Version]:
+    """All versions of a memory, or of the first that is gone; locked, in the order of everybody
+    who locks chains."""
+    rows = tx.execute(
+        "with its as (select coalesce((select coalesce(root_id, id) from memories"
+        "  where org_id = %(org)s and id = %(id)s), %(id)s) as root)"
+        " select m.id, coalesce(m.root_id, m.id) as root, m.parent_id, m.content, m.is_latest,"
+        " m.forgotten_at from memories m, its"
+        " where m.org_id = %(org)s and (m.id = its.root or m.root_id = its.root)"
+        " order by coalesce(m.root_id, m.id), m.version, m.id for update of m",
+        {"org": org, "id": id},
+    )
+    return {
+        row["id"]: _Version(
+            row["id"],
+            row["root"],
+            row["parent_id"],
+            row["content"],
+            row["is_latest"],
+            row["forgotten_at"] is not None,
+        )
+        for row in rows
+    }
+
+
+def _differs(given: BundledMemory, chain: Mapping[str, _Version], id: str) -> bool:
+    """Whether it is forgotten on one side only, or current there and here another correction is.
+
+    One that was corrected further here does not differ.
+    """
+    if id not in chain:  # deleted at this moment
+        return True
+    here = chain[id]
+    if here.forgotten != (given.forgotten_at is not None):
+        return True
+    return given.latest and not any(
+        one.content == here.content or id in _back(chain, one)
+        for one in chain.values()
+        if one.latest
+    )
+
+
+def _back(chain: Mapping[str, _Version], version: _Version) -> set[str]:
+    """It and those before it."""
+    found = {version.id}
+    before = chain.get(version.parent or "")
+    while before is not None and before.id not in found:
+        found.add(before.id)
+        before = chain.get(before.parent or "")
+    return found
+
+
+def _columns(sources: Sequence[tuple[str, BundledSource]]) -> tuple[list[Any], ...]:
+    return (
+        [document for document, _ in sources],
+        [bytes.fromhex(one.hash) for _, one in sources],
+        [one.start for _, one in sources],
+        [one.end for _, one in sources],
+    )
+
+
+def _is_fetched(given: BundledDocument) -> bool:
+    """Whether it is an address whose page is to be read, and not what was read there."""
+    return (
+        given.url is not None and given.content is not None and documents.is_address(given.content)
+    )
+
+
+def _read_elsewhere(given: BundledDocument, id: str) -> str | None:
+    """What marks a text that a connection once brought: it is the content, as it stands.
+
+    Nobody here may read it where it came from; its own id stands for the one at the provider.
+    """
+    brought = given.url is not None or (given.content is None and given.source not in OWN)
+    return id if brought else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    id: DocumentId
+    """the one that is there, else the one to take"""
+    there: bool
+    same: bool = False
+    """whether the one that is there has the content of the bundle"""
+
+
+def _find(tx: Tx, org: OrgId, given: BundledDocument, digest: bytes) -> _Found:
+    """Whether it is there, and else which id is free.
+
+    An id that another organisation has is answered with one derived of both, so that a second
+    import finds what the first one made.
+    """
+    wanted = given.id or _derived(org, msgspec.json.encode(given).decode())
+    other = _derived(org, wanted)
+    text = None if given.text is None else hashlib.sha256(given.text.encode()).digest()
+    # A document of a connection has a digest of its version, so its text is compared.
+    rows = tx.execute(
+        "select id, org_id, content_hash = %(digest)s or (%(finished)s and blob is null"
+        "  and revision = indexed_revision"
+        "  and sha256(convert_to(text, 'UTF8')) = %(text)s) as same"
+        " from documents"
+        " where id = any(%(ids)s) or (org_id = %(org)s and custom_id = %(custom_id)s"
+        "  and container_tags[1] = %(tag)s)"
+        " or (org_id = %(org)s and archive_id = %(archive)s and archive_path = %(path)s)"
+        " order by array_position(%(ids)s::text[], id)",
+        {
+            "ids": [wanted, other],
+            "org": org,
+            "custom_id": given.custom_id,
+            "tag": given.container_tags[0],
+            "archive": given.archive,
+            "path": given.archive_path,
+            "digest": digest,
+            "finished": given.chunks is not None and given.file is None,
+            "text": text,
+        },
+    ).fetchall()
+    for row in rows:
+        if row["org_id"] == org:
+            return _Found(DocumentId(row["id"]), there=True, same=bool(row["same"]))
+    taken = any(row["id"] == wanted for row in rows)
+    return _Found(DocumentId(other if taken else wanted), there=False)
+
+
+def _derived(org: OrgId, what: str) -> str:
+    """22 characters, as of any id; the same for the same."""
+    number = int.from_bytes(hashlib.sha256(f"{org} {what}".encode()).digest())
+    digits: list[str] = []
+    for _ in range(22):
+        number, digit = divmod(number, len(ALPHABET))
+        digits.append(ALPHABET[digit])
+    return "".join(digits)
+
+
+def _insert(
+    tx: Tx,
+    app: App,
+    org: OrgId,
+    id: DocumentId,
+    given: BundledDocument,
+    content: Content,
+    chunks: Sequence[Chunk] | None,
+    entries: Sequence[Entry] | None,
+) -> bool:
+    """Put the document in, finished if it has chunks; False when its place was taken meanwhile."""
+    finished = chunks is not None and entries is not None
+    tags.ensure(tx, org, given.container_tags)
+    if given.archive is not None and not _is_there(tx, org, given.archive):
+        given = msgspec.structs.replace(given, archive=None, archive_path=None)
+    blob = content.blob
+    if blob is not None:
+        documents.name_blobs(tx, [blob.key])
+    row = tx.execute(
+        "insert into documents as d (id, org_id, custom_id, container_tags, scope, kind, title,"
+        " url, source, filepath, metadata, document_date, task_type, content, content_hash, blob,"
+        " blob_name, blob_mime, forced_kind, status, stage, attempts, claims, due_at, created_at,"
+        " updated_at, archive_id, archive_path, source_id)"
+        " values (%(id)s, %(org)s, %(custom_id)s, %(tags)s, %(scope)s, %(kind)s, %(title)s,"
+        " %(url)s, %(source)s, %(filepath)s, %(metadata)s, %(document_date)s, %(task_type)s,"
+        " %(text)s, %(hash)s, %(blob)s, %(blob_name)s, %(blob_mime)s, %(forced)s, %(status)s,"
+        " %(stage)s, %(claims)s, %(claims)s, now() + %(lease)s * %(claims)s,"
+        " coalesce(%(created_at)s, now()), now(), %(archive)s, %(path)s, %(source_id)s)"
+        " on conflict do nothing returning " + documents.COLUMNS,
+        {
+            "id": id,
+            "org": org,
+            "custom_id": given.custom_id,
+            "tags": given.container_tags,
+            "scope": documents.scope(org, given.container_tags),
+            "kind": given.type,
+            "title": given.title,
+            "url": given.url,
+            "source": given.source,
+            "filepath": given.filepath,
+            "metadata": None if given.metadata is None else Jsonb(given.metadata),
+            "document_date": given.document_date,
+            "task_type": given.task_type,
+            "text": content.text,
+            "hash": content.hash,
+            "blob": blob and blob.key,
+            "blob_name": blob and blob.name,
+            "blob_mime": blob and blob.mime,
+            "forced": content.forced,
+            # A finished one is claimed by this transaction, which nobody sees before it is done.
+            "status": "processing" if finished else "queued",
+            "stage": "indexing" if finished else None,
+            "claims": 1 if finished else 0,
+            "lease": app.lease,
+            "created_at": given.created_at,
+            "archive": given.archive,
+            "path": given.archive_path,
+            "source_id": content.source_id,
+        },
+    ).fetchone()
+    if row is None:
+        return False
+    if chunks is None or entries is None or given.text is None:
+        _say_unpacked(tx, id, given)
+        db.notify(tx)
+        return True
+    extracted = Extracted(given.text, title=given.title, kind=given.type, warnings=given.warnings)
+    claim = Claim(documents.read(row), 1, content)
+    documents.finish(tx, claim, extracted, chunks, entries, {}, reused=len(entries))
+    _say_unpacked(tx, id, given)
+    if given.updated_at is not None:
+        tx.execute("update documents set updated_at = %s where id = %s", (given.updated_at, id))
+    read = {
+        one.hash for one, bundled in zip(chunks, given.chunks or (), strict=True) if bundled.read
+    }
+    tx.execute(
+        "insert into memory_reads (document_id, hash) select %s, unnest(%s::bytea[])",
+        (id, list(read)),
+    )
+    return True
+
+
+def _is_there(tx: Tx, org: OrgId, id: str) -> bool:
+    """And whether it stays until the end of the transaction."""
+    sought = "select from documents where id = %s and org_id = %s for key share"
+    return tx.execute(sought, (id, org)).fetchone() is not None
+
+
+def _say_unpacked(tx: Tx, id: DocumentId, given: BundledDocument) -> None:
+    """After it is finished: its members, which come with the bundle, are not to be made anew."""
+    if given.unpacked is not None:
+        tx.execute("update documents set unpacked = %s where id = %s", (Jsonb(given.unpacked), id))
+
+
+def _chunks(given: BundledDocument) -> list[Chunk] | None:
+    if given.chunks is None or given.text is None:
+        return None
+    found: list[Chunk] = []
+    for position, one in enumerate(given.chunks):
+        if not 0 <= one.start < one.end <= len(given.text):
+            raise ValueError(f"chunk {position} ends outside of the text")
+        text = given.text[one.start : one.end]
+        found.append(
+            Chunk(position, one.start, one.end, text, chunk.digest(text), storable(one.place))
+        )
+    return found
+
+
+def _data(folder: Path, given: BundledDocument) -> bytes | None:
+    if given.file is None:
+        return None
+    path = given.file.path(folder)
+    try:
+        data = _whole(path, LARGEST_FILE)
+    except OSError as error:
+        raise SetupError(f"its file {path} cannot be read ({error.strerror})") from error
+    if hashlib.sha256(data).hexdigest() != given.file.sha256:
+        raise SetupError(f"its file {path} is damaged: its SHA-256 differs")
+    return data
+
+
+def _checked(given: BundledDocument) -> BundledDocument:
+    """With every text as PostgreSQL can hold it; raises RequestError or ValueError."""
+    if given.id is not None and not _ID.fullmatch(given.id):
+        raise ValueError("id: 1 to 64 characters of letters, digits, _ -")
+    if not given.container_tags:
+        raise ValueError("containerTags: at least one")
+    if given.task_type not in ("memory", "superrag"):
+        raise ValueError("taskType: memory or superrag")
+    return msgspec.structs.replace(
+        given,
+        container_tags=tags.check(given.container_tags, "containerTags"),
+        custom_id=storable(given.custom_id),
+        type=storable(given.type),
+        title=storable(given.title),
+        url=storable(given.url),
+        source=storable(given.source),
+        filepath=storable(given.filepath),
+        metadata=storable(given.metadata),
+        content=storable(given.content),
+        text=storable(given.text),
+        warnings=storable(given.warnings),
+        archive_path=storable(given.archive_path),
+        unpacked=storable(given.unpacked),
+    )
+
+
+_Line = TypeVar("_Line")
+
+
+def _lines(path: Path, kind: type[_Line]) -> Iterator[tuple[int, _Line]]:
+    decoder = msgspec.json.Decoder(kind)
+    with path.open("rb") as lines:
+        for number in count(1):
+            line = lines.readline(LONGEST_LINE + 1)
+            if not line:
+                return
+            if len(line) > LONGEST_LINE:
+                raise SetupError(f"{path}, line {number}: longer than {LONGEST_LINE:,} bytes")
+            try:
+                yield number, decoder.decode(line)
+            except msgspec.MsgspecError as error:
+                raise SetupError(f"{path}, line {number}: {error}") from error
+
+
+def _bring_tags(tx: Tx, org: OrgId, bundle: Bundle) -> None:
+    """Make the tags; what is kept on those that are there already stays."""
+    names = tags.check([tag.name for tag in bundle.tags], "tags")
+    tags.ensure(tx, org, names)
+    for tag in bundle.tags:
+        details: Mapping[str, Any] = {
+            "org": org,
+            "name": tag.name,
+            "title": storable(tag.title),
+            "context": storable(tag.entity_context),
+            "buckets": None
+            if tag.profile_buckets is None
+            else Jsonb(storable(tag.profile_buckets)),
+        }
+        tx.execute(
+            "update tags set title = coalesce(title, %(title)s),"
+            " entity_context = coalesce(entity_context, %(context)s),"
+            " profile_buckets = coalesce(profile_buckets, %(buckets)s)"
+            " where org_id = %(org)s and name = %(name)s"
+            " and num_nonnulls(%(title)s::text, %(context)s::text, %(buckets)s::jsonb) > 0",
+            details,
+        )

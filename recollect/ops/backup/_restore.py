@@ -1,0 +1,233 @@
+"""From a backup to a database that can serve: all of it or nothing, in one transaction."""
+
+import hashlib
+import re
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+
+from recollect import db
+from recollect.blobs import Blobs
+from recollect.db import MIGRATION_LOCK, Tx
+from recollect.errors import Permanent, SetupError, Unavailable
+from recollect.index import vector_index
+from recollect.ops.backup import _catalogue
+from recollect.ops.backup._archive import (
+    LARGEST_FILE,
+    Archive,
+    Manifest,
+    Progress,
+    Table,
+    Tell,
+    silent,
+)
+from recollect.ops.backup._session import PATIENCE, session
+
+_KEY = re.compile(r"[0-9A-Za-z]{1,64}/[0-9a-f]{2}/(?P<digest>[0-9a-f]{64})\.[0-9a-f]{8}")
+"""as `blobs.new_key` makes them; nothing else becomes the name of a file here"""
+_PAUSE = threading.Event()
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore brought."""
+
+    manifest: Manifest
+    documents: int
+    migrated: Sequence[str]
+    """migrations applied after the backup's own"""
+    strange: Sequence[str]
+    """tables in the backup that are none of Recollect's, left out"""
+
+
+def check_schema(manifest: Manifest) -> None:
+    """Raises SetupError when this version does not know all of the backup's migrations."""
+    known = {name for name, _ in db.scripts()}
+    newer = [name for name in manifest.migrations if name not in known]
+    if newer:
+        raise SetupError(
+            f"the backup was made by Recollect {manifest.recollect}, whose schema is newer than"
+            f" this one's (it has {newer[-1]}); install that version to restore it"
+        )
+
+
+def restore(
+    archive: Archive, url: str, blobs: Blobs, *, replace: bool = False, tell: Tell = silent
+) -> Restored:
+    """Make the schema as the backup's, load the rows, then bring the schema up to date.
+
+    The archive must have been checked. The database must be unused, unless `replace`: then what
+    it holds is dropped. Raises SetupError when it is used, in use, or another program's, and when
+    something does not fit; then database and files are as before.
+    """
+    check_schema(archive.manifest)
+    brought: list[str] = []
+    with session(url) as tx:
+        try:
+            tx.execute("begin")
+            tx.execute("set local maintenance_work_mem = '256MB'")
+            tx.execute("select pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
+            _refuse_used(tx, replace)
+            _catalogue.drop_all(tx)
+            _make_schema(tx, archive.manifest)
+            strange = _load(tx, archive, tell)
+            migrated = _migrate(tx)
+            # Who signed out of the console since the backup was made stays so.
+            tx.execute("delete from sessions")
+            tell(Progress("indexes", 0, None, "vectors"))
+            vector_index.rebuild(tx)
+            _catalogue.analyze(tx)
+            _bring_files(tx, archive, blobs, brought, tell)
+        except BaseException:
+            for key in brought:
+                blobs.delete(key)
+            raise
+        _commit(tx, url, blobs, brought)
+    return Restored(archive.manifest, archive.manifest.rows("documents"), migrated, strange)
+
+
+def _commit(tx: Tx, url: str, blobs: Blobs, brought: Sequence[str]) -> None:
+    """Commit, and when the answer is lost, ask the server what became of it."""
+    row = tx.execute("select pg_current_xact_id()::text as id").fetchone()
+    assert row is not None
+    try:
+        tx.execute("commit")
+    except psycopg.OperationalError as error:
+        if _came_through(url, row["id"], error):
+            return
+        for key in brought:
+            blobs.delete(key)
+        raise
+
+
+def _came_through(url: str, transaction: str, lost: Exception) -> bool:
+    """Whether a transaction was committed whose connection is lost."""
+    give_up = time.monotonic() + PATIENCE
+    while time.monotonic() < give_up:
+        with suppress(Unavailable), session(url) as tx:
+            row = tx.execute("select pg_xact_status(%s::xid8) as fate", (transaction,)).fetchone()
+            if row is not None and row["fate"] in ("committed", "aborted"):
+                return row["fate"] == "committed"
+        _PAUSE.wait(0.2)
+    raise Unavailable(
+        "the database went away during the commit, so nobody knows whether it is restored;"
+        " run it again: it is refused if all is there"
+    ) from lost
+
+
+def _refuse_used(tx: Tx, replace: bool) -> None:
+    found = _catalogue.tables(tx)
+    if not found:
+        return
+    if "migrations" not in found or "orgs" not in found:
+        raise SetupError(
+            "the database holds tables of another program"
+            f" ({', '.join(found[:5])}); give Recollect a database of its own"
+        )
+    busy = tx.execute(
+        "select count(*) as n from pg_stat_activity where datname = current_database()"
+        " and (application_name = 'recollect' or application_name like 'recollect serves %')"
+    ).fetchone()
+    if busy and busy["n"]:
+        raise SetupError("a service is running on this database; stop it first")
+    used = tx.execute("select exists (select from orgs) as used").fetchone()
+    if used and used["used"] and not replace:
+        raise SetupError(
+            "the database is in use already: it has organisations. Restore into an empty one"
+            " (another RECOLLECT_DATA_DIR or RECOLLECT_DATABASE_URL), or drop all it holds with"
+            " --replace"
+        )
+
+
+def _make_schema(tx: Tx, manifest: Manifest) -> None:
+    # As in db.migrate; the names come with the rows of the backup.
+    tx.execute(
+        "create table migrations"
+        " (name text primary key, applied_at timestamptz not null default now())"
+    )
+    wanted = set(manifest.migrations)
+    for name, script in db.scripts():
+        if name in wanted:
+            tx.execute(script)
+
+
+def _migrate(tx: Tx) -> list[str]:
+    rows = tx.execute("select name from migrations").fetchall()
+    done = {row["name"] for row in rows}
+    left = [(name, script) for name, script in db.scripts() if name not in done]
+    for name, script in left:
+        tx.execute(script)
+        tx.execute("insert into migrations (name) values (%s)", (name,))
+    return [name for name, _ in left]
+
+
+def _load(tx: Tx, archive: Archive, tell: Tell) -> list[str]:
+    """All rows of all tables; returns names of tables that nobody here knows."""
+    manifest = archive.manifest
+    here = {shape.name: {c.name: c.type for c in shape.columns} for shape in _catalogue.shapes(tx)}
+    guards = _catalogue.lay_aside(tx)
+    strange: list[str] = []
+    for number, table in enumerate(manifest.tables):
+        if table.name not in here:
+            strange.append(table.name)
+            continue
+        tell(Progress("tables", number, len(manifest.tables), table.name))
+        _copy_in(tx, archive, table, here[table.name])
+    tell(Progress("indexes", 0, None))
+    _catalogue.put_back(tx, guards)
+    sequences = {counter.name for counter in _catalogue.counters(tx)}
+    for counter in manifest.sequences:
+        if counter.name in sequences:
+            _catalogue.set_counter(tx, counter)
+    return strange
+
+
+def _copy_in(tx: Tx, archive: Archive, table: Table, here: dict[str, str]) -> None:
+    unlike = [column.name for column in table.columns if here.get(column.name) != column.type]
+    if unlike:
+        raise SetupError(
+            f"the backup's table {table.name} is not the one of this version"
+            f" ({', '.join(unlike)}); restore it with Recollect {archive.manifest.recollect}"
+        )
+    statement = sql.SQL("copy {} ({}) from stdin (format binary)").format(
+        sql.Identifier(table.name),
+        sql.SQL(", ").join(sql.Identifier(column.name) for column in table.columns),
+    )
+    cursor = tx.cursor()
+    with cursor.copy(statement) as copy:
+        for piece in archive.pieces(f"tables/{table.name}"):
+            copy.write(piece)
+    if cursor.rowcount != table.rows:
+        raise SetupError(
+            f"{archive.path} is damaged: {table.name} has {cursor.rowcount} rows, not {table.rows}"
+        )
+
+
+def _bring_files(tx: Tx, archive: Archive, blobs: Blobs, brought: list[str], tell: Tell) -> None:
+    keys = archive.files()
+    rows = tx.execute("select blob from documents where blob is not null")
+    named = {row["blob"] for row in rows}
+    for number, key in enumerate(keys):
+        tell(Progress("files", number, len(keys)))
+        match = _KEY.fullmatch(key)
+        data = archive.read(f"files/{key}", LARGEST_FILE)
+        if match is None or key not in named:
+            raise SetupError(f"{archive.path} is damaged: no document has the file {key!r}")
+        if hashlib.sha256(data).hexdigest() != match["digest"]:
+            raise SetupError(f"{archive.path} is damaged: {key} is not what its name says")
+        if _there(blobs, key, data):
+            continue
+        brought.append(key)
+        blobs.put(key, data)
+
+
+def _there(blobs: Blobs, key: str, data: bytes) -> bool:
+    try:
+        return blobs.get(key) == data
+    except Permanent:
+        return False

@@ -1,0 +1,551 @@
+"""Verify: documents, index, counts and files agree, and nothing is left that belongs to nothing.
+
+Documents are looked at by id, a few at a time, each few in one snapshot of the database; counts and
+references in one snapshot each. So the service may write meanwhile, and memory stays small. A mend
+is what the service would do itself: drop what is wrong, and process the document again.
+"""
+
+import hashlib
+import time
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, cast
+
+from recollect import documents, log
+from recollect.blobs import Blobs
+from recollect.db import Database, Tx
+from recollect.errors import Permanent
+from recollect.index import vector_index
+from recollect.index.vector_index import Index
+from recollect.ingest import chunk
+from recollect.model import DocumentId, OrgId, Tenant
+from recollect.orgs import tags
+
+LOG = log.get("verify")
+FEW = 5
+"""Examples of each kind that are shown."""
+AT_ONCE = 200
+"""Documents in one snapshot, …"""
+CHUNKS_AT_ONCE = 5_000
+"""… or fewer, with so many chunks."""
+SETTLED = timedelta(hours=1)
+"""Age from which a file without a document is none that is just being uploaded, and one that is to
+be removed should have been."""
+
+REBUILD = "drop what is wrong and process the document again"
+KINDS: Mapping[str, str] = {
+    "revision_behind": "process the document again",
+    "chunks_missing": REBUILD,
+    "chunk_without_entry": REBUILD,
+    "offsets_wrong": REBUILD,
+    "hash_wrong": REBUILD,
+    "scope_wrong": REBUILD,
+    "vector_missing": REBUILD,
+    "vector_beside_missing": "let the workers make it",
+    "vector_left_over": "forget it",
+    "entry_orphaned": "drop the entry",
+    "tag_missing": "make the tag",
+    "item_missing": "remember the document at its connection",
+    "stranded": "let the queue have it now",
+    "reference_broken": "do what deleting the other row should have done",
+    "count_wrong": "count again",
+    "file_missing": "none here: restore it from a backup, or upload it again",
+    "file_damaged": "none here: restore it from a backup, or upload it again",
+    "file_orphaned": "remove the file",
+    "file_undeleted": "remove the file",
+}
+"""What can be wrong, and its mend."""
+_BESIDE = {"vector_beside_missing", "vector_left_over"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One kind of damage. `examples` are ids, of documents where there is one."""
+
+    kind: str
+    count: int
+    examples: Sequence[str]
+    mend: str
+    mended: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What was looked at, and what was found."""
+
+    documents: int
+    entries: int
+    files: int
+    seconds: float
+    findings: Sequence[Finding]
+
+
+@dataclass(slots=True)
+class _Found:
+    """What was found so far: of each kind how much, how much of it is mended, and examples."""
+
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    mended: dict[str, int] = field(default_factory=dict[str, int])
+    examples: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+
+    def add(self, kind: str, ids: Sequence[str], count: int | None = None) -> None:
+        self.counts[kind] = self.counts.get(kind, 0) + (len(ids) if count is None else count)
+        some = self.examples.setdefault(kind, [])
+        some += [id for id in ids if id not in some][: FEW - len(some)]
+
+    def mend(self, kind: str, count: int = 1) -> None:
+        self.mended[kind] = self.mended.get(kind, 0) + count
+
+    def findings(self) -> list[Finding]:
+        return [
+            Finding(
+                kind, self.counts[kind], self.examples[kind], KINDS[kind], self.mended.get(kind, 0)
+            )
+            for kind in KINDS
+            if self.counts.get(kind)
+        ]
+
+
+@dataclass(slots=True)
+class _Damage:
+    """What is wrong with one document."""
+
+    org: OrgId
+    id: DocumentId
+    kinds: dict[str, int] = field(default_factory=dict[str, int])
+    bad: set[bytes] = field(default_factory=set[bytes])
+    """entries that must not be used again"""
+    orphans: set[bytes] = field(default_factory=set[bytes])
+
+    def add(self, kind: str, count: int = 1) -> None:
+        self.kinds[kind] = self.kinds.get(kind, 0) + count
+
+
+def verify(db: Database, store: Blobs, *, mend: bool = False) -> Verified:
+    """Look at everything; with `mend`, mend what can be mended. Raises Unavailable."""
+    began = time.monotonic()
+    found = _Found()
+    strays = _strays(db, store)
+    looked, entries, files = 0, 0, 0
+    _check_references(db, found, mend=mend)  # first: the rest relies on them
+    for rows, damaged, seen in _documents(db):
+        looked += len(rows)
+        entries += seen
+        for damage in damaged:
+            _settle(db, damage, found, mend=mend)
+        _check_tags(db, rows, found, mend=mend)
+        files += _check_files(db, store, rows, found)
+    for check in (_check_items, _check_queue, _check_counts):
+        check(db, found, mend=mend)
+    # Last: an upload that merely looked old, by a clock that is wrong, has its document now.
+    _check_orphans(db, store, strays, found, mend=mend)
+    done = Verified(looked, entries, files, round(time.monotonic() - began, 3), found.findings())
+    for one in done.findings:
+        LOG.warning("found", kind=one.kind, count=one.count, mended=one.mended)
+    return done
+
+
+# --- documents -----------------------------------------------------------------------------------
+
+
+def _documents(
+    db: Database,
+) -> Generator[tuple[list[dict[str, Any]], list[_Damage], int]]:
+    """Some documents at a time: their rows, what is wrong with them, how many entries they have."""
+    after = ""
+    while True:
+        with _snapshot(db) as tx:
+            rows = tx.execute(
+                "select * from (select d.id, d.org_id, d.container_tags, d.scope, d.status,"
+                "  d.revision, d.indexed_revision, d.chunks, d.blob, d.connection_id,"
+                "  sum(d.chunks) over (order by d.id) - d.chunks as before"
+                "  from (select * from documents where id > %s order by id limit %s) d) as few"
+                " where before < %s order by id",
+                (after, AT_ONCE, CHUNKS_AT_ONCE),
+            ).fetchall()
+            if not rows:
+                return
+            damaged, seen = _compare(tx, rows)
+        yield rows, damaged, seen
+        after = rows[-1]["id"]
+
+
+def _compare(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> tuple[list[_Damage], int]:
+    ids = [row["id"] for row in rows]
+    index = vector_index.read(tx) or vector_index.UNBOUND
+    texts = {
+        row["id"]: row["text"]
+        for row in tx.execute("select id, text from documents where id = any(%s)", (ids,))
+    }
+    awaited = vector_index.awaited(tx, ids)
+    chunks = _grouped(
+        tx.execute(
+            "select document_id, position, start_at, end_at, hash from chunks"
+            " where document_id = any(%s) order by document_id, position",
+            (ids,),
+        )
+    )
+    entries = _grouped(
+        tx.execute(
+            "select e.document_id, e.hash, e.text, e.terms[1:cardinality(d.scope)] as scope,"
+            " vector_dims(e.embedding) as a, vector_dims(e.embedding_b) as b"
+            " from entries e join documents d on d.id = e.document_id"
+            " where e.document_id = any(%s)",
+            (ids,),
+        )
+    )
+    found: list[_Damage] = []
+    for row in rows:
+        damage = _Damage(OrgId(row["org_id"]), DocumentId(row["id"]))
+        own = {entry["hash"]: entry for entry in entries.get(row["id"], [])}
+        placed = chunks.get(row["id"], [])
+        _compare_row(damage, row)
+        _compare_chunks(damage, row, texts[row["id"]] or "", placed, own)
+        _compare_entries(damage, row, {one["hash"] for one in placed}, own)
+        if row["status"] == "done":
+            _compare_vectors(damage, own, index, awaited=row["id"] in awaited)
+        if damage.kinds:
+            found.append(damage)
+    return found, sum(map(len, entries.values()))
+
+
+def _compare_row(damage: _Damage, row: Mapping[str, Any]) -> None:
+    if row["status"] == "done" and row["indexed_revision"] != row["revision"]:
+        damage.add("revision_behind")
+    if row["scope"] != documents.scope(damage.org, row["container_tags"]):
+        damage.add("scope_wrong")
+
+
+def _compare_chunks(
+    damage: _Damage,
+    row: Mapping[str, Any],
+    text: str,
+    placed: Sequence[Mapping[str, Any]],
+    entries: Mapping[bytes, Mapping[str, Any]],
+) -> None:
+    expected = row["chunks"] if row["indexed_revision"] is not None else 0
+    if [one["position"] for one in placed] != list(range(expected)):
+        damage.add("chunks_missing")
+    for one in placed:
+        entry = entries.get(one["hash"])
+        if entry is None:
+            damage.add("chunk_without_entry")
+        elif text[one["start_at"] : one["end_at"]] != entry["text"]:
+            damage.add("offsets_wrong")
+
+
+def _compare_entries(
+    damage: _Damage,
+    row: Mapping[str, Any],
+    placed: set[bytes],
+    entries: Mapping[bytes, Mapping[str, Any]],
+) -> None:
+    ended = row["status"] in ("done", "failed")
+    for hash, entry in entries.items():
+        # What is in work may be ahead of its chunks.
+        if ended and hash not in placed:
+            damage.add("entry_orphaned")
+            damage.orphans.add(hash)
+            continue
+        again = chunk.split(entry["text"])
+        if [one.hash for one in again] != [hash]:
+            damage.add("hash_wrong")
+            damage.bad.add(hash)
+        if entry["scope"] != row["scope"]:
+            damage.add("scope_wrong")
+            damage.bad.add(hash)
+
+
+def _compare_vectors(
+    damage: _Damage, entries: Mapping[bytes, Mapping[str, Any]], index: Index, *, awaited: bool
+) -> None:
+    """`awaited`: the workers are to make what is lacking."""
+    used, other = index.used, index.other
+    for hash, entry in entries.items():
+        if hash in damage.orphans:
+            continue
+        held, beside = entry[used.slot], entry[index.idle]
+        if used.dimensions and held != used.dimensions and not (held is None and awaited):
+            damage.add("vector_missing")
+            damage.bad.add(hash)
+        if other is not None and beside != other.dimensions and not (beside is None and awaited):
+            # Before it is planned, nothing is there yet.
+            if index.planned or beside is not None:
+                damage.add("vector_beside_missing")
+        elif index.phase is None and beside is not None:
+            damage.add("vector_left_over")
+
+
+def _settle(db: Database, damage: _Damage, found: _Found, *, mend: bool) -> None:
+    for kind, count in damage.kinds.items():
+        found.add(kind, [damage.id], count)
+    if not mend:
+        return
+    with db.begin() as tx:
+        again = damage.kinds.keys() - {"entry_orphaned", *_BESIDE}
+        row = tx.execute(
+            "select status, container_tags from documents where id = %s for update", (damage.id,)
+        ).fetchone()
+        if row is not None:
+            dropped = set(damage.bad)
+            if row["status"] in ("done", "failed"):
+                dropped |= damage.orphans
+            documents.drop_entries(tx, damage.org, damage.id, sorted(dropped))
+            scope = documents.scope(damage.org, row["container_tags"])
+            tx.execute(
+                "update documents set scope = %(scope)s where id = %(id)s and scope <> %(scope)s",
+                {"scope": scope, "id": damage.id},
+            )
+            if damage.kinds.keys() & _BESIDE:
+                vector_index.mend(tx, damage.id)
+            if again:
+                documents.reprocess(tx, Tenant(damage.org), ids=[damage.id])
+    for kind, count in damage.kinds.items():
+        found.mend(kind, count)
+
+
+def _check_tags(
+    db: Database, rows: Iterable[Mapping[str, Any]], found: _Found, *, mend: bool
+) -> None:
+    wanted = {(row["org_id"], tag) for row in rows for tag in row["container_tags"]}
+    with db.begin() as tx:
+        # Of now: a tag may have been deleted with its documents since they were read.
+        missing = tx.execute(
+            "select wanted.org_id, wanted.name from unnest(%(orgs)s::text[], %(names)s::text[])"
+            " as wanted (org_id, name) where not exists (select from tags t"
+            "  where t.org_id = wanted.org_id and t.name = wanted.name)"
+            " and exists (select from documents d where d.org_id = wanted.org_id"
+            "  and d.gone_at is null and wanted.name = any(d.container_tags))",
+            {"orgs": [org for org, _ in wanted], "names": [name for _, name in wanted]},
+        ).fetchall()
+        for row in missing:
+            name = row["name"]
+            if name in found.examples.get("tag_missing", ()):
+                continue
+            found.add("tag_missing", [name])
+            if mend:
+                tags.ensure(tx, OrgId(row["org_id"]), [name])
+                found.mend("tag_missing")
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def _check_files(
+    db: Database, store: Blobs, rows: Iterable[Mapping[str, Any]], found: _Found
+) -> int:
+    seen = 0
+    for row in rows:
+        if row["blob"] is None:
+            continue
+        seen += 1
+        fault = _fault(store, row["blob"])
+        if fault is None:
+            continue
+        with db.begin() as tx:
+            known = documents.known_blobs(tx, [row["blob"]])
+        if known:  # or it was deleted while we looked
+            found.add(fault, [row["id"]])
+    return seen
+
+
+def _fault(store: Blobs, key: str) -> str | None:
+    try:
+        data = store.get(key)
+    except Permanent:
+        return "file_missing"
+    digest = key.rpartition("/")[2].partition(".")[0]
+    return None if hashlib.sha256(data).hexdigest() == digest else "file_damaged"
+
+
+def _strays(db: Database, store: Blobs) -> list[str]:
+    """Keys of files that are old, as clocks say, and that nothing names."""
+    return _unnamed(db, store.older_than(SETTLED))
+
+
+def _unnamed(db: Database, keys: Iterable[str]) -> list[str]:
+    left, found = list(keys), list[str]()
+    for start in range(0, len(left), 500):
+        some = left[start : start + 500]
+        with db.begin() as tx:
+            known = documents.known_blobs(tx, some)
+            rows = tx.execute(
+                "select key from doomed_blobs where key = any(%s) and doomed_at < 'infinity'",
+                (some,),
+            )
+            known |= {row["key"] for row in rows}
+        found += [key for key in some if key not in known]
+    return found
+
+
+def _check_orphans(
+    db: Database, store: Blobs, strays: Sequence[str], found: _Found, *, mend: bool
+) -> None:
+    keys = _unnamed(db, strays)
+    found.add("file_orphaned", keys, len(keys))
+    if mend and keys:
+        with db.begin() as tx:
+            gone = documents.disown_blobs(tx, keys)
+        for key in gone:
+            store.delete(key)
+        found.mend("file_orphaned", len(gone))
+    with db.begin() as tx:
+        late = tx.execute(
+            "select key from doomed_blobs where doomed_at < now() - %s order by key", (SETTLED,)
+        ).fetchall()
+        may_go = documents.blobs_may_go(tx)
+    for row in late:
+        found.add("file_undeleted", [row["key"]])
+        if mend and may_go:
+            store.delete(row["key"])
+            with db.begin() as tx:
+                documents.forget_blobs(tx, [row["key"]])
+            found.mend("file_undeleted")
+
+
+# --- everything at once --------------------------------------------------------------------------
+
+
+def _check_items(db: Database, found: _Found, *, mend: bool) -> None:
+    _check_rows(
+        db,
+        found,
+        "item_missing",
+        "select d.id from documents d where d.connection_id is not null"
+        " and not exists (select from items i where i.document_id = d.id) order by d.id",
+        # Without a version, so that the next sync fetches it again.
+        "insert into items (connection_id, id, title, url, kind, verdict, document_id, seen_at)"
+        " select connection_id, source_id, title, url, kind, 'document', id, now() from documents"
+        " where id = any(%s) and connection_id is not null and source_id is not null"
+        " on conflict (connection_id, id) do update set document_id = excluded.document_id,"
+        " verdict = excluded.verdict, version = null"
+        if mend
+        else None,
+    )
+
+
+def _check_queue(db: Database, found: _Found, *, mend: bool) -> None:
+    """What is due in a year is due never: the longest that anything waits is a day."""
+    for rows, mending in (
+        (
+            "select id from documents where due_at > now() + interval '1 year' order by id",
+            "update documents set due_at = now() where id = any(%s) and due_at > now()",
+        ),
+        (
+            "select id from connections where due_at > now() + interval '1 year' order by id",
+            "update connections set due_at = now() where id = any(%s) and due_at > now()",
+        ),
+    ):
+        _check_rows(db, found, "stranded", rows, mending if mend else None)
+
+
+def _check_rows(db: Database, found: _Found, kind: str, rows: str, mending: str | None) -> None:
+    with db.begin() as tx:
+        tx.execute("set local statement_timeout = 0")
+        ids = [row["id"] for row in tx.execute(cast("Any", rows))]
+        if ids:
+            found.add(kind, ids)
+        if ids and mending is not None:
+            found.mend(kind, tx.execute(cast("Any", mending), (ids,)).rowcount)
+
+
+# Each reference of the schema as two statements: count what it breaks, and mend it as the deletion
+# of the other row would have. Our keys are of one column.
+_REFERENCES = """
+select k.conrelid::regclass::text || '.' || a.attname as name,
+  format('select count(*) as n, (array_agg(t.%2$I::text order by t.%2$I))[1:5] as examples'
+    ' from %1$s t where t.%2$I is not null'
+    ' and not exists (select from %3$s o where o.%4$I = t.%2$I)',
+    k.conrelid::regclass, a.attname, k.confrelid::regclass, b.attname) as broken,
+  format(case k.confdeltype when 'n' then 'update %1$s t set %2$I = null where %5$s'
+              else 'delete from %1$s t where %5$s' end,
+    k.conrelid::regclass, a.attname, null, null,
+    format('t.%2$I is not null and not exists (select from %3$s o where o.%4$I = t.%2$I)',
+      null, a.attname, k.confrelid::regclass, b.attname)) as mending
+from pg_constraint k
+join pg_attribute a on a.attrelid = k.conrelid and a.attnum = k.conkey[1]
+join pg_attribute b on b.attrelid = k.confrelid and b.attnum = k.confkey[1]
+where k.contype = 'f' and cardinality(k.conkey) = 1
+  and k.connamespace = current_schema()::regnamespace
+order by 1
+"""
+
+
+def _check_references(db: Database, found: _Found, *, mend: bool) -> None:
+    """Orphans of each kind: rows that refer to one that is not there."""
+    with db.begin() as tx:
+        references = tx.execute(_REFERENCES).fetchall()
+    for reference in references:
+        with db.begin() as tx:
+            tx.execute("set local statement_timeout = 0")
+            row = tx.execute(reference["broken"]).fetchone()
+            assert row is not None
+            if not row["n"]:
+                continue
+            named = [f"{reference['name']} = {example}" for example in row["examples"]]
+            found.add("reference_broken", named, row["n"])
+            if mend:
+                found.mend("reference_broken", tx.execute(reference["mending"]).rowcount)
+
+
+_RECOUNT = """
+with actual as (
+  select d.org_id, number, count(*)::int as entries
+  from entries e join documents d on d.id = e.document_id cross join unnest(e.terms) as number
+  group by d.org_id, number
+), off as materialized (
+  select org_id, number, coalesce(a.entries, 0) - coalesce(c.entries, 0) as change
+  from actual a full join term_counts c using (org_id, number)
+  where coalesce(a.entries, 0) <> coalesce(c.entries, 0)
+)
+"""
+
+
+def _check_counts(db: Database, found: _Found, *, mend: bool) -> None:
+    """In how many entries each word and tag stands, against what `term_counts` says."""
+    with db.begin() as tx:
+        tx.execute("set local statement_timeout = 0")
+        off = tx.execute(
+            _RECOUNT + "select count(*) as n,"
+            " (array_agg(org_id || ' ' || number order by org_id, number))[1:%s] as examples"
+            " from off",
+            (FEW,),
+        ).fetchone()
+    assert off is not None
+    if not off["n"]:
+        return
+    found.add("count_wrong", off["examples"], off["n"])
+    if not mend:
+        return
+    with db.begin() as tx:
+        tx.execute("set local statement_timeout = 0")
+        # By how much it is off, not what it should be: others add to it at the same time.
+        tx.execute(
+            _RECOUNT + "insert into term_counts (org_id, number, entries)"
+            " select org_id, number, change from off order by org_id, number"
+            " on conflict (org_id, number) do update"
+            " set entries = term_counts.entries + excluded.entries"
+        )
+        tx.execute("delete from term_counts where entries <= 0")
+    found.mend("count_wrong", off["n"])
+
+
+# --- small things --------------------------------------------------------------------------------
+
+
+@contextmanager
+def _snapshot(db: Database) -> Generator[Tx]:
+    """A transaction all of whose statements see the same."""
+    with db.begin() as tx:
+        tx.execute("set transaction isolation level repeatable read, read only")
+        yield tx
+
+
+def _grouped(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """By document."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row["document_id"], []).append(row)
+    return found

@@ -1,0 +1,118 @@
+"""The settings of an organisation: stored as given, but for secrets, and answered whole."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from recollect import encryption
+from recollect.db import Tx
+from recollect.errors import SetupError
+from recollect.model import OrgId
+from recollect.orgs import audit
+
+DEFAULTS: Mapping[str, Any] = {
+    "shouldLLMFilter": False,
+    "includeItems": None,
+    "excludeItems": None,
+    "filterPrompt": None,
+    "workspacePrompt": None,
+    "chunkSize": None,
+    "profileBuckets": None,
+    "notionCustomKeyEnabled": False,
+    "notionClientId": None,
+    "notionClientSecret": None,
+    "googleDriveCustomKeyEnabled": False,
+    "googleDriveClientId": None,
+    "googleDriveClientSecret": None,
+    "onedriveCustomKeyEnabled": False,
+    "onedriveClientId": None,
+    "onedriveClientSecret": None,
+    "githubCustomKeyEnabled": False,
+    "githubClientId": None,
+    "githubClientSecret": None,
+}
+"""Every key that may be set, on the wire's spelling, with its value when nobody set it."""
+
+
+SECRETS = frozenset(name for name in DEFAULTS if name.endswith("ClientSecret"))
+"""Those that are stored sealed."""
+MASK = "********"
+"""What is shown in place of a secret, and taken for "as it is" when it comes back."""
+PATTERNS = 1_000
+"""of each kind in a filter"""
+PATTERN_LENGTH = 1_000
+"""characters of a pattern of a filter"""
+PROMPT_LENGTH = 10_000
+"""characters"""
+CREDENTIAL_LENGTH = 1_000
+"""characters of a client's id or secret"""
+
+
+def read(tx: Tx, org: OrgId) -> dict[str, Any]:
+    """All settings, those that nobody set with their defaults; secrets are sealed."""
+    row = tx.execute("select data from settings where org_id = %s", (org,)).fetchone()
+    return {**DEFAULTS, **(row["data"] if row else {})}
+
+
+def masked(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings as they may be shown."""
+    return {name: MASK if v and name in SECRETS else v for name, v in values.items()}
+
+
+def secret(tx: Tx, org: OrgId, name: str, *, keys: Sequence[bytes]) -> str | None:
+    """One of `SECRETS`, opened; raises SetupError when it was sealed with none of the keys."""
+    found = read(tx, org)[name]
+    return None if found is None else encryption.unseal(keys, found, place=(org, name))
+
+
+def patch(
+    tx: Tx, org: OrgId, change: Mapping[str, Any], *, keys: Sequence[bytes]
+) -> dict[str, Any]:
+    """Merge top-level keys; None clears one. Returns all settings as they now are.
+
+    `keys`, the secrets of the installation, seal the secrets among them. Who sends back what
+    `masked` showed does not overwrite a secret with its mask.
+    """
+    stored = {
+        name: encryption.seal(keys, value, place=(org, name))
+        if name in SECRETS and value
+        else value
+        for name, value in change.items()
+        if not (name in SECRETS and value == MASK)
+    }
+    tx.execute(
+        "insert into settings (org_id, data) values (%(org)s, jsonb_strip_nulls(%(change)s))"
+        " on conflict (org_id) do update"
+        " set data = jsonb_strip_nulls(settings.data || %(change)s), updated_at = now()",
+        {"org": org, "change": Jsonb(stored)},
+    )
+    if stored:
+        audit.record(tx, "settings.changed", org=org, names=sorted(stored))
+    return read(tx, org)
+
+
+def reseal(tx: Tx, org: OrgId, keys: Sequence[bytes]) -> int:
+    """Seal with the newest key what older ones sealed; how many that were.
+
+    Those that none of the keys opens stay as they are: the old key may still come back.
+    """
+    row = tx.execute("select data from settings where org_id = %s for update", (org,)).fetchone()
+    stored: dict[str, Any] = row["data"] if row else {}
+    anew: dict[str, str] = {}
+    for name in SECRETS & stored.keys():
+        if not encryption.stale(keys, stored[name]):
+            continue
+        try:
+            opened = encryption.unseal(keys, stored[name], place=(org, name))
+        except SetupError:
+            continue
+        anew[name] = encryption.seal(keys, opened, place=(org, name))
+    if anew:
+        tx.execute("update settings set data = data || %s where org_id = %s", (Jsonb(anew), org))
+    return len(anew)
+
+
+def reset(tx: Tx, org: OrgId) -> None:
+    """Back to the defaults."""
+    tx.execute("delete from settings where org_id = %s", (org,))

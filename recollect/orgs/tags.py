@@ -1,0 +1,331 @@
+"""Container tags: labels that group documents, and what is kept on them."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from recollect.db import Tx
+from recollect.errors import (
+    BadRequestError,
+    ConflictError,
+    Issue,
+    NotFoundError,
+    PermissionDeniedError,
+)
+from recollect.index import terms
+from recollect.model import DocumentId, OrgId, Page, Tag, Tenant
+
+DEFAULT = "sm_project_default"
+ENTITY_CONTEXT_LIMIT = 1500
+MOST_FAILURES = 8
+"""in a row, of a batch of a merge: four minutes; then it is given up"""
+_NAME = re.compile(r"[A-Za-z0-9_:.-]{1,100}")
+_PREFIX = re.compile(r"[A-Za-z0-9_:.-]{1,98}:\*")
+
+
+@dataclass(frozen=True, slots=True)
+class TagDetails:
+    """A tag with all that is kept on it, and how many documents carry it."""
+
+    tag: Tag
+    title: str | None
+    profile_buckets: Sequence[Mapping[str, Any]] | None
+    updated_at: datetime
+    documents: int
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Documents on their way from some tags to another; `kept` are those that cannot go."""
+
+    id: str
+    org_id: OrgId
+    sources: Sequence[str]
+    target: str
+    moved: int
+    kept: Sequence[str]
+    created_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None
+    reason: str | None
+    """why it was given up, if it was"""
+
+
+def check(
+    names: Iterable[str], field: str = "containerTag", *, prefixes: bool = False
+) -> list[str]:
+    """The names without repeats; raises BadRequestError on one that is no tag.
+
+    `prefixes`: `team:*` passes as well, and means any tag that begins with `team:`.
+    """
+    unique = list(dict.fromkeys(names))
+    for name in unique:
+        if not _NAME.fullmatch(name) and not (prefixes and _PREFIX.fullmatch(name)):
+            fault = "1 to 100 characters of letters, digits, _ - : ."
+            raise BadRequestError(f"{field}: {fault}", [Issue([field], fault)])
+    return unique
+
+
+def asked(
+    tenant: Tenant,
+    one: str | None,
+    several: Sequence[str] | None,
+    *,
+    default: bool,
+    prefixes: bool = False,
+    field: str = "containerTag",
+) -> list[str]:
+    """The container tags of a request: `containerTag` first, then `containerTags`.
+
+    `default`: when none is named, the tag that a write goes to. `prefixes`: a read may ask for
+    `team:*`, any tag that begins with `team:`. Raises BadRequestError for a name
+    that is no tag, PermissionDeniedError for one that the key may not touch; `field` is how they
+    call it.
+    """
+    given = [*([one] if one is not None else []), *(several or ())]
+    named = check(given, field, prefixes=prefixes)
+    if tenant.tags is not None:
+        foreign = [name for name in named if name not in tenant.tags]
+        if foreign:
+            raise PermissionDeniedError(
+                "Forbidden", f"{field}: this key may not use {foreign[0]!r}"
+            )
+    if named or not default:
+        return named
+    return [tenant.tags[0]] if tenant.tags else [DEFAULT]
+
+
+def ensure(tx: Tx, org: OrgId, names: Sequence[str], entity_context: str | None = None) -> None:
+    """Make the tags that are not there yet; `entity_context` replaces that of all of them."""
+    tx.execute(
+        "insert into tags (org_id, name, entity_context)"
+        " select %(org)s, name, %(context)s from unnest(%(names)s::text[]) name order by name"
+        " on conflict (org_id, name) do update"
+        " set entity_context = excluded.entity_context, updated_at = now()"
+        " where excluded.entity_context is not null",
+        {"org": org, "names": list(names), "context": entity_context},
+    )
+
+
+def guidance(
+    tx: Tx, org: OrgId, name: str
+) -> tuple[str | None, Sequence[Mapping[str, Any]] | None]:
+    """Entity context and profile buckets of its own; None where there are none."""
+    row = tx.execute(
+        "select entity_context, profile_buckets from tags where org_id = %s and name = %s",
+        (org, name),
+    ).fetchone()
+    return (row["entity_context"], row["profile_buckets"]) if row else (None, None)
+
+
+_DETAILS = (
+    "select t.org_id, t.name, t.entity_context, t.created_at, t.title, t.profile_buckets,"
+    " t.updated_at from tags t"
+    " where t.org_id = %(org)s and (%(reach)s::text[] is null or t.name = any(%(reach)s::text[]))"
+)
+
+
+def find(tx: Tx, tenant: Tenant, *, limit: int, page: int) -> Page[TagDetails]:
+    """The tags that the tenant may touch, by name."""
+    reach = None if tenant.tags is None else list(tenant.tags)
+    rows = tx.execute(
+        "select *, count(*) over () as total from (" + _DETAILS + ") as found"
+        " order by name limit %(limit)s offset %(offset)s",
+        {"org": tenant.id, "reach": reach, "limit": limit, "offset": (page - 1) * limit},
+    ).fetchall()
+    total = rows[0]["total"] if rows else 0
+    held = _held(tx, tenant.id, [row["name"] for row in rows])
+    return Page([_details(row, held[row["name"]]) for row in rows], total, page, limit)
+
+
+def get(tx: Tx, tenant: Tenant, name: str) -> TagDetails:
+    """Raises NotFoundError, also for a tag that the tenant may not touch."""
+    reach = None if tenant.tags is None else list(tenant.tags)
+    row = tx.execute(
+        _DETAILS + " and t.name = %(name)s", {"org": tenant.id, "reach": reach, "name": name}
+    ).fetchone()
+    if row is None:
+        raise _unknown(name)
+    return _details(row, _held(tx, tenant.id, [name])[name])
+
+
+def _held(tx: Tx, org: OrgId, names: Sequence[str]) -> dict[str, int]:
+    """How many documents carry each of the tags: of these alone, and by the index."""
+    rows = tx.execute(
+        "select asked.name, (select count(*) from documents d where d.org_id = %s"
+        # The number finds them by the index; the name tells the few whose numbers are alike.
+        "  and d.gone_at is null and d.scope @> array[asked.number]"
+        "  and asked.name = any(d.container_tags)) as documents"
+        " from unnest(%s::text[], %s::int4[]) as asked (name, number)",
+        (org, list(names), [terms.tag_number(org, name) for name in names]),
+    )
+    return {row["name"]: row["documents"] for row in rows}
+
+
+def patch(tx: Tx, tenant: Tenant, name: str, change: Mapping[str, Any]) -> TagDetails:
+    """Set what `change` names (`title`, `entity_context`, `profile_buckets`); None clears it."""
+    get(tx, tenant, name)
+    buckets = change.get("profile_buckets")
+    tx.execute(
+        "update tags set updated_at = now(),"
+        " title = case when %(sets_title)s then %(title)s else title end,"
+        " entity_context = case when %(sets_context)s then %(context)s else entity_context end,"
+        " profile_buckets = case when %(sets_buckets)s then %(buckets)s else profile_buckets end"
+        " where org_id = %(org)s and name = %(name)s",
+        {
+            "org": tenant.id,
+            "name": name,
+            "sets_title": "title" in change,
+            "title": change.get("title"),
+            "sets_context": "entity_context" in change,
+            "context": change.get("entity_context"),
+            "sets_buckets": "profile_buckets" in change,
+            "buckets": None if buckets is None else Jsonb(buckets),
+        },
+    )
+    return get(tx, tenant, name)
+
+
+def forget(tx: Tx, org: OrgId, name: str) -> None:
+    """Drop what is kept on a tag; its documents are not touched."""
+    tx.execute("delete from tags where org_id = %s and name = %s", (org, name))
+
+
+def forget_all(tx: Tx, org: OrgId) -> None:
+    """Drop what is kept on every tag of the organisation, and its merges."""
+    tx.execute("delete from tag_merges where org_id = %s", (org,))
+    tx.execute("delete from tags where org_id = %s", (org,))
+
+
+# --- merging -----------------------------------------------------------------------------------
+
+
+def begin_merge(tx: Tx, tenant: Tenant, sources: Sequence[str], target: str, id: str) -> Merge:
+    """Note that the sources shall go into the target; asked again meanwhile, it is the same merge.
+
+    Raises NotFoundError for a source that is not there, ConflictError while another merge moves
+    documents from or to one of the tags.
+    """
+    tx.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"merges {tenant.id}",))
+    names = [*sources, target]
+    running = tx.execute(
+        "select * from tag_merges where org_id = %s and finished_at is null"
+        " and (target = any(%s) or sources && %s::text[]) order by created_at limit 1",
+        (tenant.id, names, names),
+    ).fetchone()
+    if running is not None:
+        if (sorted(running["sources"]), running["target"]) == (sorted(sources), target):
+            return _merge(running)
+        raise ConflictError("Merge running", f"merge {running['id']} has one of these tags in work")
+    for name in sources:
+        get(tx, tenant, name)
+    ensure(tx, tenant.id, [target])
+    row = tx.execute(
+        "insert into tag_merges (id, org_id, sources, target) values (%s, %s, %s, %s) returning *",
+        (id, tenant.id, list(sources), target),
+    ).fetchone()
+    assert row is not None
+    return _merge(row)
+
+
+def merge(tx: Tx, tenant: Tenant, id: str) -> Merge:
+    """Raises NotFoundError, also for one with a tag that the tenant may not touch."""
+    row = tx.execute(
+        "select * from tag_merges where id = %(id)s and org_id = %(org)s and (%(reach)s::text[]"
+        " is null or (%(reach)s::text[] @> sources and target = any(%(reach)s::text[])))",
+        {"id": id, "org": tenant.id, "reach": None if tenant.tags is None else list(tenant.tags)},
+    ).fetchone()
+    if row is None:
+        raise NotFoundError("Merge not found", f"no merge {id!r}")
+    return _merge(row)
+
+
+def claim_merge(tx: Tx) -> Merge | None:
+    """The unfinished merge that waits longest, of those that nobody else works on now, locked.
+
+    One that failed waits 2, 4, 8 … seconds.
+    """
+    row = tx.execute(
+        "select * from tag_merges where finished_at is null and (failures = 0"
+        "  or updated_at < now() - interval '1 second' * 2 ^ failures)"
+        " order by updated_at limit 1 for update skip locked"
+    ).fetchone()
+    return None if row is None else _merge(row)
+
+
+def fail_merge(tx: Tx, id: str, reason: str) -> bool:
+    """Count a batch that could not be moved; whether the merge is given up with that.
+
+    What was moved stays moved; what was not keeps its tags.
+    """
+    row = tx.execute(
+        "update tag_merges set failures = failures + 1, updated_at = now(),"
+        " finished_at = case when failures + 1 >= %(most)s then now() end,"
+        " reason = case when failures + 1 >= %(most)s then %(reason)s end"
+        " where id = %(id)s and finished_at is null returning finished_at",
+        {"id": id, "reason": reason, "most": MOST_FAILURES},
+    ).fetchone()
+    return row is not None and row["finished_at"] is not None
+
+
+def advance_merge(
+    tx: Tx, merge: Merge, moved: int, kept: Sequence[DocumentId], *, done: bool
+) -> None:
+    """Note what a batch did. `done`: the sources end, but for those that keep documents."""
+    tx.execute(
+        "update tag_merges set moved = moved + %s, kept = kept || %s::text[], updated_at = now(),"
+        " failures = 0, finished_at = case when %s then now() end where id = %s",
+        (moved, list(kept), done, merge.id),
+    )
+    if not done:
+        return
+    tx.execute(
+        "update tags set entity_context = (select s.entity_context from tags s"
+        "  where s.org_id = %(org)s and s.name = any(%(sources)s) and s.entity_context is not null"
+        "  order by array_position(%(sources)s::text[], s.name) limit 1)"
+        " where org_id = %(org)s and name = %(target)s and entity_context is null",
+        {"org": merge.org_id, "sources": list(merge.sources), "target": merge.target},
+    )
+    tx.execute(
+        "delete from tags t where t.org_id = %(org)s and t.name = any(%(sources)s)"
+        " and not exists (select from documents d where d.org_id = %(org)s"
+        "  and d.id = any(%(kept)s) and t.name = any(d.container_tags))",
+        {
+            "org": merge.org_id,
+            "sources": list(merge.sources),
+            "kept": [*merge.kept, *kept],
+        },
+    )
+
+
+def _merge(row: Mapping[str, Any]) -> Merge:
+    return Merge(
+        id=row["id"],
+        org_id=OrgId(row["org_id"]),
+        sources=row["sources"],
+        target=row["target"],
+        moved=row["moved"],
+        kept=row["kept"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        finished_at=row["finished_at"],
+        reason=row["reason"],
+    )
+
+
+def _details(row: Mapping[str, Any], documents: int) -> TagDetails:
+    return TagDetails(
+        tag=Tag(OrgId(row["org_id"]), row["name"], row["entity_context"], row["created_at"]),
+        title=row["title"],
+        profile_buckets=row["profile_buckets"],
+        updated_at=row["updated_at"],
+        documents=documents,
+    )
+
+
+def _unknown(name: str) -> NotFoundError:
+    return NotFoundError("Container tag not found", f"no container tag {name!r}")

@@ -1,0 +1,1 @@
+"""Confinement of the child processes that read untrusted files."""

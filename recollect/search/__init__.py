@@ -1,0 +1,1 @@
+"""One question: words and filters come in, ranked hits go out."""

@@ -1,0 +1,519 @@
+"""Hybrid search: candidates by words (BM25) and by nearest vectors, put in order by `ranking`.
+
+The lexical side finds candidates by the GIN index on `entries.terms` and scores them with a sparse
+inner product (BM25's document side is stored, its query side are the inverse frequencies). The
+dense side compares all vectors where the scope (a tag, a document, the organisation) holds few
+entries, and walks the HNSW index where it holds many: the planner cannot know which is better, the
+counts in `term_counts` do. A walk that does not find enough is given up for the comparison of all.
+
+Only what is published is a candidate: the entries of a document that is being written do not take
+the place of others. Where one long document takes the places of others that match, each document
+gets a share of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pgvector import HalfVector, SparseVector
+from psycopg import sql
+
+from recollect import documents
+from recollect.db import Tx
+from recollect.documents.filters import Filter
+from recollect.index import terms, vector_index
+from recollect.model import DocumentId, Hit, HitChunk, Tenant
+from recollect.search import ranking
+
+EXACT_UP_TO = 10_000
+"""Entries in scope up to which every vector is compared; above, the HNSW index is walked."""
+VISIT = 20
+"""How many comparisons of a vector take as long as one visit on a walk through the HNSW index. It
+takes `CANDIDATES` / (share of the entries that is in scope) visits to find enough."""
+MOST_VISITS = 10_000
+"""Walks that would be longer are not begun."""
+LEAST_VISITS = 2_000
+"""Bounds of a walk: those, or `PATIENCE` times as many as it should take. What matches a filter may
+lie far from the query, and then comparing all of it is faster than walking on."""
+PATIENCE = 4
+CANDIDATES = 40
+"""How many entries each side hands to the ranking; 100 find the same (docs/bench.md)."""
+DEEP = 2_000
+"""Entries on a walk among which documents find their share."""
+PICKED = 3_000
+"""Entries in scope that words should pick as candidates: the rarest pick, all score. Of the hundred
+that would score best if all picked, these held 99 in 140 queries to 100,000 entries, and always
+the first ten, for a quarter of the time."""
+RARE = 0.1
+"""Words in more than this share of the entries pick no candidates but for want of rarer ones."""
+PER_DOCUMENT = 10
+"""Chunks shown of one document."""
+TRIES = 3
+"""How often a search begins anew when documents change between finding and reading them."""
+
+_PUBLISHED = sql.SQL(
+    # What is stashed belongs to a document that is queued or being processed.
+    "(d.status in ('done', 'failed') or exists (select from chunks c"
+    " where c.document_id = d.id and c.hash = {}))"
+)
+# The numbers of words are salted with the organisation: they alone keep tenants apart but for a
+# collision, which the condition on the best finds.
+_PICKED = sql.SQL(
+    "select e.document_id, e.hash, -(e.weights <#> %(words)s) as points"
+    " from entries e where e.terms @> %(within)s::int4[] and e.terms && %(picks)s::int4[]"
+    " order by points desc, e.hash limit %(candidates)s"
+)
+_PICKED_NARROWED = sql.SQL(
+    "select e.document_id, e.hash, -(e.weights <#> %(words)s) as points"
+    " from entries e join documents d on d.id = e.document_id"
+    " where e.terms @> %(within)s::int4[] and e.terms && %(picks)s::int4[]"
+    " and {condition} and {published} order by points desc, e.hash limit %(candidates)s"
+)
+_PICKED_SHARED = sql.SQL(
+    "select document_id, hash, points from ("
+    "  select e.document_id, e.hash, -(e.weights <#> %(words)s) as points, row_number() over"
+    "   (partition by e.document_id order by e.weights <#> %(words)s, e.hash) as nth"
+    "  from entries e join documents d on d.id = e.document_id"
+    "  where e.terms @> %(within)s::int4[] and e.terms && %(picks)s::int4[]"
+    "  and {condition} and {published}) as all_picked"
+    " where nth <= %(share)s order by points desc, hash limit %(candidates)s"
+)
+# No condition on `terms`: it would tempt the planner to the GIN index and a sort of everything.
+_WALKED = sql.SQL(
+    "select e.document_id, e.hash,"
+    " (e.{column}::halfvec({dimensions})) <=> %(vector)s as distance"
+    " from entries e join documents d on d.id = e.document_id"
+    " where {condition} and {published}"
+    " order by (e.{column}::halfvec({dimensions})) <=> %(vector)s limit %(walked)s"
+)
+# From the documents that match to all of their entries. The sum keeps the planner from the vector
+# index, which would miss entries of a small scope.
+_COMPARED = sql.SQL(
+    "select e.document_id, e.hash, (e.{column} <=> %(vector)s) + 0 as distance"
+    " from (select d.id, d.status from documents d where {condition} offset 0) as d"
+    " join entries e on e.document_id = d.id"
+    " where e.{column} is not null and {published}"
+    " order by distance, e.hash limit %(walked)s"
+)
+_SHARED = sql.SQL(
+    "select document_id, hash, distance from (select document_id, hash, distance,"
+    "  row_number() over (partition by document_id order by distance, hash) as nth"
+    "  from ({all}) as near) as placed"
+    " where nth <= %(share)s order by distance, hash limit %(candidates)s"
+)
+_NO_WORDS = sql.SQL(
+    "select null::text as document_id, null::bytea as hash, 0::float8 as points where false"
+)
+_NO_VECTOR = sql.SQL(
+    "select null::text as document_id, null::bytea as hash, 0::float8 as distance where false"
+)
+_FOUND = sql.SQL(
+    """
+with picked as materialized ({picked}),
+lexical as (
+  select p.document_id, p.hash from picked p
+  join documents d on d.id = p.document_id
+  where p.points > 0 and {condition} and {published}
+),
+dense as materialized ({dense}),
+candidates as (
+  select document_id, hash, bool_or(by_words) as by_words, bool_or(by_meaning) as by_meaning
+  from (select document_id, hash, true as by_words, false as by_meaning from lexical
+        union all select document_id, hash, false, true from dense) as sides
+  group by document_id, hash
+)
+select k.*, c.position, c.start_at, c.end_at, c.place, e.text, d.updated_at,
+       -(e.weights <#> %(words)s) as points, {similarity} as similarity,
+       (select count(*) from picked) as picked
+from candidates k
+join entries e on e.document_id = k.document_id and e.hash = k.hash
+join documents d on d.id = k.document_id
+join lateral (
+  select position, start_at, end_at, place from chunks
+  where document_id = k.document_id and hash = k.hash
+  order by position + 0 limit 1 -- not by the primary key, through all chunks of the document
+) as c on true
+"""
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What to look for. `threshold` (0 … 1) is the least score of a chunk."""
+
+    text: str
+    vector: NDArray[np.float32] | None
+    tags: Sequence[str] = ()
+    filter: Filter | None = None
+    filepath: str | None = None
+    threshold: float = 0.0
+    limit: int = 10
+    with_neighbours: bool = False
+
+
+def search(tx: Tx, tenant: Tenant, query: Query, *, inside: DocumentId | None = None) -> list[Hit]:
+    """The documents that answer best, each with its best chunks; `inside`: only that one.
+
+    Raises Unavailable for the vector of a model that the index does not have any more.
+    """
+    # A scan of all tenants' entries is never best, but looks cheap to the planner, which does not
+    # know how long it takes to compare arrays, nor that the index mostly is in memory.
+    tx.execute("set local enable_seqscan = off; set local random_page_cost = 1.1")
+    hits: list[Hit] = []
+    for _ in range(TRIES):
+        found = _Search(tx, tenant, query, inside).find()
+        hits, whole = _read(tx, tenant, query, found)
+        if whole:
+            break
+    return with_neighbours(tx, hits) if query.with_neighbours else hits
+
+
+def fuse(answers: Sequence[Sequence[Hit]], *, threshold: float, limit: int) -> list[Hit]:
+    """The answers to several wordings of one question as one.
+
+    The score of a chunk is the mean over the wordings, each of which counts alike; `threshold` is
+    the least, and they were searched without one.
+    """
+    of = {hit.document.id: hit.document for hits in answers for hit in hits}
+    best: dict[tuple[DocumentId, int], HitChunk] = {}
+    total: dict[tuple[DocumentId, int], float] = {}
+    for hits in answers:
+        for hit in hits:
+            for chunk in hit.chunks:
+                key = (hit.document.id, chunk.position)
+                total[key] = total.get(key, 0.0) + chunk.score / len(answers)
+                if key not in best or chunk.score > best[key].score:
+                    best[key] = chunk
+    chunks: dict[DocumentId, list[HitChunk]] = {}
+    for (id, position), score in sorted(total.items(), key=lambda one: (-one[1], one[0])):
+        if score >= threshold:
+            chunk = replace(best[id, position], score=score, is_relevant=score >= ranking.RELEVANT)
+            chunks.setdefault(id, []).append(chunk)
+    return [
+        Hit(of[id], some[0].score, some[:PER_DOCUMENT]) for id, some in list(chunks.items())[:limit]
+    ]
+
+
+def first_chunks(hits: Sequence[Hit], most: int) -> list[tuple[DocumentId, HitChunk]]:
+    """The chunks that match best, over all documents: what a reranker is to judge."""
+    all = [(hit.document.id, chunk) for hit in hits for chunk in hit.chunks]
+    return sorted(all, key=lambda one: -one[1].score)[:most]
+
+
+def rerank(hits: Sequence[Hit], scores: Mapping[tuple[DocumentId, int], float]) -> list[Hit]:
+    """Documents and their chunks by the scores, of which the keys are document and position.
+
+    What was not judged comes behind, in the order that it has.
+    """
+    judged: list[Hit] = []
+    for hit in hits:
+        chunks = [
+            replace(c, reranked=scores.get((hit.document.id, c.position))) for c in hit.chunks
+        ]
+        judged.append(replace(hit, chunks=sorted(chunks, key=_unliked)))
+    return sorted(judged, key=lambda hit: _unliked(hit.chunks[0]))
+
+
+def with_neighbours(tx: Tx, hits: Sequence[Hit]) -> list[Hit]:
+    """Add the chunk before and after each match, marked as not relevant by itself."""
+    wanted = [
+        (hit.document.id, hit.document.updated_at, position)
+        for hit in hits
+        for chunk in hit.chunks
+        for position in (chunk.position - 1, chunk.position + 1)
+    ]
+    rows = tx.execute(
+        "select distinct c.document_id, c.position, c.start_at, c.end_at, c.place, e.text"
+        # This is a later snapshot: what was finished meanwhile has other chunks at other places.
+        " from unnest(%s::text[], %s::timestamptz[], %s::int[]) as near (id, updated_at, position)"
+        " join documents d using (id, updated_at)"
+        " join chunks c on c.document_id = d.id and c.position = near.position"
+        " join entries e on e.document_id = c.document_id and e.hash = c.hash"
+        " order by c.document_id, c.position",
+        (
+            [id for id, _, _ in wanted],
+            [updated_at for _, updated_at, _ in wanted],
+            [position for _, _, position in wanted],
+        ),
+    ).fetchall()
+    near: dict[str, list[HitChunk]] = {}
+    for row in rows:
+        near.setdefault(row["document_id"], []).append(
+            HitChunk(
+                position=row["position"],
+                start=row["start_at"],
+                end=row["end_at"],
+                text=row["text"],
+                score=0.0,
+                is_relevant=False,
+                similarity=None,
+                lexical=0.0,
+                share=0.0,
+                place=row["place"],
+            )
+        )
+    completed: list[Hit] = []
+    for hit in hits:
+        shown = {chunk.position for chunk in hit.chunks}
+        extra = [chunk for chunk in near.get(hit.document.id, []) if chunk.position not in shown]
+        completed.append(replace(hit, chunks=[*hit.chunks, *extra]))
+    return completed
+
+
+def _unliked(chunk: HitChunk) -> tuple[bool, float]:
+    return (chunk.reranked is None, -(chunk.reranked or 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A chunk among the candidates, as it was when its document was last updated."""
+
+    document: DocumentId
+    updated_at: datetime
+    chunk: HitChunk
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How candidates are looked for."""
+
+    narrowed: bool
+    """words look at documents before they choose the best"""
+    walk: bool
+    """vectors walk the HNSW index instead of comparing all"""
+    shared: bool
+    """each document has a share of the places"""
+
+
+class _Search:
+    """One query, and the ways to its candidates."""
+
+    def __init__(self, tx: Tx, tenant: Tenant, query: Query, inside: DocumentId | None) -> None:
+        self._tx, self._query = tx, query
+        self._condition, self._parameters = documents.condition(
+            tenant,
+            documents.DocumentQuery(
+                id=inside, tags=query.tags, filter=query.filter, filepath=query.filepath
+            ),
+        )
+        words = terms.query_words(query.text)
+        groups = [tuple(terms.number(tenant.id, term) for term in group) for group in words]
+        scope = documents.sought(tenant.id, query.tags)
+        counted, self._everywhere = _counts(
+            tx, tenant, [*scope, *(n for group in groups for n in group)]
+        )
+        total = counted.get(scope[0], 0)
+        in_scope = min((counted.get(number, 0) for number in scope), default=0)
+        self._words = terms.idf(groups, counted, total)
+        self._wanted = ranking.Wanted.of(words, groups, counted, total)
+        self._picks = _picks(groups, counted, total, in_scope)
+        self._within = scope[1:]
+        self._filtered = (
+            inside is not None or query.filter is not None or query.filepath is not None
+        )
+        self._narrowed = self._filtered or tenant.tags is not None
+        matching = _matching(tx, self._condition, self._parameters) if self._filtered else in_scope
+        self._matching = min(matching, in_scope)
+        self._candidates = max(CANDIDATES, 2 * query.limit)
+        self._one_document = inside is not None
+        self._column = vector_index.sought(tx, "entries", query.vector)
+        self._model = vector_index.maker(tx, query.vector)
+
+    def find(self) -> list[_Placed]:
+        """The candidates, the best first."""
+        way: _Way | None = _Way(self._narrowed, self._walks(), shared=False)
+        rows: list[dict[str, Any]] = []
+        while way is not None:
+            rows = self._candidates_by(way)
+            way = self._better(way, rows)
+        return self._ranked(rows)
+
+    def _walks(self) -> bool:
+        visits = self._visits()
+        return not (
+            self._matching <= max(EXACT_UP_TO, VISIT * visits)
+            or visits > MOST_VISITS
+            or self._query.vector is None
+        )
+
+    def _visits(self) -> float:
+        return self._candidates * self._everywhere / max(self._matching, 1)
+
+    def _better(self, way: _Way, rows: Sequence[Mapping[str, Any]]) -> _Way | None:
+        """Another way if this one left out what it should have found; each gives up a short cut."""
+        by_words = sum(row["by_words"] for row in rows)
+        by_meaning = sum(row["by_meaning"] for row in rows)
+        shown = len({row["document_id"] for row in rows})
+        # Entries that are not published, or another organisation's by chance, took places.
+        picked = rows[0]["picked"] if rows else len(self._words)
+        if not way.narrowed and by_words < min(picked, self._candidates):
+            return replace(way, narrowed=True)
+        if way.walk and by_meaning < self._candidates:
+            return replace(way, walk=False)
+        if shown >= self._query.limit or self._one_document:
+            return None
+        if not way.shared:
+            full = max(by_words, by_meaning) >= self._candidates
+            return replace(way, narrowed=True, shared=True) if full and self._more(shown) else None
+        return replace(way, walk=False) if way.walk and self._more(shown) else None
+
+    def _more(self, shown: int) -> bool:
+        """Whether more documents match than were found."""
+        row = self._tx.execute(
+            sql.SQL(
+                "select count(*) as n from"
+                " (select from documents d where {} and d.indexed_revision is not null"
+                " limit %(most)s) as found"
+            ).format(self._condition),
+            {**self._parameters, "most": shown + 1},
+        ).fetchone()
+        return row is not None and row["n"] > shown
+
+    def _candidates_by(self, way: _Way) -> list[dict[str, Any]]:
+        query, walked = self._query, None if way.shared else self._candidates
+        if way.walk:
+            visits = max(LEAST_VISITS, round(PATIENCE * self._visits()))
+            walked = DEEP if way.shared else walked
+            self._tx.execute(
+                "select set_config('hnsw.max_scan_tuples', %s, true)",
+                (str(max(visits, 2 * DEEP) if way.shared else visits),),
+            )
+        picked, dense = _NO_WORDS, _NO_VECTOR
+        if self._words:
+            picked = _PICKED_NARROWED if way.narrowed else _PICKED
+            picked = _PICKED_SHARED if way.shared else picked
+        if query.vector is not None:
+            dense = _WALKED if way.walk else _COMPARED
+        blanks = {
+            "condition": self._condition,
+            "published": _PUBLISHED.format(sql.SQL("e.hash")),
+            "column": self._column,
+            "dimensions": sql.Literal(0 if query.vector is None else len(query.vector)),
+        }
+        near = dense.format(**blanks)
+        statement = _FOUND.format(
+            picked=picked.format(**blanks),
+            dense=_SHARED.format(all=near) if way.shared and query.vector is not None else near,
+            condition=self._condition,
+            published=_PUBLISHED.format(sql.SQL("p.hash")),
+            similarity=sql.SQL(
+                "null::float8" if query.vector is None else "1 - (e.{} <=> %(vector)s)"
+            ).format(self._column),
+        )
+        return self._tx.execute(
+            statement,
+            {
+                **self._parameters,
+                "within": self._within,
+                "picks": self._picks,
+                "words": SparseVector(
+                    {n - 1: w for n, w in self._words.items()}, documents.TERM_SPACE
+                ),
+                "vector": None if query.vector is None else HalfVector(query.vector),
+                "candidates": self._candidates,
+                "share": max(2, self._candidates // query.limit),
+                "walked": walked,
+            },
+        ).fetchall()
+
+    def _ranked(self, rows: Sequence[Mapping[str, Any]]) -> list[_Placed]:
+        found = [ranking.Found(row["text"], row["points"], row["similarity"]) for row in rows]
+        standings = ranking.rank(self._wanted, found, model=self._model)
+        ranked = sorted(
+            zip(rows, standings, strict=True),
+            key=lambda one: (
+                -one[1].order,
+                -one[0]["updated_at"].timestamp(),
+                one[0]["position"],
+                one[0]["document_id"],
+            ),
+        )
+        scores = ranking.falling([standing.relevance for _, standing in ranked])
+        return [
+            _Placed(
+                row["document_id"],
+                row["updated_at"],
+                HitChunk(
+                    position=row["position"],
+                    start=row["start_at"],
+                    end=row["end_at"],
+                    text=row["text"],
+                    score=score,
+                    is_relevant=score >= ranking.RELEVANT,
+                    similarity=row["similarity"],
+                    lexical=row["points"],
+                    share=standing.share,
+                    place=row["place"],
+                ),
+            )
+            for (row, standing), score in zip(ranked, scores, strict=True)
+        ]
+
+
+def _read(tx: Tx, tenant: Tenant, query: Query, found: Sequence[_Placed]) -> tuple[list[Hit], bool]:
+    """The first documents with their best chunks; and whether none of them changed meanwhile."""
+    best: dict[DocumentId, list[_Placed]] = {}
+    for one in found:
+        if one.chunk.score < query.threshold:
+            break
+        if one.document in best or len(best) < query.limit:
+            best.setdefault(one.document, []).append(one)
+    condition, parameters = documents.condition(tenant, documents.DocumentQuery())
+    rows = tx.execute(
+        sql.SQL("select {} from documents d where d.id = any(%(ids)s) and {}").format(
+            sql.SQL(documents.COLUMNS), condition
+        ),
+        {**parameters, "ids": list(best)},
+    ).fetchall()
+    read = {row["id"]: documents.read(row, tenant) for row in rows}
+    hits: list[Hit] = []
+    for id, chunks in best.items():
+        document = read.get(id)
+        if document is not None and document.updated_at == chunks[0].updated_at:
+            shown = [one.chunk for one in chunks[:PER_DOCUMENT]]
+            hits.append(Hit(document, shown[0].score, shown))
+    return hits, len(hits) == len(best)
+
+
+def _matching(tx: Tx, condition: sql.Composable, parameters: Mapping[str, object]) -> int:
+    """How many chunks the documents that match have; stops counting where it is clear."""
+    row = tx.execute(
+        sql.SQL(
+            "select coalesce(sum(chunks), 0) as n from"
+            " (select d.chunks from documents d where {} limit %(most)s) as found"
+        ).format(condition),
+        {**parameters, "most": EXACT_UP_TO + 1},
+    ).fetchone()
+    return int(row["n"]) if row else 0
+
+
+def _counts(tx: Tx, tenant: Tenant, numbers: Sequence[int]) -> tuple[dict[int, int], int]:
+    """In how many entries each number stands, and about how many entries all tenants have."""
+    rows = tx.execute(
+        "select number, entries from term_counts where org_id = %s and number = any(%s)"
+        " union all"
+        " select null, reltuples::int8 from pg_class where oid = 'entries'::regclass",
+        (tenant.id, list(numbers)),
+    ).fetchall()
+    everywhere = next(row["entries"] for row in rows if row["number"] is None)
+    return {row["number"]: row["entries"] for row in rows if row["number"]}, everywhere
+
+
+def _picks(
+    groups: Sequence[Sequence[int]], counted: Mapping[int, int], total: int, in_scope: int
+) -> list[int]:
+    """The numbers that find candidates: those of the rarest words, until they find enough."""
+    found = [[n for n in group if counted.get(n, 0) > 0] for group in groups]
+    share = in_scope / max(total, 1)
+    picks: list[int] = []
+    expected = 0.0
+    for n, group in sorted((sum(counted[n] for n in group), group) for group in found if group):
+        enough = expected >= CANDIDATES and expected + n * share > PICKED
+        if picks and (enough or n > RARE * total):
+            break
+        expected += n * share
+        picks += group
+    return picks

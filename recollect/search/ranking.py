@@ -1,0 +1,301 @@
+"""The order of what a search found, and how relevant each of it is.
+
+Two sides find candidates: words (BM25) and meaning (vectors). Each candidate is scored on both
+sides, and once more with its own text: its best window of a few sentences, and neighbouring words
+of the query that stand together in it. Each score is standardised over the candidates, so that a
+side whose scores lie close together does not outvote one that tells candidates apart; the order is
+that of their weighted sum. Relevance is another figure: it is made of what does not depend on the
+other candidates, so that it means the same for every query.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Self
+
+from recollect.index import terms
+
+WINDOW = 300
+"""Characters of a window: consecutive sentences are packed up to it."""
+LEAST_WINDOW = 75
+"""A last window shorter than this joins the one before."""
+TELLING_TOKENS = 60
+"""By how many of its first words the language of a text is told."""
+NEAR = 2
+"""Places within which two neighbouring words of the query count as standing together."""
+WORDS_WEIGHT = 1.0
+WINDOW_WEIGHT = 0.6
+PAIRS_WEIGHT = 0.4
+MODEL_WEIGHTS = {"local:all-MiniLM-L6-v2": 0.6}
+"""How much the similarity of a model's vectors counts beside the words …"""
+OTHER_MODEL_WEIGHT = 0.7
+"""… and that of a model which is not named there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Coefficients of a logistic regression: log odds of answering, by similarity and share."""
+
+    bias: float
+    similarity: float
+    share: float
+
+
+# `python -m bench.relevance` learns them from SQuAD; docs/bench.md has what they say of questions
+# that they were not learned from.
+FITS = {"local:all-MiniLM-L6-v2": Fit(-7.79, 5.43, 7.10)}
+OTHER_FIT = FITS["local:all-MiniLM-L6-v2"]
+"""Of a model that is not named there: most models' cosines lie as these do."""
+ONLY_WORDS = Fit(-5.64, 0.0, 8.03)
+RELEVANT = 0.5
+"""The least relevance of what is called relevant: as likely as not."""
+ONLY_WEAK = "Only weak matches: none of these is likely to answer the query."
+FEW = 4
+"""Below so many candidates a mean and a deviation say little: scores count as they are."""
+LOWEST, HIGHEST = -4.0, 6.0
+"""Bounds of a standardised score: one candidate far from all others must not decide alone."""
+
+_SENTENCE_END = re.compile(r"(?<=[.!?…])\s++|(?<=[。！？])|\n++")  # noqa: RUF001 full width
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is known of a candidate: its text, points by words, similarity by meaning."""
+
+    text: str
+    points: float
+    similarity: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """`order`: the higher, the better the candidate answers; compares within one search only.
+    `relevance`: how likely it is that the candidate answers, 0 … 1; compares across searches."""
+
+    order: float
+    relevance: float
+    share: float
+    """of the query's words in the best window of the text, each counted by its rarity, 0 … 1"""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The words of a query that are looked for in the texts of candidates.
+
+    `alternatives`: the terms under which a text may hold each word; `rarity`: what finding it is
+    worth, its inverse document frequency, 0 where no text in reach holds it; `total`: the sum over
+    all words of the query, with those that no text holds at their highest.
+    """
+
+    alternatives: Sequence[frozenset[str]]
+    rarity: Sequence[float]
+    total: float
+
+    @classmethod
+    def of(
+        cls,
+        words: Sequence[Sequence[str]],
+        groups: Sequence[Sequence[int]],
+        counted: Mapping[int, int],
+        total: int,
+    ) -> Self:
+        """`groups`: the numbers of each word's terms; `counted`: in how many of the `total` chunks
+        a number stands."""
+        rarity = [max(terms.idf([group], counted, total).values(), default=0.0) for group in groups]
+        unknown = math.log1p((total + 0.5) / 0.5)
+        return cls([frozenset(word) for word in words], rarity, sum(r or unknown for r in rarity))
+
+
+def rank(wanted: Wanted, found: Sequence[Found], *, model: str) -> list[Standing]:
+    """One standing for each candidate, in their order; `model` made the vectors."""
+    if not found:
+        return []
+    texts = _Texts(wanted)
+    read = [texts.read(one.text) for one in found]
+    similarities = _filled([one.similarity for one in found])
+    weight = MODEL_WEIGHTS.get(model, OTHER_MODEL_WEIGHT)
+    sides = [
+        (WORDS_WEIGHT, [one.points for one in found]),
+        (weight, similarities),
+        (WINDOW_WEIGHT, [one.points for one in read]),
+        (PAIRS_WEIGHT, _pairs(read)),
+    ]
+    order = [0.0] * len(found)
+    for factor, scores in sides:
+        for place, score in enumerate(_standardised(scores)):
+            order[place] += factor * score
+    return [
+        Standing(
+            order[place], relevance(one.similarity, read[place].share, model), read[place].share
+        )
+        for place, one in enumerate(found)
+    ]
+
+
+def relevance(similarity: float | None, share: float, model: str) -> float:
+    """How likely it is that a text answers a query, 0 … 1, by what was learned of the model.
+
+    `similarity`: of the vectors, None where there is none; `share`: see `Standing.share`.
+    """
+    if similarity is None:
+        fit = ONLY_WORDS
+        return _likely(fit.bias + fit.share * share)
+    fit = FITS.get(model, OTHER_FIT)
+    return _likely(fit.bias + fit.similarity * similarity + fit.share * share)
+
+
+def _likely(odds: float) -> float:
+    return 1 / (1 + math.exp(-odds))
+
+
+def falling(scores: Sequence[float]) -> list[float]:
+    """The nearest scores that never rise: neighbours that do are given their mean.
+
+    Pool adjacent violators (Ayer et al., 1955). The order of results counts more than single
+    scores, so that a reader never sees a better score below a worse one.
+    """
+    pools: list[tuple[float, int]] = []
+    for score in scores:
+        mean, size = score, 1
+        while pools and pools[-1][0] < mean:
+            other, others = pools.pop()
+            mean = (mean * size + other * others) / (size + others)
+            size += others
+        pools.append((mean, size))
+    return [mean for mean, size in pools for _ in range(size)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a text holds of a query: the best window's points, the share of the query's words in
+    its best window (each counted by its rarity, 0 … 1), and pairs of neighbouring words."""
+
+    points: float
+    share: float
+    pairs: frozenset[tuple[int, int]]
+
+
+class _Texts:
+    """Reads texts for the words of one query. What a token is to it is found once a language."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._words = {
+            term: number for number, group in enumerate(wanted.alternatives) for term in group
+        }
+        self._beginnings = terms.beginnings(wanted.alternatives)
+        self._known: dict[str, dict[str, tuple[int, ...]]] = {}
+
+    def read(self, text: str) -> _Read:
+        best = share = 0.0
+        pairs: set[tuple[int, int]] = set()
+        if self._words:
+            found = [(len(window), terms.tokens(window)) for window in windows(text)]
+            language = terms.language(self._first(found))
+            known = self._known.setdefault(language, {})
+            for length, tokens in found:
+                places = self._places(tokens, language, known)
+                if places:
+                    best = max(best, self._points(places, length))
+                    share = max(share, self._share(places))
+                    pairs |= _neighbours(places)
+        return _Read(best, share, frozenset(pairs))
+
+    def _first(self, found: Sequence[tuple[int, Sequence[str]]]) -> list[str]:
+        return list(islice((token for _, tokens in found for token in tokens), TELLING_TOKENS))
+
+    def _places(
+        self, tokens: Sequence[str], language: str, known: dict[str, tuple[int, ...]]
+    ) -> list[tuple[int, int]]:
+        """Where words of the query stand: place among the tokens, number of the word."""
+        places: list[tuple[int, int]] = []
+        for place, token in enumerate(tokens):
+            words = known.get(token)
+            if words is None:
+                words = known[token] = self._look(token, language)
+            if words:
+                places += ((place, word) for word in words)
+        return places
+
+    def _look(self, token: str, language: str) -> tuple[int, ...]:
+        """Which words of the query a token holds, in its order."""
+        if not terms.may_be(token, self._beginnings):
+            return ()
+        held = (self._words.get(term) for term in terms.stems_of(token, language))
+        return tuple(word for word in held if word is not None)
+
+    def _points(self, places: Sequence[tuple[int, int]], length: int) -> float:
+        counts: dict[int, int] = {}
+        for _, word in places:
+            counts[word] = counts.get(word, 0) + 1
+        saturation = terms.K1 * (1 - terms.B + terms.B * length / WINDOW)
+        return sum(
+            self._wanted.rarity[word] * count * (terms.K1 + 1) / (count + saturation)
+            for word, count in counts.items()
+        )
+
+    def _share(self, places: Sequence[tuple[int, int]]) -> float:
+        if not self._wanted.total:
+            return 0.0
+        held = sum(self._wanted.rarity[word] for word in {word for _, word in places})
+        return min(1.0, held / self._wanted.total)
+
+
+def windows(text: str) -> list[str]:
+    """Consecutive sentences, packed up to `WINDOW` characters; a longer one is alone."""
+    packed: list[str] = []
+    start = last = 0
+    for end in [*(one.end() for one in _SENTENCE_END.finditer(text)), len(text)]:
+        if end - start > WINDOW and last > start:
+            packed.append(text[start:last])
+            start = last
+        last = end
+    rest = text[start:]
+    if packed and len(rest) < LEAST_WINDOW:
+        packed[-1] += rest
+    elif rest:
+        packed.append(rest)
+    return packed
+
+
+def _neighbours(places: Sequence[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Pairs of words that follow each other in the query and stand near each other here."""
+    pairs: set[tuple[int, int]] = set()
+    for index, (at, word) in enumerate(places):
+        for beside, other in places[index + 1 :]:
+            if beside - at > NEAR:
+                break
+            if abs(word - other) == 1:
+                pairs.add((min(word, other), max(word, other)))
+    return pairs
+
+
+def _pairs(read: Sequence[_Read]) -> list[float]:
+    """Points for pairs: the fewer candidates hold one, the more it tells."""
+    holding: dict[tuple[int, int], int] = {}
+    for one in read:
+        for pair in one.pairs:
+            holding[pair] = holding.get(pair, 0) + 1
+    n = len(read)
+    worth = {pair: math.log1p((n - f + 0.5) / (f + 0.5)) for pair, f in holding.items()}
+    return [sum(worth[pair] for pair in one.pairs) for one in read]
+
+
+def _filled(similarities: Sequence[float | None]) -> list[float]:
+    """A candidate whose vector is still to be made counts as the least similar one."""
+    known = [one for one in similarities if one is not None]
+    least = min(known, default=0.0)
+    return [least if one is None else one for one in similarities]
+
+
+def _standardised(scores: Sequence[float]) -> list[float]:
+    mean = sum(scores) / len(scores)
+    deviation = math.sqrt(sum((score - mean) ** 2 for score in scores) / len(scores))
+    if len(scores) < FEW:
+        highest = max(scores)
+        return [score / highest if highest > 0 else 0.0 for score in scores]
+    if deviation < 1e-9:
+        return [0.0] * len(scores)
+    return [max(LOWEST, min(HIGHEST, (score - mean) / deviation)) for score in scores]

@@ -1,0 +1,588 @@
+"""Opening what a connector works with: tokens, the provider's API, what is known, the filter."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from recollect import connectors, documents, encryption, log
+from recollect.app import App, secret_keys
+from recollect.config import ProviderSettings
+from recollect.connectors import oauth
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, Access, Api
+from recollect.connectors.base import Connector, Folder, Registration, Source, Turn
+from recollect.connectors.oauth import Client, OAuth, Tokens
+from recollect.db import Tx
+from recollect.errors import (
+    BadRequestError,
+    LeaseLost,
+    NotFoundError,
+    Parked,
+    Permanent,
+    Reauthorize,
+    RecollectError,
+    RequestError,
+    SetupError,
+    Transient,
+)
+from recollect.fetch import Endpoint, Fetcher
+from recollect.model import (
+    Blob,
+    Claim,
+    Connection,
+    ConnectionId,
+    ConnectionState,
+    Extracted,
+    Failure,
+    OrgId,
+    Remembered,
+    Sitemap,
+    SyncClaim,
+    Tenant,
+    Trigger,
+    WebPage,
+    random_id,
+)
+from recollect.orgs import settings
+from recollect.sync import connections, host_limits, item_filter, items
+from recollect.sync.connections import StoredRegistration
+
+LOG = log.get("sources")
+AGEING = timedelta(minutes=5)
+"""An access token with less than this to live is refreshed before it is used."""
+LONGEST_ANSWER = 120.0
+"""Seconds for a whole answer of a provider."""
+LOOK = 1.0
+"""Seconds between two looks whether the connection is still there."""
+PAGE = 1000
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+CUSTOM = {
+    "google-drive": "googleDrive",
+    "gmail": "googleDrive",
+    "notion": "notion",
+    "onedrive": "onedrive",
+    "github": "github",
+}
+"""Whose application in the settings of an organisation a provider uses."""
+
+
+class ConnectionSource:
+    """A `connectors.base.Source` over the database."""
+
+    def __init__(
+        self,
+        app: App,
+        connector: Connector,
+        connection: Connection,
+        *,
+        access: Access,
+        secrets: Mapping[str, Any],
+        refuse: item_filter.Refuse,
+        claim: SyncClaim | None,
+        stop: threading.Event,
+    ) -> None:
+        self._app = app
+        self._connector = connector
+        self._connection = connection
+        self._access = access
+        self._secrets = secrets
+        self._refuse = refuse
+        self._claim = claim
+        self._stop = stop
+        self._looked = time.monotonic()
+        self._api: Api | None = None
+
+    @property
+    def connection_id(self) -> ConnectionId:
+        return self._connection.id
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        return {**self._connection.metadata, **self._secrets}
+
+    @property
+    def account(self) -> str | None:
+        return self._connection.account
+
+    @property
+    def limit(self) -> int:
+        return self._connection.document_limit
+
+    @property
+    def api(self) -> Api:
+        if self._api is None:
+            self._api = open_api(
+                self._app, self._connector, self._access, pause=self.pause, pace=self._pace
+            )
+        return self._api
+
+    @property
+    def fetcher(self) -> Fetcher:
+        return self._app.fetcher
+
+    @property
+    def since(self) -> datetime:
+        return self._claim.began_at if self._claim else datetime.now(UTC)
+
+    @property
+    def asked(self) -> bool:
+        return self._claim is not None and self._claim.trigger is Trigger.MANUAL
+
+    @property
+    def crawl_delay(self) -> float:
+        return self._app.config.crawl_delay
+
+    @property
+    def crawl_concurrency(self) -> int:
+        return self._app.config.crawl_concurrency
+
+    def turn(self, host: str, delay: float) -> Turn:
+        with self._app.db.begin() as tx:
+            self._look(tx)
+            return host_limits.turn(tx, host, self._connection.id, timedelta(seconds=delay))
+
+    def rest(self, host: str, seconds: float) -> None:
+        with self._app.db.begin() as tx:
+            host_limits.rest(tx, host, timedelta(seconds=seconds))
+
+    def leave(self, host: str) -> None:
+        with self._app.db.begin() as tx:
+            host_limits.leave(tx, host, self._connection.id)
+
+    def room(self) -> int:
+        if self._claim is None:
+            return 0
+        with self._app.db.begin() as tx:
+            return items.room(tx, self._claim)
+
+    def remembered(
+        self, ids: Sequence[str] | None = None, *, branch: str | None = None
+    ) -> Iterator[Remembered]:
+        after: str | None = None
+        while True:
+            with self._app.db.begin() as tx:
+                found = items.remembered(
+                    tx, self._connection.id, ids=ids, branch=branch, after=after, limit=PAGE
+                )
+            yield from found
+            if len(found) < PAGE:
+                return
+            after = found[-1].id
+
+    def folders(self) -> Mapping[str, Folder]:
+        with self._app.db.begin() as tx:
+            return items.folders(tx, self._connection.id)
+
+    def refused(self, title: str | None, url: str | None) -> str | None:
+        return self._refuse(title, url)
+
+    def read(self, blob: Blob) -> Extracted:
+        return self._app.sandbox.extract(blob, owner=self._connection.org_id)
+
+    def survey(self, blob: Blob) -> WebPage:
+        return self._app.sandbox.survey(blob, owner=self._connection.org_id)
+
+    def sitemap(self, blob: Blob) -> Sitemap:
+        return self._app.sandbox.sitemap(blob, owner=self._connection.org_id)
+
+    def pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            self._stop.wait(min(left, LOOK))
+            self.going()
+        self.going()
+
+    def going(self) -> None:
+        if self._stop.is_set():
+            raise LeaseLost
+        now = time.monotonic()
+        if self._claim is None or now - self._looked < LOOK:
+            return
+        with self._app.db.begin() as tx:
+            self._look(tx)
+
+    def _look(self, tx: Tx) -> None:
+        self._looked = time.monotonic()
+        if self._claim is not None and not connections.alive(tx, self._claim):
+            raise LeaseLost
+
+    def _pace(self) -> None:
+        self.going()
+        rate = self._connector.per_second
+        if rate is None:
+            return
+        with self._app.db.begin() as tx:
+            wait = connections.next_call_in(tx, self._connection.id, timedelta(seconds=1 / rate))
+        if wait > timedelta():
+            self.pause(wait.total_seconds())
+
+
+class StoredAccess:
+    """The tokens of one connection; refreshed by one process at a time, stored before use."""
+
+    def __init__(self, app: App, connector: Connector, connection: Connection) -> None:
+        self._app = app
+        self._connector = connector
+        self._connection = connection
+        self._tokens: Tokens | None = None
+
+    def token(self, stale: str | None = None) -> str | None:
+        if self._connector.oauth is None:
+            return None
+        tokens = self._tokens or self._stored()
+        if tokens.access == stale or (tokens.refresh is not None and ageing(tokens)):
+            tokens = self._refreshed(stale)
+        self._tokens = tokens
+        return tokens.access
+
+    def _refreshed(self, stale: str | None) -> Tokens:
+        # Not in a transaction: none may wait for a provider. The lock has a connection of its own.
+        with self._app.db.alone(f"refresh {self._connection.id}"):
+            tokens = self._stored()
+            if tokens.access != stale and not ageing(tokens):
+                return tokens
+            if tokens.refresh is None:
+                raise Reauthorize(
+                    "the provider refuses the authorization, and there is no refresh token"
+                )
+            fresh = oauth.refresh(
+                oauth_of(self._app, self._connector),
+                self._client(),
+                tokens,
+                headers=self._connector.headers(),
+            )
+            sealed = seal_tokens(self._app, self._connection.id, fresh)
+            with self._app.db.begin() as tx:
+                connections.keep_tokens(
+                    tx, self._connection.id, tokens=sealed, expires_at=fresh.expires_at
+                )
+            return fresh
+
+    def _client(self) -> Client:
+        try:
+            with self._app.db.begin() as tx:
+                return client_of(tx, self._app, self._connection.org_id, self._connector)
+        except BadRequestError as error:  # the operator's to mend, not the user's
+            raise Permanent(_sentence(error), code=oauth.INVALID_CLIENT) from error
+
+    def _stored(self) -> Tokens:
+        with self._app.db.begin() as tx:
+            sealed = connections.sealed(tx, self._connection.id).tokens
+        if sealed is None:
+            raise Reauthorize("nobody has authorized this connection yet")
+        try:
+            return open_tokens(self._app, self._connection.id, sealed)
+        except SetupError as error:
+            # A lost key is like a lost authorization: nothing is deleted, the user comes again.
+            raise Reauthorize(str(error)) from error
+
+
+class GivenAccess:
+    """Tokens that are not stored yet."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._access = tokens.access
+
+    def token(self, stale: str | None = None) -> str | None:
+        if stale is not None:
+            raise Reauthorize("the provider refuses the authorization that it has just given")
+        return self._access
+
+
+def open_source(
+    app: App,
+    connection: Connection,
+    *,
+    claim: SyncClaim | None = None,
+    stop: threading.Event | None = None,
+) -> Source:
+    """What the connector of a connection works with, during a sync or for one fetch."""
+    connector = connectors.get(connection.provider)
+    with app.db.begin() as tx:
+        sealed = connections.sealed(tx, connection.id)
+        refuse = item_filter.refusal(settings.read(tx, connection.org_id))
+    try:
+        secrets = open_secrets(app, connection.id, sealed.secrets)
+    except SetupError as error:
+        raise Reauthorize(f"{error}; give the secrets again") from error
+    return ConnectionSource(
+        app,
+        connector,
+        connection,
+        access=StoredAccess(app, connector, connection),
+        secrets=secrets,
+        refuse=refuse,
+        claim=claim,
+        stop=stop or threading.Event(),
+    )
+
+
+def fetch(app: App, claim: Claim) -> Blob | Extracted:
+    """The content of a document of a connection, from its provider.
+
+    Raises Parked while the connection has to wait, Transient, Permanent; LeaseLost when the thing
+    is gone at the provider, and its document with it.
+    """
+    assert claim.document.connection_id is not None
+    assert claim.content.source_id is not None
+    try:
+        with app.db.begin() as tx:
+            tenant = Tenant(claim.document.org_id)
+            connection = connections.get(tx, tenant, claim.document.connection_id)
+            item = items.get(tx, connection.id, claim.content.source_id)
+    except NotFoundError as error:
+        # A sync renamed or removed it since the claim: the row as it now is tells what to do.
+        raise Transient("its connection does not know it any more", code="source_moved") from error
+    if connection.state is ConnectionState.NEEDS_AUTH:
+        raise Parked(_told(connection), code=connections.AUTH_EXPIRED, after=DAY)
+    if connection.state is ConnectionState.FAILED:
+        raise Parked(_told(connection), code=PROVIDER_UNAVAILABLE, after=DAY)
+    if connection.parked_for:
+        raise Parked(_told(connection), code=RATE_LIMITED, after=connection.parked_for)
+    try:
+        return connectors.get(connection.provider).fetch(open_source(app, connection), item)
+    except NotFoundError as error:
+        if claim.document.attempts < 2:
+            raise Transient("the provider does not find it", code="source_missing") from error
+        with app.db.begin() as tx:
+            documents.discard(tx, claim)
+            items.forget(tx, connection.id, item.id)
+        raise LeaseLost from error
+    except Reauthorize as error:
+        with app.db.begin() as tx:
+            connections.lose(tx, connection.id, str(error))
+        raise Parked(str(error), code=connections.AUTH_EXPIRED, after=DAY) from error
+    except Permanent as error:
+        if error.code != oauth.INVALID_CLIENT:
+            raise
+        raise Parked(str(error), code=error.code, after=HOUR) from error
+    except Transient as error:
+        raise _parked(app, claim, connection, error) from error
+
+
+def _parked(app: App, claim: Claim, connection: Connection, error: Transient) -> Transient:
+    """A limit parks the whole connection; an outage this document, for as long as a day."""
+    if error.code == RATE_LIMITED:
+        after = min(error.after or MINUTE, DAY)
+        with app.db.begin() as tx:
+            connections.park(tx, connection.id, Failure(error.code, str(error)), after)
+        return Parked(str(error), code=error.code, after=after)
+    if error.code == PROVIDER_UNAVAILABLE and _age(claim) < DAY:
+        return Parked(str(error), code=error.code, after=max(error.after or MINUTE, MINUTE))
+    return error
+
+
+def _age(claim: Claim) -> timedelta:
+    return datetime.now(UTC) - claim.document.updated_at
+
+
+def _told(connection: Connection) -> str:
+    return connection.failure.message if connection.failure else "its connection has to wait"
+
+
+def open_api(
+    app: App,
+    connector: Connector,
+    access: Access,
+    *,
+    pause: Callable[[float], None],
+    pace: Callable[[], None] = lambda: None,
+) -> Api:
+    """The API of a provider, at the address that the settings name."""
+    return Api(
+        endpoint_at(api_url(app, connector)),
+        access=access,
+        pause=pause,
+        pace=pace,
+        judge=connector.judge,
+        headers=connector.headers(),
+    )
+
+
+def api_url(app: App, connector: Connector) -> str:
+    url = provider_settings(app, connector).api_url or connector.api_url
+    assert url is not None
+    return url
+
+
+@cache
+def endpoint_at(url: str) -> Endpoint:
+    """One for all threads of the process, so that connections are kept."""
+    return Endpoint(url, total=LONGEST_ANSWER)
+
+
+def provider_settings(app: App, connector: Connector) -> ProviderSettings:
+    return app.config.providers.get(connector.provider) or ProviderSettings()
+
+
+def oauth_of(app: App, connector: Connector) -> OAuth:
+    """How the provider authorizes, at the addresses that the settings name."""
+    assert connector.oauth is not None
+    given = provider_settings(app, connector)
+    return replace(
+        connector.oauth,
+        authorize_url=given.auth_url or connector.oauth.authorize_url,
+        token_url=given.token_url or connector.oauth.token_url,
+        revoke_url=given.revoke_url or connector.oauth.revoke_url,
+        issuer=None if given.auth_url else connector.oauth.issuer,
+    )
+
+
+def client_of(tx: Tx, app: App, org: OrgId, connector: Connector) -> Client:
+    """The OAuth application: the organisation's own, else that of the installation.
+
+    Raises BadRequestError that names the settings to fill.
+    """
+    prefix = CUSTOM.get(connector.provider)
+    stored = settings.read(tx, org) if prefix else {}
+    if stored.get(f"{prefix}CustomKeyEnabled") and stored[f"{prefix}ClientId"]:
+        try:
+            secret = settings.secret(tx, org, f"{prefix}ClientSecret", keys=secret_keys(app.config))
+        except SetupError as error:
+            raise BadRequestError(f"{prefix}ClientSecret: {error}") from error
+        if secret is not None:
+            return Client(stored[f"{prefix}ClientId"], secret)
+    for provider in (connector.provider, "google-drive" if connector.provider == "gmail" else ""):
+        given = app.config.providers.get(provider)
+        if given and given.client_id and given.client_secret:
+            return Client(given.client_id, given.client_secret.get_secret_value())
+    variable = f"RECOLLECT_{connector.provider.replace('-', '_').upper()}_CLIENT_ID"
+    of_org = f", or {prefix}CustomKeyEnabled, {prefix}ClientId and {prefix}ClientSecret with PATCH"
+    raise BadRequestError(
+        f"{connector.provider}: no OAuth application is configured; set {variable} and"
+        f" {variable.removesuffix('ID')}SECRET" + (f"{of_org} /v3/settings" if prefix else "")
+    )
+
+
+def seal_tokens(app: App, connection: ConnectionId, tokens: Tokens) -> str:
+    """Opens on this connection's row only."""
+    told = {
+        "access": tokens.access,
+        "refresh": tokens.refresh,
+        "expires_at": tokens.expires_at.isoformat() if tokens.expires_at else None,
+        "scopes": list(tokens.scopes),
+        "extra": dict(tokens.extra),
+    }
+    return encryption.seal(secret_keys(app.config), json.dumps(told), place=(connection, "tokens"))
+
+
+def open_tokens(app: App, connection: ConnectionId, sealed: str) -> Tokens:
+    told = json.loads(
+        encryption.unseal(secret_keys(app.config), sealed, place=(connection, "tokens"))
+    )
+    return Tokens(
+        access=told["access"],
+        refresh=told["refresh"],
+        expires_at=datetime.fromisoformat(told["expires_at"]) if told["expires_at"] else None,
+        scopes=told["scopes"],
+        extra=told["extra"],
+    )
+
+
+def seal_secrets(app: App, connection: ConnectionId, secrets: Mapping[str, Any]) -> str | None:
+    if not secrets:
+        return None
+    place = (connection, "secrets")
+    return encryption.seal(secret_keys(app.config), json.dumps(dict(secrets)), place=place)
+
+
+def open_secrets(app: App, connection: ConnectionId, sealed: str | None) -> dict[str, Any]:
+    if sealed is None:
+        return {}
+    return json.loads(
+        encryption.unseal(secret_keys(app.config), sealed, place=(connection, "secrets"))
+    )
+
+
+def _sentence(error: RecollectError) -> str:
+    return (error.details or error.message) if isinstance(error, RequestError) else str(error)
+
+
+def ageing(tokens: Tokens) -> bool:
+    """Whether the access token is about to expire, as far as it tells."""
+    return tokens.expires_at is not None and tokens.expires_at - datetime.now(UTC) < AGEING
+
+
+# --- pushes and farewells ------------------------------------------------------------------------
+
+
+def push_url(app: App, provider: str, registration: str) -> str | None:
+    """Where a provider's notices of it go; None where none can arrive.
+
+    To us, if we have a public https address; Gmail's to the subscription that they are pulled
+    from, if there is one.
+    """
+    if provider == "gmail" and app.config.pubsub_subscription is not None:
+        return f"{app.config.pubsub_api_url.rstrip('/')}/v1/{app.config.pubsub_subscription}"
+    public = app.config.public_url
+    if public is None or urlsplit(public).scheme != "https":
+        return None
+    return f"{public.rstrip('/')}/v3/hooks/{provider}?registration={registration}"
+
+
+def open_registration(app: App, stored: StoredRegistration) -> Registration:
+    registration = stored.registration
+    place = (registration.connection_id, "registration", registration.id)
+    return stored.opened(encryption.unseal(secret_keys(app.config), stored.sealed, place=place))
+
+
+def end(
+    tx: Tx, app: App, tenant: Tenant, found: Sequence[Connection], *, with_documents: bool
+) -> int:
+    """Delete connections; what is to be said to their providers is said in the background.
+
+    Returns how many documents went with them.
+    """
+    ids = {connection.id for connection in found}
+    # One farewell for all that an account authorized: the first must not end the others'.
+    accounts: dict[tuple[str, str | None], list[Connection]] = {}
+    for one in found:
+        accounts.setdefault((one.provider, one.account), []).append(one)
+    for (provider, account), ended in accounts.items():
+        others = connections.of_account(tx, provider, [account or ""])
+        try:
+            farewell = _farewell_of(app, tx, ended, revoke=not set(others) - ids)
+        except SetupError as error:  # what no key opens cannot be taken back, only deleted
+            LOG.warning("no farewell", provider=provider, reason=str(error))
+            continue
+        if farewell is not None:
+            connections.say_later(tx, provider, *farewell)
+    return connections.delete(tx, tenant, found, with_documents=with_documents)
+
+
+def _farewell_of(
+    app: App, tx: Tx, ended: Sequence[Connection], *, revoke: bool
+) -> tuple[str, str] | None:
+    """What is to be said to the provider once connections of one account are gone: an id, and it
+    sealed.
+
+    None when there is nothing to take back; raises SetupError when no key opens it.
+    """
+    newest = max(ended, key=lambda connection: connection.created_at)
+    sealed = connections.sealed(tx, newest.id).tokens
+    connector = connectors.get(newest.provider)
+    if sealed is None or connector.oauth is None:
+        return None
+    try:
+        client = client_of(tx, app, newest.org_id, connector)
+    except BadRequestError:
+        return None
+    stored = [r for one in ended for r in connections.registered(tx, one.id) if r.answered]
+    told = {
+        "connection": newest.id,
+        "tokens": sealed,
+        "client": [client.id, client.secret],
+        "revoke": revoke,
+        "registrations": [
+            {"id": r.id, "connection_id": r.connection_id, "resource": r.resource}
+            | {"secret": r.secret, "url": r.url, "remote": dict(r.remote)}
+            for r in (open_registration(app, one) for one in stored)
+        ],
+    }
+    id = random_id()
+    return id, encryption.seal(secret_keys(app.config), json.dumps(told), place=("farewell", id))

@@ -1,0 +1,1 @@
+"""Metrics and traces: events of this process come in, figures for operators go out."""

@@ -1,0 +1,143 @@
+"""Change of the embedding model, in the workers: what lacks a vector gets it, then comes the flip.
+
+Each step is one bounded piece of work that any worker may do, and that may be killed at any time:
+what has its vector has it, and the rest is still named by a gap whose lease runs out. See
+`embedding.py` for the states.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect import log
+from recollect.app import App
+from recollect.errors import Permanent, RecollectError, Transient
+from recollect.index import vector_index
+from recollect.index.embedder import IndexEmbedder
+from recollect.index.vector_index import Gap, Index, Kept, Lacking
+from recollect.model import Failure
+from recollect.orgs import audit
+
+LOG = log.get("reembed")
+BATCH = 64
+"""Texts embedded and stored at a time; a killed worker loses at most so much work."""
+AGAIN = timedelta(minutes=1)
+"""How long texts that a model refuses are left alone."""
+LONGEST_WISH = timedelta(hours=1)
+"""How long an endpoint's `Retry-After` is obeyed."""
+
+Vectors = NDArray[np.float32]
+
+
+def step(app: App) -> bool:
+    """Do one piece of what there is to do; whether there was any.
+
+    Raises Unavailable when the model, or the database, cannot be reached now.
+    """
+    if not isinstance(app.embedder, IndexEmbedder):  # words alone
+        return False
+    index = app.embedder.index(now=True)
+    if index.phase == "clearing":
+        return _clear(app)
+    if index.phase == "building" and not index.planned:
+        with app.db.begin() as tx:
+            return vector_index.plan(tx)
+    with app.db.begin() as tx:
+        gap = vector_index.claim(tx, lease=app.lease)
+        lacking = [] if gap is None else vector_index.lacking(tx, gap, index, BATCH)
+        waiting = gap is not None or vector_index.gaps(tx) > 0
+    if gap is not None:
+        _fill(app, app.embedder, gap, index, lacking)
+        return True
+    return index.phase == "building" and not waiting and _complete(app, index)
+
+
+def _fill(
+    app: App, embedder: IndexEmbedder, gap: Gap, index: Index, lacking: Sequence[Lacking]
+) -> None:
+    if not lacking:
+        with app.db.begin() as tx:
+            vector_index.close(tx, gap)
+        return
+    try:
+        made, refused = _embed(embedder, index, lacking)
+    except Transient as error:
+        with app.db.begin() as tx:
+            wait = min(error.after or timedelta(), LONGEST_WISH)
+            vector_index.postpone(tx, gap, _failure(error), wait)
+        raise
+    with app.db.begin() as tx:
+        filled = vector_index.fill(tx, gap.relation, zip(lacking, made, strict=True))
+        if filled:
+            vector_index.advance(tx, gap, filled)
+        elif refused is not None:
+            vector_index.postpone(tx, gap, _failure(refused), AGAIN)
+        else:  # somebody works on all of them
+            vector_index.postpone(tx, gap, Failure("busy", "being changed"), timedelta(seconds=1))
+
+
+def _embed(
+    embedder: IndexEmbedder, index: Index, lacking: Sequence[Lacking]
+) -> tuple[list[dict[str, Vectors]], Permanent | None]:
+    """By text: vectors by model; and why a model refused some. Raises Transient, Unavailable."""
+    made: list[dict[str, Vectors]] = [{} for _ in lacking]
+    refused: Permanent | None = None
+    for model in index.models:
+        numbers = [n for n, one in enumerate(lacking) if model.name in one.models]
+        if not numbers:
+            continue
+        found, error = _patiently(embedder, model, [lacking[n].text for n in numbers])
+        refused = error or refused
+        for position, vector in found.items():
+            made[numbers[position]][model.name] = vector
+    return made, refused
+
+
+def _patiently(
+    embedder: IndexEmbedder, model: Kept, texts: Sequence[str]
+) -> tuple[Mapping[int, Vectors], Permanent | None]:
+    """By position; when a text is refused, the others get their vectors all the same."""
+    try:
+        return dict(enumerate(embedder.embed_with(model, texts))), None
+    except Permanent as error:
+        if len(texts) == 1:
+            return {}, error
+    found: dict[int, Vectors] = {}
+    refused: Permanent | None = None
+    for position, text in enumerate(texts):
+        one, error = _patiently(embedder, model, [text])
+        refused = error or refused
+        if 0 in one:
+            found[position] = one[0]
+    return found, refused
+
+
+def _complete(app: App, index: Index) -> bool:
+    """Build the vector index, count once more, and flip; whether anything was done."""
+    if not vector_index.build_beside(app.db, index):
+        return False
+    with app.db.begin() as tx:
+        missing = vector_index.missing(tx, index)
+    with app.db.begin() as tx:
+        if missing:
+            LOG.warning("vectors are missing that no gap names", texts=missing)
+            vector_index.plan_again(tx)
+            return True
+        if not vector_index.flip(tx):
+            return True
+        assert index.other is not None
+        audit.record(tx, "index.switched", embedder=index.other.name)
+    LOG.info("model changed", model=index.other.name)
+    return True
+
+
+def _clear(app: App) -> bool:
+    with app.db.begin() as tx:
+        return vector_index.clear(tx)
+
+
+def _failure(error: RecollectError) -> Failure:
+    code = error.code if isinstance(error, Transient | Permanent) else "internal_error"
+    return Failure(code, str(error))

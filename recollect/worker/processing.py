@@ -1,0 +1,460 @@
+"""The loop that works the queue: claim, process, settle, with heartbeat and graceful stop."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Collection, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+import structlog
+
+from recollect import documents, log
+from recollect.app import App
+from recollect.db import Tx
+from recollect.errors import (
+    Contended,
+    LeaseLost,
+    Parked,
+    Permanent,
+    RecollectError,
+    Transient,
+    Unavailable,
+)
+from recollect.index import vector_index
+from recollect.ingest.pipeline import process, trace_id
+from recollect.loop import Loop, enduring, settled, tell_bug
+from recollect.model import Changed, Claim, Failure
+from recollect.ops import canary
+from recollect.telemetry import metrics, tracing
+from recollect.worker import model_change, tag_merges
+
+LOG = log.get("worker")
+TICK = timedelta(seconds=10)
+"""A waiting worker looks at least this often, should a wake-up call get lost."""
+PAUSE = timedelta(seconds=5)
+"""How long the queue rests, at most, when something that every document needs is down …"""
+FIRST_PAUSE = timedelta(milliseconds=250)
+"""… and at first: what was away for a moment is there again. Each further rest is twice as long,
+until a document is done."""
+LONGEST_BACKOFF = timedelta(minutes=5)
+LONGEST_WISH = timedelta(hours=1)
+"""Upper bound of a Retry-After that we honour."""
+LONGEST_ATTEMPT = timedelta(hours=2)
+"""A claim held longer is no longer renewed, so that even a hang of ours ends in another attempt."""
+PACE = timedelta(milliseconds=250)
+"""How soon housekeeping may be done again."""
+GATHER = timedelta(milliseconds=50)
+"""How long a free place waits for others while some are taken: one claim serves all of them."""
+SECOND_LOOK = timedelta(hours=1)
+"""How long a worker waits before it removes the files that it found without a document: their age
+is what clocks say, and one that was set right makes an upload of this second a day old. It would
+be refused then, not lost (`documents.disown_blobs`); this spares its sender the second try."""
+STEP = timedelta(seconds=2)
+"""By how much the database's clock and ours of the time that passes must differ, between two looks
+at both, for a step of the former; slewing it is no matter."""
+GRACE = timedelta(seconds=20)
+"""How long a stopping worker waits for what is in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """At the database's clock, at some moment between two of the monotonic clock of here."""
+
+    moment: documents.Moment
+    began: float
+    ended: float
+
+    def step(self, before: "Look") -> timedelta:
+        """By how much, at least, the database's clock was set ahead since (below 0: back)."""
+        passed, none = self.moment.at - before.moment.at, timedelta()
+        most = timedelta(seconds=self.ended - before.began)
+        least = timedelta(seconds=self.began - before.ended)
+        return max(passed - most, none) or min(passed - least, none)
+
+
+class Worker:
+    """Works until `stop` is called; several may run on one database, in any processes."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._stop = threading.Event()
+        self._wake = threading.Event()
+        # By claim, not by document: after a long outage we may hold one twice, once in vain.
+        self._held: dict[tuple[str, int], tuple[Claim, float]] = {}
+        self._held_lock = threading.Lock()
+        self._paused = threading.Event()
+        self._rests = 0
+        self._turn = documents.Turn()
+        self._last_look: Look | None = None
+        self._reembedding: threading.Thread | None = None
+
+    def stop(self) -> None:
+        """Ask the worker to finish what it holds and end; safe in a signal handler."""
+        self._stop.set()
+        self._wake.set()
+
+    def run(self) -> None:
+        """Until stopped; an unreachable database or blob store is waited for."""
+        app = self._app
+        strays: set[str] | None = None
+        sweep_at = 0.0
+        helpers = [
+            Loop(partial(app.db.heed, self._wake, self._stop), "heed"),
+            Loop(self._beat, "heartbeat"),
+        ]
+        for helper in helpers:
+            helper.start()
+        tend_at = 0.0
+        with ThreadPoolExecutor(app.config.workers, "document") as pool:
+            while not self._stop.is_set():
+                self._wake.clear()
+                wait = TICK
+                with enduring(LOG, self._stop):
+                    for claim in self._claim():
+                        pool.submit(self._work, claim)
+                if self._stop.is_set():  # a database that is away is waited for, but once
+                    break
+                # Apart, so that what one of them meets does not stop the other.
+                now = time.monotonic()
+                with enduring(LOG, self._stop):
+                    if now < tend_at:
+                        wait = timedelta(seconds=tend_at - now)
+                    else:
+                        wait = self._tend()
+                        tend_at = now + PACE.total_seconds()
+                if self._stop.is_set():
+                    break
+                with enduring(LOG, self._stop):
+                    if strays is None:
+                        strays = stray_blobs(app)
+                        sweep_at = now + SECOND_LOOK.total_seconds()
+                    elif strays and now > sweep_at:
+                        sweep_blobs(app, seen=strays)
+                        strays = set()
+                self._wake.wait(wait.total_seconds())
+                self._gather()
+            self._let_go()
+        for helper in helpers:
+            helper.join(2)
+
+    def _gather(self) -> None:
+        end = time.monotonic() + GATHER.total_seconds()
+        while 0 < self._free() <= self._app.config.workers // 2 and not self._stop.is_set():
+            rest = end - time.monotonic()
+            if rest <= 0:
+                break
+            self._wake.wait(rest)
+            self._wake.clear()
+
+    def _free(self) -> int:
+        with self._held_lock:
+            return self._app.config.workers - len(self._held)
+
+    def _claim(self) -> list[Claim]:
+        free = self._free()
+        if free <= 0 or self._paused.is_set():
+            return []
+        with self._app.db.begin() as tx:
+            look = self._mind_the_clock(tx)
+            claims = documents.claim(
+                tx,
+                lease=self._app.lease,
+                limit=free,
+                max_attempts=self._app.config.max_attempts,
+                turn=self._turn,
+            )
+        self._last_look = look
+        with self._held_lock:
+            now = time.monotonic()
+            self._held.update((_key(claim), (claim, now)) for claim in claims)
+        return claims
+
+    def _mind_the_clock(self, tx: Tx) -> "Look":
+        """Before anything is judged by the database's clock: see whether that was set.
+
+        Returns the last look from now on, once this is committed.
+        """
+        began = time.monotonic()
+        moment = documents.moment(tx)
+        look, last = Look(moment, began, time.monotonic()), self._last_look
+        step = timedelta() if last is None else look.step(last)
+        if last is None:
+            moved = documents.recall(tx, lease=self._app.lease)
+        elif abs(step) < STEP:
+            return look
+        else:
+            moved = documents.step_along(tx, last.moment, step, lease=self._app.lease)
+        if moved or step:
+            LOG.warning("the database's clock was set", seconds=step.total_seconds(), moved=moved)
+        return look
+
+    def _tend(self) -> timedelta:
+        """Housekeeping between claims; returns how long to wait for the next."""
+        app = self._app
+        with app.db.begin() as tx:
+            look = self._mind_the_clock(tx)
+            for id in documents.bury(tx, max_attempts=app.config.max_attempts):
+                LOG.warning("document", document=id, outcome="failed", code="worker_died")
+                metrics.stumbled("worker", "worker_died", id)
+                _count("failed", "worker_died")
+            wait = documents.next_due_in(tx)
+            doomed = documents.doomed_blobs(tx)
+            reembed_wanted = vector_index.wanted(tx)
+        self._last_look = look
+        for key in doomed:
+            app.blobs.delete(key)
+        if doomed:
+            with app.db.begin() as tx:
+                documents.forget_blobs(tx, doomed)
+        if reembed_wanted and (self._reembedding is None or not self._reembedding.is_alive()):
+            # A daemon: whatever it is at may be cut off.
+            self._reembedding = threading.Thread(target=self._reembed, name="reembed", daemon=True)
+            self._reembedding.start()
+        if tag_merges.step(app) or sweep(app):
+            return timedelta(milliseconds=20)
+        if wait is None or self._free() <= 0 or self._paused.is_set():
+            return TICK
+        return min(TICK, max(wait, timedelta(milliseconds=20)))
+
+    def _reembed(self) -> None:
+        """A change of the embedding model, until there is nothing to do; documents come first."""
+        while not self._stop.is_set():
+            began = time.monotonic()
+            try:
+                if not model_change.step(self._app):
+                    return
+            except Transient as error:
+                LOG.warning("reembedding waits", code=error.code, error=str(error))
+                self._stop.wait(_pause(error).total_seconds())
+                return
+            except Exception as error:  # noqa: BLE001 # a bug must not end it for ever
+                tell_bug(LOG, error)
+                self._stop.wait(PAUSE.total_seconds())
+                return
+            if self._free() <= 0:  # as long again for them, who want the same cores and model
+                self._stop.wait(min(time.monotonic() - began, PAUSE.total_seconds()))
+
+    def _work(self, claim: Claim) -> None:
+        with structlog.contextvars.bound_contextvars(
+            document=claim.document.id,
+            org=claim.document.org_id,
+            **tracing.mark(self._app.tracer, trace_id(claim)),
+        ):
+            try:
+                self._settle_surely(claim)
+            finally:
+                with self._held_lock:
+                    self._held.pop(_key(claim), None)
+                self._wake.set()
+
+    def _settle_surely(self, claim: Claim) -> None:
+        """Settle, and while the database is away, wait for it rather than forget the outcome."""
+        outcome = attempt(self._app, claim, process)
+        pause = PAUSE
+        down = isinstance(outcome, Unavailable) and not isinstance(outcome, Contended)
+        if isinstance(outcome, Unavailable):
+            pause = outcome.after or min(PAUSE, FIRST_PAUSE * 2 ** min(self._rests, 10))
+        if not settled(partial(settle, self._app, claim, pause=pause), outcome, LOG, self._stop):
+            return
+        if isinstance(outcome, Changed):
+            self._rests = 0
+        if isinstance(outcome, Unavailable) and down:
+            self._rest(outcome, min(pause, LONGEST_WISH))
+
+    def _rest(self, error: Unavailable, pause: timedelta) -> None:
+        """Pause the queue of this process; whatever is down, the next document needs it, too."""
+        if self._paused.is_set():
+            return
+        self._paused.set()
+        self._rests += 1
+        LOG.warning("queue paused", reason=str(error))
+        self._stop.wait(pause.total_seconds())
+        self._paused.clear()
+        LOG.info("queue resumed")
+
+    def _beat(self) -> None:
+        """Renew leases from a thread of its own: long OCR needs no long lease."""
+        while not self._stop.wait(self._app.config.lease_seconds / 3):
+            oldest = time.monotonic() - LONGEST_ATTEMPT.total_seconds()
+            with self._held_lock:
+                held = [claim for claim, since in self._held.values() if since > oldest]
+            if held:
+                with enduring(LOG), self._app.db.begin() as tx:
+                    documents.renew(tx, held, lease=self._app.lease)
+
+    def _let_go(self) -> None:
+        """Wait a while for what is in flight; give back the rest, for others to take at once."""
+        give_up = threading.Event()
+        timer = threading.Timer(GRACE.total_seconds(), give_up.set)
+        timer.start()
+        while self._held and not give_up.wait(0.05):
+            pass
+        timer.cancel()
+        with self._held_lock:
+            left = [claim for claim, _ in self._held.values()]
+        if left:
+            # Where the database is away, they run out by themselves.
+            with enduring(LOG), self._app.db.begin() as tx:
+                documents.release(tx, left)
+            self._app.sandbox.close()
+
+
+def _key(claim: Claim) -> tuple[str, int]:
+    return claim.document.id, claim.number
+
+
+def sweep(app: App) -> bool:
+    """Remove some rows of large deletions; whether there were any."""
+    with app.db.begin() as tx:
+        return documents.sweep(tx) > 0
+
+
+def drain(app: App) -> int:
+    """Work inline until nothing is due; returns how many claims were worked."""
+    while tag_merges.step(app) or sweep(app) or model_change.step(app):
+        pass
+    worked, turn = 0, documents.Turn()
+    while True:
+        with app.db.begin() as tx:
+            documents.bury(tx, max_attempts=app.config.max_attempts)
+            claims = documents.claim(
+                tx, lease=app.lease, limit=1, max_attempts=app.config.max_attempts, turn=turn
+            )
+        if not claims:
+            return worked
+        for claim in claims:
+            settle(app, claim, attempt(app, claim, process))
+            worked += 1
+
+
+Outcome = Changed | Exception
+
+
+def attempt(app: App, claim: Claim, work: Callable[[App, Claim], Changed]) -> Outcome:
+    """Do the work; what happened is data."""
+    try:
+        return work(app, claim)
+    except Exception as error:  # noqa: BLE001 # a bug must not take the loop or the document down
+        return error
+
+
+def settle(app: App, claim: Claim, outcome: Outcome, *, pause: timedelta = PAUSE) -> None:
+    """Write down what became of an attempt; `pause`: for how long the queue rests if it does.
+
+    outcome       | document                                  | counts as attempt
+    --------------|-------------------------------------------|------------------
+    Changed       | done (was written by `process` itself)    | yes
+    LeaseLost     | somebody else's, or deleted: nothing      | no
+    Contended     | like Transient                            | yes
+    Unavailable   | queued again, the queue pauses            | no
+    Parked        | queued again, waits as long as it is told | no
+    Transient     | queued after back-off or as asked; failed | yes
+                  | when no attempt is left                   |
+    Permanent     | failed                                    | yes
+    anything else | a bug: like Transient, traceback logged   | yes
+    """
+    line = LOG.bind(kind=claim.document.kind, attempt=claim.document.attempts)
+    match outcome:
+        case Changed():
+            line.info(
+                "document",
+                outcome="done",
+                chunks=outcome.chunks,
+                embedded=outcome.embedded,
+                reused=outcome.reused,
+                removed=outcome.removed,
+            )
+            metrics.passed(["worker"])
+            if claim.document.org_id != canary.ORG:
+                _count("done", "")
+                for how in ("embedded", "reused", "removed"):
+                    metrics.add("recollect_chunks_total", getattr(outcome, how), how=how)
+            return
+        case LeaseLost():
+            line.info("document", outcome="lease lost")
+            _count("lease_lost", "")
+            return
+        case Permanent():
+            failure, after, free = Failure(outcome.code, str(outcome)), None, False
+        case Unavailable() if not isinstance(outcome, Contended):
+            failure, free = Failure(outcome.code, str(outcome)), True
+            after = min(outcome.after or pause, LONGEST_WISH)
+        case Parked():
+            failure, after, free = Failure(outcome.code, str(outcome)), outcome.after or PAUSE, True
+        case Transient():
+            failure, after, free = Failure(outcome.code, str(outcome)), _wait(claim, outcome), False
+        case _:
+            tell_bug(line, outcome)
+            told = str(outcome) if isinstance(outcome, RecollectError) else type(outcome).__name__
+            failure = Failure("internal_error", f"an error in Recollect itself: {told}")
+            after, free = backoff(claim.document.attempts), False
+    if not free and claim.document.attempts >= app.config.max_attempts:
+        after = None
+    try:
+        with app.db.begin() as tx:
+            if after is None:
+                documents.fail(tx, claim, failure)
+            else:
+                documents.retry(tx, claim, failure, after, free=free)
+    except LeaseLost:
+        line.info("document", outcome="lease lost")
+        return
+    _count("failed" if after is None else "again", failure.code)
+    line.info(
+        "document",
+        outcome="failed" if after is None else "again",
+        code=failure.code,  # the words, which may name the file, are at the document
+    )
+
+
+def _count(outcome: str, code: str) -> None:
+    metrics.add("recollect_documents_finished_total", outcome=outcome, code=code)
+
+
+def backoff(attempts: int) -> timedelta:
+    """2, 4, 8 … seconds, up to five minutes, with a quarter of jitter."""
+    seconds = min(2.0**attempts, LONGEST_BACKOFF.total_seconds())
+    return timedelta(seconds=seconds * random.uniform(0.75, 1.25))  # noqa: S311 # no secret
+
+
+def stray_blobs(app: App) -> set[str]:
+    """Keys of bytes that are a day old, by the clock of here, and that no document names."""
+    found = set[str]()
+    for some in _batches(app.blobs.older_than(timedelta(days=1))):
+        with app.db.begin() as tx:
+            found |= set(some) - documents.known_blobs(tx, some)
+    return found
+
+
+def sweep_blobs(app: App, *, seen: Collection[str] | None = None) -> int:
+    """Remove bytes whose upload was cut off before its document existed; returns how many.
+
+    `seen`: only those among them, which were without a document a while ago, too.
+    """
+    keys = stray_blobs(app) if seen is None else list(seen)
+    removed = 0
+    for some in _batches(keys):
+        with app.db.begin() as tx:
+            strays = documents.disown_blobs(tx, some)
+        for key in strays:
+            app.blobs.delete(key)
+        removed += len(strays)
+    return removed
+
+
+def _batches(keys: Iterable[str]) -> Generator[list[str]]:
+    found = list(keys)
+    for start in range(0, len(found), 500):
+        yield found[start : start + 500]
+
+
+def _pause(error: Transient) -> timedelta:
+    return min(error.after or PAUSE, LONGEST_WISH)
+
+
+def _wait(claim: Claim, error: Transient) -> timedelta:
+    wish = min(error.after, LONGEST_WISH) if error.after else timedelta(0)
+    return max(wish, backoff(claim.document.attempts))

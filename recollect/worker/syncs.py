@@ -1,0 +1,375 @@
+"""The loop that tends connections: sync what is due, register pushes, say farewell."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from functools import partial
+from urllib.parse import urlsplit
+
+import structlog
+
+from recollect import connectors, log
+from recollect.app import App
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED
+from recollect.db import Tx
+from recollect.documents import Turn
+from recollect.errors import (
+    Contended,
+    LeaseLost,
+    Permanent,
+    Reauthorize,
+    RecollectError,
+    SetupError,
+    Transient,
+    Unavailable,
+)
+from recollect.loop import Loop, enduring, settled, tell_bug
+from recollect.model import Failure, SyncClaim
+from recollect.ops import reencrypt
+from recollect.sync import connections, host_limits, runs
+from recollect.sync.items import Counts
+from recollect.telemetry import metrics, tracing
+from recollect.worker import pubsub
+
+LOG = log.get("tender")
+TICK = timedelta(seconds=10)
+"""A waiting loop looks at least this often, should a wake-up call get lost."""
+CHORES = timedelta(seconds=30)
+"""Between two looks for registrations to renew."""
+ITEMS = ("added", "changed", "unchanged", "removed", "failed")
+FIRST_BACKOFF = timedelta(minutes=1)
+LONGEST_BACKOFF = timedelta(hours=1)
+LONGEST_PARK = timedelta(days=1)
+"""The limit of a day ends with it."""
+LONGEST_ABSENCE = timedelta(days=30)
+"""After so long without an answer a connection has failed."""
+GAVE_UP = "gave_up"
+SPARE = 1
+"""Places beside `syncs`, for organisations that have no sync under way here."""
+GRACE = timedelta(seconds=10)
+"""How long a stopping loop waits for a sync to reach its next step."""
+
+
+class Tender:
+    """Works until `stop` is called; several may run on one database, in any processes."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._stop = threading.Event()
+        self._wake = threading.Event()
+        self._held: dict[tuple[str, int], SyncClaim] = {}
+        self._held_lock = threading.Lock()
+        self._turn = Turn()
+
+    def stop(self) -> None:
+        """Ask it to end: a sync goes on later, at its last checkpoint. Safe in a signal handler."""
+        self._stop.set()
+        self._wake.set()
+
+    def run(self) -> None:
+        """Until stopped; an unreachable database is waited for."""
+        app = self._app
+        if urlsplit(app.config.public_url or "").scheme != "https":
+            LOG.info(
+                "providers cannot push to us: RECOLLECT_PUBLIC_URL is no https address",
+                polled_every_seconds=app.config.poll_interval.total_seconds(),
+            )
+        helpers = [
+            Loop(partial(app.db.heed, self._wake, self._stop), "heed"),
+            Loop(self._beat, "sync-heartbeat"),
+            Loop(self._chores, "chores"),
+            Loop(partial(pubsub.run, app, self._stop), "pull"),
+        ]
+        for helper in helpers:
+            helper.start()
+        with ThreadPoolExecutor(app.config.syncs + SPARE, "sync") as pool:
+            while not self._stop.is_set():
+                self._wake.clear()
+                wait: timedelta | None = None
+                with enduring(LOG, self._stop):
+                    for claim in self._claim():
+                        pool.submit(self._work, claim)
+                    with app.db.begin() as tx:
+                        wait = connections.next_due_in(tx)
+                with self._held_lock:
+                    full = len(self._held) >= app.config.syncs
+                if wait is None or full:
+                    wait = TICK
+                self._wake.wait(min(TICK, max(wait, timedelta(milliseconds=20))).total_seconds())
+            self._let_go()
+        for helper in helpers:
+            helper.join(2)
+
+    def _claim(self) -> list[SyncClaim]:
+        with self._held_lock:
+            free = self._app.config.syncs - len(self._held)
+            busy = {held.connection.org_id for held in self._held.values()}
+        if free + SPARE <= 0:
+            return []
+        with self._app.db.begin() as tx:
+            claims = connections.claim(
+                tx,
+                lease=self._app.lease,
+                limit=free if free > 0 else 1,
+                turn=self._turn,
+                besides=() if free > 0 else busy,
+            )
+        with self._held_lock:
+            self._held.update(((c.connection.id, c.number), c) for c in claims)
+        return claims
+
+    def _work(self, claim: SyncClaim) -> None:
+        connection = claim.connection
+        with structlog.contextvars.bound_contextvars(
+            connection=connection.id,
+            org=connection.org_id,
+            provider=connection.provider,
+            **tracing.mark(self._app.tracer, trace_id(claim)),
+        ):
+            try:
+                outcome = attempt(self._app, claim, self._stop)
+                if settled(partial(settle, self._app, claim), outcome, LOG, self._stop):
+                    with enduring(LOG):
+                        if isinstance(outcome, Counts):
+                            runs.register(self._app, claim, self._stop)
+            finally:
+                with self._held_lock:
+                    self._held.pop((connection.id, claim.number), None)
+                self._wake.set()
+
+    def _beat(self) -> None:
+        while not self._stop.wait(self._app.config.lease_seconds / 3):
+            with self._held_lock:
+                held = list(self._held.values())
+            if held:
+                with enduring(LOG), self._app.db.begin() as tx:
+                    connections.renew(tx, held, lease=self._app.lease)
+
+    def _chores(self) -> None:
+        with enduring(LOG):
+            self._reseal()
+        while not self._stop.is_set():
+            with enduring(LOG):
+                chores(self._app, self._stop)
+            self._stop.wait(CHORES.total_seconds())
+
+    def _reseal(self) -> None:
+        if done := reencrypt.reseal(self._app):
+            LOG.info("sealed with the newest key", texts=done)
+
+    def _let_go(self) -> None:
+        give_up = threading.Event()
+        timer = threading.Timer(GRACE.total_seconds(), give_up.set)
+        timer.start()
+        while self._held and not give_up.wait(0.05):
+            pass
+        timer.cancel()
+        with self._held_lock:
+            left = list(self._held.values())
+        if left:
+            # Where the database is away, they run out by themselves.
+            with enduring(LOG), self._app.db.begin() as tx:
+                connections.release(tx, left)
+
+
+Outcome = Counts | Exception
+
+
+def drain(app: App, stop: threading.Event | None = None) -> int:
+    """Sync inline until no connection is due, and do the chores; returns how many syncs ran."""
+    worked = 0
+    stop = stop or threading.Event()
+    turn = Turn()
+    chores(app, stop)
+    while not stop.is_set():
+        with app.db.begin() as tx:
+            claims = connections.claim(tx, lease=app.lease, limit=1, turn=turn)
+        if not claims:
+            break
+        for claim in claims:
+            outcome = attempt(app, claim, stop)
+            settle(app, claim, outcome)
+            if isinstance(outcome, Counts):
+                runs.register(app, claim, stop)
+            worked += 1
+    return worked
+
+
+def attempt(app: App, claim: SyncClaim, stop: threading.Event) -> Outcome:
+    """Sync; what happened is data."""
+    span = tracing.begin(app.tracer, "sync", trace_id(claim), _traced(claim))
+    try:
+        counts = runs.run(app, claim, stop)
+    except Exception as error:  # noqa: BLE001 # a bug must not take the loop or others down
+        span.end(code=getattr(error, "code", type(error).__name__))
+        return error
+    told = ("added", "changed", "unchanged", "removed", "failed")
+    span.end(attributes={name: getattr(counts, name) for name in told}, code=counts.code)
+    return counts
+
+
+def trace_id(claim: SyncClaim) -> str:
+    """Of the trace of this run."""
+    return tracing.id_of("sync", claim.run_id, claim.number)
+
+
+def _traced(claim: SyncClaim) -> tracing.Attributes:
+    connection = claim.connection
+    return {
+        "connection": connection.id,
+        "org": connection.org_id,
+        "provider": connection.provider,
+        "trigger": claim.trigger,
+    }
+
+
+def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
+    """Write down what became of a sync.
+
+    outcome       | connection                                 | its documents
+    --------------|--------------------------------------------|---------------------------
+    Counts        | ready, due again after its interval        | -
+    LeaseLost     | somebody else's, deleted, or stopping      | -
+    - GaveWay     | due at once, behind those that wait        | -
+    Reauthorize   | needs_auth, not due                        | wait for the user
+    Unavailable   | ready, due in ten seconds                  | -
+    Contended     | ready, due after back-off                  | -
+    Transient     | ready, due after back-off or as asked      | wait, too, if it was a limit
+    - for 30 days | failed, not due, until a user wants a sync | wait; none is deleted
+    Permanent     | ready, due after its interval, error shown | -
+    anything else | a bug: as Transient, traceback logged      | -
+    """
+    after: timedelta
+    away = False
+    match outcome:
+        case Counts():
+            if outcome.away and _has_given_up(app, claim, outcome.notes[-1], outcome):
+                return
+            again = runs.next_in(app, claim.connection, outcome)
+            _write(app, lambda tx: connections.finish(tx, claim, outcome, again=again))
+            LOG.info(
+                "sync",
+                outcome="partial" if outcome.code else "completed",
+                added=outcome.added,
+                changed=outcome.changed,
+                unchanged=outcome.unchanged,
+                removed=outcome.removed,
+                failed=outcome.failed,
+                skipped=dict(outcome.skipped),
+            )
+            _count(claim, "partial" if outcome.code else "completed")
+            _count_items(claim, outcome)
+            return
+        case LeaseLost():
+            _write(app, lambda tx: connections.release(tx, [claim]))
+            gave_way = isinstance(outcome, runs.GaveWay)
+            LOG.info("sync", outcome="gave way" if gave_way else "stopped")
+            return
+        case Reauthorize():
+            lost = str(outcome)
+            _write(app, lambda tx: connections.lose(tx, claim.connection.id, lost, claim))
+            LOG.warning("sync", outcome="authorization lost", reason=str(outcome))
+            _count(claim, "needs_auth")
+            return
+        case Contended():
+            failure, after = Failure("internal", str(outcome)), backoff(claim.connection.failures)
+        case Unavailable():
+            failure, after = Failure("internal", str(outcome)), TICK
+        case Transient():
+            code = RATE_LIMITED if outcome.code == RATE_LIMITED else PROVIDER_UNAVAILABLE
+            away = True
+            if _has_given_up(app, claim, str(outcome)):
+                return
+            failure, asked = Failure(code, str(outcome)), outcome.after or timedelta()
+            after = max(min(asked, LONGEST_PARK), backoff(claim.connection.failures))
+        case Permanent():
+            failure, after = Failure(outcome.code, str(outcome)), app.config.sync_interval
+        case _:
+            tell_bug(LOG, outcome)
+            told = str(outcome) if isinstance(outcome, RecollectError) else type(outcome).__name__
+            failure = Failure("internal", f"an error in Recollect itself: {told}")
+            after = backoff(claim.connection.failures)
+    parked = failure.code == RATE_LIMITED
+    _write(
+        app,
+        lambda tx: connections.put_off(
+            tx, claim, failure, after, connections.counted(tx, claim), parked=parked, away=away
+        ),
+    )
+    LOG.warning("sync", outcome="put off", code=failure.code)
+    _count(claim, "failed")
+
+
+def _has_given_up(app: App, claim: SyncClaim, last: str, counts: Counts | None = None) -> bool:
+    """Whether its provider was away for so long that the connection is failed now."""
+    name = connectors.get(claim.connection.provider).name
+    told = (
+        f"{name} has let nothing be read for {LONGEST_ABSENCE.days} days, so it is not asked any"
+        f" more; nothing was deleted. The last answer: {last.removesuffix('.')}. Find out whether"
+        " the source is still there, then sync the connection by hand; or delete it."
+    )
+    done = False
+
+    def give_up(tx: Tx) -> None:
+        nonlocal done
+        if connections.away_for(tx, claim) >= LONGEST_ABSENCE:
+            done = True
+            failure = Failure(GAVE_UP, told)
+            connections.give_up(tx, claim, failure, counts or connections.counted(tx, claim))
+
+    _write(app, give_up)
+    if done:
+        LOG.warning("sync", outcome="given up")
+        _count(claim, "failed")
+    return done
+
+
+def chores(app: App, stop: threading.Event) -> None:
+    """Renew registrations, say farewells, forget old keys; each for itself."""
+    with app.db.begin() as tx:
+        connections.sweep(tx)
+        host_limits.sweep(tx)
+        due = connections.due_registrations(tx)
+        farewells = connections.due_farewells(tx)
+    for one in due:
+        with enduring(LOG.bind(connection=one.registration.connection_id, pushes="off")):
+            try:
+                runs.renew(app, one, stop)
+            except (Permanent, Reauthorize, SetupError, LeaseLost) as error:
+                LOG.warning(
+                    "pushes are off", connection=one.registration.connection_id, reason=str(error)
+                )
+    for farewell in farewells:
+        with enduring(LOG.bind(provider=farewell.provider)):
+            try:
+                runs.bid(app, farewell)
+            except SetupError as error:  # its key is lost: it can never be said
+                LOG.warning("no farewell", provider=farewell.provider, reason=str(error))
+            with app.db.begin() as tx:
+                connections.said(tx, farewell.id)
+
+
+def backoff(failures: int) -> timedelta:
+    """1, 2, 4 … minutes, up to an hour."""
+    return min(FIRST_BACKOFF * 2.0 ** min(failures, 10), LONGEST_BACKOFF)
+
+
+def _count(claim: SyncClaim, outcome: str) -> None:
+    metrics.add("recollect_syncs_total", provider=claim.connection.provider, outcome=outcome)
+
+
+def _count_items(claim: SyncClaim, counts: Counts) -> None:
+    told = {name: getattr(counts, name) for name in ITEMS} | dict(counts.skipped)
+    for verdict, number in told.items():
+        if number:
+            provider = claim.connection.provider
+            metrics.add("recollect_sync_items_total", number, provider=provider, verdict=verdict)
+
+
+def _write(app: App, write: Callable[[Tx], object]) -> None:
+    try:
+        with app.db.begin() as tx:
+            write(tx)
+    except LeaseLost:
+        LOG.info("sync", outcome="lease lost")

@@ -1,0 +1,48 @@
+"""Merging container tags: what carries one of the sources gets the target, batch after batch."""
+
+from recollect import documents, log
+from recollect.app import App
+from recollect.errors import Contended, RecollectError, Transient
+from recollect.loop import tell_bug
+from recollect.orgs import tags
+from recollect.orgs.tags import Merge
+from recollect.sync import connections
+
+LOG = log.get("retag")
+BATCH = 100
+"""Documents moved in one transaction."""
+
+
+def step(app: App) -> bool:
+    """Move one batch of the merge that waits longest; whether there was one.
+
+    A batch that fails is put off and tried again, some times, while other merges go on. Raises
+    Unavailable when the database is.
+    """
+    found: Merge | None = None
+    try:
+        with app.db.begin() as tx:
+            found = tags.claim_merge(tx)
+            if found is None:
+                return False
+            # Its connections come first, so that no sync brings the old tags back.
+            connections.retag(tx, found.org_id, found.sources, found.target)
+            moved, kept = documents.retag(
+                tx, found.org_id, found.sources, found.target, kept=found.kept, limit=BATCH
+            )
+            tags.advance_merge(tx, found, moved, kept, done=moved + len(kept) == 0)
+    except Exception as error:
+        if found is None or (isinstance(error, Transient) and not isinstance(error, Contended)):
+            raise
+        _put_off(app, found, error)
+    return True
+
+
+def _put_off(app: App, merge: Merge, error: Exception) -> None:
+    told = str(error)
+    if not isinstance(error, RecollectError):
+        tell_bug(LOG, error)
+        told = f"an error in Recollect itself ({type(error).__name__})"
+    with app.db.begin() as tx:
+        given_up = tags.fail_merge(tx, merge.id, told)
+    LOG.warning("merge", outcome="given up" if given_up else "again", merge=merge.id, error=told)
