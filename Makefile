@@ -25,8 +25,8 @@ nightly: check ## the same with the long ones: all fuzzing, the clients' own sui
 fuzz: .venv/installed ## fuzz the API for long (EXAMPLES=500 of each operation)
 	RECOLLECT_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/pytest -n $(JOBS) --timeout 7200 tests/contract/test_fuzz.py
 
-quick: check ## the checks, and the unit and integration tests
-	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow" tests/unit tests/integration
+quick: check ## the checks, and the tests of all rooms but providers and file kinds
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow" --ignore tests/connectors --ignore tests/extract --ignore tests/contract --ignore tests/e2e --ignore tests/chaos --ignore tests/docs
 
 check: .venv/installed ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .

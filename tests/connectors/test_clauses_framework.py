@@ -35,12 +35,12 @@ from tests.connectors.test_conformance import World
 from tests.connectors.test_conformance import unpaced as unpaced
 from tests.connectors.test_conformance import world as world
 from tests.fakes.shelf import Shelf
-from tests.integration.test_sync import again, found
-from tests.integration.test_sync import connect as connect
-from tests.integration.test_sync import known_connectors as known_connectors
-from tests.integration.test_sync import shelf as shelf
-from tests.integration.test_sync import sync as synced
-from tests.integration.test_sync import want as want_soon
+from tests.sync.test_sync import again, found
+from tests.sync.test_sync import connect as connect
+from tests.sync.test_sync import known_connectors as known_connectors
+from tests.sync.test_sync import shelf as shelf
+from tests.sync.test_sync import sync as synced
+from tests.sync.test_sync import want as want_soon
 
 AWAY = Transient("no connection to shelf.example", code="provider_unavailable")
 LIMITED = Transient("slow down", code="rate_limited")

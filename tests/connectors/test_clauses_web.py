@@ -30,7 +30,7 @@ from tests.connectors.test_conformance import Hurried
 from tests.connectors.test_conformance import unpaced as unpaced
 from tests.fakes.site import Site, html, prose
 from tests.fakes.website import Exchange, answer
-from tests.integration.test_crawl import RecordingDatabase
+from tests.sync.test_crawl import RecordingDatabase
 
 ONE, TWO = ConnectionId("one"), ConnectionId("two")
 HOUR = timedelta(hours=1)

@@ -28,7 +28,7 @@ from recollect.telemetry import metrics
 from recollect.telemetry.metrics import METRICS, TROUBLED
 from recollect.worker import maintenance, processing
 from tests.contract.calls import add
-from tests.integration.test_query_plans import ExplainingCursor
+from tests.search.test_query_plans import ExplainingCursor
 
 Numbers = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 

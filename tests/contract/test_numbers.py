@@ -9,8 +9,8 @@ import pytest
 from starlette.routing import Route
 
 from recollect import console
+from tests.console.test_console import FORM
 from tests.contract.calls import add
-from tests.integration.test_console import FORM
 
 HOSTILE = [
     "9" * 400,

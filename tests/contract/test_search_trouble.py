@@ -21,11 +21,11 @@ from recollect.inference.circuit_breaker import Breaker
 from recollect.inference.embed import EndpointEmbedder, Vectors
 from recollect.worker.processing import drain
 from tests.conftest import eventually
+from tests.console.test_console import console_site
 from tests.contract.calls import add, refused
 from tests.fakes.embedder import DIMENSIONS, WordEmbedder
 from tests.fakes.models import Model, endpoint
 from tests.fakes.patience import only_for_what_hangs
-from tests.integration.test_console import console_site
 
 BOTH = ["/v3/search", "/v4/search"]
 HERON = "The heron stands in the shallow water."

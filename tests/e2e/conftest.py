@@ -12,9 +12,9 @@ from recollect.console._room import COOKIE
 from recollect.model import Tenant
 from recollect.worker.processing import drain
 from tests.conftest import plain_client
+from tests.console.test_console import FORM, add, console_site, fail
 from tests.e2e.browser import Tab, browser
 from tests.e2e.shell import Starter
-from tests.integration.test_console import FORM, add, console_site, fail
 
 
 @pytest.fixture(scope="session")

@@ -32,10 +32,10 @@ from recollect.cli.output import harmless
 from recollect.errors import RequestError, SetupError, Transient
 from recollect.model import Tenant
 from tests.conftest import Service, eventually
+from tests.console.test_console_archives import ran
+from tests.console.test_console_connections import make
 from tests.e2e.shell import Shell, Starter
 from tests.fakes.proxy import Proxy
-from tests.integration.test_console_archives import ran
-from tests.integration.test_console_connections import make
 
 FILES, ARRIVING = 60, 20
 UNREADABLE = b"%PDF-1.7\nthis goes on as no PDF does"

@@ -6,8 +6,8 @@ from recollect.app import App
 from recollect.model import Tenant
 from recollect.worker.processing import drain
 from tests.conftest import eventually
+from tests.console.test_console import PAYLOADS, add, all_of, hostile
 from tests.e2e.browser import NEEDS_CHROMIUM, SOME, Tab, misfits, nameless
-from tests.integration.test_console import PAYLOADS, add, all_of, hostile
 
 pytestmark = NEEDS_CHROMIUM
 

@@ -8,11 +8,11 @@ from recollect.sync import connections
 from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.conftest import eventually
+from tests.console.test_console import PAYLOADS
+from tests.console.test_console_connections import cabinet, hostile, make, pages_of, saw
 from tests.e2e.browser import NEEDS_CHROMIUM, SOME, Tab, misfits, nameless
 from tests.fakes.cabinet import Cabinet
 from tests.fakes.site import Site
-from tests.integration.test_console import PAYLOADS
-from tests.integration.test_console_connections import cabinet, hostile, make, pages_of, saw
 
 pytestmark = NEEDS_CHROMIUM
 __all__ = ["cabinet"]

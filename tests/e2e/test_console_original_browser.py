@@ -6,10 +6,10 @@ from recollect.app import App
 from recollect.model import Tenant
 from recollect.worker.processing import drain
 from tests.conftest import eventually
+from tests.console.test_console import all_of, get
+from tests.console.test_console_original import HTML, SVG, call_it, picture, place, sound
 from tests.e2e.browser import NEEDS_CHROMIUM, Tab
 from tests.extract.samples import pdf
-from tests.integration.test_console import all_of, get
-from tests.integration.test_console_original import HTML, SVG, call_it, picture, place, sound
 
 pytestmark = NEEDS_CHROMIUM
 

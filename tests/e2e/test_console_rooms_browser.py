@@ -17,13 +17,13 @@ from recollect.events.outbox import Attempt
 from recollect.model import DocumentId, Tenant
 from recollect.worker.processing import drain
 from tests.conftest import eventually
+from tests.console.test_console import PAYLOADS, add, all_of, fail
+from tests.console.test_console_archives import archive, ran
+from tests.console.test_console_connections import make, saw
+from tests.console.test_console_original import new_file, picture, sound
+from tests.console.test_console_rooms import URL, hook, told
 from tests.e2e.browser import CONTRAST, NEEDS_CHROMIUM, SOME, Tab
 from tests.extract.samples import pdf
-from tests.integration.test_console import PAYLOADS, add, all_of, fail
-from tests.integration.test_console_archives import archive, ran
-from tests.integration.test_console_connections import make, saw
-from tests.integration.test_console_original import new_file, picture, sound
-from tests.integration.test_console_rooms import URL, hook, told
 
 pytestmark = NEEDS_CHROMIUM
 HERE = Path(__file__).parent / "axe"

@@ -14,7 +14,7 @@ from typing import Any
 from recollect.errors import Permanent, Transient
 from recollect.fetch import Fetcher, FetchLimits
 from tests.fakes.island import Island
-from tests.unit.test_fetch_addresses import HOSTILE, INNER_V4, INNER_V6, PUBLIC_V4, PUBLIC_V6
+from tests.fetch.test_fetch_addresses import HOSTILE, INNER_V4, INNER_V6, PUBLIC_V4, PUBLIC_V6
 
 HASTY = FetchLimits(total=5.0, dns=1.0, read=1.0)
 SECRET = b"a secret of the inside"

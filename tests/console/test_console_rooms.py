@@ -34,7 +34,7 @@ from recollect.orgs import audit, orgs, settings
 from recollect.sync import connections, items
 from recollect.worker.processing import drain
 from tests.conftest import eventually, plain_client
-from tests.integration.test_console import (
+from tests.console.test_console import (
     HARMLESS,
     PAYLOADS,
     add,
@@ -46,7 +46,7 @@ from tests.integration.test_console import (
     site,
     tree,
 )
-from tests.integration.test_console_connections import make, saw
+from tests.console.test_console_connections import make, saw
 
 __all__ = ["browse", "me", "site"]
 HOOKS = "/console/webhooks"

@@ -31,10 +31,7 @@ from recollect.sync.connections import NewConnection
 from recollect.sync.sources import seal_tokens
 from recollect.worker import syncs
 from recollect.worker.processing import drain
-from tests.fakes.cabinet import Cabinet, CabinetConnector
-from tests.fakes.github import FakeGithub
-from tests.fakes.site import Site
-from tests.integration.test_console import (
+from tests.console.test_console import (
     FORM,
     HARMLESS,
     PAYLOADS,
@@ -44,6 +41,9 @@ from tests.integration.test_console import (
     one,
     tree,
 )
+from tests.fakes.cabinet import Cabinet, CabinetConnector
+from tests.fakes.github import FakeGithub
+from tests.fakes.site import Site
 
 ROOMS = "/console/connections"
 

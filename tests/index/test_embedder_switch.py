@@ -41,7 +41,7 @@ from recollect.worker import model_change
 from recollect.worker.processing import Worker, drain
 from tests.conftest import Service, eventually, start_service, stop_service
 from tests.fakes.models import Killed, Model, endpoint, large, small
-from tests.integration.test_query_plans import ExplainingCursor, Undo, fill, one
+from tests.search.test_query_plans import ExplainingCursor, Undo, fill, one
 
 NOUNS = "orchard kettle lantern harbour granite violin meadow copper thistle anchor walnut ribbon"
 WORDS = [*NOUNS.split(), "saddle", "marble", "turnip", "feather", "bramble", "cobble", "mitten"]

@@ -20,7 +20,7 @@ from recollect.index import vector_index
 from recollect.model import Plan, Tenant
 from recollect.orgs import orgs, tags
 from recollect.search import hybrid
-from tests.integration.test_query_plans import DIMENSIONS, RARE_WORD, fill
+from tests.search.test_query_plans import DIMENSIONS, RARE_WORD, fill
 
 SMALL = 1_000
 FEW, MANY = 2_900, 29_000

@@ -12,8 +12,7 @@ from recollect.model import Connection, DocumentId, Org, Plan, Scope, Tenant, ra
 from recollect.orgs import orgs, settings
 from recollect.sync import change_log
 from recollect.worker.processing import drain
-from tests.extract.archives import packed
-from tests.integration.test_console import (
+from tests.console.test_console import (
     HARMLESS,
     PAYLOADS,
     add,
@@ -28,7 +27,8 @@ from tests.integration.test_console import (
     site,
     tree,
 )
-from tests.integration.test_console_connections import ROOMS, make
+from tests.console.test_console_connections import ROOMS, make
+from tests.extract.archives import packed
 
 __all__ = ["browse", "me", "site"]
 FRUIT = {"a.txt": "Pears hang in the orchard.", "sub/b.md": "# Quince\n\nQuinces are sour."}

@@ -17,8 +17,8 @@ from recollect.db import Database, Tx
 from recollect.model import OrgId, Plan, Scope, Status, Tenant
 from recollect.orgs import orgs
 from recollect.sync import connections
-from tests.integration.test_console import FORM, body, console_site, tree
-from tests.integration.test_neighbours import CountingCursor
+from tests.console.test_console import FORM, body, console_site, tree
+from tests.search.test_neighbours import CountingCursor
 
 MANY = 20_000
 FEW = 30

@@ -16,11 +16,11 @@ from tests.conftest import eventually, free_port
 
 ROOT = Path(__file__).parents[2]
 SUITE = (
-    "tests/integration/test_worker.py",
-    "tests/integration/test_filters_sql.py",
-    "tests/integration/test_embedder_switch.py",
-    "tests/integration/test_fairness.py",
-    "tests/integration/test_purge.py",
+    "tests/worker/test_worker.py",
+    "tests/documents/test_filters_sql.py",
+    "tests/index/test_embedder_switch.py",
+    "tests/worker/test_fairness.py",
+    "tests/ops/test_purge.py",
     "tests/contract/test_documents_api.py",
     "tests/contract/test_search_api.py",
 )

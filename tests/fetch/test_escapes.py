@@ -10,7 +10,7 @@ from tests.conftest import eventually, start_service, stop_service
 from tests.fakes.island import Island, ashore, missing
 from tests.fakes.siege import besiege, visit_neighbours
 from tests.fakes.site import Site
-from tests.unit.test_fetch_addresses import PUBLIC_V4, PUBLIC_V6
+from tests.fetch.test_fetch_addresses import PUBLIC_V4, PUBLIC_V6
 
 needs_island = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 

@@ -21,7 +21,7 @@ from recollect.memories import extraction_queue, memories
 from recollect.memories.memories import MemoryQuery
 from recollect.model import DocumentId, Plan, Tenant
 from recollect.orgs import orgs
-from tests.integration.test_query_plans import Explained, ExplainingCursor, nodes, one
+from tests.search.test_query_plans import Explained, ExplainingCursor, nodes, one
 
 MEMORIES = 14_900
 FEW = 100

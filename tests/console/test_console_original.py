@@ -17,8 +17,7 @@ from recollect.blobs import new_key as new_key_of_blob
 from recollect.console import _original, _show
 from recollect.model import Document, Org, Scope, StoredBlob, Tenant
 from recollect.worker.processing import drain
-from tests.extract.samples import pdf
-from tests.integration.test_console import (
+from tests.console.test_console import (
     PAYLOADS,
     POLICY,
     add,
@@ -32,8 +31,9 @@ from tests.integration.test_console import (
     skeleton,
     tree,
 )
-from tests.integration.test_console_archives import ran
-from tests.integration.test_console_connections import make
+from tests.console.test_console_archives import ran
+from tests.console.test_console_connections import make
+from tests.extract.samples import pdf
 
 __all__ = ["browse", "me", "site"]
 HTML = b"<!doctype html><html><script>localStorage.ran = 1</script><p>A heron.</p></html>"

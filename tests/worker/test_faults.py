@@ -44,7 +44,7 @@ from tests.fakes.embedder import WordEmbedder
 from tests.fakes.llm import Model, running
 from tests.fakes.pubsub import SUBSCRIPTION, FakePubSub
 from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
-from tests.integration.test_embedder_switch import standing
+from tests.index.test_embedder_switch import standing
 
 OUTAGES = ("08006", "25006", "28P01", "3D000", "53100", "53200", "53300", "57P01", "57P03", "57P05",
            "58030")  # fmt: skip

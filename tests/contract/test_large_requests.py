@@ -11,7 +11,7 @@ import pytest
 
 from recollect.api.bodies import LARGEST, MB, SMALL, limit_of
 from tests.conftest import Service, eventually
-from tests.integration.test_wire import api_process, line_to, resident
+from tests.contract.test_wire import api_process, line_to, resident
 
 GB = 1_000_000_000
 JSON = {"Content-Type": "application/json"}

@@ -28,7 +28,7 @@ from recollect.sync import connections
 from recollect.sync.connections import NewConnection
 from recollect.worker import processing, syncs
 from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
-from tests.integration.test_cut_commits import eventually
+from tests.worker.test_cut_commits import eventually
 
 Connect = Callable[[Tenant, Shelf], Connection]
 
