@@ -31,7 +31,8 @@ _CODES: Mapping[str, ErrorCode] = {
     "auth_expired": "auth_expired",
     "rate_limited": "rate_limited",
     "plan_required": "plan_required",
-    "internal": "internal",
+    "internal_error": "internal",
+    "internal": "internal",  # as it was written until 2026
 }
 """Our words for what is wrong at a provider (`no_access`, `http_500`) are the runs' own."""
 Limit = Annotated[int, Field(ge=1, le=LIMIT)]

@@ -7,8 +7,8 @@ from recollect.cli._opened import opened
 from recollect.cli._process import Supervised, Workers, on_signals, when_orphaned
 from recollect.config import load
 from recollect.loop import Loop, ending_with_loops
-from recollect.memories.extraction import Dreamer
 from recollect.ops.purge import Purger
+from recollect.worker.extraction import Dreamer
 from recollect.worker.maintenance import Pulse
 from recollect.worker.processing import Worker
 from recollect.worker.syncs import Tender

@@ -6,36 +6,27 @@ and memories travels as data (see `llm.py`). Reading has a queue and threads of 
 (`dreams.py`): when the model is down, this waits, and nothing else does.
 """
 
-import random
 import re
 import secrets
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta
-from functools import partial
+from datetime import UTC, date, datetime
 from typing import Any, Literal
 
-import structlog
 from numpy.typing import NDArray
 
 from recollect import documents, log
 from recollect.app import App
 from recollect.db import Tx
 from recollect.errors import (
-    Contended,
     LeaseLost,
     NotFoundError,
     Permanent,
-    RecollectError,
-    Transient,
     Unavailable,
 )
 from recollect.index import terms
-from recollect.inference.llm import Question, Reply, wait
-from recollect.loop import enduring, settled, tell_bug
+from recollect.inference.llm import Question, Reply
 from recollect.memories import extraction_queue, memories
 from recollect.memories.extraction_queue import DreamClaim
 from recollect.memories.memories import Fact, Memory, MemoryId, MemoryQuery, Relation, Span
@@ -45,8 +36,6 @@ from recollect.telemetry import metrics
 
 LOG = log.get("dream")
 PURPOSE = "memories"
-TICK = 1.0
-"""Seconds between two looks for something to read."""
 QUESTIONS = 8
 """of a document before it goes behind the others"""
 PAGE = 200
@@ -73,13 +62,6 @@ EVENTS = 10
 """dates of a fact"""
 MOST_ATTEMPTS = 3
 """in a row that came to nothing; then a document is given up, with the reason"""
-FIRST_PAUSE = timedelta(seconds=5)
-LONGEST_PAUSE = timedelta(minutes=5)
-"""What is down is asked again after 5, 10, 20 … seconds."""
-LONGEST_WISH = timedelta(hours=1)
-"""Upper bound of a Retry-After that we honour."""
-GRACE = 10.0
-"""Seconds that a stopping loop waits for what is being read."""
 
 Pause = Callable[[float], None]
 
@@ -475,247 +457,3 @@ def _day(given: str) -> str | None:
     except ValueError:
         when, _ = _moment(words)
         return when.isoformat() if when else None
-
-
-# --- the loop ------------------------------------------------------------------------------------
-
-
-class Dreamer:
-    """Works until `stop` is called; several may run on one database, in any processes.
-
-    Without a model there is nothing to do, and `run` returns.
-    """
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-        self._stop = threading.Event()
-        self._wake = threading.Event()
-        self._held: dict[tuple[str, int], DreamClaim] = {}
-        self._lock = threading.Lock()
-        self._turn = extraction_queue.Turn()
-        self._mood = Mood()
-
-    def stop(self) -> None:
-        """Ask it to end; what is not read by then is read later. Safe in a signal handler."""
-        self._stop.set()
-        self._wake.set()
-
-    def run(self) -> None:
-        """Until stopped; an unreachable database is waited for."""
-        if self._app.llm is None:
-            return
-        renewed = time.monotonic()
-        while not self._stop.is_set():
-            self._wake.clear()
-            with enduring(LOG, self._stop):
-                for claim in self._claim():
-                    # No pool: its threads would keep the process until the model has answered.
-                    threading.Thread(
-                        target=self._work, args=(claim,), name="dream", daemon=True
-                    ).start()
-                if time.monotonic() - renewed > self._app.config.lease_seconds / 3:
-                    self._renew()
-                    renewed = time.monotonic()
-            self._wake.wait(min(TICK, self._app.config.lease_seconds / 6))
-        self._let_go()
-
-    def _claim(self) -> list[DreamClaim]:
-        with self._lock:
-            free = self._app.config.llm_concurrency - len(self._held)
-        if free <= 0 or self._mood.resting:
-            return []
-        with self._app.db.begin() as tx:
-            claims = extraction_queue.claim(tx, lease=self._app.lease, limit=free, turn=self._turn)
-        with self._lock:
-            self._held.update({(one.document_id, one.number): one for one in claims})
-        return claims
-
-    def _renew(self) -> None:
-        with self._lock:
-            held = list(self._held.values())
-        if held:
-            with self._app.db.begin() as tx:
-                extraction_queue.renew(tx, held, lease=self._app.lease)
-
-    def _work(self, claim: DreamClaim) -> None:
-        with structlog.contextvars.bound_contextvars(document=claim.document_id, org=claim.org_id):
-            try:
-                outcome = attempt(self._app, claim, self._pause)
-                write = partial(settle, self._app, claim, mood=self._mood)
-                settled(write, outcome, LOG, self._stop)
-            finally:
-                with self._lock:
-                    self._held.pop((claim.document_id, claim.number), None)
-                self._wake.set()
-
-    def _pause(self, seconds: float) -> None:
-        """Between two tries of a question; who stops does not wait for the last one."""
-        if self._stop.wait(seconds):
-            raise LeaseLost
-
-    def _let_go(self) -> None:
-        end = time.monotonic() + GRACE
-        while self._held and time.monotonic() < end:
-            self._wake.wait(0.05)
-            self._wake.clear()
-        with self._lock:
-            left = list(self._held.values())
-        if left:
-            # Where the database is away, they run out by themselves.
-            with enduring(LOG), self._app.db.begin() as tx:
-                extraction_queue.release(tx, left)
-
-
-class Mood:
-    """How the model fares, for all that ask it in a process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._pauses = 0
-        self._until = 0.0
-
-    @property
-    def resting(self) -> bool:
-        return time.monotonic() < self._until
-
-    def answered(self) -> None:
-        with self._lock:
-            self._pauses = 0
-
-    def rest(self, asked: timedelta | None) -> timedelta:
-        """Ask nothing for a while, longer each time, or as it was asked for; returns how long."""
-        with self._lock:
-            if not self.resting:
-                again = FIRST_PAUSE * 2.0 ** min(self._pauses, 10)
-                wanted = max(min(again, LONGEST_PAUSE), min(asked or timedelta(), LONGEST_WISH))
-                self._pauses += 1
-                self._until = time.monotonic() + wanted.total_seconds()
-                LOG.warning("no memories are drawn for now", seconds=wanted.total_seconds())
-            return timedelta(seconds=max(self._until - time.monotonic(), 0.0))
-
-
-Outcome = Turn | Exception
-
-
-def drain(app: App) -> int:
-    """Read inline until nothing is due; returns how many claims were worked."""
-    worked, turn, mood = 0, extraction_queue.Turn(), Mood()
-    while True:
-        with app.db.begin() as tx:
-            claims = extraction_queue.claim(tx, lease=app.lease, limit=1, turn=turn)
-        if not claims:
-            return worked
-        for claim in claims:
-            settle(app, claim, attempt(app, claim, wait), mood)
-            worked += 1
-
-
-def attempt(app: App, claim: DreamClaim, pause: Pause) -> Outcome:
-    """Read; what happened is data."""
-    try:
-        return dream(app, claim, pause)
-    except Exception as error:  # noqa: BLE001 # a bug must not take the loop or others down
-        return error
-
-
-def settle(app: App, claim: DreamClaim, outcome: Outcome, mood: Mood) -> None:
-    """Write down what became of a turn. The document itself stays as it is, whatever happened.
-
-    outcome        | its dreaming                                   | counts as attempt
-    ---------------|------------------------------------------------|------------------
-    Turn           | over, or due again while there is more         | no
-    Turn that ends | due again at once if some of the pass was      | yes, unless
-    a pass that    | read; else after back-off; given up when no    | some of it
-    left something | attempt is left                                | was read
-    LeaseLost      | somebody else's, deleted, changed, or stopping | no
-    Unavailable    | due again when the stage goes on               | no
-    Contended      | as a turn without answers                      | yes
-    anything else  | as a turn without answers; a bug is logged     | yes
-    """
-    match outcome:
-        case Turn():
-            if outcome.read:
-                mood.answered()
-            _turned(app, claim, outcome)
-            return
-        case LeaseLost():
-            _write(app, lambda tx: extraction_queue.release(tx, [claim]))
-            _tell("lost", None)
-            return
-        case Unavailable() if not isinstance(outcome, Contended):
-            down = Failure(outcome.code, str(outcome))
-            rest = mood.rest(outcome.after)
-            _write(app, lambda tx: extraction_queue.again(tx, claim, rest, down, free=True))
-            _tell("paused", down)
-            return
-        case Permanent() | Transient():
-            failure = Failure(outcome.code, str(outcome))
-        case _:
-            tell_bug(LOG, outcome)
-            told = str(outcome) if isinstance(outcome, RecollectError) else type(outcome).__name__
-            failure = Failure("internal_error", f"an error in Recollect itself: {told}")
-    _failed(app, claim, failure)
-
-
-def _turned(app: App, claim: DreamClaim, turn: Turn) -> None:
-    """Write down a turn of which nothing went wrong but that some of it may have no answer."""
-    place, failure = turn.place, turn.failure or claim.failure
-    if place is not None:
-        done = _write(app, lambda tx: extraction_queue.onward(tx, claim, place, turn.failure))
-        word = "more"
-    elif not turn.unread:
-        done = _write(app, lambda tx: extraction_queue.finish(tx, claim))
-        word = "done"
-    elif failure is None:  # it came meanwhile, before the place where this pass was
-        done = _write(app, lambda tx: extraction_queue.onward(tx, claim, -1, None))
-        word = "more"
-    elif claim.fruitful or turn.read:
-        done = _write(app, lambda tx: extraction_queue.anew(tx, claim, timedelta(), failure))
-        word = "more"
-    elif claim.attempts + 1 < MOST_ATTEMPTS:
-        after = backoff(claim.attempts + 1)
-        done = _write(app, lambda tx: extraction_queue.anew(tx, claim, after, failure))
-        word = "again"
-    else:
-        told = replace(failure, message=_left(turn.unread, failure))
-        done = _write(app, lambda tx: extraction_queue.give_up(tx, claim, told))
-        word = "given_up"
-    _tell(word if done else "lost", turn.failure, read=turn.read, facts=turn.facts)
-
-
-def _left(chunks: int, failure: Failure) -> str:
-    what = "one chunk of it" if chunks == 1 else f"{chunks} chunks of it"
-    return f"{what} could not be read: {failure.message}"
-
-
-def _failed(app: App, claim: DreamClaim, failure: Failure) -> None:
-    if claim.attempts + 1 >= MOST_ATTEMPTS:
-        told = replace(failure, message=f"some of it could not be read: {failure.message}")
-        _write(app, lambda tx: extraction_queue.give_up(tx, claim, told))
-        _tell("given_up", failure)
-    else:
-        after = backoff(claim.attempts + 1)
-        _write(app, lambda tx: extraction_queue.again(tx, claim, after, failure))
-        _tell("again", failure)
-
-
-def backoff(attempts: int) -> timedelta:
-    """15, 60 … seconds, with a quarter of jitter."""
-    seconds = min(15.0 * 4.0 ** (attempts - 1), LONGEST_PAUSE.total_seconds())
-    return timedelta(seconds=seconds * random.uniform(0.75, 1.25))  # noqa: S311 # no secret
-
-
-def _write(app: App, write: Callable[[Tx], object]) -> bool:
-    """Whether it was still ours to write down."""
-    try:
-        with app.db.begin() as tx:
-            write(tx)
-    except LeaseLost:
-        return False
-    return True
-
-
-def _tell(outcome: str, failure: Failure | None, **numbers: int) -> None:
-    code = failure.code if failure else None
-    metrics.add("recollect_dreams_total", outcome=outcome, code=code or "")
-    LOG.info("memories", outcome=outcome, code=code, **numbers)

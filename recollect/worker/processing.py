@@ -1,10 +1,9 @@
-"""The loop that works the queue: claim, process, settle, with heartbeat and graceful stop."""
+"""The queue of documents: claim, process, settle; with the housekeeping of the installation."""
 
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -19,17 +18,17 @@ from recollect.errors import (
     LeaseLost,
     Parked,
     Permanent,
-    RecollectError,
     Transient,
     Unavailable,
 )
 from recollect.index import vector_index
 from recollect.ingest.pipeline import process, trace_id
-from recollect.loop import Loop, enduring, settled, tell_bug
+from recollect.loop import enduring, settled, tell_bug
 from recollect.model import Changed, Claim, Failure
 from recollect.ops import canary
 from recollect.telemetry import metrics, tracing
 from recollect.worker import model_change, tag_merges
+from recollect.worker.loop import LONGEST_WISH, ClaimLoop, own_failure
 
 LOG = log.get("worker")
 TICK = timedelta(seconds=10)
@@ -40,8 +39,6 @@ FIRST_PAUSE = timedelta(milliseconds=250)
 """… and at first: what was away for a moment is there again. Each further rest is twice as long,
 until a document is done."""
 LONGEST_BACKOFF = timedelta(minutes=5)
-LONGEST_WISH = timedelta(hours=1)
-"""Upper bound of a Retry-After that we honour."""
 LONGEST_ATTEMPT = timedelta(hours=2)
 """A claim held longer is no longer renewed, so that even a hang of ours ends in another attempt."""
 PACE = timedelta(milliseconds=250)
@@ -55,8 +52,6 @@ be refused then, not lost (`documents.disown_blobs`); this spares its sender the
 STEP = timedelta(seconds=2)
 """By how much the database's clock and ours of the time that passes must differ, between two looks
 at both, for a step of the former; slewing it is no matter."""
-GRACE = timedelta(seconds=20)
-"""How long a stopping worker waits for what is in flight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,85 +70,37 @@ class Look:
         return max(passed - most, none) or min(passed - least, none)
 
 
-class Worker:
-    """Works until `stop` is called; several may run on one database, in any processes."""
+class Worker(ClaimLoop[Claim]):
+    """The queue of documents, with the housekeeping between its claims."""
+
+    name = "document"
+    log = LOG
+    grace = timedelta(seconds=20)
+    longest_attempt = LONGEST_ATTEMPT
 
     def __init__(self, app: App) -> None:
-        self._app = app
-        self._stop = threading.Event()
-        self._wake = threading.Event()
-        # By claim, not by document: after a long outage we may hold one twice, once in vain.
-        self._held: dict[tuple[str, int], tuple[Claim, float]] = {}
-        self._held_lock = threading.Lock()
+        super().__init__(app, app.config.workers)
         self._paused = threading.Event()
         self._rests = 0
         self._turn = documents.Turn()
         self._last_look: Look | None = None
         self._reembedding: threading.Thread | None = None
+        self._tend_at = 0.0
+        self._strays: set[str] | None = None
+        self._sweep_at = 0.0
 
-    def stop(self) -> None:
-        """Ask the worker to finish what it holds and end; safe in a signal handler."""
-        self._stop.set()
-        self._wake.set()
+    def key(self, claim: Claim) -> tuple[str, int]:
+        return claim.document.id, claim.number
 
-    def run(self) -> None:
-        """Until stopped; an unreachable database or blob store is waited for."""
-        app = self._app
-        strays: set[str] | None = None
-        sweep_at = 0.0
-        helpers = [
-            Loop(partial(app.db.heed, self._wake, self._stop), "heed"),
-            Loop(self._beat, "heartbeat"),
-        ]
-        for helper in helpers:
-            helper.start()
-        tend_at = 0.0
-        with ThreadPoolExecutor(app.config.workers, "document") as pool:
-            while not self._stop.is_set():
-                self._wake.clear()
-                wait = TICK
-                with enduring(LOG, self._stop):
-                    for claim in self._claim():
-                        pool.submit(self._work, claim)
-                if self._stop.is_set():  # a database that is away is waited for, but once
-                    break
-                # Apart, so that what one of them meets does not stop the other.
-                now = time.monotonic()
-                with enduring(LOG, self._stop):
-                    if now < tend_at:
-                        wait = timedelta(seconds=tend_at - now)
-                    else:
-                        wait = self._tend()
-                        tend_at = now + PACE.total_seconds()
-                if self._stop.is_set():
-                    break
-                with enduring(LOG, self._stop):
-                    if strays is None:
-                        strays = stray_blobs(app)
-                        sweep_at = now + SECOND_LOOK.total_seconds()
-                    elif strays and now > sweep_at:
-                        sweep_blobs(app, seen=strays)
-                        strays = set()
-                self._wake.wait(wait.total_seconds())
-                self._gather()
-            self._let_go()
-        for helper in helpers:
-            helper.join(2)
+    def renew(self, tx: Tx, held: Sequence[Claim]) -> None:
+        documents.renew(tx, held, lease=self._app.lease)
 
-    def _gather(self) -> None:
-        end = time.monotonic() + GATHER.total_seconds()
-        while 0 < self._free() <= self._app.config.workers // 2 and not self._stop.is_set():
-            rest = end - time.monotonic()
-            if rest <= 0:
-                break
-            self._wake.wait(rest)
-            self._wake.clear()
+    def release(self, tx: Tx, left: Sequence[Claim]) -> None:
+        documents.release(tx, left)
+        self._app.sandbox.close()
 
-    def _free(self) -> int:
-        with self._held_lock:
-            return self._app.config.workers - len(self._held)
-
-    def _claim(self) -> list[Claim]:
+    def claim(self) -> list[Claim]:
+        self._gather()
         free = self._free()
         if free <= 0 or self._paused.is_set():
             return []
@@ -167,10 +114,39 @@ class Worker:
                 turn=self._turn,
             )
         self._last_look = look
-        with self._held_lock:
-            now = time.monotonic()
-            self._held.update((_key(claim), (claim, now)) for claim in claims)
         return claims
+
+    def between(self) -> timedelta:
+        now, wait = time.monotonic(), TICK
+        # Apart, so that what one of them meets does not stop the other.
+        with enduring(LOG, self._stop):
+            if now < self._tend_at:
+                wait = timedelta(seconds=self._tend_at - now)
+            else:
+                wait = self._tend()
+                self._tend_at = now + PACE.total_seconds()
+        if self._stop.is_set():
+            return wait
+        with enduring(LOG, self._stop):
+            if self._strays is None:
+                self._strays = stray_blobs(self._app)
+                self._sweep_at = now + SECOND_LOOK.total_seconds()
+            elif self._strays and now > self._sweep_at:
+                sweep_blobs(self._app, seen=self._strays)
+                self._strays = set()
+        return wait
+
+    def _gather(self) -> None:
+        end = time.monotonic() + GATHER.total_seconds()
+        while 0 < self._free() <= self._app.config.workers // 2 and not self._stop.is_set():
+            rest = end - time.monotonic()
+            if rest <= 0:
+                break
+            self._wake.wait(rest)
+            self._wake.clear()
+
+    def _free(self) -> int:
+        return self._app.config.workers - len(self._held)
 
     def _mind_the_clock(self, tx: Tx) -> "Look":
         """Before anything is judged by the database's clock: see whether that was set.
@@ -237,18 +213,13 @@ class Worker:
             if self._free() <= 0:  # as long again for them, who want the same cores and model
                 self._stop.wait(min(time.monotonic() - began, PAUSE.total_seconds()))
 
-    def _work(self, claim: Claim) -> None:
+    def work(self, claim: Claim) -> None:
         with structlog.contextvars.bound_contextvars(
             document=claim.document.id,
             org=claim.document.org_id,
             **tracing.mark(self._app.tracer, trace_id(claim)),
         ):
-            try:
-                self._settle_surely(claim)
-            finally:
-                with self._held_lock:
-                    self._held.pop(_key(claim), None)
-                self._wake.set()
+            self._settle_surely(claim)
 
     def _settle_surely(self, claim: Claim) -> None:
         """Settle, and while the database is away, wait for it rather than forget the outcome."""
@@ -274,36 +245,6 @@ class Worker:
         self._stop.wait(pause.total_seconds())
         self._paused.clear()
         LOG.info("queue resumed")
-
-    def _beat(self) -> None:
-        """Renew leases from a thread of its own: long OCR needs no long lease."""
-        while not self._stop.wait(self._app.config.lease_seconds / 3):
-            oldest = time.monotonic() - LONGEST_ATTEMPT.total_seconds()
-            with self._held_lock:
-                held = [claim for claim, since in self._held.values() if since > oldest]
-            if held:
-                with enduring(LOG), self._app.db.begin() as tx:
-                    documents.renew(tx, held, lease=self._app.lease)
-
-    def _let_go(self) -> None:
-        """Wait a while for what is in flight; give back the rest, for others to take at once."""
-        give_up = threading.Event()
-        timer = threading.Timer(GRACE.total_seconds(), give_up.set)
-        timer.start()
-        while self._held and not give_up.wait(0.05):
-            pass
-        timer.cancel()
-        with self._held_lock:
-            left = [claim for claim, _ in self._held.values()]
-        if left:
-            # Where the database is away, they run out by themselves.
-            with enduring(LOG), self._app.db.begin() as tx:
-                documents.release(tx, left)
-            self._app.sandbox.close()
-
-
-def _key(claim: Claim) -> tuple[str, int]:
-    return claim.document.id, claim.number
 
 
 def sweep(app: App) -> bool:
@@ -387,9 +328,7 @@ def settle(app: App, claim: Claim, outcome: Outcome, *, pause: timedelta = PAUSE
         case Transient():
             failure, after, free = Failure(outcome.code, str(outcome)), _wait(claim, outcome), False
         case _:
-            tell_bug(line, outcome)
-            told = str(outcome) if isinstance(outcome, RecollectError) else type(outcome).__name__
-            failure = Failure("internal_error", f"an error in Recollect itself: {told}")
+            failure = own_failure(line, outcome)
             after, free = backoff(claim.document.attempts), False
     if not free and claim.document.attempts >= app.config.max_attempts:
         after = None

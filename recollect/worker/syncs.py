@@ -1,8 +1,7 @@
-"""The loop that tends connections: sync what is due, register pushes, say farewell."""
+"""The queue of connections: sync what is due; renew subscriptions, revoke what is over."""
 
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from urllib.parse import urlsplit
@@ -19,18 +18,18 @@ from recollect.errors import (
     LeaseLost,
     Permanent,
     Reauthorize,
-    RecollectError,
     SetupError,
     Transient,
     Unavailable,
 )
-from recollect.loop import Loop, enduring, settled, tell_bug
+from recollect.loop import enduring, settled
 from recollect.model import Failure, SyncClaim
 from recollect.ops import reencrypt
 from recollect.sync import connections, host_limits, runs
 from recollect.sync.items import Counts
 from recollect.telemetry import metrics, tracing
 from recollect.worker import pubsub
+from recollect.worker.loop import SHORTEST_WAIT, ClaimLoop, own_failure, written
 
 LOG = log.get("tender")
 TICK = timedelta(seconds=10)
@@ -47,79 +46,65 @@ LONGEST_ABSENCE = timedelta(days=30)
 GAVE_UP = "gave_up"
 SPARE = 1
 """Places beside `syncs`, for organisations that have no sync under way here."""
-GRACE = timedelta(seconds=10)
-"""How long a stopping loop waits for a sync to reach its next step."""
 
 
-class Tender:
-    """Works until `stop` is called; several may run on one database, in any processes."""
+class Tender(ClaimLoop[SyncClaim]):
+    """The queue of connections. A sync that it has to leave goes on at its last checkpoint."""
+
+    name = "sync"
+    log = LOG
 
     def __init__(self, app: App) -> None:
-        self._app = app
-        self._stop = threading.Event()
-        self._wake = threading.Event()
-        self._held: dict[tuple[str, int], SyncClaim] = {}
-        self._held_lock = threading.Lock()
+        super().__init__(app, app.config.syncs + SPARE)
         self._turn = Turn()
 
-    def stop(self) -> None:
-        """Ask it to end: a sync goes on later, at its last checkpoint. Safe in a signal handler."""
-        self._stop.set()
-        self._wake.set()
-
     def run(self) -> None:
-        """Until stopped; an unreachable database is waited for."""
-        app = self._app
-        if urlsplit(app.config.public_url or "").scheme != "https":
+        config = self._app.config
+        if urlsplit(config.public_url or "").scheme != "https":
             LOG.info(
                 "providers cannot push to us: RECOLLECT_PUBLIC_URL is no https address",
-                polled_every_seconds=app.config.poll_interval.total_seconds(),
+                polled_every_seconds=config.poll_interval.total_seconds(),
             )
-        helpers = [
-            Loop(partial(app.db.heed, self._wake, self._stop), "heed"),
-            Loop(self._beat, "sync-heartbeat"),
-            Loop(self._chores, "chores"),
-            Loop(partial(pubsub.run, app, self._stop), "pull"),
-        ]
-        for helper in helpers:
-            helper.start()
-        with ThreadPoolExecutor(app.config.syncs + SPARE, "sync") as pool:
-            while not self._stop.is_set():
-                self._wake.clear()
-                wait: timedelta | None = None
-                with enduring(LOG, self._stop):
-                    for claim in self._claim():
-                        pool.submit(self._work, claim)
-                    with app.db.begin() as tx:
-                        wait = connections.next_due_in(tx)
-                with self._held_lock:
-                    full = len(self._held) >= app.config.syncs
-                if wait is None or full:
-                    wait = TICK
-                self._wake.wait(min(TICK, max(wait, timedelta(milliseconds=20))).total_seconds())
-            self._let_go()
-        for helper in helpers:
-            helper.join(2)
+        super().run()
 
-    def _claim(self) -> list[SyncClaim]:
-        with self._held_lock:
-            free = self._app.config.syncs - len(self._held)
-            busy = {held.connection.org_id for held in self._held.values()}
+    def helpers(self) -> dict[str, Callable[[], object]]:
+        return super().helpers() | {
+            "chores": self._chores,
+            "pull": partial(pubsub.run, self._app, self._stop),
+        }
+
+    def key(self, claim: SyncClaim) -> tuple[str, int]:
+        return claim.connection.id, claim.number
+
+    def renew(self, tx: Tx, held: Sequence[SyncClaim]) -> None:
+        connections.renew(tx, held, lease=self._app.lease)
+
+    def release(self, tx: Tx, left: Sequence[SyncClaim]) -> None:
+        connections.release(tx, left)
+
+    def claim(self) -> list[SyncClaim]:
+        held = self.held()
+        free = self._app.config.syncs - len(held)
         if free + SPARE <= 0:
             return []
         with self._app.db.begin() as tx:
-            claims = connections.claim(
+            return connections.claim(
                 tx,
                 lease=self._app.lease,
                 limit=free if free > 0 else 1,
                 turn=self._turn,
-                besides=() if free > 0 else busy,
+                besides=() if free > 0 else {one.connection.org_id for one in held},
             )
-        with self._held_lock:
-            self._held.update(((c.connection.id, c.number), c) for c in claims)
-        return claims
 
-    def _work(self, claim: SyncClaim) -> None:
+    def between(self) -> timedelta:
+        if len(self.held()) >= self._app.config.syncs:
+            return TICK
+        wait: timedelta | None = None
+        with enduring(LOG, self._stop), self._app.db.begin() as tx:
+            wait = connections.next_due_in(tx)
+        return TICK if wait is None else min(TICK, max(wait, SHORTEST_WAIT))
+
+    def work(self, claim: SyncClaim) -> None:
         connection = claim.connection
         with structlog.contextvars.bound_contextvars(
             connection=connection.id,
@@ -127,24 +112,10 @@ class Tender:
             provider=connection.provider,
             **tracing.mark(self._app.tracer, trace_id(claim)),
         ):
-            try:
-                outcome = attempt(self._app, claim, self._stop)
-                if settled(partial(settle, self._app, claim), outcome, LOG, self._stop):
-                    with enduring(LOG):
-                        if isinstance(outcome, Counts):
-                            runs.register(self._app, claim, self._stop)
-            finally:
-                with self._held_lock:
-                    self._held.pop((connection.id, claim.number), None)
-                self._wake.set()
-
-    def _beat(self) -> None:
-        while not self._stop.wait(self._app.config.lease_seconds / 3):
-            with self._held_lock:
-                held = list(self._held.values())
-            if held:
-                with enduring(LOG), self._app.db.begin() as tx:
-                    connections.renew(tx, held, lease=self._app.lease)
+            outcome = attempt(self._app, claim, self._stop)
+            written_down = settled(partial(settle, self._app, claim), outcome, LOG, self._stop)
+            if written_down and isinstance(outcome, Counts):
+                runs.register(self._app, claim, self._stop)
 
     def _chores(self) -> None:
         with enduring(LOG):
@@ -157,20 +128,6 @@ class Tender:
     def _reseal(self) -> None:
         if done := reencrypt.reseal(self._app):
             LOG.info("sealed with the newest key", texts=done)
-
-    def _let_go(self) -> None:
-        give_up = threading.Event()
-        timer = threading.Timer(GRACE.total_seconds(), give_up.set)
-        timer.start()
-        while self._held and not give_up.wait(0.05):
-            pass
-        timer.cancel()
-        with self._held_lock:
-            left = list(self._held.values())
-        if left:
-            # Where the database is away, they run out by themselves.
-            with enduring(LOG), self._app.db.begin() as tx:
-                connections.release(tx, left)
 
 
 Outcome = Counts | Exception
@@ -273,9 +230,10 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
             _count(claim, "needs_auth")
             return
         case Contended():
-            failure, after = Failure("internal", str(outcome)), backoff(claim.connection.failures)
+            failure = Failure("internal_error", str(outcome))
+            after = backoff(claim.connection.failures)
         case Unavailable():
-            failure, after = Failure("internal", str(outcome)), TICK
+            failure, after = Failure("internal_error", str(outcome)), TICK
         case Transient():
             code = RATE_LIMITED if outcome.code == RATE_LIMITED else PROVIDER_UNAVAILABLE
             away = True
@@ -286,9 +244,7 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
         case Permanent():
             failure, after = Failure(outcome.code, str(outcome)), app.config.sync_interval
         case _:
-            tell_bug(LOG, outcome)
-            told = str(outcome) if isinstance(outcome, RecollectError) else type(outcome).__name__
-            failure = Failure("internal", f"an error in Recollect itself: {told}")
+            failure = own_failure(LOG, outcome)
             after = backoff(claim.connection.failures)
     parked = failure.code == RATE_LIMITED
     _write(
@@ -368,8 +324,5 @@ def _count_items(claim: SyncClaim, counts: Counts) -> None:
 
 
 def _write(app: App, write: Callable[[Tx], object]) -> None:
-    try:
-        with app.db.begin() as tx:
-            write(tx)
-    except LeaseLost:
+    if not written(app, write):
         LOG.info("sync", outcome="lease lost")

@@ -2,11 +2,9 @@
 
 import json
 import random
-import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import structlog
@@ -19,6 +17,7 @@ from recollect.events.outbox import AT_ONCE, Attempt, Parcel, sign
 from recollect.fetch import outcome
 from recollect.loop import enduring
 from recollect.telemetry import metrics
+from recollect.worker.loop import LONGEST_WISH, ClaimLoop
 
 LOG = log.get("deliver")
 IDLE = timedelta(seconds=10)
@@ -42,86 +41,55 @@ PAUSES = (
     timedelta(hours=10),
 )
 """Between attempts, with up to a tenth of jitter; after the last it is dead."""
-LONGEST_WISH = timedelta(hours=1)
-"""How long a `Retry-After` is obeyed."""
 GONE = 410
-GRACE = timedelta(seconds=10)
-"""How long a stopping loop waits for what is being sent."""
 
 
-class Deliverer:
-    """Works until `stop` is called; several may run on one database, in any processes."""
+class Deliverer(ClaimLoop[Parcel]):
+    """The queue of deliveries. What it cannot write down is sent again when its lease runs out."""
+
+    name = "deliver"
+    log = LOG
+    waits_for_threads = False
 
     def __init__(self, app: App) -> None:
-        self._app = app
-        self._stop = threading.Event()
-        self._wake = threading.Event()
-        self._lock = threading.Lock()
-        self._busy = Counter[str]()
+        super().__init__(app, THREADS)
         self._slow: set[str] = set()
 
-    def stop(self) -> None:
-        """Ask it to end; what is not sent by then is sent later. Safe in a signal handler."""
-        self._stop.set()
-        self._wake.set()
+    def helpers(self) -> dict[str, Callable[[], object]]:
+        return {}
 
-    def run(self) -> None:
-        """Until stopped; an unreachable database is waited for."""
-        pool = ThreadPoolExecutor(THREADS, "deliver")
-        while not self._stop.is_set():
-            self._wake.clear()
-            pause = TICK
-            with enduring(LOG, self._stop):
-                for parcel in self._claim():
-                    pool.submit(self._work, parcel)
-                if not self._wanted():
-                    pause = IDLE
-            self._wake.wait(pause.total_seconds())
-        give_up = time.monotonic() + GRACE.total_seconds()
-        while time.monotonic() < give_up and self._held():
-            self._wake.wait(0.05)
-            self._wake.clear()
-        pool.shutdown(wait=False, cancel_futures=True)
+    def key(self, claim: Parcel) -> tuple[str, int]:
+        return claim.id, claim.attempt
 
-    def _wanted(self) -> bool:
-        with self._app.db.begin() as tx:
-            return outbox.wanted(tx)
-
-    def _held(self) -> int:
-        with self._lock:
-            return self._busy.total()
-
-    def _claim(self) -> list[Parcel]:
-        with self._lock:
-            free = THREADS - self._busy.total()
-            busy = dict(self._busy)
-            # Half of the places are for endpoints that are quick or not known yet.
-            full = sum(self._busy[id] for id in self._slow) >= THREADS // 2
-            for id in self._slow:
-                busy[id] = AT_ONCE if full or busy.get(id) else AT_ONCE - 1
+    def claim(self) -> list[Parcel]:
+        busy = Counter(parcel.endpoint_id for parcel in self.held())
+        free = THREADS - busy.total()
+        # Half of the places are for endpoints that are quick or not known yet.
+        slow = frozenset(self._slow)
+        full = sum(busy[id] for id in slow) >= THREADS // 2
+        for id in slow:
+            busy[id] = AT_ONCE if full or busy[id] else AT_ONCE - 1
         if free <= 0:
             return []
         with self._app.db.begin() as tx:
-            parcels = outbox.claim(tx, lease=LEASE, limit=free, busy=busy)
-        with self._lock:
-            self._busy.update(parcel.endpoint_id for parcel in parcels)
-        return parcels
+            return outbox.claim(tx, lease=LEASE, limit=free, busy=busy)
 
-    def _work(self, parcel: Parcel) -> None:
+    def between(self) -> timedelta:
+        pause = TICK
+        with enduring(LOG, self._stop), self._app.db.begin() as tx:
+            if not outbox.wanted(tx):
+                pause = IDLE
+        return pause
+
+    def work(self, claim: Parcel) -> None:
         began = time.monotonic()
         try:
-            # What cannot be written down is sent again when its lease runs out.
-            with enduring(LOG.bind(delivery=parcel.id)):
-                deliver(self._app, parcel)
+            deliver(self._app, claim)
         finally:
-            with self._lock:
-                if time.monotonic() - began > SLOW:
-                    self._slow.add(parcel.endpoint_id)
-                else:
-                    self._slow.discard(parcel.endpoint_id)
-                self._busy[parcel.endpoint_id] -= 1
-                self._busy = +self._busy
-            self._wake.set()
+            if time.monotonic() - began > SLOW:
+                self._slow.add(claim.endpoint_id)
+            else:
+                self._slow.discard(claim.endpoint_id)
 
 
 def drain(app: App) -> int:

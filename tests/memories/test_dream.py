@@ -26,9 +26,10 @@ from recollect import documents
 from recollect.app import App, secret_keys
 from recollect.db import Database
 from recollect.documents import DocumentChange, NewDocument
-from recollect.inference.llm import Llm
+from recollect.errors import LeaseLost
+from recollect.inference.llm import Llm, wait
 from recollect.memories import extraction, extraction_queue, memories
-from recollect.memories.extraction import Answer, Dreamer, Quote, Told, judge
+from recollect.memories.extraction import Answer, Quote, Told, judge
 from recollect.memories.memories import Memory, MemoryId, Relation
 from recollect.model import (
     Chunk,
@@ -44,6 +45,8 @@ from recollect.model import (
 from recollect.orgs import orgs, settings, tags
 from recollect.search.hybrid import Query, search
 from recollect.telemetry import metrics
+from recollect.worker import extraction as reading
+from recollect.worker.extraction import Dreamer
 from recollect.worker.processing import Worker, drain
 from tests.conftest import eventually, plain_client, serving
 from tests.fakes.embedder import WordEmbedder
@@ -152,7 +155,7 @@ def ripen(app: App, tenant: Tenant) -> None:
 
 def read_all(app: App, tenant: Tenant) -> int:
     ripen(app, tenant)
-    return extraction.drain(app)
+    return reading.drain(app)
 
 
 def known(app: App, tenant: Tenant, tag: str = "ann") -> dict[str, Memory]:
@@ -302,7 +305,7 @@ def test_the_api_tells_how_it_stands(app: App, reader: App, tenant: Tenant, key:
         drain(reader)
         assert shown(http, id) == ("done", "dreaming", 0)
         assert shown(plain, id) == ("done", "done", 0)
-        assert extraction.drain(reader) == 1
+        assert reading.drain(reader) == 1
         assert shown(http, id) == ("done", "done", 1)
 
 
@@ -319,7 +322,7 @@ def test_dynamic_waits_for_more_and_instant_does_not(
             "update dreams set due_at = now() + interval '5 minutes' where document_id = %s",
             (later,),
         )
-    assert extraction.drain(reader) == 1
+    assert reading.drain(reader) == 1
 
     with reader.db.begin() as tx:
         tx.execute(
@@ -486,7 +489,7 @@ def test_a_long_document_goes_behind_the_others(
             "update dreams set due_at = due_at - interval '1 s' where document_id = %s", [long]
         )
 
-    assert extraction.drain(reader) == 4
+    assert reading.drain(reader) == 4
     where = ["green tea" in json.dumps(asked.data["parts"]) for asked in model.asked]
     assert where == [False, False, True, False, False, False]
     assert (state(reader, long), state(reader, short)) == ((False, None), (False, None))
@@ -861,8 +864,8 @@ def test_what_comes_meanwhile_begins_a_new_pass(
     turn = extraction_queue.Turn()
     with reader.db.begin() as tx:
         [claim] = extraction_queue.claim(tx, lease=reader.lease, limit=1, turn=turn)
-    outcome = extraction.attempt(reader, claim, lambda _: None)
-    extraction.settle(reader, claim, outcome, extraction.Mood())
+    outcome = reading.attempt(reader, claim, lambda _: None)
+    reading.settle(reader, claim, outcome, reading.Mood())
     assert row(reader, id)["place"] >= 0
 
     edit(id, paragraphs(TEA, "Nothing at all.", BONN))
@@ -927,9 +930,9 @@ def test_who_dies_between_answer_and_store_leaves_the_work_to_others(
     id = write(TEA)
     ripen(reader, tenant)
     with pytest.raises(KeyboardInterrupt):
-        extraction.drain(replace(reader, embedder=Mortal()))
+        reading.drain(replace(reader, embedder=Mortal()))
     assert (row(reader, id)["held"], len(model.asked), known(reader, tenant)) == (True, 1, {})
-    assert extraction.drain(reader) == 0
+    assert reading.drain(reader) == 0
 
     assert read_all(reader, tenant) == 1  # its lease is over
     assert len(model.asked) == 2
@@ -952,9 +955,9 @@ def test_who_lost_the_lease_stores_nothing(
         return by_words(SCRIPT)(asked)
 
     model.answer = answer
-    outcome = extraction.attempt(reader, old, extraction.wait)
-    assert isinstance(outcome, extraction.LeaseLost)
-    extraction.settle(reader, old, outcome, extraction.Mood())
+    outcome = reading.attempt(reader, old, wait)
+    assert isinstance(outcome, LeaseLost)
+    reading.settle(reader, old, outcome, reading.Mood())
     assert list(known(reader, tenant)) == ["The other's fact."]
     assert state(reader, id) == (False, None)
 
@@ -1064,7 +1067,7 @@ def test_a_slow_model_holds_up_nobody_and_stopping_does_not_wait_for_it(
     model: Model,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(extraction, "GRACE", 0.2)
+    monkeypatch.setattr(reading.Dreamer, "grace", timedelta(seconds=0.2))
     model.misbehave = [Silent()] * 3
     slow = write(TEA, dreaming="instant")
     with at_work(Dreamer(reader), Worker(reader)):
@@ -1086,7 +1089,7 @@ def test_the_loop_rests_while_the_model_is_down_and_goes_on(
     model: Model,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(extraction, "FIRST_PAUSE", timedelta(seconds=0.2))
+    monkeypatch.setattr(reading, "FIRST_PAUSE", timedelta(seconds=0.2))
     ids = [write(f"{TEA} {n}", dreaming="instant") for n in range(5)]
     model.misbehave = [HttpStatus(503)] * 4
     with at_work(Dreamer(reader)):

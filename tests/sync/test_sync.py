@@ -448,7 +448,7 @@ def test_a_failed_sync_tries_again_after_a_while(
     shelf.fail("changes", RuntimeError("a bug"))
     connection = sync(app, connect())
     assert connection.failure is not None
-    assert connection.failure.code == "internal"
+    assert connection.failure.code == "internal_error"
     assert connection.last_run is not None
     assert connection.last_run.status == "failed"
     assert connection.due_at is not None

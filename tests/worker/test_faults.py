@@ -25,7 +25,6 @@ from recollect.errors import Contended, Permanent, RecollectError, Refused, Unav
 from recollect.index.vector_index import adopt
 from recollect.inference.llm import Llm
 from recollect.loop import Loop, ending_with_loops
-from recollect.memories.extraction import Dreamer
 from recollect.model import ConnectionId, DocumentId, Plan, Scope, Tenant, random_id
 from recollect.ops import purge
 from recollect.ops.purge import Purger
@@ -35,6 +34,7 @@ from recollect.sync.connections import NewConnection
 from recollect.telemetry import metrics
 from recollect.worker import maintenance, processing, syncs, tag_merges
 from recollect.worker import pubsub as pull
+from recollect.worker.extraction import Dreamer
 from recollect.worker.maintenance import Pulse
 from recollect.worker.processing import Worker
 from recollect.worker.syncs import Tender

@@ -739,7 +739,7 @@ def test_a_stopping_worker_finishes_all_that_it_holds_and_claims_no_more(
 def test_a_stopping_worker_gives_back_what_it_cannot_finish(
     own: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processing, "GRACE", timedelta(milliseconds=50))
+    monkeypatch.setattr(processing.Worker, "grace", timedelta(milliseconds=50))
     gated = GatedEmbedder()
     id = add(own, tenant, "hello")
     with running(replace(own, embedder=gated)) as stopping, gated:
