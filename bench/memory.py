@@ -22,7 +22,7 @@ MB = 1_000_000
 BARE = """
 import sys
 from pathlib import Path
-from recollect.embed import EmbedderChoice, open_embedder
+from recollect.inference.embed import EmbedderChoice, open_embedder
 embedder = open_embedder(EmbedderChoice("local"), cache=Path(sys.argv[1]), threads=int(sys.argv[2]))
 embedder.embed(["word " * n for n in range(8, 200, 3)])
 print("used", flush=True)

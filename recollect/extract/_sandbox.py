@@ -561,7 +561,7 @@ class Sandbox:
 
     def _birth(self, job: Job) -> Birth:
         if job.task is Task.SITEMAP:
-            return Birth((f"{PACKAGE}._sitemap",))
+            return Birth((f"{PACKAGE}.web._sitemap",))
         kind = self._kinds[job.extractor]
         engine = job.listening.engine if job.listening else None
         heavy = kind.heavy_loads if job.heavy and engine is None else ()

@@ -31,16 +31,16 @@ from recollect.model import Scope
 PACKAGE = Path(recollect.__file__).parent
 BOUNDED = {
     "connectors/notion/_markdown.py": "each round begins with a space and a name, or a brace",
-    "extract/doc.py": "each round begins with a backslash",
+    "extract/office/doc.py": "each round begins with a backslash",
 }
 """Files with a repetition in a repetition whose rounds cannot be cut in two ways."""
 DICE = {
-    "connectors/_api.py",
+    "connectors/api.py",
     "connectors/s3/_bucket.py",
-    "deliver.py",
-    "dream.py",
-    "sync.py",
-    "worker.py",
+    "sync/runs.py",
+    "worker/extraction.py",
+    "worker/processing.py",
+    "worker/webhooks.py",
 }
 """Modules that may throw dice that can be foretold: for pauses."""
 

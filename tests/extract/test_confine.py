@@ -144,7 +144,7 @@ def test_filling_the_error_file_stops_at_its_limit():
 
 ALONE = """
 import json, os, sys
-from recollect.extract import _confine
+from recollect.sandbox import confine
 import ctypes
 version, missing, deeds = json.loads(sys.argv[1])
 class Libc:
@@ -159,9 +159,9 @@ class Libc:
         return self.libc.syscall(number, *arguments)
 real = ctypes.CDLL
 libc = Libc(real(None, use_errno=True))
-_confine.ctypes.CDLL = lambda *arguments, **options: libc
+confine.ctypes.CDLL = lambda *arguments, **options: libc
 from tests.extract.rogues import rogue
-print(*_confine.confine(packages=[], memory_bytes=10**9, file_bytes=10**6, descriptors=64))
+print(*confine.confine(packages=[], memory_bytes=10**9, file_bytes=10**6, descriptors=64))
 ctypes.CDLL = real
 from recollect.model import Blob
 for deed in deeds:

@@ -383,7 +383,8 @@ def test_pages_for_which_time_does_not_suffice_are_named(alone):
 
 WITHOUT_ENGINE = """
 import sys
-from recollect.extract import _ocr, image, pdf
+from recollect.extract.image import _ocr, image
+from recollect.extract.pdf import pdf
 from recollect.errors import Permanent
 from recollect.model import Blob
 from tests.extract import pictures

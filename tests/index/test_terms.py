@@ -224,7 +224,7 @@ def test_organisations_and_kinds_are_kept_apart():
 @pytest.mark.parametrize("seed", ["1", "2"])
 def test_numbers_are_the_same_in_every_process(seed: str):
     text = "Häuser, houses & 東京 🚀"
-    program = f"from recollect import terms; print(terms.weigh('org', {text!r}))"
+    program = f"from recollect.index import terms; print(terms.weigh('org', {text!r}))"
     ran = subprocess.run(
         [sys.executable, "-c", program],
         env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path), "PYTHONUTF8": "1"},
