@@ -26,7 +26,7 @@ from recollect.cli.output import echo_json, shown, table
 from recollect.config import Config, load
 from recollect.connectors import all as all_connectors
 from recollect.connectors.gmail.pubsub import read_key
-from recollect.db import Database, migrate
+from recollect.db import Database, migrate, versions
 from recollect.db.embedded import database
 from recollect.errors import Permanent, RecollectError, SetupError, Transient
 from recollect.extract import Sandbox
@@ -120,13 +120,9 @@ def _database(config: Config) -> list[Finding]:
         url = ensure()
         migrate(url)
         with Database(url, size=1) as db, db.begin() as tx:
-            row = tx.execute(
-                "select current_setting('server_version') as server,"
-                " (select extversion from pg_extension where extname = 'vector') as vector"
-            ).fetchone()
+            server, vector = versions(tx)
             others = connections.sealed_by_others(tx, encryption.mark(secret_keys(config)))
-    assert row is not None
-    told = f"{kind} PostgreSQL {row['server']}, pgvector {row['vector']}"
+    told = f"{kind} PostgreSQL {server}, pgvector {vector}"
     found = [Finding("database", "ok", told)]
     if others:
         told = (

@@ -25,7 +25,6 @@ from recollect.console import (
     _adding,
     _audit,
     _connections,
-    _figures,
     _filters,
     _keys,
     _live,
@@ -57,6 +56,7 @@ from recollect.console._room import (
     page,
 )
 from recollect.db import Tx
+from recollect.documents import figures
 from recollect.documents.filters import parse as parse_filter
 from recollect.errors import (
     AuthenticationError,
@@ -211,12 +211,12 @@ def overview(
     request: Request, tenant: Reader, key: CurrentKey, app: CurrentApp, part: Part = ""
 ) -> Response:
     with app.db.begin() as tx:
-        counts, total = _figures.by_status(tx, tenant)
-        oldest = _figures.longest_waiting(tx, tenant)
-        failed = _figures.failures(tx, tenant, FAILURES) if counts[Status.FAILED].number else []
-        chunks = _figures.chunks(tx, tenant)
-        finished = _finished(tx, tenant)
-        stored = _figures.database(tx, tenant.id) if _room.may_tend(key) else None
+        counts, total = figures.by_status(tx, tenant)
+        oldest = figures.longest_waiting(tx, tenant)
+        failed = figures.failures(tx, tenant, FAILURES) if counts[Status.FAILED].number else []
+        chunks = figures.chunks(tx, tenant)
+        finished = figures.finished_lately(tx, tenant, COUNTED)
+        stored = figures.database(tx, tenant.id) if _room.may_tend(key) else None
     values = {
         "counts": counts,
         "total": total,
@@ -226,7 +226,7 @@ def overview(
         "oldest": oldest,
         "failures": _by_code(failed),
         "looked_at": FAILURES,
-        "reached": _figures.LOOKED_AT,
+        "reached": figures.LOOKED_AT,
         "stored": stored,
     }
     response = page(request, "_overview.html" if part == LIVE else "overview.html", values)
@@ -250,22 +250,6 @@ def _by_code(failed: Sequence[Document]) -> list[tuple[str, list[Document]]]:
     return list(groups.items())
 
 
-def _finished(tx: Tx, tenant: Tenant) -> int:
-    """How many documents became searchable within the last hour, counted up to `COUNTED`."""
-    row = tx.execute(
-        "select count(*) as n from (select 1 from documents d where d.org_id = %(org)s"
-        " and d.gone_at is null and d.updated_at > now() - interval '1 hour' and d.status = 'done'"
-        " and (%(reach)s::text[] is null or d.container_tags && %(reach)s::text[])"
-        " order by d.updated_at desc limit %(most)s) recent",
-        {
-            "org": tenant.id,
-            "reach": None if tenant.tags is None else list(tenant.tags),
-            "most": COUNTED,
-        },
-    ).fetchone()
-    return int(row["n"]) if row else 0
-
-
 # --- documents ---------------------------------------------------------------------------------
 
 
@@ -283,7 +267,7 @@ def find(
     n: int = 0,
     part: Part = "",
 ) -> Response:
-    asked = _figures.Asked(
+    asked = figures.Asked(
         tag=tag.strip(),
         status=Status(status) if status in list(Status) else None,
         kind=kind.strip(),
@@ -291,14 +275,14 @@ def find(
         page=number,
     )
     with app.db.begin() as tx:
-        found = _figures.find(tx, tenant, asked)
+        found = figures.find(tx, tenant, asked)
         known = known_tags(tx, tenant)
     last = max(1, -(-found.total.number // found.limit))
     chosen = {"tag": tag, "status": status, "type": kind, "size": found.limit}
     values = {
         "found": found,
         "statuses": list(Status),
-        "reached": _figures.LOOKED_AT,
+        "reached": figures.LOOKED_AT,
         "tag": tag,
         "status": status,
         "kind": kind,
@@ -317,7 +301,7 @@ def find(
     return page(request, "_documents.html" if part == LIVE else "documents.html", values)
 
 
-def _listing(asked: _figures.Asked) -> dict[str, object]:
+def _listing(asked: figures.Asked) -> dict[str, object]:
     """The table as the body of `POST /v3/documents/list`."""
     body: dict[str, object] = {"limit": asked.limit, "page": asked.page}
     if asked.tag:
@@ -342,7 +326,7 @@ def confirm(
         raise BadRequestError("action: retry, delete or failed")
     with app.db.begin() as tx:
         chosen = _those(tx, tenant, id or ())
-        failed = _figures.failed(tx, tenant)
+        failed = figures.failed(tx, tenant)
     values = {
         "action": action,
         "chosen": chosen,
@@ -385,7 +369,7 @@ def _retry_failed(app: App, tenant: Tenant) -> int:
     last = None
     while True:
         with app.db.begin() as tx:
-            some = _figures.failed_before(tx, tenant, last, RETRIED)
+            some = figures.failed_before(tx, tenant, last, RETRIED)
             if some:
                 done += len(documents.reprocess(tx, tenant, ids=[id for _, id in some]))
         if len(some) < RETRIED:
@@ -422,7 +406,7 @@ def show(
         archive = _archive(tx, tenant, document)
         source = _source(tx, tenant, document)
         revisions = (
-            _figures.revisions(tx, source.id, document.id, REVISIONS) if source is not None else []
+            figures.revisions(tx, source.id, document.id, REVISIONS) if source is not None else []
         )
         dreaming = extraction_queue.state(tx, document.id) if app.llm is not None else None
         query = hybrid.Query(q, vector)
@@ -538,7 +522,7 @@ def _members(tx: Tx, tenant: Tenant, document: Document, number: int) -> Page[Do
     """A page of the files that came out of it; None for what is no archive."""
     if document.members is None:
         return None
-    return _figures.members(tx, tenant, document.id, limit=MEMBERS, page=number)
+    return figures.members(tx, tenant, document.id, limit=MEMBERS, page=number)
 
 
 def _archive(tx: Tx, tenant: Tenant, document: Document) -> Document | None:

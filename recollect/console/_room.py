@@ -29,7 +29,7 @@ from recollect.errors import (
 )
 from recollect.loop import tell_bug
 from recollect.model import Key, Scope, Tenant, storable
-from recollect.orgs import audit, orgs
+from recollect.orgs import audit, orgs, tags
 
 LOG = log.get("console")
 HOME = "/console"
@@ -225,17 +225,7 @@ def near(number: int, last: int) -> list[int]:
 
 def known_tags(tx: Tx, tenant: Tenant) -> list[str]:
     """What the tag fields offer."""
-    rows = tx.execute(
-        "select name from tags where org_id = %(org)s"
-        " and (%(reach)s::text[] is null or name = any(%(reach)s::text[]))"
-        " order by name limit %(most)s",
-        {
-            "org": tenant.id,
-            "reach": None if tenant.tags is None else list(tenant.tags),
-            "most": TAGS,
-        },
-    )
-    return [row["name"] for row in rows]
+    return tags.names(tx, tenant, TAGS)
 
 
 def inside(path: str, otherwise: str = HOME) -> str:

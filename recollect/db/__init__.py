@@ -220,6 +220,16 @@ class Listener:
         self._connection.close()
 
 
+def versions(tx: Tx) -> tuple[str, str]:
+    """Of the server and of its extension for vectors."""
+    row = tx.execute(
+        "select current_setting('server_version') as server,"
+        " (select extversion from pg_extension where extname = 'vector') as vector"
+    ).fetchone()
+    assert row is not None
+    return row["server"], row["vector"]
+
+
 def notify(tx: Tx) -> None:
     """Wake the workers once this transaction commits."""
     tx.execute("notify recollect_due")

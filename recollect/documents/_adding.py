@@ -7,7 +7,7 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from recollect import db
-from recollect.db import Tx
+from recollect.db import Tx, tenancy
 from recollect.documents._asked import DocumentChange, NewDocument
 from recollect.documents._changing import (
     accept,
@@ -28,7 +28,6 @@ from recollect.documents._rows import (
     content_of,
     foreign_tags,
     lock,
-    reach,
     read,
     sought,
     stored,
@@ -173,7 +172,7 @@ def reprocess(
         " update documents d set status = 'queued', stage = null, due_at = now(), attempts = 0,"
         " error_code = null, error_message = null, updated_at = now()"
         " from ended where d.id = ended.id returning d.id",
-        {**reach(tenant), "ids": list(ids), "failed": failed, "direct": DIRECT},
+        {**tenancy.bounds(tenant), "ids": list(ids), "failed": failed, "direct": DIRECT},
     ).fetchall()
     if rows:
         db.notify(tx)
@@ -288,7 +287,7 @@ def _with_custom_id(
         + " and d.custom_id = %(custom_id)s"
         " and (%(tag)s::text is null or d.container_tags @> array[%(tag)s::text])"
         " order by (d.container_tags[1] = %(tag)s) desc nulls last limit 2",
-        {**reach(tenant), "custom_id": custom_id, "tag": tag},
+        {**tenancy.bounds(tenant), "custom_id": custom_id, "tag": tag},
     ).fetchall()
     if not named:
         return None

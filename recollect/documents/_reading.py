@@ -5,7 +5,7 @@ from typing import Any
 
 from psycopg import sql
 
-from recollect.db import Tx
+from recollect.db import Tx, tenancy
 from recollect.documents._asked import DocumentQuery
 from recollect.documents._rows import (
     BELOW,
@@ -13,7 +13,6 @@ from recollect.documents._rows import (
     REACH,
     TEXT,
     ambiguous,
-    reach,
     read,
     sought,
     unknown,
@@ -67,7 +66,7 @@ def row_of(
         + REACH
         + " and (d.id = %(id)s or d.custom_id = %(id)s)"
         " order by (d.id = %(id)s) desc limit 2" + (" for update" if lock else ""),
-        {**reach(tenant), "id": id},
+        {**tenancy.bounds(tenant), "id": id},
     ).fetchall()
     if not rows:
         raise unknown(id)
@@ -83,7 +82,7 @@ def text_sizes(tx: Tx, tenant: Tenant, ids: Sequence[DocumentId]) -> dict[Docume
         " else d.content end), 0) as size from documents d where "
         + REACH
         + " and d.id = any(%(ids)s)",
-        {**reach(tenant), "ids": list(ids)},
+        {**tenancy.bounds(tenant), "ids": list(ids)},
     )
     return {DocumentId(row["id"]): row["size"] for row in rows}
 
@@ -95,7 +94,7 @@ def texts(tx: Tx, tenant: Tenant, found: Sequence[Document]) -> dict[DocumentId,
         " as f (id, updated_at) join documents d on d.id = f.id and d.updated_at = f.updated_at"
         " where " + REACH,
         {
-            **reach(tenant),
+            **tenancy.bounds(tenant),
             "ids": [one.id for one in found],
             "times": [one.updated_at for one in found],
         },
@@ -147,7 +146,7 @@ def counts(tx: Tx, tenant: Tenant) -> Mapping[Status, int]:
     """How many documents are in each status."""
     rows = tx.execute(
         "select d.status, count(*) as n from documents d where " + REACH + " group by d.status",
-        reach(tenant),
+        tenancy.bounds(tenant),
     )
     found = {Status(row["status"]): int(row["n"]) for row in rows}
     return {status: found.get(status, 0) for status in Status}
@@ -162,7 +161,7 @@ FILEPATH = (
 def condition(tenant: Tenant, query: DocumentQuery) -> tuple[sql.Composable, dict[str, object]]:
     """A boolean SQL expression over `documents d` with its parameters; never another tenant's."""
     parts: list[sql.Composable] = [sql.SQL(REACH)]
-    parameters: dict[str, object] = {**reach(tenant)}
+    parameters: dict[str, object] = {**tenancy.bounds(tenant)}
     if query.tags:  # finds them by the index; what follows tells the few whose numbers are alike
         parts.append(sql.SQL("d.scope @> %(scope)s"))
         parameters["scope"] = sought(tenant.id, query.tags)

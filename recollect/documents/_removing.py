@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from recollect.db import Tx
+from recollect.db import Tx, tenancy
 from recollect.documents._changing import remove
 from recollect.documents._reading import FILEPATH
-from recollect.documents._rows import COLUMNS, ORDER, REACH, ambiguous, reach, read, unknown
+from recollect.documents._rows import COLUMNS, ORDER, REACH, ambiguous, read, unknown
 from recollect.documents._tagging import strip
 from recollect.errors import (
     BadRequestError,
@@ -41,7 +41,7 @@ def delete_named(
         + " and (d.id = any(%(ids)s) or d.custom_id = any(%(ids)s))"
         + ORDER
         + " for update",
-        {**reach(tenant), "ids": list(ids)},
+        {**tenancy.bounds(tenant), "ids": list(ids)},
     ).fetchall()
     known = {row["id"] for row in rows}
     gone: set[DocumentId] = set()
@@ -75,7 +75,7 @@ def delete_where(
         "  d.scope && %(numbers)s::int4[] and d.container_tags && %(tags)s::text[])"
         " and (%(filepath)s::text is null or " + FILEPATH + ")" + ORDER + " for update",
         {
-            **reach(tenant),
+            **tenancy.bounds(tenant),
             "tags": list(tags),
             "numbers": [terms.tag_number(tenant.id, tag) for tag in tags],
             "filepath": filepath,
@@ -90,7 +90,7 @@ def delete_all(tx: Tx, tenant: Tenant) -> list[DocumentId]:
     """Remove for good everything that the tenant may touch."""
     rows = tx.execute(
         "select d.id from documents d where " + REACH + ORDER + " for update",
-        reach(tenant),
+        tenancy.bounds(tenant),
     ).fetchall()
     gone = [DocumentId(row["id"]) for row in rows]
     withdraw(tx, tenant, gone)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recollect.db import Tx
+from recollect.db import Tx, tenancy
 from recollect.errors import (
     ConflictError,
     NotFoundError,
@@ -49,10 +49,7 @@ TEXT = (
 ORDER = " order by d.archive_id is not null, d.id"
 """in which rows are locked"""
 _ADDRESS = re.compile(r"\s*https?://\S+\s*", re.IGNORECASE)
-REACH = (
-    "d.org_id = %(org)s and d.gone_at is null"
-    " and (%(reach)s::text[] is null or d.container_tags && %(reach)s::text[])"
-)
+REACH = tenancy.with_any("d.container_tags", "d.org_id") + " and d.gone_at is null"
 """what a tenant may touch: not what is gone, though its rows may still be there (`sweep`)"""
 
 
@@ -164,10 +161,6 @@ def stored(content: Content) -> dict[str, object]:
         "forced": content.forced,
         "source_id": content.source_id,
     }
-
-
-def reach(tenant: Tenant) -> dict[str, object]:
-    return {"org": tenant.id, "reach": None if tenant.tags is None else list(tenant.tags)}
 
 
 def lock(tx: Tx, org: OrgId, what: str, name: str) -> None:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from recollect.db import Tx
+from recollect.db import Tx, tenancy
 from recollect.documents._asked import DocumentChange
 from recollect.documents._changing import (
     count,
@@ -13,7 +13,7 @@ from recollect.documents._changing import (
     set_details,
     take_away,
 )
-from recollect.documents._rows import COLUMNS, ORDER, REACH, foreign_tags, reach, read, sought
+from recollect.documents._rows import COLUMNS, ORDER, REACH, foreign_tags, read, sought
 from recollect.errors import (
     BadRequestError,
 )
@@ -34,7 +34,7 @@ def untag(tx: Tx, tenant: Tenant, tag: str) -> list[DocumentId]:
     rows = tx.execute(
         "select " + COLUMNS + " from documents d where " + REACH + " and d.scope @> %(scope)s"
         " and %(tag)s = any(d.container_tags)" + ORDER + " for update",
-        {**reach(tenant), "scope": sought(tenant.id, [tag]), "tag": tag},
+        {**tenancy.bounds(tenant), "scope": sought(tenant.id, [tag]), "tag": tag},
     ).fetchall()
     return strip(tx, tenant, [read(row) for row in rows], [tag])
 

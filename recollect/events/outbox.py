@@ -19,7 +19,7 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from recollect import encryption
-from recollect.db import Tx
+from recollect.db import Tx, tenancy
 from recollect.errors import BadRequestError, NotFoundError, SetupError
 from recollect.model import KeyId, OrgId, Page, Tenant, storable
 from recollect.orgs import audit
@@ -57,7 +57,7 @@ _COLUMNS = (
     " e.failing_since, e.disabled_at, e.disabled_reason, e.created_at"
 )
 # A limited key sees an endpoint only when it may touch everything that the endpoint is told of.
-_REACH = "e.org_id = %(org)s and (%(reach)s::text[] is null or e.tags <@ %(reach)s::text[])"
+_REACH = tenancy.with_all("e.tags", "e.org_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ def get(tx: Tx, tenant: Tenant, id: str) -> Target:
     """Raises NotFoundError."""
     row = tx.execute(
         "select " + _COLUMNS + " from endpoints e where " + _REACH + " and e.id = %(id)s",
-        {**_reach(tenant), "id": id},
+        {**tenancy.bounds(tenant), "id": id},
     ).fetchone()
     if row is None:
         raise NotFoundError("Endpoint not found", f"no endpoint {id!r}")
@@ -186,7 +186,7 @@ def find(tx: Tx, tenant: Tenant) -> list[Target]:
     rows = tx.execute(
         "select " + _COLUMNS + " from endpoints e where " + _REACH + " order by e.created_at desc,"
         " e.id desc",
-        _reach(tenant),
+        tenancy.bounds(tenant),
     )
     return [_target(row) for row in rows]
 
@@ -327,7 +327,7 @@ def mark(tx: Tx, tenant: Tenant, id: str | None = None) -> str:
         "  (select concat_ws(' ', d.id, d.xmin) as mark from deliveries d"
         "   where d.endpoint_id = e.id order by d.created_at desc, d.id desc limit %(some)s) l) d"
         " where " + _REACH + " and (%(id)s::text is null or e.id = %(id)s)",
-        {**_reach(tenant), "id": id, "some": LOGGED},
+        {**tenancy.bounds(tenant), "id": id, "some": LOGGED},
     ).fetchone()
     return str(row["mark"]) if row else ""
 
@@ -518,7 +518,3 @@ def _delivery(row: Mapping[str, Any]) -> Delivery:
         ended_at=row["ended_at"],
         log=row["log"],
     )
-
-
-def _reach(tenant: Tenant) -> dict[str, object]:
-    return {"org": tenant.id, "reach": None if tenant.tags is None else list(tenant.tags)}

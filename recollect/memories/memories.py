@@ -24,7 +24,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from recollect import documents
-from recollect.db import Tx
+from recollect.db import Tx, tenancy
 from recollect.documents.filters import Filter
 from recollect.documents.filters import compile as compile_filter
 from recollect.errors import ConflictError, LeaseLost, NotFoundError
@@ -62,7 +62,7 @@ COLUMNS = (
     "  order by s.document_id) as sources"
 )
 """What `_read` needs of a row of `memories m`."""
-_REACH = "m.org_id = %(org)s and (%(reach)s::text[] is null or m.tag = any(%(reach)s::text[]))"
+_REACH = tenancy.with_one("m.tag", "m.org_id")
 _UNFORGOTTEN = "m.forgotten_at is null and (m.forget_after is null or m.forget_after > now())"
 _LIVE = "m.is_latest and " + _UNFORGOTTEN
 _IN_ORDER = " order by coalesce(m.root_id, m.id), m.version, m.id"
@@ -442,7 +442,7 @@ def named(
         + " and coalesce(m.root_id, m.id) in (select coalesce(v.root_id, v.id) from memories v"
         "  where v.org_id = %(org)s and v.tag = %(tag)s and v.id = any(%(ids)s))"
         + (_IN_ORDER + " for update" if lock else " order by m.id"),
-        {**_reach(tenant), "tag": tag, "ids": list(ids)},
+        {**tenancy.bounds(tenant), "tag": tag, "ids": list(ids)},
     )
     return [_read(row) for row in rows]
 
@@ -480,7 +480,7 @@ def of_document(tx: Tx, tenant: Tenant, document: DocumentId) -> list[Memory]:
         "select " + COLUMNS + " from memories m where " + _REACH + " and m.id in"
         " (select s.memory_id from memory_sources s where s.document_id = %(document)s)"
         " order by m.created_at, m.version, m.id",
-        {**_reach(tenant), "document": document},
+        {**tenancy.bounds(tenant), "document": document},
     )
     return [_read(row) for row in rows]
 
@@ -560,7 +560,7 @@ def history(tx: Tx, tenant: Tenant, ids: Sequence[MemoryId]) -> dict[MemoryId, l
         " where shown.id = any(%(ids)s) and m.tag = shown.tag and "
         + _REACH
         + " order by m.version desc, m.created_at desc",
-        {**_reach(tenant), "ids": list(ids)},
+        {**tenancy.bounds(tenant), "ids": list(ids)},
     )
     versions: dict[MemoryId, list[Memory]] = {id: [] for id in ids}
     for row in rows:
@@ -592,7 +592,7 @@ def neighbours(tx: Tx, tenant: Tenant, ids: Sequence[MemoryId]) -> dict[MemoryId
         + " and "
         + _LIVE
         + " order by distance, updated_at desc",
-        {**_reach(tenant), "ids": list(ids)},
+        {**tenancy.bounds(tenant), "ids": list(ids)},
     )
     found: dict[MemoryId, list[Neighbour]] = {id: [] for id in ids}
     for row in rows:
@@ -623,7 +623,7 @@ def evidence(tx: Tx, tenant: Tenant, ids: Sequence[MemoryId]) -> dict[MemoryId, 
         + _REACH
         + " and (c.position is not null or s.hash = %(whole)s)"
         " order by m.id, s.document_id, start_at",
-        {**_reach(tenant), "ids": list(ids), "whole": WHOLE},
+        {**tenancy.bounds(tenant), "ids": list(ids), "whole": WHOLE},
     )
     found: dict[MemoryId, list[Evidence]] = {id: [] for id in ids}
     for row in rows:
@@ -737,7 +737,7 @@ def search(
 def _condition(tenant: Tenant, query: MemoryQuery) -> tuple[sql.Composable, dict[str, object]]:
     """A boolean SQL expression over `memories m` with its parameters; never another tenant's."""
     parts: list[sql.Composable] = [sql.SQL(_REACH), sql.SQL("m.is_latest")]
-    parameters: dict[str, object] = {**_reach(tenant)}
+    parameters: dict[str, object] = {**tenancy.bounds(tenant)}
     if not query.forgotten:
         parts.append(sql.SQL(_UNFORGOTTEN))
     named = [*query.tags, *query.any_of]
@@ -896,7 +896,7 @@ def _meant(
     known = " from memories m where " + _REACH + " and m.tag = %(tag)s and m.is_latest and "
     matching = known + wanted
     parameters = {
-        **_reach(tenant),
+        **tenancy.bounds(tenant),
         "tag": tag,
         "id": target.id,
         "content": target.content,
@@ -954,7 +954,7 @@ def _ordered(tx: Tx, tenant: Tenant, ids: Sequence[MemoryId]) -> list[Memory]:
     """The memories with these ids, in their order."""
     rows = tx.execute(
         "select " + COLUMNS + " from memories m where " + _REACH + " and m.id = any(%(ids)s)",
-        {**_reach(tenant), "ids": list(ids)},
+        {**tenancy.bounds(tenant), "ids": list(ids)},
     )
     found = {row["id"]: _read(row) for row in rows}
     return [found[id] for id in ids]
@@ -993,10 +993,6 @@ def indexed(
 
 def _json(value: Mapping[str, Any] | None) -> Jsonb | None:
     return None if value is None else Jsonb(dict(value))
-
-
-def _reach(tenant: Tenant) -> dict[str, object]:
-    return {"org": tenant.id, "reach": None if tenant.tags is None else list(tenant.tags)}
 
 
 def _lock(tx: Tx, org: OrgId, tag: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from recollect.db import Tx
+from recollect.db import Tx, tenancy
 from recollect.errors import (
     BadRequestError,
     ConflictError,
@@ -125,17 +125,16 @@ def guidance(
 _DETAILS = (
     "select t.org_id, t.name, t.entity_context, t.created_at, t.title, t.profile_buckets,"
     " t.updated_at from tags t"
-    " where t.org_id = %(org)s and (%(reach)s::text[] is null or t.name = any(%(reach)s::text[]))"
+    " where " + tenancy.with_one("t.name", "t.org_id")
 )
 
 
 def find(tx: Tx, tenant: Tenant, *, limit: int, page: int) -> Page[TagDetails]:
     """The tags that the tenant may touch, by name."""
-    reach = None if tenant.tags is None else list(tenant.tags)
     rows = tx.execute(
         "select *, count(*) over () as total from (" + _DETAILS + ") as found"
         " order by name limit %(limit)s offset %(offset)s",
-        {"org": tenant.id, "reach": reach, "limit": limit, "offset": (page - 1) * limit},
+        {**tenancy.bounds(tenant), "limit": limit, "offset": (page - 1) * limit},
     ).fetchall()
     total = rows[0]["total"] if rows else 0
     held = _held(tx, tenant.id, [row["name"] for row in rows])
@@ -144,9 +143,8 @@ def find(tx: Tx, tenant: Tenant, *, limit: int, page: int) -> Page[TagDetails]:
 
 def get(tx: Tx, tenant: Tenant, name: str) -> TagDetails:
     """Raises NotFoundError, also for a tag that the tenant may not touch."""
-    reach = None if tenant.tags is None else list(tenant.tags)
     row = tx.execute(
-        _DETAILS + " and t.name = %(name)s", {"org": tenant.id, "reach": reach, "name": name}
+        _DETAILS + " and t.name = %(name)s", {**tenancy.bounds(tenant), "name": name}
     ).fetchone()
     if row is None:
         raise _unknown(name)
@@ -232,12 +230,22 @@ def begin_merge(tx: Tx, tenant: Tenant, sources: Sequence[str], target: str, id:
     return _merge(row)
 
 
+def names(tx: Tx, tenant: Tenant, limit: int) -> list[str]:
+    """The first names of the tags that the tenant may touch."""
+    rows = tx.execute(
+        "select name from tags where " + tenancy.with_one("name", "org_id")
+        + " order by name limit %(limit)s",
+        {**tenancy.bounds(tenant), "limit": limit},
+    )  # fmt: skip
+    return [row["name"] for row in rows]
+
+
 def merge(tx: Tx, tenant: Tenant, id: str) -> Merge:
     """Raises NotFoundError, also for one with a tag that the tenant may not touch."""
     row = tx.execute(
-        "select * from tag_merges where id = %(id)s and org_id = %(org)s and (%(reach)s::text[]"
-        " is null or (%(reach)s::text[] @> sources and target = any(%(reach)s::text[])))",
-        {"id": id, "org": tenant.id, "reach": None if tenant.tags is None else list(tenant.tags)},
+        "select * from tag_merges where id = %(id)s and "
+        + tenancy.with_all("sources || target", "org_id"),
+        {"id": id, **tenancy.bounds(tenant)},
     ).fetchone()
     if row is None:
         raise NotFoundError("Merge not found", f"no merge {id!r}")

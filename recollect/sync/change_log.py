@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from recollect.db import Tx
+from recollect.db import Tx, tenancy
 from recollect.model import ConnectionId, DocumentId, Page, Tenant
 
 MOST = 10_000
@@ -106,17 +106,16 @@ def find(
         "  and (%(what)s::text is null or c.what = %(what)s)"
         "  order by c.at, c.document_id limit %(limit)s offset %(offset)s)"
         " select c.*, d.title, d.url from listed c left join documents d on d.id = c.document_id"
-        "  and d.org_id = %(org)s"
-        "  and (%(reach)s::text[] is null or d.container_tags && %(reach)s::text[])"
-        " order by c.at, c.document_id",
+        "  and "
+        + tenancy.with_any("d.container_tags", "d.org_id")
+        + " order by c.at, c.document_id",
         {
             "run": run,
             "connection": connection,
             "what": what,
             "limit": limit,
             "offset": (page - 1) * limit,
-            "org": tenant.id,
-            "reach": None if tenant.tags is None else list(tenant.tags),
+            **tenancy.bounds(tenant),
         },
     ).fetchall()
     total = rows[0]["total"] if rows else 0

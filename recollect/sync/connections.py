@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 
 from recollect import db, documents, encryption
 from recollect.connectors.base import TAG_PATTERN, Notice, Registration
-from recollect.db import Tx
+from recollect.db import Tx, tenancy
 from recollect.errors import BadRequestError, LeaseLost, NotFoundError, SetupError
 from recollect.model import (
     Connection,
@@ -67,9 +67,9 @@ _DUE = "due_at <= now() and (not paused or wanted_by = 'manual' or state = 'sync
 # A limited key sees a connection only when it may touch everything that the connection writes: its
 # tags, and those that a pattern of it finds.
 _REACH = (
-    "c.org_id = %(org)s and (%(reach)s::text[] is null or c.container_tags <@ %(reach)s::text[]"
-    f" and (coalesce(c.metadata ->> '{TAG_PATTERN}', '') = ''"
-    " or coalesce(c.reach <@ %(reach)s::text[], false)))"
+    tenancy.with_all("c.container_tags", "c.org_id")
+    + f" and (%(reach)s::text[] is null or coalesce(c.metadata ->> '{TAG_PATTERN}', '') = ''"
+    " or coalesce(c.reach <@ %(reach)s::text[], false))"
 )
 
 
@@ -169,7 +169,7 @@ def get(tx: Tx, tenant: Tenant, id: str, *, lock: bool = False) -> Connection:
         + _REACH
         + " and c.id = %(id)s"
         + (" for update of c" if lock else ""),
-        {**_reach(tenant), "id": id},
+        {**tenancy.bounds(tenant), "id": id},
     ).fetchone()
     if row is None:
         raise NotFoundError("Connection not found", f"no connection {id!r}")
@@ -184,7 +184,7 @@ def find(
         "select " + _COLUMNS + " from connections c where " + _REACH + " and"
         " (%(provider)s::text is null or c.provider = %(provider)s)"
         " and c.container_tags @> %(tags)s::text[] order by c.created_at desc, c.id desc",
-        {**_reach(tenant), "provider": provider, "tags": list(tags)},
+        {**tenancy.bounds(tenant), "provider": provider, "tags": list(tags)},
     )
     return [_read(row) for row in rows]
 
@@ -201,7 +201,12 @@ def browse(
 ) -> tuple[Page[Connection], bool]:
     """One page of those of the provider that carry the tag, the newest first, as far as they are
     among the `most` newest of the organisation; and whether there are older ones."""
-    asked = {**_reach(tenant), "provider": provider, "tags": [tag] if tag else [], "most": most}
+    asked = {
+        **tenancy.bounds(tenant),
+        "provider": provider,
+        "tags": [tag] if tag else [],
+        "most": most,
+    }
     where = (
         " from (select * from connections c where c.org_id = %(org)s"
         "  order by c.created_at desc, c.id desc limit %(most)s) c where " + _REACH + " and"
@@ -232,7 +237,7 @@ def update(tx: Tx, tenant: Tenant, id: str, change: ConnectionChange) -> Connect
     # Locked first, so that of two that narrow the reach at once the second sees the first.
     tx.execute(
         "select 1 from connections c where " + _REACH + " and c.id = %(id)s for update",
-        {**_reach(tenant), "id": id},
+        {**tenancy.bounds(tenant), "id": id},
     )
     found = get(tx, tenant, id)
     anew = change.metadata is not None or change.tags is not None
@@ -272,7 +277,7 @@ def naming(tx: Tx, tenant: Tenant, tag: str) -> list[ConnectionId]:
     rows = tx.execute(
         "select c.id from connections c where " + _REACH + " and %(tag)s = any(c.container_tags)"
         " order by c.id",
-        {**_reach(tenant), "tag": tag},
+        {**tenancy.bounds(tenant), "tag": tag},
     )
     return [ConnectionId(row["id"]) for row in rows]
 
@@ -305,7 +310,7 @@ def delete(tx: Tx, tenant: Tenant, found: Sequence[Connection], *, with_document
     for connection in sorted(found, key=lambda connection: connection.id):
         row = tx.execute(
             "select 1 from connections c where " + _REACH + " and c.id = %(id)s for update",
-            {**_reach(tenant), "id": connection.id},
+            {**tenancy.bounds(tenant), "id": connection.id},
         ).fetchone()
         if row is None:
             continue
@@ -357,7 +362,7 @@ def mark(tx: Tx, tenant: Tenant, id: str | None = None) -> str:
         " left join lateral (select r.id, r.xmin from sync_runs r"
         "  where r.connection_id = c.id order by r.started_at desc, r.id desc limit 1) r on true"
         " where " + _REACH,
-        {**_reach(tenant), "id": id, "most": MARKED},
+        {**tenancy.bounds(tenant), "id": id, "most": MARKED},
     ).fetchone()
     return str(row["mark"]) if row else ""
 
@@ -951,10 +956,6 @@ def _run(row: Mapping[str, Any]) -> SyncRun:
 
 def _sentence(failure: Failure) -> str:
     return storable(failure.message)[:2000]
-
-
-def _reach(tenant: Tenant) -> dict[str, object]:
-    return {"org": tenant.id, "reach": None if tenant.tags is None else list(tenant.tags)}
 
 
 # --- registrations for pushes --------------------------------------------------------------------

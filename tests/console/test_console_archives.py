@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from recollect.app import App, secret_keys
-from recollect.console import _figures
+from recollect.documents import figures
 from recollect.model import Connection, DocumentId, Org, Plan, Scope, Tenant, random_id
 from recollect.orgs import orgs, settings
 from recollect.sync import change_log
@@ -126,7 +126,7 @@ def test_a_key_limited_to_tags_sees_files_and_archives_only_there(
 ):
     held = archive(app, tenant, ["mine.txt", "theirs.txt"], tags=["mine"])
     with app.db.begin() as tx:
-        mine, theirs = _figures.members(tx, tenant, DocumentId(held), limit=9, page=1).items
+        mine, theirs = figures.members(tx, tenant, DocumentId(held), limit=9, page=1).items
         tx.execute(
             "update documents set container_tags = '{theirs}', scope = '{}' where id = %s",
             (theirs.id,),
@@ -256,7 +256,7 @@ def test_stored_markup_in_members_changes_and_filters_stays_text(
     for texts in ([HARMLESS] * len(PAYLOADS), PAYLOADS):
         held = archive(app, tenant, [f"{text}/{n}" for n, text in enumerate(texts)])
         with app.db.begin() as tx:
-            members = _figures.members(tx, tenant, DocumentId(held), limit=100, page=1).items
+            members = figures.members(tx, tenant, DocumentId(held), limit=100, page=1).items
             for member in members:
                 tx.execute(
                     "update documents set title = %(x)s, url = %(x)s, kind = %(x)s,"

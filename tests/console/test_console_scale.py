@@ -12,8 +12,9 @@ import pytest
 
 from recollect import documents
 from recollect.app import App
-from recollect.console import _connections, _figures
+from recollect.console import _connections
 from recollect.db import Database, Tx
+from recollect.documents import figures
 from recollect.model import OrgId, Plan, Scope, Status, Tenant
 from recollect.orgs import orgs
 from recollect.sync import connections
@@ -110,7 +111,7 @@ def visitor(app: App, large: tuple[CountingDatabase, OrgId, str]) -> Generator[h
 @pytest.fixture
 def short_sighted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer rows are looked at than there are, as in an organisation that is larger still."""
-    monkeypatch.setattr(_figures, "LOOKED_AT", LOOKED_AT)
+    monkeypatch.setattr(figures, "LOOKED_AT", LOOKED_AT)
     monkeypatch.setattr(_connections, "LOOKED_AT", LOOKED_AT)
 
 
@@ -153,11 +154,11 @@ def test_what_is_looked_at_whole_is_exact(
     large: tuple[CountingDatabase, OrgId, str], monkeypatch: pytest.MonkeyPatch
 ):
     db, org, _ = large
-    monkeypatch.setattr(_figures, "LOOKED_AT", MANY + 1)
+    monkeypatch.setattr(figures, "LOOKED_AT", MANY + 1)
     with db.begin() as tx:
-        counts, total = _figures.by_status(tx, Tenant(org))
-        pdf = _figures.find(tx, Tenant(org), _figures.Asked(kind="pdf"))
-        few, of_few = _figures.by_status(tx, Tenant(org, ["few"]))
+        counts, total = figures.by_status(tx, Tenant(org))
+        pdf = figures.find(tx, Tenant(org), figures.Asked(kind="pdf"))
+        few, of_few = figures.by_status(tx, Tenant(org, ["few"]))
 
     assert {status.value: str(figure) for status, figure in counts.items()} == {
         "queued": "10",
@@ -192,11 +193,11 @@ def test_the_size_of_the_database_is_for_the_default_organisation_alone(
     db, org, _ = large
     with db.begin() as tx:
         house = orgs.create(tx, orgs.DEFAULT, Plan.ENTERPRISE).id
-        size = _figures.database(tx, house)
+        size = figures.database(tx, house)
 
         assert size is not None
         assert size > 10_000_000
-        assert _figures.database(tx, org) is None
+        assert figures.database(tx, org) is None
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from recollect.app import App
-from recollect.console import _figures
+from recollect.documents import figures
 from recollect.events import endpoints, outbox
 from recollect.events.outbox import Attempt
 from recollect.model import DocumentId, Tenant
@@ -75,7 +75,7 @@ def every_page(furnished: list[str], app: App, tenant: Tenant) -> list[str]:
     endpoints.change(app, tenant, paused.id, disabled=True)
     held = archive(app, tenant, [f"{long}/{n}.txt" for n in range(60)], title=long)
     with app.db.begin() as tx:
-        (member, *_) = _figures.members(tx, tenant, DocumentId(held), limit=9, page=1).items
+        (member, *_) = figures.members(tx, tenant, DocumentId(held), limit=9, page=1).items
     fail(app, member, "unreadable_content", f"{long} is damaged")
     seen = [
         (member.id, "changed", 4, 1),

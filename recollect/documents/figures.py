@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import LiteralString
 
-from recollect import documents
-from recollect.db import Tx
+from recollect.db import Tx, tenancy
+from recollect.documents._rows import BELOW, COLUMNS, REACH, read, sought
 from recollect.index import terms
 from recollect.model import ConnectionId, Document, DocumentId, OrgId, Page, Status, Tenant
 from recollect.orgs import orgs
@@ -155,12 +155,12 @@ def members(
         parameters,
     )
     rows = tx.execute(
-        "select " + documents.COLUMNS + " from documents d where " + where
+        "select " + COLUMNS + " from documents d where " + where
         + " and d.archive_id = %(archive)s order by d.archive_path, d.id"
         " limit %(limit)s offset %(offset)s",
         parameters,
     )  # fmt: skip
-    return Page([documents.read(row, tenant) for row in rows], total, page, limit)
+    return Page([read(row, tenant) for row in rows], total, page, limit)
 
 
 def revisions(tx: Tx, connection: ConnectionId, id: DocumentId, limit: int) -> list[Revision]:
@@ -179,23 +179,35 @@ def failures(tx: Tx, tenant: Tenant, limit: int) -> list[Document]:
     """The newest that failed."""
     where, parameters = _within(tenant)
     rows = tx.execute(
-        "select " + documents.COLUMNS + " from documents d where " + where
+        "select " + COLUMNS + " from documents d where " + where
         + " and d.status = 'failed' order by d.updated_at desc, d.id desc limit %(limit)s",
         {**parameters, "limit": limit},
     )  # fmt: skip
-    return [documents.read(row, tenant) for row in rows]
+    return [read(row, tenant) for row in rows]
 
 
 def longest_waiting(tx: Tx, tenant: Tenant) -> Document | None:
     """Of those that wait, as far as they are looked at, the one changed longest ago."""
     where, parameters = _within(tenant)
     row = tx.execute(
-        "select " + documents.COLUMNS + " from (select d.* from documents d where "
+        "select " + COLUMNS + " from (select d.* from documents d where "
         + where
         + " and d.due_at is not null limit %(most)s) d order by d.updated_at, d.id limit 1",
         {**parameters, "most": LOOKED_AT},
     ).fetchone()  # fmt: skip
-    return None if row is None else documents.read(row, tenant)
+    return None if row is None else read(row, tenant)
+
+
+def finished_lately(tx: Tx, tenant: Tenant, most: int) -> int:
+    """How many documents became searchable within the last hour, counted up to `most`."""
+    return _count(
+        tx,
+        "select count(*) as n from (select 1 from documents d where "
+        + REACH
+        + " and d.updated_at > now() - interval '1 hour' and d.status = 'done'"
+        " order by d.updated_at desc limit %(most)s) recent",
+        {**tenancy.bounds(tenant), "most": most},
+    )
 
 
 def chunks(tx: Tx, tenant: Tenant) -> Figure:
@@ -230,8 +242,8 @@ def find(tx: Tx, tenant: Tenant, asked: Asked) -> Listed:
     parameters |= {"limit": asked.limit, "offset": (asked.page - 1) * asked.limit}
     if asked.tag:
         where += " and d.scope @> %(scope)s"
-        parameters["scope"] = documents.sought(tenant.id, [asked.tag])
-        if asked.tag.endswith(documents.BELOW):
+        parameters["scope"] = sought(tenant.id, [asked.tag])
+        if asked.tag.endswith(BELOW):
             where += (
                 " and exists (select from unnest(d.container_tags) as tag (name)"
                 " where starts_with(tag.name, %(tag)s))"
@@ -263,14 +275,14 @@ def find(tx: Tx, tenant: Tenant, asked: Asked) -> Listed:
     ).fetchone()  # fmt: skip
     assert counted is not None
     rows = tx.execute(
-        "select " + documents.COLUMNS + " from (select d.* from documents d where " + where
+        "select " + COLUMNS + " from (select d.* from documents d where " + where
         + newest + "limit %(most)s) d where " + also
         + newest + "limit %(limit)s offset %(offset)s",
         parameters,
     )  # fmt: skip
     cut = counted["seen"] >= most
     total = Figure(int(counted["n"]), "+" if cut else "")
-    items = [documents.read(row, tenant) for row in rows]
+    items = [read(row, tenant) for row in rows]
     return Listed(items, total, asked.page, asked.limit, cut)
 
 
