@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 
 .DEFAULT_GOAL := help
 EXAMPLES ?= 500
-.PHONY: help run test nightly fuzz quick check format bench picture schema lock wheels audit clean
+.PHONY: help run test nightly fuzz change check format bench picture schema lock wheels audit clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -25,8 +25,8 @@ nightly: check ## the same with the long ones: all fuzzing, the clients' own sui
 fuzz: .venv/installed ## fuzz the API for long (EXAMPLES=500 of each operation)
 	RECOLLECT_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/pytest -n $(JOBS) --timeout 7200 tests/contract/test_fuzz.py
 
-quick: check ## the checks, and the tests of all rooms but providers and file kinds
-	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow" --ignore tests/connectors --ignore tests/extract --ignore tests/contract --ignore tests/e2e --ignore tests/chaos --ignore tests/docs
+change: check ## the checks, and the tests of the rooms that this change touches
+	$(BIN)/python -m tests.change -n $(JOBS) --dist worksteal
 
 check: .venv/installed ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .

@@ -3,6 +3,7 @@
 import atexit
 import json
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -59,6 +60,50 @@ def pytest_configure(config: pytest.Config) -> None:
         suppress_health_check=[HealthCheck.too_slow],
     )
     settings.load_profile("recollect")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cpu", metavar="FILE", help="write what each test costs, in CPU seconds")
+    parser.addoption(
+        "--provider",
+        action="append",
+        metavar="NAME",
+        help="of the conformance suite, run the part of this provider (may be given again)",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wanted: list[str] | None = config.getoption("--provider")
+    if wanted is None:
+        return
+
+    def left_out(item: pytest.Item) -> bool:
+        _, bracket, ids = item.name.partition("[")
+        own = item.path.name.startswith("test_conformance") and bracket
+        return bool(own) and not any(ids.rstrip("]").endswith(name) for name in wanted)
+
+    config.hook.pytest_deselected(items=[item for item in items if left_out(item)])
+    items[:] = [item for item in items if not left_out(item)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """With `--cpu`, write down what the test cost."""
+    began = _cpu_seconds()
+    try:
+        return (yield)
+    finally:
+        if file := item.config.getoption("--cpu"):
+            with Path(file).open("a") as lines:
+                lines.write(f"{_cpu_seconds() - began:.2f} {item.nodeid}\n")
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of those children of it that have ended."""
+    return sum(
+        used.ru_utime + used.ru_stime
+        for used in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )
 
 
 def examples(*, change: int, night: int) -> int:

@@ -1,0 +1,76 @@
+"""The plan of the house holds: where what stands, how long files are, who says what."""
+
+import ast
+import re
+from pathlib import Path
+
+from tests.house import facts, plan
+
+
+def test_the_root_shows_the_way():
+    entries = facts.root_entries()
+
+    assert len(entries) <= plan.MOST_ROOT_ENTRIES, entries
+
+
+def test_each_room_says_in_a_sentence_what_it_is_for():
+    silent = [
+        name
+        for name in facts.rooms()
+        if not ast.get_docstring(facts.trees()[f"{name}/__init__.py"])
+    ]
+
+    assert silent == []
+
+
+def test_files_are_short_or_named_with_the_reason():
+    long = {
+        name for name, text in facts.sources().items() if len(text.splitlines()) > plan.MOST_LINES
+    }
+
+    assert long == set(plan.LONG_FILES)
+
+
+def test_imports_inside_functions_are_few_and_give_their_reason():
+    found = facts.function_imports()
+    silent = [
+        f"{name}:{line}"
+        for name, line in found
+        if not re.search(r"# noqa: PLC0415 [#-] \w+", facts.sources()[name].splitlines()[line - 1])
+    ]
+
+    assert len(found) <= plan.MOST_FUNCTION_IMPORTS
+    assert silent == []
+
+
+def test_only_some_rooms_speak_sql():
+    elsewhere = {name for name in facts.speaking_sql() if name.split("/")[0] not in plan.SQL_ROOMS}
+
+    assert elsewhere == set(plan.SQL_ELSEWHERE)
+
+
+def test_what_a_caller_may_see_is_said_in_one_place():
+    """The words of a limited key's tags in a predicate."""
+    said = re.compile(r"(&&|<@|@>|= any\() ?%\(reach\)s|%\(reach\)s::text\[\] is null")
+    found = {name for name, text in facts.sources().items() if said.search(text)}
+    own = {"sync/connections.py"}  # what a connection may reach is compared there, too
+
+    assert found == {plan.TENANCY, *plan.TENANCY_ELSEWHERE, *own}
+
+
+def test_providers_are_named_in_their_rooms():
+    assert set(facts.naming_providers()) == set(plan.PROVIDERS_ELSEWHERE)
+
+
+def test_class_names_are_not_used_more_often_than_before():
+    assert len(facts.class_names()) <= plan.MOST_CLASS_NAMES_TWICE, facts.class_names()
+
+
+def test_the_tour_is_short():
+    page = facts.PROJECT / "docs" / "tour.md"
+    way, _, _ = page.read_text().partition("\n## ")
+    files = {Path(name) for name in re.findall(r"\]\(\.\./(recollect/[^)#]+\.py)", way)}
+    lines = sum(len((facts.PROJECT / file).read_text().splitlines()) for file in files)
+
+    assert len(files) <= plan.MOST_TOUR_FILES, files
+    assert lines <= plan.MOST_TOUR_LINES
