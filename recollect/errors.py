@@ -87,6 +87,10 @@ class ConflictError(RequestError):
     status = 409
 
 
+class AmbiguousError(ConflictError):
+    """A customId that several documents have."""
+
+
 class RateLimitError(RequestError):
     status = 429
 

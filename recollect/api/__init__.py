@@ -22,6 +22,7 @@ from recollect.api import (
     keys,
     memories,
     metrics,
+    namespaces,
     preview,
     search,
     settings,
@@ -89,6 +90,7 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
         health,
         metrics,
         audit,
+        *namespaces.MODULES,
     ):
         # As they are: to include a router makes each route anew, at every start, once it is asked.
         api.router.routes.extend(module.router.routes)

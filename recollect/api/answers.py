@@ -7,6 +7,8 @@ and moments of one run. A new operation needs its own here; tests/contract/test_
 from collections.abc import Mapping
 from typing import Any
 
+from recollect.api.namespaces import answers as namespaces
+
 
 def _page(items: int, limit: int, pages: int = 1) -> dict[str, int]:
     return {"currentPage": 1, "limit": limit, "totalItems": items, "totalPages": pages}
@@ -579,6 +581,7 @@ ANSWERS: Mapping[str, Any] = {
     **_ORGANISATION,
     **_CONNECTIONS,
     **_EVENTS,
+    **namespaces.ANSWERS,
     "health": {"status": "ok"},
     "ready": {
         "status": "ready",

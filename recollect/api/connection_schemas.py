@@ -103,7 +103,7 @@ class LastSyncRun(Wire):
             started_at=run.started_at,
             completed_at=run.finished_at,
             error=run.failure.message if run.failure else None,
-            error_code=_code(run.failure.code) if run.failure else None,
+            error_code=error_code(run.failure.code) if run.failure else None,
         )
 
 
@@ -374,7 +374,7 @@ def _moment(told: str | None) -> datetime | None:
         return None
 
 
-def _code(code: str) -> ErrorCode:
+def error_code(code: str) -> ErrorCode:
     return _CODES.get(code, "provider_unavailable")
 
 

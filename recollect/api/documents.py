@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, TypeVar, cast
 
@@ -14,7 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from recollect import documents
 from recollect.api.deps import CurrentApp, PathId, Reader, Writer, effective_tags
-from recollect.api.room import CurrentRoom, Holding, Room, fitting, left_out
+from recollect.api.errors import told
+from recollect.api.room import CurrentRoom, Holding, Room, with_texts
 from recollect.api.schemas import (
     AddDocument,
     BatchAdd,
@@ -33,6 +33,7 @@ from recollect.api.schemas import (
     Pagination,
     ProcessingDocument,
     ProcessingOut,
+    RequestBody,
     Retried,
     RetryDocuments,
     UpdateDocument,
@@ -51,14 +52,14 @@ from recollect.memories import extraction_queue, memories
 from recollect.memories.extraction_queue import Dreaming
 from recollect.memories.memories import Memory
 from recollect.model import Document, Status, Tenant
-from recollect.orgs import orgs, tags
+from recollect.orgs import orgs
 
 router = APIRouter(tags=["documents"])
 STALE = timedelta(hours=4)
 """Unfinished documents that nothing happened to for so long are shown as stuck."""
 ENDED = (Status.DONE, Status.FAILED)
 _TAGS = TypeAdapter(list[str])
-LabelsT = TypeVar("LabelsT", bound=Labels)
+LabelsT = TypeVar("LabelsT", bound=RequestBody)
 _STATUSES: Mapping[str, Status] = {
     **{status.value: status for status in Status},
     "extracting": Status.PROCESSING,
@@ -72,7 +73,7 @@ _STATUSES: Mapping[str, Status] = {
 def add(body: AddDocument, tenant: Writer, app: CurrentApp) -> Written:
     """Text, a conversation, Markdown, HTML, or a URL. Known customId: updates that document."""
     content = intake.content_of(app, body.content)
-    return _written(app, intake.take(app, tenant, _beside(tenant, body), content))
+    return _written(app, intake.take(app, tenant, _beside(app, tenant, body), content))
 
 
 @router.post("/v3/documents/batch", summary="Add many documents", operation_id="addDocuments")
@@ -105,7 +106,7 @@ def upload(
     dreaming: Annotated[str | None, Form()] = None,
 ) -> Written:
     """The kind is found by the bytes, then the name, then `mimeType`; `fileType` forces it."""
-    labels = _labels(
+    labels = form_of(
         UploadLabels,
         customId=custom_id,
         containerTag=container_tag,
@@ -120,7 +121,7 @@ def upload(
         mimeType=mime_type,
     )
     sent = Sent(file.file, file.filename, labels.mime_type or file.content_type, labels.file_type)
-    return _written(app, intake.take_file(app, tenant, _beside(tenant, labels), sent))
+    return _written(app, intake.take_file(app, tenant, _beside(app, tenant, labels), sent))
 
 
 @router.post(
@@ -150,19 +151,9 @@ def find(
     with Holding(room) as holding:
         with app.db.begin() as tx:
             page = documents.find(tx, tenant, query)
-            fits, size = (
-                ([], 0)
-                if not body.include_content
-                else fitting(tx, tenant, [document.id for document in page.items])
-            )
-        holding.take(size)
         found = page.items
         if body.include_content:
-            with app.db.begin() as tx:
-                texts = documents.texts(tx, tenant, [one for one in found if one.id in fits])
-            found = [replace(one, text=texts.get(one.id)) for one in found]
-            if len(fits) < len(found):
-                warnings.append(left_out("includeContent", len(found) - len(fits)))
+            found = with_texts(app, tenant, found, holding, "includeContent", warnings)
         words = app.config.status_words
         return holding.answer(
             DocumentList(
@@ -354,11 +345,7 @@ def update(id: PathId, body: UpdateDocument, tenant: Writer, app: CurrentApp) ->
         task_type=body.task_type,
         dreaming=body.dreaming,
     )
-    with app.db.begin() as tx:
-        document = documents.update(tx, tenant, id, change)
-        if named or body.entity_context is not None:
-            tags.ensure(tx, tenant.id, document.container_tags, body.entity_context)
-    return _written(app, document)
+    return _written(app, intake.change(app, tenant, id, change, body.entity_context))
 
 
 @router.delete(
@@ -376,11 +363,11 @@ def delete(id: PathId, tenant: Writer, app: CurrentApp) -> Response:
     return Response(status_code=204)
 
 
-def _beside(tenant: Tenant, labels: Labels) -> intake.Labels:
+def _beside(app: App, tenant: Tenant, labels: Labels) -> intake.Labels:
     return intake.Labels(
         tags=effective_tags(tenant, labels.container_tag, labels.container_tags, default=False),
         custom_id=labels.custom_id,
-        metadata=labels.metadata,
+        metadata=intake.flat(app, labels.metadata),
         entity_context=labels.entity_context,
         filepath=labels.filepath,
         document_date=labels.document_date,
@@ -394,7 +381,7 @@ def _read(
 ) -> tuple[Document, int | None, list[Memory], Dreaming | None]:
     """With what waits before it, what was drawn from it, and, with a model, what is still to be."""
     with app.db.begin() as tx:
-        document = documents.get(tx, tenant, id, with_text=True)
+        document = documents.get(tx, tenant, id, newest=True)
         known = memories.of_document(tx, tenant, document.id)
         dreaming = extraction_queue.state(tx, document.id) if app.llm is not None else None
         return document, documents.ahead(tx, document), known, dreaming
@@ -415,26 +402,27 @@ def _batch_item(app: App, tenant: Tenant, body: BatchAdd, item: object) -> Batch
         named = {name: value for name, value in given.items() if value is not None}
         one = AddDocument.model_validate({**defaults, **named})
         content = intake.content_of(app, one.content)
-        written = _written(app, intake.take(app, tenant, _beside(tenant, one), content))
-    except ValidationError as error:
-        fault = error.errors()[0]
-        place = ".".join(map(str, fault["loc"]))
-        details = f"{place}: {str(fault['msg']).removeprefix('Value error, ')}"
-        return BatchItem(id="", status="error", error="Invalid request parameters", details=details)
-    except RequestError as error:
-        return BatchItem(id="", status="error", error=error.message, details=error.details)
+        written = _written(app, intake.take(app, tenant, _beside(app, tenant, one), content))
+    except (ValidationError, RequestError) as error:
+        message, details = refusal(error)
+        return BatchItem(id="", status="error", error=message, details=details)
     return BatchItem(id=written.id, status=written.status, url=content.url)
 
 
-def _labels(model: type[LabelsT], **fields: Any) -> LabelsT:
+def refusal(error: ValidationError | RequestError) -> tuple[str, str | None]:
+    """Why an item of a batch was refused: the short sentence, and the details."""
+    if isinstance(error, RequestError):
+        return error.message, error.details
+    fault = error.errors()[0]
+    return "Invalid request parameters", f"{'.'.join(map(str, fault['loc']))}: {told(fault)}"
+
+
+def form_of(model: type[LabelsT], **fields: Any) -> LabelsT:
     """Multipart fields under the same rules as JSON; empty means absent."""
     try:
         return model.model_validate({name: v for name, v in fields.items() if v not in (None, "")})
     except ValidationError as error:
-        issues = [
-            Issue(list(fault["loc"]), str(fault["msg"]).removeprefix("Value error, "))
-            for fault in error.errors()
-        ]
+        issues = [Issue(list(fault["loc"]), told(fault)) for fault in error.errors()]
         first = issues[0]
         where = ".".join(map(str, first.path))
         raise BadRequestError(f"{where}: {first.message}", issues) from error

@@ -220,9 +220,13 @@ class Edge:
     def _authenticate(self, headers: Headers, address: str | None) -> tuple[Key, Usage | None]:
         """The key behind a request, and what it has used if it is limited."""
         scheme, _, secret = headers.get("authorization", "").partition(" ")
+        if "authorization" not in headers:  # as the published command line tool does
+            scheme, secret = "bearer", headers.get("x-api-key", "")
         secret = secret.strip()
         if scheme.lower() != "bearer" or not secret:
-            raise AuthenticationError("send the header Authorization: Bearer KEY")
+            raise AuthenticationError(
+                "send the header Authorization: Bearer KEY, or x-api-key: KEY"
+            )
         try:
             return self._found(secret)
         except AuthenticationError:

@@ -1,6 +1,6 @@
 """How errors become answers: one body, `{error, details?, issues?}`, for all of them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -126,9 +126,18 @@ def _unreadable(error: HTTPException) -> str:
             return str(error.detail)
 
 
+def told(fault: Mapping[str, Any]) -> str:
+    """What is wrong by a finding of Pydantic's."""
+    if fault["type"] == "extra_forbidden":
+        return "unknown field"
+    return str(fault["msg"]).removeprefix("Value error, ")
+
+
 def _issue(fault: dict[str, Any]) -> Issue:
-    place = [part for part in fault["loc"] if part not in ("body", "query", "path", "header")]
-    message = str(fault["msg"]).removeprefix("Value error, ")
+    place = list(fault["loc"])
+    if place[:1] and place[0] in ("body", "query", "path", "header"):
+        del place[0]
+    message = told(fault)
     if fault["type"] == "json_invalid":
         return Issue([], f"the body is not valid JSON: {fault['ctx']['error']}")
     if not place and fault["type"] in _NO_OBJECT:

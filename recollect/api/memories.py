@@ -31,16 +31,14 @@ from recollect.api.schemas import Bucket, MemoryOut, Pagination, TemporalContext
 from recollect.api.search import answers, vectors
 from recollect.db import Tx
 from recollect.documents.filters import parse as parse_filter
-from recollect.errors import BadRequestError, NotFoundError
+from recollect.errors import BadRequestError
 from recollect.index import terms
-from recollect.memories import memories
+from recollect.memories import forgetting, memories
 from recollect.memories.memories import Correction, Fact, Found, MemoryQuery, Target
 from recollect.model import DocumentId, Tenant, random_id
-from recollect.orgs import orgs, settings, tags
+from recollect.orgs import settings, tags
 
 router = APIRouter(tags=["memories"])
-MOST_MEMORIES = 1_000_000
-"""More than a tag holds: all that match are looked at."""
 MATCHED = "matched: "
 """Beginning of the reason when a query chose what to forget and nobody said why."""
 
@@ -145,33 +143,22 @@ def forget_matching(body: ForgetMatching, tenant: Writer, app: CurrentApp) -> Fo
     [tag] = effective_tags(tenant, body.container_tag, None, default=False)
     if body.query is None and body.ids is None:
         raise BadRequestError("name a query, or ids")
-    query = MemoryQuery(any_of=[tag], limit=MOST_MEMORIES)
-    vector = vectors(app, [body.query], query=True)[0] if body.query and not body.ids else None
-    with app.db.begin() as tx:
-        if body.ids is not None:
+    if body.ids is None:
+        matching = forgetting.matching(app, tenant, tag, body.query or "", body.threshold)
+    else:
+        with app.db.begin() as tx:
             matching = [Found(one, 1.0) for one in memories.named(tx, tenant, tag, body.ids)]
-        else:
-            matching = memories.search(
-                tx,
-                tenant,
-                body.query or "",
-                vector,
-                query,
-                threshold=body.threshold,
-                candidates=None,
-            )
     found = matching[: body.max_forget]
     batch = None
     if found and not body.dry_run:
-        batch = orgs.random_id()
+        batch = random_id()
         reason = body.reason or (MATCHED + body.query if body.query else None)
-        ids = [one.memory.id for one in found]
-        with app.db.begin() as tx:
-            if body.ids is None:  # what was corrected meanwhile says something else now, and stays
-                memories.hold(tx, tenant, tag)
-                still = {one.id for one in memories.named(tx, tenant, tag, ids)}
-                ids = [id for id in ids if id in still]
-            done = memories.forget_these(tx, tenant, tag, ids, reason, batch)
+        if body.ids is None:
+            done = forgetting.forget(app, tenant, tag, found, reason, batch)
+        else:
+            ids = [one.memory.id for one in found]
+            with app.db.begin() as tx:
+                done = memories.forget_these(tx, tenant, tag, ids, reason, batch)
         likeness = {one.memory.id: one.similarity for one in found}
         found = [Found(memory, likeness.get(memory.id, 1.0)) for memory in done]
     shown = [
@@ -219,12 +206,12 @@ def profile(body: ProfileRequest, tenant: Reader, app: CurrentApp) -> ProfileOut
     with app.db.begin() as tx:
         keys = body.buckets
         if keys is None:
-            keys = [bucket["key"] for bucket in _buckets(tx, tenant, tag)]
+            keys = [bucket["key"] for bucket in buckets_of(tx, tenant, tag)]
         known = memories.profile(tx, tenant, tag, filter, keys)
     sections = ProfileSections(
-        static=list(known.static) if "static" in wanted else None,
-        dynamic=list(known.dynamic) if "dynamic" in wanted else None,
-        buckets={key: list(texts) for key, texts in known.buckets.items()}
+        static=[one.text for one in known.static] if "static" in wanted else None,
+        dynamic=[one.text for one in known.dynamic] if "dynamic" in wanted else None,
+        buckets={key: [one.text for one in some] for key, some in known.buckets.items()}
         if "buckets" in wanted
         else None,
     )
@@ -235,23 +222,17 @@ def profile(body: ProfileRequest, tenant: Reader, app: CurrentApp) -> ProfileOut
     "/v4/profile/buckets", summary="List profile buckets", operation_id="listProfileBuckets"
 )
 def buckets(tenant: Reader, app: CurrentApp, body: BucketsRequest | None = None) -> BucketsOut:
-    """Those of the tag, if it has some of its own, else those of the organisation."""
+    """Those of the organisation, and those that the tag has beside them."""
     named = effective_tags(tenant, body.container_tag if body else None, None, default=False)
     with app.db.begin() as tx:
-        found = _buckets(tx, tenant, named[0] if named else None)
+        found = buckets_of(tx, tenant, named[0] if named else None)
     return BucketsOut(buckets=[Bucket.model_validate(bucket) for bucket in found])
 
 
-def _buckets(tx: Tx, tenant: Tenant, tag: str | None) -> Sequence[Mapping[str, Any]]:
+def buckets_of(tx: Tx, tenant: Tenant, tag: str | None) -> Sequence[Mapping[str, Any]]:
     """The definitions that hold for a tag."""
-    if tag is not None:
-        try:
-            own = tags.get(tx, tenant, tag).profile_buckets
-        except NotFoundError:
-            own = None
-        if own is not None:
-            return own
-    return settings.read(tx, tenant.id)["profileBuckets"] or []
+    own = tags.guidance(tx, tenant.id, tag)[1] if tag is not None else None
+    return tags.buckets(settings.read(tx, tenant.id)["profileBuckets"], own)
 
 
 def _target(id: str | None, content: str | None) -> Target:

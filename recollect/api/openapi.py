@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from recollect.api.answers import ANSWERS
+from recollect.api.edge import ANY_HOST
 
 _ERROR: dict[str, Any] = {
     "type": "object",
@@ -74,7 +75,7 @@ def document_errors(api: FastAPI, address: str | None) -> None:
             components.pop("ValidationError", None)
             for path, item in schema["paths"].items():
                 for operation in item.values():
-                    _declare(operation, is_open=not path.startswith("/v"))
+                    _declare(operation, is_open=path in ANY_HOST)
                     _show(operation)
             api.openapi_schema = schema
         return api.openapi_schema

@@ -3,7 +3,8 @@
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated
 
@@ -11,9 +12,10 @@ from fastapi import Depends, Request, Response
 from pydantic import BaseModel
 
 from recollect import documents
+from recollect.app import App
 from recollect.db import Tx
 from recollect.errors import Unavailable
-from recollect.model import DocumentId, Tenant
+from recollect.model import Document, DocumentId, Tenant
 
 MOST_TEXT = 16_000_000
 """Bytes of documents' texts in an answer about several. A document of its own is never cut."""
@@ -99,6 +101,26 @@ def fitting(tx: Tx, tenant: Tenant, ids: Iterable[DocumentId]) -> tuple[list[Doc
             fits.append(id)
             total += size
     return fits, total
+
+
+def with_texts(
+    app: App,
+    tenant: Tenant,
+    found: Sequence[Document],
+    holding: Holding,
+    field: str,
+    warnings: list[str],
+) -> list[Document]:
+    """The documents with their published texts, as far as those go into one answer; what is left
+    out of the `field` is added to the `warnings`."""
+    with app.db.begin() as tx:
+        fits, size = fitting(tx, tenant, [one.id for one in found])
+    holding.take(size)
+    with app.db.begin() as tx:
+        texts = documents.texts(tx, tenant, [one for one in found if one.id in fits])
+    if len(fits) < len(found):
+        warnings.append(left_out(field, len(found) - len(fits)))
+    return [replace(one, text=texts.get(one.id)) for one in found]
 
 
 def left_out(field: str, missing: int) -> str:

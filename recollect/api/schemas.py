@@ -81,7 +81,7 @@ def _moment(value: object) -> object:
     raise ValueError("a date YYYY-MM-DD or an ISO 8601 timestamp")
 
 
-def _json(value: object) -> object:
+def json_text(value: object) -> object:
     """An object, or JSON text of one (multipart fields, and filters of older clients)."""
     if not isinstance(value, str):
         return value
@@ -91,7 +91,7 @@ def _json(value: object) -> object:
         raise ValueError("must be JSON") from error
 
 
-def _not_blank(value: str) -> str:
+def not_blank(value: str) -> str:
     if not value.strip():
         raise ValueError("must not be empty")
     return value
@@ -126,7 +126,7 @@ Moment = Annotated[
 ]
 MetadataIn = Annotated[
     dict[str, Any],
-    BeforeValidator(_json),
+    BeforeValidator(json_text),
     AfterValidator(intake.metadata),
     WithJsonSchema(
         {
@@ -289,7 +289,7 @@ class RetryDocuments(RequestBody):
 class SearchRequest(RequestBody):
     model_config = example(q="When do we meet?", containerTags=["team:a"], limit=5)
 
-    q: Annotated[Text, Field(max_length=10_000), AfterValidator(_not_blank)]
+    q: Annotated[Text, Field(max_length=10_000), AfterValidator(not_blank)]
     limit: int = Field(default=10, ge=1, le=100)
     chunk_threshold: float = Field(0, ge=0, le=1)
     document_threshold: float | None = Field(None, ge=0, le=1, description="Ignored.")

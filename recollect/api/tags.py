@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from recollect import db, documents
+from recollect import db
 from recollect.api.deps import BareId, CurrentApp, Reader, Writer, effective_tags
 from recollect.api.schemas import (
     MergeOut,
@@ -18,7 +18,7 @@ from recollect.api.schemas import (
 from recollect.errors import BadRequestError
 from recollect.orgs import tags
 from recollect.orgs.orgs import random_id
-from recollect.sync import connections
+from recollect.sync.sources import end_tag
 
 router = APIRouter(tags=["container tags"])
 TagName = Annotated[str, Path(description="A container tag.", examples=["user_123"])]
@@ -62,17 +62,17 @@ def delete(tag: TagName, tenant: Writer, app: CurrentApp) -> TagDeleted:
     """Documents that carry only this tag are deleted with it, the others lose it. Permanent.
 
     Memories of the tag go with their documents: a document that stays takes them to the first tag
-    that it has left. Connections stay as they are: `connections` names those that will fill the
-    tag again.
+    that it has left. Connections that write to this tag alone end; those with other tags stay as
+    they are, and will fill the tag again: `connections` names them.
     """
     [name] = effective_tags(tenant, tag, None, default=False)
     with app.db.begin() as tx:
-        tags.get(tx, tenant, name)
-        gone = documents.untag(tx, tenant, name)
-        tags.forget(tx, tenant.id, name)
-        naming = connections.naming(tx, tenant, name)
+        ended = end_tag(tx, app, tenant, name)
     return TagDeleted(
-        success=True, container_tag=name, deleted_count=len(gone), connections=list[str](naming)
+        success=True,
+        container_tag=name,
+        deleted_count=ended.documents,
+        connections=list[str](ended.naming),
     )
 
 

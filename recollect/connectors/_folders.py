@@ -1,6 +1,6 @@
 """Folders of providers that tell no paths, and the choice of some of them in the metadata."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from recollect.connectors.base import Change, Checkpoint, Folder, Trouble
@@ -30,6 +30,17 @@ def selected(metadata: Mapping[str, Any], read_id: ReadId) -> frozenset[str] | N
         return None
     given = metadata.get(FOLDERS)
     return frozenset(_ids(given, read_id)) if isinstance(given, str) else frozenset()
+
+
+def selection(metadata: Mapping[str, Any], read_id: ReadId) -> dict[str, str] | None:
+    """The folders to which the sync is limited, each under its id; None: it is not."""
+    found = selected(metadata, read_id)
+    return None if found is None else {id: id for id in sorted(found)}
+
+
+def select(metadata: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
+    """The metadata, limited to these folders."""
+    return {**metadata, SYNC_SCOPE: "selected", FOLDERS: ",".join(ids)}
 
 
 def none_selected(branch: str) -> Iterator[Change]:

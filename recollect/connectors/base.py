@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from recollect.connectors.api import Api
 from recollect.connectors.oauth import OAuth, Tokens
@@ -414,6 +414,8 @@ class Connector(ABC):
     changes"""
     picks: ClassVar[bool] = False
     """whether resources must be configured before the first sync"""
+    selects: ClassVar[Literal["repos", "folders", "labels"] | None] = None
+    """what a sync may be limited to, in the wire's words; None: it takes everything"""
     asks: ClassVar[re.Pattern[str] | None] = None
     """paths below the API where a POST only reads"""
 
@@ -485,6 +487,15 @@ class Connector(ABC):
     ) -> dict[str, Any]:
         """The metadata with what was picked; raises BadRequestError. Only with `picks`."""
         raise BadRequestError(f"resources: {self.name} has nothing to pick")
+
+    def selection(self, metadata: Mapping[str, Any]) -> Mapping[str, str] | None:
+        """What the sync is limited to: ids with names; None: to nothing."""
+        return None
+
+    def select(self, metadata: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
+        """The metadata, limited to these; `check` looks at it. Only with `selects` and without
+        `picks`."""
+        raise BadRequestError(f"selection: {self.name} has nothing to select")
 
     def watches(self, source: Source) -> Sequence[str]:
         """What pushes must be registered for, one word each; empty: no pushes."""

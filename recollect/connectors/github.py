@@ -145,6 +145,7 @@ class Github(Connector):
     )
     pushes = True
     picks = True
+    selects = "repos"
 
     def check(self, metadata: Mapping[str, Any], fetcher: object) -> dict[str, Any]:
         if metadata.get(VISIBILITY, "all") not in ("all", "public"):
@@ -237,6 +238,9 @@ class Github(Connector):
             raise BadRequestError(f"{RESOURCES}: at most {MOST_REPOSITORIES} repositories")
         kept = [_checked(entry, f"{RESOURCES}[{at}]") for at, entry in enumerate(picked)]
         return {**metadata, RESOURCES: list({entry["id"]: entry for entry in kept}.values())}
+
+    def selection(self, metadata: Mapping[str, Any]) -> dict[str, str] | None:
+        return {one.id: one.name for one in _picked(metadata)}
 
     # --- listing and fetching ------------------------------------------------------------------
 

@@ -15,9 +15,44 @@ METHODS: Mapping[str, str] = {
     "listDocuments": "documents.list",
     "listConnections": "connections.list",
     "uploadFile": "documents.upload_file",
+    "nsAddDocument": "add",
+    "nsAddDocuments": "documents.batch_add",
+    "nsGetDocument": "documents.get",
+    "nsUpdateDocument": "documents.update",
+    "nsDeleteDocuments": "documents.delete",
+    "nsUploadFile": "documents.upload_file",
+    "nsReplaceWithFile": "documents.replace_with_file",
+    "nsUpdateFile": "documents.update_file",
+    "nsSearch": "search",
+    "nsList": "list",
+    "nsCountMemories": "content_management.post_ns_by_namespace_list_documents_memory_counts",
+    "nsGetMemory": "memories.get",
+    "nsForgetMemories": "memories.forget",
+    "nsForgetMatching": "memories.forget_matching",
+    "nsGetProfile": "profile",
+    "nsGetBuckets": "profiles.get_buckets",
+    "nsSetBuckets": "profiles.set_buckets",
+    "nsDeleteBuckets": "profiles.delete_buckets",
+    "nsListAllConnectors": "connectors.list_all",
+    "nsListConnectors": "connectors.list",
+    "nsCreateConnector": "connectors.create",
+    "nsGetConnector": "connectors.get",
+    "nsUpdateConnector": "connectors.update",
+    "nsDeleteConnector": "connectors.delete",
+    "nsSyncConnector": "connectors.sync",
+    "nsListNamespaces": "namespaces.list",
+    "nsListNamespacesToo": "namespaces.list",
+    "nsGetNamespace": "namespaces.get",
+    "nsUpdateNamespace": "namespaces.update",
+    "nsDeleteNamespace": "namespaces.delete",
+    "nsGetOrganization": "organization.get",
+    "nsUpdateOrganization": "organization.update",
+    "nsPostFeedback": "feedback.post_feedback",
 }
-"""Operations for which the published clients have a method that takes the fields of the body; all
-others go through their plain `get`, `post`, `patch` and `delete`."""
+"""Operations for which the published clients have a method that takes what the path names and the
+fields of the body; all others go through their plain `get`, `post`, `patch` and `delete`."""
+NEWEST = "ns"
+"""Beginning of operations that clients from version 5 on call; all others are for older ones."""
 SHOWN: Mapping[str, tuple[str, str]] = {
     "searchDocuments": (
         "for result in found.results:\n    print(result.score, result.title)\n",
@@ -45,13 +80,19 @@ def render(
     named = path or {}
     where = re.sub(r"\{(\w+)\}", lambda m: named.get(m[1]) or _capitals(m[1]), route)
     if "multipart/form-data" in told.get("requestBody", {}).get("content", {}):
-        return _upload(operation, server, where)
+        return _upload(operation, verb, server, where, _placed(route, named))
     sent = example(document, operation) if body is None else body
+    places = _placed(route, named)
     return {
         "curl": _curl(verb, server + where, sent),
-        "Python": _python(operation, verb, server, where, sent),
-        "TypeScript": _typescript(operation, verb, server, where, sent),
+        "Python": _python(operation, verb, server, where, places, sent),
+        "TypeScript": _typescript(operation, verb, server, where, places, sent),
     }
+
+
+def _placed(route: str, named: Mapping[str, str]) -> list[str]:
+    """What stands in the path, for the methods of clients."""
+    return [named.get(name) or _capitals(name) for name in re.findall(r"\{(\w+)\}", route)]
 
 
 def example(document: Mapping[str, Any], operation: str) -> Mapping[str, Any] | None:
@@ -61,7 +102,7 @@ def example(document: Mapping[str, Any], operation: str) -> Mapping[str, Any] | 
     schema: Mapping[str, Any] = kinds.get("application/json", {}).get("schema", {})
     for one in (schema, *schema.get("anyOf", ())):
         found = _resolved(document, one)
-        if found.get("examples"):
+        if found.get("examples") and found["examples"][0]:
             return found["examples"][0]
     return None
 
@@ -113,14 +154,21 @@ def _curl(verb: str, url: str, sent: Mapping[str, Any] | None) -> str:
 
 
 def _python(
-    operation: str, verb: str, server: str, where: str, sent: Mapping[str, Any] | None
+    operation: str,
+    verb: str,
+    server: str,
+    where: str,
+    places: Sequence[str],
+    sent: Mapping[str, Any] | None,
 ) -> str:
     head = (
+        f"# pip install '{_wanted(operation)}'\n"
         "from supermemory import Supermemory\n\n"
         f"client = Supermemory(api_key={_literal(KEY)}, base_url={_literal(server)})\n"
     )
     if operation in METHODS:
         rows = "".join(f"    {_snake(name)}={_literal(v)},\n" for name, v in (sent or {}).items())
+        rows = "".join(f"    {_literal(place)},\n" for place in places) + rows
         arguments = f"\n{rows}" if rows else ""
         call = f"client.{METHODS[operation]}({arguments})"
     else:
@@ -133,15 +181,18 @@ def _python(
 
 
 def _typescript(
-    operation: str, verb: str, server: str, where: str, sent: Mapping[str, Any] | None
+    operation: str,
+    verb: str,
+    server: str,
+    where: str,
+    places: Sequence[str],
+    sent: Mapping[str, Any] | None,
 ) -> str:
-    head = (
-        'import Supermemory from "supermemory";\n\n'
-        f'const client = new Supermemory({{ apiKey: "{KEY}", baseURL: {_json(server)} }});\n'
-    )
+    head = _typescript_head(operation, server)
     body = "" if sent is None else _json(sent, 2)
     if operation in METHODS:
-        call = f"client.{_camel(METHODS[operation])}({body})"
+        given = ", ".join([*map(_json, places), *([body] if body else [])])
+        call = f"client.{_camel(METHODS[operation])}({given})"
     else:
         more = f", {{ body: {body} }}" if body else ""
         call = f"client.{verb}({_json(where)}{more})"
@@ -149,19 +200,40 @@ def _typescript(
     return f"{head}const found = await {call};\n{told}"
 
 
-def _upload(operation: str, server: str, where: str) -> dict[str, str]:
+def _typescript_head(operation: str, server: str) -> str:
+    newest = operation.startswith(NEWEST)
+    option = "baseUrl" if newest else "baseURL"
+    return (
+        f"// npm install supermemory@{5 if newest else 4}\n"
+        'import Supermemory from "supermemory";\n\n'
+        f'const client = new Supermemory({{ apiKey: "{KEY}", {option}: {_json(server)} }});\n'
+    )
+
+
+def _wanted(operation: str) -> str:
+    """Which version of the Python client has the method."""
+    return "supermemory>=5" if operation.startswith(NEWEST) else "supermemory<4"
+
+
+def _upload(
+    operation: str, verb: str, server: str, where: str, places: Sequence[str]
+) -> dict[str, str]:
     """A file, which no example can hold."""
-    method = METHODS[operation]
+    method, newest = METHODS[operation], operation.startswith(NEWEST)
+    change = "" if verb == "post" else f"-X {verb.upper()} "
+    file = f"Path({_literal(FILE)})" + (".read_bytes()" if newest else "")
+    first = "".join(f"{_json(place)}, " for place in places)
     return {
-        "curl": f"curl {shlex.quote(server + where)} \\\n"
+        "curl": f"curl {change}{shlex.quote(server + where)} \\\n"
         f"  -H 'Authorization: Bearer {KEY}' \\\n"
         f"  -F file=@{FILE}\n",
-        "Python": "from pathlib import Path\n\nfrom supermemory import Supermemory\n\n"
+        "Python": f"# pip install '{_wanted(operation)}'\n"
+        "from pathlib import Path\n\nfrom supermemory import Supermemory\n\n"
         f"client = Supermemory(api_key={_literal(KEY)}, base_url={_literal(server)})\n"
-        f"found = client.{method}(file=Path({_literal(FILE)}))\n\nprint(found)\n",
-        "TypeScript": 'import fs from "node:fs";\nimport Supermemory from "supermemory";\n\n'
-        f'const client = new Supermemory({{ apiKey: "{KEY}", baseURL: {_json(server)} }});\n'
-        f"const found = await client.{_camel(method)}({{\n"
+        f"found = client.{method}({first}file={file})\n\nprint(found)\n",
+        "TypeScript": 'import fs from "node:fs";\n'
+        + _typescript_head(operation, server)
+        + f"const found = await client.{_camel(method)}({first}{{\n"
         f"  file: fs.createReadStream({_json(FILE)}),\n}});\nconsole.log(found);\n",
     }
 

@@ -138,6 +138,10 @@ def update(tx: Tx, tenant: Tenant, id: str, change: DocumentChange) -> Document:
     if change.tags:
         refuse_shared_files(tx, tenant, [document.id])
         change = replace(change, tags=_beside_foreign(tenant, document, change.tags))
+    if change.laid is not None:
+        laid = {**(document.metadata or {}), **change.laid}
+        kept = {name: value for name, value in laid.items() if value is not None}
+        change = replace(change, metadata=kept, laid=None)
     tags = change.tags or document.container_tags
     if change.custom_id is not None or change.tags:
         custom_id = change.custom_id or document.custom_id

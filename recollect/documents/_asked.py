@@ -1,6 +1,6 @@
 """What callers ask for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
@@ -12,6 +12,7 @@ from recollect.model import (
     Content,
     DocumentId,
     Metadata,
+    MetadataValue,
     Status,
 )
 
@@ -53,6 +54,10 @@ class DocumentChange:
     document_date: datetime | None = None
     task_type: str | None = None
     dreaming: str | None = None
+    laid: Mapping[str, MetadataValue | None] | None = None
+    """metadata that is laid over what is there; a value of None takes its key away"""
+    clears: Collection[Literal["metadata", "document_date"]] = ()
+    """what becomes empty unless it is named above"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,8 @@ class DocumentQuery:
     statuses: Sequence[Status] = ()
     connections: Sequence[ConnectionId] | None = None
     touched_within: timedelta | None = None
-    sort: Literal["created_at", "updated_at"] = "created_at"
+    sort: Literal["created_at", "updated_at", "position"] = "created_at"
+    """`position` is that of a chunk, in lists of those"""
     descending: bool = True
     limit: int = 10
     page: int = 1

@@ -121,14 +121,17 @@ def set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[i
         " container_tags = coalesce(%(tags)s, d.container_tags),"
         " scope = coalesce(%(scope)s, d.scope),"
         " filepath = coalesce(%(filepath)s, d.filepath),"
-        " metadata = coalesce(%(metadata)s, d.metadata),"
-        " document_date = coalesce(%(document_date)s, d.document_date),"
+        " metadata = coalesce(%(metadata)s,"
+        "   case when 'metadata' <> all(%(clears)s::text[]) then d.metadata end),"
+        " document_date = coalesce(%(document_date)s,"
+        "   case when 'document_date' <> all(%(clears)s::text[]) then d.document_date end),"
         " task_type = coalesce(%(task_type)s, d.task_type),"
         " dreaming = coalesce(%(dreaming)s, d.dreaming), updated_at = now()"
         " from (select id, scope from documents where id = %(id)s) old"
         " where d.id = old.id and num_nonnulls(%(custom_id)s::text, %(tags)s::text[],"
         "   %(filepath)s::text, %(metadata)s::jsonb, %(document_date)s::timestamptz,"
-        "   %(task_type)s::text, %(dreaming)s::text) > 0 returning old.scope",
+        "   %(task_type)s::text, %(dreaming)s::text, nullif(%(clears)s::text[], '{}')) > 0"
+        " returning old.scope",
         {
             "id": document.id,
             "custom_id": change.custom_id,
@@ -139,6 +142,7 @@ def set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[i
             "document_date": change.document_date,
             "task_type": change.task_type,
             "dreaming": change.dreaming,
+            "clears": list(change.clears),
         },
     ).fetchone()
     delta = Counter[int]()
@@ -168,8 +172,10 @@ def set_details_of_all(tx: Tx, document: Document, change: DocumentChange) -> Co
         "update documents set container_tags = coalesce(%(tags)s, container_tags),"
         " scope = coalesce(%(scope)s, scope),"
         " filepath = coalesce(%(filepath)s || '/' || archive_path, filepath),"
-        " metadata = coalesce(%(metadata)s, metadata),"
-        " document_date = coalesce(%(document_date)s, document_date),"
+        " metadata = coalesce(%(metadata)s,"
+        "   case when 'metadata' <> all(%(clears)s::text[]) then metadata end),"
+        " document_date = coalesce(%(document_date)s,"
+        "   case when 'document_date' <> all(%(clears)s::text[]) then document_date end),"
         " task_type = coalesce(%(task_type)s, task_type),"
         " dreaming = coalesce(%(dreaming)s, dreaming), updated_at = now() where id = any(%(ids)s)",
         {
@@ -180,6 +186,7 @@ def set_details_of_all(tx: Tx, document: Document, change: DocumentChange) -> Co
             "document_date": change.document_date,
             "task_type": change.task_type,
             "dreaming": change.dreaming,
+            "clears": list(change.clears),
             "ids": [member.id for member in members],
         },
     )

@@ -10,6 +10,8 @@ from recollect.documents._asked import DocumentQuery
 from recollect.documents._rows import (
     BELOW,
     COLUMNS,
+    NEWEST,
+    ORDER,
     REACH,
     TEXT,
     ambiguous,
@@ -18,11 +20,10 @@ from recollect.documents._rows import (
     unknown,
 )
 from recollect.documents.filters import compile as compile_filter
-from recollect.errors import (
-    NotFoundError,
-)
+from recollect.errors import NotFoundError, RequestError
 from recollect.model import (
     Chunk,
+    ConnectionId,
     Document,
     DocumentId,
     Page,
@@ -45,41 +46,96 @@ def file(tx: Tx, tenant: Tenant, id: str) -> StoredBlob:
 
 
 def get(
-    tx: Tx, tenant: Tenant, id: str, *, with_text: bool = False, lock: bool = False
+    tx: Tx,
+    tenant: Tenant,
+    id: str,
+    *,
+    with_text: bool = False,
+    newest: bool = False,
+    lock: bool = False,
 ) -> Document:
-    """By id, else by customId, with those of its tags that the tenant may touch.
+    """By id, else by customId, with those of its tags that the tenant may touch; `with_text` the
+    published text, `newest` the newest that was accepted.
 
-    Raises NotFoundError, ConflictError for an ambiguous customId.
+    Raises NotFoundError, AmbiguousError for a customId of several.
     """
-    return read(row_of(tx, tenant, id, with_text=with_text, lock=lock), tenant)
+    return read(row_of(tx, tenant, id, with_text=with_text, newest=newest, lock=lock), tenant)
 
 
 def row_of(
-    tx: Tx, tenant: Tenant, id: str, *, with_text: bool = False, lock: bool = False
+    tx: Tx,
+    tenant: Tenant,
+    id: str,
+    *,
+    with_text: bool = False,
+    newest: bool = False,
+    lock: bool = False,
 ) -> Mapping[str, Any]:
     """As `get`, as it is stored: with all of its tags."""
     rows = tx.execute(
         "select "
         + COLUMNS
-        + (TEXT if with_text else "")
+        + (NEWEST if newest else TEXT if with_text else "")
         + " from documents d where "
         + REACH
         + " and (d.id = %(id)s or d.custom_id = %(id)s)"
-        " order by (d.id = %(id)s) desc limit 2" + (" for update" if lock else ""),
+        " order by (d.id = %(id)s) desc, (d.container_tags[1] = any(%(reach)s::text[])) desc"
+        " nulls last limit 2" + (" for update" if lock else ""),
         {**tenancy.bounds(tenant), "id": id},
     ).fetchall()
     if not rows:
         raise unknown(id)
-    if len(rows) > 1 and rows[0]["id"] != id:
+    if len(rows) > 1 and rows[0]["id"] != id and not _is_of_one_tag(tenant, rows[0]):
         raise ambiguous(id)
     return rows[0]
 
 
-def text_sizes(tx: Tx, tenant: Tenant, ids: Sequence[DocumentId]) -> dict[DocumentId, int]:
-    """Bytes of the texts that `texts` reads, without reading them."""
+def _is_of_one_tag(tenant: Tenant, row: Mapping[str, Any]) -> bool:
+    """Whether the tenant has one tag, and the row's customId is of that tag: no other has it."""
+    return tenant.tags is not None and list(tenant.tags) == row["container_tags"][:1]
+
+
+def named(
+    tx: Tx, tenant: Tenant, ids: Sequence[str], *, inside: str | None = None, lock: bool = False
+) -> tuple[dict[str, DocumentId], dict[str, RequestError]]:
+    """What each of the ids, or customIds, means; and why others mean nothing.
+
+    `inside`: only what carries this tag is known.
+    """
     rows = tx.execute(
-        "select d.id, coalesce(octet_length(case when d.indexed_revision is not null then d.text"
-        " else d.content end), 0) as size from documents d where "
+        "select d.id, d.custom_id, d.container_tags[1] = %(inside)s as own from documents d where "
+        + REACH
+        + " and (%(inside)s::text is null or d.container_tags @> array[%(inside)s::text])"
+        + " and (d.id = any(%(ids)s) or d.custom_id = any(%(ids)s))"
+        + ORDER
+        + (" for update" if lock else ""),
+        {**tenancy.bounds(tenant), "ids": list(ids), "inside": inside},
+    ).fetchall()
+    known = {row["id"] for row in rows}
+    called: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        called.setdefault(row["custom_id"], []).append(row)
+    found: dict[str, DocumentId] = {}
+    refused: dict[str, RequestError] = {}
+    for id in dict.fromkeys(ids):
+        so = called.get(id, [])
+        # Of several in a tag, at most one goes by the customId there.
+        meant = [row for row in so if row["own"]] or so
+        if id in known:
+            found[id] = DocumentId(id)
+        elif len(meant) == 1:
+            found[id] = DocumentId(meant[0]["id"])
+        else:
+            refused[id] = ambiguous(id) if meant else unknown(id)
+    return found, refused
+
+
+def text_sizes(tx: Tx, tenant: Tenant, ids: Sequence[DocumentId]) -> dict[DocumentId, int]:
+    """Bytes of the texts that `texts` and `get` read, at most, without reading them."""
+    rows = tx.execute(
+        "select d.id, coalesce(greatest(case when d.indexed_revision is not null then"
+        "  octet_length(d.text) end, case when d.indexed_revision is distinct from d.revision then"
+        "  octet_length(d.content) end), 0) as size from documents d where "
         + REACH
         + " and d.id = any(%(ids)s)",
         {**tenancy.bounds(tenant), "ids": list(ids)},
@@ -88,7 +144,7 @@ def text_sizes(tx: Tx, tenant: Tenant, ids: Sequence[DocumentId]) -> dict[Docume
 
 
 def texts(tx: Tx, tenant: Tenant, found: Sequence[Document]) -> dict[DocumentId, str | None]:
-    """What `get` reads as text, of documents that were found before and did not change since."""
+    """The published texts of documents that were found before and did not change since."""
     rows = tx.execute(
         "select d.id" + TEXT + " from unnest(%(ids)s::text[], %(times)s::timestamptz[])"
         " as f (id, updated_at) join documents d on d.id = f.id and d.updated_at = f.updated_at"
@@ -140,6 +196,64 @@ def chunks(tx: Tx, tenant: Tenant, id: str) -> list[Chunk]:
         Chunk(r["position"], r["start_at"], r["end_at"], r["text"], r["hash"], r["place"])
         for r in rows
     ]
+
+
+def find_chunks(tx: Tx, tenant: Tenant, query: DocumentQuery) -> Page[tuple[Document, Chunk]]:
+    """One page of the chunks of all documents that match, in the documents' order and then by
+    position, or with `sort` position by position first. `total` counts all of them."""
+    matching, parameters = condition(tenant, query)
+    direction = sql.SQL("desc" if query.descending else "asc")
+    by_position = query.sort == "position"
+    first = sql.SQL("d.updated_at" if query.sort == "updated_at" else "d.created_at")
+    order = sql.SQL(
+        "c.position {direction}, d.created_at, d.id"
+        if by_position
+        else "{first} {direction}, d.id {direction}, c.position"
+    ).format(first=first, direction=direction)
+    counted = tx.execute(
+        sql.SQL("select coalesce(sum(d.chunks), 0)::int8 as n from documents d where {}").format(
+            matching
+        ),
+        parameters,
+    ).fetchone()
+    assert counted is not None
+    rows = tx.execute(
+        sql.SQL(
+            "select {columns}, c.position, c.start_at, c.end_at, c.hash, c.place, e.text as chunk"
+            " from documents d join chunks c on c.document_id = d.id"
+            " join entries e on e.document_id = c.document_id and e.hash = c.hash"
+            " where {condition} order by {order} limit %(limit)s offset %(offset)s"
+        ).format(columns=sql.SQL(COLUMNS), condition=matching, order=order),
+        {**parameters, "limit": query.limit, "offset": (query.page - 1) * query.limit},
+    )
+    found = [
+        (
+            read(row, tenant),
+            Chunk(
+                row["position"],
+                row["start_at"],
+                row["end_at"],
+                row["chunk"],
+                row["hash"],
+                row["place"],
+            ),
+        )
+        for row in rows
+    ]
+    return Page(found, counted["n"], query.page, query.limit)
+
+
+def counts_of_connections(
+    tx: Tx, tenant: Tenant, connections: Sequence[ConnectionId]
+) -> dict[ConnectionId, int]:
+    """How many documents each connection has brought."""
+    rows = tx.execute(
+        "select d.connection_id, count(*) as n from documents d where "
+        + REACH
+        + " and d.connection_id = any(%(connections)s) group by d.connection_id",
+        {**tenancy.bounds(tenant), "connections": list(connections)},
+    )
+    return dict.fromkeys(connections, 0) | {row["connection_id"]: row["n"] for row in rows}
 
 
 def counts(tx: Tx, tenant: Tenant) -> Mapping[Status, int]:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from recollect.db import Tx, tenancy
 from recollect.documents._changing import remove
-from recollect.documents._reading import FILEPATH
-from recollect.documents._rows import COLUMNS, ORDER, REACH, ambiguous, read, unknown
+from recollect.documents._reading import FILEPATH, named
+from recollect.documents._rows import COLUMNS, ORDER, REACH, read
 from recollect.documents._tagging import strip
 from recollect.errors import (
     BadRequestError,
@@ -32,30 +32,16 @@ def delete(tx: Tx, tenant: Tenant, ids: Sequence[str]) -> dict[str, RequestError
 
 
 def delete_named(
-    tx: Tx, tenant: Tenant, ids: Sequence[str]
+    tx: Tx, tenant: Tenant, ids: Sequence[str], *, inside: str | None = None
 ) -> tuple[list[DocumentId], dict[str, RequestError]]:
-    """As `delete`; returns what was removed, too."""
-    rows = tx.execute(
-        "select d.id, d.custom_id from documents d where "
-        + REACH
-        + " and (d.id = any(%(ids)s) or d.custom_id = any(%(ids)s))"
-        + ORDER
-        + " for update",
-        {**tenancy.bounds(tenant), "ids": list(ids)},
-    ).fetchall()
-    known = {row["id"] for row in rows}
-    gone: set[DocumentId] = set()
-    refused: dict[str, RequestError] = {}
-    for id in ids:
-        named = [row["id"] for row in rows if row["custom_id"] == id]
-        if id in known:
-            gone.add(DocumentId(id))
-        elif len(named) == 1:
-            gone.add(DocumentId(named[0]))
-        else:
-            refused[id] = ambiguous(id) if named else unknown(id)
-    withdraw(tx, tenant, sorted(gone))
-    return sorted(gone), refused
+    """As `delete`; returns what was removed, too.
+
+    `inside`: only what carries this tag is known by the ids; it is removed with all of its tags.
+    """
+    found, refused = named(tx, tenant, ids, inside=inside, lock=True)
+    gone = sorted(set(found.values()))
+    withdraw(tx, tenant, gone)
+    return gone, refused
 
 
 def delete_where(

@@ -7,7 +7,7 @@ from typing import Any
 
 from recollect.db import Tx, tenancy
 from recollect.errors import (
-    ConflictError,
+    AmbiguousError,
     NotFoundError,
 )
 from recollect.index import terms
@@ -46,6 +46,14 @@ TEXT = (
     ", case when d.indexed_revision is not null then d.text"
     " when d.blob is null and d.url is null then d.content end as text"
 )
+"""the text that searches find, or what was accepted before there is one"""
+NEWEST = (
+    ", case when d.blob is null and d.url is null and d.content is not null"
+    "  and d.indexed_revision is distinct from d.revision then d.content"
+    " when d.indexed_revision is not null then d.text end as text"
+)
+"""the newest text that is known: one that was accepted counts at once, so that who reads, edits and
+writes back in a row loses nothing"""
 ORDER = " order by d.archive_id is not null, d.id"
 """in which rows are locked"""
 _ADDRESS = re.compile(r"\s*https?://\S+\s*", re.IGNORECASE)
@@ -171,8 +179,8 @@ def unknown(id: str) -> NotFoundError:
     return NotFoundError("Document not found", f"no document {id!r}")
 
 
-def ambiguous(custom_id: str) -> ConflictError:
-    return ConflictError(
+def ambiguous(custom_id: str) -> AmbiguousError:
+    return AmbiguousError(
         "Ambiguous customId",
         f"several documents have the customId {custom_id!r}; name the containerTag, or use the id",
     )

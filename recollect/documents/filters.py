@@ -103,7 +103,16 @@ class Compares:
     number: float
 
 
-Condition: TypeAlias = Equals | Contains | Holds | Compares
+@dataclass(frozen=True, slots=True)
+class Is:
+    """The stored value is `value` as JSON compares: text is no number. `negate` as in `Equals`."""
+
+    key: str
+    value: str | float | bool
+    negate: bool
+
+
+Condition: TypeAlias = Equals | Contains | Holds | Compares | Is
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +125,7 @@ class Filter:
 
 # --- parse -----------------------------------------------------------------------------------
 
-_Path: TypeAlias = tuple[str | int, ...]
+Path: TypeAlias = tuple[str | int, ...]
 _Object: TypeAlias = Mapping[str, object]
 _Word = TypeVar("_Word", Kind, Operator)
 
@@ -133,30 +142,33 @@ _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
 def parse(raw: object) -> Filter:
-    """The filter that a request carries, as an object or as the JSON text of one.
+    """The filter that a request carries, as an object or as the JSON text of one; one that is read
+    already (see `predicates`) as it is.
 
     Raises BadRequestError naming the place of the first fault (`filters.AND[1].key: …`).
     """
-    path: _Path = ("filters",)
+    if isinstance(raw, Filter):
+        return raw
+    path: Path = ("filters",)
     found = _group(_object(_read(raw, path) if isinstance(raw, str) else raw, path), path, 1)
     count = sum(1 for _ in _conditions(found))
     if count > MAX_CONDITIONS:
-        raise _fault(path, f"at most {MAX_CONDITIONS} conditions, not {count}")
+        raise fault(path, f"at most {MAX_CONDITIONS} conditions, not {count}")
     return found
 
 
-def _read(text: str, path: _Path) -> object:
+def _read(text: str, path: Path) -> object:
     try:
         return cast("object", json.loads(text))
     except json.JSONDecodeError as error:
-        raise _fault(path, f"not readable as JSON: {error}") from error
+        raise fault(path, f"not readable as JSON: {error}") from error
     except (RecursionError, ValueError) as error:  # thousands of levels; thousands of digits
-        raise _fault(path, "not readable as JSON: too deep, or a number too long") from error
+        raise fault(path, "not readable as JSON: too deep, or a number too long") from error
 
 
-def _object(raw: object, path: _Path) -> _Object:
+def _object(raw: object, path: Path) -> _Object:
     if not isinstance(raw, dict):
-        raise _fault(path, f"must be an object, {{AND: […]}} or {{OR: […]}}, not {_named(raw)}")
+        raise fault(path, f"must be an object, {{AND: […]}} or {{OR: […]}}, not {named(raw)}")
     # null is the same as absent, in every optional field of every request
     given: dict[str, object] = {}
     for field, value in cast("_Object", raw).items():
@@ -164,10 +176,10 @@ def _object(raw: object, path: _Path) -> _Object:
             continue
         name = _ALIASES.get(field, field)
         if name in given:
-            raise _fault((*path, field), f"{name} is given twice")
+            raise fault((*path, field), f"{name} is given twice")
         meant = _meant(name)
         if meant is not None:
-            raise _fault((*path, field), f"unknown field, write {meant}")
+            raise fault((*path, field), f"unknown field, write {meant}")
         given[name] = value
     return given
 
@@ -183,25 +195,25 @@ def _meant(field: str) -> str | None:
     return next((known for known in _FIELDS if known.lower() == plain), None)
 
 
-def _group(raw: _Object, path: _Path, level: int) -> Filter:
+def _group(raw: _Object, path: Path, level: int) -> Filter:
     if level > MAX_LEVELS:
-        raise _fault(path, f"at most {MAX_LEVELS} levels of AND and OR")
+        raise fault(path, f"at most {MAX_LEVELS} levels of AND and OR")
     joints = [joint for joint in Joint if joint in raw]
     if not joints:
-        raise _fault(path, "needs AND or OR, also around a single condition")
+        raise fault(path, "needs AND or OR, also around a single condition")
     if len(joints) > 1:
-        raise _fault(path, "AND and OR in one object; nest one in the other")
+        raise fault(path, "AND and OR in one object; nest one in the other")
     for field in raw:
         if field != joints[0]:
-            raise _fault(path, f"{_named(field)} beside {joints[0]}; make it an entry of the list")
+            raise fault(path, f"{named(field)} beside {joints[0]}; make it an entry of the list")
     path = (*path, joints[0].value)
     entries = raw[joints[0]]
     if not isinstance(entries, list):
-        raise _fault(path, f"must be a list, not {_named(entries)}")
+        raise fault(path, f"must be a list, not {named(entries)}")
     if not entries:
         # Logic would have an empty AND match everything: a program whose list of restrictions
         # came out empty by mistake would be shown all there is.
-        raise _fault(path, "must not be empty")
+        raise fault(path, "must not be empty")
     return Filter(
         joints[0],
         tuple(
@@ -211,14 +223,14 @@ def _group(raw: _Object, path: _Path, level: int) -> Filter:
     )
 
 
-def _part(raw: object, path: _Path, level: int) -> Condition | Filter:
+def _part(raw: object, path: Path, level: int) -> Condition | Filter:
     entry = _object(raw, path)
     if "AND" in entry or "OR" in entry:
         return _group(entry, path, level + 1)
     return _condition(entry, path)
 
 
-def _condition(raw: _Object, path: _Path) -> Condition:
+def _condition(raw: _Object, path: Path) -> Condition:
     key = _key(raw.get("key"), (*path, "key"))
     value = _value(raw.get("value"), (*path, "value"))
     kind = _word(raw.get("filterType", Kind.METADATA), list(Kind), (*path, "filterType"))
@@ -240,70 +252,70 @@ def _condition(raw: _Object, path: _Path) -> Condition:
         case Kind.NUMERIC:
             number = _number(value)
             if number is None:
-                raise _fault((*path, "value"), f"must be a finite number, not {_named(value)}")
+                raise fault((*path, "value"), f"must be a finite number, not {named(value)}")
             return Compares(key, operator.negated() if negate else operator, number)
 
 
-def _key(raw: object, path: _Path) -> str:
+def _key(raw: object, path: Path) -> str:
     if raw is None:
-        raise _fault(path, "is missing")
+        raise fault(path, "is missing")
     if not isinstance(raw, str):
-        raise _fault(path, f"must be a string, not {_named(raw)}")
+        raise fault(path, f"must be a string, not {named(raw)}")
     if not 1 <= len(raw) <= MAX_KEY:
-        raise _fault(path, f"1 to {MAX_KEY} characters, not {len(raw)}")
-    return _storable(raw, path)
+        raise fault(path, f"1 to {MAX_KEY} characters, not {len(raw)}")
+    return storable_text(raw, path)
 
 
-def _value(raw: object, path: _Path) -> str:
+def _value(raw: object, path: Path) -> str:
     """A number or boolean is another way to write its text."""
     match raw:
         case None:
-            raise _fault(path, "is missing")
+            raise fault(path, "is missing")
         case str():
-            return _storable(raw, path)
+            return storable_text(raw, path)
         case bool():
             return "true" if raw else "false"
         case int() | float():
-            if not _finite(raw):
-                raise _fault(path, "must be a finite number")
+            if not finite(raw):
+                raise fault(path, "must be a finite number")
             return repr(raw).removesuffix(".0")
         case _:
-            raise _fault(path, f"must be a string, number or boolean, not {_named(raw)}")
+            raise fault(path, f"must be a string, number or boolean, not {named(raw)}")
 
 
-def _storable(text: str, path: _Path) -> str:
+def storable_text(text: str, path: Path) -> str:
     if "\0" in text:
-        raise _fault(path, "must not hold the character NUL")
+        raise fault(path, "must not hold the character NUL")
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise _fault(path, "must not hold half of a surrogate pair")
+        raise fault(path, "must not hold half of a surrogate pair")
     return text
 
 
-def _word(raw: object, words: Sequence[_Word], path: _Path) -> _Word:
+def _word(raw: object, words: Sequence[_Word], path: Path) -> _Word:
     found = next((word for word in words if raw == word), None)
     if found is None:
-        raise _fault(path, f"must be one of {' '.join(words)}, not {_named(raw)}")
+        raise fault(path, f"must be one of {' '.join(words)}, not {named(raw)}")
     return found
 
 
-def _flag(raw: object, path: _Path) -> bool:
+def _flag(raw: object, path: Path) -> bool:
     match raw:
         case bool():
             return raw
         case "true" | "false":
             return raw == "true"
         case _:
-            raise _fault(path, f"must be true or false, not {_named(raw)}")
+            raise fault(path, f"must be true or false, not {named(raw)}")
 
 
 def _number(text: str) -> float | None:
     """What a JSON reader makes of the text, so that it equals metadata that came in as JSON."""
-    if _NUMBER.fullmatch(text) is None or not _finite(float(text)):
+    if _NUMBER.fullmatch(text) is None or not finite(float(text)):
         return None
     return cast("float", json.loads(text))
 
 
-def _finite(number: float) -> bool:
+def finite(number: float) -> bool:
     try:
         return math.isfinite(number)
     except OverflowError:  # an int beyond all floats
@@ -318,7 +330,7 @@ def _conditions(filter: Filter) -> Iterator[Condition]:
             yield part
 
 
-def _named(raw: object) -> str:
+def named(raw: object) -> str:
     """What the caller sent, short enough and printable for an error message."""
     match raw:
         case str():
@@ -335,7 +347,7 @@ def _named(raw: object) -> str:
             return "null"
 
 
-def _fault(path: _Path, message: str) -> BadRequestError:
+def fault(path: Path, message: str) -> BadRequestError:
     place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)[1:]
     return BadRequestError(f"{place}: {message}", [Issue(path, message)])
 
@@ -382,6 +394,9 @@ def _compiled(condition: Condition, column: sql.Composable, bind: _Bind) -> sql.
             return _negated(condition.negate, _holds(condition, column, bind))
         case Compares():
             return _compares(condition, column, bind)
+        case Is():
+            found = _includes({condition.key: condition.value}, column, bind)
+            return _negated(condition.negate, found)
 
 
 def _equals(condition: Equals, column: sql.Composable, bind: _Bind) -> sql.Composed:

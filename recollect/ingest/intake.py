@@ -3,7 +3,8 @@
 import hashlib
 import json
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from math import isfinite
@@ -11,7 +12,7 @@ from typing import Any, BinaryIO, Literal, cast
 
 from recollect import blobs, documents, extract
 from recollect.app import App
-from recollect.documents import Joined, NewDocument, Unjoined
+from recollect.documents import DocumentChange, Joined, NewDocument, Unjoined
 from recollect.errors import BadRequestError, ConflictError, Issue, RequestError
 from recollect.fetch import parse_url
 from recollect.model import (
@@ -92,7 +93,7 @@ def take(
         title=title,
         source=source,
         filepath=labels.filepath,
-        metadata=flat(app, labels.metadata),
+        metadata=labels.metadata,
         document_date=labels.document_date,
         task_type=labels.task_type,
         dreaming=labels.dreaming,
@@ -122,8 +123,31 @@ def put(app: App, tenant: Tenant, new: NewDocument, entity_context: str | None) 
     )
 
 
+def change(
+    app: App, tenant: Tenant, id: str, change: DocumentChange, entity_context: str | None = None
+) -> Document:
+    """Change a document, and the context of its tags that the tenant may touch; as
+    `documents.update`."""
+    with app.db.begin() as tx:
+        document = documents.update(tx, tenant, id, change)
+        if change.tags or entity_context is not None:
+            tags.ensure(tx, tenant.id, document.container_tags, entity_context)
+    return document
+
+
 def take_file(app: App, tenant: Tenant, labels: Labels, sent: Sent) -> Document:
     """The kind is found by the bytes, then the name, then what was said; raises RequestError."""
+    with file_of(app, tenant, sent) as content:
+        title = content.blob.name if content.blob else None
+        return take(app, tenant, labels, content, title=title, source="upload")
+
+
+@contextmanager
+def file_of(app: App, tenant: Tenant, sent: Sent) -> Generator[Content]:
+    """The stored bytes as a content, which goes again where what is done with it is refused.
+
+    Raises BadRequestError for one that is too large, empty, or of no kind that can be read.
+    """
     limit = app.config.max_file_mb * 1024 * 1024
     data = sent.file.read(limit + 1)
     if len(data) > limit:
@@ -144,7 +168,7 @@ def take_file(app: App, tenant: Tenant, labels: Labels, sent: Sent) -> Document:
         forced=sent.forced,
     )
     try:
-        return take(app, tenant, labels, content, title=name, source="upload")
+        yield content
     except RequestError:
         app.blobs.delete(key)
         raise

@@ -185,7 +185,7 @@ def _open(tx: Tx, claim: DreamClaim) -> _Book:
     tag = document.container_tags[0]
     context, own = tags.guidance(tx, claim.org_id, tag)
     owners = settings.read(tx, claim.org_id)
-    buckets = own or owners["profileBuckets"] or []
+    buckets = tags.buckets(owners["profileBuckets"], own)
     page = memories.unread(tx, document.id, after=claim.place, limit=PAGE)
     unread = {one.hash: one for one in reversed(page)}
     return _Book(

@@ -224,14 +224,18 @@ def release(tx: Tx, claims: Sequence[DreamClaim]) -> None:
 
 def state(tx: Tx, document: DocumentId) -> Dreaming:
     """How the document stands; not pending when it never is to be read."""
-    row = tx.execute(
-        "select due_at is not null as pending, error_code, error_message from dreams"
-        " where document_id = %s",
-        (document,),
-    ).fetchone()
-    if row is None:
-        return Dreaming(False, None)
-    return Dreaming(row["pending"], _failure(row))
+    return states(tx, [document])[document]
+
+
+def states(tx: Tx, documents: Sequence[DocumentId]) -> dict[DocumentId, Dreaming]:
+    """As `state`, of several."""
+    rows = tx.execute(
+        "select document_id, due_at is not null as pending, error_code, error_message from dreams"
+        " where document_id = any(%s)",
+        (list(documents),),
+    )
+    found = {row["document_id"]: Dreaming(row["pending"], _failure(row)) for row in rows}
+    return {id: found.get(id, Dreaming(False, None)) for id in documents}
 
 
 def placed(tx: Tx, document: DocumentId, hashes: Collection[bytes]) -> set[bytes]:

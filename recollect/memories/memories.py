@@ -27,7 +27,7 @@ from recollect import documents
 from recollect.db import Tx, tenancy
 from recollect.documents.filters import Filter
 from recollect.documents.filters import compile as compile_filter
-from recollect.errors import ConflictError, LeaseLost, NotFoundError
+from recollect.errors import ConflictError, LeaseLost, NotFoundError, RequestError
 from recollect.index import terms, vector_index
 from recollect.model import (
     Chunk,
@@ -196,9 +196,13 @@ class Found:
 class Neighbour:
     """A memory beside another: an older (`distance` < 0) or newer version, or a related one."""
 
+    id: MemoryId
     memory: str
     relation: Relation
     distance: int | None
+    version: int
+    """its own number among its versions"""
+    is_forgotten: bool
     metadata: Metadata | None
     updated_at: datetime
 
@@ -217,12 +221,20 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class Entry:
+    """A memory in a profile."""
+
+    id: MemoryId
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """What is known under a tag, each newest first."""
 
-    static: Sequence[str]
-    dynamic: Sequence[str]
-    buckets: Mapping[str, Sequence[str]]
+    static: Sequence[Entry]
+    dynamic: Sequence[Entry]
+    buckets: Mapping[str, Sequence[Entry]]
 
 
 def likeness(cosine: float | None, share: float) -> float:
@@ -364,7 +376,7 @@ def forget(tx: Tx, tenant: Tenant, tag: str, target: Target, reason: str | None)
     hold(tx, tenant, tag)
     found = _meant(tx, tenant, tag, target)
     if found.is_forgotten:
-        raise ConflictError("Memory already forgotten", f"memory {found.id} was forgotten before")
+        raise _forgotten_already(found)
     return _forgotten(tx, tenant, [found.id], reason, None)[0]
 
 
@@ -376,6 +388,24 @@ def forget_these(
     hold(tx, tenant, tag)
     found = named(tx, tenant, tag, ids, lock=True)
     return _forgotten(tx, tenant, [memory.id for memory in found], reason, batch)
+
+
+def forget_named(
+    tx: Tx, tenant: Tenant, tag: str, ids: Sequence[str], reason: str | None, batch: str
+) -> tuple[list[Memory], dict[str, RequestError]]:
+    """As `forget_these`; and why others of the ids were not: unknown, or forgotten before."""
+    hold(tx, tenant, tag)
+    live = named(tx, tenant, tag, ids, lock=True)
+    roots = {one.root_id or one.id for one in live}
+    known = {one.id: one for one in versions(tx, tenant, ids) if one.tag == tag}
+    unknown = [id for id in dict.fromkeys(ids) if id not in known]
+    why = _absent(tx, tenant, unknown)
+    refused: dict[str, RequestError] = {id: _unknown(Target(id=id), why.get(id)) for id in unknown}
+    for id, one in known.items():
+        if (one.root_id or one.id) not in roots:
+            refused[id] = _forgotten_already(one)
+    done = _forgotten(tx, tenant, [one.id for one in live], reason, batch)
+    return done, {id: refused[id] for id in dict.fromkeys(ids) if id in refused}
 
 
 def forget_vectors(tx: Tx) -> None:
@@ -422,6 +452,67 @@ def find(tx: Tx, tenant: Tenant, query: MemoryQuery) -> Page[Memory]:
     return Page([_read(row) for row in rows], counted["n"], query.page, query.limit)
 
 
+def get(tx: Tx, tenant: Tenant, id: str) -> Memory:
+    """That very version, also if it is forgotten; raises NotFoundError."""
+    found = versions(tx, tenant, [id])
+    if not found:
+        raise _unknown(Target(id=id), _absent(tx, tenant, [id]).get(id))
+    return found[0]
+
+
+def versions(tx: Tx, tenant: Tenant, ids: Sequence[str]) -> list[Memory]:
+    """Those of the ids that are memories: each that very version, forgotten or not."""
+    rows = tx.execute(
+        "select " + COLUMNS + " from memories m where " + _REACH + " and m.id = any(%(ids)s)",
+        {**tenancy.bounds(tenant), "ids": list(ids)},
+    )
+    return [_read(row) for row in rows]
+
+
+def counts(tx: Tx, tenant: Tenant, documents: Sequence[str]) -> dict[DocumentId, int]:
+    """How many live memories come from each of the documents."""
+    rows = tx.execute(
+        "select asked.id, (select count(distinct m.id) from memory_sources s"
+        "  join memories m on m.id = s.memory_id where s.document_id = asked.id and "
+        + _REACH
+        + " and "
+        + _LIVE
+        + ") as n from unnest(%(documents)s::text[]) as asked (id)",
+        {**tenancy.bounds(tenant), "documents": list(documents)},
+    )
+    return {DocumentId(row["id"]): row["n"] for row in rows}
+
+
+def counts_of_tags(tx: Tx, tenant: Tenant, tags: Sequence[str]) -> dict[str, int]:
+    """How many live memories are in each of the tags."""
+    rows = tx.execute(
+        "select m.tag, count(*) as n from memories m where "
+        + _REACH
+        + " and m.tag = any(%(tags)s) and "
+        + _LIVE
+        + " group by m.tag",
+        {**tenancy.bounds(tenant), "tags": list(tags)},
+    )
+    return dict.fromkeys(tags, 0) | {row["tag"]: row["n"] for row in rows}
+
+
+def live(tx: Tx, tenant: Tenant, tag: str) -> list[MemoryId]:
+    """The live memories of a tag."""
+    rows = tx.execute(
+        "select m.id from memories m where " + _REACH + " and m.tag = %(tag)s and " + _LIVE,
+        {**tenancy.bounds(tenant), "tag": tag},
+    )
+    return [MemoryId(row["id"]) for row in rows]
+
+
+def left(tx: Tx, org: OrgId, ids: Sequence[MemoryId]) -> int:
+    """How many of the memories there still are, in whatever tag."""
+    row = tx.execute(
+        "select count(*) as n from memories where org_id = %s and id = any(%s)", (org, list(ids))
+    ).fetchone()
+    return row["n"] if row else 0
+
+
 def known(tx: Tx, tenant: Tenant, tag: str, limit: int = 100) -> list[Memory]:
     """Live memories of a tag, those that changed last first."""
     query = MemoryQuery(any_of=[tag], sort="updated_at", limit=limit)
@@ -444,6 +535,19 @@ def named(
         + (_IN_ORDER + " for update" if lock else " order by m.id"),
         {**tenancy.bounds(tenant), "tag": tag, "ids": list(ids)},
     )
+    return [_read(row) for row in rows]
+
+
+def saying(tx: Tx, tenant: Tenant, tag: str, text: str) -> list[Memory]:
+    """Live memories of the tag whose text is this one, but for case and spaces."""
+    plain = "lower(btrim(regexp_replace({}, '\\s+', ' ', 'g')))"
+    rows = tx.execute(
+        "select " + COLUMNS + " from memories m where " + _REACH + " and m.tag = %(tag)s and "
+        + _LIVE
+        + f" and {plain.format('m.content')} = {plain.format('%(text)s::text')}"
+        " order by m.created_at, m.id",
+        {**tenancy.bounds(tenant), "tag": tag, "text": text},
+    )  # fmt: skip
     return [_read(row) for row in rows]
 
 
@@ -518,11 +622,11 @@ def drawn(tx: Tx, tenant: Tenant, tags: Sequence[str]) -> bool:
 def profile(
     tx: Tx, tenant: Tenant, tag: str, filter: Filter | None, buckets: Sequence[str]
 ) -> Profile:
-    """The live memories of a tag as lists of texts; of the buckets, those that are named."""
+    """The live memories of a tag; of the buckets, those that are named."""
     matching, parameters = _condition(tenant, MemoryQuery(any_of=[tag], filter=filter))
     rows = tx.execute(
         sql.SQL(
-            "select kind, content from ("
+            "select kind, id, content from ("
             " select k.kind, m.content, m.updated_at, m.id, row_number() over"
             "  (partition by k.kind order by m.updated_at desc, m.id desc) as nth"
             " from memories m cross join lateral unnest("
@@ -541,13 +645,13 @@ def profile(
             "bucket": PROFILE_BUCKET,
         },
     ).fetchall()
-    texts: dict[str, list[str]] = {}
+    known: dict[str, list[Entry]] = {}
     for row in rows:
-        texts.setdefault(row["kind"], []).append(row["content"])
+        known.setdefault(row["kind"], []).append(Entry(MemoryId(row["id"]), row["content"]))
     return Profile(
-        static=texts.get("static", []),
-        dynamic=texts.get("dynamic", []),
-        buckets={key: texts.get(f"#{key}", []) for key in buckets},
+        static=known.get("static", []),
+        dynamic=known.get("dynamic", []),
+        buckets={key: known.get(f"#{key}", []) for key in buckets},
     )
 
 
@@ -568,39 +672,54 @@ def history(tx: Tx, tenant: Tenant, ids: Sequence[MemoryId]) -> dict[MemoryId, l
     return versions
 
 
-def neighbours(tx: Tx, tenant: Tenant, ids: Sequence[MemoryId]) -> dict[MemoryId, list[Neighbour]]:
-    """Other versions of each, and live memories that extend or derive from one another."""
-    rows = tx.execute(
+def neighbours(
+    tx: Tx, tenant: Tenant, ids: Sequence[MemoryId], *, filter: Filter | None = None
+) -> dict[MemoryId, list[Neighbour]]:
+    """Other versions of each, and live memories that extend or derive from one another; only those
+    that the `filter` lets through."""
+    let, values = sql.SQL("true"), dict[str, object]()
+    if filter is not None:
+        let, values = compile_filter(filter, sql.SQL("m.metadata"))
+    shown = (
+        "m.id, m.content, m.version, m.metadata, m.updated_at,"
+        " m.forgotten_at is not null or m.forget_after <= now() is true as is_forgotten"
+    )
+    statement = (
         "with versions as materialized ("
         " select shown.id as shown, shown.tag, v.id, v.version - shown.version as distance"
         " from memories shown join memories v on v.tag = shown.tag and"
         "  (v.root_id = coalesce(shown.root_id, shown.id)"
         "   or v.id = coalesce(shown.root_id, shown.id))"
         " where shown.id = any(%(ids)s))"
-        " select v.shown, 'updates' as relation, v.distance, m.content, m.metadata, m.updated_at"
-        " from versions v join memories m on m.id = v.id where v.id <> v.shown and "
+        f" select v.shown, 'updates' as relation, v.distance, {shown}"
+        " from versions v join memories m on m.id = v.id where v.id <> v.shown and {let} and "
         + _REACH
         + " union all"
-        " select v.shown, r.relation, null, m.content, m.metadata, m.updated_at from versions v"
+        f" select v.shown, r.relation, null, {shown} from versions v"
         " join memory_relations r on v.id in (r.memory_id, r.target_id)"
         " join memories other"
         "  on other.id = case v.id when r.memory_id then r.target_id else r.memory_id end"
         # What took the place of the one that it was said of.
         " join memories m on m.id = other.id or m.root_id = coalesce(other.root_id, other.id)"
-        " where m.tag = v.tag and "
+        " where m.tag = v.tag and {let} and "
         + _REACH
         + " and "
         + _LIVE
-        + " order by distance, updated_at desc",
-        {**tenancy.bounds(tenant), "ids": list(ids)},
+        + " order by distance, updated_at desc"
+    )
+    rows = tx.execute(
+        sql.SQL(statement).format(let=let), {**tenancy.bounds(tenant), "ids": list(ids), **values}
     )
     found: dict[MemoryId, list[Neighbour]] = {id: [] for id in ids}
     for row in rows:
         found[MemoryId(row["shown"])].append(
             Neighbour(
+                id=MemoryId(row["id"]),
                 memory=row["content"],
                 relation=Relation(row["relation"]),
                 distance=row["distance"],
+                version=row["version"],
+                is_forgotten=row["is_forgotten"],
                 metadata=row["metadata"],
                 updated_at=row["updated_at"],
             )
@@ -927,16 +1046,22 @@ def _meant(
     ).fetchone()
     if row is not None:
         return _read(row)
-    if target.id is not None:
-        borne, more = documents.condition(tenant, documents.DocumentQuery(id=DocumentId(target.id)))
-        document = tx.execute(
-            sql.SQL("select 1 from documents d where {}").format(borne), more
-        ).fetchone()
-        if document is not None:
-            raise _unknown(
-                target, "is the id of a document; DELETE /v3/documents/{id} removes those"
-            )
-    raise _unknown(target, None)
+    if target.id is None:
+        raise _unknown(target, None)
+    raise _unknown(target, _absent(tx, tenant, [target.id]).get(target.id))
+
+
+def _absent(tx: Tx, tenant: Tenant, ids: Sequence[str]) -> dict[str, str]:
+    """What those of the ids, which are no memories', are instead."""
+    if not ids:
+        return {}
+    borne, more = documents.condition(tenant, documents.DocumentQuery())
+    rows = tx.execute(
+        sql.SQL("select d.id from documents d where {} and d.id = any(%(ids)s)").format(borne),
+        {**more, "ids": list(ids)},
+    )
+    told = "is the id of a document; delete the document to remove those"
+    return {row["id"]: told for row in rows}
 
 
 def _forgotten(
@@ -1029,6 +1154,10 @@ def _lock_all(tx: Tx, org: OrgId, document: DocumentId, tag: str, facts: Sequenc
             "whole": WHOLE,
         },
     )
+
+
+def _forgotten_already(memory: Memory) -> ConflictError:
+    return ConflictError("Memory already forgotten", f"memory {memory.id} was forgotten before")
 
 
 def _unknown(target: Target, why: str | None) -> NotFoundError:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from psycopg.types.json import Jsonb
 
@@ -21,6 +21,8 @@ from recollect.model import DocumentId, OrgId, Page, Tag, Tenant
 
 DEFAULT = "sm_project_default"
 ENTITY_CONTEXT_LIMIT = 1500
+MOST_BUCKETS = 50
+"""of a tag's own"""
 MOST_FAILURES = 8
 """in a row, of a batch of a merge: four minutes; then it is given up"""
 _NAME = re.compile(r"[A-Za-z0-9_:.-]{1,100}")
@@ -129,22 +131,42 @@ _DETAILS = (
 )
 
 
-def find(tx: Tx, tenant: Tenant, *, limit: int, page: int) -> Page[TagDetails]:
-    """The tags that the tenant may touch, by name."""
+def find(
+    tx: Tx,
+    tenant: Tenant,
+    *,
+    limit: int,
+    page: int,
+    part: str = "",
+    order: Literal["name", "newest"] = "name",
+) -> Page[TagDetails]:
+    """The tags that the tenant may touch and whose name has this part, in any case."""
+    asked = {
+        **tenancy.bounds(tenant),
+        "part": part,
+        "limit": limit,
+        "offset": (page - 1) * limit,
+    }
+    matching = "(" + _DETAILS + " and strpos(lower(t.name), lower(%(part)s)) > 0) as found"
+    by = "name" if order == "name" else "created_at desc, name"
     rows = tx.execute(
-        "select *, count(*) over () as total from (" + _DETAILS + ") as found"
-        " order by name limit %(limit)s offset %(offset)s",
-        {**tenancy.bounds(tenant), "limit": limit, "offset": (page - 1) * limit},
+        "select *, count(*) over () as total from " + matching + f" order by {by}"
+        " limit %(limit)s offset %(offset)s",
+        asked,
     ).fetchall()
     total = rows[0]["total"] if rows else 0
+    if not rows and page > 1:
+        counted = tx.execute("select count(*) as n from " + matching, asked).fetchone()
+        total = counted["n"] if counted else 0
     held = _held(tx, tenant.id, [row["name"] for row in rows])
     return Page([_details(row, held[row["name"]]) for row in rows], total, page, limit)
 
 
-def get(tx: Tx, tenant: Tenant, name: str) -> TagDetails:
+def get(tx: Tx, tenant: Tenant, name: str, *, lock: bool = False) -> TagDetails:
     """Raises NotFoundError, also for a tag that the tenant may not touch."""
     row = tx.execute(
-        _DETAILS + " and t.name = %(name)s", {**tenancy.bounds(tenant), "name": name}
+        _DETAILS + " and t.name = %(name)s" + (" for update of t" if lock else ""),
+        {**tenancy.bounds(tenant), "name": name},
     ).fetchone()
     if row is None:
         raise _unknown(name)
@@ -188,6 +210,42 @@ def patch(tx: Tx, tenant: Tenant, name: str, change: Mapping[str, Any]) -> TagDe
     return get(tx, tenant, name)
 
 
+def buckets(
+    organisation: Sequence[Mapping[str, Any]] | None, own: Sequence[Mapping[str, Any]] | None
+) -> list[Mapping[str, Any]]:
+    """The profile buckets that hold for a tag: those of the organisation, and its own beside them.
+    Where both define one, the organisation's counts."""
+    first = list(organisation or ())
+    taken = {one["key"] for one in first}
+    return [*first, *(one for one in own or () if one["key"] not in taken)]
+
+
+def change_buckets(
+    tx: Tx,
+    tenant: Tenant,
+    name: str,
+    change: Mapping[str, str | None],
+    *,
+    organisation: Sequence[Mapping[str, Any]] | None,
+) -> TagDetails:
+    """Define buckets of the tag, or with None take one away; the others stay.
+
+    Raises NotFoundError, BadRequestError for more than `MOST_BUCKETS`, and ConflictError for one
+    of the organisation's, or while a merge has the tag in work.
+    """
+    refuse_merging(tx, tenant.id, name)
+    theirs = sorted({one["key"] for one in organisation or ()} & change.keys())
+    if theirs:
+        raise ConflictError("Conflict", f"buckets: {theirs[0]!r} belongs to the organisation")
+    get(tx, tenant, name, lock=True)
+    own = {one["key"]: one for one in guidance(tx, tenant.id, name)[1] or ()}
+    own |= {key: {"key": key, "description": told} for key, told in change.items()}
+    kept = [one for key, one in own.items() if change.get(key, "") is not None]
+    if len(kept) > MOST_BUCKETS:
+        raise BadRequestError(f"buckets: at most {MOST_BUCKETS}, these would be {len(kept)}")
+    return patch(tx, tenant, name, {"profile_buckets": kept})
+
+
 def forget(tx: Tx, org: OrgId, name: str) -> None:
     """Drop what is kept on a tag; its documents are not touched."""
     tx.execute("delete from tags where org_id = %s and name = %s", (org, name))
@@ -208,17 +266,11 @@ def begin_merge(tx: Tx, tenant: Tenant, sources: Sequence[str], target: str, id:
     Raises NotFoundError for a source that is not there, ConflictError while another merge moves
     documents from or to one of the tags.
     """
-    tx.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"merges {tenant.id}",))
-    names = [*sources, target]
-    running = tx.execute(
-        "select * from tag_merges where org_id = %s and finished_at is null"
-        " and (target = any(%s) or sources && %s::text[]) order by created_at limit 1",
-        (tenant.id, names, names),
-    ).fetchone()
+    running = _running(tx, tenant.id, [*sources, target])
     if running is not None:
         if (sorted(running["sources"]), running["target"]) == (sorted(sources), target):
             return _merge(running)
-        raise ConflictError("Merge running", f"merge {running['id']} has one of these tags in work")
+        raise _busy(running)
     for name in sources:
         get(tx, tenant, name)
     ensure(tx, tenant.id, [target])
@@ -238,6 +290,28 @@ def names(tx: Tx, tenant: Tenant, limit: int) -> list[str]:
         {**tenancy.bounds(tenant), "limit": limit},
     )  # fmt: skip
     return [row["name"] for row in rows]
+
+
+def refuse_merging(tx: Tx, org: OrgId, name: str) -> None:
+    """Raises ConflictError while a merge moves documents from or to the tag; until this transaction
+    ends none begins."""
+    running = _running(tx, org, [name])
+    if running is not None:
+        raise _busy(running)
+
+
+def _running(tx: Tx, org: OrgId, names: Sequence[str]) -> Mapping[str, Any] | None:
+    """The first unfinished merge with one of the tags; others wait to begin one."""
+    tx.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"merges {org}",))
+    return tx.execute(
+        "select * from tag_merges where org_id = %s and finished_at is null"
+        " and (target = any(%s) or sources && %s::text[]) order by created_at limit 1",
+        (org, list(names), list(names)),
+    ).fetchone()
+
+
+def _busy(running: Mapping[str, Any]) -> ConflictError:
+    return ConflictError("Merge running", f"merge {running['id']} has one of these tags in work")
 
 
 def merge(tx: Tx, tenant: Tenant, id: str) -> Merge:

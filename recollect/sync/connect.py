@@ -24,6 +24,8 @@ from recollect.sync.connections import LIMIT, ConnectionChange, NewConnection
 from recollect.sync.sources import client_of, oauth_of, open_source, seal_secrets
 
 PLANS_ABOVE = "requires a Scale or Enterprise plan"
+PAGE = 100
+"""resources that a provider is asked for at once"""
 PICKED = "resources"
 """Key of the metadata under which connectors keep what was picked."""
 
@@ -60,6 +62,10 @@ class UpstreamError(RequestError):
         self.permanent = isinstance(error, Permanent)
 
 
+class PlanError(PermissionDeniedError):
+    """The plan does not include the provider."""
+
+
 class NothingToPickError(RequestError):
     """There is a provider, but no choice in it."""
 
@@ -73,7 +79,7 @@ class NothingToPickError(RequestError):
 def check_plan(connector: Connector, plan: Plan) -> None:
     """Raises PermissionDeniedError for a provider that the plan does not include."""
     if plan not in connector.plans:
-        raise PermissionDeniedError(f"{connector.provider} {PLANS_ABOVE}", f"plan: {plan}")
+        raise PlanError(f"{connector.provider} {PLANS_ABOVE}", f"plan: {plan}")
 
 
 def create(app: App, tenant: Tenant, plan: Plan, asked: Asked) -> Connection:
@@ -232,6 +238,33 @@ def pick(
         now = connections.get(tx, tenant, connection.id, lock=True)
         wanted = ConnectionChange(metadata=connector.configure(now.metadata, picked))
         connections.update(tx, tenant, connection.id, wanted)
+
+
+def select(
+    app: App, tenant: Tenant, found: Connection, ids: Sequence[str], limit: int | None = None
+) -> Connection:
+    """Limit it to these repositories, folders or labels, in place of those before; a sync follows.
+
+    Raises BadRequestError for an id that the provider does not know, where it has to be asked, and
+    as `resources`.
+    """
+    connector = connectors.get(found.provider)
+    if not connector.picks:
+        metadata = connector.select(found.metadata, ids)
+        return change(app, tenant, found, Changed(limit=limit, metadata=metadata))
+    known: dict[str, Mapping[str, Any]] = {}
+    page, total = 1, 1
+    while not set(ids) <= known.keys() and (page - 1) * PAGE < total:
+        some, total = resources(app, found, page, PAGE)
+        for one in some:
+            entry = {"id": one.id, "name": one.full_name, "defaultBranch": one.default_branch}
+            known |= {one.id: entry, one.full_name: entry}
+        page += 1
+    for id in ids:
+        if id not in known:
+            raise BadRequestError(f"selection: {connector.name} knows no {id[:100]!r}")
+    pick(app, tenant, found, [known[id] for id in ids])
+    return change(app, tenant, found, Changed(limit=limit))
 
 
 def _picking(connection: Connection) -> Connector:

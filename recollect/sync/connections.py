@@ -15,15 +15,17 @@ from psycopg.types.json import Jsonb
 from recollect import db, documents, encryption
 from recollect.connectors.base import TAG_PATTERN, Notice, Registration
 from recollect.db import Tx, tenancy
-from recollect.errors import BadRequestError, LeaseLost, NotFoundError, SetupError
+from recollect.errors import BadRequestError, ConflictError, LeaseLost, NotFoundError, SetupError
 from recollect.model import (
     Connection,
     ConnectionId,
     ConnectionState,
+    Document,
     Failure,
     KeyId,
     OrgId,
     Page,
+    Status,
     SyncClaim,
     SyncRun,
     Tenant,
@@ -519,6 +521,57 @@ def want(tx: Tx, ids: Sequence[ConnectionId], trigger: Trigger) -> int:
     if done.rowcount:
         db.notify(tx)
     return done.rowcount
+
+
+def want_now(tx: Tx, tenant: Tenant, id: str) -> None:
+    """As `want` of a user, for one that nothing is going on with.
+
+    Raises NotFoundError, ConflictError while a sync runs or waits to run, BadRequestError where it
+    has to be authorized first.
+    """
+    found = get(tx, tenant, id, lock=True)
+    row = tx.execute(
+        "select state = 'syncing' or state = 'ready' and (wanted_at is not null"
+        "  or due_at <= now() and not paused) as busy from connections where id = %s",
+        (found.id,),
+    ).fetchone()
+    if row is not None and row["busy"]:
+        raise ConflictError("A sync is already running", f"of connection {found.id}")
+    if not want(tx, [found.id], Trigger.MANUAL):
+        raise BadRequestError(f"authorization: {AGAIN}")
+
+
+def redirect_of(tx: Tx, id: ConnectionId) -> str | None:
+    """Where the newest link leads after authorizing."""
+    row = tx.execute(
+        "select redirect_url from authorizations where connection_id = %s"
+        " order by expires_at desc limit 1",
+        (id,),
+    ).fetchone()
+    return row["redirect_url"] if row else None
+
+
+def failures(
+    tx: Tx, tenant: Tenant, runs: Sequence[str], *, most: int
+) -> dict[str, list[Document]]:
+    """Documents that the runs added or changed and that could not be processed, by run: those that
+    failed last."""
+    borne, parameters = documents.condition(
+        tenant, documents.DocumentQuery(statuses=[Status.FAILED])
+    )
+    rows = tx.execute(
+        sql.SQL(
+            "select failed.* from unnest(%(runs)s::text[]) as asked (run_id) cross join lateral"
+            " (select s.run_id, {columns} from sync_changes s join documents d"
+            "   on d.id = s.document_id where s.run_id = asked.run_id and {borne}"
+            "  order by d.updated_at desc, d.id limit %(most)s) failed"
+        ).format(columns=sql.SQL(documents.COLUMNS), borne=borne),
+        {**parameters, "runs": list(runs), "most": most},
+    )
+    found: dict[str, list[Document]] = {run: [] for run in runs}
+    for row in rows:
+        found[row["run_id"]].append(documents.read(row, tenant))
+    return found
 
 
 def claim(

@@ -4,7 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
@@ -31,6 +31,7 @@ from recollect.errors import (
     Transient,
 )
 from recollect.fetch import Endpoint, Fetcher
+from recollect.memories import memories
 from recollect.model import (
     Blob,
     Claim,
@@ -48,7 +49,7 @@ from recollect.model import (
     WebPage,
     random_id,
 )
-from recollect.orgs import settings
+from recollect.orgs import settings, tags
 from recollect.sync import connections, host_limits, item_filter, items
 from recollect.sync.connections import StoredRegistration
 
@@ -553,6 +554,38 @@ def end(
         if farewell is not None:
             connections.say_later(tx, provider, *farewell)
     return connections.delete(tx, tenant, found, with_documents=with_documents)
+
+
+@dataclass(frozen=True, slots=True)
+class EndedTag:
+    """What went for good with a tag."""
+
+    documents: int
+    memories: int
+    naming: Sequence[ConnectionId]
+    """connections that still name it beside other tags: their next sync makes it again"""
+
+
+def end_tag(tx: Tx, app: App, tenant: Tenant, tag: str) -> EndedTag:
+    """Delete a tag: documents that carry only it with their memories, what is kept on it, and
+    connections that write to it alone, which would bring it back.
+
+    Raises NotFoundError, ConflictError while a merge has it in work, and as `documents.untag`.
+    """
+    tags.refuse_merging(tx, tenant.id, tag)
+    tags.get(tx, tenant, tag)
+    known = memories.live(tx, tenant, tag)
+    alone = [
+        one for one in connections.find(tx, tenant, tags=[tag]) if list(one.container_tags) == [tag]
+    ]
+    end(tx, app, tenant, alone, with_documents=False)
+    gone = documents.untag(tx, tenant, tag)
+    tags.forget(tx, tenant.id, tag)
+    return EndedTag(
+        documents=len(gone),
+        memories=len(known) - memories.left(tx, tenant.id, known),
+        naming=connections.naming(tx, tenant, tag),
+    )
 
 
 def _farewell_of(

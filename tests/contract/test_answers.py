@@ -92,7 +92,7 @@ def test_every_answer_is_what_its_model_would_write(app: App):
 def test_ids_and_moments_look_like_those_of_the_service(client: httpx.Client, owned: Names):
     compared: set[str] = set()
     for name, row in ROWS.items():
-        if name not in ANSWERS or name.startswith(("delete", "reset")):
+        if name not in ANSWERS or name.startswith(("delete", "reset", "nsDelete")):
             continue
         answer = row.call(client, owned)
         if answer.is_success:

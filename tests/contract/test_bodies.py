@@ -238,6 +238,12 @@ def test_every_route_has_a_limit_and_only_those_of_content_a_large_one(client: h
         ("post", "/v3/documents/file"),
         ("patch", "/v3/documents/{id}"),
         ("post", "/v4/conversations"),
+        ("post", "/ns/{namespace}/document"),
+        ("post", "/ns/{namespace}/document/batch"),
+        ("post", "/ns/{namespace}/document/file"),
+        ("post", "/ns/{namespace}/document/file/{id}"),
+        ("patch", "/ns/{namespace}/document/file/{id}"),
+        ("patch", "/ns/{namespace}/document/{id}"),
     }
 
 

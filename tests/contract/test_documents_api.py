@@ -391,7 +391,10 @@ class TestUpdate:
         answer = client.patch(f"/v3/documents/{id}", json={"content": "new"})
 
         assert answer.json() == {"id": id, "status": "queued"}
-        assert get(client, id)["content"] == "old"
+        assert get(client, id)["content"] == "new", "who reads on and writes back loses nothing"
+        body = {"q": "old", "includeFullDocs": True}
+        [hit] = client.post("/v3/search", json=body).json()["results"]
+        assert hit["content"] == "old", "searches find the published text until the new one is"
         drain(app)
         assert get(client, id)["content"] == "new"
         assert get(client, id)["latestRevision"] == 2

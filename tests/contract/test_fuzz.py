@@ -31,10 +31,12 @@ CHECKS = [
 def operations(live_url: str) -> dict[str, Any]:
     schema = schemathesis.openapi.from_url(f"{live_url}/v3/openapi")
     found: Any = [result.ok() for result in cast("Any", schema).get_all_operations()]
-    # A stream never ends by itself; see test_events.py.
-    return {o.label: o for o in found if o.path != "/v3/documents/events"}
+    # A stream never ends by itself; see test_events.py. Feedback is 503 by the contract.
+    left_out = ("/v3/documents/events", "/feedback")
+    return {o.label: o for o in found if o.path not in left_out}
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("mode", list(GenerationMode))
 def test_no_request_breaks_it(operations: dict[str, Any], key: str, mode: GenerationMode):
     for operation in operations.values():

@@ -356,7 +356,7 @@ def test_a_profile(client: httpx.Client):
     }
     client.patch("/v3/container-tags/ann", json={"profileBuckets": [{"key": "work"}]})
     own = call(client, "POST", ask, containerTag="ann", include=["buckets"])
-    assert own == {"profile": {"buckets": {"work": ["Ann is a doctor."]}}}
+    assert own == {"profile": {"buckets": {"home": [], "work": ["Ann is a doctor."]}}}
     named = call(client, "POST", ask, containerTag="ann", include=["buckets"], buckets=["other"])
     assert named == {"profile": {"buckets": {"other": []}}}
     low = {"AND": [{"key": "mood", "value": "low"}]}
@@ -377,18 +377,19 @@ def test_an_unknown_tag_has_an_empty_profile(client: httpx.Client):
     refused(client.post("/v4/profile", json={}), 400, "containerTag")
 
 
-def test_buckets_are_those_of_the_tag_else_of_all(client: httpx.Client):
+def test_buckets_are_those_of_all_and_of_the_tag(client: httpx.Client):
     ask = "/v4/profile/buckets"
     assert client.post(ask).json() == {"buckets": []}
     everywhere = [{"key": "home", "description": "where they live"}]
     client.patch("/v3/settings", json={"profileBuckets": everywhere})
     add(client, "x", containerTag="ann")
-    client.patch("/v3/container-tags/ann", json={"profileBuckets": [{"key": "work"}]})
+    own = [{"key": "work"}, {"key": "home", "description": "another"}]
+    client.patch("/v3/container-tags/ann", json={"profileBuckets": own})
 
     assert call(client, "POST", ask) == {"buckets": everywhere}
     assert call(client, "POST", ask, containerTag="bob") == {"buckets": everywhere}
     assert call(client, "POST", ask, containerTag="ann") == {
-        "buckets": [{"key": "work", "description": None}]
+        "buckets": [*everywhere, {"key": "work", "description": None}]
     }
 
 

@@ -37,7 +37,8 @@ def test_every_operation_declares_its_key_and_its_errors(schema: dict[str, Any])
     for name, operation in operations(schema).items():
         answers = operation["responses"]
         assert "422" not in answers, name
-        if " /v" not in name or "/v3/files/" in name:  # an address of a file is signed
+        # An address of a file is signed.
+        if name in ("GET /health", "GET /ready") or "/v3/files/" in name:
             continue
         assert operation["security"] == [{"bearer": []}], name
         for status in ("400", "401", "403", "404", "429", "500", "503"):
@@ -48,7 +49,7 @@ def test_every_operation_declares_its_key_and_its_errors(schema: dict[str, Any])
 def test_every_success_says_what_comes_back(schema: dict[str, Any]):
     for name, operation in operations(schema).items():
         successes = [status for status in operation["responses"] if status.startswith("2")]
-        assert successes, name
+        assert successes or name == "POST /feedback", name  # which goes to nobody here
         for status in successes:
             answer = operation["responses"][status]
             if status != "204":
@@ -87,7 +88,7 @@ def test_every_json_body_has_an_example_that_is_taken(client: httpx.Client, sche
         assert model["examples"], name
         method, path = name.split(" ")
         for example in model["examples"]:
-            for field in ("{id}", "{tag}", "{connectionId}", "{connection}"):
+            for field in ("{id}", "{tag}", "{connectionId}", "{connection}", "{namespace}"):
                 path = path.replace(field, "x")
             answer = client.request(method, path.replace("{provider}", "s3"), json=example)
             # The example of a connection is a crawler's; `s3` wants other metadata.

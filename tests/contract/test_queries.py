@@ -13,7 +13,7 @@ from recollect.app import App
 from recollect.worker.processing import drain
 from tests.contract.calls import add, listed, upload
 
-MOST = 20
+MOST = 24
 """The largest number that any endpoint needs, with authentication (deleting a tag)."""
 
 

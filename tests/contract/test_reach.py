@@ -29,7 +29,13 @@ from tests.contract.calls import add, get, refused, upload
 from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
 
 MINE, THEIRS = "mine", "theirs"
-PLACES = {"provider": "shelf", "connection": "shelf", "tag": MINE}
+PLACES = {
+    "provider": "shelf",
+    "connection": "shelf",
+    "tag": MINE,
+    "namespace": MINE,
+    "type": "documents",
+}
 """What stands in a path; every other parameter there is an id."""
 
 
@@ -64,7 +70,11 @@ class Field:
             case "form":
                 return upload(http, "a.txt", b"x", **{self.name: named[-1]})
             case "query":
-                return http.request(self.method, path, params={self.name: ",".join(named)})
+                return http.request(
+                    self.method,
+                    path,
+                    params={self.name: ",".join(named) if self.several else named[-1]},
+                )
             case _:
                 return http.request(self.method, path, json={})
 
@@ -75,7 +85,7 @@ def fields(openapi: dict[str, Any]) -> list[Field]:
     for path, operations in openapi["paths"].items():
         for method, operation in operations.items():
             found += [
-                Field(method, path, given["in"], given["name"], True, {})
+                Field(method, path, given["in"], given["name"], given["name"] != "moveTo", {})
                 for given in operation.get("parameters", [])
                 if given["in"] in ("path", "query") and names_tag(given["name"])
             ]
@@ -91,7 +101,7 @@ def fields(openapi: dict[str, Any]) -> list[Field]:
 
 
 def names_tag(name: str) -> bool:
-    return name == "tag" or "containertag" in name.lower()
+    return name in ("tag", "namespace", "moveTo") or "containertag" in name.lower()
 
 
 def resolved(openapi: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:

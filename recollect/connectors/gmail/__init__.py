@@ -69,6 +69,7 @@ class Gmail(Connector):
     # A project of today has 6,000 units a minute for each user, and threads.get costs 40.
     per_second = 2.4
     pushes = True
+    selects = "labels"
 
     def check(self, metadata: Mapping[str, Any], fetcher: Fetcher) -> dict[str, Any]:
         kept = dict(metadata)
@@ -80,6 +81,13 @@ class Gmail(Connector):
         if topic is not None and not (isinstance(topic, str) and TOPIC_NAME.fullmatch(topic)):
             raise BadRequestError(f"metadata.{TOPIC}: must be projects/PROJECT/topics/TOPIC")
         return kept
+
+    def selection(self, metadata: Mapping[str, Any]) -> dict[str, str] | None:
+        given = str(metadata.get(LABELS) or "")
+        return {label: label for label in given.split(",")} if given else None
+
+    def select(self, metadata: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
+        return {**metadata, LABELS: ",".join(ids)}
 
     def judge(self, answer: Answer) -> Exception | None:
         known = _google.judge(answer, scope="gmail.readonly")

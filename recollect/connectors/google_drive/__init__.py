@@ -88,9 +88,16 @@ class GoogleDrive(Connector):
     api_url = "https://www.googleapis.com"
     oauth = _google.GOOGLE_OAUTH((SCOPE, "openid", "email"))
     pushes = True
+    selects = "folders"
 
     def check(self, metadata: Mapping[str, Any], fetcher: Fetcher) -> dict[str, Any]:
         return _folders.checked(metadata, _folder_id)
+
+    def selection(self, metadata: Mapping[str, Any]) -> dict[str, str] | None:
+        return _folders.selection(metadata, _folder_id)
+
+    def select(self, metadata: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
+        return _folders.select(metadata, ids)
 
     def judge(self, answer: Answer) -> Exception | None:
         known = _google.judge(answer, scope="drive.readonly")

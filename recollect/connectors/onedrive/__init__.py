@@ -84,11 +84,18 @@ class OneDrive(Connector):
         rotates=True,
     )
     pushes = True
+    selects = "folders"
 
     def check(self, metadata: Mapping[str, Any], fetcher: Fetcher) -> dict[str, Any]:
         if not isinstance(metadata.get(SHARED, False), bool):
             raise BadRequestError(f"metadata.{SHARED}: must be true or false")
         return _folders.checked(metadata, _folder_id)
+
+    def selection(self, metadata: Mapping[str, Any]) -> dict[str, str] | None:
+        return _folders.selection(metadata, _folder_id)
+
+    def select(self, metadata: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
+        return _folders.select(metadata, ids)
 
     def headers(self) -> Mapping[str, str]:
         # learn.microsoft.com/sharepoint/dev/general-development, "how to decorate your traffic"

@@ -1,0 +1,143 @@
+"""What the endpoints of the door share: the namespace, ids in paths, and how refusals are told."""
+
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, cast
+from urllib.parse import unquote
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi.routing import APIRoute
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from recollect.api.deps import Reader, Writer
+from recollect.api.schemas import RequestBody, text
+from recollect.errors import AmbiguousError, BadRequestError, RequestError
+from recollect.model import Tenant
+from recollect.orgs import tags
+from recollect.sync.connect import PlanError
+
+MOST_ID = 255
+
+
+class Closed(RequestBody):
+    """A body with these fields and no others: what callers of the older API send by habit would
+    else widen a search without a word."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=False)
+
+
+def closed(**body: Any) -> ConfigDict:
+    """As `schemas.example`, of a closed body."""
+    return ConfigDict(json_schema_extra={"examples": [body]})
+
+
+class PaymentError(RequestError):
+    """The plan does not include it; on the older paths that is 403."""
+
+    status = 402
+
+
+class DoorRoute(APIRoute):
+    """Fields of the body that stand in the query are refused; and nothing is a 409 for good, since
+    the clients repeat that."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle: Callable[[Request], Awaitable[Response]] = super().get_route_handler()
+        of_query = {field.alias for field in self.dependant.query_params}
+        of_body = set(_fields(self)) - of_query
+
+        async def within(request: Request) -> Response:
+            for name in request.query_params:
+                if name in of_body:
+                    raise BadRequestError(f"{name}: belongs into the body, not into the query")
+            try:
+                return await handle(request)
+            except AmbiguousError as error:
+                raise BadRequestError(error.details or "", message=error.message) from error
+            except PlanError as error:
+                raise PaymentError(error.message, error.details) from error
+
+        return within
+
+
+def _fields(route: APIRoute) -> Iterator[str]:
+    """The names in the body of a route's requests."""
+    for parameter in route.dependant.body_params:
+        found = parameter.field_info.annotation
+        for kind in (found, *getattr(found, "__args__", ())):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from (field.alias or name for name, field in kind.model_fields.items())
+        yield parameter.alias
+
+
+def router(tag: str) -> APIRouter:
+    return APIRouter(tags=[f"namespaces: {tag}"], route_class=DoorRoute)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A namespace of a request.
+
+    `inside` is a tenant that may touch it alone; `key` the one of the request's key, for what
+    concerns things with further tags.
+    """
+
+    name: str
+    inside: Tenant
+    key: Tenant
+
+
+def _named(raw: str, tenant: Tenant) -> Space:
+    [name] = tags.asked(tenant, unquote(raw), None, default=False, field="namespace")
+    return Space(name, Tenant(tenant.id, [name], tenant.key), tenant)
+
+
+_Name = Annotated[str, Path(description="A container tag.", examples=["user_123"])]
+
+
+def reading(namespace: _Name, tenant: Reader) -> Space:
+    return _named(namespace, tenant)
+
+
+def writing(namespace: _Name, tenant: Writer) -> Space:
+    return _named(namespace, tenant)
+
+
+Reads = Annotated[Space, Depends(reading)]
+Writes = Annotated[Space, Depends(writing)]
+
+
+def _id(raw: str) -> str:
+    """The rest of the path: the Python client sends ids as they are, slashes included."""
+    id = text(unquote(raw))
+    if not 1 <= len(id) <= MOST_ID:
+        raise ValueError(f"1 to {MOST_ID} characters")
+    return id
+
+
+RestId = Annotated[
+    str,
+    AfterValidator(_id),
+    Path(description="Id, or the id that its writer gave.", examples=["7msRU48jI0KqwTPC6nnlhv"]),
+]
+Number = Annotated[int, Query(ge=1, le=1_000_000)]
+PageSize = Annotated[int, Query(ge=1, le=100)]
+
+
+def words(*known: str) -> Callable[[Sequence[str]], list[str]]:
+    """A check of a list in a query: `a=x&a=y` and `a=x,y` are the same."""
+
+    def check(given: Sequence[str]) -> list[str]:
+        said = [word.strip() for one in given for word in one.split(",")]
+        found = [word for word in said if word]
+        for word in found:
+            if word not in known:
+                raise ValueError(f"one of {', '.join(known)}, not {word[:80]!r}")
+        return found
+
+    return check
+
+
+def flat(metadata: object) -> dict[str, Any]:
+    """Metadata as the door shows it: always an object."""
+    return dict(cast("dict[str, Any]", metadata)) if metadata else {}

@@ -1,0 +1,419 @@
+"""Documents of a namespace: add, upload, get, change, delete."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal, cast
+
+from fastapi import Depends, File, Form, Query, Request, Response, UploadFile
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+
+from recollect import documents
+from recollect.api.deps import CurrentApp
+from recollect.api.documents import form_of, refusal
+from recollect.api.namespaces._door import (
+    Closed,
+    Reads,
+    RestId,
+    Space,
+    Writes,
+    closed,
+    flat,
+    words,
+)
+from recollect.api.namespaces._door import (
+    router as door,
+)
+from recollect.api.namespaces._shapes import (
+    ChunkOut,
+    DocumentSystem,
+    MemoryOut,
+    Metadata,
+    Refusal,
+    StatusWord,
+    Written,
+)
+from recollect.api.room import CurrentRoom, Holding
+from recollect.api.schemas import (
+    ContentText,
+    CustomId,
+    EntityContext,
+    MetadataIn,
+    Moment,
+    Text,
+    Wire,
+    absent,
+    json_text,
+)
+from recollect.app import App
+from recollect.documents import DocumentChange
+from recollect.errors import BadRequestError, RequestError
+from recollect.ingest import intake
+from recollect.ingest.intake import Labels, Sent
+from recollect.memories import extraction_queue, memories
+from recollect.model import Document
+
+router = door("documents")
+MOST_BATCH = 600
+MOST_DELETED = 100
+_FORM = ("file", "metadata", "supportingContext", "date", "taskType", "dreaming", "fileType",
+         "mimeType")  # fmt: skip
+NOTHING_NAMED = "name at least one field that is to change"
+
+
+def _laid(value: object) -> object:
+    """Metadata in which null takes a key away."""
+    given = json_text(value)
+    if not isinstance(given, dict):
+        raise ValueError("must be an object")
+    pairs = cast("dict[str, object]", given)
+    kept = intake.metadata({name: one for name, one in pairs.items() if one is not None})
+    gone = intake.metadata({name: "" for name, one in pairs.items() if one is None})
+    return kept | dict.fromkeys(gone)
+
+
+# --- requests ------------------------------------------------------------------------------------
+
+
+class Beside(Closed):
+    """What may stand beside a content."""
+
+    supporting_context: EntityContext | None = None
+    metadata: MetadataIn | None = None
+    date: Moment | None = None
+
+
+class Handling(Closed):
+    task_type: Literal["memory", "superrag"] | None = None
+    dreaming: Literal["dynamic", "instant"] | None = None
+
+
+class BatchedDocument(Beside):
+    content: ContentText
+    id: CustomId | None = None
+
+
+class NewDocument(BatchedDocument, Handling):
+    model_config = closed(
+        content="Ann moved to Bonn in May.", id="notes/1", metadata={"source": "chat"}
+    )
+
+
+class Batch(Handling):
+    model_config = closed(documents=[{"content": "One.", "id": "notes/1"}, {"content": "Two."}])
+
+    documents: list[dict[str, Any]] = Field(
+        min_length=1, max_length=MOST_BATCH, description="Each as for adding one document."
+    )
+
+
+class Changes(Beside, Handling):
+    model_config = closed(metadata={"reviewed": True})
+
+    content: ContentText | None = None
+
+
+class Deletion(Closed):
+    model_config = closed(ids=["notes/1", "7msRU48jI0KqwTPC6nnlhv"])
+
+    ids: list[Annotated[Text, Field(min_length=1, max_length=255)]] = Field(
+        min_length=1, max_length=MOST_DELETED
+    )
+
+
+class Upload(Beside, Handling):
+    """The fields of a form beside its file."""
+
+    file_type: Literal["text", "pdf", "image", "video", "audio"] | None = None
+    mime_type: Annotated[Text, Field(max_length=255, pattern=r"^[^\s/]+/[^\s/]+$")] | None = None
+
+
+class PartialUpload(Upload):
+    metadata: Annotated[dict[str, Any] | None, BeforeValidator(_laid)] = None
+
+
+# --- answers -------------------------------------------------------------------------------------
+
+
+class BatchItem(Wire):
+    id: str
+    status: StatusWord | Literal["error"]
+    error: str | None = absent()
+    details: str | None = absent()
+    url: str | None = absent()
+
+
+class BatchOut(Wire):
+    results: list[BatchItem]
+    count: int = Field(description="Documents that were taken.")
+    failed: int
+
+
+class DocumentOut(Wire):
+    id: str
+    custom_id: str | None
+    title: str | None
+    type: str
+    url: str | None
+    summary: str | None
+    content: str | None = Field(description="The newest text that is known.")
+    metadata: Metadata
+    system: DocumentSystem
+    chunks: list[ChunkOut] | None = absent()
+    memories: list[MemoryOut] | None = absent()
+
+
+class DeletedOut(Wire):
+    count: int
+    errors: list[Refusal]
+
+
+# --- endpoints -----------------------------------------------------------------------------------
+
+
+@router.post("/ns/{namespace}/document", summary="Add a document", operation_id="nsAddDocument")
+def add(space: Writes, body: NewDocument, app: CurrentApp) -> Written:
+    """Text, or one URL to fetch. A known `id`: updates that document. The namespace is made if it
+    is not there."""
+    return Written.of(_added(app, space, body, body))
+
+
+@router.post(
+    "/ns/{namespace}/document/batch", summary="Add many documents", operation_id="nsAddDocuments"
+)
+def add_batch(space: Writes, body: Batch, app: CurrentApp) -> BatchOut:
+    """Each on its own. Those that were taken come first, then the bad ones."""
+    good: list[BatchItem] = []
+    bad: list[BatchItem] = []
+    for given in body.documents:
+        content = given.get("content")
+        try:
+            one = BatchedDocument.model_validate(given)
+            written = Written.of(_added(app, space, one, body))
+            good.append(BatchItem(id=written.id, status=written.status))
+        except (ValidationError, RequestError) as error:
+            message, details = refusal(error)
+            is_address = isinstance(content, str) and documents.is_address(content)
+            name = given.get("id")
+            bad.append(
+                BatchItem(
+                    id=name if isinstance(name, str) else "",
+                    status="error",
+                    error=message,
+                    details=details,
+                    url=content.strip() if isinstance(content, str) and is_address else None,
+                )
+            )
+    return BatchOut(results=[*good, *bad], count=len(good), failed=len(bad))
+
+
+Includes = Annotated[
+    Sequence[str],
+    Query(description="`chunks`, `memories`; repeated, or separated by commas."),
+    AfterValidator(words("chunks", "memories")),
+]
+
+
+@router.get(
+    "/ns/{namespace}/document/{id:path}",
+    summary="Get a document",
+    operation_id="nsGetDocument",
+    response_model=DocumentOut,
+)
+def get(
+    space: Reads, id: RestId, app: CurrentApp, room: CurrentRoom, include: Includes = ()
+) -> Response:
+    """Its text is the newest that was accepted, also while that is still processed."""
+    with Holding(room) as holding:
+        with app.db.begin() as tx:
+            document = documents.get(tx, space.inside, id)
+            size = documents.text_sizes(tx, space.inside, [document.id]).get(document.id, 0)
+        holding.take(size * (2 if "chunks" in include else 1))
+        with app.db.begin() as tx:
+            document = documents.get(tx, space.inside, document.id, newest=True)
+            dreaming = extraction_queue.state(tx, document.id) if app.llm is not None else None
+            count = memories.counts(tx, space.inside, [document.id])[document.id]
+            known = (
+                memories.of_document(tx, space.inside, document.id)
+                if "memories" in include
+                else None
+            )
+            chunks = (
+                documents.chunks(tx, space.inside, document.id) if "chunks" in include else None
+            )
+        return holding.answer(
+            DocumentOut(
+                id=document.id,
+                custom_id=document.custom_id,
+                title=document.title,
+                type=document.kind,
+                url=document.url,
+                summary=None,
+                content=document.text,
+                metadata=flat(document.metadata),
+                system=DocumentSystem.of(document, dreaming, count),
+                chunks=None if chunks is None else [ChunkOut.of(document, one) for one in chunks],
+                memories=None if known is None else [MemoryOut.of(one) for one in known],
+            )
+        )
+
+
+@router.delete(
+    "/ns/{namespace}/document", summary="Delete documents", operation_id="nsDeleteDocuments"
+)
+def delete(space: Writes, body: Deletion, app: CurrentApp) -> DeletedOut:
+    """Those of the namespace, with all of their tags, for good; what is not there is told."""
+    with app.db.begin() as tx:
+        gone, refused = documents.delete_named(tx, space.key, body.ids, inside=space.name)
+    return DeletedOut(
+        count=len(gone),
+        errors=[Refusal(id=id, error=error.message) for id, error in refused.items()],
+    )
+
+
+# --- files: before the documents, whose ids may have slashes ----------------------------------
+
+
+async def _form(
+    request: Request,
+    metadata: Annotated[
+        str | None,
+        Form(description="JSON text. A PATCH lays it over what is there; null takes a key away."),
+    ] = None,
+    supporting_context: Annotated[str | None, Form(alias="supportingContext")] = None,
+    date: Annotated[str | None, Form()] = None,
+    task_type: Annotated[str | None, Form(alias="taskType")] = None,
+    dreaming: Annotated[str | None, Form()] = None,
+    file_type: Annotated[str | None, Form(alias="fileType")] = None,
+    mime_type: Annotated[str | None, Form(alias="mimeType")] = None,
+) -> dict[str, str | None]:
+    """A form is closed, too."""
+    for name in await request.form():
+        if name not in _FORM:
+            raise BadRequestError(f"{name}: unknown field")
+    return {
+        "metadata": metadata,
+        "supportingContext": supporting_context,
+        "date": date,
+        "taskType": task_type,
+        "dreaming": dreaming,
+        "fileType": file_type,
+        "mimeType": mime_type,
+    }
+
+
+UploadForm = Annotated[dict[str, str | None], Depends(_form)]
+
+
+@router.post("/ns/{namespace}/document/file", summary="Upload a file", operation_id="nsUploadFile")
+def upload(
+    space: Writes,
+    app: CurrentApp,
+    form: UploadForm,
+    file: Annotated[UploadFile, File(description="At most 50 MB.")],
+) -> Written:
+    """The kind is found by the bytes, then the name, then `mimeType`; `fileType` forces it."""
+    labels = form_of(Upload, **form)
+    beside = _beside(space, labels, labels, None)
+    return Written.of(intake.take_file(app, space.inside, beside, _sent(file, labels)))
+
+
+@router.post(
+    "/ns/{namespace}/document/file/{id:path}",
+    summary="Replace by a file",
+    operation_id="nsReplaceWithFile",
+)
+def replace_with_file(
+    space: Writes,
+    id: RestId,
+    app: CurrentApp,
+    form: UploadForm,
+    file: Annotated[UploadFile, File(description="At most 50 MB.")],
+) -> Written:
+    """The whole document anew: metadata and date that are not sent are cleared."""
+    labels = form_of(Upload, **form)
+    with intake.file_of(app, space.inside, _sent(file, labels)) as content:
+        change = DocumentChange(
+            content=content,
+            metadata=labels.metadata,
+            document_date=labels.date,
+            task_type=labels.task_type,
+            dreaming=labels.dreaming,
+            clears=("metadata", "document_date"),
+        )
+        return Written.of(intake.change(app, space.inside, id, change, labels.supporting_context))
+
+
+@router.patch(
+    "/ns/{namespace}/document/file/{id:path}",
+    summary="Change with a file",
+    operation_id="nsUpdateFile",
+)
+def update_file(
+    space: Writes,
+    id: RestId,
+    app: CurrentApp,
+    form: UploadForm,
+    file: Annotated[UploadFile | None, File(description="At most 50 MB.")] = None,
+) -> Written:
+    """What is not sent stays."""
+    labels = form_of(PartialUpload, **form)
+    if file is None and not _names_something(labels):
+        raise BadRequestError(NOTHING_NAMED)
+    change = DocumentChange(
+        laid=labels.metadata,
+        document_date=labels.date,
+        task_type=labels.task_type,
+        dreaming=labels.dreaming,
+    )
+    context = labels.supporting_context
+    if file is None:
+        return Written.of(intake.change(app, space.inside, id, change, context))
+    with intake.file_of(app, space.inside, _sent(file, labels)) as content:
+        with_file = replace(change, content=content)
+        return Written.of(intake.change(app, space.inside, id, with_file, context))
+
+
+@router.patch(
+    "/ns/{namespace}/document/{id:path}",
+    summary="Change a document",
+    operation_id="nsUpdateDocument",
+)
+def update(space: Writes, id: RestId, app: CurrentApp, body: Changes | None = None) -> Written:
+    """New content replaces the old and is processed; metadata replaces all there was."""
+    if body is None or (body.content is None and not _names_something(body)):
+        raise BadRequestError(NOTHING_NAMED)
+    change = DocumentChange(
+        content=None if body.content is None else intake.content_of(app, body.content),
+        metadata=body.metadata,
+        document_date=body.date,
+        task_type=body.task_type,
+        dreaming=body.dreaming,
+    )
+    return Written.of(intake.change(app, space.inside, id, change, body.supporting_context))
+
+
+def _names_something(given: Beside) -> bool:
+    """Whether there is anything to change; how it is handled alone is nothing."""
+    return any(one is not None for one in (given.supporting_context, given.metadata, given.date))
+
+
+def _added(app: App, space: Space, one: BatchedDocument, handling: Handling) -> Document:
+    content = intake.content_of(app, one.content)
+    return intake.take(app, space.inside, _beside(space, one, handling, one.id), content)
+
+
+def _beside(space: Space, given: Beside, handling: Handling, id: str | None) -> Labels:
+    return Labels(
+        tags=[space.name],
+        custom_id=id,
+        metadata=given.metadata,
+        entity_context=given.supporting_context,
+        document_date=given.date,
+        task_type=handling.task_type,
+        dreaming=handling.dreaming,
+    )
+
+
+def _sent(file: UploadFile, labels: Upload) -> Sent:
+    mime = labels.mime_type or file.content_type
+    return Sent(file.file, file.filename, mime, labels.file_type)
