@@ -84,7 +84,8 @@ from recollect.model import (
     Tenant,
 )
 from recollect.orgs import orgs, tags
-from recollect.search import hybrid, query_vectors, ranking
+from recollect.search import hybrid, ranking
+from recollect.search.ask import Answer, ask
 from recollect.sync import connections
 
 FAILURES = 100
@@ -411,8 +412,6 @@ def show(
     Of an archive also its files, from page `files` on.
     """
     q = q.strip()
-    warnings: list[str] = []
-    vector = query_vectors.vectors(app, [q], warnings)[0] if q else None
     with app.db.begin() as tx:
         document = documents.get(tx, tenant, id, with_text=True)
         chunks = documents.chunks(tx, tenant, document.id)
@@ -425,8 +424,7 @@ def show(
             _figures.revisions(tx, source.id, document.id, REVISIONS) if source is not None else []
         )
         dreaming = extraction_queue.state(tx, document.id) if app.llm is not None else None
-        query = hybrid.Query(q, vector)
-        hits = hybrid.search(tx, tenant, query, inside=document.id) if q else []
+    best = _best(app, tenant, document.id, q)
     beside = None if blob is None else _beside(app, document, blob)
     at = 0 if chunk is None else min(chunk, max(len(chunks) - 1, 0))
     first = (start if chunk is None else at) // PART * PART
@@ -467,12 +465,12 @@ def show(
         "whole": WHOLE,
         "best": [
             (hit.position, _place(document.id, q, hit.position))
-            for found in hits
+            for found in best.hits
             for hit in found.chunks
         ],
         "notice": f"This document was {NOTICES['retry']}."
         if done == "retry"
-        else next(iter(warnings), None),
+        else next(iter(best.warnings), None),
         "own": own,
     }
     response = page(request, "_document.html" if part == LIVE else "document.html", values)
@@ -698,48 +696,61 @@ def playground(
     tag: Text = "",
     filters: Text = "",
     limit: int = 10,
+    rerank: bool = False,
 ) -> Response:
     """A search with all that stands behind its order, and the same search as code."""
     with app.db.begin() as tx:
         known = known_tags(tx, tenant)
-    typed = {"q": q, "tag": tag, "filters": filters, "limit": limit}
+    typed = {"q": q, "tag": tag, "filters": filters, "limit": limit, "rerank": rerank}
     values: dict[str, object] = {**typed, "hits": None, "error": None, "known": known}
     values["own_tags"] = tenant.tags
+    values["can_rerank"] = app.reranker is not None
     if not q.strip():
         return page(request, "playground.html", values)
-    warnings: list[str] = []
     try:
         if not 1 <= limit <= 100:
             raise BadRequestError("limit: 1 to 100")
         if len(q) > LONGEST_QUERY:
             raise BadRequestError(f"query: at most {LONGEST_QUERY:,} characters")
         named = _tags(tenant, tag)
+        started = time.monotonic()
         query = hybrid.Query(
             text=q,
-            vector=query_vectors.vectors(app, [q], warnings)[0],
+            vector=None,
             tags=named,
             filter=parse_filter(filters) if filters.strip() else None,
             limit=limit,
         )
+        answer = ask(app, tenant, query, rerank=rerank)
     except RequestError as error:
         return page(request, "playground.html", {**values, "error": error}, error.status)
-    started = time.monotonic()
-    with app.db.begin() as tx:
-        hits = hybrid.search(tx, tenant, query)
     body: dict[str, object] = {"q": q, "limit": limit}
     if named:
         body["containerTags"] = named
     if filters.strip():
         body["filters"] = json.loads(filters)
+    if rerank:
+        body["rerank"] = True
+    hits = answer.hits
     values |= {
         "hits": _shown(tenant.id, hits, q),
-        "warnings": warnings,
+        "warnings": answer.warnings,
         "weak": None if not hits or _relevant(hits) else ranking.ONLY_WEAK,
         "took": (time.monotonic() - started) * 1000,
         "most": max((chunk.lexical for hit in hits for chunk in hit.chunks), default=0),
         "snippets": _room.code(request, "searchDocuments", body),
     }
     return page(request, "playground.html", values)
+
+
+def _best(app: App, tenant: Tenant, id: DocumentId, q: str) -> Answer:
+    """The chunks of a document that answer a query; none, with the reason, where it cannot be."""
+    if not q:
+        return Answer([], [])
+    try:
+        return ask(app, tenant, hybrid.Query(q, None), inside=id)
+    except BadRequestError as error:
+        return Answer([], [error.details or error.message])
 
 
 def _relevant(hits: Sequence[Hit]) -> bool:
