@@ -58,7 +58,7 @@ JUDGE_WEIGHT = 2.0
 that knows nothing, or the wrong thing, does not agree with the search, and moves nothing."""
 TELLING_PASSAGES = 20
 """Of fewer passages the correlation says less …"""
-USUAL_AGREEMENT = 0.6
+USUAL_AGREEMENT = 0.5
 """… and the more this takes its place, which is what a good reranker has."""
 FEW = 4
 """Below so many candidates a mean and a deviation say little: scores count as they are."""
