@@ -292,8 +292,8 @@ class SearchRequest(RequestBody):
     q: Annotated[Text, Field(max_length=10_000), AfterValidator(_not_blank)]
     limit: int = Field(default=10, ge=1, le=100)
     chunk_threshold: float = Field(0, ge=0, le=1, description="The least score of a passage.")
-    document_threshold: float = Field(
-        0, ge=0, le=1, description="The least score of a document, which is its best passage's."
+    document_threshold: float | None = Field(
+        None, ge=0, le=1, description="The least score of a document, which is its best passage's."
     )
     container_tag: str | None = None
     container_tags: TagsIn | None = None

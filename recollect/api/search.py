@@ -62,7 +62,7 @@ def find(body: SearchRequest, tenant: Reader, app: CurrentApp, room: CurrentRoom
         filter=None if body.filters is None else parse_filter(body.filters),
         filepath=body.filepath,
         threshold=body.chunk_threshold,
-        document_threshold=body.document_threshold,
+        document_threshold=body.document_threshold or 0.0,
         limit=body.limit,
         with_neighbours=not body.only_matching_chunks,
     )

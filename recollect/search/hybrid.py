@@ -52,7 +52,7 @@ RARE = 0.1
 """Words in more than this share of the entries pick no candidates but for want of rarer ones."""
 PER_DOCUMENT = 10
 """Chunks shown of one document."""
-READ = 5_000
+READ = 2_000
 """Passages that hold the words of a phrase, the best first, in which their order is looked at."""
 TRIES = 3
 """How often a search begins anew when documents change between finding and reading them."""
@@ -388,13 +388,11 @@ class _Search:
             return
         found = [row for row in self._read_holding(held, READ) if _stand(phrases, row["text"])]
         self._parameters |= {
-            "held_in": [row["document_id"] for row in found],
-            "held_by": [row["hash"] for row in found],
+            "held_in": list({row["document_id"] for row in found}),
+            "held_by": list({row["hash"] for row in found}),
         }
-        self._holding = sql.SQL(
-            "(e.document_id, e.hash) in"
-            " (select * from unnest(%(held_in)s::text[], %(held_by)s::bytea[]))"
-        )
+        # Entries of one hash have one text. Two arrays are looked up, pairs would be gone through.
+        self._holding = sql.SQL("e.hash = any(%(held_by)s::bytea[])")
         self._condition = _both(self._condition, sql.SQL("d.id = any(%(held_in)s::text[])"))
 
     def _exclude(self, tenant: Tenant, phrase: Phrase, name: str) -> None:

@@ -56,6 +56,8 @@ ONLY_WEAK = "Only weak matches: none of these is likely to answer the query."
 JUDGE_WEIGHT = 2.0
 """A reranker's judgement counts so much times its correlation with the order of the search. One
 that knows nothing, or the wrong thing, does not agree with the search, and moves nothing."""
+MOST_JUDGED = 2.5
+"""Bound of a standardised judgement: one passage far from all others must not decide alone."""
 TELLING_PASSAGES = 20
 """Of fewer passages the correlation says less …"""
 USUAL_AGREEMENT = 0.5
@@ -143,7 +145,8 @@ def lifts(order: Sequence[float], judged: Sequence[float]) -> list[float]:
     Both are standardised; by how much the judgement counts is measured by how well it goes with the
     order, so that a weak reranker does no harm (docs/bench.md has what was compared).
     """
-    deviation, ours, theirs = _deviation(order), _centred(order), _centred(judged)
+    deviation, ours = _deviation(order), _centred(order)
+    theirs = [max(-MOST_JUDGED, min(MOST_JUDGED, score)) for score in _centred(judged)]
     agreement = sum(a * b for a, b in zip(ours, theirs, strict=True)) / max(len(ours), 1)
     known = min(1.0, len(ours) / TELLING_PASSAGES)
     agreement = known * agreement + (1 - known) * USUAL_AGREEMENT
