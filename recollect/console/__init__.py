@@ -4,6 +4,7 @@ Each room is a function that asks the nouns and fills a template. Without JavaSc
 works; with it, what is unfinished is refreshed, files can be dropped, and code can be copied.
 """
 
+import dataclasses
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -734,6 +735,16 @@ def playground(
     hits = answer.hits
     values |= {
         "hits": _shown(tenant.id, hits, q),
+        "widest": max(
+            (
+                abs(lift)
+                for hit in hits
+                for chunk in hit.chunks
+                for lift in dataclasses.astuple(chunk.parts)
+            ),
+            default=0,
+        )
+        or 1,
         "warnings": answer.warnings,
         "weak": None if not hits or _relevant(hits) else ranking.ONLY_WEAK,
         "took": (time.monotonic() - started) * 1000,
@@ -762,6 +773,17 @@ def _tags(tenant: Tenant, tag: str) -> list[str]:
     return tags.asked(tenant, one, None, default=False, prefixes=True, field="tag")
 
 
+PARTS = {
+    "Words": "BM25 over the words of the whole passage",
+    "Meaning": "Cosine of the vectors",
+    "Window": "Words of the query within a few sentences",
+    "Pairs": "Neighbouring words of the query next to each other",
+}
+JUDGE = "What the reranker says, as far as it goes with the order of the search"
+TELLING = 0.1
+"""A part that lifts or lowers a passage by less is not worth a word."""
+
+
 @dataclass(frozen=True, slots=True)
 class Passage:
     """A chunk of a hit, with its words of the query marked and the address of its place."""
@@ -769,6 +791,27 @@ class Passage:
     chunk: HitChunk
     pieces: Sequence[_show.Piece]
     place: str
+
+    @property
+    def parts(self) -> list[tuple[str, float, str]]:
+        """What put it where it stands: name, lift, and what the name means."""
+        parts = self.chunk.parts
+        judge = [] if self.chunk.reranked is None else [("Reranker", parts.judge, JUDGE)]
+        found = zip(
+            PARTS.items(), (parts.words, parts.meaning, parts.window, parts.pairs), strict=True
+        )
+        return [*((name, lift, hint) for (name, hint), lift in found), *judge]
+
+    @property
+    def why(self) -> str:
+        """A sentence about what lifts it most, and what lowers it."""
+        ordered = sorted(self.parts, key=lambda one: one[1], reverse=True)
+        up = [name.lower() for name, lift, _ in ordered if lift > TELLING]
+        down = [name.lower() for name, lift, _ in reversed(ordered) if lift < -TELLING]
+        said = [f"lifted by {' and '.join(up[:2])}"] if up else []
+        said += [f"lowered by {' and '.join(down[:2])}"] if down else []
+        told = ", ".join(said) or "no hint tells it from the other candidates"
+        return f"{told[0].upper()}{told[1:]}. The order is by the sum of these:"
 
 
 def _shown(org: OrgId, hits: Sequence[Hit], q: str) -> list[tuple[Hit, list[Passage]]]:

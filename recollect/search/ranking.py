@@ -53,9 +53,11 @@ ONLY_WORDS = Fit(-5.64, 0.0, 8.03)
 RELEVANT = 0.5
 """The least relevance of what is called relevant: as likely as not."""
 ONLY_WEAK = "Only weak matches: none of these is likely to answer the query."
-JUDGE_WEIGHT = 2.0
-"""A reranker's judgement counts so much times its correlation with the order of the search. One
-that knows nothing, or the wrong thing, does not agree with the search, and moves nothing."""
+JUDGE_WEIGHT = 3.0
+"""A reranker's judgement counts so much times its correlation with the order of the search …"""
+CHANCE_AGREEMENT = 0.15
+"""… above this, which one that knows nothing often reaches by chance. One that knows nothing, or
+the wrong thing, does not agree with the search, and moves nothing."""
 MOST_JUDGED = 2.5
 """Bound of a standardised judgement: one passage far from all others must not decide alone."""
 TELLING_PASSAGES = 20
@@ -150,7 +152,7 @@ def lifts(order: Sequence[float], judged: Sequence[float]) -> list[float]:
     agreement = sum(a * b for a, b in zip(ours, theirs, strict=True)) / max(len(ours), 1)
     known = min(1.0, len(ours) / TELLING_PASSAGES)
     agreement = known * agreement + (1 - known) * USUAL_AGREEMENT
-    weight = JUDGE_WEIGHT * max(0.0, agreement) * (deviation or 1.0)
+    weight = JUDGE_WEIGHT * max(0.0, agreement - CHANCE_AGREEMENT) * (deviation or 1.0)
     return [weight * score for score in theirs]
 
 

@@ -250,7 +250,7 @@ def test_a_weak_judge_does_no_harm_and_a_good_one_helps(
     """At most 2 points are lost in the first place, the first 3 and the first 5."""
     assert len(QUESTIONS) >= 300
     reranker = EndpointReranker(opinion.url, None, timeout=60)
-    with serving(replace(app, reranker=reranker)) as url:
+    with serving(replace(app, reranker=reranker, embedder=None)) as url:
         http = plain_client(url, {"Authorization": f"Bearer {key}"})
         with http:
             plain = _hits(http, rerank=False)
