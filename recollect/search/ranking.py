@@ -145,7 +145,7 @@ def lifts(order: Sequence[float], judged: Sequence[float]) -> list[float]:
     """How far a reranker's scores lift the passages, on the scale of the `order` of the search.
 
     Both are standardised; by how much the judgement counts is measured by how well it goes with the
-    order, so that a weak reranker does no harm (docs/bench.md has what was compared).
+    order, so that a weak reranker does no harm (docs/search.md has what was compared).
     """
     deviation, ours = _deviation(order), _centred(order)
     theirs = [max(-MOST_JUDGED, min(MOST_JUDGED, score)) for score in _centred(judged)]
