@@ -53,9 +53,9 @@ ONLY_WORDS = Fit(-5.64, 0.0, 8.03)
 RELEVANT = 0.5
 """The least relevance of what is called relevant: as likely as not."""
 ONLY_WEAK = "Only weak matches: none of these is likely to answer the query."
-JUDGE_WEIGHT = 3.0
+JUDGE_WEIGHT = 5.0
 """A reranker's judgement counts so much times its correlation with the order of the search …"""
-CHANCE_AGREEMENT = 0.15
+CHANCE_AGREEMENT = 0.3
 """… above this, which one that knows nothing often reaches by chance. One that knows nothing, or
 the wrong thing, does not agree with the search, and moves nothing."""
 MOST_JUDGED = 2.5
