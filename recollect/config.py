@@ -230,7 +230,7 @@ class Config(BaseSettings):
         default=None, description="Key of the reranker's endpoint."
     )
     rerank_first: int = Field(
-        default=50, ge=1, le=200, description="Passages of a search that the reranker judges."
+        default=20, ge=1, le=200, description="Passages of a search that the reranker judges."
     )
     rerank_timeout: float = Field(
         default=10, gt=0, le=600, description="Seconds that a search waits for the reranker."

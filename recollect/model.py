@@ -451,6 +451,25 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class Parts:
+    """What put a chunk where it stands: how much each hint lifts it over the mean of the candidates
+    of the same search, or lowers it. The weight of the hint is in it; the order is by the sum."""
+
+    words: float = 0.0
+    meaning: float = 0.0
+    window: float = 0.0
+    """words of the query close together"""
+    pairs: float = 0.0
+    """neighbouring words of the query next to each other"""
+    judge: float = 0.0
+    """how far the reranker moved it, 0 if it was not asked"""
+
+    @property
+    def order(self) -> float:
+        return self.words + self.meaning + self.window + self.pairs
+
+
+@dataclass(frozen=True, slots=True)
 class HitChunk:
     """A chunk as a searcher sees it."""
 
@@ -469,6 +488,7 @@ class HitChunk:
     share: float
     """of the query's words in the chunk's best window, each counted by its rarity, 0 … 1"""
     place: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    parts: Parts = Parts()
     reranked: float | None = None
     """what a reranker makes of it, if it was asked"""
 

@@ -197,8 +197,7 @@ def profile(body: ProfileRequest, tenant: Reader, app: CurrentApp) -> ProfileOut
         search = MemorySearch(
             q=body.q, container_tag=tag, threshold=body.threshold, filters=body.filters
         )
-        warnings: list[str] = []
-        found = answers(app, tenant, search, warnings)
+        found, warnings = answers(app, tenant, search)
         took = round((time.monotonic() - started) * 1000, 3)
         results = MemoryResults(
             results=found, timing=took, total=len(found), warnings=warnings or None

@@ -306,7 +306,8 @@ class MemoryResult(Wire):
     similarity: float
     rerank_score: float | None = Field(
         default=None,
-        description="What the reranker makes of it: the order is by it. Absent: it was not judged.",
+        description="What the reranker makes of it, which counts in the order. Absent: it was not"
+        " judged.",
         exclude_if=lambda value: value is None,
     )
     metadata: dict[str, Any] | None

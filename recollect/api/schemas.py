@@ -291,8 +291,10 @@ class SearchRequest(RequestBody):
 
     q: Annotated[Text, Field(max_length=10_000), AfterValidator(not_blank)]
     limit: int = Field(default=10, ge=1, le=100)
-    chunk_threshold: float = Field(0, ge=0, le=1)
-    document_threshold: float | None = Field(None, ge=0, le=1, description="Ignored.")
+    chunk_threshold: float = Field(0, ge=0, le=1, description="The least score of a passage.")
+    document_threshold: float | None = Field(
+        None, ge=0, le=1, description="The least score of a document, which is its best passage's."
+    )
     container_tag: str | None = None
     container_tags: TagsIn | None = None
     filters: FiltersIn = None
@@ -921,7 +923,8 @@ class HitChunkOut(Wire):
     lexical: float = Field(description="BM25 score.")
     rerank_score: float | None = Field(
         default=None,
-        description="What the reranker makes of it: the order is by it. Absent: it was not judged.",
+        description="What the reranker makes of it, which counts in the order. Absent: it was not"
+        " judged.",
         exclude_if=lambda value: value is None,
     )
     place: dict[str, Any] = PLACE

@@ -4,6 +4,7 @@ Each room is a function that asks the nouns and fills a template. Without JavaSc
 works; with it, what is unfinished is refreshed, files can be dropped, and code can be copied.
 """
 
+import dataclasses
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -84,7 +85,8 @@ from recollect.model import (
     Tenant,
 )
 from recollect.orgs import orgs, tags
-from recollect.search import hybrid, query_vectors, ranking
+from recollect.search import hybrid, ranking
+from recollect.search.ask import Answer, ask
 from recollect.sync import connections
 
 FAILURES = 100
@@ -395,8 +397,6 @@ def show(
     Of an archive also its files, from page `files` on.
     """
     q = q.strip()
-    warnings: list[str] = []
-    vector = query_vectors.vectors(app, [q], warnings)[0] if q else None
     with app.db.begin() as tx:
         document = documents.get(tx, tenant, id, with_text=True)
         chunks = documents.chunks(tx, tenant, document.id)
@@ -409,8 +409,7 @@ def show(
             figures.revisions(tx, source.id, document.id, REVISIONS) if source is not None else []
         )
         dreaming = extraction_queue.state(tx, document.id) if app.llm is not None else None
-        query = hybrid.Query(q, vector)
-        hits = hybrid.search(tx, tenant, query, inside=document.id) if q else []
+    best = _best(app, tenant, document.id, q)
     beside = None if blob is None else _beside(app, document, blob)
     at = 0 if chunk is None else min(chunk, max(len(chunks) - 1, 0))
     first = (start if chunk is None else at) // PART * PART
@@ -451,12 +450,12 @@ def show(
         "whole": WHOLE,
         "best": [
             (hit.position, _place(document.id, q, hit.position))
-            for found in hits
+            for found in best.hits
             for hit in found.chunks
         ],
         "notice": f"This document was {NOTICES['retry']}."
         if done == "retry"
-        else next(iter(warnings), None),
+        else next(iter(best.warnings), None),
         "own": own,
     }
     response = page(request, "_document.html" if part == LIVE else "document.html", values)
@@ -682,48 +681,71 @@ def playground(
     tag: Text = "",
     filters: Text = "",
     limit: int = 10,
+    rerank: bool = False,
 ) -> Response:
     """A search with all that stands behind its order, and the same search as code."""
     with app.db.begin() as tx:
         known = known_tags(tx, tenant)
-    typed = {"q": q, "tag": tag, "filters": filters, "limit": limit}
+    typed = {"q": q, "tag": tag, "filters": filters, "limit": limit, "rerank": rerank}
     values: dict[str, object] = {**typed, "hits": None, "error": None, "known": known}
     values["own_tags"] = tenant.tags
+    values["can_rerank"] = app.reranker is not None
     if not q.strip():
         return page(request, "playground.html", values)
-    warnings: list[str] = []
     try:
         if not 1 <= limit <= 100:
             raise BadRequestError("limit: 1 to 100")
         if len(q) > LONGEST_QUERY:
             raise BadRequestError(f"query: at most {LONGEST_QUERY:,} characters")
         named = _tags(tenant, tag)
+        started = time.monotonic()
         query = hybrid.Query(
             text=q,
-            vector=query_vectors.vectors(app, [q], warnings)[0],
+            vector=None,
             tags=named,
             filter=parse_filter(filters) if filters.strip() else None,
             limit=limit,
         )
+        answer = ask(app, tenant, query, rerank=rerank)
     except RequestError as error:
         return page(request, "playground.html", {**values, "error": error}, error.status)
-    started = time.monotonic()
-    with app.db.begin() as tx:
-        hits = hybrid.search(tx, tenant, query)
     body: dict[str, object] = {"q": q, "limit": limit}
     if named:
         body["containerTags"] = named
     if filters.strip():
         body["filters"] = json.loads(filters)
+    if rerank:
+        body["rerank"] = True
+    hits = answer.hits
     values |= {
         "hits": _shown(tenant.id, hits, q),
-        "warnings": warnings,
+        "widest": max(
+            (
+                abs(lift)
+                for hit in hits
+                for chunk in hit.chunks
+                for lift in dataclasses.astuple(chunk.parts)
+            ),
+            default=0,
+        )
+        or 1,
+        "warnings": answer.warnings,
         "weak": None if not hits or _relevant(hits) else ranking.ONLY_WEAK,
         "took": (time.monotonic() - started) * 1000,
         "most": max((chunk.lexical for hit in hits for chunk in hit.chunks), default=0),
         "snippets": _room.code(request, "searchDocuments", body),
     }
     return page(request, "playground.html", values)
+
+
+def _best(app: App, tenant: Tenant, id: DocumentId, q: str) -> Answer:
+    """The chunks of a document that answer a query; none, with the reason, where it cannot be."""
+    if not q:
+        return Answer([], [])
+    try:
+        return ask(app, tenant, hybrid.Query(q, None), inside=id)
+    except BadRequestError as error:
+        return Answer([], [error.details or error.message])
 
 
 def _relevant(hits: Sequence[Hit]) -> bool:
@@ -735,6 +757,17 @@ def _tags(tenant: Tenant, tag: str) -> list[str]:
     return tags.asked(tenant, one, None, default=False, prefixes=True, field="tag")
 
 
+PARTS = {
+    "Words": "BM25 over the words of the whole passage",
+    "Meaning": "Cosine of the vectors",
+    "Window": "Words of the query within a few sentences",
+    "Pairs": "Neighbouring words of the query next to each other",
+}
+JUDGE = "What the reranker says, as far as it goes with the order of the search"
+TELLING = 0.1
+"""A part that lifts or lowers a passage by less is not worth a word."""
+
+
 @dataclass(frozen=True, slots=True)
 class Passage:
     """A chunk of a hit, with its words of the query marked and the address of its place."""
@@ -742,6 +775,27 @@ class Passage:
     chunk: HitChunk
     pieces: Sequence[_show.Piece]
     place: str
+
+    @property
+    def parts(self) -> list[tuple[str, float, str]]:
+        """What put it where it stands: name, lift, and what the name means."""
+        parts = self.chunk.parts
+        judge = [] if self.chunk.reranked is None else [("Reranker", parts.judge, JUDGE)]
+        found = zip(
+            PARTS.items(), (parts.words, parts.meaning, parts.window, parts.pairs), strict=True
+        )
+        return [*((name, lift, hint) for (name, hint), lift in found), *judge]
+
+    @property
+    def why(self) -> str:
+        """A sentence about what lifts it most, and what lowers it."""
+        ordered = sorted(self.parts, key=lambda one: one[1], reverse=True)
+        up = [name.lower() for name, lift, _ in ordered if lift > TELLING]
+        down = [name.lower() for name, lift, _ in reversed(ordered) if lift < -TELLING]
+        said = [f"lifted by {' and '.join(up[:2])}"] if up else []
+        said += [f"lowered by {' and '.join(down[:2])}"] if down else []
+        told = ", ".join(said) or "no hint tells it from the other candidates"
+        return f"{told[0].upper()}{told[1:]}. The order is by the sum of these:"
 
 
 def _shown(org: OrgId, hits: Sequence[Hit], q: str) -> list[tuple[Hit, list[Passage]]]:

@@ -245,7 +245,7 @@ def query_terms(org: str, text: str) -> list[tuple[int, ...]]:
     A chunk holds the word in one language, so the document frequency of the word is the sum over
     its group, and all numbers of the group weigh the same.
     """
-    return [tuple(number(org, term) for term in group) for group in query_words(text)]
+    return [numbers(org, group) for group in query_words(text)]
 
 
 def query_words(text: str) -> list[tuple[str, ...]]:
@@ -279,6 +279,18 @@ def stems_of(token: str, language: str) -> list[str]:
     else:  # a sentence in a script without spaces, or a key of many letters
         words = () if token.isascii() else tuple(_parts(token, _singles_and_pairs))
     return [_term(word, language if by == "latin" else by) for word, by in words]
+
+
+def sequence(token: str, language: str) -> list[str]:
+    """The terms of one token of a text in that language, word by word in its order: not whole, and
+    names of several capitals not in parts."""
+    return [_term(word, language if by == "latin" else by) for word, by in _succession(token)]
+
+
+def wanted(token: str) -> list[tuple[str, ...]]:
+    """The words of one token of a query in its order, each as the terms that `sequence` may give
+    for it. All of them are `stems` of a text that holds the token."""
+    return [_alternatives(*word) for word in _succession(token)]
 
 
 def beginnings(alternatives: Iterable[Iterable[str]]) -> frozenset[str]:
@@ -327,6 +339,11 @@ def number(org: str, stem: str) -> int:
     if len(stem) > LONGEST_WORD:
         return _hash("stem", org, stem)
     return _number(org, stem)
+
+
+def numbers(org: str, word: Iterable[str]) -> tuple[int, ...]:
+    """Those of the terms under which a text may hold a word."""
+    return tuple(number(org, term) for term in word)
 
 
 def tag_number(org: str, tag: str) -> int:
@@ -390,6 +407,22 @@ def _dotted(name: str, cut: Cut) -> Iterator[Word]:
             pieces = PIECE.findall(run) if run.isascii() else []
             if 1 < len(pieces) <= MOST_PIECES:
                 yield from map(_word, pieces)
+
+
+def _succession(token: str) -> Iterator[Word]:
+    """The words of a token one after another, characters of scripts without spaces each alone."""
+    bare = token.rstrip("+#")
+    if len(bare) == 1 and bare != token:  # C++, C#
+        yield _lower(token), ""
+        return
+    for name in JOINT.split(bare):
+        for part in SEPARATOR.split(name):
+            for run in RUN.findall(part):
+                if UNSPACED_START.match(run):
+                    for character in _lower(run):
+                        yield character, ""
+                else:
+                    yield _word(run)
 
 
 def _singles_and_pairs(run: str) -> Iterator[str]:

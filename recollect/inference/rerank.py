@@ -26,7 +26,7 @@ from recollect.model import storable
 
 GRAPH = "model.onnx"
 TOKENIZER = "tokenizer.json"
-FIRST = 50
+FIRST = 20
 """passages that are judged of one search"""
 TIMEOUT = 10.0
 """seconds that a search waits for the judgement"""

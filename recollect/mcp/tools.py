@@ -73,7 +73,11 @@ class Tool(Generic[ArgumentsT, AnswerT]):
 
 
 class SearchFor(Arguments):
-    query: str = Field(min_length=1, max_length=10_000, description="A question, or words.")
+    query: str = Field(
+        min_length=1,
+        max_length=10_000,
+        description='A question, or words; "an exact phrase" must be there, -word must not.',
+    )
     tag: ReadTag = None
     limit: int = Field(5, ge=1, le=50, description="At most so many documents.")
     filters: dict[str, Any] | None = Field(
@@ -82,7 +86,7 @@ class SearchFor(Arguments):
         ' {"AND": [{"key": "year", "value": "2026"}]}; OR works alike.',
     )
     rerank: bool = Field(
-        False, description="A model puts the best first, where the service has one; slower."
+        False, description="A model judges the first passages, where the service has one; slower."
     )
 
 
@@ -133,7 +137,7 @@ async def search(session: Session, asked: SearchFor) -> SearchAnswer:
 
 
 def _found(hit: Mapping[str, Any]) -> Found:
-    best = sorted(hit["chunks"], key=_unliked)[:PASSAGES]
+    best = hit["chunks"][:PASSAGES]
     return Found(
         id=hit["documentId"],
         uri=uri_of(hit["documentId"]),
@@ -154,11 +158,6 @@ def _found(hit: Mapping[str, Any]) -> Found:
             for chunk in best
         ],
     )
-
-
-def _unliked(chunk: Mapping[str, Any]) -> tuple[bool, float, float]:
-    judged = chunk.get("rerankScore")
-    return (judged is None, -(judged or 0.0), -chunk["score"])
 
 
 # --- add, get, list, forget --------------------------------------------------------------------

@@ -29,6 +29,7 @@ from recollect.documents.filters import Filter
 from recollect.documents.filters import compile as compile_filter
 from recollect.errors import ConflictError, LeaseLost, NotFoundError, RequestError
 from recollect.index import terms, vector_index
+from recollect.index.phrases import Phrase
 from recollect.model import (
     Chunk,
     Document,
@@ -176,6 +177,10 @@ class MemoryQuery:
     filter: Filter | None = None
     filepath: str | None = None
     """of a source: exact, or a prefix when it ends in `/`"""
+    phrases: Sequence[Phrase] = ()
+    """that it holds, all of them"""
+    excluded: Sequence[Phrase] = ()
+    """that it does not hold, none of them"""
     forgotten: bool = False
     """those that were forgotten as well"""
     sort: Literal["created_at", "updated_at"] = "created_at"
@@ -805,6 +810,9 @@ def search(
     best of each side are judged, None for all.
     """
     groups = terms.query_terms(tenant.id, text)
+    groups += [terms.numbers(tenant.id, word) for one in query.phrases for word in one.words]
+    if any(len(one.words) > 1 for one in (*query.phrases, *query.excluded)):
+        candidates = None  # the order of words is looked at below
     numbers = sorted({number for group in groups for number in group})
     condition, parameters = _condition(tenant, query)
     parameters |= {"numbers": numbers}
@@ -845,12 +853,17 @@ def search(
     found = [
         Found(_read(row), likeness(row["cosine"], terms.share(groups, set(row["terms"]))))
         for row in rows
+        if all(one.stands_in(row["content"]) for one in query.phrases)
+        and not any(one.stands_in(row["content"]) for one in query.excluded)
     ]
     liked = sorted(found, key=lambda one: one.similarity, reverse=True)
     return [one for one in liked if one.similarity >= threshold][: query.limit]
 
 
 # --- rows --------------------------------------------------------------------------------------
+
+
+_WITHOUT = "not (m.terms && {}::int4[])"
 
 
 def _condition(tenant: Tenant, query: MemoryQuery) -> tuple[sql.Composable, dict[str, object]]:
@@ -887,6 +900,12 @@ def _condition(tenant: Tenant, query: MemoryQuery) -> tuple[sql.Composable, dict
         compiled, values = compile_filter(query.filter, sql.SQL("m.metadata"))
         parts.append(compiled)
         parameters |= values
+    held = [word for one in query.phrases for word in one.words]
+    away = [one.words[0] for one in query.excluded if len(one.words) == 1]
+    for place, word in enumerate([*held, *away]):
+        holds = sql.SQL("(m.terms && {}::int4[])" if place < len(held) else _WITHOUT)
+        parts.append(holds.format(sql.Placeholder(f"word{place}")))
+        parameters[f"word{place}"] = list(terms.numbers(tenant.id, word))
     return sql.SQL(" and ").join(parts), parameters
 
 

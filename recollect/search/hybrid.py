@@ -25,7 +25,8 @@ from recollect import documents
 from recollect.db import Tx
 from recollect.documents.filters import Filter
 from recollect.index import terms, vector_index
-from recollect.model import DocumentId, Hit, HitChunk, Tenant
+from recollect.index.phrases import Phrase
+from recollect.model import DocumentId, Hit, HitChunk, Parts, Tenant
 from recollect.search import ranking
 
 EXACT_UP_TO = 10_000
@@ -51,6 +52,8 @@ RARE = 0.1
 """Words in more than this share of the entries pick no candidates but for want of rarer ones."""
 PER_DOCUMENT = 10
 """Chunks shown of one document."""
+READ = 2_000
+"""Passages that hold the words of a phrase, the best first, in which their order is looked at."""
 TRIES = 3
 """How often a search begins anew when documents change between finding and reading them."""
 
@@ -140,16 +143,36 @@ join lateral (
 )
 
 
+_HOLDING = sql.SQL(
+    "select e.document_id, e.hash, e.text from entries e join documents d on d.id = e.document_id"
+    " where {held} and {condition} and {published}"
+    " order by e.weights <#> %(words)s, e.hash limit %(most)s"
+)
+# Entries by themselves, so that the index of their terms can find the documents.
+_OF_HOLDING = sql.SQL("d.id in (select e.document_id from entries e where {held})")
+_NOT_HOLDING = sql.SQL(
+    "not exists (select from entries e where e.document_id = d.id and {held} and {published})"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What to look for. `threshold` (0 … 1) is the least score of a chunk."""
+    """What to look for.
+
+    `threshold` (0 … 1) is the least score of a chunk, `document_threshold` that of a document,
+    which is its best chunk's. Each chunk holds all `phrases`, and no chunk of its document any of
+    `excluded`.
+    """
 
     text: str
     vector: NDArray[np.float32] | None
     tags: Sequence[str] = ()
     filter: Filter | None = None
     filepath: str | None = None
+    phrases: Sequence[Phrase] = ()
+    excluded: Sequence[Phrase] = ()
     threshold: float = 0.0
+    document_threshold: float = 0.0
     limit: int = 10
     with_neighbours: bool = False
 
@@ -171,50 +194,63 @@ def search(tx: Tx, tenant: Tenant, query: Query, *, inside: DocumentId | None = 
     return with_neighbours(tx, hits) if query.with_neighbours else hits
 
 
-def fuse(answers: Sequence[Sequence[Hit]], *, threshold: float, limit: int) -> list[Hit]:
+def fuse(answers: Sequence[Sequence[Hit]], query: Query) -> list[Hit]:
     """The answers to several wordings of one question as one.
 
-    The score of a chunk is the mean over the wordings, each of which counts alike; `threshold` is
-    the least, and they were searched without one.
+    The score of a chunk and its parts are the means over the wordings, each of which counts alike.
+    They were searched without thresholds; those of the `query` hold for what comes of them.
     """
     of = {hit.document.id: hit.document for hits in answers for hit in hits}
     best: dict[tuple[DocumentId, int], HitChunk] = {}
     total: dict[tuple[DocumentId, int], float] = {}
+    parts: dict[tuple[DocumentId, int], list[Parts]] = {}
     for hits in answers:
         for hit in hits:
             for chunk in hit.chunks:
                 key = (hit.document.id, chunk.position)
                 total[key] = total.get(key, 0.0) + chunk.score / len(answers)
+                parts.setdefault(key, []).append(chunk.parts)
                 if key not in best or chunk.score > best[key].score:
                     best[key] = chunk
     chunks: dict[DocumentId, list[HitChunk]] = {}
     for (id, position), score in sorted(total.items(), key=lambda one: (-one[1], one[0])):
-        if score >= threshold:
-            chunk = replace(best[id, position], score=score, is_relevant=score >= ranking.RELEVANT)
+        if score >= query.threshold and (id in chunks or score >= query.document_threshold):
+            chunk = replace(
+                best[id, position],
+                score=score,
+                is_relevant=score >= ranking.RELEVANT,
+                parts=ranking.mean(parts[id, position], len(answers)),
+            )
             chunks.setdefault(id, []).append(chunk)
     return [
-        Hit(of[id], some[0].score, some[:PER_DOCUMENT]) for id, some in list(chunks.items())[:limit]
+        Hit(of[id], some[0].score, some[:PER_DOCUMENT])
+        for id, some in list(chunks.items())[: query.limit]
     ]
 
 
 def first_chunks(hits: Sequence[Hit], most: int) -> list[tuple[DocumentId, HitChunk]]:
     """The chunks that match best, over all documents: what a reranker is to judge."""
     all = [(hit.document.id, chunk) for hit in hits for chunk in hit.chunks]
-    return sorted(all, key=lambda one: -one[1].score)[:most]
+    return sorted(all, key=lambda one: -one[1].parts.order)[:most]
 
 
-def rerank(hits: Sequence[Hit], scores: Mapping[tuple[DocumentId, int], float]) -> list[Hit]:
-    """Documents and their chunks by the scores, of which the keys are document and position.
+def rerank(
+    hits: Sequence[Hit], judged: Mapping[tuple[DocumentId, int], tuple[float, float]]
+) -> list[Hit]:
+    """Documents and their chunks with what a judge makes of them: by document and position, its
+    score, and how far that lifts the chunk.
 
     What was not judged comes behind, in the order that it has.
     """
-    judged: list[Hit] = []
+    found: list[Hit] = []
     for hit in hits:
-        chunks = [
-            replace(c, reranked=scores.get((hit.document.id, c.position))) for c in hit.chunks
-        ]
-        judged.append(replace(hit, chunks=sorted(chunks, key=_unliked)))
-    return sorted(judged, key=lambda hit: _unliked(hit.chunks[0]))
+        chunks: list[HitChunk] = []
+        for chunk in hit.chunks:
+            score, lift = judged.get((hit.document.id, chunk.position), (None, 0.0))
+            parts = replace(chunk.parts, judge=lift)
+            chunks.append(replace(chunk, reranked=score, parts=parts))
+        found.append(replace(hit, chunks=sorted(chunks, key=_behind)))
+    return sorted(found, key=lambda hit: _behind(hit.chunks[0]))
 
 
 def with_neighbours(tx: Tx, hits: Sequence[Hit]) -> list[Hit]:
@@ -263,8 +299,9 @@ def with_neighbours(tx: Tx, hits: Sequence[Hit]) -> list[Hit]:
     return completed
 
 
-def _unliked(chunk: HitChunk) -> tuple[bool, float]:
-    return (chunk.reranked is None, -(chunk.reranked or 0.0))
+def _behind(chunk: HitChunk) -> tuple[bool, float]:
+    judged = chunk.reranked is not None
+    return (not judged, -(chunk.parts.order + chunk.parts.judge) if judged else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,8 +336,13 @@ class _Search:
                 id=inside, tags=query.tags, filter=query.filter, filepath=query.filepath
             ),
         )
-        words = terms.query_words(query.text)
-        groups = [tuple(terms.number(tenant.id, term) for term in group) for group in words]
+        words = list(
+            # Stop words of a phrase count: all that is found holds them.
+            dict.fromkeys(
+                [*terms.query_words(query.text), *(w for one in query.phrases for w in one.words)]
+            )
+        )
+        groups = [terms.numbers(tenant.id, word) for word in words]
         scope = documents.sought(tenant.id, query.tags)
         counted, self._everywhere = _counts(
             tx, tenant, [*scope, *(n for group in groups for n in group)]
@@ -311,8 +353,22 @@ class _Search:
         self._wanted = ranking.Wanted.of(words, groups, counted, total)
         self._picks = _picks(groups, counted, total, in_scope)
         self._within = scope[1:]
-        self._filtered = (
-            inside is not None or query.filter is not None or query.filepath is not None
+        self._holding: sql.Composable = sql.SQL("true")
+        self._parameters["words"] = SparseVector(
+            {n - 1: w for n, w in self._words.items()}, documents.TERM_SPACE
+        )
+        if query.phrases:
+            self._hold(tenant, query.phrases)
+            # Any of its words finds all that holds a phrase.
+            self._picks = list(terms.numbers(tenant.id, query.phrases[0].words[0]))
+        for number, phrase in enumerate(query.excluded):
+            self._exclude(tenant, phrase, f"excluded_{number}")
+        self._filtered = bool(
+            inside is not None
+            or query.filter is not None
+            or query.filepath is not None
+            or query.phrases
+            or query.excluded
         )
         self._narrowed = self._filtered or tenant.tags is not None
         matching = _matching(tx, self._condition, self._parameters) if self._filtered else in_scope
@@ -321,6 +377,53 @@ class _Search:
         self._one_document = inside is not None
         self._column = vector_index.sought(tx, "entries", query.vector)
         self._model = vector_index.maker(tx, query.vector)
+
+    def _hold(self, tenant: Tenant, phrases: Sequence[Phrase]) -> None:
+        """Narrow to the entries that hold all of the phrases."""
+        words = [word for one in phrases for word in one.words]
+        held = self._held(tenant, words, "held")
+        if all(len(one.words) == 1 for one in phrases):
+            self._holding = held
+            self._condition = _both(self._condition, _OF_HOLDING.format(held=held))
+            return
+        found = [row for row in self._read_holding(held, READ) if _stand(phrases, row["text"])]
+        self._parameters |= {
+            "held_in": list({row["document_id"] for row in found}),
+            "held_by": list({row["hash"] for row in found}),
+        }
+        # Entries of one hash have one text. Two arrays are looked up, pairs would be gone through.
+        self._holding = sql.SQL("e.hash = any(%(held_by)s::bytea[])")
+        self._condition = _both(self._condition, sql.SQL("d.id = any(%(held_in)s::text[])"))
+
+    def _exclude(self, tenant: Tenant, phrase: Phrase, name: str) -> None:
+        """Narrow to the documents that do not hold the phrase."""
+        held = self._held(tenant, phrase.words, name)
+        rows = self._read_holding(held, READ + 1) if len(phrase.words) > 1 else []
+        if len(phrase.words) > 1 and len(rows) <= READ:
+            found = {row["document_id"] for row in rows if phrase.stands_in(row["text"])}
+            self._parameters[name] = list(found)
+            condition = sql.SQL("d.id <> all({}::text[])").format(sql.Placeholder(name))
+        else:  # a word; or words so common that to read all that hold them would take too long
+            published = _PUBLISHED.format(sql.SQL("e.hash"))
+            condition = _NOT_HOLDING.format(held=held, published=published)
+        self._condition = _both(self._condition, condition)
+
+    def _held(self, tenant: Tenant, words: Sequence[Sequence[str]], name: str) -> sql.Composable:
+        """A condition on entries: each of the words stands there, somewhere."""
+        parts: list[sql.Composable] = []
+        for number, word in enumerate(words):
+            self._parameters[f"{name}_{number}"] = list(terms.numbers(tenant.id, word))
+            blank = sql.Placeholder(f"{name}_{number}")
+            parts.append(sql.SQL("e.terms && {}::int4[]").format(blank))
+        return sql.SQL(" and ").join(parts)
+
+    def _read_holding(self, held: sql.Composable, most: int) -> list[dict[str, Any]]:
+        statement = _HOLDING.format(
+            held=held,
+            condition=self._condition,
+            published=_PUBLISHED.format(sql.SQL("e.hash")),
+        )
+        return self._tx.execute(statement, {**self._parameters, "most": most}).fetchall()
 
     def find(self) -> list[_Placed]:
         """The candidates, the best first."""
@@ -389,7 +492,7 @@ class _Search:
             dense = _WALKED if way.walk else _COMPARED
         blanks = {
             "condition": self._condition,
-            "published": _PUBLISHED.format(sql.SQL("e.hash")),
+            "published": _both(_PUBLISHED.format(sql.SQL("e.hash")), self._holding),
             "column": self._column,
             "dimensions": sql.Literal(0 if query.vector is None else len(query.vector)),
         }
@@ -409,9 +512,6 @@ class _Search:
                 **self._parameters,
                 "within": self._within,
                 "picks": self._picks,
-                "words": SparseVector(
-                    {n - 1: w for n, w in self._words.items()}, documents.TERM_SPACE
-                ),
                 "vector": None if query.vector is None else HalfVector(query.vector),
                 "candidates": self._candidates,
                 "share": max(2, self._candidates // query.limit),
@@ -425,7 +525,7 @@ class _Search:
         ranked = sorted(
             zip(rows, standings, strict=True),
             key=lambda one: (
-                -one[1].order,
+                -one[1].parts.order,
                 -one[0]["updated_at"].timestamp(),
                 one[0]["position"],
                 one[0]["document_id"],
@@ -447,6 +547,7 @@ class _Search:
                     lexical=row["points"],
                     share=standing.share,
                     place=row["place"],
+                    parts=standing.parts,
                 ),
             )
             for (row, standing), score in zip(ranked, scores, strict=True)
@@ -459,7 +560,8 @@ def _read(tx: Tx, tenant: Tenant, query: Query, found: Sequence[_Placed]) -> tup
     for one in found:
         if one.chunk.score < query.threshold:
             break
-        if one.document in best or len(best) < query.limit:
+        new = one.chunk.score >= query.document_threshold and len(best) < query.limit
+        if one.document in best or new:
             best.setdefault(one.document, []).append(one)
     condition, parameters = documents.condition(tenant, documents.DocumentQuery())
     rows = tx.execute(
@@ -476,6 +578,14 @@ def _read(tx: Tx, tenant: Tenant, query: Query, found: Sequence[_Placed]) -> tup
             shown = [one.chunk for one in chunks[:PER_DOCUMENT]]
             hits.append(Hit(document, shown[0].score, shown))
     return hits, len(hits) == len(best)
+
+
+def _both(one: sql.Composable, other: sql.Composable) -> sql.Composable:
+    return sql.SQL("({} and {})").format(one, other)
+
+
+def _stand(phrases: Sequence[Phrase], text: str) -> bool:
+    return all(phrase.stands_in(text) for phrase in phrases)
 
 
 def _matching(tx: Tx, condition: sql.Composable, parameters: Mapping[str, object]) -> int:

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Self
 
 from recollect.index import terms
+from recollect.model import Parts
 
 WINDOW = 300
 """Characters of a window: consecutive sentences are packed up to it."""
@@ -52,6 +53,17 @@ ONLY_WORDS = Fit(-5.64, 0.0, 8.03)
 RELEVANT = 0.5
 """The least relevance of what is called relevant: as likely as not."""
 ONLY_WEAK = "Only weak matches: none of these is likely to answer the query."
+JUDGE_WEIGHT = 5.0
+"""A reranker's judgement counts so much times its correlation with the order of the search …"""
+CHANCE_AGREEMENT = 0.3
+"""… above this, which one that knows nothing often reaches by chance. One that knows nothing, or
+the wrong thing, does not agree with the search, and moves nothing."""
+MOST_JUDGED = 2.5
+"""Bound of a standardised judgement: one passage far from all others must not decide alone."""
+TELLING_PASSAGES = 20
+"""Of fewer passages the correlation says less …"""
+USUAL_AGREEMENT = 0.5
+"""… and the more this takes its place, which is what a good reranker has."""
 FEW = 4
 """Below so many candidates a mean and a deviation say little: scores count as they are."""
 LOWEST, HIGHEST = -4.0, 6.0
@@ -71,10 +83,10 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """`order`: the higher, the better the candidate answers; compares within one search only.
+    """`parts.order`: the higher, the better the candidate answers; compares within one search only.
     `relevance`: how likely it is that the candidate answers, 0 … 1; compares across searches."""
 
-    order: float
+    parts: Parts
     relevance: float
     share: float
     """of the query's words in the best window of the text, each counted by its rarity, 0 … 1"""
@@ -122,16 +134,50 @@ def rank(wanted: Wanted, found: Sequence[Found], *, model: str) -> list[Standing
         (WINDOW_WEIGHT, [one.points for one in read]),
         (PAIRS_WEIGHT, _pairs(read)),
     ]
-    order = [0.0] * len(found)
-    for factor, scores in sides:
-        for place, score in enumerate(_standardised(scores)):
-            order[place] += factor * score
+    lifted = [[factor * score for score in _standardised(scores)] for factor, scores in sides]
     return [
-        Standing(
-            order[place], relevance(one.similarity, read[place].share, model), read[place].share
-        )
-        for place, one in enumerate(found)
+        Standing(Parts(*parts), relevance(one.similarity, seen.share, model), seen.share)
+        for one, seen, parts in zip(found, read, zip(*lifted, strict=True), strict=True)
     ]
+
+
+def lifts(order: Sequence[float], judged: Sequence[float]) -> list[float]:
+    """How far a reranker's scores lift the passages, on the scale of the `order` of the search.
+
+    Both are standardised; by how much the judgement counts is measured by how well it goes with the
+    order, so that a weak reranker does no harm (docs/search.md has what was compared).
+    """
+    deviation, ours = _deviation(order), _centred(order)
+    theirs = [max(-MOST_JUDGED, min(MOST_JUDGED, score)) for score in _centred(judged)]
+    agreement = sum(a * b for a, b in zip(ours, theirs, strict=True)) / max(len(ours), 1)
+    known = min(1.0, len(ours) / TELLING_PASSAGES)
+    agreement = known * agreement + (1 - known) * USUAL_AGREEMENT
+    weight = JUDGE_WEIGHT * max(0.0, agreement - CHANCE_AGREEMENT) * (deviation or 1.0)
+    return [weight * score for score in theirs]
+
+
+def _deviation(scores: Sequence[float]) -> float:
+    """0 where they are alike but for rounding."""
+    if not scores:
+        return 0.0
+    mean = math.fsum(scores) / len(scores)
+    found = math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / len(scores))
+    return found if found > 1e-9 * max(1.0, abs(mean)) else 0.0
+
+
+def _centred(scores: Sequence[float]) -> list[float]:
+    """With mean 0 and deviation 1; all 0 where they are alike."""
+    deviation = _deviation(scores)
+    if not deviation:
+        return [0.0] * len(scores)
+    mean = math.fsum(scores) / len(scores)
+    return [(score - mean) / deviation for score in scores]
+
+
+def mean(parts: Sequence[Parts], count: int) -> Parts:
+    """Of `count` searches; one that did not find the chunk lifts it by nothing."""
+    names = ("words", "meaning", "window", "pairs")
+    return Parts(*(sum(getattr(one, name) for one in parts) / count for name in names))
 
 
 def relevance(similarity: float | None, share: float, model: str) -> float:
@@ -291,11 +337,7 @@ def _filled(similarities: Sequence[float | None]) -> list[float]:
 
 
 def _standardised(scores: Sequence[float]) -> list[float]:
-    mean = sum(scores) / len(scores)
-    deviation = math.sqrt(sum((score - mean) ** 2 for score in scores) / len(scores))
     if len(scores) < FEW:
         highest = max(scores)
         return [score / highest if highest > 0 else 0.0 for score in scores]
-    if deviation < 1e-9:
-        return [0.0] * len(scores)
-    return [max(LOWEST, min(HIGHEST, (score - mean) / deviation)) for score in scores]
+    return [max(LOWEST, min(HIGHEST, score)) for score in _centred(scores)]

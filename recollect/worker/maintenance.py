@@ -14,7 +14,7 @@ from recollect.loop import enduring
 from recollect.model import DocumentId, Status, random_id
 from recollect.ops import canary
 from recollect.orgs import audit
-from recollect.search import hybrid
+from recollect.search.ask import ask
 from recollect.search.hybrid import Query
 from recollect.telemetry import metrics
 
@@ -173,13 +173,14 @@ def _fly(app: App, stop: threading.Event, until: float) -> str | None:
             return f"it is still {found.stage or found.status}{why}"
         if stop.wait(LOOK):
             return "stopped"
-    vector = app.embedder.embed([word], query=True)[0] if app.embedder else None
-    query = Query(text=word, vector=vector)
+    query = Query(text=word, vector=None)
+    answer = ask(app, canary.TENANT, query)
+    if answer.warnings:
+        return answer.warnings[0]
+    if not [hit for hit in answer.hits if hit.document.id == id]:
+        return "it was indexed and is not found"
     with app.db.begin() as tx:
-        if not [hit for hit in hybrid.search(tx, canary.TENANT, query) if hit.document.id == id]:
-            return "it was indexed and is not found"
         documents.delete(tx, canary.TENANT, [id])
-    with app.db.begin() as tx:
-        if hybrid.search(tx, canary.TENANT, query):
-            return "it was deleted and is found"
+    if ask(app, canary.TENANT, query).hits:
+        return "it was deleted and is found"
     return None

@@ -124,6 +124,30 @@ def test_a_hit_opens_the_document_at_its_place(room: Tab, app: App, tenant: Tena
     assert room.js("document.querySelector('.chunk.wanted').id === location.hash.slice(1)")
 
 
+def test_the_playground_says_why_a_passage_stands_where_it_does(
+    room: Tab, app: App, tenant: Tenant, site: str
+):
+    for text in ("A heron wades.", "Egrets nest.", "Nothing of birds.", "A heron, an egret."):
+        add(app, tenant, text)
+    drain(app)
+    room.open(f"{site}/console/playground?q=egret+heron")
+    first = "document.querySelector('.hits .passage')"
+    assert room.js(f"{first}.querySelector('.why dl').checkVisibility()") is False
+    room.js("document.querySelector('.why summary').click()")
+
+    assert room.js(f"{first}.querySelector('.why dl').checkVisibility()") is True
+    parts = room.js(f"[...{first}.querySelectorAll('.why dl > div')].map(d => d.innerText)")
+    names = [part.split()[0] for part in parts]
+    assert names == ["Words", "Meaning", "Window", "Pairs"]
+    sums = room.js(
+        "[...document.querySelectorAll('.passage .why dl')].map(dl =>"
+        " [...dl.querySelectorAll('dd')].reduce((sum, dd) => sum + parseFloat(dd.textContent), 0))"
+    )
+    assert len(sums) > 2
+    assert sums == sorted(sums, reverse=True)
+    assert "lifted by" in room.js(f"{first}.querySelector('.why p').innerText").lower()
+
+
 def test_code_is_copied(room: Tab, app: App, tenant: Tenant, site: str):
     add(app, tenant, "a heron")
     drain(app)

@@ -26,7 +26,7 @@ def wanted(query: str, texts: Sequence[str]) -> Wanted:
 
 def order(query: str, found: Sequence[Found]) -> list[int]:
     standings = ranking.rank(wanted(query, [one.text for one in found]), found, model=MODEL)
-    return sorted(range(len(found)), key=lambda n: -standings[n].order)
+    return sorted(range(len(found)), key=lambda n: -standings[n].parts.order)
 
 
 def test_a_strong_hit_by_words_stays_first_though_its_vector_is_far_down():
@@ -48,7 +48,7 @@ def test_one_candidate_far_from_the_others_is_no_veto():
 
     standings = ranking.rank(wanted("query", ["x"]), found, model=MODEL)
 
-    assert max(one.order for one in standings) <= ranking.HIGHEST * 4
+    assert max(one.parts.order for one in standings) <= ranking.HIGHEST * 4
 
 
 def test_words_that_stand_together_tell_more_than_the_same_words_apart():

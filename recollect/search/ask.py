@@ -1,0 +1,162 @@
+"""A question as the API, the console, MCP and the canary ask it.
+
+What was typed is read, worded in other ways if that is asked for, made into vectors, searched for,
+and the first passages are judged by a reranker. An engine that fails costs its part of the answer,
+and the answer says so.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from recollect import documents
+from recollect.app import App
+from recollect.db import Tx
+from recollect.errors import Permanent, Transient
+from recollect.index.phrases import Reading, read
+from recollect.inference.rerank import NEEDS_RERANKER
+from recollect.memories import memories
+from recollect.memories.memories import MemoryId, MemoryQuery
+from recollect.model import DocumentId, Hit, Tenant
+from recollect.search import hybrid, query_vectors, ranking
+from recollect.search.hybrid import Query
+from recollect.search.query_vectors import Vector
+from recollect.search.rewrite import variants
+
+AS_FOUND = "the order is that of the search itself"
+AS_ASKED = "the query was searched as it is"
+NO_RERANKER = f"rerank: no reranker is configured ({NEEDS_RERANKER}); {AS_FOUND}"
+NO_REWRITER = (
+    "rewriteQuery: no language model is configured (RECOLLECT_LLM_URL and RECOLLECT_LLM_MODEL name"
+    f" one); {AS_ASKED}"
+)
+
+Wording = tuple[str, Vector | None]
+"""a query, or another one that means the same, with its vector"""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`warnings`: what was asked for and not done, and why."""
+
+    hits: Sequence[Hit]
+    warnings: Sequence[str]
+
+
+def ask(
+    app: App,
+    tenant: Tenant,
+    query: Query,
+    *,
+    inside: str | None = None,
+    rerank: bool = False,
+    rewrite: bool = False,
+) -> Answer:
+    """The documents that answer best. `query.text` is as typed; its vector and what `phrases` reads
+    are found here. `inside`: only the document of that id or customId.
+
+    Not to be called in a transaction. Raises BadRequestError for a text that asks for nothing,
+    NotFoundError for no such document, and as `query_vectors.vectors`.
+    """
+    asked = begin(app, query.text, rerank=rerank, rewrite=rewrite)
+    with app.db.begin() as tx:
+        within = None if inside is None else documents.get(tx, tenant, inside).id
+        hits = asked.passages(tx, tenant, query, within)
+    hits = asked.reranked(hits)[: query.limit]
+    if query.with_neighbours:
+        with app.db.begin() as tx:
+            hits = hybrid.with_neighbours(tx, hits)
+    return Answer(hits, asked.warnings)
+
+
+def begin(app: App, text: str, *, rerank: bool, rewrite: bool) -> "Asked":
+    """Read and word the query; asks models, and no database. As `ask`."""
+    reading, warnings = read(text), list[str]()
+    if rerank and app.reranker is None:
+        warnings.append(NO_RERANKER)
+    texts = [reading.text]
+    if rewrite and app.llm is None:
+        warnings.append(NO_REWRITER)
+    elif rewrite and app.llm is not None:
+        try:
+            texts += variants(app.llm, reading.text)
+        except (Transient, Permanent) as error:
+            told = query_vectors.left_out("rewriteQuery", "the model", error)
+            warnings.append(f"{told}; {AS_ASKED}")
+    vectors = query_vectors.vectors(app, texts, warnings)
+    judged = app.config.rerank_first if rerank and app.reranker is not None else 0
+    return Asked(app, reading, list(zip(texts, vectors, strict=True)), judged, warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question that was read and worded, the query itself first. The first `judged` passages are
+    for the reranker."""
+
+    app: App
+    reading: Reading
+    worded: Sequence[Wording]
+    judged: int
+    warnings: list[str] = field(default_factory=list[str])
+
+    def passages(
+        self, tx: Tx, tenant: Tenant, query: Query, inside: DocumentId | None = None
+    ) -> list[Hit]:
+        """What answers any of the wordings, at least as many documents as are to be judged."""
+        [text, vector], *others = self.worded
+        query = replace(
+            query,
+            text=text,
+            vector=vector,
+            phrases=self.reading.phrases,
+            excluded=self.reading.excluded,
+            limit=max(query.limit, self.judged),
+            with_neighbours=False,
+        )
+        if not others:
+            return hybrid.search(tx, tenant, query, inside=inside)
+        lowest = replace(query, threshold=0.0, document_threshold=0.0)
+        found = [
+            hybrid.search(tx, tenant, replace(lowest, text=text, vector=vector), inside=inside)
+            for text, vector in self.worded
+        ]
+        return hybrid.fuse(found, query)
+
+    def memories(
+        self, tx: Tx, tenant: Tenant, query: MemoryQuery, threshold: float
+    ) -> list[memories.Found]:
+        """What answers any of the wordings, each as likely as with the likest."""
+        query = replace(
+            query,
+            phrases=self.reading.phrases,
+            excluded=self.reading.excluded,
+            limit=max(query.limit, self.judged),
+        )
+        best: dict[MemoryId, memories.Found] = {}
+        for text, vector in self.worded:
+            for one in memories.search(tx, tenant, text, vector, query, threshold=threshold):
+                before = best.get(one.memory.id)
+                if before is None or one.similarity > before.similarity:
+                    best[one.memory.id] = one
+        likest = sorted(best.values(), key=lambda one: one.similarity, reverse=True)
+        return likest[: query.limit]
+
+    def reranked(self, hits: Sequence[Hit]) -> list[Hit]:
+        """Hits in the order that search and reranker give together."""
+        first = hybrid.first_chunks(hits, self.judged)
+        scores = self.scores([chunk.text for _, chunk in first])
+        if scores is None:
+            return list(hits)
+        lifts = ranking.lifts([chunk.parts.order for _, chunk in first], scores)
+        places = [(id, chunk.position) for id, chunk in first]
+        return hybrid.rerank(hits, dict(zip(places, zip(scores, lifts, strict=True), strict=True)))
+
+    def scores(self, passages: Sequence[str]) -> Sequence[float] | None:
+        """What the reranker makes of each; None where it is not asked, or fails."""
+        if self.app.reranker is None or not passages or not self.judged:
+            return None
+        try:
+            return self.app.reranker.score(self.reading.text, passages)
+        except (Transient, Permanent) as error:
+            told = query_vectors.left_out("rerank", "the reranker", error)
+            self.warnings.append(f"{told}; {AS_FOUND}")
+            return None
