@@ -39,6 +39,9 @@ LEAST_VISITS = 2_000
 """Bounds of a walk: those, or `PATIENCE` times as many as it should take. What matches a filter may
 lie far from the query, and then comparing all of it is faster than walking on."""
 PATIENCE = 4
+WIDTH, MOST_WIDTH = 400, 1_000
+"""Of a walk (`hnsw.ef_search`), where everything is in scope; of a fifth, the ten nearest are the
+fifty nearest of everything, and a wider walk finds as many of them. The most is pgvector's own."""
 CANDIDATES = 40
 """How many entries each side hands to the ranking; 100 find the same (docs/bench.md)."""
 DEEP = 2_000
@@ -384,9 +387,11 @@ class _Search:
         if way.walk:
             visits = max(LEAST_VISITS, round(PATIENCE * self._visits()))
             walked = DEEP if way.shared else walked
+            width = min(MOST_WIDTH, round(WIDTH * self._visits() / self._candidates))
             self._tx.execute(
-                "select set_config('hnsw.max_scan_tuples', %s, true)",
-                (str(max(visits, 2 * DEEP) if way.shared else visits),),
+                "select set_config('hnsw.max_scan_tuples', %s, true),"
+                " set_config('hnsw.ef_search', %s, true)",
+                (str(max(visits, 2 * DEEP) if way.shared else visits), str(max(WIDTH, width))),
             )
         blanks = {
             "condition": self._condition,

@@ -49,3 +49,37 @@ def test_of_equal_passages_of_a_document_the_first_comes_first(served: Served, a
 
     positions = [chunk["position"] for chunk in result["chunks"]]
     assert positions == list(range(len(positions)))
+
+
+@pytest.mark.parametrize(
+    ("telling", "asked", "text", "chatter"),
+    [
+        ("heron pond", "what is the heron in the pond and of the pond", "A heron, a pond.",
+         "What is the use of it, and what is in the and of the and the?"),
+        ("Reiher Teich", "wo ist der Reiher in dem Teich und auf dem Teich", "Reiher am Teich.",
+         "Wo ist das, und wo ist der, die und das in dem auf dem und dem?"),
+        ("héron étang", "où est le héron dans le étang et sur le étang", "Un héron, un étang.",
+         "Où est le, et où est la, et dans le sur la et dans les?"),
+    ],
+    ids=["en", "de", "fr"],
+)  # fmt: skip
+def test_stop_words_never_decide(
+    client: httpx.Client,
+    served: Served,
+    app: App,
+    telling: str,
+    asked: str,
+    text: str,
+    chatter: str,
+):
+    wanted = add(client, text)
+    for n in range(12):
+        add(client, f"{chatter} {n}")
+    drain(app)
+    by_words = served(embedder=None)
+
+    with_them, without = found(by_words, asked), found(by_words, telling)
+
+    assert ids(with_them) == ids(without) == [wanted]
+    assert with_them[0]["chunks"] == without[0]["chunks"]
+    assert ids(found(client, asked))[0] == wanted
