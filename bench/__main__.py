@@ -35,6 +35,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="quality: the public sets")
     parser.add_argument("--set", action="append", default=[], metavar="NAME", help="quality: only")
+    parser.add_argument("--questions", type=int, metavar="N", help="quality: of each set at most")
     parser.add_argument(
         "--model", action="append", default=[], metavar="NAME", help="quality: beside the default"
     )
@@ -45,7 +46,12 @@ def main(arguments: list[str]) -> int:
     kept = floors()
     figures: list[Figure] = []
     try:
-        asked = {"data": given.data, "only": given.set, "models": given.model}
+        asked = {
+            "data": given.data,
+            "only": given.set,
+            "models": given.model,
+            "questions": given.questions,
+        }
         figures.extend(run(given.parts or list(PARTS), asked, quick=given.quick, tell=_tell))
     finally:  # what was measured is not lost with the part that failed
         if given.json:

@@ -67,7 +67,7 @@ class Size:
     """nonsense questions, and as many unrelated ones"""
 
 
-FULL = Size(questions=600, documents=10_000, passages=400, asked=100, judged=200)
+FULL = Size(questions=300, documents=10_000, passages=400, asked=100, judged=200)
 QUICK = Size(questions=100, documents=400, passages=100, asked=40, judged=60)
 TINY = Size(questions=3, documents=20, passages=4, asked=2, judged=2)
 
@@ -95,9 +95,12 @@ def measure(
     data: Path | None = None,
     only: Sequence[str] = (),
     models: Sequence[str] = (),
+    questions: int | None = None,
 ) -> Iterator[Figure]:
     """`data`: the folder of the public sets; `only`: names of sets; `models`: values of
-    `RECOLLECT_EMBEDDER_MODEL`, each measured beside the default."""
+    `RECOLLECT_EMBEDDER_MODEL`, each measured beside the default; `questions`: of each set at most,
+    if not as many as `size` has."""
+    size = size if questions is None else replace(size, questions=questions)
     wanted = list(_wanted(size, data, only))
     for model in (None, *models):
         named = {} if model is None else {"embedder_model": model}
