@@ -4,11 +4,11 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench import crawl, edit, extract, ingest, locomo, memory, post, quality, scale, search, start
+from bench import crawl, edit, extract, ingest, memory, post, quality, scale, search, sets, start
 from bench.figures import Figure, as_json, below, floors, table
 from bench.ground import Ground
 
@@ -21,7 +21,6 @@ PARTS: dict[str, Any] = {
     "scale": scale,
     "search": search,
     "quality": quality,
-    "locomo": locomo,
     "crawl": crawl,
     "extract": extract,
 }
@@ -34,14 +33,26 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", default=[])
     parser.add_argument("--quick", action="store_true", help="less of everything: 3 minutes")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--data", type=Path, metavar="FILE", help="for locomo: locomo10.json")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="quality: the public sets")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME", help="quality: only")
+    parser.add_argument("--questions", type=int, metavar="N", help="quality: of each set at most")
+    parser.add_argument(
+        "--model", action="append", default=[], metavar="NAME", help="quality: beside the default"
+    )
     given = parser.parse_args(arguments)
-    if "locomo" in given.parts and given.data is None:
-        parser.error("locomo needs --data FILE, see docs/bench.md")
+    for name in given.set:
+        if name not in sets.NAMES:
+            parser.error(f"--set {name}: there are {', '.join(sets.NAMES)}")
     kept = floors()
     figures: list[Figure] = []
     try:
-        figures.extend(run(given.parts or list(PARTS), given.data, quick=given.quick, tell=_tell))
+        asked = {
+            "data": given.data,
+            "only": given.set,
+            "models": given.model,
+            "questions": given.questions,
+        }
+        figures.extend(run(given.parts or list(PARTS), asked, quick=given.quick, tell=_tell))
     finally:  # what was measured is not lost with the part that failed
         if given.json:
             print(json.dumps(as_json(figures, kept), indent=2))
@@ -51,7 +62,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run(
-    parts: list[str], data: Path | None, *, quick: bool, tell: Callable[[str], None]
+    parts: list[str], asked: Mapping[str, Any], *, quick: bool, tell: Callable[[str], None]
 ) -> Iterator[Figure]:
     with Ground() as ground:
         for part in PARTS:
@@ -59,10 +70,8 @@ def run(
                 started = time.monotonic()
                 module = PARTS[part]
                 size = module.QUICK if quick else module.FULL
-                if module is locomo:
-                    yield from locomo.measure(ground, size, data)
-                else:
-                    yield from module.measure(ground, size)
+                options = asked if module is quality else {}
+                yield from module.measure(ground, size, **options)
                 tell(f"{part}: {time.monotonic() - started:.0f} s")
 
 

@@ -54,9 +54,9 @@ def until(holds: Callable[[], bool], *, within: float = 300.0, every: float = 0.
 class Client:
     """One connection to the service, for one thread; cheap, since it shares the machine."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, key: str = KEY) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-        self._headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+        self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         self._used = 0.0
 
     def send(self, method: str, path: str, body: object | None = None) -> Any:

@@ -3,11 +3,14 @@
 The chunks are made of real passages: each text mixes lines of two, and its vector is the same mix
 of their vectors with some noise, so that words and meaning agree and real queries (a few words of a
 passage, embedded by the real model) fall among them. They stand under tags of 60, 2,000 and 12,000
-and one with the rest; a second organisation has a ninth as many. Each search alternates with the
-bare counterpart: the 100 nearest of the whole table by the vector index, no words, no tenant.
+and one with the rest; 99 other organisations have a ninth as many together. Each search alternates
+with the bare counterpart: the 40 nearest of the whole table by the vector index, no words, no
+tenant.
 
 Recall is the share of the ten nearest chunks, found by comparing all vectors, that a search by
-vector alone gives among its first ten.
+vector alone with the default limit gives among its first ten: of everything, in a tag, under
+filters that match 0.1, 1, 20 and 90 in a hundred documents, under both, and in one of the hundred
+organisations.
 """
 
 import random
@@ -42,6 +45,17 @@ Vectors = NDArray[np.float32]
 NEAREST = 10
 FILTER = {"AND": [{"key": "shelf", "value": "7"}]}
 """holds for a tenth of the documents"""
+DRAWS = 1_000
+MATRIX: dict[str, tuple[str | None, int]] = {
+    "untagged": (None, DRAWS),
+    "tag": ("big", DRAWS),
+    "filter-0.1": (None, 1),
+    "filter-1": (None, 10),
+    "filter-20": (None, 200),
+    "filter-90": (None, 900),
+    "tag-filter-20": ("big", 200),
+}
+"""what recall is measured under: a tag, and below which of the draws documents match"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +63,9 @@ class Size:
     tags: dict[str, int]
     """chunks under each tag"""
     others: int
-    """chunks of the other organisation"""
+    """chunks of the other organisations together"""
+    orgs: int
+    """how many others"""
     passages: int
     searches: int
     """of each kind, in-process, and half as many over HTTP"""
@@ -58,15 +74,16 @@ class Size:
 
 FULL = Size(
     {"small": 60, "mid": 2_000, "big": 12_000, "rest": 85_940},
-    others=11_000, passages=1_200, searches=60, recalls=40,
+    others=11_000, orgs=99, passages=1_200, searches=60, recalls=40,
 )  # fmt: skip
 QUICK = Size(
     {"small": 60, "mid": 1_000, "big": 3_000, "rest": 7_940},
-    others=1_300, passages=300, searches=20, recalls=20,
+    others=1_300, orgs=9, passages=300, searches=20, recalls=20,
 )  # fmt: skip
 TINY = Size(
-    {"small": 5, "mid": 10, "big": 20, "rest": 40}, others=10, passages=12, searches=2, recalls=2
-)
+    {"small": 5, "mid": 10, "big": 20, "rest": 40},
+    others=10, orgs=2, passages=12, searches=2, recalls=2,
+)  # fmt: skip
 
 
 class Passages:
@@ -78,12 +95,17 @@ class Passages:
         self._noise = np.random.default_rng(seed)
         self.texts = self._random.sample(chosen, min(count, len(chosen)))
         self.vectors = ground.embedder.embed(self.texts)
-        self._made = 0
+        self._made = self._documents = 0
 
     def filling(self, chunks: int, tag: str) -> Filling:
         """One document of that many new chunks."""
         made = [self._chunk() for _ in range(chunks)]
-        metadata = {"shelf": str(self._random.randrange(10))}
+        metadata = {
+            "shelf": str(self._random.randrange(10)),
+            # Each draw is had once in so many documents, so that even the rarest filter matches.
+            "draw": self._documents * 619 % DRAWS,
+        }
+        self._documents += 1
         return Filling(
             [text for text, _ in made], np.stack([vector for _, vector in made]), [tag], metadata
         )
@@ -114,8 +136,9 @@ class Filled:
     tenant: Tenant
     other: Tenant
     passages: Passages
-    vectors: dict[str, Vectors]
-    """by tag; those of the other organisation under `others`"""
+    made: Sequence[Filling]
+    others: Sequence[Filling]
+    """documents of `tenant`, and of `other`"""
 
 
 def measure(ground: Ground, size: Size) -> Iterator[Figure]:
@@ -127,14 +150,16 @@ def measure(ground: Ground, size: Size) -> Iterator[Figure]:
 
 def populate(ground: Ground, db: Database, size: Size) -> Filled:
     passages = Passages(ground, size.passages, seed=11)
-    tenant, other = default_tenant(db), new_tenant(db, "bench-other")
-    vectors: dict[str, Vectors] = {}
+    tenant = default_tenant(db)
+    others = [new_tenant(db, f"bench-{number}") for number in range(size.orgs)]
     with vector_index_afterwards(db, ground.embedder):
-        for tag, count in {**size.tags, "others": size.others}.items():
-            made = list(_documents(passages, count, tag))
-            fill(db, other if tag == "others" else tenant, made)
-            vectors[tag] = np.concatenate([one.vectors for one in made])
-    return Filled(db, tenant, other, passages, vectors)
+        made = [one for tag, n in size.tags.items() for one in _documents(passages, n, tag)]
+        fill(db, tenant, made)
+        theirs: list[Filling] = []
+        for other in others:
+            theirs = list(_documents(passages, size.others // size.orgs, "others"))
+            fill(db, other, theirs)
+    return Filled(db, tenant, others[-1], passages, made, theirs)
 
 
 def _documents(passages: Passages, chunks: int, tag: str) -> Iterator[Filling]:
@@ -164,7 +189,7 @@ def _times(ground: Ground, filled: Filled, size: Size) -> Iterator[Figure]:
                     percentile(took, share) * 1000,
                     "ms",
                     percentile(took, share) / percentile(bare, share),
-                    "bare 100 nearest",
+                    f"bare {hybrid.CANDIDATES} nearest",
                 )
                 yield Figure(
                     f"search.{id}.http.{name}",
@@ -225,33 +250,55 @@ def _over_http(filled: Filled, client: Client, count: int, given: dict[str, obje
 
 
 def _recalls(ground: Ground, filled: Filled, size: Size) -> Iterator[Figure]:
-    everything = [vectors for tag, vectors in filled.vectors.items() if tag != "others"]
-    for id, what, tenant, tags, vectors in (
-        ("untagged", "untagged", filled.tenant, [], np.concatenate(everything)),
-        ("tag-big", "in the big tag", filled.tenant, ["big"], filled.vectors["big"]),
-        ("other", "in the small organisation", filled.other, [], filled.vectors["others"]),
-    ):
-        found: list[float] = []
-        for _ in range(size.recalls):
-            vector = ground.embedder.embed([filled.passages.query()], query=True)[0]
-            found.append(_recall(filled.db, tenant, tags, vector, vectors))
-        yield Figure(
-            f"search.recall.{id}",
-            f"nearest {NEAREST} found, {what}",
-            statistics.mean(found),
-            "recall",
-            statistics.mean(found),
-            "comparing all",
-        )
+    for id, (tag, below) in MATRIX.items():
+        some = [one for one in filled.made if tag in (None, *one.tags)]
+        share = sum(int(one.metadata["draw"]) < below for one in some) / len(some)
+        what = f"{'in the big tag' if tag else 'untagged'}, {share:.1%} of the documents"
+        yield _recall(ground, filled, filled.tenant, id, what, some, size, tag, below)
+    yield _recall(
+        ground, filled, filled.other, "org", f"one of {size.orgs + 1} organisations",
+        filled.others, size, None, DRAWS,
+    )  # fmt: skip
 
 
 def _recall(
-    db: Database, tenant: Tenant, tags: Sequence[str], vector: Vectors, vectors: Vectors
-) -> float:
-    # Without words, search is by vector alone.
-    with db.begin() as tx:
-        hits = hybrid.search(tx, tenant, Query("", vector, tags=tags, limit=100))
-    near = sorted((c.similarity or 0.0 for hit in hits for c in hit.chunks), reverse=True)[:NEAREST]
-    exact = np.sort(vectors @ vector)[::-1][:NEAREST]
-    # Stored vectors have half precision: what is as near as the last is as good.
-    return sum(similarity >= exact[-1] - 2e-4 for similarity in near) / len(exact)
+    ground: Ground,
+    filled: Filled,
+    tenant: Tenant,
+    id: str,
+    what: str,
+    some: Sequence[Filling],
+    size: Size,
+    tag: str | None,
+    below: int,
+) -> Figure:
+    matching = [one.vectors for one in some if int(one.metadata["draw"]) < below]
+    vectors = np.concatenate([filled.passages.vectors[:0], *matching])
+    condition = {
+        "filterType": "numeric", "key": "draw", "value": str(below), "numericOperator": "<",
+    }  # fmt: skip
+    found: list[float] = []
+    for _ in range(size.recalls):
+        vector = ground.embedder.embed([filled.passages.query()], query=True)[0]
+        # Without words, search is by vector alone.
+        query = Query(
+            "",
+            vector,
+            tags=[tag] if tag else [],
+            filter=parse({"AND": [condition]}) if below < DRAWS else None,
+        )
+        with filled.db.begin() as tx:
+            hits = hybrid.search(tx, tenant, query)
+        near = sorted((c.similarity or 0.0 for hit in hits for c in hit.chunks), reverse=True)
+        exact = np.sort(vectors @ vector)[::-1][:NEAREST]
+        # Stored vectors have half precision: what is as near as the last is as good.
+        enough = [one >= exact[-1] - 2e-4 for one in near[:NEAREST]] if len(exact) else []
+        found.append(sum(enough) / len(exact) if len(exact) else 1.0 - bool(near))
+    return Figure(
+        f"search.recall.{id}",
+        f"nearest {NEAREST} found, {what}",
+        statistics.mean(found),
+        "recall",
+        statistics.mean(found),
+        "comparing all",
+    )

@@ -142,6 +142,9 @@ def _issue(fault: dict[str, Any]) -> Issue:
         return Issue([], f"the body is not valid JSON: {fault['ctx']['error']}")
     if not place and fault["type"] in _NO_OBJECT:
         return Issue([], "the body must be a JSON object, sent as application/json")
+    if fault["type"] == "too_long" and isinstance(fault["input"], str):
+        most, length = fault["ctx"]["max_length"], fault["ctx"]["actual_length"]
+        return Issue(place, f"must have at most {most:,} characters, not {length:,}")
     if message.startswith("Expected UploadFile"):
         return Issue(place, "must be a file, not a text field")
     return Issue(place, message)

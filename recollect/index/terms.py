@@ -37,7 +37,9 @@ because that treats all scripts alike.
 MOST_TERMS = 4_000
 """per chunk, the most frequent; sparsevec holds 16 000"""
 MOST_WORDS = 64
-"""per query"""
+"""per query …"""
+MOST_READ = 4_000
+"""… among its first characters: so many hold them but in a text that is no question"""
 LARGEST = 1_000_000_000
 """sparsevec indices are 1 … 10^9"""
 LONGEST_WORD = 64
@@ -254,10 +256,16 @@ def query_words(text: str) -> list[tuple[str, ...]]:
     Stop words of the language that the query seems to be in are left out unless there is nothing
     else.
     """
-    words = _words(text, _pairs)
+    words = _words(text[:MOST_READ], _pairs)
     spoken = frozenset(_languages(words))
     telling = [word for word in words if spoken.isdisjoint(SPEAKERS.get(word[0], ()))]
-    return list(dict.fromkeys(_alternatives(*word) for word in telling or words))[:MOST_WORDS]
+    # One by one: the stems of a word in all languages take longer than to read a thousand words.
+    distinct: dict[tuple[str, ...], None] = {}
+    for word in dict.fromkeys(telling or words):
+        if len(distinct) == MOST_WORDS:
+            break
+        distinct[_alternatives(*word)] = None
+    return list(distinct)
 
 
 def tokens(text: str) -> list[str]:

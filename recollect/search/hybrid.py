@@ -40,6 +40,9 @@ LEAST_VISITS = 2_000
 """Bounds of a walk: those, or `PATIENCE` times as many as it should take. What matches a filter may
 lie far from the query, and then comparing all of it is faster than walking on."""
 PATIENCE = 4
+WIDTH, MOST_WIDTH = 400, 1_000
+"""Of a walk (`hnsw.ef_search`), where everything is in scope; of a fifth, the ten nearest are the
+fifty nearest of everything, and a wider walk finds as many of them. The most is pgvector's own."""
 CANDIDATES = 40
 """How many entries each side hands to the ranking; 100 find the same (docs/bench.md)."""
 DEEP = 2_000
@@ -65,24 +68,23 @@ _PUBLISHED = sql.SQL(
 # The numbers of words are salted with the organisation: they alone keep tenants apart but for a
 # collision, which the condition on the best finds.
 _PICKED = sql.SQL(
-    "select e.document_id, e.hash, -(e.weights <#> %(words)s) as points"
+    "select e.document_id, e.hash, e.weights <#> %(words)s as distance"
     " from entries e where e.terms @> %(within)s::int4[] and e.terms && %(picks)s::int4[]"
-    " order by points desc, e.hash limit %(candidates)s"
 )
 _PICKED_NARROWED = sql.SQL(
-    "select e.document_id, e.hash, -(e.weights <#> %(words)s) as points"
+    "select e.document_id, e.hash, e.weights <#> %(words)s as distance"
     " from entries e join documents d on d.id = e.document_id"
     " where e.terms @> %(within)s::int4[] and e.terms && %(picks)s::int4[]"
-    " and {condition} and {published} order by points desc, e.hash limit %(candidates)s"
+    " and {condition} and {published}"
 )
 _PICKED_SHARED = sql.SQL(
-    "select document_id, hash, points from ("
-    "  select e.document_id, e.hash, -(e.weights <#> %(words)s) as points, row_number() over"
+    "select document_id, hash, distance from ("
+    "  select e.document_id, e.hash, e.weights <#> %(words)s as distance, row_number() over"
     "   (partition by e.document_id order by e.weights <#> %(words)s, e.hash) as nth"
     "  from entries e join documents d on d.id = e.document_id"
     "  where e.terms @> %(within)s::int4[] and e.terms && %(picks)s::int4[]"
     "  and {condition} and {published}) as all_picked"
-    " where nth <= %(share)s order by points desc, hash limit %(candidates)s"
+    " where nth <= %(share)s"
 )
 # No condition on `terms`: it would tempt the planner to the GIN index and a sort of everything.
 _WALKED = sql.SQL(
@@ -99,18 +101,26 @@ _COMPARED = sql.SQL(
     " from (select d.id, d.status from documents d where {condition} offset 0) as d"
     " join entries e on e.document_id = d.id"
     " where e.{column} is not null and {published}"
-    " order by distance, e.hash limit %(walked)s"
 )
 _SHARED = sql.SQL(
     "select document_id, hash, distance from (select document_id, hash, distance,"
     "  row_number() over (partition by document_id order by distance, hash) as nth"
     "  from ({all}) as near) as placed"
-    " where nth <= %(share)s order by distance, hash limit %(candidates)s"
+    " where nth <= %(share)s"
 )
-_NO_WORDS = sql.SQL(
-    "select null::text as document_id, null::bytea as hash, 0::float8 as points where false"
+# Of equals at the end the newest are candidates, and of a document its first passages. Subqueries,
+# so that the planner looks up these few and never scans a table for them.
+_FIRST = sql.SQL(
+    "select document_id, hash, distance from (with all_found as materialized ({all})"
+    "  select f.*, (select d.updated_at from documents d where d.id = f.document_id) as updated_at,"
+    "   case when count(*) over (partition by f.document_id) > 1 then"
+    "    (select c.position from chunks c where c.document_id = f.document_id and c.hash = f.hash"
+    "     order by c.position + 0 limit 1) end as position"
+    "  from all_found f where f.distance <= (select max(distance) from"
+    "   (select distance from all_found order by distance limit %(candidates)s) as best)"
+    ") as first_found order by distance, updated_at desc, position limit %(candidates)s"
 )
-_NO_VECTOR = sql.SQL(
+_NOTHING = sql.SQL(
     "select null::text as document_id, null::bytea as hash, 0::float8 as distance where false"
 )
 _FOUND = sql.SQL(
@@ -119,7 +129,7 @@ with picked as materialized ({picked}),
 lexical as (
   select p.document_id, p.hash from picked p
   join documents d on d.id = p.document_id
-  where p.points > 0 and {condition} and {published}
+  where p.distance < 0 and {condition} and {published}
 ),
 dense as materialized ({dense}),
 candidates as (
@@ -480,26 +490,31 @@ class _Search:
         if way.walk:
             visits = max(LEAST_VISITS, round(PATIENCE * self._visits()))
             walked = DEEP if way.shared else walked
+            width = min(MOST_WIDTH, round(WIDTH * self._visits() / self._candidates))
             self._tx.execute(
-                "select set_config('hnsw.max_scan_tuples', %s, true)",
-                (str(max(visits, 2 * DEEP) if way.shared else visits),),
+                "select set_config('hnsw.max_scan_tuples', %s, true),"
+                " set_config('hnsw.ef_search', %s, true)",
+                (str(max(visits, 2 * DEEP) if way.shared else visits), str(max(WIDTH, width))),
             )
-        picked, dense = _NO_WORDS, _NO_VECTOR
-        if self._words:
-            picked = _PICKED_NARROWED if way.narrowed else _PICKED
-            picked = _PICKED_SHARED if way.shared else picked
-        if query.vector is not None:
-            dense = _WALKED if way.walk else _COMPARED
         blanks = {
             "condition": self._condition,
             "published": _both(_PUBLISHED.format(sql.SQL("e.hash")), self._holding),
             "column": self._column,
             "dimensions": sql.Literal(0 if query.vector is None else len(query.vector)),
         }
-        near = dense.format(**blanks)
+        picked = dense = _NOTHING
+        if self._words:
+            picked = _PICKED_NARROWED if way.narrowed else _PICKED
+            picked = _PICKED_SHARED if way.shared else picked
+            picked = _FIRST.format(all=picked.format(**blanks))
+        if query.vector is not None:
+            dense = (_WALKED if way.walk else _COMPARED).format(**blanks)
+            dense = _SHARED.format(all=dense) if way.shared else dense
+            # A walk begins with the nearest, and knows of no others.
+            dense = dense if way.walk and not way.shared else _FIRST.format(all=dense)
         statement = _FOUND.format(
-            picked=picked.format(**blanks),
-            dense=_SHARED.format(all=near) if way.shared and query.vector is not None else near,
+            picked=picked,
+            dense=dense,
             condition=self._condition,
             published=_PUBLISHED.format(sql.SQL("p.hash")),
             similarity=sql.SQL(

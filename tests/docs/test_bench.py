@@ -2,14 +2,17 @@
 
 import shutil
 from collections.abc import Generator
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from bench import quality
 from bench.__main__ import PARTS
 from bench.figures import Figure, Floor, alternate, as_json, below, floors, table
 from bench.ground import PROJECT, Ground
 from tests.conftest import Service
+from tests.fakes.sets import write
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +32,13 @@ with"""
     "part",
     [pytest.param(part, marks=[pytest.mark.slow] if part in LONG else []) for part in PARTS],
 )
-def test_a_part_gives_the_figures_that_floors_and_pages_name(ground: Ground, part: str):
+def test_a_part_gives_the_figures_that_floors_and_pages_name(
+    ground: Ground, part: str, tmp_path: Path
+):
     module: ModuleType = PARTS[part]
+    options = {"data": write(tmp_path)} if module is quality else {}
 
-    figures: list[Figure] = list(module.measure(ground, module.TINY))
+    figures: list[Figure] = list(module.measure(ground, module.TINY, **options))
 
     ids = [figure.id for figure in figures]
     assert len(set(ids)) == len(ids)

@@ -342,7 +342,7 @@ def test_words_look_for_documents_only_once_the_best_are_known(
     assert {"entries"} in [
         {part["Relation Name"] for part in nodes(node) if "Relation Name" in part}
         for node in nodes(found.plan)
-        if node["Node Type"] == "Limit"
+        if node.get("Subplan Name") == "CTE all_found"
     ]
 
 

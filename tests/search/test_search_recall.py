@@ -1,6 +1,7 @@
-"""Under a filter that matches many, far from the query, the true nearest come back."""
+"""Under every filter, tag and organisation the true nearest come back, though others are nearer."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from recollect import documents
 from recollect.db import Database
-from recollect.documents.filters import parse
+from recollect.documents.filters import Filter, parse
 from recollect.index import vector_index
 from recollect.model import Plan, Tenant
 from recollect.orgs import orgs
@@ -20,14 +21,32 @@ from recollect.search.hybrid import Query
 DIMENSIONS = 16
 EACH = 11_000
 """more than are compared one by one"""
+OTHERS, THEIRS = 99, 40
+"""organisations beside, and the entries of each"""
+NEAREST = 10
+ASKED = 8
+DRAWS = 1_000
 QUERY = np.ones(DIMENSIONS, dtype=np.float32)
 
 Vectors = NDArray[np.float32]
 
 
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """Documents of ops near the query, and as many of fin far from it; one vector each.
+
+    Each has a number of `DRAWS` that says nothing of where it lies; every second one has a tag.
+    """
+
+    db: Database
+    tenant: Tenant
+    other: Tenant
+    vectors: dict[str, Vectors]
+    """of `tenant` by department; those of `other` under `other`"""
+
+
 @pytest.fixture(scope="module")
-def divided(new_database: Callable[[], str]) -> Generator[tuple[Database, Tenant, Vectors]]:
-    """Documents of ops near the query, and as many of fin far from it, with their vectors."""
+def divided(new_database: Callable[[], str]) -> Generator[Divided]:
     rng = np.random.default_rng(5)
     near = (rng.normal(size=(EACH, DIMENSIONS)) * 0.1 + 1).astype(np.float32)
     far = (rng.normal(size=(EACH, DIMENSIONS)) * 0.5 - 0.5).astype(np.float32)
@@ -35,16 +54,24 @@ def divided(new_database: Callable[[], str]) -> Generator[tuple[Database, Tenant
     with Database(url) as db:
         with db.begin() as tx:
             tenant = Tenant(orgs.create(tx, "divided", Plan.ENTERPRISE).id)
+            others = [
+                Tenant(orgs.create(tx, f"other-{n}", Plan.ENTERPRISE).id) for n in range(OTHERS)
+            ]
             vector_index.adopt(tx, "fake:divided", DIMENSIONS)
+        theirs = rng.normal(size=(THEIRS, DIMENSIONS)).astype(np.float32)
+        for other in others:
+            theirs = rng.normal(size=(THEIRS, DIMENSIONS)).astype(np.float32)
+            _fill(db, other, {"other": theirs})
         _fill(db, tenant, {"ops": near, "fin": far})
         with psycopg.connect(url, autocommit=True) as session:
             session.execute("vacuum analyze")
-        yield db, tenant, far
+        vectors = {"ops": near, "fin": far, "other": theirs}
+        yield Divided(db, tenant, others[-1], vectors)
 
 
 def _fill(db: Database, tenant: Tenant, parts: dict[str, Vectors]) -> None:
     """One entry a document, by COPY: the service's own way would take minutes."""
-    scope = documents.scope(tenant.id, [])
+    whole, tagged = documents.scope(tenant.id, []), documents.scope(tenant.id, ["even"])
     with db.begin() as tx:
         tx.execute("set local session_replication_role = replica")
         for name, vectors in parts.items():
@@ -52,42 +79,100 @@ def _fill(db: Database, tenant: Tenant, parts: dict[str, Vectors]) -> None:
                 "insert into documents (id, org_id, container_tags, scope, kind, source, metadata,"
                 " content, content_hash, status, due_at, indexed_revision, text,"
                 "  chunks)"
-                " select %(name)s || n, %(org)s, '{all}', %(scope)s::int4[], 'text', 'api',"
-                "  jsonb_build_object('dept', %(name)s::text), 'x', sha256('x'), 'done', null, 1,"
-                "  'x', 1"
+                " select %(name)s || n || %(org)s, %(org)s,"
+                "  case when n %% 2 = 0 then '{even}'::text[] else '{all}' end,"
+                "  case when n %% 2 = 0 then %(tagged)s::int4[] else %(whole)s end, 'text', 'api',"
+                "  jsonb_build_object('dept', %(name)s::text, 'draw', n * 619 %% %(draws)s),"
+                "  'x', sha256('x'), 'done', null, 1, 'x', 1"
                 " from generate_series(0, %(most)s) n",
-                {"name": name, "org": tenant.id, "scope": scope, "most": EACH - 1},
+                {
+                    "name": name,
+                    "org": tenant.id,
+                    "whole": whole,
+                    "tagged": tagged,
+                    "draws": DRAWS,
+                    "most": len(vectors) - 1,
+                },
             )
             with tx.cursor().copy(
                 "copy entries (document_id, hash, text, terms, weights, embedding) from stdin"
             ) as copy:
-                numbers = "{" + ",".join(map(str, scope)) + "}"
                 for n, vector in enumerate(vectors):
+                    numbers = "{" + ",".join(map(str, whole if n % 2 else tagged)) + "}"
                     row = "[" + ",".join(f"{x:.5f}" for x in vector) + "]"
-                    copy.write_row((f"{name}{n}", b"h", "x", numbers, "{}/1000000000", row))
+                    id = f"{name}{n}{tenant.id}"
+                    copy.write_row((id, b"h", "x", numbers, "{}/1000000000", row))
         tx.execute(
             "insert into chunks (document_id, position, start_at, end_at, hash)"
             " select document_id, 0, 0, 1, hash from entries"
+            " join documents d on d.id = document_id where d.org_id = %s",
+            (tenant.id,),
         )
+        count = sum(map(len, parts.values()))
         tx.execute(
-            "insert into term_counts (org_id, number, entries) select %s, unnest(%s::int4[]), %s",
-            (tenant.id, scope, EACH * len(parts)),
+            "insert into term_counts (org_id, number, entries)"
+            " select %s, number, case when number = any(%s::int4[]) then %s else %s end"
+            " from unnest(%s::int4[]) as number",
+            (tenant.id, whole, count, count // 2, tagged),
         )
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_nearest_that_match_are_found_though_others_are_nearer(
-    divided: tuple[Database, Tenant, Vectors], seed: int
+def conditions(*parts: dict[str, Any]) -> Filter:
+    return parse({"AND": list(parts)})
+
+
+def below(draw: int) -> dict[str, Any]:
+    return {
+        "filterType": "numeric",
+        "key": "draw",
+        "value": str(draw),
+        "numericOperator": "<",
+    }
+
+
+FIN = {"key": "dept", "value": "fin"}
+
+
+@pytest.mark.parametrize(
+    ("tags", "filter", "departments", "most"),
+    [
+        ([], None, ["ops", "fin"], DRAWS),
+        (["even"], None, ["ops", "fin"], DRAWS),
+        ([], conditions(below(1)), ["ops", "fin"], 1),
+        ([], conditions(below(10)), ["ops", "fin"], 10),
+        ([], conditions(below(200)), ["ops", "fin"], 200),
+        ([], conditions(below(900)), ["ops", "fin"], 900),
+        (["even"], conditions(below(200)), ["ops", "fin"], 200),
+        ([], conditions(FIN), ["fin"], DRAWS),
+        ([], conditions(FIN, below(900)), ["fin"], 900),
+        (["even"], conditions(FIN), ["fin"], DRAWS),
+        ([], None, ["other"], DRAWS),
+    ],
+    ids=[
+        *("all", "tag", "0.1 %", "1 %", "20 %", "90 %", "tag and 20 %"),
+        *("the far half", "90 % of the far half", "tag, far half", "one organisation of a hundred"),
+    ],
+)
+def test_the_ten_nearest_that_match_are_found(
+    divided: Divided, tags: Sequence[str], filter: Filter | None, departments: list[str], most: int
 ) -> None:
-    db, tenant, far = divided
-    noise = np.random.default_rng(seed).normal(size=DIMENSIONS) * 0.3
-    vector = (QUERY + noise).astype(np.float32)
-    cosines = far @ vector / np.linalg.norm(far, axis=1)
-    true = {f"fin{n}" for n in np.argsort(-cosines)[:10]}
-    filter = parse({"AND": [{"key": "dept", "value": "fin"}]})
+    tenant = divided.other if departments == ["other"] else divided.tenant
+    near: list[tuple[float, str]] = []
+    shares: list[float] = []
+    for seed in range(ASKED):
+        noise = np.random.default_rng(seed).normal(size=DIMENSIONS) * 0.3
+        vector = (QUERY + noise).astype(np.float32)
+        near = sorted(
+            (-float(one @ vector / np.linalg.norm(one)), f"{department}{n}{tenant.id}")
+            for department in departments
+            for n, one in enumerate(divided.vectors[department])
+            if n * 619 % DRAWS < most and not (tags and n % 2)
+        )
+        true = {id for _, id in near[:NEAREST]}
 
-    with db.begin() as tx:
-        hits = hybrid.search(tx, tenant, Query("", vector, filter=filter, limit=10))
+        with divided.db.begin() as tx:
+            hits = hybrid.search(tx, tenant, Query("", vector, tags=tags, filter=filter))
 
-    found: set[Any] = {hit.document.id for hit in hits}
-    assert len(found & true) >= 9
+        shares.append(len({hit.document.id for hit in hits} & true) / NEAREST)
+    assert len(near) >= NEAREST
+    assert np.mean(shares) >= 0.95, shares

@@ -207,7 +207,8 @@ def search(space: Reads, body: SearchBody, app: CurrentApp) -> Results:
             documents=body.include.documents, forgotten_memories=body.include.forgotten
         ),
     )
-    found = answers(app, space.inside, asked, warnings)
+    found, told = answers(app, space.inside, asked)
+    warnings += told
     if body.search_mode == "memories":  # what `/v4` says in place of memories that there are not
         found = [one for one in found if one.memory is not None]
     results = _results(app, space, found, body.include, filter)

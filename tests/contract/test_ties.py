@@ -1,0 +1,85 @@
+"""What decides between equals: recency and place, never a random id; and words that say nothing."""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from recollect.app import App
+from recollect.worker.processing import drain
+from tests.contract.calls import add, found
+
+Served = Callable[..., httpx.Client]
+COPIES = 130
+"""of one text: more than both sides bring as candidates"""
+SHOWN = 5
+
+
+def ids(results: list[dict[str, Any]]) -> list[str]:
+    return [result["documentId"] for result in results]
+
+
+@pytest.mark.parametrize("tags", [["copies"], []], ids=["in a tag", "in all"])
+@pytest.mark.parametrize("sides", ["words and vectors", "words"])
+def test_of_more_equals_than_are_looked_at_the_newest_come_first(
+    client: httpx.Client, served: Served, app: App, sides: str, tags: list[str]
+):
+    text = "The heron eats frogs."
+    made = [add(client, text, customId=f"c{n}", containerTag="copies") for n in range(COPIES)]
+    drain(app)
+    # What is changed last is the newest, and of them all the first that was made.
+    for id in made[:SHOWN]:
+        client.patch(f"/v3/documents/{id}", json={"metadata": {"changed": True}})
+    asked = client if sides != "words" else served(embedder=None)
+
+    results = found(asked, "heron frogs", limit=SHOWN, containerTags=tags or None)
+
+    assert ids(results) == made[:SHOWN][::-1]
+
+
+def test_of_equal_passages_of_a_document_the_first_comes_first(served: Served, app: App):
+    asked = served(embedder=None)
+    parts = [f"## Part\n\n{'heron ' * 100} frog{n:03}{' marsh' * 20}" for n in range(60)]
+    parts.append("## End\n\n" + "of something else " * 60)
+    add(asked, "\n\n".join(parts))
+    drain(app)
+
+    [result] = found(asked, "heron")
+
+    positions = [chunk["position"] for chunk in result["chunks"]]
+    assert positions == list(range(len(positions)))
+
+
+@pytest.mark.parametrize(
+    ("telling", "asked", "text", "chatter"),
+    [
+        ("heron pond", "what is the heron in the pond and of the pond", "A heron, a pond.",
+         "What is the use of it, and what is in the and of the and the?"),
+        ("Reiher Teich", "wo ist der Reiher in dem Teich und auf dem Teich", "Reiher am Teich.",
+         "Wo ist das, und wo ist der, die und das in dem auf dem und dem?"),
+        ("héron étang", "où est le héron dans le étang et sur le étang", "Un héron, un étang.",
+         "Où est le, et où est la, et dans le sur la et dans les?"),
+    ],
+    ids=["en", "de", "fr"],
+)  # fmt: skip
+def test_stop_words_never_decide(
+    client: httpx.Client,
+    served: Served,
+    app: App,
+    telling: str,
+    asked: str,
+    text: str,
+    chatter: str,
+):
+    wanted = add(client, text)
+    for n in range(12):
+        add(client, f"{chatter} {n}")
+    drain(app)
+    by_words = served(embedder=None)
+
+    with_them, without = found(by_words, asked), found(by_words, telling)
+
+    assert ids(with_them) == ids(without) == [wanted]
+    assert with_them[0]["chunks"] == without[0]["chunks"]
+    assert ids(found(client, asked))[0] == wanted
