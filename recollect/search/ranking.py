@@ -28,7 +28,7 @@ NEAR = 2
 WORDS_WEIGHT = 1.0
 WINDOW_WEIGHT = 0.6
 PAIRS_WEIGHT = 0.4
-MODEL_WEIGHTS = {"local:all-MiniLM-L6-v2": 0.6}
+MODEL_WEIGHTS = {"local:multilingual-e5-small-q4": 1.0, "local:all-MiniLM-L6-v2": 0.6}
 """How much the similarity of a model's vectors counts beside the words …"""
 OTHER_MODEL_WEIGHT = 0.7
 """… and that of a model which is not named there."""
