@@ -25,7 +25,7 @@ from recollect.app import App
 from recollect.db import Tx
 from recollect.documents.filters import parse as parse_filter
 from recollect.errors import Permanent, Transient
-from recollect.index import terms
+from recollect.index import terms, vector_index
 from recollect.inference.rerank import NEEDS_RERANKER
 from recollect.memories import memories
 from recollect.memories.memories import Found, MemoryId, MemoryQuery
@@ -198,7 +198,7 @@ def answers(
         with app.db.begin() as tx:
             for text, vector in worded:
                 hits = hybrid.search(tx, tenant, replace(wanted, text=text, vector=vector))
-                results += _chunks(tenant, hits, text, body)
+                results += _chunks(tenant, hits, text, body, vector_index.made_by(vector))
     likest = sorted(results, key=lambda one: one.similarity, reverse=True)
     once: dict[str, MemoryResult] = {}
     for one in likest:  # a chunk that answers several wordings counts with the likest
@@ -395,7 +395,8 @@ def _aggregate(
         memory=made.text,
         # All that it is made of passed the threshold.
         similarity=max(
-            round(memories.likeness(cosine, share), 6), min(one.similarity for one in sources)
+            round(memories.likeness(cosine, share, vector_index.made_by(vector)), 6),
+            min(one.similarity for one in sources),
         ),
         metadata=None,
         updated_at=max(one.updated_at for one in sources),
@@ -407,21 +408,23 @@ def _aggregate(
 
 
 def _chunks(
-    tenant: Tenant, hits: Sequence[Hit], text: str, body: MemorySearch
+    tenant: Tenant, hits: Sequence[Hit], text: str, body: MemorySearch, model: str
 ) -> list[MemoryResult]:
     groups = terms.query_terms(tenant.id, text)
     results: list[MemoryResult] = []
     for hit in hits:
         for chunk in hit.chunks:
-            similarity = _similarity(tenant, groups, chunk)
+            similarity = _similarity(tenant, groups, chunk, model)
             if similarity >= body.threshold:
                 results.append(_chunk(hit, chunk, similarity, whole=body.include.documents))
     return results
 
 
-def _similarity(tenant: Tenant, groups: Sequence[Sequence[int]], chunk: HitChunk) -> float:
+def _similarity(
+    tenant: Tenant, groups: Sequence[Sequence[int]], chunk: HitChunk, model: str
+) -> float:
     held = terms.weigh(tenant.id, chunk.text)
-    return memories.likeness(chunk.similarity, terms.share(groups, held.keys()))
+    return memories.likeness(chunk.similarity, terms.share(groups, held.keys()), model)
 
 
 def _chunk(hit: Hit, chunk: HitChunk, similarity: float, *, whole: bool) -> MemoryResult:
