@@ -1,7 +1,7 @@
 """Questions with a known answer: does the passage that holds it come up?
 
-`python -m bench.answers FILE [--asked FILE] [--most N]` reads a set in the format of SQuAD
-(COVID-QA, XQuAD, SQuAD itself: docs/bench.md says where they are had). Nothing is downloaded. Each
+`python -m bench.answers FILE [--asked FILE] [--most N] [--model NAME]` reads a set in the format
+of SQuAD (COVID-QA, XQuAD, SQuAD itself: docs/bench.md says where they are had). Nothing is downloaded. Each
 paragraph is a document, cut, weighed and embedded with the default settings; each question is
 searched as `POST /v3/search` does it, by words alone, by vectors alone and by both. `--asked` takes
 the questions from another file of the same set, in another language: the documents stay those of
@@ -23,6 +23,7 @@ from bench.figures import Figure, as_json, floors, table
 from bench.fill import Filling, default_tenant, fill, open_database, vector_index_afterwards
 from bench.ground import Ground
 from recollect.db import Database
+from recollect.inference.embed import DEFAULT, MODELS
 from recollect.ingest import chunk
 from recollect.model import DocumentId, Hit, Tenant
 from recollect.search import hybrid
@@ -135,9 +136,10 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("documents", type=Path, metavar="FILE")
     parser.add_argument("--asked", type=Path, metavar="FILE", help="questions from another file")
     parser.add_argument("--most", type=int, default=10_000, metavar="N", help="questions at most")
+    parser.add_argument("--model", choices=MODELS, default=DEFAULT)
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args(arguments)
-    with Ground() as ground:
+    with Ground(model=given.model) as ground:
         asked = given.asked or given.documents
         figures = list(measure(ground, given.documents, asked, given.most))
     kept = floors()
