@@ -96,4 +96,5 @@ def main(rounds: int, name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*(int(one) for one in sys.argv[1:2] or ["8"]), *(sys.argv[2:3] or [DEFAULT]))
+    given = sys.argv[1:]
+    main(int(given[0]) if given else 8, given[1] if given[1:] else DEFAULT)

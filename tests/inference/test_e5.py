@@ -8,10 +8,11 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from recollect.errors import SetupError
 from recollect.inference import e5, embed
@@ -101,7 +102,7 @@ def test_another_library_cuts_texts_of_nine_languages_alike(
     pieces, scores = e5._Packed(weights).pieces()
     reference = Tokenizer(models.Unigram(list(zip(pieces, scores, strict=True)), e5.UNKNOWN))
     reference.normalizer = normalizers.Sequence(
-        [normalizers.Precompiled(_rules(weights)), normalizers.Replace(_runs(), " ")]
+        [normalizers.Precompiled(_rules(weights)), normalizers.Replace(Regex(" {2,}"), " ")]
     )
     reference.pre_tokenizer = pre_tokenizers.Metaspace()
 
@@ -128,14 +129,9 @@ def test_odd_texts_have_a_vector_of_length_one(local: Embedder, text: str):
 def _rules(weights: Path) -> bytes:
     from sentencepiece import sentencepiece_model_pb2  # noqa: PLC0415
 
-    model = sentencepiece_model_pb2.ModelProto.FromString(e5.write_tokenizer(weights))
+    definitions = cast(Any, sentencepiece_model_pb2)
+    model = definitions.ModelProto.FromString(e5.write_tokenizer(weights))
     return model.normalizer_spec.precompiled_charsmap
-
-
-def _runs() -> object:
-    from tokenizers import Regex  # noqa: PLC0415
-
-    return Regex(" {2,}")
 
 
 # The vectors
@@ -333,4 +329,4 @@ def _by_hand(file: bytes, pieces: list[int]) -> embed.Vectors:
         wide = gelu(linear(x, name + "fi", 4 * width))
         x = norm(x + linear(wide, name + "fo", width), name + "oln")
     mean = x.mean(0)
-    return mean / np.linalg.norm(mean)
+    return (mean / np.linalg.norm(mean)).astype(np.float32)
