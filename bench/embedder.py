@@ -1,7 +1,7 @@
 """Ratios of the local embedder: int8 against fp32, with the memory and time that it takes.
 
-`python bench/embedder.py [ROUNDS]`. Rounds alternate between the candidates, so that a machine
-with other work to do slows them alike; read the ratios, not the absolute figures.
+`python bench/embedder.py [ROUNDS [MODEL]]`. Rounds alternate between the candidates,
+so that a machine with other work to do slows them alike; read the ratios, not the absolute figures.
 """
 
 import random
@@ -16,8 +16,10 @@ import psutil
 from tokenizers import Tokenizer
 
 from recollect.inference.embed import (
+    DEFAULT,
+    MINILM,
+    MODELS,
     TOKENIZER,
-    WEIGHTS,
     Embedder,
     EmbedderChoice,
     LocalEmbedder,
@@ -37,9 +39,10 @@ def resident() -> float:
     return psutil.Process().memory_info().rss / 1e6
 
 
-def make_texts(tokenizer: Tokenizer, count: int, tokens: tuple[int, int]) -> list[str]:
+def make_texts(count: int, tokens: tuple[int, int]) -> list[str]:
     """Prose of common words, the same each time; `tokens` is the least and the most of a text."""
     choose = random.Random(7)
+    tokenizer = Tokenizer.from_file(str(find_folder(MODELS[MINILM]) / TOKENIZER))
     words = sorted(word for word in tokenizer.get_vocab() if word.isascii() and word.isalpha())
     return [" ".join(choose.choices(words, k=choose.randint(*tokens))) for _ in range(count)]
 
@@ -50,26 +53,33 @@ def rate(embedder: Embedder, texts: list[str]) -> tuple[float, Vectors]:
     return len(texts) / (time.perf_counter() - start), vectors
 
 
-def main(rounds: int) -> None:
+def main(rounds: int, name: str) -> None:
+    model = MODELS[name]
     before = resident()
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        small = open_embedder(EmbedderChoice("local"), cache=Path(folder), threads=THREADS)
+        small = open_embedder(
+            EmbedderChoice("local", model=name), cache=Path(folder), threads=THREADS
+        )
         built = time.perf_counter() - start
         start = time.perf_counter()
-        small = open_embedder(EmbedderChoice("local"), cache=Path(folder), threads=THREADS)
+        small = open_embedder(
+            EmbedderChoice("local", model=name), cache=Path(folder), threads=THREADS
+        )
         opened = time.perf_counter() - start
-    assert small is not None
-    model = find_folder()
-    tokenizer = Tokenizer.from_file(str(model / TOKENIZER))
+        assert small is not None
+        read = model.reader(
+            find_folder(model), next(Path(folder).glob("*.onnx")).with_suffix(".spm")
+        )
     print(f"build {built:.2f} s, open again {opened:.2f} s")
     print(f"resident: imports {before:.0f} MB, opened {resident():.0f} MB")
     for done in range(0, GROWTH, 500):
-        small.embed(make_texts(tokenizer, 500, (5, 250)))
+        small.embed(make_texts(500, (5, 250)))
         print(f"resident after {done + 500} texts of 5 to 250 tokens: {resident():.0f} MB")
 
-    full = LocalEmbedder(build_graph(model / WEIGHTS, levels=None), tokenizer, THREADS)
-    texts = make_texts(tokenizer, TEXTS, (TOKENS - 2, TOKENS - 2))
+    tensors = model.load(find_folder(model) / model.weights)
+    full = LocalEmbedder(model, build_graph(model, tensors, levels=None), read, THREADS)
+    texts = make_texts(TEXTS, (TOKENS - 2, TOKENS - 2))
     rates: dict[str, list[float]] = {"int8": [], "fp32": []}
     cosines = np.ones(0)
     for _ in range(rounds):
@@ -86,4 +96,5 @@ def main(rounds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 8)
+    given = sys.argv[1:]
+    main(int(given[0]) if given else 8, given[1] if given[1:] else DEFAULT)

@@ -27,7 +27,7 @@ from psycopg import sql
 from recollect.app import prepare
 from recollect.config import Config
 from recollect.db.embedded import Embedded
-from recollect.inference.embed import Embedder, EmbedderChoice, open_embedder
+from recollect.inference.embed import DEFAULT, Embedder, EmbedderChoice, open_embedder
 
 THREADS = os.cpu_count() or 1
 """of the bare embedder; what the service has by default, too"""
@@ -122,6 +122,8 @@ class Ground:
     """Folders and processes of one run; all end with it."""
 
     tmp: Path = field(default_factory=lambda: _folder())
+    model: str = DEFAULT
+    """which of the local ones"""
     _stack: ExitStack = field(default_factory=ExitStack)
     _made: int = 0
 
@@ -141,7 +143,9 @@ class Ground:
     def embedder(self) -> Embedder:
         """The local model, bare, in this process."""
         found = open_embedder(
-            EmbedderChoice("local"), cache=self.tmp / "model" / "cache", threads=THREADS
+            EmbedderChoice("local", model=self.model),
+            cache=self.tmp / "model" / "cache",
+            threads=THREADS,
         )
         assert found is not None
         return found

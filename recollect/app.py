@@ -22,8 +22,16 @@ from recollect.fetch import Fetcher, self_test
 from recollect.fetch.video import VideoPages, open_video_pages
 from recollect.index import vector_index
 from recollect.index.embedder import IndexEmbedder
-from recollect.index.vector_index import Choice
-from recollect.inference.embed import Embedder, EmbedderChoice, open_embedder
+from recollect.index.vector_index import Choice, Index
+from recollect.inference.embed import (
+    DEFAULT,
+    MINILM,
+    MODELS,
+    Embedder,
+    EmbedderChoice,
+    local_name,
+    open_embedder,
+)
 from recollect.inference.llm import Llm, LlmChoice, open_llm
 from recollect.inference.rerank import RerankChoice, Reranker, open_reranker
 from recollect.inference.transcribe import Listener, TranscriberChoice, open_transcriber
@@ -103,7 +111,6 @@ def open_app(config: Config, database_url: str, *, serves: bool = False) -> App:
     """
     self_test()
     config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    embedder = open_embedder_of(config)
     listener = open_listener_of(config)
     llm = open_llm_of(config)
     reranker = open_reranker_of(config)
@@ -111,6 +118,9 @@ def open_app(config: Config, database_url: str, *, serves: bool = False) -> App:
     name = shared.name if shared else "recollect"
     database = Database(database_url, size=config.workers + 20, name=name).open()
     try:
+        with database.begin() as tx:
+            index = vector_index.read(tx)
+        embedder = open_embedder_of(config, index)
         _bind(database, embedder, shared)
     except BaseException:
         database.close()
@@ -210,20 +220,38 @@ def cache_folder(config: Config) -> Path:
     return config.data_dir / "cache"
 
 
-def open_embedder_of(config: Config) -> Embedder | None:
+def open_embedder_of(config: Config, index: Index | None) -> Embedder | None:
     """The embedding model that the settings name; raises SetupError, None for `none`."""
-    return _open_embedder(config, embedder_choice(config))
+    return _open_embedder(config, embedder_choice(config, index))
 
 
-def embedder_choice(config: Config) -> EmbedderChoice:
-    """What the settings say of the embedding model."""
+def embedder_choice(config: Config, index: Index | None) -> EmbedderChoice:
+    """What the settings say of the embedding model.
+
+    Where they name no local one it is the one that the index has, so that an index keeps its model
+    when another becomes the default.
+    """
+    model = config.embedder_model
+    if config.embedder == "local" and model is None:
+        model = _local_of(index)
     return EmbedderChoice(
         kind=config.embedder,
         url=config.embedder_url,
         key=config.embedder_key.get_secret_value() if config.embedder_key else None,
-        model=config.embedder_model,
+        model=model,
         dimensions=config.embedder_dimensions,
     )
+
+
+def _local_of(index: Index | None) -> str:
+    """Of the models that come with the service, the one that the index has, or had last."""
+    if index is not None:
+        other = None if index.other is None else index.other.name
+        for name in (index.used.name, other, index.replaced):
+            for model in MODELS:
+                if name == local_name(model):
+                    return model
+    return DEFAULT
 
 
 def kept_choice(config: Config, choice: EmbedderChoice) -> Choice:
@@ -245,11 +273,14 @@ def open_choice(config: Config, choice: Choice) -> Embedder:
     key = choice["key"]
     if key is not None:
         key = encryption.unseal(secret_keys(config), key, place=EMBEDDER_KEY)
+    model = choice["model"]
+    if choice["kind"] == "local" and model is None:  # written when there was no other
+        model = MINILM
     opened = EmbedderChoice(
         kind=choice["kind"],
         url=choice["url"],
         key=key,
-        model=choice["model"],
+        model=model,
         dimensions=choice["dimensions"],
     )
     embedder = _open_embedder(config, opened)

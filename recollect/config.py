@@ -143,7 +143,8 @@ class Config(BaseSettings):
     )
     embedder_model: str | None = Field(
         default=None,
-        description="Model name at the endpoint; for local: a folder with the model's files.",
+        description="Model name at the endpoint; for local: multilingual-e5-small-q4 (default of a"
+        " new index), all-MiniLM-L6-v2 (half the work, English) or a folder with a model's files.",
     )
     embedder_dimensions: int | None = Field(
         default=None,

@@ -342,7 +342,12 @@ def _model() -> Path:
 def _copy_model(source: Path, target: Path) -> None:
     target.mkdir(exist_ok=True)
     # The graph before what tells that it is whole, as the service does it.
-    for file in [*source.glob("embedder-*.onnx"), *source.glob("embedder-*.json")]:
+    for kind in ("spm", "onnx", "json"):
+        _copy_missing(source, target, f"embedder-*.{kind}")
+
+
+def _copy_missing(source: Path, target: Path, pattern: str) -> None:
+    for file in source.glob(pattern):
         if not (target / file.name).exists():
             shutil.copy(file, target)
 

@@ -293,7 +293,8 @@ def _aggregate(
         memory=made.text,
         # All that it is made of passed the threshold.
         similarity=max(
-            round(memories.likeness(cosine, share), 6), min(one.similarity for one in sources)
+            round(memories.likeness(cosine, share, vector_index.made_by(vector)), 6),
+            min(one.similarity for one in sources),
         ),
         metadata=None,
         updated_at=max(one.updated_at for one in sources),

@@ -191,7 +191,9 @@ def reindex(
     """
     config = load()
     try:
-        embedder = open_embedder_of(config)
+        with _transaction() as tx:
+            index = vector_index.read(tx)
+        embedder = open_embedder_of(config, index)
     except SetupError as error:
         fail(str(error))
     name, dimensions = index_identity(embedder)

@@ -31,6 +31,7 @@ from recollect.db.embedded import database
 from recollect.errors import Permanent, RecollectError, SetupError, Transient
 from recollect.extract import Sandbox
 from recollect.fetch.video import is_installed
+from recollect.index import vector_index
 from recollect.inference.rerank import NEEDS_RERANKER
 from recollect.inference.speech import LocalEngine
 from recollect.inference.transcribe import GET_BETTER
@@ -134,7 +135,16 @@ def _database(config: Config) -> list[Finding]:
 
 
 def _embedder(config: Config) -> list[Finding]:
-    name, dimensions = index_identity(open_embedder_of(config))
+    try:
+        with (
+            database(config, keep=False) as ensure,
+            Database(ensure(), size=1) as db,
+            db.begin() as tx,
+        ):
+            index = vector_index.read(tx)
+    except RecollectError:  # of which another line tells
+        index = None
+    name, dimensions = index_identity(open_embedder_of(config, index))
     if name == "none":
         told = "none: search by words only; RECOLLECT_EMBEDDER=local adds meaning"
         return [Finding("embedder", "off", told)]

@@ -26,7 +26,7 @@ from recollect.db.embedded import database
 from recollect.errors import RecollectError, SetupError
 from recollect.index import vector_index
 from recollect.index.vector_index import Estimate, Kept, Progress
-from recollect.inference.embed import Embedder, EmbedderChoice, open_embedder
+from recollect.inference.embed import DEFAULT, Embedder, EmbedderChoice, open_embedder
 from recollect.orgs import audit
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -62,7 +62,7 @@ def switch(
     ],
     url: Annotated[str | None, typer.Option(help="Base URL of the endpoint.")] = None,
     model: Annotated[
-        str | None, typer.Option(help="Its name at the endpoint; for local a folder.")
+        str | None, typer.Option(help="Its name, at the endpoint or of a local one.")
     ] = None,
     dimensions: Annotated[int | None, typer.Option(min=1, help="If one may choose.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
@@ -78,9 +78,13 @@ def switch(
     """
     config = load()
     key = config.embedder_next_key
+    if kind == "local" and model is None:
+        model = DEFAULT
     choice = EmbedderChoice(kind, url, key.get_secret_value() if key else None, model, dimensions)
     with _opened(config) as db:
-        settings = open_embedder_of(config)
+        with db.begin() as tx:
+            index = vector_index.read(tx)
+        settings = open_embedder_of(config, index)
         name, width = _tried(config, choice)
         with db.begin() as tx:
             index = vector_index.read(tx)
@@ -95,7 +99,7 @@ def switch(
             _tell_cost(name, width, estimate)
         if fresh and not yes:
             typer.confirm(f"Embed {estimate.texts:,} texts with {name}?", abort=True, err=True)
-        own = kept_choice(config, embedder_choice(config))
+        own = kept_choice(config, embedder_choice(config, index))
         audit.act(audit.CLI)
         with db.begin() as tx:
             vector_index.switch(tx, name, width, kept_choice(config, choice), own)

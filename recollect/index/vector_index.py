@@ -168,6 +168,11 @@ def sought(tx: Tx, relation: Relation, vector: NDArray[np.float32] | None) -> sq
     return (_index(row) or UNBOUND).searched(vector)
 
 
+def made_by(vector: NDArray[np.float32] | None) -> str:
+    """The name of the model that made a vector, as far as the vector knows."""
+    return vector.model if isinstance(vector, Made) else ""
+
+
 def maker(tx: Tx, vector: NDArray[np.float32] | None) -> str:
     """The name of the model that made a vector; that of the index if the vector does not know."""
     if isinstance(vector, Made):

