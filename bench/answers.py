@@ -13,7 +13,6 @@ from typing import Any
 from bench.fill import Filling, fill, vector_index_afterwards
 from bench.ground import Ground
 from recollect.db import Database
-from recollect.inference.embed import DEFAULT, MODELS
 from recollect.ingest import chunk
 from recollect.model import DocumentId, Tenant
 

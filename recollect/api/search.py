@@ -25,7 +25,7 @@ from recollect.app import App
 from recollect.db import Tx
 from recollect.documents.filters import parse as parse_filter
 from recollect.errors import Permanent, Transient
-from recollect.index import terms
+from recollect.index import terms, vector_index
 from recollect.memories import memories
 from recollect.memories.memories import Found, MemoryQuery
 from recollect.model import DocumentId, Hit, HitChunk, Tenant
