@@ -139,8 +139,9 @@ def confine(
 
     `readable` are further folders.
     """
+    tasks = most_tasks()  # while it can still be seen
     held = enclose(packages=packages, readable=readable)
-    return layers(held, restrict(memory_bytes, file_bytes, descriptors))
+    return layers(held, restrict(memory_bytes, file_bytes, descriptors, tasks=tasks))
 
 
 def layers(enclosed: Sequence[str], restricted: Sequence[str]) -> tuple[str, ...]:

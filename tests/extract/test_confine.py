@@ -144,7 +144,7 @@ def test_filling_the_error_file_stops_at_its_limit():
 
 ALONE = """
 import json, os, sys
-from recollect.extract import _confine
+from recollect.sandbox import confine as _confine
 import ctypes
 version, missing, deeds = json.loads(sys.argv[1])
 class Libc:
