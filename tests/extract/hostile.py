@@ -137,6 +137,7 @@ ITEMS: Mapping[str, Item] = {
     "ZIP with a file of 11 MB in 11 KB": Item(
         "done", "a.zip", lambda: archives.packed({"a.txt": b"a" * 11 * MB, "b.txt": "good"})
     ),
+    "ZIP of ten ZIPs, nine deep": Item("done", "a.zip", lambda: archives.fanned(9, 10)),
     "ZIP in ZIP, 30 deep": Item(
         "done", "a.zip", lambda: archives.wrapped(archives.packed({"a.txt": "words"}), 30)
     ),

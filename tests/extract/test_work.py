@@ -5,7 +5,6 @@ Measured is the processor time of the sandbox's processes, which a busy machine 
 
 import io
 import resource
-import zipfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -69,18 +68,6 @@ def test_what_draws_itself_ends_within_the_time_that_its_size_may_take():
     assert cost.seconds < MOST + 5
 
 
-def fanned(levels: int, copies: int) -> bytes:
-    """Archives in archives: each holds so many of the next, the innermost a text."""
-    data, name = b"words", "a.txt"
-    for level in range(levels):
-        out = io.BytesIO()
-        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-            for number in range(copies):
-                archive.writestr(f"{number}-{name}", data)
-        data, name = out.getvalue(), f"{level}.zip"
-    return data
-
-
 def unpacked(sandbox: Sandbox, data: bytes) -> tuple[list[str], str]:
     """Paths of what came out of it, and the list that says what did not."""
     found = sandbox.unpack(Blob(data, name="a.zip"), io.BytesIO())
@@ -90,8 +77,8 @@ def unpacked(sandbox: Sandbox, data: bytes) -> tuple[list[str], str]:
 def test_archives_nine_deep_end_within_their_work_and_say_why():
     with reading() as (sandbox, cost):
         straight, told = unpacked(sandbox, archives.wrapped(archives.packed({"a.txt": "w"}), 8))
-        fan, fan_told = unpacked(sandbox, fanned(9, 10))
-        shallow, _ = unpacked(sandbox, fanned(3, 4))
+        fan, fan_told = unpacked(sandbox, archives.fanned(9, 10))
+        shallow, _ = unpacked(sandbox, archives.fanned(3, 4))
 
     assert (straight, fan) == ([], [])
     assert "it lies in more than 3 archives" in told
