@@ -54,6 +54,9 @@ SOCKET_PATH_LIMIT = 90  # sun_path holds 107 bytes; the socket's own name needs 
 SUPERUSER, SERVICE = "recollect", "recollect_service"
 """The roles of the server. Data folders of earlier versions have the first, whose powers PostgreSQL
 does not let us take away: it is the one that initdb made."""
+ONLY_CATALOG = "-c search_path=pg_catalog"
+"""Option of every session of the superuser: a function or operator that the service's role left in
+its schema would be run with all powers otherwise."""
 CONF = """
 listen_addresses = ''
 unix_socket_permissions = 0700
@@ -125,7 +128,10 @@ class Embedded:
 
     @property
     def superuser_url(self) -> str:
-        """Connection string of the superuser, for what the service may not do."""
+        """Connection string of the superuser, for what the service may not do.
+
+        A session with it must set `ONLY_CATALOG`.
+        """
         return self._url(SUPERUSER, self.folder / "password")
 
     @property
@@ -334,11 +340,7 @@ class Embedded:
         return ["-c", "listen_addresses=127.0.0.1", "-c", f"port={self.port}"]
 
     def _answers(self) -> bool:
-        try:
-            self._connect("postgres").close()
-        except (psycopg.OperationalError, OSError):
-            return False
-        return True
+        return _opens(make_conninfo(self.superuser_url, dbname="postgres"))
 
     def prepare(self, database: str) -> str:
         """Make a database of the service if there is none; returns its connection string.
@@ -364,17 +366,19 @@ class Embedded:
         if not known:
             _write_private(file, password)
         found = session.execute("select 1 from pg_roles where rolname = %s", (SERVICE,)).fetchone()
+        role = sql.Identifier(SERVICE)
         if found is None:
-            session.execute(sql.SQL("create role {} login").format(sql.Identifier(SERVICE)))
-        if found is None or not known:
+            session.execute(sql.SQL("create role {} login").format(role))
+        else:
+            # A role may set defaults and a password of its own, and so lock itself out.
+            session.execute(sql.SQL("alter role {} reset all").format(role))
+        if not _opens(make_conninfo(self.url, dbname="postgres")):
             # Not the password itself: statements can be seen by others, and logged.
             secret = session.pgconn.encrypt_password(
                 password.encode(), SERVICE.encode(), b"scram-sha-256"
             )
             session.execute(
-                sql.SQL("alter role {} password {}").format(
-                    sql.Identifier(SERVICE), sql.Literal(secret.decode())
-                )
+                sql.SQL("alter role {} password {}").format(role, sql.Literal(secret.decode()))
             )
 
     def _connect(self, database: str) -> psycopg.Connection:
@@ -384,6 +388,7 @@ class Embedded:
             dbname=database,
             autocommit=True,
             connect_timeout=5,
+            options=ONLY_CATALOG,
         )
 
     def _postmaster(self) -> int | None:
@@ -505,11 +510,15 @@ def database(config: Config, *, keep: bool = False) -> Generator[Callable[[], st
 
 
 _HAND_OVER = f"""
-create extension if not exists vector;
+create extension if not exists vector schema public;
 do $$
 declare
   statement text;
 begin
+  if exists (select from pg_db_role_setting where setrole = '{SERVICE}'::regrole
+    and setdatabase <> 0) then
+    execute format('alter role {SERVICE} in database %I reset all', current_database());
+  end if;
   if not has_database_privilege('{SERVICE}', current_database(), 'create') then
     execute format('grant create on database %I to {SERVICE}', current_database());
   end if;
@@ -577,6 +586,14 @@ def _account(cluster: Path) -> Account:
             continue
         return Account(entry.pw_uid, entry.pw_gid, name == "nobody")
     raise SetupError("PostgreSQL refuses to run as root and there is no user recollect or nobody")
+
+
+def _opens(url: str) -> bool:
+    try:
+        psycopg.connect(url, connect_timeout=5).close()
+    except (psycopg.OperationalError, OSError):
+        return False
+    return True
 
 
 def _check_named(uid: int) -> None:

@@ -33,7 +33,7 @@ from recollect import documents, log
 from recollect.app import App
 from recollect.blobs import Blobs
 from recollect.db import Database, Tx
-from recollect.db.embedded import superuser_url
+from recollect.db.embedded import ONLY_CATALOG, superuser_url
 from recollect.db.faults import judging
 from recollect.errors import Transient
 from recollect.loop import enduring
@@ -271,12 +271,12 @@ def _keeper(db: Database, session: Tx, data_dir: Path) -> Generator[Tx]:
     if url is None:
         yield session
         return
-    with _connected(url) as keeper:
+    with _connected(url, ONLY_CATALOG) as keeper:
         yield keeper
 
 
 @contextmanager
-def _connected(url: str) -> Generator[Tx]:
+def _connected(url: str, more: str = "") -> Generator[Tx]:
     with (
         judging(),
         psycopg.Connection[DictRow].connect(
@@ -287,7 +287,7 @@ def _connected(url: str) -> Generator[Tx]:
             application_name="recollect purge",
             options=(
                 "-c timezone=UTC -c statement_timeout=0 -c maintenance_work_mem=256MB"
-                f" -c lock_timeout={int(LOCK_WAIT.total_seconds() * 1000)}"
+                f" -c lock_timeout={int(LOCK_WAIT.total_seconds() * 1000)} {more}"
             ),
         ) as session,
     ):

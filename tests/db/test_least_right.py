@@ -239,3 +239,79 @@ def test_a_user_without_a_name_is_told_what_to_do(short_tmp: Path):
     assert "the user with the number 54321 has no name" in done.stdout, done.stderr
     assert "RECOLLECT_DATABASE_URL" in done.stdout
     assert [path.name for path in folder.rglob("*") if path.name in ("data", "making")] == []
+
+
+TRAP = (
+    "create function public.{}({}) returns {} language plpgsql volatile as"
+    " $$ begin alter role recollect_service superuser; return {}; end $$"
+)
+TRAPS = [
+    TRAP.format("format", "text, name", "text", "'select 1'"),
+    TRAP.format("format", "text, text, text", "text", "'select 1'"),
+    TRAP.format("has_database_privilege", "text, name, text", "boolean", "true"),
+    TRAP.format("has_schema_privilege", "text, text, text", "boolean", "true"),
+    TRAP.format("pg_notify", "text, text", "void", "null").replace("return null; ", ""),
+    TRAP.format("same", "oid, regrole", "boolean", "true"),
+    TRAP.format("same", "name, name", "boolean", "true"),
+    TRAP.format("unlike", "text, text", "boolean", "true"),
+    "create operator public.= (leftarg = oid, rightarg = regrole, function = public.same)",
+    "create operator public.= (leftarg = name, rightarg = name, function = public.same)",
+    "create operator public.!~ (leftarg = text, rightarg = text, function = public.unlike)",
+]
+"""What a statement could leave for the superuser to trip over: functions and operators that fit
+better than the server's own."""
+
+
+def test_what_the_service_leaves_behind_does_not_catch_the_superuser(app: App, short_tmp: Path):
+    server = Embedded(short_tmp / "least-traps")
+    url = server.ensure()
+    try:
+        migrate(url)
+        with psycopg.connect(url, autocommit=True) as session:
+            for trap in TRAPS:
+                session.execute(trap.encode())
+        with psycopg.connect(server.superuser_url, autocommit=True) as session:
+            # Something to hand over, so that all of it is run.
+            session.execute("create table left_over (n int)")
+
+        Embedded(server.data_dir).ensure()
+        with psycopg.connect(url, autocommit=True) as session:
+            # Which harm the service's own session in a purge, that comes first.
+            session.execute("drop function public.format(text, name)")
+            session.execute("drop function public.format(text, text, text)")
+        with Database(url, size=2) as db:
+            purge(db, app.blobs, server.data_dir)
+
+        with psycopg.connect(server.superuser_url, autocommit=True) as session:
+            session.execute("set search_path = pg_catalog")
+            row = session.execute(
+                "select rolsuper from pg_roles where rolname = %s", (SERVICE,)
+            ).fetchone()
+        assert row == (False,)
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    "harm",
+    ["alter role current_user password 'another'",
+     "alter role current_user set default_transaction_read_only = on",
+     "alter role current_user set search_path = nowhere",
+     "alter role current_user in database recollect set lock_timeout = 1"],
+)  # fmt: skip
+def test_what_a_statement_does_to_the_role_is_undone_at_the_next_start(
+    installed: Embedded, harm: str
+):
+    """A role may change its own password and defaults, which outlive the session."""
+    with psycopg.connect(installed.url, autocommit=True) as session:
+        session.execute(harm.encode())
+
+    url = Embedded(installed.data_dir).ensure()
+
+    migrate(url)
+    with psycopg.connect(url) as session:
+        shown = session.execute(
+            "select current_setting('default_transaction_read_only'),"
+            " current_setting('search_path'), current_setting('lock_timeout')"
+        ).fetchone()
+    assert shown == ("off", '"$user", public', "0")
