@@ -119,7 +119,7 @@ ITEMS: Mapping[str, Item] = {
         samples.form_loop_pdf,
     ),
     "PDF whose list of pages contains itself": Item(
-        "unreadable_content", "a.pdf", samples.page_loop_pdf
+        "unreadable_content or extraction_timeout", "a.pdf", samples.page_loop_pdf
     ),
     "PDF of 6,000 pages in 70 KB": Item(
         "too_large", "a.pdf", lambda: samples.many_pages_pdf(6_000)
