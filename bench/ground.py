@@ -20,9 +20,6 @@ from types import TracebackType
 from typing import Any, Self
 
 import psutil
-import psycopg
-import psycopg.conninfo
-from psycopg import sql
 
 from recollect.app import prepare
 from recollect.config import Config
@@ -184,10 +181,7 @@ class Ground:
     def new_database(self) -> str:
         """A database of its own on a shared server, for parts that go below HTTP."""
         self._made += 1
-        name = f"bench_{self._made}"
-        with psycopg.connect(self._postgres.url, autocommit=True) as session:
-            session.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-        url = psycopg.conninfo.make_conninfo(self._postgres.url, dbname=name)
+        url = self._postgres.prepare(f"bench_{self._made}")
         prepare(Config.model_validate({"data_dir": self.tmp, "api_key": KEY}), url)
         return url
 

@@ -34,7 +34,7 @@ from recollect.cli._wire import Wire
 from recollect.cli.api import website
 from recollect.config import Config
 from recollect.db import Database, migrate
-from recollect.db.embedded import Embedded
+from recollect.db.embedded import SERVICE, Embedded
 from recollect.extract import Sandbox
 from recollect.fetch import Fetcher
 from recollect.index.vector_index import adopt
@@ -134,20 +134,30 @@ def short_tmp() -> Generator[Path]:
 
 
 @pytest.fixture(scope="session")
-def postgres_url(short_tmp: Path) -> Generator[str]:
-    """A server of this test process; RECOLLECT_TEST_DATABASE_URL names another one instead."""
-    given = os.environ.get("RECOLLECT_TEST_DATABASE_URL")  # noqa: TID251 # the tests' own switch
-    if given:
-        yield given
+def server(short_tmp: Path) -> Generator[Embedded | None]:
+    """A server of this test process; none if RECOLLECT_TEST_DATABASE_URL names another one."""
+    if os.environ.get("RECOLLECT_TEST_DATABASE_URL"):  # noqa: TID251 # the tests' own switch
+        yield None
         return
     server = Embedded(short_tmp / "shared")
-    url = server.ensure()
-    yield url
+    server.ensure()
+    with psycopg.connect(server.superuser_url, autocommit=True) as session:
+        # To make what triggers and references would not let be: damage, and many rows at once.
+        session.execute(_naming("grant set on parameter session_replication_role to {}", SERVICE))
+    yield server
     server.stop()
 
 
 @pytest.fixture(scope="session")
-def copy_database(postgres_url: str) -> Generator[Callable[[str], str]]:
+def postgres_url(server: Embedded | None) -> str:
+    """Of the server's superuser, who makes databases."""
+    if server is not None:
+        return server.superuser_url
+    return os.environ["RECOLLECT_TEST_DATABASE_URL"]  # noqa: TID251 # the tests' own switch
+
+
+@pytest.fixture(scope="session")
+def copy_database(server: Embedded | None, postgres_url: str) -> Generator[Callable[[str], str]]:
     """Makes copies of a database that nobody is connected to; all are dropped at the end."""
     made: list[str] = []
 
@@ -163,7 +173,8 @@ def copy_database(postgres_url: str) -> Generator[Callable[[str], str]]:
                 )
             )
         made.append(name)
-        return make_conninfo(postgres_url, dbname=name)
+        # What the service may do with a database is not copied along.
+        return make_conninfo(url, dbname=name) if server is None else server.prepare(name)
 
     yield copy
     with psycopg.connect(postgres_url, autocommit=True) as session:
@@ -173,14 +184,17 @@ def copy_database(postgres_url: str) -> Generator[Callable[[str], str]]:
 
 @pytest.fixture(scope="session")
 def new_database(
-    postgres_url: str, copy_database: Callable[[str], str]
+    server: Embedded | None, postgres_url: str, copy_database: Callable[[str], str]
 ) -> Generator[Callable[[], str]]:
-    """Makes empty, migrated databases, all copies of one: to migrate takes ten times as long."""
+    """Makes empty, migrated databases, all copies of one: to migrate takes ten times as long.
+
+    Tests work in them as the service does: not as the superuser.
+    """
     name = f"test_{uuid.uuid4().hex[:12]}_empty"
     url = make_conninfo(postgres_url, dbname=name)
     with psycopg.connect(postgres_url, autocommit=True) as session:
         session.execute(_naming("create database {}", name))
-        migrate(url)
+        migrate(url if server is None else server.prepare(name))
         session.execute(_naming("alter database {} allow_connections false", name))
     yield lambda: copy_database(url)
     with psycopg.connect(postgres_url, autocommit=True) as session:

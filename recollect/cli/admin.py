@@ -17,6 +17,7 @@ from recollect.app import (
     secret_keys,
     user_agent,
 )
+from recollect.cli._log import log_of_command
 from recollect.cli.output import echo_json, fail, shown, table, tell
 from recollect.config import load
 from recollect.connectors._robots import MAX_BYTES, Robots, Rule
@@ -395,6 +396,7 @@ def _transaction() -> Generator[Tx]:
     """One transaction on the service's database, whether the service runs or not."""
     audits.act(audits.CLI)
     config = load()
+    log_of_command(config.log_level)
     try:
         with database(config) as ensure:
             url = ensure()

@@ -21,13 +21,14 @@ from recollect.app import (
     open_reranker_of,
     secret_keys,
 )
+from recollect.cli._log import log_of_command
 from recollect.cli.client import AsJson
 from recollect.cli.output import echo_json, shown, table
 from recollect.config import Config, load
 from recollect.connectors import all as all_connectors
 from recollect.connectors.gmail.pubsub import read_key
 from recollect.db import Database, migrate, versions
-from recollect.db.embedded import database
+from recollect.db.embedded import Embedded, database
 from recollect.errors import Permanent, RecollectError, SetupError, Transient
 from recollect.extract import Sandbox
 from recollect.fetch.video import is_installed
@@ -60,6 +61,7 @@ def doctor(as_json: AsJson = False) -> None:
     Example: recollect doctor --json
     """
     config = load()
+    log_of_command(config.log_level)
     findings = [finding for check in CHECKS for finding in _surely(check, config)]
     settings = _settings(config)
     if as_json:
@@ -125,6 +127,12 @@ def _database(config: Config) -> list[Finding]:
             others = connections.sealed_by_others(tx, encryption.mark(secret_keys(config)))
     told = f"{kind} PostgreSQL {server}, pgvector {vector}"
     found = [Finding("database", "ok", told)]
+    if config.database_url is None and Embedded(config.data_dir).is_shared:
+        told = (
+            "they belong to the user nobody, and so to every service that runs as nobody; make a"
+            " user named recollect, and move to it by `recollect backup` and `recollect restore`"
+        )
+        found.append(Finding("database files", "off", told))
     if others:
         told = (
             f"{others} connections are sealed with an older key; a running service seals them"

@@ -11,6 +11,11 @@ minutes. So nothing is believed that stands in a file: every process of our serv
 (`postgres.alive`) that the kernel lets go of with the last of them, in whatever container it is,
 and each of them has the cluster as its working directory. Where neither shows one, and nothing
 listens at its socket or is attached to its shared memory, both files go before the start.
+
+The service does not connect as the superuser `recollect` but as `recollect_service`, which owns the
+tables and may do nothing to the server: no programs, no files, no settings, no roles, no
+extensions. The superuser makes that role and its database at the start, and purges what only it can
+reach.
 """
 
 import fcntl
@@ -35,6 +40,8 @@ from typing import IO
 from urllib.parse import quote
 
 import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from recollect import log
 from recollect.config import Config
@@ -44,6 +51,12 @@ from recollect.errors import SetupError, Unavailable
 LOG = log.get("postgres")
 START_TIMEOUT = 60.0
 SOCKET_PATH_LIMIT = 90  # sun_path holds 107 bytes; the socket's own name needs some
+SUPERUSER, SERVICE = "recollect", "recollect_service"
+"""The roles of the server. Data folders of earlier versions have the first, whose powers PostgreSQL
+does not let us take away: it is the one that initdb made."""
+ONLY_CATALOG = "-c search_path=pg_catalog"
+"""Option of every session of the superuser: a function or operator that the service's role left in
+its schema would be run with all powers otherwise."""
 CONF = """
 listen_addresses = ''
 unix_socket_permissions = 0700
@@ -110,14 +123,26 @@ class Embedded:
 
     @property
     def url(self) -> str:
-        """Connection string; only whoever can read the data folder knows the password."""
-        password = (self.folder / "password").read_text().strip()
+        """Connection string of the service; only who can read the data folder has the password."""
+        return self._url(SERVICE, self._service_password)
+
+    @property
+    def superuser_url(self) -> str:
+        """Connection string of the superuser, for what the service may not do.
+
+        A session with it must set `ONLY_CATALOG`.
+        """
+        return self._url(SUPERUSER, self.folder / "password")
+
+    @property
+    def _service_password(self) -> Path:
+        return self.folder / "service-password"
+
+    def _url(self, role: str, password: Path) -> str:
+        user = f"{role}:{quote(password.read_text().strip())}"
         if self.port is not None:
-            return f"postgresql://recollect:{quote(password)}@127.0.0.1:{self.port}/recollect"
-        return (
-            f"postgresql://recollect:{quote(password)}@/recollect"
-            f"?host={quote(str(self._socket_folder()), safe='')}"
-        )
+            return f"postgresql://{user}@127.0.0.1:{self.port}/recollect"
+        return f"postgresql://{user}@/recollect?host={quote(str(self._socket_folder()), safe='')}"
 
     def ensure(self) -> str:
         """The URL of a server that answers, started if need be; safe and cheap to call often.
@@ -137,10 +162,15 @@ class Embedded:
             _check_version(self.cluster)
             if not self._answers():
                 self._start()
-            self._create_database()
+            url = self.prepare("recollect")
         self._take_charge()
         self._known_up = True
-        return self.url
+        return url
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether its files belong to a user as whom other services run, too."""
+        return self._account.shared
 
     def running(self) -> bool:
         """Whether a server answers on this folder now."""
@@ -178,6 +208,7 @@ class Embedded:
             self._charge = file
 
     def _init(self) -> None:
+        _check_named(os.geteuid() if self._account.uid is None else self._account.uid)
         self._make_folders()
         shutil.rmtree(self.cluster, ignore_errors=True)  # left half-made by a crash
         password = self.folder / "password"
@@ -226,7 +257,7 @@ class Embedded:
             if obstacles[0] is not None:
                 return
             self._forget_files()
-            if self._account.shared:
+            if self.is_shared:
                 LOG.warning(
                     "the database's files belong to nobody, so to every service that runs as"
                     " nobody; make a user named recollect before the first start"
@@ -309,24 +340,55 @@ class Embedded:
         return ["-c", "listen_addresses=127.0.0.1", "-c", f"port={self.port}"]
 
     def _answers(self) -> bool:
-        try:
-            self._connect("postgres").close()
-        except (psycopg.OperationalError, OSError):
-            return False
-        return True
+        return _opens(make_conninfo(self.superuser_url, dbname="postgres"))
 
-    def _create_database(self) -> None:
-        with judging(), self._connect("postgres") as session:
-            row = session.execute("select 1 from pg_database where datname = 'recollect'")
-            if row.fetchone() is None:
-                session.execute("create database recollect")
+    def prepare(self, database: str) -> str:
+        """Make a database of the service if there is none; returns its connection string.
+
+        What the superuser owns in it goes to the service: an earlier version, which had no other
+        role, made it. Raises Unavailable.
+        """
+        with judging():
+            with self._connect("postgres") as session:
+                self._make_role(session)
+                found = session.execute("select 1 from pg_database where datname = %s", (database,))
+                if found.fetchone() is None:
+                    session.execute(sql.SQL("create database {}").format(sql.Identifier(database)))
+            with self._connect(database) as session, session.transaction():
+                session.execute(_HAND_OVER)
+        return make_conninfo(self.url, dbname=database)
+
+    def _make_role(self, session: psycopg.Connection) -> None:
+        """The role of the service, with the password that its file has."""
+        file = self._service_password
+        known = file.read_text().strip() if file.exists() else ""
+        password = known or secrets.token_urlsafe(32)
+        if not known:
+            _write_private(file, password)
+        found = session.execute("select 1 from pg_roles where rolname = %s", (SERVICE,)).fetchone()
+        role = sql.Identifier(SERVICE)
+        if found is None:
+            session.execute(sql.SQL("create role {} login").format(role))
+        else:
+            # A role may set defaults and a password of its own, and so lock itself out.
+            session.execute(sql.SQL("alter role {} reset all").format(role))
+        if not _opens(make_conninfo(self.url, dbname="postgres")):
+            # Not the password itself: statements can be seen by others, and logged.
+            secret = session.pgconn.encrypt_password(
+                password.encode(), SERVICE.encode(), b"scram-sha-256"
+            )
+            session.execute(
+                sql.SQL("alter role {} password {}").format(role, sql.Literal(secret.decode()))
+            )
 
     def _connect(self, database: str) -> psycopg.Connection:
+        """As the superuser."""
         return psycopg.connect(
-            self.url,
+            self.superuser_url,
             dbname=database,
             autocommit=True,
             connect_timeout=5,
+            options=ONLY_CATALOG,
         )
 
     def _postmaster(self) -> int | None:
@@ -376,15 +438,22 @@ class Embedded:
         found = _installed()
         if os.geteuid() != 0 or _passable(found):
             return found
-        # Root installed us where its unprivileged server may not look: give it a copy.
-        copy = self.data_dir / "postgresql-18" / "bin"
-        if not copy.exists():
+        # Root installed us where its unprivileged server may not look: give it a copy, with the
+        # libraries that the wheel keeps beside its package.
+        package, copy = found.parents[1], self.data_dir / "postgresql-18"
+        bin = copy / package.name / found.relative_to(package)
+        if not bin.exists():
             making = self.data_dir / "postgresql-18.making"
             shutil.rmtree(making, ignore_errors=True)
-            shutil.copytree(found.parent, making, symlinks=True)
-            making.chmod(0o755)
-            making.rename(copy.parent)
-        return copy
+            for part in (found.parent, package.with_name(f"{package.name}.libs")):
+                if part.exists():
+                    there = making / part.relative_to(package.parent)
+                    shutil.copytree(part, there, symlinks=True)
+            for folder in (making, making / package.name):
+                folder.chmod(0o755)
+            shutil.rmtree(copy, ignore_errors=True)
+            making.rename(copy)
+        return bin
 
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
@@ -411,6 +480,17 @@ class Embedded:
             yield
 
 
+def superuser_url(url: str, data_dir: Path) -> str | None:
+    """The same database's connection string for the superuser, if our own server on that folder has
+    it; None if another server has."""
+    if not (data_dir / "postgres" / "data" / "PG_VERSION").exists():
+        return None
+    ours, theirs = Embedded(data_dir).superuser_url, conninfo_to_dict(url)
+    if any(conninfo_to_dict(ours).get(name) != theirs.get(name) for name in ("host", "port")):
+        return None
+    return make_conninfo(ours, dbname=theirs.get("dbname"))
+
+
 @contextmanager
 def database(config: Config, *, keep: bool = False) -> Generator[Callable[[], str]]:
     """A function that returns the URL of a database that answers, starting ours if need be.
@@ -427,6 +507,54 @@ def database(config: Config, *, keep: bool = False) -> Generator[Callable[[], st
     finally:
         if server.started_here() and not keep:
             server.stop()
+
+
+_HAND_OVER = f"""
+create extension if not exists vector schema public;
+do $$
+declare
+  statement text;
+begin
+  if exists (select from pg_db_role_setting where setrole = '{SERVICE}'::regrole
+    and setdatabase <> 0) then
+    execute format('alter role {SERVICE} in database %I reset all', current_database());
+  end if;
+  if not has_database_privilege('{SERVICE}', current_database(), 'create') then
+    execute format('grant create on database %I to {SERVICE}', current_database());
+  end if;
+  if not has_schema_privilege('{SERVICE}', 'public', 'create') then
+    grant all on schema public to {SERVICE};
+  end if;
+  -- Indexes, sequences of columns and types of rows belong to the owner of their table.
+  for statement in
+    with own as (
+      select 'pg_class'::regclass as kind, c.oid, c.relowner as owner, c.relnamespace as schema,
+        case c.relkind when 'S' then 'sequence' when 'v' then 'view' when 'm' then
+          'materialized view' else 'table' end as word, c.oid::regclass::text as name
+      from pg_class c where c.relkind in ('r', 'p', 'v', 'm', 'f', 'S')
+      union all
+      select 'pg_proc'::regclass, p.oid, p.proowner, p.pronamespace, 'routine',
+        p.oid::regprocedure::text
+      from pg_proc p
+      union all
+      select 'pg_type'::regclass, t.oid, t.typowner, t.typnamespace, 'type', t.oid::regtype::text
+      from pg_type t where t.typtype in ('d', 'e') or t.typtype = 'c' and exists (
+        select from pg_class c where c.oid = t.typrelid and c.relkind = 'c')
+      union all
+      select 'pg_namespace'::regclass, n.oid, n.nspowner, n.oid, 'schema', format('%I', n.nspname)
+      from pg_namespace n where n.nspname <> 'public'
+    )
+    select format('alter %s %s owner to {SERVICE}', word, name) from own
+    where owner = '{SUPERUSER}'::regrole
+      and schema::regnamespace::text !~ '^(pg_|information_schema$)'
+      and not exists (select from pg_depend d where d.classid = own.kind and d.objid = own.oid
+        and (d.deptype = 'e' or word = 'sequence' and d.deptype in ('a', 'i')))
+  loop
+    execute statement;
+  end loop;
+end $$;
+"""
+"""By the superuser, in a database that is to be the service's."""
 
 
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
@@ -458,6 +586,27 @@ def _account(cluster: Path) -> Account:
             continue
         return Account(entry.pw_uid, entry.pw_gid, name == "nobody")
     raise SetupError("PostgreSQL refuses to run as root and there is no user recollect or nobody")
+
+
+def _opens(url: str) -> bool:
+    try:
+        psycopg.connect(url, connect_timeout=5).close()
+    except (psycopg.OperationalError, OSError):
+        return False
+    return True
+
+
+def _check_named(uid: int) -> None:
+    """`initdb` asks for the name of the user that it runs as, though it makes nothing of it."""
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        raise SetupError(
+            f"the bundled PostgreSQL cannot make its files: the user with the number {uid} has no"
+            " name on this machine. Add a line for it to /etc/passwd (`useradd --uid"
+            f" {uid} recollect`; in a container, of the image or mounted), run as a user that has"
+            " one, or set RECOLLECT_DATABASE_URL to a PostgreSQL 15 or later with pgvector"
+        ) from None
 
 
 def _has_user(name: str) -> bool:

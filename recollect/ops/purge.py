@@ -33,6 +33,7 @@ from recollect import documents, log
 from recollect.app import App
 from recollect.blobs import Blobs
 from recollect.db import Database, Tx
+from recollect.db.embedded import ONLY_CATALOG, superuser_url
 from recollect.db.faults import judging
 from recollect.errors import Transient
 from recollect.loop import enduring
@@ -158,16 +159,17 @@ def purge(db: Database, store: Blobs, data_dir: Path, *, gently: bool = False) -
     Raises Transient when another purge runs or an old transaction does not end, Unavailable.
     """
     began = time.monotonic()
-    with _session(db) as session:
+    with _session(db) as session, _keeper(db, session, data_dir) as keeper:
         left: list[str] = []
-        session.add_notice_handler(partial(_heed, left))
+        for one in {session, keeper}:
+            one.add_notice_handler(partial(_heed, left))
         _sweep(db)
         id, held = _begin(session)
         files = _remove_doomed(db, store)
         strays = _strays(db, store)
         # Of a purge that was cut off.
         _patiently(session, sql.SQL("drop schema if exists purging cascade").format(), "purging")
-        _await_older(session)
+        _await_older(keeper)
         found = _tables(session)
         large = [one for one in found if gently and not one.movable and one.bytes > SOON]
         tables = [_rewrite(session, table) for table in found if table not in large]
@@ -179,16 +181,16 @@ def purge(db: Database, store: Blobs, data_dir: Path, *, gently: bool = False) -
             )
         # Only now: an upload that merely looked old has its document by this time.
         files += _remove_strays(db, store, strays)
-        _renew_statistics(session, left)
-        server = _server(session, data_dir)
+        _renew_statistics(session, keeper, left)
+        server = _server(keeper, data_dir)
         abandoned = 0
         if server is not None:
-            _silence(session)
+            _silence(keeper)
             _scrub(server.parent / "server.log")
-            _flush_notices(session, left)
-        _renew_wal(session, ours=server is not None, left=left)
+            _flush_notices(keeper, left)
+        _renew_wal(keeper, ours=server is not None, left=left)
         if server is not None:
-            abandoned = _remove_abandoned(session, server)
+            abandoned = _remove_abandoned(keeper, server)
         done = Purged(
             id=id,
             seconds=round(time.monotonic() - began, 3),
@@ -252,26 +254,43 @@ class Purger:
 @contextmanager
 def _session(db: Database) -> Generator[Tx]:
     """A connection without transactions, the only one that purges now."""
-    with (
-        judging(),
-        psycopg.Connection[DictRow].connect(
-            db.url,
-            autocommit=True,
-            row_factory=dict_row,
-            connect_timeout=10,
-            application_name="recollect purge",
-            options=(
-                "-c timezone=UTC -c statement_timeout=0 -c maintenance_work_mem=256MB"
-                f" -c lock_timeout={int(LOCK_WAIT.total_seconds() * 1000)}"
-            ),
-        ) as session,
-    ):
+    with _connected(db.url) as session:
         alone = _one(
             session,
             "select pg_try_advisory_lock(hashtextextended('recollect.purge', 0)) as ours",
         )
         if not alone["ours"]:
             raise Transient("another purge is under way", code="purge_running")
+        yield session
+
+
+@contextmanager
+def _keeper(db: Database, session: Tx, data_dir: Path) -> Generator[Tx]:
+    """Who may tend the server: the superuser, if it is our own. On another one, the service."""
+    url = superuser_url(db.url, data_dir)
+    if url is None:
+        yield session
+        return
+    with _connected(url, ONLY_CATALOG) as keeper:
+        yield keeper
+
+
+@contextmanager
+def _connected(url: str, more: str = "") -> Generator[Tx]:
+    with (
+        judging(),
+        psycopg.Connection[DictRow].connect(
+            url,
+            autocommit=True,
+            row_factory=dict_row,
+            connect_timeout=10,
+            application_name="recollect purge",
+            options=(
+                "-c timezone=UTC -c statement_timeout=0 -c maintenance_work_mem=256MB"
+                f" -c lock_timeout={int(LOCK_WAIT.total_seconds() * 1000)} {more}"
+            ),
+        ) as session,
+    ):
         yield session
 
 
@@ -645,7 +664,7 @@ def _key(session: Tx, table: _Table) -> list[sql.Identifier]:
 # --- what the server keeps elsewhere -------------------------------------------------------------
 
 
-def _renew_statistics(session: Tx, left: list[str]) -> None:
+def _renew_statistics(session: Tx, keeper: Tx, left: list[str]) -> None:
     """Forget frequent values, also of columns that are empty now, which `analyze` passes over."""
     found = _one(
         session,
@@ -672,8 +691,8 @@ def _renew_statistics(session: Tx, left: list[str]) -> None:
             session.execute(sql.SQL("analyze {}").format(tables))
 
     _insisting(renew, "pg_statistic")
-    _await_older(session)
-    _patiently(session, sql.SQL("vacuum (full) pg_catalog.pg_statistic").format(), "pg_statistic")
+    _await_older(keeper)
+    _patiently(keeper, sql.SQL("vacuum (full) pg_catalog.pg_statistic").format(), "pg_statistic")
 
 
 def _server(session: Tx, data_dir: Path) -> Path | None:

@@ -139,8 +139,9 @@ def confine(
 
     `readable` are further folders.
     """
+    tasks = most_tasks()  # while it can still be seen
     held = enclose(packages=packages, readable=readable)
-    return layers(held, restrict(memory_bytes, file_bytes, descriptors))
+    return layers(held, restrict(memory_bytes, file_bytes, descriptors, tasks=tasks))
 
 
 def layers(enclosed: Sequence[str], restricted: Sequence[str]) -> tuple[str, ...]:
@@ -300,8 +301,16 @@ def _apply_seccomp(libc: ctypes.CDLL, filter: Callable[[int], Iterable[bytes]]) 
     machine = platform.machine()
     if machine not in _ARCHITECTURES:
         return False
+    steps = program(machine, filter)
+    buffer = ctypes.create_string_buffer(steps, len(steps))
+    pointer = struct.pack("=HxxxxxxQ", len(steps) // 8, ctypes.addressof(buffer))
+    return _prctl(libc, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, pointer)
+
+
+def program(machine: str, filter: Callable[[int], Iterable[bytes]]) -> bytes:
+    """A filter as the kernel of that machine runs it: calls of another architecture kill."""
     column, architecture = _ARCHITECTURES[machine]
-    program = b"".join(
+    return b"".join(
         (
             _step(_LOAD, _ARCH_AT),
             _step(_EQUAL, architecture, 1, 0),
@@ -311,9 +320,6 @@ def _apply_seccomp(libc: ctypes.CDLL, filter: Callable[[int], Iterable[bytes]]) 
             _step(_RETURN, _ALLOW),
         )
     )
-    buffer = ctypes.create_string_buffer(program, len(program))
-    pointer = struct.pack("=HxxxxxxQ", len(program) // 8, ctypes.addressof(buffer))
-    return _prctl(libc, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, pointer)
 
 
 def _prctl(libc: ctypes.CDLL, operation: int, value: int, pointer: bytes | None = None) -> bool:

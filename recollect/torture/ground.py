@@ -25,7 +25,7 @@ from pathlib import Path
 from random import Random
 from typing import Self
 
-from recollect.db.embedded import Embedded
+from recollect.db.embedded import SERVICE, Embedded
 from recollect.errors import SetupError, Transient, Unavailable
 from recollect.fetch import Endpoint
 from recollect.torture._clock import Clock
@@ -354,7 +354,7 @@ class Ground:
                 _signal(one, signal.SIGCONT)
 
     def _sessions(self) -> list[Process]:
-        return [one for one in self._postgres()[1:] if "recollect recollect" in one.command]
+        return [one for one in self._postgres()[1:] if f"{SERVICE} recollect" in one.command]
 
     def _processes_of(self, what: Kill) -> list[Process]:
         word = "work" if what == "worker" else "api"

@@ -22,7 +22,7 @@ import psutil
 import psycopg
 import pytest
 
-from recollect.db.embedded import Embedded
+from recollect.db.embedded import SERVICE, Embedded
 from tests.chaos.ledger import COMMON, Client, Watcher, Written, in_threads
 from tests.conftest import Service, eventually, start_service
 
@@ -90,7 +90,7 @@ def postmaster(data_dir: Path) -> psutil.Process | None:
 
 
 def is_session(process: psutil.Process) -> bool:
-    return "recollect recollect" in " ".join(process.cmdline())
+    return f"{SERVICE} recollect" in " ".join(process.cmdline())
 
 
 def part_of(process: psutil.Process) -> str | None:

@@ -172,10 +172,12 @@ def test_what_may_be_guessed_is_made_for_pauses_only() -> None:
 # --- V13: what the service stands on -------------------------------------------------------------
 
 
-def test_a_database_that_forgets_is_refused(new_database: Callable[[], str]) -> None:
+def test_a_database_that_forgets_is_refused(
+    new_database: Callable[[], str], postgres_url: str
+) -> None:
     url = new_database()
     name = conninfo_to_dict(url)["dbname"]
-    with psycopg.connect(url, autocommit=True) as session:
+    with psycopg.connect(postgres_url, autocommit=True) as session:
         session.execute(
             sql.SQL("alter database {} set synchronous_commit = off").format(
                 sql.Identifier(str(name))

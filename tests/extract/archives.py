@@ -51,3 +51,12 @@ def wrapped(data: bytes, times: int) -> bytes:
     for number in range(times):
         data = packed({f"{times - number}.zip": data})
     return data
+
+
+def fanned(levels: int, copies: int) -> bytes:
+    """Archives in archives: each holds so many of the next, the innermost a text."""
+    data, name = b"words", "a.txt"
+    for level in range(levels):
+        data = packed({f"{number}-{name}": data for number in range(copies)})
+        name = f"{level}.zip"
+    return data

@@ -119,9 +119,7 @@ ITEMS: Mapping[str, Item] = {
         samples.form_loop_pdf,
     ),
     "PDF whose list of pages contains itself": Item(
-        "unreadable_content or extraction_crashed or extraction_timeout",
-        "a.pdf",
-        samples.page_loop_pdf,
+        "unreadable_content or extraction_timeout", "a.pdf", samples.page_loop_pdf
     ),
     "PDF of 6,000 pages in 70 KB": Item(
         "too_large", "a.pdf", lambda: samples.many_pages_pdf(6_000)
@@ -139,6 +137,7 @@ ITEMS: Mapping[str, Item] = {
     "ZIP with a file of 11 MB in 11 KB": Item(
         "done", "a.zip", lambda: archives.packed({"a.txt": b"a" * 11 * MB, "b.txt": "good"})
     ),
+    "ZIP of ten ZIPs, nine deep": Item("done", "a.zip", lambda: archives.fanned(9, 10)),
     "ZIP in ZIP, 30 deep": Item(
         "done", "a.zip", lambda: archives.wrapped(archives.packed({"a.txt": "words"}), 30)
     ),

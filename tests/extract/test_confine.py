@@ -12,6 +12,8 @@ import sys
 import psutil
 import pytest
 
+from recollect.cli import doctor
+from recollect.config import Config
 from recollect.errors import Permanent
 from recollect.extract import Limits, Sandbox
 from recollect.model import Blob
@@ -307,6 +309,10 @@ with Sandbox(workers=1, packages=packages, confined=confined) as sandbox:
                 print("starts")
             except SetupError as error:
                 print(error)
+        from recollect.cli import doctor
+        for setting in ("required", "best", "off"):
+            [found] = doctor._sandbox(Config(sandbox=setting))
+            print(found.state, found.name, found.details)
 """
 """A service on a kernel without Landlock: that call is absent for it and all that it starts."""
 
@@ -337,12 +343,23 @@ def test_without_landlock_a_service_run_by_root_shows_its_files_to_no_reader(tmp
 
 
 def test_a_service_that_requires_confinement_does_not_start_without():
-    refusal, warned, starts = on_a_kernel_without_landlock()[-3:]
+    refusal, warned, starts = on_a_kernel_without_landlock()[2:5]
 
     assert refusal.startswith("RECOLLECT_SANDBOX=required, but ")
     assert "without Landlock" in refusal
     assert "less confinement" in warned
     assert starts == "starts"
+
+
+def test_doctor_tells_what_confinement_lacks_and_fails_where_it_is_required(sandbox):
+    required, best, off = on_a_kernel_without_landlock()[-3:]
+    whole = "ok" if sandbox.missing() is None else "off"
+
+    assert required.startswith("FAIL sandbox rlimits+seccomp; ")
+    assert best.startswith("off sandbox rlimits+seccomp; ")
+    assert "without Landlock" in best
+    assert off.startswith("off sandbox rlimits; RECOLLECT_SANDBOX=off")
+    assert [found.state for found in doctor._sandbox(Config())] == [whole]
 
 
 def test_what_confinement_lacks_is_said(sandbox):

@@ -10,7 +10,7 @@ LONG = (
     "PDF whose list of pages contains itself",
     "animation of 8 pictures of 16 million points",
 )
-"""`test_pdf.py` and `test_image.py` have the like in every run"""
+"""`test_pdf.py`, `test_work.py` and `test_image.py` have the like in every run"""
 
 
 @pytest.mark.parametrize(

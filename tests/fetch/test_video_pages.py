@@ -1,5 +1,6 @@
 """Pages that show a video: captions, else what an engine hears, else the page; never a failure."""
 
+import math
 import re
 import socket
 import sys
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from recollect.app import App
@@ -17,6 +19,7 @@ from recollect.config import Config
 from recollect.errors import Transient
 from recollect.fetch import Fetcher
 from recollect.fetch.video import Found, VideoLimits, VideoPages, is_marked, open_video_pages, site
+from recollect.fetch.video import _child as video_child
 from recollect.inference.transcribe import Listener, TranscriberChoice, open_transcriber
 from recollect.ingest import pipeline, video_page
 from recollect.model import Blob, Content, Extracted, OrgId
@@ -464,6 +467,11 @@ def deed(words):
             pipes = [one for one in range(3, 20) if is_pipe(one)]
             while True:
                 os.write(pipes[0], bytes(100_000))
+        case ["say", answer]:
+            # As an honest child would, once: it reads no more.
+            [pipe, *_] = [one for one in range(3, 20) if is_pipe(one)]
+            os.write(pipe, bytes.fromhex(answer))
+            os._exit(0)
         case ["eat"]:
             bytearray(8_000_000_000)
         case ["hang"]:
@@ -541,6 +549,47 @@ def test_whoever_takes_it_over_can_do_nothing(
     assert found is not None
     assert found.trouble == trouble
     assert found.title.removeprefix("LC_CTYPE ") == title.removeprefix("LC_CTYPE ")
+
+
+LIES: dict[str, dict[str, object]] = {
+    "not a number": {"seconds": math.nan},
+    "endless": {"seconds": math.inf},
+    "negative": {"seconds": -1.0},
+    "NUL in the title": {"title": "a\0b"},
+    "NUL in the notes": {"own": True, "description": "a\0b"},
+    "NUL in the reason": {"trouble": "a\0b"},
+    "a title beyond its length": {"title": "a" * 1_001},
+    "a date that is none": {"uploaded": "yesterday"},
+    "captions beyond what was asked for": {"captions": b"x" * 1_001},
+    "sound that nobody asked for": {"sound": b"RIFF"},
+    "words of sites": {"words": ("bank",)},
+    "another type": {"title": 1},
+}
+"""Answers that no honest child gives."""
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.skipif(sys.platform != "linux", reason="Landlock and seccomp are Linux's own")
+@pytest.mark.usefixtures("stand_in")
+def test_what_it_answers_is_held_to_what_an_honest_one_says(app: App, lie: str):
+    def say(answer: dict[str, object]) -> Found | None:
+        told = msgspec.msgpack.encode({"shown": True, **answer}).hex()
+        return videos.look(
+            Blob(b"<video src=x>", "text/html"), f"http://a.example/#say {told}", with_sound=False
+        )
+
+    with VideoPages(app.fetcher, replace(OF_ROGUES, most_bytes=1_000)) as videos:
+        videos._words = frozenset()  # no child of its own for these
+
+        assert say({"title": "fine"}) == Found(shown=True, title="fine")
+        assert say(LIES[lie]) == Found(shown=True, trouble="yt-dlp crashed on it")
+
+
+@pytest.mark.parametrize("said", [math.nan, math.inf, -math.inf, -1, 0, "x", None, 10**400, True])
+def test_a_length_that_is_none_is_left_out(said: object):
+    seconds = video_child._seconds(said)
+
+    assert seconds is None or 0 < seconds < math.inf
 
 
 @pytest.mark.slow

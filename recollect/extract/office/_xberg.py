@@ -2,7 +2,10 @@
 
 import asyncio
 import functools
+import threading
+import time
 from collections.abc import Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 
 import xberg
@@ -12,6 +15,8 @@ from recollect.errors import Permanent
 PDF = "application/pdf"
 MAX_PAGES = 5_000
 MAX_RATIO = 200
+_COUNT_SECONDS = 5.0
+"""Processor time to count pages; 5,000 take 6 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +62,28 @@ def convert(data: bytes, mime: str) -> Converted:
 
 
 def count_pages(data: bytes) -> int:
-    """Pages of a PDF, without reading them. Raises Permanent if it is none."""
+    """Pages of a PDF, without reading them. Raises Permanent if it is none, or if its list of pages
+    has no end: xberg follows one that contains itself.
+
+    The thread that counts cannot be stopped; it ends with this process.
+    """
+    counted: Future[int] = Future()
+    began = time.process_time()
+    threading.Thread(target=_count, args=(data, counted), daemon=True).start()
+    while not wait([counted], timeout=0.1).done:
+        if time.process_time() - began > _COUNT_SECONDS:
+            raise Permanent("its list of pages has no end; it may contain itself")
     try:
-        return xberg.pdf_page_count(data)
+        return counted.result()
     except (RuntimeError, xberg.XbergError) as error:
         raise _permanent(str(error)) from error
+
+
+def _count(data: bytes, counted: "Future[int]") -> None:
+    try:
+        counted.set_result(xberg.pdf_page_count(data))
+    except BaseException as error:  # noqa: BLE001 - whoever waits raises it
+        counted.set_exception(error)
 
 
 @functools.cache

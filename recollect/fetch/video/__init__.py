@@ -26,7 +26,7 @@ import msgspec
 
 from recollect.errors import Transient
 from recollect.fetch import Fetcher, GuardedProxy, ProxyLimits
-from recollect.fetch.video._wire import Found, Job
+from recollect.fetch.video._wire import Found, Job, validate
 from recollect.model import Blob
 
 PACKAGE = "yt_dlp"
@@ -145,10 +145,12 @@ class VideoPages(AbstractContextManager["VideoPages"]):
                         process.kill()
                 status = process.returncode
         try:
-            return msgspec.msgpack.decode(answer or b"", type=Found)
+            found = msgspec.msgpack.decode(answer or b"", type=Found)
+            validate(found, job)
         except (msgspec.DecodeError, ValueError):
             late = answer is None or status in (-signal.SIGXCPU, -signal.SIGALRM)
             return "it takes too long" if late else "yt-dlp crashed on it"
+        return found
 
     def _converse(
         self,

@@ -15,6 +15,7 @@ from typing import Any, cast
 import msgspec
 
 from recollect.fetch.video._wire import LINE, MAX_WORDS, NOTES, Found, Job
+from recollect.model import storable
 from recollect.sandbox.confine import confine
 
 _DESCRIPTORS = 64
@@ -228,7 +229,7 @@ def _look(job: Job, url: str, extractor: str | None, files: dict[str, _File]) ->
                 trouble = f"captions: {_said(error, job.proxy)}"
                 continue
             return msgspec.structs.replace(
-                found, captions=captions, language=language[:LINE], automatic=automatic
+                found, captions=captions, language=_line(language), automatic=automatic
             )
         if not job.with_sound:
             return msgspec.structs.replace(found, trouble=trouble)
@@ -239,7 +240,6 @@ def _look(job: Job, url: str, extractor: str | None, files: dict[str, _File]) ->
 
 
 def _known(info: Mapping[str, Any], own: bool) -> Found:
-    seconds = info.get("duration")
     uploaded = str(info.get("upload_date") or info.get("release_date"))
     return Found(
         shown=True,
@@ -247,9 +247,16 @@ def _known(info: Mapping[str, Any], own: bool) -> Found:
         title=_line(info.get("title")),
         uploader=_line(info.get("uploader") or info.get("channel") or info.get("creator")),
         uploaded=uploaded if re.fullmatch(r"[0-9]{8}", uploaded) else "",
-        seconds=float(seconds) if isinstance(seconds, int | float) and seconds > 0 else None,
-        description=_storable(str(info.get("description") or "")[:NOTES]),
+        seconds=_seconds(info.get("duration")),
+        description=storable(str(info.get("description") or "")[:NOTES]),
     )
+
+
+def _seconds(told: object) -> float | None:
+    """A length, if it is one: pages say all sorts of numbers."""
+    if not isinstance(told, int | float) or not 0 < told < sys.float_info.max:
+        return None
+    return float(told)
 
 
 def _tracks(info: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Any], bool]]:
@@ -331,8 +338,4 @@ def _said(error: BaseException, proxy: str) -> str:
 
 
 def _line(value: object, most: int = LINE) -> str:
-    return " ".join(_storable(str(value or "")).split())[:most]
-
-
-def _storable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
+    return " ".join(storable(str(value or "")).split())[:most]

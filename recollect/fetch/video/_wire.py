@@ -3,9 +3,12 @@
 The child may be taken over by the page it reads, so its answer is decoded into this type only.
 """
 
+import math
 from typing import Annotated
 
 import msgspec
+
+from recollect.model import storable
 
 MAX_WORDS = 50_000
 LINE = 1_000
@@ -57,3 +60,16 @@ class Found(msgspec.Struct, frozen=True):
     sound: bytes = b""
     trouble: _Line = ""
     """why something is not there, for people"""
+
+
+def validate(found: Found, job: Job) -> None:
+    """ValueError for what no honest child says: nothing of it reaches the document."""
+    texts = (found.title, found.uploader, found.description, found.language, found.trouble)
+    if any(storable(text) != text for text in texts):
+        raise ValueError("a text that cannot be kept")
+    if found.seconds is not None and not (math.isfinite(found.seconds) and found.seconds > 0):
+        raise ValueError("a length that is none")
+    if max(len(found.captions), len(found.sound)) > job.most_bytes:
+        raise ValueError("more than was asked for")
+    if (found.words and job.url is not None) or (found.sound and not job.with_sound):
+        raise ValueError("an answer to another question")

@@ -143,6 +143,33 @@ def _thread(_: str) -> str:
     return heard[0]
 
 
+def _threads(most: str) -> str:
+    """As many as there may be; they live until this process ends."""
+    threading.stack_size(1 << 16)
+    never, started = threading.Event(), 0
+    try:
+        for _ in range(int(most)):
+            threading.Thread(target=never.wait, daemon=True).start()
+            started += 1
+    except RuntimeError:  # Python's word for EAGAIN here
+        return f"refused after {started}"
+    return f"{started}"
+
+
+def _processes(most: str) -> str:
+    """As many as there may be; they live until their pipe closes, which is with this one."""
+    waiting, ours = os.pipe()
+    for started in range(int(most)):
+        try:
+            if os.fork() == 0:
+                os.close(ours)
+                os.read(waiting, 1)
+                os._exit(0)
+        except BlockingIOError:
+            return f"refused after {started}"
+    return most
+
+
 def _memory(size: str) -> None:
     mmap.mmap(-1, int(size)).close()
 
@@ -474,6 +501,8 @@ DEEDS = {
     "exec": _exec,
     "fork": _fork,
     "thread": _thread,
+    "threads": _threads,
+    "processes": _processes,
     "memory": _memory,
     "raise-limit": _raise_limit,
     "anonymous-file": _anonymous_file,
