@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import ada_url
 import html_to_markdown
@@ -30,6 +30,22 @@ _NOT_CONTENT = (
 _HEADING_BUTTONS = (
     "h1 button, h2 button, h3 button, h4 button, h5 button, h6 button, dt button, summary button"
 )
+_SAID = "title, h1, h2, h3, figcaption, a"
+_CAPTIONS = 'figcaption, [class*="caption" i]'
+_FILE_NAME = re.compile(
+    r"\S+\.(?:jpe?g|png|gif|webp|svg|avif|bmp)|\S*[\d_-]\S*|image|photo|picture|logo|icon|img", re.I
+)
+_CAPTION_LENGTH = 500
+_START = 60
+_LABEL_LEVELS = 5
+_START_LOOKED_AT = 500
+"""Characters of a caption that tell it from others."""
+_STORY_MARKS = (
+    'meta[property="og:type"][content="article" i], meta[property="article:published_time"], '
+    '[itemtype$="/NewsArticle"], [itemtype$="/BlogPosting"], [itemtype$="/Article"]'
+)
+_STORY_TYPE = re.compile(r'"@type"\s*:\s*\[?\s*"(?:\w*NewsArticle|BlogPosting|Article)"')
+_LINKED_DATA = 1_000_000
 _CONSENT = (
     '[id*="cookie" i], [class*="cookie" i], [id*="consent" i], [class*="consent" i], '
     '[id*="gdpr" i], [class*="gdpr" i]'
@@ -99,8 +115,11 @@ def content(parsed: Parsed) -> Extracted:
     """The main part. Takes the tree apart on its way."""
     page, base = parsed.tree, parsed.base
     title = _title(page)
+    story = urlsplit(base).hostname if base and _is_story(page) else None
+    if story:
+        _drop_captions(page)
     cleaned = _clean(page)
-    main = _main.find(page, fetched=parsed.url is not None)
+    main = _main.find(page, fetched=parsed.url is not None, story=story)
     text = "\n\n".join(_markdown(node, base) for node in main)
     warnings = hidden_warnings(cleaned.hidden)
     if cleaned.doubtful:
@@ -200,13 +219,56 @@ def _clean(page: LexborHTMLParser) -> _Cleaned:
     remove(node for node in page.css("a") if not node.text().strip() and not node.css_first("img"))
     for link in page.css('a[href^="javascript:" i], a[href^="data:" i]'):
         link.unwrap()
-    for image in page.css("img"):
-        # The description is content, the address is not.
-        image.replace_with(image.attributes.get("alt") or "")
+    _describe_images(page)
     for block in page.css("pre"):
         _name_language(block)
         _unframe(block)
     return _Cleaned(hidden, found.doubtful)
+
+
+def _is_story(page: LexborHTMLParser) -> bool:
+    """Whether a page says that it is an article of a newspaper or a blog."""
+    if page.css_first(_STORY_MARKS):
+        return True
+    return any(
+        len(text := node.text()) <= _LINKED_DATA and _STORY_TYPE.search(text)
+        for node in page.css('script[type="application/ld+json" i]')
+    )
+
+
+def _drop_captions(page: LexborHTMLParser) -> None:
+    """In a story the text goes without what is said of its pictures, often again and again."""
+    remove(node for node in page.css(_CAPTIONS) if length(node) <= _CAPTION_LENGTH)
+    for image in page.css("img[alt]"):
+        del image.attrs["alt"]
+
+
+def _describe_images(page: LexborHTMLParser) -> None:
+    """The description of an image is content, its address is not; each thing is said once."""
+    said = {_start(node.text()) for node in page.css(_SAID)}
+    for image in page.css("img"):
+        text = " ".join((image.attributes.get("alt") or "").split())
+        is_said = _start(text) in said or _is_labelled(image)
+        said.add(_start(text))
+        image.replace_with("" if is_said or _FILE_NAME.fullmatch(text) else text)
+
+
+def _is_labelled(image: LexborNode) -> bool:
+    """Whether a caption or the text of a link says what is in an image."""
+    parent = image.parent
+    for _ in range(_LABEL_LEVELS):
+        if parent is None:
+            return False
+        if parent.tag == "a" and parent.text().strip():
+            return True
+        if parent.tag == "figure":
+            return parent.css_first("figcaption") is not None
+        parent = parent.parent
+    return False
+
+
+def _start(text: str) -> str:
+    return " ".join(text[:_START_LOOKED_AT].split())[:_START]
 
 
 def _drop_styles(page: LexborHTMLParser) -> None:
