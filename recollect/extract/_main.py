@@ -7,7 +7,7 @@ little, it does nothing.
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -90,7 +90,7 @@ _POINTABLE = "p, h2, h3, h4, h5, h6, li, strong, span, div, b"
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _TITLE_LENGTH = 60
 _POINTER = re.compile(
-    r"\W*(?:(?:also )?read (?:more|also|next)?\b|related(?: \w+)?:|don['’]t miss|watch:|more:|"
+    r"\W*(?:(?:also )?read (?:more|also|next)?\b|related(?: \w+)?:|don['\u2019]t miss|watch:|more:|"
     r"see more|click here|"
     r"lea(?: \w+)?:|le[aé]r? (?:tamb|más)|mirá |v[eé]a tamb|ver también|leia (?:também|mais)|"
     r"lire aussi|à lire|voir aussi|leggi anche|weiterlesen|lesen sie|mehr zum thema|mehr dazu|"
@@ -99,16 +99,22 @@ _POINTER = re.compile(
 )
 _RELATED = re.compile(
     r"\W*(?:related|recommended|trending|popular|most (?:read|popular|watched|viewed)|"
-    r"more (?:from|stories|news|in |articles|posts)|you (?:may|might)|(?:our )?latest|read (?:more|next)|"
-    r"don['’]t miss|recent (?:posts|articles|stories)|share|up next|similar|"
+    r"more (?:from|stories|news|in |articles|posts)|you (?:may|might)|(?:our )?latest|"
+    r"read (?:more|next)|"
+    r"don['\u2019]t miss|recent (?:posts|articles|stories)|share|up next|similar|"
     r"weitere (?:artikel|beiträge|meldungen|nachrichten|themen)|das könnte|ähnliche|verwandte|"
     r"mehr (?:zum|aus|von|zu)|meistgelesen|auch interessant|passend(?:e)? zum|lesen sie|"
     r"(?:à )?lire aussi|articles? (?:similaires|liés|connexes|récents)|sur le même|"
-    r"también te|te puede|te recomendamos|notas? relacionad|noticias relacionad|artículos relacionad|"
+    r"también te|te puede|te recomendamos|notas? relacionad|noticias relacionad|"
+    r"artículos relacionad|"
     r"lo más|veja também|leia também|mais lidas|potrebbe|leggi anche|articoli correlat|"
     r"zobacz|czytaj|polecane|powiązane|関連|相关|相關|延伸|читайте|похожие|по теме)",
     re.IGNORECASE,
 )
+_PARTS = "p, pre, table, div, h1, h2, li"
+_MOST_RELATED = 20
+_HEADING_LEVELS = 4
+_OPENING_NODES = 700
 _ALL_LINKED = 0.9
 _MOST_ASIDE = 0.3
 _HOST = re.compile(r"(?:https?:)?//([^/?#:]*)", re.IGNORECASE)
@@ -277,9 +283,11 @@ def _leads(container: LexborNode, core: LexborNode) -> list[LexborNode]:
     for node in container.css(_LEADABLE):
         if node.mem_id == core.mem_id:
             break
-        if _LEAD.search(_names(node).lower()) and _LEAD_LEAST <= _prose(node) <= _LEAD_MOST:
-            within = core.mem_id in (part.mem_id for part in node.css(core.tag or "div"))
-            return [] if within or any(_ancestors_in(node, {core.mem_id})) else [node]
+        if not _LEAD.search(_names(node).lower()):
+            continue
+        text = opening(node, _LEAD_MOST)
+        if text and len(text) - _linked(node) >= _LEAD_LEAST:
+            return [] if any(part.mem_id == core.mem_id for part in node.css(_CORES)) else [node]
     return []
 
 
@@ -294,16 +302,40 @@ def _cores(node: LexborNode) -> list[LexborNode]:
 
 
 def outermost(nodes: Iterable[LexborNode]) -> list[LexborNode]:
-    """Those that stand within no other of them. (`css_matches` asks a node's descendants, too.)"""
+    """Those that stand within no other of them. (`css_matches` asks a node's descendants, too.)
+
+    Each ancestor is looked at once, however many nodes it has and however deep it stands.
+    """
     found = {node.mem_id: node for node in nodes}
-    return [node for node in found.values() if not any(_ancestors_in(node, found))]
+    is_within: dict[int, bool] = {}
+    kept: list[LexborNode] = []
+    for node in found.values():
+        passed: list[int] = []
+        parent = node.parent
+        while parent is not None and parent.mem_id not in found and parent.mem_id not in is_within:
+            passed.append(parent.mem_id)
+            parent = parent.parent
+        within = parent is not None and is_within.get(parent.mem_id, True)
+        is_within |= dict.fromkeys(passed, within)
+        if not within:
+            kept.append(node)
+    return kept
 
 
-def _ancestors_in(node: LexborNode, found: Container[int]) -> Iterator[bool]:
-    parent = node.parent
-    while parent is not None:
-        yield parent.mem_id in found
-        parent = parent.parent
+def opening(node: LexborNode, most: int) -> str | None:
+    """All of a text of at most so many characters; None for a longer one, without reading it.
+
+    Nodes may stand within each other by the thousand: none is looked at to its end.
+    """
+    words: list[str] = []
+    size = 0
+    for seen, part in enumerate(node.traverse(include_text=True)):
+        if part.is_text_node:
+            words += (text := part.text_content or "")[: most + 1].split()
+            size += len(" ".join(text[: most + 1].split()))
+        if size > most or seen >= _OPENING_NODES:
+            return None
+    return " ".join(words)
 
 
 def _drop_furniture(container: LexborNode) -> None:
@@ -358,30 +390,30 @@ def _drop_links_around(container: LexborNode) -> None:
 
 def _drop_pointers(container: LexborNode) -> None:
     """What leads to other pages and says so: "Read more: …", a heading "Related articles"."""
-    whole = _prose(container)
-    if whole < _ENOUGH:
-        return
+    whole, prose = length(container), _prose(container)
     dropped: list[LexborNode] = []
+    related = 0
     for part in container.css(_POINTABLE):
-        if any(node.mem_id != part.mem_id for node in part.css("p, pre, table, div, h1, h2, li")):
-            continue
-        text = " ".join(part.text().split())
-        if len(text) > _BRIEF:
+        text = opening(part, _BRIEF)
+        if not text or any(node.mem_id != part.mem_id for node in part.css(_PARTS)):
             continue
         if _POINTER.match(text) and _linked(part) >= _LINKED * len(text):
             dropped.append(part)
-        elif _RELATED.match(text) and len(text) < _TITLE_LENGTH:
-            dropped += _led_by(part, container)
-    if whole - sum(_prose(node) for node in outermost(dropped)) >= _ENOUGH:
+        elif len(text) < _TITLE_LENGTH and _RELATED.match(text) and related < _MOST_RELATED:
+            related += 1
+            dropped += _led_by(part, container, whole)
+    if prose - sum(_prose(node) for node in outermost(dropped)) >= _ENOUGH:
         remove(dropped)
 
 
-def _led_by(heading: LexborNode, container: LexborNode) -> list[LexborNode]:
+def _led_by(heading: LexborNode, container: LexborNode, whole: int) -> list[LexborNode]:
     """The heading and what it leads: all of its box, or what comes behind it."""
-    whole = length(container)
     box = heading
     # Up to where something stands beside the heading.
-    while (parent := box.parent) is not None and parent.mem_id != container.mem_id:
+    for _ in range(_HEADING_LEVELS):
+        parent = box.parent
+        if parent is None or parent.mem_id == container.mem_id:
+            break
         if box.next is not None and length(parent) > length(box):
             break
         box = parent
@@ -414,15 +446,15 @@ def _led_by(heading: LexborNode, container: LexborNode) -> list[LexborNode]:
 def _drop_asides(container: LexborNode, host: str) -> None:
     """In a story, paragraphs and lists that are nothing but links to other stories of the site."""
     whole, linked = length(container), _linked(container)
-    dropped = outermost(
+    dropped = [
         part
-        for part in container.css("p, ul, ol, h2, h3, h4, h5, h6")
-        if part.css_first("a") is not None
+        for part in outermost(container.css("p, ul, ol, h2, h3, h4, h5, h6, table"))
+        if part.tag != "table"
+        and part.css_first("a") is not None
         and (size := length(part)) >= _SENTENCE / 2
         and _linked(part) >= _ALL_LINKED * size
         and all(_is_own(link, host) for link in part.css("a"))
-        and not any(node.tag == "table" for node in _around(part, container))
-    )
+    ]
     lost = sum(map(length, dropped))
     # One that tells of links is about them.
     if lost <= _MOST_ASIDE * whole and whole - linked >= _ENOUGH:
@@ -442,10 +474,3 @@ def _is_own(link: LexborNode, host: str) -> bool:
 def _site(host: str) -> str:
     """The last two labels: subdomains of a publisher are one site."""
     return ".".join(host.lower().split(".")[-2:])
-
-
-def _around(node: LexborNode, container: LexborNode) -> Iterator[LexborNode]:
-    parent = node.parent
-    while parent is not None and parent.mem_id != container.mem_id:
-        yield parent
-        parent = parent.parent

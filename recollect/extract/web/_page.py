@@ -10,7 +10,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from w3lib.encoding import html_to_unicode
 
 from recollect.extract import _main
-from recollect.extract._main import length, remove
+from recollect.extract._main import length, opening, remove
 from recollect.extract._text import clean_line, guess_encoding
 from recollect.extract._wire import URL_LENGTH
 from recollect.extract.web import _hidden
@@ -36,10 +36,8 @@ _FILE_NAME = re.compile(
     r"\S+\.(?:jpe?g|png|gif|webp|svg|avif|bmp)|\S*[\d_-]\S*|image|photo|picture|logo|icon|img", re.I
 )
 _CAPTION_LENGTH = 500
-_START = 60
+_SAID_LENGTH = 300
 _LABEL_LEVELS = 5
-_START_LOOKED_AT = 500
-"""Characters of a caption that tell it from others."""
 _STORY_MARKS = (
     'meta[property="og:type"][content="article" i], meta[property="article:published_time"], '
     '[itemtype$="/NewsArticle"], [itemtype$="/BlogPosting"], [itemtype$="/Article"]'
@@ -238,37 +236,38 @@ def _is_story(page: LexborHTMLParser) -> bool:
 
 def _drop_captions(page: LexborHTMLParser) -> None:
     """In a story the text goes without what is said of its pictures, often again and again."""
-    remove(node for node in page.css(_CAPTIONS) if length(node) <= _CAPTION_LENGTH)
+    remove(node for node in page.css(_CAPTIONS) if opening(node, _CAPTION_LENGTH) is not None)
     for image in page.css("img[alt]"):
         del image.attrs["alt"]
 
 
 def _describe_images(page: LexborHTMLParser) -> None:
     """The description of an image is content, its address is not; each thing is said once."""
-    said = {_start(node.text()) for node in page.css(_SAID)}
+    said = {opening(node, _SAID_LENGTH) for node in page.css(_SAID)}
+    labelled: dict[int, bool] = {}
     for image in page.css("img"):
         text = " ".join((image.attributes.get("alt") or "").split())
-        is_said = _start(text) in said or _is_labelled(image)
-        said.add(_start(text))
-        image.replace_with("" if is_said or _FILE_NAME.fullmatch(text) else text)
+        is_said = text in said or _FILE_NAME.fullmatch(text) or _is_labelled(image, labelled)
+        said.add(text)
+        image.replace_with("" if is_said else text)
 
 
-def _is_labelled(image: LexborNode) -> bool:
+def _is_labelled(image: LexborNode, known: dict[int, bool]) -> bool:
     """Whether a caption or the text of a link says what is in an image."""
     parent = image.parent
     for _ in range(_LABEL_LEVELS):
         if parent is None:
             return False
-        if parent.tag == "a" and parent.text().strip():
-            return True
-        if parent.tag == "figure":
-            return parent.css_first("figcaption") is not None
+        if parent.tag in ("a", "figure"):
+            if parent.mem_id not in known:
+                known[parent.mem_id] = bool(
+                    parent.text().strip()
+                    if parent.tag == "a"
+                    else parent.css_first("figcaption") is not None
+                )
+            return known[parent.mem_id]
         parent = parent.parent
     return False
-
-
-def _start(text: str) -> str:
-    return " ".join(text[:_START_LOOKED_AT].split())[:_START]
 
 
 def _drop_styles(page: LexborHTMLParser) -> None:
