@@ -147,7 +147,7 @@ def find(page: LexborHTMLParser, *, fetched: bool, story: str | None) -> list[Le
     found = _contained(body, levels=1 if story is None else _CORE_LEVELS)
     if not found and not fetched:
         return [body]
-    found = found or _heart(body)
+    found = found or ([body] if story is None else _heart(body))
     for node in found:
         _drop_furniture(node)
         if fetched:
@@ -243,10 +243,10 @@ def _heart(body: LexborNode) -> list[LexborNode]:
         weights[parent] += weights[child]
     node = body
     while part := max(node.iter(), key=lambda part: weights[part.mem_id], default=None):
-        if part.tag not in _BOXES or _is_furniture(part):
-            return [body]
-        if weights[part.mem_id] < _HEARTFELT * weights[node.mem_id]:
+        if part.tag not in _BOXES or weights[part.mem_id] < _HEARTFELT * weights[node.mem_id]:
             break
+        if _is_furniture(part):
+            return [body]
         node = part
     kept = weights[node.mem_id]
     if kept < max(_ENOUGH, _HEARTFELT * weights[body.mem_id], _HEART_SHARE * length(body)):
