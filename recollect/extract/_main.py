@@ -6,7 +6,8 @@ little, it does nothing.
 """
 
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -18,11 +19,14 @@ _NAMED = (
     ".markdown-body, .post-content, .entry-content, .article-content, .article-body",
     "#main-content, #content, #main",
 )
-_CORE = (
-    *_NAMED[:4],
-    ".article__body, .post-body, .story-body, .entry, .post",
+_CORES = "div, section, article, td"
+_CORE = re.compile(
+    r"(?<![a-z])(?:markdown-body|mw-content-text|wikitext|body-?copy|body-?text|full-?text"
+    r"|(?:article|entry|news|page|post|single|story|text)[-_]{0,2}(?:main[-_]|single[-_]|the[-_])?"
+    r"(?:body|content|copy|text)|(?:content|text)[-_]{1,2}(?:body|text)|the-content"
+    r"|(?<![^ ])(?:article|entry|post|story)(?![^ ]))(?![a-z])"
 )
-"""Within one that is marked: without what stands around it there."""
+"""What holds nothing but the text is named so."""
 _SUBSTANCE = 200
 """Characters of text from which on a marked container counts as main without comparison."""
 _COVERS = 0.3
@@ -32,6 +36,7 @@ _ENOUGH = 300
 """Characters of prose that have to stay when links or a discussion are dropped."""
 _MOST_LOST = 0.85
 _LEVELS = 25
+_CORE_LEVELS = 3
 _LINKED = 0.5
 _BRIEF = 300
 
@@ -61,21 +66,75 @@ _NAMEABLE = "div, section, ul, ol, dl, p, table, header, span, li"
 # Words of which names of classes and ids are made; of the first list only where it is mostly links.
 _LINK_LISTS = (
     "banner|breadcrumbs?|carousel|crumbs?|footer|latest|menu|most|nav|navbar|navigation|pager|"
-    "pagination|popular|promos?|rail|recent|recommend(?:ed|ations?)|relateds?|rss|share|sharing|"
+    "pagination|player|popular|promos?|rail|recent|recirc|recirculation|rollover|similar|swiper|viewed|"
+    "upsell|recommend(?:ed|ations?)|relateds?|rss|share|sharing|"
     "side|sidebar|slider|social|strip|tags?|teasers?|toc|toolbar|trending|widget"
 )
 _ADDITIONS = (
     "ads?|advert(?:isement)?|breadcrumbs?|copyright|login|newsletter|pager|pagination|popular|"
+    "control|copyrights?|count|disclaimer|donate|outbrain|player|ratings?|sponsor(?:ed|s)?|subvert|taboola|"
     "promos?|recommend(?:ed|ations?)|related|share|sharedaddy|sharing|sign-?up|signature|skip|"
     "social|subscribe|subscription|tags?|teasers?|toolbar|trending|widget"
 )
 _LINK_LIST = re.compile(rf"(?<![a-z])(?:{_LINK_LISTS})(?![a-z])")
 _ADDITION = re.compile(rf"(?<![a-z])(?:{_ADDITIONS})(?![a-z])")
+_LABELS = (
+    "about-author|author|authors|bio|by-?lines?|credits?|date|dateline|datetime|edit|info|meta|"
+    "metadata|post-?meta|post-?metadata|posted|print|pub-?date|published|rating|source|timestamp|time|"
+    "tools|updated|views"
+)
+_LABEL = re.compile(rf"(?<![a-z])(?:{_LABELS})(?![a-z])")
+_FEW = 4
+"""A page that tells of one thing has so many of one label; one that lists things has more."""
+_POINTABLE = "p, h2, h3, h4, h5, h6, li, strong, span, div, b"
+_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
+_TITLE_LENGTH = 60
+_POINTER = re.compile(
+    r"\W*(?:(?:also )?read (?:more|also|next)?\b|related(?: \w+)?:|don['\u2019]t miss|watch:|more:|"
+    r"see more|click here|"
+    r"lea(?: \w+)?:|le[aé]r? (?:tamb|más)|mirá |v[eé]a tamb|ver también|leia (?:também|mais)|"
+    r"lire aussi|à lire|voir aussi|leggi anche|weiterlesen|lesen sie|mehr zum thema|mehr dazu|"
+    r"lees ook|läs (?:också|mer)|czytaj|zobacz|przeczytaj|читайте|相关|延伸)",
+    re.IGNORECASE,
+)
+_RELATED = re.compile(
+    r"\W*(?:related|recommended|trending|popular|most (?:read|popular|watched|viewed)|"
+    r"more (?:from|stories|news|in |articles|posts)|you (?:may|might)|(?:our )?latest|"
+    r"read (?:more|next)|"
+    r"don['\u2019]t miss|recent (?:posts|articles|stories)|share|up next|similar|"
+    r"weitere (?:artikel|beiträge|meldungen|nachrichten|themen)|das könnte|ähnliche|verwandte|"
+    r"mehr (?:zum|aus|von|zu)|meistgelesen|auch interessant|passend(?:e)? zum|lesen sie|"
+    r"(?:à )?lire aussi|articles? (?:similaires|liés|connexes|récents)|sur le même|"
+    r"también te|te puede|te recomendamos|notas? relacionad|noticias relacionad|"
+    r"artículos relacionad|"
+    r"lo más|veja também|leia também|mais lidas|potrebbe|leggi anche|articoli correlat|"
+    r"zobacz|czytaj|polecane|powiązane|関連|相关|相關|延伸|читайте|похожие|по теме)",
+    re.IGNORECASE,
+)
+_PARTS = "p, pre, table, div, h1, h2, li"
+_MOST_RELATED = 20
+_HEADING_LEVELS = 4
+_OPENING_NODES = 700
+_ALL_LINKED = 0.9
+_MOST_ASIDE = 0.3
+_HOST = re.compile(r"(?:https?:)?//([^/?#:]*)", re.IGNORECASE)
+_BOXES = frozenset({"div", "section", "article", "main", "td", "table", "tbody", "tr", "center"})
+_SENTENCE = 30
+"""Characters of a piece of text from which on it is no label."""
+_HEARTFELT = 0.8
+_HEART_SHARE = 0.1
+_LEADABLE = "p, h2, h3, h4, div, section, article, td, strong"
+_LEAD = re.compile(
+    r"(?<![a-z])(?:abstract|chapo|deck?|excerpt|ingress|intro|introduction|lead|lede|leadtext|perex|"
+    r"standfirst|sub-?title|summary|teaser-text|vorspann)(?![a-z])"
+)
+_LEAD_LEAST = 60
+_LEAD_MOST = 1_500
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _STRUCTURE = "h1, main, article"
 
 
-def find(page: LexborHTMLParser, *, fetched: bool) -> list[LexborNode]:
+def find(page: LexborHTMLParser, *, fetched: bool, story: str | None) -> list[LexborNode]:
     """The container or containers of the content, rid of what stands around it.
 
     A page that marks none is its body: all of it, unless it was `fetched`, that is, is known to
@@ -85,14 +144,17 @@ def find(page: LexborHTMLParser, *, fetched: bool) -> list[LexborNode]:
     if body is None:
         return []
     _drop_discussion(body)
-    found = _contained(body)
+    found = _contained(body, levels=1 if story is None else _CORE_LEVELS)
     if not found and not fetched:
         return [body]
-    found = found or [body]
+    found = found or ([body] if story is None else _heart(body))
     for node in found:
         _drop_furniture(node)
         if fetched:
             _drop_links_around(node)
+            _drop_pointers(node)
+            if story is not None:
+                _drop_asides(node, story)
     return found
 
 
@@ -143,52 +205,137 @@ def _names(node: LexborNode) -> str:
     return f"{given.get('class') or ''} {given.get('id') or ''}"
 
 
-def _contained(body: LexborNode) -> list[LexborNode]:
+def _contained(body: LexborNode, *, levels: int) -> list[LexborNode]:
     whole = length(body)
     prose = whole - _linked(body)
-    for selector in (*_MARKED, *_NAMED):
-        nodes = outermost(body.css(selector))
+    for selector in (*_MARKED, *_NAMED, _CORES):
+        nodes = outermost(body.css(selector) if selector is not _CORES else _cores(body))
         sizes = list(map(length, nodes))
         if not nodes or sum(sizes) < min(_SUBSTANCE, whole / 2):
             continue
         shares = [size - _linked(node) for node, size in zip(nodes, sizes, strict=True)]
-        if selector not in _MARKED and sum(shares) < _COVERS * prose:
+        if selector not in _MARKED and sum(shares) < prose * (
+            _DOMINATES if selector is _CORES else _COVERS
+        ):
             continue
         # One article with teasers of others beside it, or a list of articles.
         longest = max(range(len(nodes)), key=shares.__getitem__)
         if len(nodes) == 1 or shares[longest] * 2 > sum(shares):
-            return _narrowed(nodes[longest], shares[longest])
+            return _narrowed(nodes[longest], shares[longest], levels)
         return nodes
     return []
 
 
-def _narrowed(container: LexborNode, prose: int) -> list[LexborNode]:
+def _heart(body: LexborNode) -> list[LexborNode]:
+    """Where most of the sentences of an unmarked page stand, with its heading; else all of it."""
+    weights: Counter[int] = Counter()
+    parents: list[tuple[int, int]] = []
+    for node in body.traverse(include_text=True):
+        parent = node.parent
+        if parent is None:
+            continue
+        if node.is_text_node:
+            size = len(" ".join((node.text_content or "").split()))
+            weights[parent.mem_id] += size if size >= _SENTENCE and parent.tag != "a" else 0
+        else:
+            parents.append((node.mem_id, parent.mem_id))
+    for child, parent in reversed(parents):
+        weights[parent] += weights[child]
+    node = body
+    while part := max(node.iter(), key=lambda part: weights[part.mem_id], default=None):
+        if part.tag not in _BOXES or weights[part.mem_id] < _HEARTFELT * weights[node.mem_id]:
+            break
+        if _is_furniture(part):
+            return [body]
+        node = part
+    kept = weights[node.mem_id]
+    if kept < max(_ENOUGH, _HEARTFELT * weights[body.mem_id], _HEART_SHARE * length(body)):
+        return [body]
+    headings = body.css("h1")
+    apart = len(headings) == 1 and not node.css_first("h1")
+    return [*(headings if apart else []), node]
+
+
+def _is_furniture(node: LexborNode) -> bool:
+    name = _HUMP.sub("-", _names(node)).lower()
+    return bool(_LINK_LIST.search(name) or _ADDITION.search(name))
+
+
+def _narrowed(container: LexborNode, prose: int, levels: int) -> list[LexborNode]:
     """What holds nearly all of a container's prose, with the heading of the page."""
-    for selector in _CORE:
-        nodes = outermost(
-            node for node in container.css(selector) if node.mem_id != container.mem_id
-        )
+    core = container
+    for _ in range(levels):
+        nodes = outermost(node for node in _cores(core) if node.mem_id != core.mem_id)
         shares = list(map(_prose, nodes))
         most = max(shares, default=0)
-        if nodes and most >= _DOMINATES * prose:
-            core = nodes[shares.index(most)]
-            headings = container.css("h1")
-            apart = len(headings) == 1 and not core.css_first("h1")
-            return [*(headings if apart else []), core]
-    return [container]
+        if not most or most < _DOMINATES * prose:
+            break
+        core = nodes[shares.index(most)]
+    if core is container:
+        return [container]
+    headings = container.css("h1")
+    apart = len(headings) == 1 and not core.css_first("h1")
+    return [*(headings if apart else []), *_leads(container, core), core]
+
+
+def _leads(container: LexborNode, core: LexborNode) -> list[LexborNode]:
+    """The paragraph that many pages set apart ahead of their text."""
+    for node in container.css(_LEADABLE):
+        if node.mem_id == core.mem_id:
+            break
+        if not _LEAD.search(_names(node).lower()):
+            continue
+        text = opening(node, _LEAD_MOST)
+        if text and len(text) - _linked(node) >= _LEAD_LEAST:
+            return [] if any(part.mem_id == core.mem_id for part in node.css(_CORES)) else [node]
+    return []
+
+
+def _cores(node: LexborNode) -> list[LexborNode]:
+    return [
+        part
+        for part in node.css(_CORES)
+        if part.tag == "article"
+        or part.attributes.get("itemprop") == "articleBody"
+        or _CORE.search(_HUMP.sub("-", _names(part)).lower())
+    ]
 
 
 def outermost(nodes: Iterable[LexborNode]) -> list[LexborNode]:
-    """Those that stand within no other of them. (`css_matches` asks a node's descendants, too.)"""
+    """Those that stand within no other of them. (`css_matches` asks a node's descendants, too.)
+
+    Each ancestor is looked at once, however many nodes it has and however deep it stands.
+    """
     found = {node.mem_id: node for node in nodes}
-    return [node for node in found.values() if not any(_ancestors_in(node, found))]
+    is_within: dict[int, bool] = {}
+    kept: list[LexborNode] = []
+    for node in found.values():
+        passed: list[int] = []
+        parent = node.parent
+        while parent is not None and parent.mem_id not in found and parent.mem_id not in is_within:
+            passed.append(parent.mem_id)
+            parent = parent.parent
+        within = parent is not None and is_within.get(parent.mem_id, True)
+        is_within |= dict.fromkeys(passed, within)
+        if not within:
+            kept.append(node)
+    return kept
 
 
-def _ancestors_in(node: LexborNode, found: Container[int]) -> Iterator[bool]:
-    parent = node.parent
-    while parent is not None:
-        yield parent.mem_id in found
-        parent = parent.parent
+def opening(node: LexborNode, most: int) -> str | None:
+    """All of a text of at most so many characters; None for a longer one, without reading it.
+
+    Nodes may stand within each other by the thousand: none is looked at to its end.
+    """
+    words: list[str] = []
+    size = 0
+    for seen, part in enumerate(node.traverse(include_text=True)):
+        if part.is_text_node:
+            words += (text := part.text_content or "")[: most + 1].split()
+            size += len(" ".join(text[: most + 1].split()))
+        if size > most or seen >= _OPENING_NODES:
+            return None
+    return " ".join(words)
 
 
 def _drop_furniture(container: LexborNode) -> None:
@@ -197,9 +344,12 @@ def _drop_furniture(container: LexborNode) -> None:
     # They may stand within each other: so much is read and no more.
     budget = 10 * whole + 100_000
     dropped: list[LexborNode] = []
-    for part in container.css(_NAMEABLE):
-        name = _HUMP.sub("-", _names(part)).lower()
-        is_addition = _ADDITION.search(name) is not None
+    named = [(part, _HUMP.sub("-", _names(part)).lower()) for part in container.css(_NAMEABLE)]
+    often = Counter(name for _, name in named)
+    for part, name in named:
+        is_addition = _ADDITION.search(name) is not None or (
+            _LABEL.search(name) is not None and often[name] <= _FEW
+        )
         if not (is_addition or _LINK_LIST.search(name)) or part.css_first(_STRUCTURE):
             continue
         size = length(part)
@@ -236,3 +386,91 @@ def _drop_links_around(container: LexborNode) -> None:
     lost = sum(map(length, dropped))
     if lost <= _MOST_LOST * whole and _prose(container) >= _ENOUGH:
         remove(dropped)
+
+
+def _drop_pointers(container: LexborNode) -> None:
+    """What leads to other pages and says so: "Read more: …", a heading "Related articles"."""
+    whole, prose = length(container), _prose(container)
+    dropped: list[LexborNode] = []
+    related = 0
+    for part in container.css(_POINTABLE):
+        text = opening(part, _BRIEF)
+        if not text or any(node.mem_id != part.mem_id for node in part.css(_PARTS)):
+            continue
+        if _POINTER.match(text) and _linked(part) >= _LINKED * len(text):
+            dropped.append(part)
+        elif len(text) < _TITLE_LENGTH and _RELATED.match(text) and related < _MOST_RELATED:
+            related += 1
+            dropped += _led_by(part, container, whole)
+    if prose - sum(_prose(node) for node in outermost(dropped)) >= _ENOUGH:
+        remove(dropped)
+
+
+def _led_by(heading: LexborNode, container: LexborNode, whole: int) -> list[LexborNode]:
+    """The heading and what it leads: all of its box, or what comes behind it."""
+    box = heading
+    # Up to where something stands beside the heading.
+    for _ in range(_HEADING_LEVELS):
+        parent = box.parent
+        if parent is None or parent.mem_id == container.mem_id:
+            break
+        if box.next is not None and length(parent) > length(box):
+            break
+        box = parent
+    parent = box.parent
+    if parent is None:
+        return []
+    if parent.mem_id != container.mem_id:
+        first = next((node for node in parent.iter() if length(node)), None)
+        size = length(parent)
+        if (
+            first is not None
+            and first.mem_id == box.mem_id
+            and size * 4 <= whole
+            and _linked(parent) >= _LINKED * (size - length(box))
+        ):
+            return [parent]
+    behind: list[LexborNode] = [box]
+    node = box.next
+    while node is not None:
+        if node.is_element_node and (size := length(node)):
+            if node.tag in _HEADINGS and node.tag <= (heading.tag or ""):
+                break
+            if _linked(node) < _LINKED * size:
+                break
+            behind.append(node)
+        node = node.next
+    return behind if len(behind) > 1 else []
+
+
+def _drop_asides(container: LexborNode, host: str) -> None:
+    """In a story, paragraphs and lists that are nothing but links to other stories of the site."""
+    whole, linked = length(container), _linked(container)
+    dropped = [
+        part
+        for part in outermost(container.css("p, ul, ol, h2, h3, h4, h5, h6, table"))
+        if part.tag != "table"
+        and part.css_first("a") is not None
+        and (size := length(part)) >= _SENTENCE / 2
+        and _linked(part) >= _ALL_LINKED * size
+        and all(_is_own(link, host) for link in part.css("a"))
+    ]
+    lost = sum(map(length, dropped))
+    # One that tells of links is about them.
+    if lost <= _MOST_ASIDE * whole and whole - linked >= _ENOUGH:
+        remove(dropped)
+
+
+def _is_own(link: LexborNode, host: str) -> bool:
+    address = link.attributes.get("href") or ""
+    if address.startswith("#"):
+        return False
+    match = _HOST.match(address)
+    if match is None:
+        return not address.startswith(("mailto:", "tel:"))
+    return match[1].lower().endswith(_site(host))
+
+
+def _site(host: str) -> str:
+    """The last two labels: subdomains of a publisher are one site."""
+    return ".".join(host.lower().split(".")[-2:])

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import ada_url
 import html_to_markdown
@@ -10,7 +10,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from w3lib.encoding import html_to_unicode
 
 from recollect.extract import _main
-from recollect.extract._main import length, remove
+from recollect.extract._main import length, opening, remove
 from recollect.extract._text import clean_line, guess_encoding
 from recollect.extract._wire import URL_LENGTH
 from recollect.extract.web import _hidden
@@ -30,6 +30,20 @@ _NOT_CONTENT = (
 _HEADING_BUTTONS = (
     "h1 button, h2 button, h3 button, h4 button, h5 button, h6 button, dt button, summary button"
 )
+_SAID = "title, h1, h2, h3, figcaption, a"
+_CAPTIONS = 'figcaption, [class*="caption" i]'
+_FILE_NAME = re.compile(
+    r"\S+\.(?:jpe?g|png|gif|webp|svg|avif|bmp)|\S*[\d_-]\S*|image|photo|picture|logo|icon|img", re.I
+)
+_CAPTION_LENGTH = 500
+_SAID_LENGTH = 300
+_LABEL_LEVELS = 5
+_STORY_MARKS = (
+    'meta[property="og:type"][content="article" i], meta[property="article:published_time"], '
+    '[itemtype$="/NewsArticle"], [itemtype$="/BlogPosting"], [itemtype$="/Article"]'
+)
+_STORY_TYPE = re.compile(r'"@type"\s*:\s*\[?\s*"(?:\w*NewsArticle|BlogPosting|Article)"')
+_LINKED_DATA = 1_000_000
 _CONSENT = (
     '[id*="cookie" i], [class*="cookie" i], [id*="consent" i], [class*="consent" i], '
     '[id*="gdpr" i], [class*="gdpr" i]'
@@ -99,8 +113,11 @@ def content(parsed: Parsed) -> Extracted:
     """The main part. Takes the tree apart on its way."""
     page, base = parsed.tree, parsed.base
     title = _title(page)
+    story = urlsplit(base).hostname if base and _is_story(page) else None
+    if story:
+        _drop_captions(page)
     cleaned = _clean(page)
-    main = _main.find(page, fetched=parsed.url is not None)
+    main = _main.find(page, fetched=parsed.url is not None, story=story)
     text = "\n\n".join(_markdown(node, base) for node in main)
     warnings = hidden_warnings(cleaned.hidden)
     if cleaned.doubtful:
@@ -200,13 +217,57 @@ def _clean(page: LexborHTMLParser) -> _Cleaned:
     remove(node for node in page.css("a") if not node.text().strip() and not node.css_first("img"))
     for link in page.css('a[href^="javascript:" i], a[href^="data:" i]'):
         link.unwrap()
-    for image in page.css("img"):
-        # The description is content, the address is not.
-        image.replace_with(image.attributes.get("alt") or "")
+    _describe_images(page)
     for block in page.css("pre"):
         _name_language(block)
         _unframe(block)
     return _Cleaned(hidden, found.doubtful)
+
+
+def _is_story(page: LexborHTMLParser) -> bool:
+    """Whether a page says that it is an article of a newspaper or a blog."""
+    if page.css_first(_STORY_MARKS):
+        return True
+    return any(
+        len(text := node.text()) <= _LINKED_DATA and _STORY_TYPE.search(text)
+        for node in page.css('script[type="application/ld+json" i]')
+    )
+
+
+def _drop_captions(page: LexborHTMLParser) -> None:
+    """In a story the text goes without what is said of its pictures, often again and again."""
+    remove(node for node in page.css(_CAPTIONS) if opening(node, _CAPTION_LENGTH) is not None)
+    for image in page.css("img[alt]"):
+        del image.attrs["alt"]
+
+
+def _describe_images(page: LexborHTMLParser) -> None:
+    """The description of an image is content, its address is not; each thing is said once."""
+    said = {opening(node, _SAID_LENGTH) for node in page.css(_SAID)}
+    labelled: dict[int, bool] = {}
+    for image in page.css("img"):
+        text = " ".join((image.attributes.get("alt") or "").split())
+        is_said = text in said or _FILE_NAME.fullmatch(text) or _is_labelled(image, labelled)
+        said.add(text)
+        image.replace_with("" if is_said else text)
+
+
+def _is_labelled(image: LexborNode, known: dict[int, bool]) -> bool:
+    """Whether a caption or the text of a link says what is in an image."""
+    parent = image.parent
+    for _ in range(_LABEL_LEVELS):
+        if parent is None:
+            return False
+        if parent.tag in ("a", "figure"):
+            if parent.mem_id not in known:
+                known[parent.mem_id] = bool(
+                    parent.text().strip()
+                    if parent.tag == "a"
+                    else parent.css_first("figcaption") is not None
+                )
+            return known[parent.mem_id]
+        parent = parent.parent
+    return False
 
 
 def _drop_styles(page: LexborHTMLParser) -> None:
