@@ -2,10 +2,10 @@
 
 `python -m bench.answers FILE [--asked FILE] [--most N] [--model NAME]` reads a set in the format
 of SQuAD (COVID-QA, XQuAD, SQuAD itself: docs/bench.md says where they are had). Nothing is
-downloaded. Each paragraph is a document, cut, weighed and embedded with the default settings; each question is
-searched as `POST /v3/search` does it, by words alone, by vectors alone and by both. `--asked` takes
-the questions from another file of the same set, in another language: the documents stay those of
-the first.
+downloaded. Each paragraph is a document, cut, weighed and embedded with the default settings; each
+question is searched as `POST /v3/search` does it, by words alone, by vectors alone and by both.
+`--asked` takes the questions from another file of the same set, in another language: the documents
+stay those of the first.
 
 hit@k: the share of questions whose answer, in whole, is shown among the passages of the first k
 documents, of which at most 8,000 characters count.
