@@ -297,7 +297,9 @@ def _by_hand(file: bytes, pieces: list[int]) -> embed.Vectors:
         blocks = np.frombuffer(file, block, count, at[name] + number * count * block.itemsize)
         signed = blocks["packed"].astype(np.int16)
         weights = np.hstack([signed % 16 - 8, signed // 16 - 8])
-        return (weights * blocks["scale"].astype(np.float64)[:, np.newaxis]).ravel()
+        return (
+            (weights * blocks["scale"].astype(np.float32)[:, np.newaxis]).ravel().astype(np.float32)
+        )
 
     def linear(x: embed.Vectors, name: str, rows: int) -> embed.Vectors:
         matrix = np.array([row(name + ".w", n, x.shape[1]) for n in range(rows)])
