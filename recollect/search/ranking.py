@@ -151,12 +151,22 @@ def lifts(order: Sequence[float], judged: Sequence[float]) -> list[float]:
     order, so that a weak reranker does no harm (docs/search.md has what was compared).
     """
     deviation, ours = _deviation(order), _centred(order)
-    theirs = [max(-MOST_JUDGED, min(MOST_JUDGED, score)) for score in _centred(judged)]
+    theirs = [max(-MOST_JUDGED, min(MOST_JUDGED, score)) for score in _centred(_log_odds(judged))]
     agreement = sum(a * b for a, b in zip(ours, theirs, strict=True)) / max(len(ours), 1)
     known = min(1.0, len(ours) / TELLING_PASSAGES)
     agreement = known * agreement + (1 - known) * USUAL_AGREEMENT
     weight = JUDGE_WEIGHT * max(0.0, agreement - CHANCE_AGREEMENT) * (deviation or 1.0)
     return [weight * score for score in theirs]
+
+
+def _log_odds(scores: Sequence[float]) -> Sequence[float]:
+    """Probabilities as log odds, else what is near 0 would look all alike; others within -1 … 1,
+    so that their squares are numbers."""
+    if not all(0 <= score <= 1 for score in scores):
+        largest = max(abs(score) for score in scores)
+        return [score / largest for score in scores]
+    kept = [min(max(score, 1e-6), 1 - 1e-6) for score in scores]
+    return [math.log(score / (1 - score)) for score in kept]
 
 
 def _deviation(scores: Sequence[float]) -> float:

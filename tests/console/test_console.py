@@ -1210,7 +1210,8 @@ def test_the_playground_splits_the_score(me: httpx.Client, app: App, tenant: Ten
     assert re.fullmatch(r"Score 0\.\d{3}", rows[0])
     assert re.fullmatch(r"Lexical \d\.\d\d", rows[1])
     assert re.fullmatch(r"Similarity 0\.\d{3}", rows[2])
-    assert len(rows) == 3
+    lifts = [re.fullmatch(r"(\w+) [+-]\d\.\d\d", row) for row in rows[3:]]
+    assert [one and one[1] for one in lifts] == ["Words", "Meaning", "Window", "Pairs"]
     assert "1 document in" in body(answer)
     assert "Only weak matches" not in body(answer)
     weak = me.get("/console/playground", params={"q": "zxqvbn"})

@@ -182,6 +182,7 @@ UNKNOWN = {
     "recollect.connectors.notion._markdown": "tabs at the beginning of a line, up to a number",
     "recollect.connectors.gmail._quotes": "made once at import, so it is found live",
     "recollect.index.terms": "made once at import, so they are found live",
+    "recollect.index.phrases": "made once at import, so it is found live",
     "recollect.extract._text": "made once at import, so they are found live",
     "recollect.extract.text._captions": "made once at import, so it is found live",
 }

@@ -5,7 +5,6 @@ from collections.abc import Callable, Generator
 import numpy as np
 import psycopg
 import pytest
-from numpy.typing import NDArray
 from psycopg.types.json import Jsonb
 
 from recollect import documents
@@ -67,7 +66,7 @@ def _fill(tx: Tx, tenant: Tenant) -> None:
             },
         )
         near = TOWARDS * (1.0 if text == FROG else -0.2)
-        vectors: NDArray[np.float32] = near + rng.normal(size=(count, DIMENSIONS)) * 0.2
+        vectors = near + rng.normal(size=(count, DIMENSIONS)) * 0.2
         sparse = ",".join(f"{n}:{w:.4f}" for n, w in sorted(weights.items()))
         with tx.cursor().copy(
             "copy entries (document_id, hash, text, terms, weights, embedding) from stdin"

@@ -128,3 +128,37 @@ def test_an_empty_query_ranks_by_what_there_is():
     found = [Found("a", 0.0, 0.1), Found("b", 0.0, 0.3), Found("c", 0.0, None)]
 
     assert order("", found)[0] == 1
+
+
+# --- a reranker --------------------------------------------------------------------------------
+
+FALLING = [float(20 - n) for n in range(20)]
+
+
+def test_a_judge_that_agrees_moves_and_one_that_does_not_moves_nothing():
+    agrees = [score + (6.0 if place == 3 else 0.0) for place, score in enumerate(FALLING)]
+    moved = [a + b for a, b in zip(FALLING, ranking.lifts(FALLING, agrees), strict=True)]
+
+    assert moved[3] == max(moved)
+    assert set(ranking.lifts(FALLING, FALLING[::-1])) == {0.0}
+    assert set(ranking.lifts(FALLING, [0.5] * 20)) == {0.0}
+    assert ranking.lifts([], []) == []
+    assert ranking.lifts([1.0], [0.2]) == [0.0]
+
+
+def test_probabilities_near_0_and_1_are_told_apart():
+    odds = [score / 2 - 5 for score in FALLING]
+    likely = [1 / (1 + 2.718281828459045**-one) for one in odds]
+
+    assert ranking.lifts(FALLING, likely) == pytest.approx(ranking.lifts(FALLING, odds), abs=1e-3)
+
+
+def test_where_the_search_tells_nothing_apart_the_judge_decides():
+    lifts = ranking.lifts([1.0, 1.0], [0.1, 0.9])
+
+    assert lifts[1] > lifts[0]
+
+
+@pytest.mark.parametrize("judged", [[1e300, -1e300, 0.0], [1e-300, 0.0, 0.0], [5e-324, 1.0, 0.5]])
+def test_extreme_judgements_lift_by_finite_figures(judged: list[float]):
+    assert all(abs(lift) < 100 for lift in ranking.lifts([3.0, 2.0, 1.0], judged))
