@@ -151,7 +151,7 @@ def test_pages_made_to_be_slow_take_time_in_proportion(name):
     [
         ("<p>One line.", "One line."),
         ("", ""),
-        (f"<frameset><frame src=a></frameset><noframes>Go on.</noframes>", ""),
+        ("<frameset><frame src=a></frameset><noframes>Go on.</noframes>", ""),
         ("<pre>total 4\n-rw-r--r-- apples</pre>", "total 4\n-rw-r--r-- apples"),
         (f"<template>{P}</template><noscript>{P}</noscript><p>Seen.", "Seen."),
         ("<main dir=rtl><p>" + "مرحبا بكم في بستان التفاح. " * 30, "بستان التفاح"),
