@@ -72,13 +72,13 @@ _LINK_LISTS = (
 )
 _ADDITIONS = (
     "ads?|advert(?:isement)?|breadcrumbs?|copyright|login|newsletter|pager|pagination|popular|"
-    "control|copyrights?|count|disclaimer|donate|outbrain|player|ratings?|sponsor(?:ed|s)?|subvert|taboola|"
     "promos?|recommend(?:ed|ations?)|related|share|sharedaddy|sharing|sign-?up|signature|skip|"
     "social|subscribe|subscription|tags?|teasers?|toolbar|trending|widget"
 )
 _LINK_LIST = re.compile(rf"(?<![a-z])(?:{_LINK_LISTS})(?![a-z])")
 _ADDITION = re.compile(rf"(?<![a-z])(?:{_ADDITIONS})(?![a-z])")
 _LABELS = (
+    "control|copyrights|count|disclaimer|donate|outbrain|player|sponsor(?:ed|s)?|subvert|taboola|"
     "about-author|author|authors|bio|by-?lines?|credits?|date|dateline|datetime|edit|info|meta|"
     "metadata|post-?meta|post-?metadata|posted|print|pub-?date|published|rating|source|timestamp|time|"
     "tools|updated|views"
@@ -149,7 +149,7 @@ def find(page: LexborHTMLParser, *, fetched: bool, story: str | None) -> list[Le
         return [body]
     found = found or ([body] if story is None else _heart(body))
     for node in found:
-        _drop_furniture(node)
+        _drop_furniture(node, labels=story is not None)
         if fetched:
             _drop_links_around(node)
             _drop_pointers(node)
@@ -338,7 +338,7 @@ def opening(node: LexborNode, most: int) -> str | None:
     return " ".join(words)
 
 
-def _drop_furniture(container: LexborNode) -> None:
+def _drop_furniture(container: LexborNode, *, labels: bool) -> None:
     """Lists of links and short additions that are named as such."""
     whole = length(container)
     # They may stand within each other: so much is read and no more.
@@ -348,7 +348,7 @@ def _drop_furniture(container: LexborNode) -> None:
     often = Counter(name for _, name in named)
     for part, name in named:
         is_addition = _ADDITION.search(name) is not None or (
-            _LABEL.search(name) is not None and often[name] <= _FEW
+            labels and _LABEL.search(name) is not None and often[name] <= _FEW
         )
         if not (is_addition or _LINK_LIST.search(name)) or part.css_first(_STRUCTURE):
             continue
