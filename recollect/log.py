@@ -6,13 +6,14 @@ of a library: a log is kept when the document is deleted.
 """
 
 import logging
+import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from typing import cast
 
 import structlog
-from structlog.typing import ExcInfo, FilteringBoundLogger, Processor
+from structlog.typing import EventDict, ExcInfo, FilteringBoundLogger, Processor
 
 LEVELS: Mapping[str, int] = {
     "debug": logging.DEBUG,
@@ -20,6 +21,11 @@ LEVELS: Mapping[str, int] = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
+
+LONGEST = 500
+"""characters of the words of an error in a line"""
+_SECRET = re.compile(r"//[^/@\s]*@|\?\S+")
+"""Of an address: who asks, with a password, and its query."""
 
 
 def configure(level: str = "info", *, process: str | None = None) -> None:
@@ -33,6 +39,7 @@ def configure(level: str = "info", *, process: str | None = None) -> None:
     processors: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
+        _clean,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.ExceptionRenderer(_render),
         written,
@@ -73,6 +80,16 @@ def _traced(error: BaseException, told: set[int]) -> Iterator[str]:
     if isinstance(error, BaseExceptionGroup):
         for one in cast("BaseExceptionGroup[BaseException]", error).exceptions:
             yield from _traced(one, told)
+
+
+def _clean(logger: object, method: str, line: EventDict) -> EventDict:
+    """Leave credentials, queries, control characters and long texts out of the words of errors."""
+    for name in ("error", "reason"):
+        if isinstance(said := line.get(name), str):
+            plain = _SECRET.sub(lambda m: "//…@" if m[0][0] == "/" else "?…", said[: 2 * LONGEST])
+            told = "".join(sign if sign.isprintable() else " " for sign in plain)
+            line[name] = told if len(told) <= LONGEST else f"{told[:LONGEST]}…"
+    return line
 
 
 def _render(exc_info: ExcInfo) -> str:

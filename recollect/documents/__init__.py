@@ -29,7 +29,15 @@ from recollect.documents._blobs import (
 )
 from recollect.documents._changing import AT_ONCE, SWEPT, sweep
 from recollect.documents._clock import Moment, moment, recall, step_along
-from recollect.documents._finishing import drop_entries, finish, known_hashes, stash, unpacked
+from recollect.documents._finishing import (
+    drop_entries,
+    finish,
+    known_hashes,
+    lost_quotes,
+    places_of,
+    stash,
+    unpacked,
+)
 from recollect.documents._queue import (
     MOST_AHEAD,
     TURNS_KEPT,
@@ -143,11 +151,13 @@ __all__ = [
     "join",
     "known_blobs",
     "known_hashes",
+    "lost_quotes",
     "moment",
     "name_blobs",
     "named",
     "next_due_in",
     "of_connection",
+    "places_of",
     "postpone",
     "put",
     "read",

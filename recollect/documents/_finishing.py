@@ -1,9 +1,11 @@
 """What a worker leaves behind: entries, their places, the files of an archive."""
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import accumulate
 
 from pgvector import SparseVector
 from psycopg import sql
@@ -38,6 +40,9 @@ from recollect.model import (
     Status,
     random_id,
 )
+
+Place = tuple[bytes, int]
+"""The hash of a chunk, and the character of its text at which a quote begins."""
 
 
 def known_hashes(tx: Tx, claim: Claim, *, embedded: bool) -> set[bytes]:
@@ -89,13 +94,15 @@ def finish(
     *,
     reused: int,
     members: Sequence[NewMember] | None = None,
+    places: Mapping[str, Place | None] | None = None,
 ) -> Changed:
     """Swap in a processed revision: searchers see the old text or the new, never half.
 
     `entries` are those of chunk texts that the index does not hold yet; `reused` says how many
     of the chunk texts it held when the work began. `timings` are those of the stages before; that
     of this transaction is added. `members` are those of an archive: what changed since it was last
-    read is queued, or removed. Raises LeaseLost.
+    read is queued, or removed. `places` are those of `lost_quotes`, looked up
+    before the transaction. Raises LeaseLost.
     """
     id = claim.document.id
     wanted = {chunk.hash for chunk in chunks}
@@ -110,11 +117,13 @@ def finish(
     if members is not None or _ends_archive(claim):
         lock_memories(tx, [id, *(member.id for member in members_of(tx, [id]))])
         delta.update(_unpack(tx, claim, members))
+    if not _is_first(claim):
+        lock_memories(tx, [id], keep=wanted)
     lost = _lost_evidence(tx, claim, keep=wanted)
     removed = _drop_entries(tx, claim, keep=wanted, delta=delta)
     _insert_entries(tx, claim, row["scope"], entries, delta)
     _place(tx, claim, chunks)
-    _mend_evidence(tx, claim, chunks, lost)
+    _mend_evidence(tx, claim, chunks, lost, places or {})
     done = tx.execute(
         "update documents set"
         # Newer content brought a kind of its own.
@@ -312,10 +321,30 @@ class _Lost:
     quote: str
 
 
+def lost_quotes(tx: Tx, claim: Claim, *, keep: set[bytes]) -> set[str]:
+    """What memories were drawn from, in chunks of the document that are not among `keep`."""
+    return {one.quote for one in _lost_evidence(tx, claim, keep=keep)}
+
+
+def places_of(quotes: Iterable[str], chunks: Sequence[Chunk]) -> dict[str, Place | None]:
+    """Where each quote stands in the chunks; None where it stands in none of them.
+
+    Each quote is looked for in the whole text, so call it while no transaction is open.
+    """
+    # Nothing that the database holds contains a zero, so no quote is found across two chunks.
+    whole = "\0".join(chunk.text for chunk in chunks)
+    starts = list(accumulate((len(chunk.text) + 1 for chunk in chunks[:-1]), initial=0))
+    found: dict[str, Place | None] = {}
+    for quote in quotes:
+        at = whole.find(quote)
+        number = bisect_right(starts, at) - 1
+        found[quote] = (chunks[number].hash, at - starts[number]) if at >= 0 and chunks else None
+    return found
+
+
 def _lost_evidence(tx: Tx, claim: Claim, *, keep: set[bytes]) -> list[_Lost]:
     if _is_first(claim):
         return []
-    lock_memories(tx, [claim.document.id], keep=keep)
     rows = tx.execute(
         "select s.memory_id as memory, substr(e.text, s.start_at + 1, s.end_at - s.start_at)"
         " as quote from memory_sources s"
@@ -326,7 +355,13 @@ def _lost_evidence(tx: Tx, claim: Claim, *, keep: set[bytes]) -> list[_Lost]:
     return [_Lost(row["memory"], row["quote"]) for row in rows]
 
 
-def _mend_evidence(tx: Tx, claim: Claim, chunks: Sequence[Chunk], lost: Sequence[_Lost]) -> None:
+def _mend_evidence(
+    tx: Tx,
+    claim: Claim,
+    chunks: Sequence[Chunk],
+    lost: Sequence[_Lost],
+    places: Mapping[str, Place | None],
+) -> None:
     """Move evidence along that still stands in the text; with the rest, its memories go.
 
     What is appended changes the chunk before it, and that is no reason to forget what it says.
@@ -334,15 +369,18 @@ def _mend_evidence(tx: Tx, claim: Claim, chunks: Sequence[Chunk], lost: Sequence
     if _is_first(claim):
         return
     id, there = claim.document.id, [chunk.hash for chunk in chunks]
-    for one in lost:
-        found = next((chunk for chunk in chunks if one.quote in chunk.text), None)
-        if found is not None:
-            start = found.text.index(one.quote)
-            tx.execute(
-                "insert into memory_sources (memory_id, document_id, hash, start_at, end_at)"
-                " values (%s, %s, %s, %s, %s) on conflict do nothing",
-                (one.memory, id, found.hash, start, start + len(one.quote)),
-            )
+    # Memories that were drawn since the places were looked for.
+    late = places_of({one.quote for one in lost} - places.keys(), chunks)
+    moved = ((one, (late if one.quote in late else places)[one.quote]) for one in lost)
+    tx.cursor().executemany(
+        "insert into memory_sources (memory_id, document_id, hash, start_at, end_at)"
+        " values (%s, %s, %s, %s, %s) on conflict do nothing",
+        [
+            (one.memory, id, place[0], place[1], place[1] + len(one.quote))
+            for one, place in moved
+            if place is not None
+        ],
+    )
     # Documents that only bear memories are never finished, so all hashes are those of chunks.
     for table in ("memory_sources", "memory_reads"):
         tx.execute(

@@ -159,6 +159,9 @@ def _worked(app: App, claim: Claim, clock: "Clock", spool: IO[bytes]) -> Changed
     clock.lap(Stage.EMBEDDING)
     if claim.watched or len(chunks) > BATCH or extracted.members:
         _advance(app, claim, Stage.INDEXING)
+    with app.db.begin() as tx:
+        lost = documents.lost_quotes(tx, claim, keep={chunk.hash for chunk in chunks})
+    places = documents.places_of(lost, chunks)
     with _stored(app, claim, extracted.members, spool) as members, app.db.begin() as tx:
         changed = documents.finish(
             tx,
@@ -169,6 +172,7 @@ def _worked(app: App, claim: Claim, clock: "Clock", spool: IO[bytes]) -> Changed
             clock.timings,
             reused=len({c.hash for c in chunks} & known),
             members=members,
+            places=places,
         )
         if claim.document.connection_id is not None:
             texts = changed.reused + changed.embedded

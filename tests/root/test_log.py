@@ -67,3 +67,17 @@ def test_neither_our_lines_nor_those_of_libraries_quote_an_error() -> None:
     assert theirs[0] == "it failed"
     assert "KeyError" in theirs
     assert WORDS not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["error", "reason"])
+def test_the_words_of_an_error_are_cleaned(capsys: pytest.CaptureFixture[str], name: str):
+    log.configure("info")
+    secret = (
+        "postgresql://u:hunter2@db/x and https://a.example/b?token=sesame\x1b[2J\n" + "x" * 5_000
+    )
+
+    log.get("test").warning("unavailable", **{name: secret})
+
+    [line] = capsys.readouterr().err.splitlines()
+    assert "postgresql://…@db/x and https://a.example/b?…" in json.loads(line)[name]
+    assert not any(told in line for told in ("hunter2", "sesame", "\x1b", "u001b", "x" * 501))
