@@ -319,7 +319,7 @@ class Config(BaseSettings):
         " connections, as its versions from 3.58.0 on expect.",
     )
     metadata_arrays: Literal["refuse", "allow"] = Field(
-        default="refuse", description="Whether metadata values may be arrays of strings."
+        default="allow", description="Whether metadata values may be arrays of strings."
     )
     metrics_token: SecretStr | None = Field(
         default=None,

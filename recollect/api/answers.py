@@ -361,7 +361,41 @@ _ORGANISATION: Mapping[str, Any] = {
             "/v4/memories",
             "/v4/profile",
             "/v4/search",
+            "/v3/session",
+            "/v3/analytics",
+            "/ns",
+            "/namespaces",
+            "/connectors",
+            "/feedback",
         ],
+    },
+    "getSession": {
+        "user": {"name": "laptop", "email": None},
+        "org": {"id": "RHajSjRUH1l6pDeNVPy3J6", "name": "default", "slug": "default"},
+        "plan": "enterprise",
+        "scope": {"type": "full", "permission": "admin"},
+    },
+    "countEverything": {
+        "totalMemories": 4,
+        "totalMemoryEntries": 3,
+        "totalConnections": 1,
+        "totalContainerTags": 2,
+    },
+    "listDocumentsWithMemories": {
+        "documents": [
+            {
+                **_LISTED,
+                "id": "7KiA51Qxil4jdf80Da975r",
+                "title": "Ann prefers dark mode.",
+                "customId": None,
+                "metadata": None,
+                "containerTags": ["user_123"],
+                "containerTag": "user_123",
+                "chunkCount": 0,
+                "memoryEntries": [_FIRST],
+            }
+        ],
+        "pagination": _page(1, 20),
     },
     "listAudit": {
         "records": [

@@ -27,7 +27,7 @@ SMALL = MB
 """Bytes of any other body."""
 _LIMITS = (
     (re.compile(r"/v3/documents(/batch|/file)?|/v4/conversations|/mcp|/console/add"), LARGEST),
-    (re.compile(r"/v3/documents/(?!list$|retry$|bulk$)[^/]+"), LARGEST),
+    (re.compile(r"/v3/documents/(?!list$|retry$|bulk$|documents$)[^/]+"), LARGEST),
     (re.compile(r"/ns/[^/]+/document(/.*)?"), LARGEST),
     (re.compile(r"/v3/hooks/github"), 25 * MB),
     (re.compile(r"/v3/settings(/preview)?|/v3/connections/.+|/v4/memories"), LISTS),

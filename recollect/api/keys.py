@@ -24,6 +24,12 @@ ALLOWED = [
     "/v4/memories",
     "/v4/profile",
     "/v4/search",
+    "/v3/session",
+    "/v3/analytics",
+    "/ns",
+    "/namespaces",
+    "/connectors",
+    "/feedback",
 ]
 """Beginnings of the paths that such a key opens."""
 

@@ -1024,6 +1024,7 @@ class SettingsChanged(Wire):
     org_id: str
     org_slug: str
     updated: SettingsOut
+    warnings: list[str] | None = _ABSENT
 
 
 class FilterExample(Wire):

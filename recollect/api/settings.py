@@ -27,12 +27,17 @@ def read(tenant: Whole, app: CurrentApp) -> SettingsOut:
 def patch(
     tenant: Admin, key: CurrentKey, app: CurrentApp, body: SettingsPatch | None = None
 ) -> SettingsChanged:
-    """Named fields change, null clears one; the answer shows all settings as they now are."""
+    """Named fields change, null clears one; the answer shows all settings as they now are, and in
+    `warnings` what cannot work yet."""
     change = body.given() if body else {}
-    item_filter.need_model(change, app.llm)
     with app.db.begin() as tx:
         now = settings.patch(tx, tenant.id, change, keys=secret_keys(app.config))
-    return SettingsChanged(org_id=key.org.id, org_slug=key.org.name, updated=_shown(now))
+    return SettingsChanged(
+        org_id=key.org.id,
+        org_slug=key.org.name,
+        updated=_shown(now),
+        warnings=item_filter.lacks(change, app.llm) or None,
+    )
 
 
 @router.post("/v3/settings/reset", summary="Delete everything", operation_id="resetOrganization")

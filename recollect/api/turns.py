@@ -90,6 +90,8 @@ class _Full(Exception):
 def _lasts(scope: Scope) -> bool:
     """What waits for something to happen holds neither a thread nor a connection meanwhile."""
     path: str = scope["path"]
+    if path.removeprefix(scope.get("root_path", "")).startswith("/ns/"):
+        return False  # whatever an id there ends in
     # Calls of an assistant come in once more, by themselves.
     return b"wait=" in scope["query_string"] or path.endswith(("/events", "/mcp"))
 

@@ -204,9 +204,9 @@ def _model(config: Config) -> list[Finding]:
     llm = open_llm_of(config)
     if llm is None:
         told = (
-            "no language model: filterPrompt is not judged (shouldLLMFilter is refused) and no"
-            " memories are drawn from documents; everything else works. RECOLLECT_LLM_URL and"
-            " RECOLLECT_LLM_MODEL name one"
+            "no language model: with shouldLLMFilter, syncs take in nothing that it would judge,"
+            " and no memories are drawn from documents; everything else works. RECOLLECT_LLM_URL"
+            " and RECOLLECT_LLM_MODEL name one"
         )
         return [Finding("language model", "off", told)]
     try:

@@ -457,7 +457,9 @@ def _run(run: Mapping[str, Any]) -> Run:
 
 # --- documents as resources --------------------------------------------------------------------
 
-NO_IDS = frozenset({"batch", "bulk", "counts", "events", "file", "list", "processing", "retry"})
+NO_IDS = frozenset(
+    {"batch", "bulk", "documents", "counts", "events", "file", "list", "processing", "retry"}
+)
 """What stands where an id does in addresses below /v3/documents, and means something else."""
 SCHEME = "recollect://documents/"
 TEMPLATE = SCHEME + "{id}"

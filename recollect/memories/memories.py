@@ -594,13 +594,33 @@ def unread_count(tx: Tx, document: DocumentId) -> int:
 
 def of_document(tx: Tx, tenant: Tenant, document: DocumentId) -> list[Memory]:
     """All memories, and versions of them, that have the document as a source; oldest first."""
+    return of_documents(tx, tenant, [document])[document]
+
+
+def of_documents(
+    tx: Tx, tenant: Tenant, documents: Sequence[DocumentId]
+) -> dict[DocumentId, list[Memory]]:
+    """As `of_document`, of several."""
     rows = tx.execute(
-        "select " + COLUMNS + " from memories m where " + _REACH + " and m.id in"
-        " (select s.memory_id from memory_sources s where s.document_id = %(document)s)"
-        " order by m.created_at, m.version, m.id",
-        {**tenancy.bounds(tenant), "document": document},
-    )
-    return [_read(row) for row in rows]
+        "select s.document_id as of, " + COLUMNS + " from (select distinct document_id, memory_id"
+        "  from memory_sources where document_id = any(%(documents)s)) s"
+        " join memories m on m.id = s.memory_id where " + _REACH
+        + " order by m.created_at, m.version, m.id",
+        {**tenancy.bounds(tenant), "documents": list(documents)},
+    )  # fmt: skip
+    found: dict[DocumentId, list[Memory]] = {id: [] for id in documents}
+    for row in rows:
+        found[DocumentId(row["of"])].append(_read(row))
+    return found
+
+
+def total(tx: Tx, tenant: Tenant) -> int:
+    """How many live memories the tenant may touch."""
+    row = tx.execute(
+        "select count(*) as n from memories m where " + _REACH + " and " + _LIVE,
+        tenancy.bounds(tenant),
+    ).fetchone()
+    return row["n"] if row else 0
 
 
 def sources(tx: Tx, tenant: Tenant, ids: Sequence[MemoryId]) -> dict[MemoryId, list[Document]]:

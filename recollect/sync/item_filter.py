@@ -289,6 +289,16 @@ def open_gate(settings: Mapping[str, Any], llm: Llm | None) -> Gate:
     return Gate(refusal(settings), prompt if prompt and prompt.strip() else None, llm)
 
 
+def lacks(change: Mapping[str, Any], llm: Llm | None) -> list[str]:
+    """Warnings for a change of settings that has a model asked when there is none."""
+    if change.get("shouldLLMFilter") and llm is None:
+        return [
+            f"shouldLLMFilter: it is stored, and {NEEDS_MODEL}; until then syncs take in nothing"
+            " that the model would have to judge"
+        ]
+    return []
+
+
 def need_model(change: Mapping[str, Any], llm: Llm | None) -> None:
     """Raises BadRequestError where a change of settings has a model asked and there is none."""
     if change.get("shouldLLMFilter") and llm is None:

@@ -575,11 +575,15 @@ def end_tag(tx: Tx, app: App, tenant: Tenant, tag: str) -> EndedTag:
     tags.refuse_merging(tx, tenant.id, tag)
     tags.get(tx, tenant, tag)
     known = memories.live(tx, tenant, tag)
+    # Connections are locked before documents, as a sync does it. What only this tag holds goes with
+    # it and is counted; a connection's documents that are left carry further tags.
     alone = [
-        one for one in connections.find(tx, tenant, tags=[tag]) if list(one.container_tags) == [tag]
+        connections.get(tx, tenant, one.id, lock=True)
+        for one in sorted(connections.find(tx, tenant, tags=[tag]), key=lambda one: one.id)
+        if list(one.container_tags) == [tag]
     ]
-    end(tx, app, tenant, alone, with_documents=False)
     gone = documents.untag(tx, tenant, tag)
+    end(tx, app, tenant, alone, with_documents=False)
     tags.forget(tx, tenant.id, tag)
     return EndedTag(
         documents=len(gone),

@@ -6,7 +6,7 @@ The rows are checked against the OpenAPI document, so a new route without a row 
 import uuid
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -276,6 +276,11 @@ ROWS: dict[str, Row] = {
     "testWebhook": Row(lambda http, n: http.post(f"/v3/webhooks/{n.webhook}/test"), Scope.WRITE),
     "deleteWebhook": Row(lambda http, n: http.delete(f"/v3/webhooks/{n.webhook}"), Scope.WRITE),
     "listAudit": Row(lambda http, n: http.get("/v3/audit?limit=1000"), Scope.ADMIN),
+    "getSession": Row(lambda http, n: http.get("/v3/session"), Scope.READ),
+    "countEverything": Row(lambda http, n: http.get("/v3/analytics/memory"), Scope.READ),
+    "listDocumentsWithMemories": Row(
+        post("/v3/documents/documents", lambda n: {"limit": 100}), Scope.READ
+    ),
     "nsAddDocument": Row(
         post(
             f"{NS}/document", lambda n: {"content": "mine", "id": n.custom_id, "metadata": {"a": 1}}
@@ -419,6 +424,10 @@ class _Renamed:
         return lambda path, **more: self.request(method.upper(), path, **more)
 
 
+def renamed(http: httpx.Client, tag: str) -> httpx.Client:
+    return cast("httpx.Client", _Renamed(http, tag))
+
+
 ANSWERS_VARY = (
     "addDocument",
     "addDocuments",
@@ -479,7 +488,7 @@ _NAMING_TAGS: list[Callable[[httpx.Client, Names], httpx.Response]] = [
         },
     ),
     *(
-        lambda http, n, name=name: ROWS[name].call(_Renamed(http, n.tag), n)
+        lambda http, n, name=name: ROWS[name].call(renamed(http, n.tag), n)
         for name in ROWS
         if name.startswith("ns")
     ),

@@ -48,16 +48,18 @@ def test_the_answer_to_a_change_is_all_settings(served: Callable[..., httpx.Clie
     assert answer.json()["updated"]["shouldLLMFilter"] is True
 
 
-def test_a_filter_by_model_needs_one(client: httpx.Client):
-    """It must not look as if something were filtered."""
-    body = refused(client.patch("/v3/settings", json={"shouldLLMFilter": True}), 400)
-    assert "RECOLLECT_LLM_URL" in body["details"]
-    assert "RECOLLECT_LLM_MODEL" in body["details"]
-    assert body["issues"][0]["path"] == ["shouldLLMFilter"]
+def test_a_filter_by_model_is_stored_without_one_and_says_so(client: httpx.Client):
+    """A published plug-in asks for it at each start."""
+    answer = client.patch("/v3/settings", json={"shouldLLMFilter": True, "filterPrompt": "papers"})
+    assert answer.status_code == 200
+    [warning] = answer.json()["warnings"]
+    assert "RECOLLECT_LLM_URL" in warning
+    assert "RECOLLECT_LLM_MODEL" in warning
     refused(client.post("/v3/settings/preview", json={"shouldLLMFilter": True}), 400, "LLM_URL")
 
-    assert client.get("/v3/settings").json()["shouldLLMFilter"] is False
-    assert patched(client, shouldLLMFilter=False, filterPrompt="only papers")
+    assert client.get("/v3/settings").json()["shouldLLMFilter"] is True
+    again = client.patch("/v3/settings", json={"shouldLLMFilter": False})
+    assert "warnings" not in again.json()
 
 
 def test_changes_merge_by_key_and_null_clears(client: httpx.Client):

@@ -145,3 +145,24 @@ def test_few_ask_a_provider_at_once_and_fewer_of_one_key():
             pass
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [("/ns/a/document/x/mcp", b""), ("/ns/a/document/x/events", b""), ("/ns/a/search", b"wait=1")],
+)
+def test_no_id_of_a_namespace_takes_more_than_its_place(path: str, query: bytes):
+    async def run() -> None:
+        slow = Slow()
+        app = Turns(slow)
+        many = [
+            asyncio.create_task(ask(app, key("o", "k"), path=path, query=query)) for _ in range(50)
+        ]
+        await slow.until(lambda: len(slow.at_work) == turns.PER_KEY)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(slow.at_work) == turns.PER_KEY
+        slow.go.set()
+        await asyncio.gather(*many)
+
+    asyncio.run(run())

@@ -3,7 +3,7 @@
 import time
 from typing import Annotated, Any, Literal
 
-from fastapi import Response
+from fastapi import Path, Response
 from pydantic import Field, WithJsonSchema
 
 from recollect import documents
@@ -308,7 +308,9 @@ def count(space: Reads, body: CountBody, app: CurrentApp) -> CountsOut:
 )
 def find(
     space: Reads,
-    type: str,
+    type: Annotated[
+        str, Path(description="documents, chunks or memories.", examples=["documents"])
+    ],
     app: CurrentApp,
     room: CurrentRoom,
     body: ListBody | None = None,
