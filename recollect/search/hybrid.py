@@ -223,7 +223,13 @@ def fuse(answers: Sequence[Sequence[Hit]], query: Query) -> list[Hit]:
                 if key not in best or chunk.score > best[key].score:
                     best[key] = chunk
     chunks: dict[DocumentId, list[HitChunk]] = {}
-    for (id, position), score in sorted(total.items(), key=lambda one: (-one[1], one[0])):
+
+    def behind(one: tuple[tuple[DocumentId, int], float]) -> tuple[float, float, DocumentId, int]:
+        """Of equals the newest are first, and of a document its first passages."""
+        (id, position), score = one
+        return -score, -of[id].updated_at.timestamp(), id, position
+
+    for (id, position), score in sorted(total.items(), key=behind):
         if score >= query.threshold and (id in chunks or score >= query.document_threshold):
             chunk = replace(
                 best[id, position],

@@ -7,8 +7,10 @@ import httpx
 import pytest
 
 from recollect.app import App
+from recollect.inference.llm import Llm
 from recollect.worker.processing import drain
 from tests.contract.calls import add, found
+from tests.fakes.llm import Model, running
 
 Served = Callable[..., httpx.Client]
 COPIES = 130
@@ -36,6 +38,20 @@ def test_of_more_equals_than_are_looked_at_the_newest_come_first(
     results = found(asked, "heron frogs", limit=SHOWN, containerTags=tags or None)
 
     assert ids(results) == made[:SHOWN][::-1]
+
+
+def test_of_equals_that_several_wordings_find_the_newest_come_first(
+    client: httpx.Client, served: Served, app: App
+):
+    made = [add(client, "The heron eats frogs.", customId=f"w{n}") for n in range(9)]
+    drain(app)
+    client.patch(f"/v3/documents/{made[4]}", json={"metadata": {"changed": True}})
+    with running(Model()) as model:
+        model.answer = lambda _: {"queries": ["heron", "frogs eaten"]}
+        asked = served(llm=Llm(model.url, "a-model", hurry=60))
+        results = found(asked, "heron frogs", limit=9, rewriteQuery=True)
+
+    assert ids(results) == [made[4], *(id for id in made[::-1] if id != made[4])]
 
 
 def test_of_equal_passages_of_a_document_the_first_comes_first(served: Served, app: App):
