@@ -34,14 +34,17 @@ def listed(http: httpx.Client, **query: Any) -> list[dict[str, Any]]:
 
 
 def found(http: httpx.Client, q: str, **query: Any) -> list[dict[str, Any]]:
-    """The documents that a search answers with; each chunk is what its offsets cut out."""
+    """The documents that a search answers with; each chunk is what its offsets cut out of the
+    published text, while a document may show a newer one already."""
     answer = http.post("/v3/search", json={"q": q, **query})
     assert answer.status_code == 200, answer.text
     body = answer.json()
     assert body["total"] == len(body["results"])
     assert body["timing"] >= 0
+    full = http.post("/v3/search", json={"q": q, **query, "includeFullDocs": True}).json()
+    published = {one["documentId"]: one["content"] for one in full["results"]}
     for result in body["results"]:
-        stored = get(http, result["documentId"])["content"]
+        stored = published[result["documentId"]]
         assert result["chunks"]
         for chunk in result["chunks"]:
             assert stored[chunk["start"] : chunk["end"]] == chunk["content"]

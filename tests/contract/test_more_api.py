@@ -459,7 +459,7 @@ class TestConversations:
             {"conversationId": "a", "messages": [{"role": "robot", "content": "x"}]},
             {"conversationId": "a", "messages": [{"role": "user", "content": 5}]},
             {"conversationId": "a", "messages": ["x"]},
-            {"conversationId": "a", "messages": [{"role": "user"}], "metadata": {"a": ["b"]}},
+            {"conversationId": "a", "messages": [{"role": "user"}], "metadata": {"a": [1]}},
         ],
     )
     def test_what_cannot_be_understood_is_refused(
