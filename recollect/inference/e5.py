@@ -148,8 +148,8 @@ def write_tokenizer(path: Path) -> bytes:
     """The tokenizer of the file as a model of sentencepiece, which takes a fifth of the memory
     that the library `tokenizers` needs for so many pieces."""
     # The tools for building occupy no process that serves.
-    import sentencepiece  # noqa: PLC0415
-    from sentencepiece import sentencepiece_model_pb2  # noqa: PLC0415
+    import sentencepiece  # noqa: PLC0415 - 10 MB that MiniLM does not need
+    from sentencepiece import sentencepiece_model_pb2  # noqa: PLC0415 - the same
 
     definitions = cast(Any, sentencepiece_model_pb2)
     # XLM-RoBERTa, whose tokenizer this is, was made with the rules that the library still has.

@@ -53,7 +53,8 @@ def test_what_a_caller_may_see_is_said_in_one_place():
     """The words of a limited key's tags in a predicate."""
     said = re.compile(r"(&&|<@|@>|= any\() ?%\(reach\)s|%\(reach\)s::text\[\] is null")
     found = {name for name, text in facts.sources().items() if said.search(text)}
-    own = {"sync/connections.py"}  # what a connection may reach is compared there, too
+    # What a connection may reach; and which of several documents a customId means to a key.
+    own = {"sync/connections.py", "documents/_reading.py"}
 
     assert found == {plan.TENANCY, *plan.TENANCY_ELSEWHERE, *own}
 
