@@ -44,6 +44,8 @@ from recollect.orgs import orgs
 from tests.fakes.embedder import WordEmbedder
 
 LOOPBACK = ip_network("127.0.0.0/8")
+MOST_CPU_SECONDS = 3
+"""of a test that every change runs, on a quiet machine; a busy one may take twice as many"""
 _PAUSE = threading.Event()
 _PORTS = range(20_000, 32_000)
 """Below those that Linux gives to connections, which come and go by the thousand."""
@@ -88,14 +90,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """With `--cpu`, write down what the test cost."""
+    """What every change runs stays cheap; with `--cpu`, write down what each test cost."""
     began = _cpu_seconds()
-    try:
-        return (yield)
-    finally:
-        if file := item.config.getoption("--cpu"):
-            with Path(file).open("a") as lines:
-                lines.write(f"{_cpu_seconds() - began:.2f} {item.nodeid}\n")
+    done = yield
+    spent = _cpu_seconds() - began
+    if file := item.config.getoption("--cpu"):
+        with Path(file).open("a") as lines:
+            lines.write(f"{spent:.2f} {item.nodeid}\n")
+    by_day = not any(item.get_closest_marker(name) for name in ("slow", "costly"))
+    if by_day and spent > 2 * MOST_CPU_SECONDS:
+        pytest.fail(f"it took {spent:.1f} CPU seconds: make it cheaper, or mark it slow")
+    return done
 
 
 def _cpu_seconds() -> float:

@@ -344,6 +344,7 @@ def test_children_end_with_their_supervisor_and_the_next_one_goes_on(short_tmp: 
         assert check_log(again.log) == []
 
 
+@pytest.mark.costly
 def test_ctrl_c_stops_everything_cleanly(short_tmp: Path) -> None:
     with serving(short_tmp / "stopped") as service, service.client() as http:
         for n in range(20):

@@ -95,6 +95,7 @@ FOUND: dict[str, tuple[Verdict, str]] = {
 
 @pytest.mark.chaos
 @pytest.mark.timeout(600)
+@pytest.mark.costly
 def test_a_short_run_of_the_whole_service_loses_doubles_and_delays_nothing() -> None:
     done = subprocess.run(
         [

@@ -28,6 +28,7 @@ LONG = {"start", "memory", "quality", "scale", "crawl", "extract", "ingest"}
 with"""
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "part",
     [pytest.param(part, marks=[pytest.mark.slow] if part in LONG else []) for part in PARTS],

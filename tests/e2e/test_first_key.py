@@ -11,6 +11,7 @@ import pytest
 from tests.conftest import eventually, free_port
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("journal", [False, True])
 def test_the_first_key_is_printed_but_not_into_a_log(short_tmp: Path, journal: bool):
     data_dir = short_tmp / f"first-key-{journal}"
