@@ -1,8 +1,9 @@
 """No function over foreign text takes much more than its length: ten times the text, at most thirty
 times the time. `test_linear_time.py` asks the same of each regular expression.
 
-Called is what takes nothing but texts (and no code of a language), in modules that see foreign text
-in the service's own processes. A text that a function refuses is as good as one that it takes: it was looked at.
+Called is what takes nothing but texts (and no code of a language), in modules that see foreign
+text in the service's own processes. A text that a function refuses is as good as one that it
+takes: it was looked at.
 """
 
 import importlib
