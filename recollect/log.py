@@ -53,7 +53,6 @@ def configure(level: str = "info", *, process: str | None = None) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         # A line and its end in one write: lines of several threads and processes stay apart.
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
     )
     structlog.contextvars.clear_contextvars()
     if process:

@@ -23,6 +23,7 @@ from typing import Any, LiteralString
 import httpx
 import psycopg
 import pytest
+import structlog
 import uvicorn
 from hypothesis import HealthCheck, settings
 from psycopg import sql
@@ -221,6 +222,13 @@ def db(database_url: str) -> Generator[Database]:
     """Transactions on this worker's database."""
     with Database(database_url, size=12) as database:
         yield database
+
+
+@pytest.fixture(autouse=True)
+def log_of_its_own() -> Generator[None]:
+    """What a test, or a command that it runs in this process, makes of the log ends with it."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ from tests.fakes.llm import Model, running
 NPM = Path(__file__).parent / "npm"
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(autouse=True)
 def plain_log() -> None:
     log.configure("warning")
 

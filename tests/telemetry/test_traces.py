@@ -117,9 +117,11 @@ def test_lines_of_the_log_lead_to_the_trace(app: App, tenant: Tenant, collector:
         worker = Worker(own)
         thread = threading.Thread(target=worker.run)
         thread.start()
-        eventually(lambda: any(line.get("outcome") == "done" for line in lines))
-        worker.stop()
-        thread.join()
+        try:
+            eventually(lambda: any(line.get("outcome") == "done" for line in lines))
+        finally:
+            worker.stop()
+            thread.join()
 
     [line] = [line for line in lines if line.get("document") == id and "outcome" in line]
     assert {one.trace_id.hex() for one in collector.spans} == {line["trace"]}
