@@ -1027,10 +1027,11 @@ def _insert(tx: Tx, org: OrgId, tag: str, fact: Fact) -> MemoryId:
     tx.execute(
         "insert into memories (id, org_id, tag, content, version, parent_id, root_id, is_static,"
         " is_inference, buckets, metadata, temporal, forget_after, forget_reason, terms, weights,"
-        " embedding, embedding_b) values (%(id)s, %(org)s, %(tag)s, %(content)s, %(version)s,"
-        " %(parent)s, %(root)s, %(is_static)s, %(is_inference)s, %(buckets)s, %(metadata)s,"
-        " %(temporal)s, %(forget_after)s, %(forget_reason)s, %(terms)s, %(weights)s,"
-        " %(embedding)s, %(embedding_b)s)",
+        " embedding, embedding_b, created_at, updated_at) values (%(id)s, %(org)s, %(tag)s,"
+        " %(content)s, %(version)s, %(parent)s, %(root)s, %(is_static)s, %(is_inference)s,"
+        " %(buckets)s, %(metadata)s, %(temporal)s, %(forget_after)s, %(forget_reason)s, %(terms)s,"
+        # Those of one transaction keep their order.
+        " %(weights)s, %(embedding)s, %(embedding_b)s, clock_timestamp(), clock_timestamp())",
         {
             "id": id,
             "version": old["version"] + 1 if old else 1,

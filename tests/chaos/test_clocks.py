@@ -350,11 +350,11 @@ def test_no_acknowledged_upload_is_lost_to_sweeps_that_take_all_for_old(
 
 
 def test_a_table_that_is_being_made_is_not_removed_for_its_age(
-    new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+    new_database: Callable[[], str], postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when the clock is set back after its transaction began."""
     url = new_database()  # in which nobody has left anything
-    server = Path(rows(url, "show data_directory")[0][0])
+    server = Path(rows(postgres_url, "show data_directory")[0][0])
     if not server.exists():
         pytest.skip("a server elsewhere")
     monkeypatch.setattr(purge, "PATIENCE", timedelta(milliseconds=200))

@@ -656,23 +656,37 @@ def test_35_secrets_are_nowhere(world: World, capfd: pytest.CaptureFixture[str])
 
 
 @every("world", conforming("tag", by_day=SHAPES), indirect=True)
-def test_a_deleted_tag_that_a_connection_fills_again_is_a_tag(world: World) -> None:
+def test_a_connection_ends_with_its_only_tag(world: World) -> None:
     world.connect()
     world.sync()
     brought = len(world.documents())
     gone = world.http.delete("/v3/container-tags/notes").json()
-    assert (gone["deletedCount"], gone["connections"]) == (brought, [world.id])
+    assert (gone["deletedCount"], gone["connections"]) == (brought, [])
+    assert world.http.get("/v3/container-tags/notes").status_code == 404
+    assert world.http.get(f"/v3/connections/{world.id}").status_code == 404
+    syncs.drain(world.app)
+    assert world.http.post("/v3/documents/list", json={}).json()["pagination"]["totalItems"] == 0
+
+
+@every("world", conforming("tag", by_day=SHAPES), indirect=True)
+def test_a_deleted_tag_that_a_connection_fills_again_is_a_tag(world: World) -> None:
+    world.connect(containerTags=["notes", "work"])
+    world.sync()
+    brought = set(world.documents())
+    gone = world.http.delete("/v3/container-tags/notes").json()
+    assert (gone["deletedCount"], gone["connections"]) == (0, [world.id])
     assert world.http.get("/v3/container-tags/notes").status_code == 404
     world.sync()
     world.sync()
-    assert world.documents() == {}, "what was deleted with the tag stays away"
+    assert set(world.documents()) == brought, "another tag keeps them"
+    assert world.http.get("/v3/container-tags/notes").status_code == 404, "they stay out of it"
 
     world.peer.put("n9", "It came later.")
     world.sync()
-    assert set(world.documents()) == {"n9"}
+    assert set(world.documents()) == {*brought, "n9"}
     assert world.http.get("/v3/container-tags/notes").json()["documentCount"] == 1
     listed = world.http.get("/v3/container-tags/list").json()["containerTags"]
-    assert [tag["containerTag"] for tag in listed] == ["notes"]
+    assert [tag["containerTag"] for tag in listed] == ["notes", "work"]
     changed = world.http.patch("/v3/container-tags/notes", json={"name": "Notes"})
     assert changed.status_code == 200
     with world.app.db.begin() as tx:

@@ -28,7 +28,7 @@ AUTHORIZED = ("github", "gmail", "google-drive", "notion", "onedrive")
 """with OAuth: what follows from it is the framework's, and the same for all"""
 FLOW = "test_canaries::test_35_canaries_are_nowhere"
 """goes from the link over consent, refresh and loss to the return, at each provider"""
-FRAMEWORK = "../integration/test_authorize::"
+FRAMEWORK = "../sync/test_authorize::"
 
 OWN: dict[int, dict[str, str]] = {
     1: {

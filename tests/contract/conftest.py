@@ -14,7 +14,6 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from recollect import log
 from recollect.app import App
 from recollect.cli.api import website
 from recollect.db import Database
@@ -25,11 +24,6 @@ from tests.conftest import plain_client, serving
 from tests.fakes.llm import Model, running
 
 NPM = Path(__file__).parent / "npm"
-
-
-@pytest.fixture(autouse=True)
-def plain_log() -> None:
-    log.configure("warning")
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ def operations(live_url: str) -> dict[str, Any]:
     return {o.label: o for o in found if o.path not in left_out}
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("mode", list(GenerationMode))
 def test_no_request_breaks_it(operations: dict[str, Any], key: str, mode: GenerationMode):

@@ -108,7 +108,7 @@ def test_a_reranked_search_is_understood(app: App, key: str):
             Supermemory(base_url=url, api_key=key, max_retries=0) as sdk,
         ):
             sdk.add(content="A heron, a heron, a heron and all the rest of the many birds.")
-            sdk.add(content="heron")
+            sdk.add(content="The heron waits in the reeds.")
             drain(app)
 
             documents = sdk.search.documents(q="heron", rerank=True)

@@ -168,6 +168,7 @@ def test_what_is_odd_is_found_all_the_same(client: httpx.Client, app: App, query
     assert answer.json()["results"][0]["documentId"] == wanted
 
 
+@pytest.mark.costly
 def test_no_query_takes_more_work_than_three_normal_ones(place: Place, statements: Statements):
     """Work is statements, and processor time of this process, which has the API in it: a loaded
     machine lengthens neither as it does what a clock says."""
@@ -177,6 +178,9 @@ def test_no_query_takes_more_work_than_three_normal_ones(place: Place, statement
         for name, query in {**ANSWERED, **REFUSED}.items():
             sent, spent = _work(place, statements, ask, query)
             assert sent <= TIMES * normal, (face, name, sent, normal)
+            if spent > TIMES * usual:  # another thread of this process may have run beside both
+                usual = _work(place, statements, ask, NORMAL)[1]
+                spent = _work(place, statements, ask, query)[1]
             assert spent <= TIMES * usual, (face, name, spent, usual)
 
 

@@ -111,7 +111,7 @@ def fill(http: httpx.Client, app: App, *contents: str) -> list[str]:
 
 
 BIRDS = (
-    "heron pond",
+    "Herons at a pond with many other birds.",
     "The heron waits.",
     "A heron, a pond, a heron: the pond" + " of so many other words" * 20 + ".",
 )

@@ -86,6 +86,7 @@ def door(
     return doors[request.param]
 
 
+@pytest.mark.costly
 def test_phrases_and_exclusions_hold_over_every_door(door: Door):
     assert door("shallow pond") == EVERY
     assert door("shallow pond -frogs") == {TOAD, HERON}
@@ -244,6 +245,7 @@ JUDGES: Mapping[str, Callable[[str, str, int], float]] = {
 }
 
 
+@pytest.mark.slow
 def test_a_weak_judge_does_no_harm_and_a_good_one_helps(
     chronicle: None, app: App, key: str, opinion: Opinion
 ):

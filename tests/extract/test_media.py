@@ -384,6 +384,7 @@ def test_changed_bytes_end_in_text_or_in_a_reason(sandbox: Sandbox):
 # Engines in the sandbox
 
 
+@pytest.mark.costly
 def test_a_model_that_is_not_one_says_so(sandbox: Sandbox):
     with pytest.raises(Permanent, match="whisper engine does not load") as caught:
         sandbox.hear(Blob(recording("wav")), 0, 60, LocalEngine("whisper", "/nowhere"))

@@ -171,6 +171,7 @@ def test_threads_share_it_and_get_their_own_answers(sandbox):
         assert all(threads.map(task, range(32)))
 
 
+@pytest.mark.costly
 def test_no_process_reads_two_files(sandbox):
     pids = [deed(sandbox, words) for words in ["pid", "heavy pid"] * 3]
 

@@ -192,6 +192,7 @@ def test_a_safe_name_stays_as_it_is(name):
 PIECES = [*"aä \t\n\r\0\v.漢", "\r\n", "\u200b", "\u200d", "\ufe0f", "\x85", "\ud800"]
 
 
+@pytest.mark.costly
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
 def test_a_long_text_is_cleaned_as_a_short_one(text: str):
     """Long ones are cleaned in pieces of a million characters."""

@@ -39,6 +39,7 @@ def _spent() -> float:
     return used.ru_utime + used.ru_stime
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "padding",
     [

@@ -26,6 +26,7 @@ OLD = {"kind": "local", "url": None, "key": None, "model": None, "dimensions": N
 """what the index remembered of MiniLM before there was another local model"""
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_an_index_keeps_its_model_until_it_is_switched_and_may_be_switched_back(
     short_tmp: Path,

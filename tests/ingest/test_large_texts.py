@@ -59,6 +59,7 @@ def lines(n: int) -> list[str]:
     return [f"line {number:08}" for number in range(n)]
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(600)
 def test_a_text_of_a_million_lines_can_be_sent_again_and_edited(client: httpx.Client, db: Database):
     old = lines(1_500_000)
