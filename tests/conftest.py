@@ -248,7 +248,9 @@ def plain_log() -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             plain,
-        ]
+        ],
+        # Asked for each line: what captures it, of a test or of a command, comes and goes.
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
 
 

@@ -303,7 +303,7 @@ def test_that_nobody_can_push_is_said_once(
     loop.stop()
     loop.run()
 
-    assert capfd.readouterr().out.count("providers cannot push to us") == told
+    assert capfd.readouterr().err.count("providers cannot push to us") == told
 
 
 # --- what Drive tells, and what it does not ------------------------------------------------------
