@@ -41,6 +41,7 @@ from recollect.api.schemas import (
     Written,
     public_status,
 )
+from recollect.api.turns import own_turn
 from recollect.app import App
 from recollect.documents import DocumentChange, DocumentQuery
 from recollect.documents.filters import parse as parse_filter
@@ -266,24 +267,26 @@ async def get(
 ) -> Response:
     """As it is now, or with `wait` once it is finished, whichever comes first."""
     if wait:
-        await _end_of(request.app.state.events, app, tenant, id, wait)
-    return await run_in_threadpool(_shown, app, tenant, id, room)
+        await _end_of(request, app, tenant, id, wait)
+    async with own_turn(request):
+        return await run_in_threadpool(_shown, app, tenant, id, room)
 
 
-async def _end_of(events: Events, app: App, tenant: Tenant, id: str, wait: float) -> None:
+async def _end_of(request: Request, app: App, tenant: Tenant, id: str, wait: float) -> None:
     """Wait until it is finished, for so many seconds at most. Raises RateLimitError, Unavailable
     where too many wait; NotFoundError, also once it is deleted.
 
     Between two looks this holds neither a thread nor a connection.
     """
+    events: Events = request.app.state.events
     deadline = time.monotonic() + wait
-    document = await run_in_threadpool(_look, app, tenant, id)
+    document = await _look(request, app, tenant, id)
     if document.status in ENDED:
         return
     place = events.waits.take(tenant.key or tenant.id)
     try:
         async with events.of(document.id) as told:
-            while (await run_in_threadpool(_look, app, tenant, document.id)).status not in ENDED:
+            while (await _look(request, app, tenant, document.id)).status not in ENDED:
                 rest = deadline - time.monotonic()
                 if rest <= 0:
                     return
@@ -294,12 +297,17 @@ async def _end_of(events: Events, app: App, tenant: Tenant, id: str, wait: float
         place.leave()
 
 
-def _look(app: App, tenant: Tenant, id: str) -> Document:
+async def _look(request: Request, app: App, tenant: Tenant, id: str) -> Document:
     """Raises AuthenticationError when the key was revoked while it waited."""
-    with app.db.begin() as tx:
-        if tenant.key is not None:
-            orgs.key(tx, tenant.key)
-        return documents.get(tx, tenant, id)
+
+    def look() -> Document:
+        with app.db.begin() as tx:
+            if tenant.key is not None:
+                orgs.key(tx, tenant.key)
+            return documents.get(tx, tenant, id)
+
+    async with own_turn(request):
+        return await run_in_threadpool(look)
 
 
 def _shown(app: App, tenant: Tenant, id: str, room: Room) -> Response:

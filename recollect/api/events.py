@@ -20,6 +20,7 @@ from fastapi.responses import StreamingResponse
 from recollect import documents
 from recollect.api.deps import CurrentApp, CurrentKey, Reader, effective_tags
 from recollect.api.schemas import status_word
+from recollect.api.turns import own_turn
 from recollect.app import App
 from recollect.documents import DocumentQuery
 from recollect.events.streams import BACKLOG, Events, Pulse, Stream, concerns
@@ -69,7 +70,7 @@ async def stream(
     since = int(known[0]) if known else None
     place = events.streams.take(key.id)
     source = await events.subscribe()
-    told = _told(app, events, source, key, tenant, tags, since)
+    told = _told(request, app, events, source, key, tenant, tags, since)
     # Proxies must not collect what should arrive at once.
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
     response = StreamingResponse(told, media_type="text/event-stream", headers=headers)
@@ -78,6 +79,7 @@ async def stream(
 
 
 async def _told(
+    request: Request,
     app: App,
     events: Events,
     source: Stream,
@@ -89,7 +91,9 @@ async def _told(
     try:
         yield "retry: 1000\n\n: listening\n\n"
         if since is not None:
-            for event in await run_in_threadpool(_missed, app, tenant, tags, since):
+            async with own_turn(request):
+                missed = await run_in_threadpool(_missed, app, tenant, tags, since)
+            for event in missed:
                 yield event
         pulse = Pulse(app, lambda tx: orgs.key(tx, key.id))
         words = app.config.status_words

@@ -8,9 +8,10 @@ told to come again.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from datetime import timedelta
+from functools import partial
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -44,24 +45,35 @@ class Turns:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         key: Key | None = scope.get("state", {}).get("key") if scope["type"] == "http" else None
-        if key is None or _lasts(scope):
+        if key is None:
             await self._inner(scope, receive, send)
             return
-        try:
-            async with (
-                self._turn(f"key {key.id}", PER_KEY),
-                self._turn(f"org {key.org.id}", PER_ORG),
-            ):
-                await self._inner(scope, receive, send)
-        except _Full:
-            error = Unavailable("too many requests of this organisation wait", after=AGAIN)
-            await errors.unavailable(Request(scope), error)(scope, receive, send)
+        if _lasts(scope):
+            scope["state"]["turn"] = partial(self._turn, key)
+            await self._inner(scope, receive, send)
+            return
+        async with AsyncExitStack() as held:
+            try:
+                await held.enter_async_context(self._turn(key))
+            except Unavailable as error:
+                await errors.unavailable(Request(scope), error)(scope, receive, send)
+                return
+            await self._inner(scope, receive, send)
 
     @asynccontextmanager
-    async def _turn(self, name: str, places: int) -> AsyncGenerator[None]:
-        """First come, first served. Raises _Full."""
+    async def _turn(self, key: Key) -> AsyncGenerator[None]:
+        """Raises Unavailable when none came in time."""
+        async with (
+            self._place(f"key {key.id}", PER_KEY),
+            self._place(f"org {key.org.id}", PER_ORG),
+        ):
+            yield
+
+    @asynccontextmanager
+    async def _place(self, name: str, places: int) -> AsyncGenerator[None]:
+        """First come, first served."""
         if self._known[name] >= MOST_WAITING + places:
-            raise _Full
+            raise _full()
         place = self._places.setdefault(name, asyncio.Semaphore(places))
         self._known[name] += 1
         try:
@@ -69,7 +81,7 @@ class Turns:
                 async with asyncio.timeout(LONGEST.total_seconds()):
                     await place.acquire()
             except TimeoutError as error:
-                raise _Full from error
+                raise _full() from error
             try:
                 yield
             finally:
@@ -83,17 +95,23 @@ class Turns:
 AGAIN = timedelta(seconds=1)
 
 
-class _Full(Exception):
-    """No turn came in time."""
+def _full() -> Unavailable:
+    return Unavailable("too many requests of this organisation wait", after=AGAIN)
 
 
 def _lasts(scope: Scope) -> bool:
-    """What waits for something to happen holds neither a thread nor a connection meanwhile."""
-    path: str = scope["path"]
-    if path.removeprefix(scope.get("root_path", "")).startswith("/ns/"):
-        return False  # whatever an id there ends in
-    # Calls of an assistant come in once more, by themselves.
-    return b"wait=" in scope["query_string"] or path.endswith(("/events", "/mcp"))
+    """Whether the request waits for something to happen. It takes its turn only for what it does
+    meanwhile (`own_turn`); calls of an assistant come in once more, by themselves."""
+    path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+    waits = path.startswith("/v3/documents/") and b"wait=" in scope["query_string"]
+    return path in ("/v3/documents/events", "/mcp") or (waits and scope["method"] == "GET")
+
+
+def own_turn(request: Request) -> AbstractAsyncContextManager[None]:
+    """For the work of an endpoint that else waits. Raises Unavailable when none came in time."""
+    turn: Callable[[], AbstractAsyncContextManager[None]] | None
+    turn = request.scope.get("state", {}).get("turn")
+    return nullcontext() if turn is None else turn()  # it has one for all that it does
 
 
 class Asking:

@@ -7,10 +7,11 @@ from typing import Any
 
 import anyio
 import pytest
+from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from recollect.api import turns
-from recollect.api.turns import Asking, Turns
+from recollect.api.turns import Asking, Turns, own_turn
 from recollect.errors import RateLimitError
 from recollect.model import Key, KeyId, Org, OrgId, Plan
 from recollect.model import Scope as Rights
@@ -44,7 +45,9 @@ class Slow:
                 await self.changed.wait()
 
 
-async def ask(app: Any, whose: Key, *, path: str = "/v3/search", query: bytes = b"") -> int:
+async def ask(
+    app: Any, whose: Key, *, path: str = "/v3/search", query: bytes = b"", method: str = "POST"
+) -> int:
     told: list[int] = []
 
     async def send(message: Any) -> None:
@@ -55,7 +58,7 @@ async def ask(app: Any, whose: Key, *, path: str = "/v3/search", query: bytes = 
         return {"type": "http.request", "body": b"", "more_body": False}
 
     scope = {
-        "type": "http", "method": "POST", "path": path, "query_string": query,
+        "type": "http", "method": method, "path": path, "query_string": query,
         "headers": [], "state": {"key": whose},
     }  # fmt: skip
     await app(scope, receive, send)
@@ -105,7 +108,8 @@ def test_what_waits_takes_no_place(path: str, query: bytes):
         slow = Slow()
         app = Turns(slow)
         many = [
-            asyncio.create_task(ask(app, key("o", "k"), path=path, query=query)) for _ in range(50)
+            asyncio.create_task(ask(app, key("o", "k"), path=path, query=query, method="GET"))
+            for _ in range(50)
         ]
         await slow.until(lambda: len(slow.at_work) == 50)
         slow.go.set()
@@ -149,9 +153,17 @@ def test_few_ask_a_provider_at_once_and_fewer_of_one_key():
 
 @pytest.mark.parametrize(
     ("path", "query"),
-    [("/ns/a/document/x/mcp", b""), ("/ns/a/document/x/events", b""), ("/ns/a/search", b"wait=1")],
+    [
+        ("/ns/a/document/x/mcp", b""),
+        ("/ns/a/document/x/events", b""),
+        ("/ns/a/search", b"wait=1"),
+        ("/v3/search", b"wait=1"),
+        ("/v3/documents/a/mcp", b""),
+        ("/v3/documents/a/events", b""),
+        ("/v3/documents/search", b"wait=1"),
+    ],
 )
-def test_no_id_of_a_namespace_takes_more_than_its_place(path: str, query: bytes):
+def test_no_id_and_no_query_takes_more_than_its_place(path: str, query: bytes):
     async def run() -> None:
         slow = Slow()
         app = Turns(slow)
@@ -164,5 +176,30 @@ def test_no_id_of_a_namespace_takes_more_than_its_place(path: str, query: bytes)
         assert len(slow.at_work) == turns.PER_KEY
         slow.go.set()
         await asyncio.gather(*many)
+
+    asyncio.run(run())
+
+
+def test_what_waits_takes_its_turn_for_what_it_does_meanwhile():
+    async def run() -> None:
+        slow = Slow()
+
+        async def look(scope: Scope, receive: Receive, send: Send) -> None:
+            async with own_turn(Request(scope)):
+                await slow(scope, receive, send)
+
+        app = Turns(look)
+        many = [
+            asyncio.create_task(
+                ask(app, key("o", "k"), path="/v3/documents/x", query=b"wait=60", method=method)
+            )
+            for method in ["GET"] * 25 + ["PATCH"] * 25
+        ]
+        await slow.until(lambda: len(slow.at_work) == turns.PER_KEY)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(slow.at_work) == turns.PER_KEY
+        slow.go.set()
+        assert set(await asyncio.gather(*many)) == {200}
 
     asyncio.run(run())
