@@ -33,7 +33,7 @@ from recollect.api import (
 from recollect.api.edge import Edge, Guesses
 from recollect.api.openapi import document_errors
 from recollect.api.room import Room
-from recollect.api.turns import Asking, Turns
+from recollect.api.turns import Asking, InTurn, Turns
 from recollect.app import App
 from recollect.errors import Permanent, Refused, RequestError, Transient
 from recollect.mcp import Door
@@ -68,6 +68,7 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
     api.state.requests = metrics.Requests()
     api.state.room = Room()
     api.state.asking = Asking()
+    api.state.turns = Turns()
     api.state.guesses = Guesses()
     # Keys have a place of their own: what takes all other threads must not keep a check waiting.
     api.state.checks = CapacityLimiter(CHECKS)
@@ -110,7 +111,7 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
     api.add_exception_handler(Transient, _at_once(errors.unavailable))
     # An endpoint refuses our settings.
     api.add_exception_handler(Permanent, _at_once(errors.unavailable))
-    api.add_middleware(Turns)
+    api.add_middleware(InTurn, turns=api.state.turns)
     api.add_middleware(Edge, app=app, limit=limit, state=api.state)
     document_errors(api, app.config.public_url)
     return api

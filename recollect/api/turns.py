@@ -36,32 +36,14 @@ ASKING_KEY = 2
 
 
 class Turns:
-    """ASGI middleware behind the edge, which knows the key."""
+    """The places of a process, taken by requests at work."""
 
-    def __init__(self, inner: ASGIApp) -> None:
-        self._inner = inner
+    def __init__(self) -> None:
         self._places: dict[str, asyncio.Semaphore] = {}
         self._known = Counter[str]()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        key: Key | None = scope.get("state", {}).get("key") if scope["type"] == "http" else None
-        if key is None:
-            await self._inner(scope, receive, send)
-            return
-        if _lasts(scope):
-            scope["state"]["turn"] = partial(self._turn, key)
-            await self._inner(scope, receive, send)
-            return
-        async with AsyncExitStack() as held:
-            try:
-                await held.enter_async_context(self._turn(key))
-            except Unavailable as error:
-                await errors.unavailable(Request(scope), error)(scope, receive, send)
-                return
-            await self._inner(scope, receive, send)
-
     @asynccontextmanager
-    async def _turn(self, key: Key) -> AsyncGenerator[None]:
+    async def turn(self, key: Key) -> AsyncGenerator[None]:
         """Raises Unavailable when none came in time."""
         async with (
             self._place(f"key {key.id}", PER_KEY),
@@ -90,6 +72,32 @@ class Turns:
             self._known[name] -= 1
             if not self._known[name]:
                 del self._known[name], self._places[name]
+
+
+class InTurn:
+    """ASGI middleware behind the edge, which knows the key. Those of a session, whose key the
+    console looks up, take their turn there."""
+
+    def __init__(self, inner: ASGIApp, turns: Turns) -> None:
+        self._inner = inner
+        self._turns = turns
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        key: Key | None = scope.get("state", {}).get("key") if scope["type"] == "http" else None
+        if key is None:
+            await self._inner(scope, receive, send)
+            return
+        if _lasts(scope):
+            scope["state"]["turn"] = partial(self._turns.turn, key)
+            await self._inner(scope, receive, send)
+            return
+        async with AsyncExitStack() as held:
+            try:
+                await held.enter_async_context(self._turns.turn(key))
+            except Unavailable as error:
+                await errors.unavailable(Request(scope), error)(scope, receive, send)
+                return
+            await self._inner(scope, receive, send)
 
 
 AGAIN = timedelta(seconds=1)

@@ -6,6 +6,7 @@ Connections, runs and deliveries are looked at once a second, each once for all 
 """
 
 import asyncio
+import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,7 +18,7 @@ from fastapi.responses import StreamingResponse
 
 from recollect import documents, log
 from recollect.app import App
-from recollect.console._room import COOKIE, CurrentApp, Reader, Room, Text
+from recollect.console._room import COOKIE, CurrentApp, CurrentKey, Reader, Room, Text
 from recollect.errors import BadRequestError, ConflictError, RecollectError
 from recollect.events import outbox
 from recollect.events.streams import Events, Pulse, Stream, concerns
@@ -110,6 +111,7 @@ def _states(app: App, topics: Iterable[Topic]) -> dict[Topic, str]:
 async def stream(
     request: Request,
     tenant: Reader,
+    key: CurrentKey,
     app: CurrentApp,
     of: Annotated[Text, Query(max_length=300)],
 ) -> Response:
@@ -121,6 +123,7 @@ async def stream(
     topic = Topic(kind, id or None, Tenant(tenant.id, reach))
     await run_in_threadpool(_check, app, topic)
     events: Events = request.app.state.events
+    place = events.streams.take(key.id)
     session = request.cookies[COOKIE]
     pulse = Pulse(app, lambda tx: orgs.signed_in(tx, session))
     if kind == "documents":
@@ -128,7 +131,9 @@ async def stream(
     else:
         told = _looked_at(pulse, topic, _looks(request, app, events))
     headers = {"x-accel-buffering": "no"}  # proxies must not collect what should arrive at once
-    return StreamingResponse(told, media_type="text/event-stream", headers=headers)
+    response = StreamingResponse(told, media_type="text/event-stream", headers=headers)
+    weakref.finalize(response, place.leave)  # also of one that was never begun
+    return response
 
 
 def _check(app: App, topic: Topic) -> None:

@@ -119,7 +119,8 @@ class Room(Door):
         request.state.key = key
         structlog.contextvars.bind_contextvars(org=key.org.id, key=key.id)
         audit.act_as(key.id, key.org.id)
-        return await inner(request)
+        async with request.app.state.turns.turn(key):
+            return await inner(request)
 
 
 def visitor(request: Request) -> Key | None:

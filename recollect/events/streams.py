@@ -71,6 +71,9 @@ class Place:
             self._held = False
             self._places.give_back(self._key)
 
+    def __del__(self) -> None:
+        self.leave()  # whoever had it was given up before it came to that
+
 
 class Events:
     """Hands the notices of the database to the streams of this process."""

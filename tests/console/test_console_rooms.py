@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from types import SimpleNamespace
@@ -22,13 +22,13 @@ import pytest
 import uvicorn
 
 from recollect import console
-from recollect.api import create_app
+from recollect.api import create_app, turns
 from recollect.app import App
 from recollect.console import _code, _live
 from recollect.events import endpoints, outbox, streams
 from recollect.events.listener import Notice
 from recollect.events.outbox import Attempt, Target
-from recollect.events.streams import Events
+from recollect.events.streams import STREAMS_OF_A_KEY, Events
 from recollect.model import Connection, Key, Org, Plan, Scope, Tenant, random_id
 from recollect.orgs import audit, orgs, settings
 from recollect.sync import connections, items
@@ -739,3 +739,33 @@ def test_rooms_show_their_requests_as_code(me: httpx.Client, path: str):
 
     assert {"curl", "Python", "TypeScript"} <= {node.text() for node in page.css(".code h3")}
     assert len(ids) == len(set(ids))
+
+
+def test_who_is_signed_in_takes_turns_and_has_so_many_streams(app: App, org: Org):
+    made, secret = new_key(app, org)
+
+    async def run() -> None:
+        web = create_app(app)
+        web.include_router(console.router)
+        transport = httpx.ASGITransport(web)
+        async with (
+            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http,
+            AsyncExitStack() as held,
+        ):
+            form = {"origin": "http://127.0.0.1", "sec-fetch-site": "same-origin"}
+            signed = await http.post("/console/login", data={"key": secret}, headers=form)
+            assert signed.status_code == 303
+            for _ in range(turns.PER_KEY):
+                await held.enter_async_context(web.state.turns.turn(made))
+            page = asyncio.create_task(http.get("/console/documents"))
+            while web.state.turns._known[f"key {made.id}"] == turns.PER_KEY:
+                assert not page.done()
+                await asyncio.sleep(0)
+            await held.aclose()
+            assert (await page).status_code == 200
+
+            streams = [web.state.events.streams.take(made.id) for _ in range(STREAMS_OF_A_KEY)]
+            refused = await http.get("/console/events?of=documents")
+            assert (refused.status_code, len(streams)) == (429, STREAMS_OF_A_KEY)
+
+    asyncio.run(run())
