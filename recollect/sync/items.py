@@ -27,7 +27,7 @@ from recollect.connectors.base import (
 )
 from recollect.db import Tx
 from recollect.documents import Said, SyncedDocument, content_hash
-from recollect.errors import NotFoundError
+from recollect.errors import NotFoundError, Refused
 from recollect.model import ConnectionId, DocumentId, Page, Remembered, SyncClaim, storable
 from recollect.orgs import tags
 from recollect.sync import change_log
@@ -71,6 +71,11 @@ class Counts:
     """what was done to which document in this transaction: the feed lacks it yet"""
     listed: int = 0
     """rows of the feed that the run has"""
+
+    def become(self, other: "Counts") -> None:
+        """After a transaction that came to nothing."""
+        for one in fields(self):
+            setattr(self, one.name, getattr(other, one.name))
 
     def note(self, sentence: str) -> None:
         if sentence not in self.notes and len(self.notes) < 20:
@@ -649,6 +654,17 @@ class _Same:
             and row["now_title"] == (item.title or row["now_title"])
             and row["now_url"] == item.url
         )
+
+
+def leave_out(tx: Tx, claim: SyncClaim, item: Item, why: Refused, counts: Counts) -> None:
+    """An item that the database refuses: what it is so far it stays, and the run says why."""
+    counts.failed += 1
+    counts.code = why.code
+    counts.note(f"{item.id[:100]} was left out: {why}")
+    row = _row(tx, claim, item.id)
+    if row is None or row["verdict"] != DOCUMENT:
+        told = Verdict(item.id, UNSUPPORTED, str(why), branch=item.branch)
+        _apply_verdict(tx, claim, told, counts)
 
 
 def _storable(change: Change) -> Change:

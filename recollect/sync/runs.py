@@ -1,5 +1,6 @@
 """One connection: changes → documents, a checkpoint at a time; registrations; farewells."""
 
+import copy
 import json
 import random
 import secrets
@@ -31,6 +32,7 @@ from recollect.errors import (
     LeaseLost,
     Permanent,
     Reauthorize,
+    Refused,
     SetupError,
     Transient,
 )
@@ -175,21 +177,45 @@ def _too_long(id: str) -> bool:
 
 
 def _store(work: _Work, batch: Sequence[Change], cursor: Cursor | None) -> None:
-    """Documents and cursor in one transaction, so that no cursor is ever ahead."""
+    """Documents and cursor in one transaction, so that no cursor is ever ahead.
+
+    What the database refuses is left out, and the rest is stored: the batch is halved until the
+    refused item stands alone.
+    """
     app, claim, gate, counts = work.app, work.claim, work.gate, work.counts
     if gate.asks:
         with app.db.begin() as tx:
             undecided = items.undecided(tx, claim, batch, gate)
         gate.ask(undecided, work.pause)
+    before = copy.deepcopy(counts)
+    try:
+        _store_all(work, batch, cursor)
+    except Refused as error:
+        counts.become(before)
+        middle = len(batch) // 2
+        if middle:
+            _store(work, batch[:middle], None)
+            _store(work, batch[middle:], cursor)
+            return
+        if not batch or not isinstance(batch[0], Item):
+            raise
+        with app.db.begin() as tx:
+            connections.lock(tx, claim, lease=app.lease)
+            items.leave_out(tx, claim, batch[0], error, counts)
+        _store_all(work, [], cursor)
+    gate.forget()
+
+
+def _store_all(work: _Work, batch: Sequence[Change], cursor: Cursor | None) -> None:
+    app, claim, counts = work.app, work.claim, work.counts
     with app.db.begin() as tx:
         listings = connections.lock(tx, claim, lease=app.lease)
-        items.apply(tx, claim, batch, listings=listings, gate=gate, counts=counts)
+        items.apply(tx, claim, batch, listings=listings, gate=work.gate, counts=counts)
         items.tell(tx, claim, counts)
         reached = any(isinstance(change, READ) for change in batch)
         connections.save(
             tx, claim, cursor=cursor, listings=listings, counts=counts, reached=reached
         )
-    gate.forget()
 
 
 def _make_room(work: _Work) -> None:

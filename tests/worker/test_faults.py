@@ -546,7 +546,7 @@ def test_vectors_of_a_new_model_outlive_all_of_them(
             eventually(lambda: switching.index().phase == "kept")
 
 
-@pytest.mark.parametrize("state", [*CONTENDED, *REFUSED, *BUGS])
+@pytest.mark.parametrize("state", [*CONTENDED, *BUGS])
 def test_a_sync_that_the_database_does_not_take_waits_and_says_so(
     ground: Ground, shelf: Shelf, state: str
 ):
@@ -562,6 +562,36 @@ def test_a_sync_that_the_database_does_not_take_waits_and_says_so(
     ground.fault("documents", None)
     ground.do("update connections set due_at = now()")
     assert syncs.drain(ground.app) == 1
+
+
+@pytest.mark.parametrize("state", REFUSED)
+def test_an_item_that_the_database_refuses_is_left_out_and_the_others_come(
+    ground: Ground, shelf: Shelf, state: str
+):
+    id = ground.connect()
+    shelf.put("old", "text", title="a quiet one")
+    assert syncs.drain(ground.app) == 1
+    for n in range(9):
+        shelf.put(f"n{n}", "text", title="poison" if n == 4 else "fine")
+    shelf.put("old", "newer text", title="poison")
+    ground.fault("documents", state, "poison")
+    ground.do("update connections set due_at = now()")
+
+    assert syncs.drain(ground.app) == 1
+
+    titles = "select string_agg(title, ', ' order by title) from documents where title <> ''"
+    assert ground.one(titles) == "a quiet one, " + ", ".join(["fine"] * 8)
+    ran = "select added || ' ' || failed || ' ' || notes::text from sync_runs order by started_at"
+    told = ground.one(ran + " desc limit 1")
+    assert told.startswith("8 2 ")
+    assert "n4 was left out: the database cannot keep" in told
+    assert "old was left out" in told
+    verdict = "select verdict from items where id = %s"
+    assert [ground.one(verdict, one) for one in ("n4", "old")] == ["unsupported", "document"]
+    shelf.put("n4", "text again", title="better")
+    ground.do("update connections set due_at = now() where id = %s", id)
+    assert syncs.drain(ground.app) == 1
+    assert "better" in ground.one(titles)
 
 
 @pytest.mark.parametrize("state", [*CONTENDED, *REFUSED, *BUGS])
