@@ -90,3 +90,12 @@ PROVIDERS_ELSEWHERE: Mapping[str, str] = {
     "worker/pubsub.py": "pull of Gmail's subscription",
 }
 """Files outside of `connectors/` that name a provider; each entry is work that is left."""
+
+WAYS: Mapping[str, tuple[int, int, int]] = {
+    "a text, from POST to its chunks": (10, 33, 150),
+    "a search": (7, 24, 150),
+    "a sync of one new file": (12, 79, 500),
+}
+"""Rooms, files, and changes from one file to another, at most. The goals are 9, 24, 60 for a text,
+6 rooms and 12 files for a search, and 10, 55, 250 for a sync. What has come since they were set
+(turns, bounds of bodies, phrases, tenancy in one place) are files of their own on the way."""

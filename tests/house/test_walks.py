@@ -1,0 +1,95 @@
+"""How many files and rooms a document, a search and a sync pass through, by the functions that run
+in a warm process. Prints the ways with `-s`."""
+
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from recollect.api import create_app
+from recollect.app import App
+from recollect.worker.processing import drain
+from tests.connectors.test_conformance import World, known_connectors, unpaced, world
+from tests.house import plan
+
+__all__ = ["known_connectors", "unpaced", "world"]
+HOUSE = str(Path(drain.__code__.co_filename).parents[1]) + "/"
+
+
+class Walk:
+    """The files of the package whose functions were called, in order, in all threads."""
+
+    def __init__(self) -> None:
+        self.files: list[str] | None = None
+
+    def hook(self, frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and self.files is not None:
+            path = frame.f_code.co_filename
+            if path.startswith(HOUSE):
+                self.files.append(path.removeprefix(HOUSE))
+
+    @contextmanager
+    def through(self, way: str) -> Generator[None]:
+        """Holds the way to its plan: rooms, files, changes of file."""
+        self.files = files = []
+        sys.setprofile(self.hook)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            self.files = None
+        passed = [file for file, _ in groupby(files)]
+        rooms = {file.partition("/")[0] for file in passed if "/" in file}
+        counted = len(rooms), len(set(passed)), len(passed)
+        sys.stdout.write(f"{way}: {counted} {' '.join(dict.fromkeys(passed))}\n")
+        bounds = zip(counted, plan.WAYS[way], strict=True)
+        assert all(have <= most for have, most in bounds), counted
+
+
+@pytest.fixture
+def walk() -> Generator[Walk]:
+    """Threads that begin from here on are watched."""
+    made = Walk()
+    threading.setprofile(made.hook)
+    yield made
+    threading.setprofile(None)
+
+
+def test_a_text_and_a_search_pass_few_rooms(app: App, key: str, walk: Walk):
+    headers = {"authorization": f"Bearer {key}"}
+
+    def ingest(http: TestClient, text: str) -> None:
+        body = {"content": text, "containerTag": "notes"}
+        assert http.post("/v3/documents", json=body).status_code == 200
+        drain(app)
+
+    def search(http: TestClient) -> None:
+        answer = http.post("/v3/search", json={"q": "herons", "containerTags": ["notes"]})
+        assert answer.json()["total"] > 0
+
+    with TestClient(create_app(app), headers=headers) as http:
+        ingest(http, "Herons wait at the pond.")
+        search(http)
+        with walk.through("a text, from POST to its chunks"):
+            ingest(http, "More herons came to the pond.")
+        with walk.through("a search"):
+            search(http)
+
+
+@pytest.mark.parametrize("world", ["google-drive"], indirect=True)
+def test_a_sync_passes_few_rooms(world: World, walk: Walk):
+    world.connect()
+    world.sync()
+    world.peer.put("n8", "It came later.")
+    world.sync()
+    world.peer.put("n9", "It came last.")
+    with walk.through("a sync of one new file"):
+        world.sync()
+    assert "n9" in world.documents()
