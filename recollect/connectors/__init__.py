@@ -1,4 +1,7 @@
-"""The providers: one module of this package each, found by the registry."""
+"""The providers: one folder of this package each, found by the registry.
+
+What Recollect knows of a provider is in its folder, told by its one `Connector`.
+"""
 
 import importlib
 import pkgutil
@@ -16,9 +19,7 @@ UNBUILT = frozenset({"granola"})
 def all() -> Mapping[str, Connector]:
     """Every connector by its provider, in the order of the names."""
     found: dict[str, Connector] = {}
-    for module in sorted(entry.name for entry in pkgutil.iter_modules(__path__)):
-        if module.startswith("_") or module in {"api", "base", "oauth"}:
-            continue
+    for module in (entry.name for entry in pkgutil.iter_modules(__path__) if entry.ispkg):
         loaded = importlib.import_module(f"{__name__}.{module}")
         for value in vars(loaded).values():
             if (

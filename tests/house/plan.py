@@ -18,7 +18,6 @@ LONG_FILES: Mapping[str, str] = {
     "api/answers.py": "examples of the reference; to become a file of JSON",
     "api/schemas.py": "models of the wire; to be split by noun",
     "cli/add.py": "plan, send, follow, ledger; to be split",
-    "connectors/github.py": "the one provider that is a file; to be a folder",
     "connectors/google_drive/_pass.py": "one pass over a changing source is one state machine",
     "connectors/notion/_pass.py": "one pass over a changing source is one state machine",
     "connectors/web_crawler/_crawl.py": "one crawl is one state machine",
