@@ -5,9 +5,10 @@ What Recollect knows of a provider is in its folder, told by its one `Connector`
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 
+from recollect.connectors.about import Application
 from recollect.connectors.base import Connector
 from recollect.errors import BadRequestError
 
@@ -29,6 +30,16 @@ def all() -> Mapping[str, Connector]:
             ):
                 found[value.provider] = value()
     return dict(sorted(found.items()))
+
+
+@cache
+def applications() -> Mapping[Application, Sequence[Connector]]:
+    """The OAuth applications, each with the connectors that use it, in the order of the names."""
+    found: dict[Application, list[Connector]] = {}
+    for connector in all().values():
+        if connector.application is not None:
+            found.setdefault(connector.application, []).append(connector)
+    return found
 
 
 def get(provider: str) -> Connector:

@@ -13,7 +13,8 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from recollect import db, documents, encryption
-from recollect.connectors.base import TAG_PATTERN, Notice, Registration
+from recollect.connectors.base import TAG_PATTERN
+from recollect.connectors.pushes import Notice, Registration
 from recollect.db import Tx, tenancy
 from recollect.errors import BadRequestError, ConflictError, LeaseLost, NotFoundError, SetupError
 from recollect.model import (

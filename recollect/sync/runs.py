@@ -23,9 +23,9 @@ from recollect.connectors.base import (
     Item,
     Listed,
     Missing,
-    Registration,
     Source,
 )
+from recollect.connectors.pushes import Registration
 from recollect.errors import (
     CursorExpired,
     LeaseLost,
@@ -50,7 +50,6 @@ from recollect.sync.sources import (
     open_registration,
     open_source,
     open_tokens,
-    push_url,
 )
 
 LOG = log.get("sync")
@@ -241,7 +240,7 @@ def register(app: App, claim: SyncClaim, stop: threading.Event) -> None:
     connector = connectors.get(connection.provider)
     if not connector.pushes:
         return
-    if push_url(app, connection.provider, "") is None:
+    if connector.push_url(app.config, "") is None:
         _forget_registrations(app, connection)
         return
     source = open_source(app, connection, stop=stop)
@@ -288,10 +287,10 @@ def renew(app: App, due: StoredRegistration, stop: threading.Event) -> None:
     if found is None:
         return
     _, connection = found
-    if push_url(app, connection.provider, "") is None:
+    connector = connectors.get(connection.provider)
+    if connector.push_url(app.config, "") is None:
         _forget_registrations(app, connection)
         return
-    connector = connectors.get(connection.provider)
     source = open_source(app, connection, stop=stop)
     _subscribe(app, connector, source, connection, due.registration.resource)
     if not due.answered:
@@ -311,7 +310,7 @@ def _subscribe(
     app: App, connector: Connector, source: Source, connection: Connection, resource: str
 ) -> None:
     id, secret = random_id(), secrets.token_urlsafe(32)
-    url = push_url(app, connection.provider, id)
+    url = connector.push_url(app.config, id)
     assert url is not None
     sealed = encryption.seal(
         secret_keys(app.config), secret, place=(connection.id, "registration", id)

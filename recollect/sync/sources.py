@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
-from urllib.parse import urlsplit
 
 from recollect import connectors, documents, encryption, log
 from recollect.app import App, secret_keys
-from recollect.config import ProviderSettings
+from recollect.config import Config, ProviderSettings
 from recollect.connectors import oauth
 from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, Access, Api
-from recollect.connectors.base import Connector, Folder, Registration, Source, Turn
+from recollect.connectors.base import Connector, Folder, Source, Turn
 from recollect.connectors.oauth import Client, OAuth, Tokens
+from recollect.connectors.pushes import Registration
 from recollect.db import Tx
 from recollect.errors import (
     BadRequestError,
@@ -62,14 +62,6 @@ LOOK = 1.0
 """Seconds between two looks whether the connection is still there."""
 PAGE = 1000
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
-CUSTOM = {
-    "google-drive": "googleDrive",
-    "gmail": "googleDrive",
-    "notion": "notion",
-    "onedrive": "onedrive",
-    "github": "github",
-}
-"""Whose application in the settings of an organisation a provider uses."""
 
 
 class ConnectionSource:
@@ -439,25 +431,36 @@ def client_of(tx: Tx, app: App, org: OrgId, connector: Connector) -> Client:
 
     Raises BadRequestError that names the settings to fill.
     """
-    prefix = CUSTOM.get(connector.provider)
-    stored = settings.read(tx, org) if prefix else {}
-    if stored.get(f"{prefix}CustomKeyEnabled") and stored[f"{prefix}ClientId"]:
+    assert connector.application is not None
+    stored = settings.read(tx, org)
+    enabled = connector.application.setting("CustomKeyEnabled")
+    id_name = connector.application.setting("ClientId")
+    secret_name = connector.application.setting("ClientSecret")
+    if stored.get(enabled) and stored[id_name]:
         try:
-            secret = settings.secret(tx, org, f"{prefix}ClientSecret", keys=secret_keys(app.config))
+            secret = settings.secret(tx, org, secret_name, keys=secret_keys(app.config))
         except SetupError as error:
-            raise BadRequestError(f"{prefix}ClientSecret: {error}") from error
+            raise BadRequestError(f"{secret_name}: {error}") from error
         if secret is not None:
-            return Client(stored[f"{prefix}ClientId"], secret)
-    for provider in (connector.provider, "google-drive" if connector.provider == "gmail" else ""):
-        given = app.config.providers.get(provider)
-        if given and given.client_id and given.client_secret:
-            return Client(given.client_id, given.client_secret.get_secret_value())
+            return Client(stored[id_name], secret)
+    if (client := client_of_installation(app.config, connector)) is not None:
+        return client
     variable = f"RECOLLECT_{connector.provider.replace('-', '_').upper()}_CLIENT_ID"
-    of_org = f", or {prefix}CustomKeyEnabled, {prefix}ClientId and {prefix}ClientSecret with PATCH"
     raise BadRequestError(
         f"{connector.provider}: no OAuth application is configured; set {variable} and"
-        f" {variable.removesuffix('ID')}SECRET" + (f"{of_org} /v3/settings" if prefix else "")
+        f" {variable.removesuffix('ID')}SECRET, or {enabled}, {id_name} and {secret_name} with"
+        " PATCH /v3/settings"
     )
+
+
+def client_of_installation(config: Config, connector: Connector) -> Client | None:
+    """The provider's own, else that of the application which it shares with others."""
+    assert connector.application is not None
+    for provider in (connector.provider, connector.application.provider):
+        given = config.providers.get(provider)
+        if given and given.client_id and given.client_secret:
+            return Client(given.client_id, given.client_secret.get_secret_value())
+    return None
 
 
 def seal_tokens(app: App, connection: ConnectionId, tokens: Tokens) -> str:
@@ -510,20 +513,6 @@ def ageing(tokens: Tokens) -> bool:
 
 
 # --- pushes and farewells ------------------------------------------------------------------------
-
-
-def push_url(app: App, provider: str, registration: str) -> str | None:
-    """Where a provider's notices of it go; None where none can arrive.
-
-    To us, if we have a public https address; Gmail's to the subscription that they are pulled
-    from, if there is one.
-    """
-    if provider == "gmail" and app.config.pubsub_subscription is not None:
-        return f"{app.config.pubsub_api_url.rstrip('/')}/v1/{app.config.pubsub_subscription}"
-    public = app.config.public_url
-    if public is None or urlsplit(public).scheme != "https":
-        return None
-    return f"{public.rstrip('/')}/v3/hooks/{provider}?registration={registration}"
 
 
 def open_registration(app: App, stored: StoredRegistration) -> Registration:

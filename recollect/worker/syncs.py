@@ -28,7 +28,7 @@ from recollect.ops import reencrypt
 from recollect.sync import connections, host_limits, runs
 from recollect.sync.items import Counts
 from recollect.telemetry import metrics, tracing
-from recollect.worker import pubsub
+from recollect.worker import pulls
 from recollect.worker.loop import SHORTEST_WAIT, ClaimLoop, own_failure, written
 
 LOG = log.get("tender")
@@ -68,10 +68,12 @@ class Tender(ClaimLoop[SyncClaim]):
         super().run()
 
     def helpers(self) -> dict[str, Callable[[], object]]:
-        return super().helpers() | {
-            "chores": self._chores,
-            "pull": partial(pubsub.run, self._app, self._stop),
+        pulling = {
+            f"pull-{connector.provider}": partial(pulls.run, self._app, connector, self._stop)
+            for connector in connectors.all().values()
+            if connector.pulls
         }
+        return super().helpers() | {"chores": self._chores} | pulling
 
     def key(self, claim: SyncClaim) -> tuple[str, int]:
         return claim.connection.id, claim.number

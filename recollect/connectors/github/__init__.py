@@ -20,23 +20,21 @@ from typing import Any, cast
 from urllib.parse import parse_qs, quote, urlsplit
 
 from recollect.connectors._json import as_object
+from recollect.connectors.about import Application
 from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, Api, as_json, field_of
 from recollect.connectors.base import (
-    FORGED,
     Account,
     Assumption,
     Change,
     Checkpoint,
     Connector,
     Cursor,
-    Notice,
-    Push,
-    Registration,
     Resource,
     Source,
     Trouble,
 )
 from recollect.connectors.github._calls import call, links, objects_of, wait_of
+from recollect.connectors.github._guide import GUIDE
 from recollect.connectors.github._listing import listing
 from recollect.connectors.github._picked import (
     RESOURCES,
@@ -49,6 +47,7 @@ from recollect.connectors.github._picked import (
 )
 from recollect.connectors.github._repository import look_at, must_be_there, repository_of
 from recollect.connectors.oauth import OAuth, Tokens, missing
+from recollect.connectors.pushes import FORGED, Notice, Push, Registration
 from recollect.errors import BadRequestError, NotFoundError, Permanent, Transient
 from recollect.fetch import Answer, Endpoint
 from recollect.model import Blob, Remembered
@@ -69,6 +68,8 @@ POINTER = re.compile(rb"version https://(git-lfs\.github\.com|hawser\.github\.co
 class Github(Connector):
     provider = "github"
     name = "GitHub"
+    guide = GUIDE
+    application = Application("github", "GitHub")
     api_url = "https://api.github.com"
     oauth = OAuth(
         authorize_url="https://github.com/login/oauth/authorize",
@@ -79,6 +80,7 @@ class Github(Connector):
         separator=",",
     )
     pushes = True
+    largest_push = 25 * 1024 * 1024
     picks = True
     selects = "repos"
 
