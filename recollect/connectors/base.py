@@ -266,7 +266,8 @@ class Source(Protocol):
         ...
 
     def refused(self, title: str | None, url: str | None) -> str | None:
-        """Why the settings' filter keeps it out (which pattern), or None: before fetching.
+        """Why the settings' filter keeps it out (which pattern), or None: before fetching. Only of
+        what is listed.
 
         A title of None is not known yet; what has none has an empty one.
         """

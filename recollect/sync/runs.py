@@ -85,7 +85,7 @@ def run(app: App, claim: SyncClaim, stop: threading.Event) -> Counts:
         gate = item_filter.open_gate(settings.read(tx, claim.connection.org_id), app.llm)
     if plan not in connector.plans:
         raise Permanent(f"{connector.name} is not part of the plan {plan}", code=PLAN_REQUIRED)
-    source = open_source(app, claim.connection, claim=claim, stop=stop)
+    source = open_source(app, claim.connection, refuse=gate.refuse, claim=claim, stop=stop)
     work = _Work(app, claim, gate, counts, stop, time.monotonic())
     try:
         _list(work, connector, source, claim.connection.cursor)

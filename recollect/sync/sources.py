@@ -75,7 +75,7 @@ class ConnectionSource:
         *,
         access: Access,
         secrets: Mapping[str, Any],
-        refuse: item_filter.Refuse,
+        refuse: item_filter.Refuse | None,
         claim: SyncClaim | None,
         stop: threading.Event,
     ) -> None:
@@ -172,6 +172,7 @@ class ConnectionSource:
             return items.folders(tx, self._connection.id)
 
     def refused(self, title: str | None, url: str | None) -> str | None:
+        assert self._refuse is not None, "only a listing is filtered"
         return self._refuse(title, url)
 
     def read(self, blob: Blob) -> Extracted:
@@ -291,14 +292,17 @@ def open_source(
     app: App,
     connection: Connection,
     *,
+    refuse: item_filter.Refuse | None = None,
     claim: SyncClaim | None = None,
     stop: threading.Event | None = None,
 ) -> Source:
-    """What the connector of a connection works with, during a sync or for one fetch."""
+    """What the connector of a connection works with, during a sync or for one fetch.
+
+    `refuse`: the filter that a listing asks; nothing else is filtered.
+    """
     connector = connectors.get(connection.provider)
     with app.db.begin() as tx:
         sealed = connections.sealed(tx, connection.id)
-        refuse = item_filter.refusal(settings.read(tx, connection.org_id))
     try:
         secrets = open_secrets(app, connection.id, sealed.secrets)
     except SetupError as error:
