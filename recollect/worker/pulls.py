@@ -13,7 +13,7 @@ from recollect.app import App
 from recollect.connectors.base import Connector
 from recollect.connectors.pushes import Inbox
 from recollect.errors import RecollectError, Transient, Unavailable
-from recollect.loop import enduring, tell_bug
+from recollect.loop import backoff, enduring, tell_bug
 from recollect.sync import connections
 
 LOG = log.get("pull")
@@ -87,7 +87,7 @@ def _tell_failing(app: App, connector: Connector, error: Exception) -> None:
 
 
 def _pause(error: Exception, failures: int) -> timedelta:
-    doubled = min(FIRST_PAUSE * 2.0 ** min(failures - 1, 20), LONGEST_PAUSE)
+    doubled = backoff(failures, FIRST_PAUSE, LONGEST_PAUSE)
     asked = error.after if isinstance(error, Transient) else None
     return doubled if asked is None else min(max(doubled, asked), LONGEST_PAUSE)
 
