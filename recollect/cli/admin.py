@@ -369,7 +369,7 @@ def list_webhooks(as_json: AsJson = False) -> None:
     if as_json:
         echo_json(rows)
     elif not rows:
-        tell("no tokens came; a provider that has one sends it when a subscription is made there")
+        tell("no tokens came; a provider that uses one sends it when a subscription is made there")
     else:
         columns = ["provider", "token", "cameAt", "confirmed"]
         table(columns, [[shown(row[column]) for column in columns] for row in rows])
