@@ -165,3 +165,12 @@ class LeaseLost(RecollectError):
 
 class SetupError(RecollectError):
     """The machine or the settings are not right; the message says how to mend it."""
+
+
+INTERNAL_ERROR = "internal_error"
+"""The code of a failure that is Recollect's own."""
+
+
+def code_of(error: Exception) -> str:
+    """The code under which a failure is stored and counted."""
+    return error.code if isinstance(error, Permanent | Transient) else INTERNAL_ERROR

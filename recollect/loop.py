@@ -1,12 +1,15 @@
 """Loops that go on until they are told to stop, whatever a round of theirs meets.
 
-`enduring` is around one round, `settled` around the writing down of an outcome. A `Loop` that ends
+`enduring` is around one round, `settled` around the writing down of an outcome, `backoff` between
+tries. A `Loop` that ends
 all the same ends its process (`ending_with_loops`), so that who supervises it starts it again.
 """
 
+import random
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TypeVar
 
 from structlog.typing import FilteringBoundLogger
@@ -19,8 +22,22 @@ BREATH = 1.0
 MOST_WRITES = 5
 """How often an outcome is written down whose transaction the database gives up each time."""
 
-
 T = TypeVar("T")
+
+
+def backoff(
+    failures: int,
+    first: timedelta,
+    longest: timedelta = timedelta.max,
+    *,
+    factor: float = 2.0,
+    jitter: tuple[float, float] = (1.0, 1.0),
+) -> timedelta:
+    """How long to rest after so many failures in a row: `first` after the first one, then `factor`
+    times as long each time, up to `longest`; times something between the bounds of `jitter`."""
+    grown = first.total_seconds() * factor ** min(failures - 1, 60)
+    chance = random.uniform(*jitter)  # noqa: S311 # no secret
+    return timedelta(seconds=min(grown, longest.total_seconds()) * chance)
 
 
 class Loop(threading.Thread):

@@ -15,6 +15,7 @@ from itertools import accumulate
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope
 
+from recollect import connectors
 from recollect.errors import BadRequestError, RateLimitError
 from recollect.model import Key
 
@@ -29,7 +30,11 @@ _LIMITS = (
     (re.compile(r"/v3/documents(/batch|/file)?|/v4/conversations|/mcp|/console/add"), LARGEST),
     (re.compile(r"/v3/documents/(?!list$|retry$|bulk$|documents$)[^/]+"), LARGEST),
     (re.compile(r"/ns/[^/]+/document(/.*)?"), LARGEST),
-    (re.compile(r"/v3/hooks/github"), 25 * MB),
+    *(
+        (re.compile(f"/v3/hooks/{one.provider}"), one.largest_push)
+        for one in connectors.all().values()
+        if one.largest_push is not None
+    ),
     (re.compile(r"/v3/settings(/preview)?|/v3/connections/.+|/v4/memories"), LISTS),
     (re.compile(r"/console/(filters|connections)(/.*)?"), LISTS),
 )

@@ -19,6 +19,7 @@ from recollect.api.schemas import (
     public_status,
 )
 from recollect.connectors.base import Assumption, Resource
+from recollect.errors import INTERNAL_ERROR
 from recollect.model import Connection, Document, Page, Remembered, SyncRun
 from recollect.sync.account_check import Report
 from recollect.sync.change_log import FeedEntry, What
@@ -31,7 +32,7 @@ _CODES: Mapping[str, ErrorCode] = {
     "auth_expired": "auth_expired",
     "rate_limited": "rate_limited",
     "plan_required": "plan_required",
-    "internal_error": "internal",
+    INTERNAL_ERROR: "internal",
     "internal": "internal",  # as it was written until 2026
 }
 """Our words for what is wrong at a provider (`no_access`, `http_500`) are the runs' own."""

@@ -48,7 +48,7 @@ from recollect.sync import account_check, change_log, connect, connections, item
 from recollect.sync.change_log import What
 from recollect.sync.connect import Asked, Changed
 from recollect.sync.connections import LIMIT
-from recollect.sync.sources import end, push_url
+from recollect.sync.sources import end
 
 router = APIRouter(tags=["connections"])
 EXPIRES_IN = "1 hour"
@@ -368,7 +368,7 @@ def configure(
     """They replace what was picked before; a sync follows."""
     found = _connection(app, tenant, connectionId)
     connect.pick(app, tenant, found, body.resources)
-    public = push_url(app, found.provider, "") is not None
+    public = connectors.get(found.provider).push_url(app.config, "") is not None
     told = "changes are pushed" if public else "changes are looked for every few minutes"
     count = len(body.resources)
     return Configured(

@@ -2,14 +2,11 @@
 
 import hashlib
 import html
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from functools import cache
-from typing import Annotated, Any
-from urllib.parse import urlsplit
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -20,9 +17,9 @@ from recollect.api.deps import CurrentApp, ProviderName
 from recollect.api.turns import AsksOthers
 from recollect.app import App, secret_keys
 from recollect.connectors import oauth
-from recollect.connectors.base import Account, Connector, Push, Registration
-from recollect.connectors.gmail.proofs import Keys
+from recollect.connectors.base import Account, Connector
 from recollect.connectors.oauth import Tokens
+from recollect.connectors.pushes import Push, Registration
 from recollect.errors import (
     BadRequestError,
     NotFoundError,
@@ -40,7 +37,6 @@ from recollect.sync.connections import StoredRegistration
 from recollect.sync.sources import (
     GivenAccess,
     client_of,
-    endpoint_at,
     oauth_of,
     open_api,
     open_registration,
@@ -72,7 +68,7 @@ async def push(provider: ProviderName, request: Request, app: CurrentApp) -> Res
         return Response(status_code=404)
     headers = {name.lower(): value for name, value in request.headers.items()}
     come, connection = await run_in_threadpool(
-        _come, app, provider, headers, dict(request.query_params)
+        _come, app, connector, headers, dict(request.query_params)
     )
     if connector.reads(come):
         come = replace(come, body=await request.body())
@@ -218,7 +214,7 @@ def _redirect(app: App, url: str, connection: Connection, error: str | None) -> 
 
 
 def _come(
-    app: App, provider: str, headers: dict[str, str], query: dict[str, str]
+    app: App, connector: Connector, headers: dict[str, str], query: dict[str, str]
 ) -> tuple[Push, Connection | None]:
     """A push without its body, and the connection that its query names."""
     named = query.get("registration")
@@ -226,9 +222,9 @@ def _come(
     if named is not None:
         with app.db.begin() as tx:
             found = connections.registration(tx, named)
-        if found is not None and found[1].provider == provider:
+        if found is not None and found[1].provider == connector.provider:
             registration, connection = _opened(app, found[0]), found[1]
-    proofs, settings = _proofs(app, provider), _settings(app, provider)
+    proofs, settings = _proofs(app, connector), connector.push_config(app.config)
     return Push(headers, query, b"", registration, proofs, settings), connection
 
 
@@ -255,8 +251,9 @@ def _opened(app: App, stored: StoredRegistration) -> Registration | None:
         return None
 
 
-def _proofs(app: App, provider: str) -> list[str]:
+def _proofs(app: App, connector: Connector) -> list[str]:
     """The secrets of the application that are active."""
+    provider = connector.provider
     with app.db.begin() as tx:
         stored = connections.hook_secrets(tx, provider)
     keys = secret_keys(app.config)
@@ -265,35 +262,7 @@ def _proofs(app: App, provider: str) -> list[str]:
         if one.confirmed:
             with suppress(SetupError):  # what no key opens proves nothing
                 active.append(encryption.unseal(keys, one.sealed, place=(provider, "hook")))
-    named = app.config.notion_verification_token
-    if provider == "notion" and named is not None:
-        active.append(named.get_secret_value())
-    return active
-
-
-def _settings(app: App, provider: str) -> Mapping[str, Any]:
-    if provider != "gmail":
-        return {}
-    return {
-        "audience": app.config.pubsub_audience,
-        "service_account": app.config.pubsub_service_account,
-        "keys": _google_keys(app.config.pubsub_certs_url),
-    }
-
-
-@cache
-def _google_keys(url: str) -> Keys:
-    parts = urlsplit(url)
-    endpoint = endpoint_at(f"{parts.scheme}://{parts.netloc}")
-
-    def fetch() -> tuple[bytes, int]:
-        answer = endpoint.request("GET", parts.path or "/")
-        if answer.status != 200:
-            raise endpoint.refusal(answer)
-        age = re.search(r"max-age=([0-9]{1,9})", answer.headers.get("cache-control", ""))
-        return answer.data, int(age[1]) if age else 0
-
-    return Keys(fetch)
+    return [*active, *connector.hook_secrets(app.config)]
 
 
 def _keep_pending(app: App, provider: str, secret: str) -> None:

@@ -20,8 +20,7 @@ from recollect.app import (
 from recollect.cli._log import log_of_command
 from recollect.cli.output import echo_json, fail, shown, table, tell
 from recollect.config import load
-from recollect.connectors._robots import MAX_BYTES, Robots, Rule
-from recollect.connectors.web_crawler import AGENT
+from recollect.connectors._robots import AGENT, MAX_BYTES, Robots, Rule
 from recollect.db import Database, Tx, migrate
 from recollect.db.embedded import database
 from recollect.errors import Permanent, RecollectError, SetupError, Transient
@@ -370,7 +369,7 @@ def list_webhooks(as_json: AsJson = False) -> None:
     if as_json:
         echo_json(rows)
     elif not rows:
-        tell("no tokens came; Notion sends one when a subscription is made there")
+        tell("no tokens came; a provider that uses one sends it when a subscription is made there")
     else:
         columns = ["provider", "token", "cameAt", "confirmed"]
         table(columns, [[shown(row[column]) for column in columns] for row in rows])

@@ -3,7 +3,7 @@
 import os
 import platform
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -26,10 +26,9 @@ from recollect.cli.client import AsJson
 from recollect.cli.output import echo_json, shown, table
 from recollect.config import Config, load
 from recollect.connectors import all as all_connectors
-from recollect.connectors.gmail.pubsub import read_key
 from recollect.db import Database, migrate, versions
 from recollect.db.embedded import Embedded, database
-from recollect.errors import Permanent, RecollectError, SetupError, Transient
+from recollect.errors import Permanent, RecollectError, Transient
 from recollect.extract import Sandbox
 from recollect.fetch.video import is_installed
 from recollect.index import vector_index
@@ -37,9 +36,11 @@ from recollect.inference.rerank import NEEDS_RERANKER
 from recollect.inference.speech import LocalEngine
 from recollect.inference.transcribe import GET_BETTER
 from recollect.sync import connections
+from recollect.sync.sources import client_of_installation
 
 State = Literal["ok", "off", "FAIL"]
 """`off`: not there, and nothing else suffers"""
+STATES: Mapping[bool | None, State] = {True: "ok", None: "off", False: "FAIL"}
 LEAST_FREE = 2_000_000_000
 """bytes on the disk of the data folder below which writing is in danger"""
 
@@ -234,25 +235,12 @@ def _reranker(config: Config) -> list[Finding]:
     return [Finding("reranker", "ok", told)]
 
 
-def _pulled(config: Config, subscription: str) -> Finding:
-    """Of the key no more than that it is one: Gmail's connections tell whether it opens."""
-    if config.pubsub_key_file is None:
-        told = f"{subscription}: RECOLLECT_PUBSUB_KEY_FILE is not set, so nobody may read it"
-        return Finding("gmail's notices", "FAIL", told)
-    try:
-        read_key(config.pubsub_key_file)
-    except SetupError as error:
-        return Finding("gmail's notices", "FAIL", str(error))
-    return Finding("gmail's notices", "ok", f"pulled from {subscription}")
-
-
 def _providers(config: Config) -> list[Finding]:
     found: list[Finding] = []
     for provider, connector in all_connectors().items():
-        given = config.providers.get(provider)
         if connector.oauth is None:
             told = "needs no application"
-        elif given is not None and given.client_id and given.client_secret:
+        elif client_of_installation(config, connector) is not None:
             told = "the installation's application"
         else:
             told = (
@@ -273,14 +261,11 @@ def _providers(config: Config) -> list[Finding]:
         found.append(Finding("pushes", "off", told))
     else:
         found.append(Finding("pushes", "ok", f"to {public.rstrip('/')}/v3/hooks/…"))
-    if config.pubsub_subscription is not None:
-        found.append(_pulled(config, config.pubsub_subscription))
-    if config.crawl_contact is None and config.public_url is None:
-        told = (
-            "site owners cannot tell whom to ask: RECOLLECT_CRAWL_CONTACT, or else"
-            " RECOLLECT_PUBLIC_URL, goes into the User-Agent"
-        )
-        found.append(Finding("crawl contact", "off", told))
+    found += [
+        Finding(one.name, STATES[one.holds], one.sentence)
+        for connector in all_connectors().values()
+        for one in connector.diagnose(config)
+    ]
     if not config.redirect_origins:
         told = "redirectUrl may be any https address; RECOLLECT_REDIRECT_ORIGINS narrows it"
         found.append(Finding("redirects", "off", told))

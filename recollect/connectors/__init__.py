@@ -1,10 +1,14 @@
-"""The providers: one module of this package each, found by the registry."""
+"""The providers: one folder of this package each, found by the registry.
+
+What Recollect knows of a provider is in its folder, told by its one `Connector`.
+"""
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 
+from recollect.connectors.about import Application
 from recollect.connectors.base import Connector
 from recollect.errors import BadRequestError
 
@@ -16,9 +20,7 @@ UNBUILT = frozenset({"granola"})
 def all() -> Mapping[str, Connector]:
     """Every connector by its provider, in the order of the names."""
     found: dict[str, Connector] = {}
-    for module in sorted(entry.name for entry in pkgutil.iter_modules(__path__)):
-        if module.startswith("_") or module in {"api", "base", "oauth"}:
-            continue
+    for module in (entry.name for entry in pkgutil.iter_modules(__path__) if entry.ispkg):
         loaded = importlib.import_module(f"{__name__}.{module}")
         for value in vars(loaded).values():
             if (
@@ -28,6 +30,16 @@ def all() -> Mapping[str, Connector]:
             ):
                 found[value.provider] = value()
     return dict(sorted(found.items()))
+
+
+@cache
+def applications() -> Mapping[Application, Sequence[Connector]]:
+    """The OAuth applications, each with the connectors that use it, in the order of the names."""
+    found: dict[Application, list[Connector]] = {}
+    for connector in all().values():
+        if connector.application is not None:
+            found.setdefault(connector.application, []).append(connector)
+    return found
 
 
 def get(provider: str) -> Connector:

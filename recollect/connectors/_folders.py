@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from recollect.connectors.about import Field
 from recollect.connectors.base import Change, Checkpoint, Folder, Trouble
 from recollect.errors import BadRequestError
 
@@ -11,6 +12,21 @@ SYNC_SCOPE = "syncScope"
 FOLDERS = "folders"
 """key of the metadata: ids of folders, with commas between them"""
 MOST_SELECTED = 100
+FIELDS = (
+    Field(
+        SYNC_SCOPE,
+        "What to follow",
+        kind="choice",
+        choices=(("full", "everything"), ("selected", "only what is in the folders below")),
+        in_config=True,
+    ),
+    Field(
+        FOLDERS,
+        "Folders",
+        "Ids of folders, one on a line. Read only with “only what is in the folders below”.",
+        kind="lines",
+    ),
+)
 ReadId = Callable[[str], str]
 """The id of a folder, as a person gave it; raises BadRequestError."""
 

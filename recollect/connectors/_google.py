@@ -13,12 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, cast
 
+from recollect.connectors.about import Application
 from recollect.connectors.api import RATE_LIMITED, Api, field_of
 from recollect.connectors.base import Account
 from recollect.connectors.oauth import OAuth, Tokens
 from recollect.errors import Permanent, Reauthorize, Transient
 from recollect.fetch import Answer, outcome, told_time
 
+APPLICATION = Application("google-drive", "Google")
 LIMITS = frozenset(
     {
         "rateLimitExceeded", "userRateLimitExceeded", "sharingRateLimitExceeded",
@@ -141,4 +143,4 @@ def _until_midnight(answer: Answer) -> timedelta:
     return (midnight if midnight > now else midnight + timedelta(days=1)) - now
 
 
-__all__ = ["GOOGLE_OAUTH", "identify", "judge", "message", "reasons"]
+__all__ = ["APPLICATION", "GOOGLE_OAUTH", "identify", "judge", "message", "reasons"]

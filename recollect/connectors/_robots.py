@@ -19,6 +19,8 @@ _SPACE = b" \t\v\f"
 _LINE_LENGTH = 300
 """Characters of a rule line that are shown."""
 
+AGENT = "RecollectBot"
+"""What robots.txt and pages call us."""
 _AGENT = frozenset({b"user-agent", b"useragent", b"user agent"})
 _ALLOW = frozenset({b"allow"})
 _DISALLOW = frozenset(

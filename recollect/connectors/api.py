@@ -6,13 +6,14 @@ trouble that three tries do not end, are the caller's (Transient with `rate_limi
 """
 
 import json
-import random
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
 from recollect.errors import Permanent, Reauthorize, Transient
 from recollect.fetch import Answer, Endpoint
+from recollect.loop import backoff
 
 TRIES = 3
 LONGEST_PAUSE = 5.0
@@ -114,7 +115,7 @@ class Api:
         limited = error.code in (RATE_LIMITED, "http_429")
         code = RATE_LIMITED if limited else PROVIDER_UNAVAILABLE
         asked = None if error.after is None else error.after.total_seconds()
-        wait = asked if asked is not None else _backoff(attempt)
+        wait = asked if asked is not None else rest(attempt)
         if not again or attempt == TRIES or wait > LONGEST_PAUSE:
             raise Transient(str(error), code=code, after=error.after) from error
         self._pause(wait)
@@ -154,8 +155,9 @@ def field_of(answer: Any, name: str, kind: type) -> Any:
     return value
 
 
-def _backoff(attempt: int) -> float:
-    return random.uniform(0.5, 1.0) * 2.0 ** (attempt - 1)  # noqa: S311 # no secret
+def rest(failures: int) -> float:
+    """Seconds between two tries of a call that was not told how long to wait."""
+    return backoff(failures, timedelta(seconds=1), jitter=(0.5, 1.0)).total_seconds()
 
 
 __all__ = [
@@ -165,4 +167,5 @@ __all__ = [
     "Api",
     "as_json",
     "field_of",
+    "rest",
 ]

@@ -12,9 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Literal, Protocol
+from urllib.parse import urlsplit
 
+from recollect.config import Config
+from recollect.connectors.about import Application, Guide
 from recollect.connectors.api import Api
 from recollect.connectors.oauth import OAuth, Tokens
+from recollect.connectors.pushes import FORGED, Inbox, Notice, Push, Registration
 from recollect.errors import BadRequestError, RequestError
 from recollect.fetch import Answer, Endpoint, Fetcher
 from recollect.model import (
@@ -262,7 +266,8 @@ class Source(Protocol):
         ...
 
     def refused(self, title: str | None, url: str | None) -> str | None:
-        """Why the settings' filter keeps it out (which pattern), or None: before fetching.
+        """Why the settings' filter keeps it out (which pattern), or None: before fetching. Only of
+        what is listed.
 
         A title of None is not known yet; what has none has an empty one.
         """
@@ -325,64 +330,6 @@ class Assumption:
     """for people: what was found, and what to do where it does not hold"""
 
 
-# --- pushes ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """Our registration for pushes at a provider: `id` and `secret` are ours and random."""
-
-    id: str
-    connection_id: ConnectionId
-    resource: str
-    """what is watched, as `watches` named it"""
-    secret: str
-    url: str
-    """where pushes go; it carries the id as the query parameter `registration`"""
-    remote: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """what the provider answered and wants to hear again: its id of the hook, the channel"""
-    expires_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Push:
-    """A call of a provider, unverified. Header names are in lower case, `body` is raw."""
-
-    headers: Mapping[str, str]
-    query: Mapping[str, str]
-    body: bytes
-    registration: Registration | None
-    """the one that the query names; None: unknown, or none named"""
-    secrets: Sequence[str] = field(default=(), repr=False)
-    """the application's secrets for this provider that are active, where it has one registration
-    for all connections"""
-    config: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    """what the settings say of proofs that are no secret, in the connector's words"""
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """What a push comes to: how to answer it, and which connections have something new."""
-
-    status: int = 202
-    text: str | None = None
-    """body of the answer, as text/plain"""
-    concerned: bool = False
-    """the connection of the registration"""
-    accounts: Sequence[str] = ()
-    """accounts of which all connections are concerned"""
-    key: str | None = None
-    """what a repetition of the same push has in common with it"""
-    lost: bool = False
-    """the registration is gone at the provider and wants to be made anew"""
-    pending_secret: str | None = field(default=None, repr=False)
-    """a verification token that the operator has to confirm. It came from anybody: it is to be
-    shown, and never replaces one that is active"""
-
-
-FORGED = Notice(status=401)
-
-
 # --- the connector -----------------------------------------------------------------------------
 
 
@@ -398,6 +345,12 @@ class Connector(ABC):
     """as in the URL: `google-drive`"""
     name: ClassVar[str]
     """for people: `Google Drive`"""
+    guide: ClassVar[Guide]
+    """what people are told, and the form of the metadata"""
+    subject: ClassVar[str | None] = None
+    """key of the metadata that says what a connection is of, where no account does"""
+    tree: ClassVar[bool] = False
+    """whether the addresses of its things make a tree"""
     plans: ClassVar[frozenset[Plan]] = EVERY_PLAN
     interval: ClassVar[timedelta | None] = None
     """between scheduled syncs; None: the setting SYNC_INTERVAL"""
@@ -405,6 +358,8 @@ class Connector(ABC):
     """base URL of its API, unless the settings name another one"""
     oauth: ClassVar[OAuth | None] = None
     """None: ready as soon as it is created"""
+    application: ClassVar[Application | None] = None
+    """whose application it uses; None without `oauth`"""
     per_second: ClassVar[float | None] = None
     """calls that one connection may make, over all processes"""
     secrets: ClassVar[frozenset[str]] = frozenset()
@@ -412,6 +367,10 @@ class Connector(ABC):
     pushes: ClassVar[bool] = False
     """whether `watches`, `subscribe` and `receive` are there; if not, only the schedule finds
     changes"""
+    pulls: ClassVar[bool] = False
+    """whether `inbox` is there"""
+    largest_push: ClassVar[int | None] = None
+    """Bytes of a push; None: as of any body that holds no content."""
     picks: ClassVar[bool] = False
     """whether resources must be configured before the first sync"""
     selects: ClassVar[Literal["repos", "folders", "labels"] | None] = None
@@ -496,6 +455,41 @@ class Connector(ABC):
         """The metadata, limited to these; `check` looks at it. Only with `selects` and without
         `picks`."""
         raise BadRequestError(f"selection: {self.name} has nothing to select")
+
+    def diagnose(self, config: Config) -> Iterator[Assumption]:
+        """What `recollect doctor` tells of the settings, named in words; nothing is asked of the
+        provider."""
+        yield from ()
+
+    def push_url(self, config: Config, registration: str) -> str | None:
+        """Where its notices of a registration go; None where none can arrive.
+
+        To us, if we have a public https address.
+        """
+        public = config.public_url
+        if public is None or urlsplit(public).scheme != "https":
+            return None
+        return f"{public.rstrip('/')}/v3/hooks/{self.provider}?registration={registration}"
+
+    def proof(self, config: Config, *, confirmed: bool) -> Assumption | None:
+        """Whether pushes can be proved, where that takes a setting; None: it takes none, or there
+        is one. `confirmed`: there is a confirmed secret of the application."""
+        return None
+
+    def hook_secrets(self, config: Config) -> Sequence[str]:
+        """Active secrets of the application that the settings name, for `Push.secrets`."""
+        return ()
+
+    def push_config(self, config: Config) -> Mapping[str, Any]:
+        """What `receive` finds in `Push.config`."""
+        return {}
+
+    def inbox(self, config: Config) -> Inbox | None:
+        """Where its notices wait; None: the settings name no such place. Only with `pulls`.
+
+        Raises SetupError that says which setting or file is at fault.
+        """
+        return None
 
     def watches(self, source: Source) -> Sequence[str]:
         """What pushes must be registered for, one word each; empty: no pushes."""

@@ -15,9 +15,9 @@ from starlette.datastructures import FormData
 
 from recollect import connectors, documents
 from recollect.app import App
+from recollect.connectors.about import Guide
 from recollect.connectors.base import Connector
 from recollect.console import _guides, _room
-from recollect.console._guides import Guide
 from recollect.console._room import (
     LIVE,
     CurrentApp,
@@ -42,7 +42,7 @@ from recollect.sync import change_log, connect, connections, items
 from recollect.sync.connect import Asked, Changed
 from recollect.sync.connections import LIMIT
 from recollect.sync.items import Branch
-from recollect.sync.sources import CUSTOM, client_of, end, oauth_of
+from recollect.sync.sources import client_of, end, oauth_of
 
 CONNECTIONS = "/console/connections"
 ROWS = 25
@@ -67,10 +67,6 @@ PICKS = 30
 MOST_PICKED = 1_000
 LONGEST_PICK = 2_000
 """characters"""
-TREES = frozenset({"web-crawler", "s3"})
-"""Providers whose things have addresses that make a tree."""
-EXAMPLE = "web-crawler"
-"""The provider of the OpenAPI document's example of a connection."""
 NOTICES = {
     "created": "Connected. The first sync begins.",
     "connected": "Authorized.",
@@ -142,7 +138,7 @@ def find(
         "found": found,
         "cut": cut,
         "reached": LOOKED_AT,
-        "rows": [(one, _subject(one), _name(one.provider)) for one in found.items],
+        "rows": [(one, subject_of(one), name_of(one.provider)) for one in found.items],
         "moving": any(_is_moving(one) for one in found.items),
         "tiles": tiles,
         "provider": provider,
@@ -166,9 +162,9 @@ def _tiles(tx: Tx, app: App, key: Key) -> list[Tile]:
     tiles = [
         Tile(
             connector,
-            _guides.of(connector.provider),
+            connector.guide,
             _obstacle(tx, app, key, connector),
-            connector.oauth is not None and connector.provider in CUSTOM,
+            connector.application is not None,
         )
         for connector in connectors.all().values()
     ]
@@ -216,12 +212,11 @@ def _create(
     request: Request, app: App, key: Key, tenant: Tenant, provider: str, form: Mapping[str, str]
 ) -> Response:
     connector = connectors.get(provider)
-    guide = _guides.of(provider)
     try:
         asked = Asked(
             provider=provider,
             tags=_tags_of(tenant, form.get("tags", "")),
-            metadata=_guides.typed(guide, form),
+            metadata=_guides.typed(connector.guide, form),
             limit=_limit_of(form.get("limit", "")),
         )
         made = connect.create(app, tenant, key.org.plan, asked)
@@ -243,7 +238,7 @@ def _form(
     error: RequestError | None,
 ) -> Response:
     """Of a new connection, or of one that is to be changed."""
-    guide = _guides.of(connector.provider)
+    guide = connector.guide
     own = f"{CONNECTIONS}/{connection.id}" if connection else CONNECTIONS
     blank = _guides.as_typed(guide, {}) if not form else {}
     with app.db.begin() as tx:
@@ -263,8 +258,13 @@ def _form(
         "default_tag": tenant.tags[0] if tenant.tags else tags.DEFAULT,
         "known": known,
         "opens": _host_of(app, connector),
-        "snippets": _room.code(request, "createConnection", path={"provider": connector.provider})
-        if connector.provider == EXAMPLE and connection is None
+        "snippets": _room.code(
+            request,
+            "createConnection",
+            {"containerTags": ["docs"], "documentLimit": 500, "metadata": guide.example},
+            path={"provider": connector.provider},
+        )
+        if guide.example and connection is None
         else {},
     }
     return page(request, "connect.html", values, error.status if error else 200)
@@ -400,7 +400,7 @@ def edit_form(
 ) -> Response:
     found = _connection(app, tenant, id)
     connector = connectors.get(found.provider)
-    form = _guides.as_typed(_guides.of(found.provider), found.metadata)
+    form = _guides.as_typed(connector.guide, found.metadata)
     form |= {"tags": ", ".join(found.container_tags), "limit": str(found.document_limit)}
     return _form(request, app, key, tenant, connector, found, form, None)
 
@@ -430,7 +430,7 @@ def _edit(
 
 def _difference(tenant: Tenant, found: Connection, form: Mapping[str, str]) -> Changed:
     """Only what differs, because other tags or metadata have everything listed anew."""
-    guide = _guides.of(found.provider)
+    guide = connectors.get(found.provider).guide
     named = _tags_of(tenant, form.get("tags", ""))
     limit = _limit_of(form.get("limit", ""))
     before = {n: v for n, v in found.metadata.items() if isinstance(v, (str, int, float))}
@@ -686,8 +686,8 @@ class _View:
 
 
 def _first_open(tx: Tx, found: Connection) -> list[str]:
-    """The host of the start page; of others the first."""
-    own = _HOST.match(str(found.metadata.get("startUrl") or ""))
+    """The host of what it is of; where that is no address, the first."""
+    own = _HOST.match(subject_of(found))
     if own is not None:
         return [f"{own[0].lower()}/"]
     return [one.prefix for one in items.below(tx, found.id, "", after="", limit=1)]
@@ -739,26 +739,28 @@ def finish(id: PathId, tenant: Writer, app: CurrentApp, what: Annotated[str, For
 
 def _about(found: Connection) -> dict[str, object]:
     """What every page of a connection shows."""
+    connector = connectors.all().get(found.provider)
     return {
         "connection": found,
-        "name": _name(found.provider),
-        "subject": _subject(found),
+        "name": name_of(found.provider),
+        "subject": subject_of(found),
         "own": f"{CONNECTIONS}/{found.id}",
         "moving": _is_moving(found),
-        "has_tree": found.provider in TREES,
+        "has_tree": connector is not None and connector.tree,
     }
 
 
-def _name(provider: str) -> str:
+def name_of(provider: str) -> str:
     """For people; a provider that this version does not know keeps its own."""
     connector = connectors.all().get(provider)
     return connector.name if connector else provider
 
 
-def _subject(found: Connection) -> str:
+def subject_of(found: Connection) -> str:
     """What it is of: an account, a site, a bucket."""
-    of_metadata = found.metadata.get("startUrl") or found.metadata.get("bucket")
-    return str(found.email or of_metadata or found.account or "")
+    connector = connectors.all().get(found.provider)
+    named = connector.subject if connector else None
+    return str(found.email or (named and found.metadata.get(named)) or found.account or "")
 
 
 def _is_moving(found: Connection) -> bool:
@@ -771,7 +773,8 @@ def _is_moving(found: Connection) -> bool:
 
 def _shown_metadata(found: Connection) -> list[tuple[str, str]]:
     """The metadata with the words of the form, where it has some."""
-    words = {field.name: field.label for field in _guides.of(found.provider).fields}
+    connector = connectors.all().get(found.provider)
+    words = {field.name: field.label for field in connector.guide.fields} if connector else {}
     return [
         (
             words.get(name, name),

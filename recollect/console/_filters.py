@@ -9,9 +9,9 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 from starlette.datastructures import FormData
 
-from recollect import connectors
 from recollect.app import App, secret_keys
 from recollect.console import _room
+from recollect.console._connections import name_of, subject_of
 from recollect.console._room import Admin, CurrentApp, Room, Text, Whole, page
 from recollect.errors import BadRequestError, RequestError
 from recollect.model import Connection, Tenant, storable
@@ -174,10 +174,7 @@ def _page(
 
 
 def _label(one: Connection) -> str:
-    connector = connectors.all().get(one.provider)
-    subject = one.metadata.get("startUrl") or one.metadata.get("bucket")
-    name = connector.name if connector else one.provider
-    return " · ".join(str(part) for part in (name, one.email or subject or one.account) if part)
+    return " · ".join(filter(None, (name_of(one.provider), subject_of(one))))
 
 
 def _patterns(values: Mapping[str, Any], name: str, kind: str) -> list[str]:

@@ -8,6 +8,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 from starlette.datastructures import FormData
 
+from recollect import connectors
 from recollect.app import App, secret_keys
 from recollect.console._room import Admin, CurrentApp, Room, Whole, page
 from recollect.errors import BadRequestError, RequestError
@@ -17,13 +18,6 @@ from recollect.orgs.settings import CREDENTIAL_LENGTH, MASK, PROMPT_LENGTH
 from recollect.sync import connect
 
 SETTINGS = "/console/settings"
-APPLICATIONS = (
-    ("googleDrive", "Google", ("google-drive", "gmail")),
-    ("notion", "Notion", ("notion",)),
-    ("onedrive", "Microsoft", ("onedrive",)),
-    ("github", "GitHub", ("github",)),
-)
-"""Beginning of the names of its settings, name for people, and the providers that use it."""
 
 rooms = APIRouter(route_class=Room, include_in_schema=False)
 
@@ -59,10 +53,11 @@ def _typed(form: Mapping[str, str], before: Mapping[str, Any]) -> dict[str, Any]
     """The settings that the form speaks of, as it says them."""
     prompt = form.get("workspacePrompt", "").replace("\r\n", "\n").strip()
     wanted: dict[str, Any] = {"workspacePrompt": prompt or None}
-    for prefix, _, _ in APPLICATIONS:
-        wanted[f"{prefix}CustomKeyEnabled"] = f"{prefix}CustomKeyEnabled" in form
-        wanted[f"{prefix}ClientId"] = form.get(f"{prefix}ClientId", "").strip() or None
-        name = f"{prefix}ClientSecret"
+    for one in connectors.applications():
+        enabled, id_name = one.setting("CustomKeyEnabled"), one.setting("ClientId")
+        wanted[enabled] = enabled in form
+        wanted[id_name] = form.get(id_name, "").strip() or None
+        name = one.setting("ClientSecret")
         forget = f"{name}.forget" in form
         wanted[name] = None if forget else form.get(name, "").strip() or before[name]
     return wanted
@@ -72,13 +67,12 @@ def _check(wanted: Mapping[str, Any]) -> None:
     """The bounds of `PATCH /v3/settings`; raises BadRequestError."""
     if len(wanted["workspacePrompt"] or "") > PROMPT_LENGTH:
         raise BadRequestError(f"workspacePrompt: at most {PROMPT_LENGTH:,} characters")
-    for prefix, label, _ in APPLICATIONS:
-        for part in ("ClientId", "ClientSecret"):
-            if len(wanted[prefix + part] or "") > CREDENTIAL_LENGTH:
-                raise BadRequestError(f"{label}: at most {CREDENTIAL_LENGTH:,} characters")
-        complete = wanted[f"{prefix}ClientId"] and wanted[f"{prefix}ClientSecret"]
-        if wanted[f"{prefix}CustomKeyEnabled"] and not complete:
-            raise BadRequestError(f"{label}: an application has a client id and a client secret")
+    for one in connectors.applications():
+        client = [wanted[one.setting("ClientId")], wanted[one.setting("ClientSecret")]]
+        if any(len(part or "") > CREDENTIAL_LENGTH for part in client):
+            raise BadRequestError(f"{one.name}: at most {CREDENTIAL_LENGTH:,} characters")
+        if wanted[one.setting("CustomKeyEnabled")] and not all(client):
+            raise BadRequestError(f"{one.name}: an application has a client id and a client secret")
 
 
 def _page(
@@ -93,14 +87,14 @@ def _page(
         "shown": shown,
         "applications": [
             {
-                "prefix": prefix,
-                "label": label,
-                "enabled": shown[f"{prefix}CustomKeyEnabled"],
-                "id": shown[f"{prefix}ClientId"] or "",
-                "has_secret": shown[f"{prefix}ClientSecret"] == MASK,
-                "callbacks": [connect.callback_url(app, provider) for provider in providers],
+                "prefix": one.setting(""),
+                "label": one.name,
+                "enabled": shown[one.setting("CustomKeyEnabled")],
+                "id": shown[one.setting("ClientId")] or "",
+                "has_secret": shown[one.setting("ClientSecret")] == MASK,
+                "callbacks": [connect.callback_url(app, user.provider) for user in users],
             }
-            for prefix, label, providers in APPLICATIONS
+            for one, users in connectors.applications().items()
         ],
         "has_model": app.llm is not None,
         "notice": "Saved." if saved else None,

@@ -8,6 +8,7 @@ from psycopg.types.json import Jsonb
 
 from recollect import db
 from recollect.db import Tx
+from recollect.db.leases import Leases, fenced
 from recollect.documents._changing import drop_stashed
 from recollect.documents._rows import COLUMNS, DIRECT, ORDER, content_of, read
 from recollect.errors import (
@@ -23,6 +24,7 @@ from recollect.model import (
     storable,
 )
 
+_LEASES = Leases("documents", "d.status = 'processing'", order=ORDER)
 TURNS_KEPT = 100
 """organisations of which a worker remembers the tag whose turn was last"""
 MOST_AHEAD = 10_000
@@ -169,27 +171,17 @@ def next_due_in(tx: Tx) -> timedelta | None:
 
 def advance(tx: Tx, claim: Claim, stage: Stage, *, lease: timedelta) -> None:
     """Show progress and renew the lease; raises LeaseLost."""
-    done = tx.execute(
+    fenced(
+        tx,
         "update documents set stage = %s, due_at = now() + %s"
         " where id = %s and claims = %s and status = 'processing'",
         (stage, lease, claim.document.id, claim.number),
     )
-    if done.rowcount == 0:
-        raise LeaseLost
 
 
 def renew(tx: Tx, claims: Sequence[Claim], *, lease: timedelta) -> None:
     """The heartbeat: renew the leases that are still ours."""
-    # A row that is locked is being finished; waiting for it would starve the other leases.
-    tx.execute(
-        "update documents d set due_at = now() + %s"
-        " from (select d.id from documents d"
-        "       join unnest(%s::text[], %s::bigint[]) as held (id, number)"
-        "         on d.id = held.id and d.claims = held.number and d.status = 'processing'"
-        "       order by d.id for update of d skip locked) ours"
-        " where d.id = ours.id",
-        (lease, [c.document.id for c in claims], [c.number for c in claims]),
-    )
+    _LEASES.renew(tx, [(one.document.id, one.number) for one in claims], lease)
 
 
 def retry(tx: Tx, claim: Claim, failure: Failure, after: timedelta, *, free: bool = False) -> None:
@@ -197,7 +189,8 @@ def retry(tx: Tx, claim: Claim, failure: Failure, after: timedelta, *, free: boo
 
     Content that arrived meanwhile is due at once, with all its attempts.
     """
-    done = tx.execute(
+    fenced(
+        tx,
         "update documents set status = 'queued', stage = null, error_code = %(code)s,"
         " error_message = %(message)s,"
         " due_at = now() + case when revision > %(revision)s then interval '0' else %(after)s end,"
@@ -206,8 +199,6 @@ def retry(tx: Tx, claim: Claim, failure: Failure, after: timedelta, *, free: boo
         " where id = %(id)s and claims = %(number)s and status = 'processing'",
         {**_failed(claim, failure), "after": after, "free": free},
     )
-    if done.rowcount == 0:
-        raise LeaseLost
 
 
 def fail(tx: Tx, claim: Claim, failure: Failure) -> None:
@@ -230,17 +221,9 @@ def fail(tx: Tx, claim: Claim, failure: Failure) -> None:
 
 def release(tx: Tx, claims: Sequence[Claim]) -> None:
     """Give back unfinished work at a graceful stop: due at once, the attempt does not count."""
-    tx.execute(
-        "with ours as materialized (select d.id from documents d"
-        " join unnest(%s::text[], %s::bigint[]) as held (id, number)"
-        " on d.id = held.id and d.claims = held.number and d.status = 'processing'"
-        + ORDER
-        + " for update of d)"
-        " update documents d set status = 'queued', stage = null, due_at = now(),"
-        " attempts = greatest(d.attempts - 1, 0)"
-        " from ours where d.id = ours.id",
-        ([c.document.id for c in claims], [c.number for c in claims]),
-    )
+    held = [(one.document.id, one.number) for one in claims]
+    back = "status = 'queued', stage = null, attempts = greatest(d.attempts - 1, 0)"
+    _LEASES.release(tx, held, back)
     db.notify(tx)
 
 

@@ -27,6 +27,7 @@ from recollect.errors import (
     SetupError,
     Transient,
     Unavailable,
+    code_of,
 )
 from recollect.index import terms
 from recollect.ingest import chunk, positions, video_page
@@ -75,12 +76,12 @@ def process(app: App, claim: Claim) -> Changed:
         clock.lap(Stage.INDEXING)
         span.end(stages=clock.timings, attributes=asdict(changed))
     except Exception as error:
-        span.end(stages=clock.timings, code=_code(error))
+        span.end(stages=clock.timings, code=code_of(error))
         if _own(clock.stage, error):
             # What is down is down for all; else it takes several documents to accuse a stage.
             down = isinstance(error, Unavailable) and not isinstance(error, Contended)
             document = None if down else claim.document.id
-            metrics.stumbled(clock.stage, _code(error), document)
+            metrics.stumbled(clock.stage, code_of(error), document)
         raise
     finally:
         for stage, took in clock.timings.items():
@@ -118,10 +119,6 @@ def _own(stage: Stage, error: Exception) -> bool:
             return stage in (Stage.EMBEDDING, Stage.INDEXING)
         case _:
             return True
-
-
-def _code(error: Exception) -> str:
-    return error.code if isinstance(error, Permanent | Transient) else "internal_error"
 
 
 def _through(app: App, claim: Claim, clock: "Clock") -> Changed:

@@ -3,6 +3,7 @@
 Descriptions are read by language models: they say when to call, and what to do with the answer.
 """
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Literal, TypeVar
@@ -10,6 +11,7 @@ from urllib.parse import quote, unquote, urlencode
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from recollect import connectors
 from recollect.errors import NotFoundError
 from recollect.mcp.seam import Session
 from recollect.search.ranking import ONLY_WEAK
@@ -335,13 +337,18 @@ async def forget(session: Session, named: ForgetDocument) -> Forgotten:
 class NewConnection(Arguments):
     provider: str = Field(
         min_length=1,
-        description="web-crawler, github, google-drive, gmail, notion, onedrive or s3.",
+        description=f"One of {', '.join(connectors.all())}.",
     )
     tag: Tag = None
     settings: dict[str, str | float | bool] | None = Field(
         None,
-        description="What the provider takes, such as"
-        ' {"startUrl": "https://docs.example.org"} for web-crawler.',
+        description="What the provider takes, such as "
+        + "; ".join(
+            f"{json.dumps(one.guide.example)} for {one.provider}"
+            for one in connectors.all().values()
+            if one.guide.example
+        )
+        + ".",
     )
     document_limit: int | None = Field(None, ge=1, le=10_000, description="At most so many.")
 

@@ -11,8 +11,10 @@ from datetime import timedelta
 from typing import Any
 
 from recollect.db import Tx
-from recollect.errors import LeaseLost
+from recollect.db.leases import Leases, fenced
 from recollect.model import DocumentId, Failure, OrgId, storable
+
+_LEASES = Leases("dreams", "d.held", id="document_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +111,7 @@ def claim(tx: Tx, *, lease: timedelta, limit: int, turn: Turn | None = None) -> 
 
 def renew(tx: Tx, claims: Sequence[DreamClaim], *, lease: timedelta) -> None:
     """The heartbeat: renew the leases that are still ours."""
-    tx.execute(
-        "update dreams d set due_at = now() + %s from (select d.document_id from dreams d"
-        "  join unnest(%s::text[], %s::bigint[]) as ours (id, number)"
-        "   on d.document_id = ours.id and d.claims = ours.number and d.held"
-        "  order by d.document_id for update of d skip locked) ours"
-        " where d.document_id = ours.document_id",
-        (lease, [one.document_id for one in claims], [one.number for one in claims]),
-    )
+    _LEASES.renew(tx, [(one.document_id, one.number) for one in claims], lease)
 
 
 def advance(tx: Tx, claim: DreamClaim, *, lease: timedelta) -> None:
@@ -124,37 +119,34 @@ def advance(tx: Tx, claim: DreamClaim, *, lease: timedelta) -> None:
 
     After the document is locked, not before: whoever finishes it locks in that order, too.
     """
-    _ours(
-        tx.execute(
-            "update dreams set due_at = now() + %s, attempts = 0, fruitful = true"
-            " where document_id = %s and claims = %s and held",
-            (lease, claim.document_id, claim.number),
-        ).rowcount
+    fenced(
+        tx,
+        "update dreams set due_at = now() + %s, attempts = 0, fruitful = true"
+        " where document_id = %s and claims = %s and held",
+        (lease, claim.document_id, claim.number),
     )
 
 
 def finish(tx: Tx, claim: DreamClaim) -> None:
     """All is read, unless something came meanwhile: then it is due again. Raises LeaseLost."""
-    _ours(
-        tx.execute(
-            "update dreams set held = false, attempts = 0, error_code = null, error_message = null,"
-            " place = -1, passes = 0, fruitful = false,"
-            " due_at = case when wanted > %s then now() end"
-            " where document_id = %s and claims = %s and held",
-            (claim.wanted, claim.document_id, claim.number),
-        ).rowcount
+    fenced(
+        tx,
+        "update dreams set held = false, attempts = 0, error_code = null, error_message = null,"
+        " place = -1, passes = 0, fruitful = false,"
+        " due_at = case when wanted > %s then now() end"
+        " where document_id = %s and claims = %s and held",
+        (claim.wanted, claim.document_id, claim.number),
     )
 
 
 def onward(tx: Tx, claim: DreamClaim, place: int, failure: Failure | None) -> None:
     """Behind the others, to go on after the chunk at `place`. Raises LeaseLost."""
-    _ours(
-        tx.execute(
-            "update dreams set held = false, place = %s, error_code = coalesce(%s, error_code),"
-            " error_message = coalesce(%s, error_message), due_at = now()"
-            " where document_id = %s and claims = %s and held",
-            (place, *_said(failure), claim.document_id, claim.number),
-        ).rowcount
+    fenced(
+        tx,
+        "update dreams set held = false, place = %s, error_code = coalesce(%s, error_code),"
+        " error_message = coalesce(%s, error_message), due_at = now()"
+        " where document_id = %s and claims = %s and held",
+        (place, *_said(failure), claim.document_id, claim.number),
     )
 
 
@@ -163,14 +155,13 @@ def anew(tx: Tx, claim: DreamClaim, after: timedelta, failure: Failure) -> None:
 
     It counts as an attempt unless something was read in it. Raises LeaseLost.
     """
-    _ours(
-        tx.execute(
-            "update dreams set held = false, place = -1, passes = passes + 1, fruitful = false,"
-            " attempts = case when fruitful then 0 else attempts + 1 end, error_code = %s,"
-            " error_message = %s, due_at = now() + %s"
-            " where document_id = %s and claims = %s and held",
-            (*_said(failure), after, claim.document_id, claim.number),
-        ).rowcount
+    fenced(
+        tx,
+        "update dreams set held = false, place = -1, passes = passes + 1, fruitful = false,"
+        " attempts = case when fruitful then 0 else attempts + 1 end, error_code = %s,"
+        " error_message = %s, due_at = now() + %s"
+        " where document_id = %s and claims = %s and held",
+        (*_said(failure), after, claim.document_id, claim.number),
     )
 
 
@@ -187,39 +178,30 @@ def again(
     Raises LeaseLost.
     """
     counts = failure is not None and not free
-    _ours(
-        tx.execute(
-            "update dreams set held = false, attempts = attempts + %s, error_code = %s,"
-            " error_message = %s, due_at = now() + %s"
-            " where document_id = %s and claims = %s and held",
-            (int(counts), *_said(failure), after, claim.document_id, claim.number),
-        ).rowcount
+    fenced(
+        tx,
+        "update dreams set held = false, attempts = attempts + %s, error_code = %s,"
+        " error_message = %s, due_at = now() + %s"
+        " where document_id = %s and claims = %s and held",
+        (int(counts), *_said(failure), after, claim.document_id, claim.number),
     )
 
 
 def give_up(tx: Tx, claim: DreamClaim, failure: Failure) -> None:
     """End it with the reason, unless something came meanwhile. Raises LeaseLost."""
-    _ours(
-        tx.execute(
-            "update dreams set held = false, attempts = 0, error_code = %s, error_message = %s,"
-            " place = -1, passes = 0, fruitful = false,"
-            " due_at = case when wanted > %s then now() end"
-            " where document_id = %s and claims = %s and held",
-            (*_said(failure), claim.wanted, claim.document_id, claim.number),
-        ).rowcount
+    fenced(
+        tx,
+        "update dreams set held = false, attempts = 0, error_code = %s, error_message = %s,"
+        " place = -1, passes = 0, fruitful = false,"
+        " due_at = case when wanted > %s then now() end"
+        " where document_id = %s and claims = %s and held",
+        (*_said(failure), claim.wanted, claim.document_id, claim.number),
     )
 
 
 def release(tx: Tx, claims: Sequence[DreamClaim]) -> None:
     """Give back what is not read yet: due at once, for whoever comes."""
-    tx.execute(
-        "update dreams d set held = false, due_at = now() from (select d.document_id from dreams d"
-        "  join unnest(%s::text[], %s::bigint[]) as ours (id, number)"
-        "   on d.document_id = ours.id and d.claims = ours.number and d.held"
-        "  order by d.document_id for update of d) ours"
-        " where d.document_id = ours.document_id",
-        ([one.document_id for one in claims], [one.number for one in claims]),
-    )
+    _LEASES.release(tx, [(one.document_id, one.number) for one in claims], "held = false")
 
 
 def state(tx: Tx, document: DocumentId) -> Dreaming:
@@ -251,11 +233,6 @@ def _failure(row: Mapping[str, Any]) -> Failure | None:
     if row["error_message"] is None:
         return None
     return Failure(row["error_code"], row["error_message"])
-
-
-def _ours(rows: int) -> None:
-    if rows == 0:
-        raise LeaseLost
 
 
 def _said(failure: Failure | None) -> tuple[str | None, str | None]:

@@ -5,12 +5,14 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from recollect import encryption
+from recollect import connectors, encryption
 from recollect.db import Tx
 from recollect.errors import SetupError
 from recollect.model import OrgId
 from recollect.orgs import audit
 
+SECRETS = frozenset(one.setting("ClientSecret") for one in connectors.applications())
+"""Settings that are stored sealed."""
 DEFAULTS: Mapping[str, Any] = {
     "shouldLLMFilter": False,
     "includeItems": None,
@@ -19,24 +21,12 @@ DEFAULTS: Mapping[str, Any] = {
     "workspacePrompt": None,
     "chunkSize": None,
     "profileBuckets": None,
-    "notionCustomKeyEnabled": False,
-    "notionClientId": None,
-    "notionClientSecret": None,
-    "googleDriveCustomKeyEnabled": False,
-    "googleDriveClientId": None,
-    "googleDriveClientSecret": None,
-    "onedriveCustomKeyEnabled": False,
-    "onedriveClientId": None,
-    "onedriveClientSecret": None,
-    "githubCustomKeyEnabled": False,
-    "githubClientId": None,
-    "githubClientSecret": None,
+    **{one.setting("CustomKeyEnabled"): False for one in connectors.applications()},
+    **{one.setting("ClientId"): None for one in connectors.applications()},
+    **dict.fromkeys(SECRETS),
 }
 """Every key that may be set, on the wire's spelling, with its value when nobody set it."""
 
-
-SECRETS = frozenset(name for name in DEFAULTS if name.endswith("ClientSecret"))
-"""Those that are stored sealed."""
 MASK = "********"
 """What is shown in place of a secret, and taken for "as it is" when it comes back."""
 PATTERNS = 1_000

@@ -42,7 +42,6 @@ from recollect.sync.sources import (
     client_of,
     open_secrets,
     open_tokens,
-    push_url,
 )
 
 PATIENCE = timedelta(seconds=30)
@@ -55,8 +54,6 @@ CLOCK = timedelta(minutes=1)
 """by which our clock may be off: tokens and limits tell times"""
 TOKEN = "token"  # noqa: S105 # a name
 READING = frozenset({"GET", "HEAD"})
-LISTENERS = {"gmail": "pubsub_service_account"}
-"""settings without which pushes of a provider prove nothing"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +285,7 @@ class _Walk:
             told = f"{connector.name} pushes nothing; changes are found by the schedule"
             yield Assumption("pushes", None, told)
             return
-        if push_url(app, found.provider, "") is None:
+        if connector.push_url(app.config, "") is None:
             minutes = app.config.poll_interval.total_seconds() / 60
             told = (
                 "RECOLLECT_PUBLIC_URL is no https address, so nothing can be pushed; changes are"
@@ -296,13 +293,11 @@ class _Walk:
             )
             yield Assumption("pushes", None, told)
             return
-        if connector.provider == "notion":
-            yield self._token_of_pushes()
-        elif (setting := LISTENERS.get(connector.provider)) and not (
-            getattr(app.config, setting) or app.config.pubsub_subscription
-        ):
-            told = f"RECOLLECT_{setting.upper()} is not set, so no push can be proved"
-            yield Assumption("pushes", False, told)
+        with app.db.begin() as tx:
+            stored = connections.hook_secrets(tx, found.provider)
+        confirmed = any(one.confirmed for one in stored)
+        if (proof := connector.proof(app.config, confirmed=confirmed)) is not None:
+            yield proof
         elif source is not None and not connector.watches(source):
             yield Assumption("pushes", None, "nothing of this connection is to be pushed")
         elif found.pushes is not None and found.pushes.startswith("off"):
@@ -310,14 +305,6 @@ class _Walk:
         else:
             told = "are on" if found.pushes == "on" else "are registered after the first sync"
             yield Assumption("pushes", True if found.pushes == "on" else None, f"pushes {told}")
-
-    def _token_of_pushes(self) -> Assumption:
-        with self._app.db.begin() as tx:
-            stored = connections.hook_secrets(tx, "notion")
-        if self._app.config.notion_verification_token or any(one.confirmed for one in stored):
-            return Assumption("pushes", True, "the verification token of pushes is confirmed")
-        told = "Notion's verification token is not confirmed: see `recollect webhooks`"
-        return Assumption("pushes", False, told)
 
     def _limits(self) -> Assumption:
         if self._heard.limited:

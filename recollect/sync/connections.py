@@ -13,8 +13,10 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from recollect import db, documents, encryption
-from recollect.connectors.base import TAG_PATTERN, Notice, Registration
+from recollect.connectors.base import TAG_PATTERN
+from recollect.connectors.pushes import Notice, Registration
 from recollect.db import Tx, tenancy
+from recollect.db.leases import Leases, fenced
 from recollect.errors import BadRequestError, ConflictError, LeaseLost, NotFoundError, SetupError
 from recollect.model import (
     Connection,
@@ -38,6 +40,7 @@ from recollect.orgs.orgs import OPENS
 from recollect.sync import change_log
 from recollect.sync.items import Counts, Listings
 
+_LEASES = Leases("connections", "d.state = 'syncing'")
 AUTH_LINK_LIFE = timedelta(hours=1)
 ACCOUNT_BYTES = 2_000
 """Of the id of an account at its provider: an index holds it."""
@@ -480,12 +483,11 @@ def authorize(
 
 def keep_tokens(tx: Tx, id: ConnectionId, *, tokens: str, expires_at: datetime | None) -> None:
     """Refreshed ones; stored before they are used. Raises LeaseLost when the connection is gone."""
-    done = tx.execute(
+    fenced(
+        tx,
         "update connections set tokens = %s, expires_at = %s where id = %s",
         (tokens, expires_at, id),
     )
-    if done.rowcount == 0:
-        raise LeaseLost
 
 
 # --- the queue -----------------------------------------------------------------------------------
@@ -625,25 +627,14 @@ def next_due_in(tx: Tx) -> timedelta | None:
 
 def renew(tx: Tx, claims: Sequence[SyncClaim], *, lease: timedelta) -> None:
     """The heartbeat: renew the leases that are still ours."""
-    tx.execute(
-        "update connections c set due_at = now() + %s"
-        " from (select c.id from connections c"
-        "       join unnest(%s::text[], %s::bigint[]) as held (id, number)"
-        "         on c.id = held.id and c.claims = held.number and c.state = 'syncing'"
-        "       order by c.id for update of c skip locked) ours"
-        " where c.id = ours.id",
-        (lease, [c.connection.id for c in claims], [c.number for c in claims]),
-    )
+    _LEASES.renew(tx, [(one.connection.id, one.number) for one in claims], lease)
 
 
 def release(tx: Tx, claims: Sequence[SyncClaim]) -> None:
     """Give back unfinished work; it goes on at its last checkpoint when its turn comes."""
-    tx.execute(  # a heartbeat that is late must not renew what is given back
-        "update connections c set due_at = now(), claims = c.claims + 1"
-        " from unnest(%s::text[], %s::bigint[]) as held (id, number)"
-        " where c.id = held.id and c.claims = held.number and c.state = 'syncing'",
-        ([c.connection.id for c in claims], [c.number for c in claims]),
-    )
+    held = [(one.connection.id, one.number) for one in claims]
+    # A heartbeat that is late must not renew what is given back.
+    _LEASES.release(tx, held, "claims = d.claims + 1")
     db.notify(tx)
 
 
@@ -718,7 +709,8 @@ def finish(tx: Tx, claim: SyncClaim, counts: Counts, *, again: timedelta) -> Non
 
     What is held back wants a second listing soon. Raises LeaseLost.
     """
-    done = tx.execute(
+    fenced(
+        tx,
         "update connections set state = 'ready', attempts = 0,"
         " error_code = case when parked_until > now() then error_code end,"
         " error_message = case when parked_until > now() then error_message end,"
@@ -737,8 +729,6 @@ def finish(tx: Tx, claim: SyncClaim, counts: Counts, *, again: timedelta) -> Non
             "away": counts.away,
         },
     )
-    if done.rowcount == 0:
-        raise LeaseLost
     db.notify(tx)
     status = "partial" if counts.code else "completed"
     _count(tx, claim, counts)
@@ -763,7 +753,8 @@ def give_up(tx: Tx, claim: SyncClaim, failure: Failure, counts: Counts) -> None:
 
     Nothing is deleted: who is away may come back. Raises LeaseLost.
     """
-    done = tx.execute(
+    fenced(
+        tx,
         "update connections set state = 'failed', error_code = %(code)s,"
         " error_message = %(message)s, attempts = attempts + 1, due_at = null, began_at = null,"
         " wanted_at = null, wanted_by = null, parked_until = null, updated_at = now()"
@@ -775,8 +766,6 @@ def give_up(tx: Tx, claim: SyncClaim, failure: Failure, counts: Counts) -> None:
             "message": _sentence(failure),
         },
     )
-    if done.rowcount == 0:
-        raise LeaseLost
     documents.postpone(tx, claim.connection.id, timedelta(days=1), failure)
     _count(tx, claim, counts)
     _end_run(tx, claim, "failed", failure)
@@ -798,7 +787,8 @@ def put_off(
     `parked`: the provider wants to be left alone, so its documents wait, too. `away`: it let
     nothing be read. Raises LeaseLost.
     """
-    done = tx.execute(
+    fenced(
+        tx,
         "update connections set state = 'ready', error_code = %(code)s,"
         " error_message = %(message)s, attempts = attempts + 1,"
         " due_at = greatest(now() + %(after)s, parked_until), began_at = null,"
@@ -816,8 +806,6 @@ def put_off(
             "away": away,
         },
     )
-    if done.rowcount == 0:
-        raise LeaseLost
     if parked:
         documents.postpone(tx, claim.connection.id, after, failure)
     _count(tx, claim, counts)

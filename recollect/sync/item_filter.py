@@ -12,7 +12,6 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 from recollect.connectors.base import Item
@@ -88,14 +87,11 @@ class Patterns:
 
 
 def refusal(settings: Mapping[str, Any]) -> Refuse:
-    """The patterns of an organisation's settings, taken apart when they are first needed."""
-
-    @cache
-    def patterns() -> tuple[Patterns, Patterns]:
-        return _patterns(settings["includeItems"]), _patterns(settings["excludeItems"])
+    """The patterns of an organisation's settings, taken apart."""
+    include = _patterns(settings["includeItems"])
+    exclude = _patterns(settings["excludeItems"])
 
     def refuse(title: str | None, url: str | None) -> str | None:
-        include, exclude = patterns()
         matched = exclude.match(title, url)
         if matched is not None:
             return f"excludeItems: {matched}"

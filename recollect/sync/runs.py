@@ -24,9 +24,9 @@ from recollect.connectors.base import (
     Item,
     Listed,
     Missing,
-    Registration,
     Source,
 )
+from recollect.connectors.pushes import Registration
 from recollect.errors import (
     CursorExpired,
     LeaseLost,
@@ -52,7 +52,6 @@ from recollect.sync.sources import (
     open_registration,
     open_source,
     open_tokens,
-    push_url,
 )
 
 LOG = log.get("sync")
@@ -88,7 +87,7 @@ def run(app: App, claim: SyncClaim, stop: threading.Event) -> Counts:
         gate = item_filter.open_gate(settings.read(tx, claim.connection.org_id), app.llm)
     if plan not in connector.plans:
         raise Permanent(f"{connector.name} is not part of the plan {plan}", code=PLAN_REQUIRED)
-    source = open_source(app, claim.connection, claim=claim, stop=stop)
+    source = open_source(app, claim.connection, refuse=gate.refuse, claim=claim, stop=stop)
     work = _Work(app, claim, gate, counts, stop, time.monotonic())
     try:
         _list(work, connector, source, claim.connection.cursor)
@@ -267,7 +266,7 @@ def register(app: App, claim: SyncClaim, stop: threading.Event) -> None:
     connector = connectors.get(connection.provider)
     if not connector.pushes:
         return
-    if push_url(app, connection.provider, "") is None:
+    if connector.push_url(app.config, "") is None:
         _forget_registrations(app, connection)
         return
     source = open_source(app, connection, stop=stop)
@@ -314,10 +313,10 @@ def renew(app: App, due: StoredRegistration, stop: threading.Event) -> None:
     if found is None:
         return
     _, connection = found
-    if push_url(app, connection.provider, "") is None:
+    connector = connectors.get(connection.provider)
+    if connector.push_url(app.config, "") is None:
         _forget_registrations(app, connection)
         return
-    connector = connectors.get(connection.provider)
     source = open_source(app, connection, stop=stop)
     _subscribe(app, connector, source, connection, due.registration.resource)
     if not due.answered:
@@ -337,7 +336,7 @@ def _subscribe(
     app: App, connector: Connector, source: Source, connection: Connection, resource: str
 ) -> None:
     id, secret = random_id(), secrets.token_urlsafe(32)
-    url = push_url(app, connection.provider, id)
+    url = connector.push_url(app.config, id)
     assert url is not None
     sealed = encryption.seal(
         secret_keys(app.config), secret, place=(connection.id, "registration", id)

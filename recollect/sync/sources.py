@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
-from urllib.parse import urlsplit
 
 from recollect import connectors, documents, encryption, log
 from recollect.app import App, secret_keys
-from recollect.config import ProviderSettings
+from recollect.config import Config, ProviderSettings
 from recollect.connectors import oauth
 from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, Access, Api
-from recollect.connectors.base import Connector, Folder, Registration, Source, Turn
+from recollect.connectors.base import Connector, Folder, Source, Turn
 from recollect.connectors.oauth import Client, OAuth, Tokens
+from recollect.connectors.pushes import Registration
 from recollect.db import Tx
 from recollect.errors import (
     BadRequestError,
@@ -62,14 +62,6 @@ LOOK = 1.0
 """Seconds between two looks whether the connection is still there."""
 PAGE = 1000
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
-CUSTOM = {
-    "google-drive": "googleDrive",
-    "gmail": "googleDrive",
-    "notion": "notion",
-    "onedrive": "onedrive",
-    "github": "github",
-}
-"""Whose application in the settings of an organisation a provider uses."""
 
 
 class ConnectionSource:
@@ -83,7 +75,7 @@ class ConnectionSource:
         *,
         access: Access,
         secrets: Mapping[str, Any],
-        refuse: item_filter.Refuse,
+        refuse: item_filter.Refuse | None,
         claim: SyncClaim | None,
         stop: threading.Event,
     ) -> None:
@@ -180,6 +172,7 @@ class ConnectionSource:
             return items.folders(tx, self._connection.id)
 
     def refused(self, title: str | None, url: str | None) -> str | None:
+        assert self._refuse is not None, "only a listing is filtered"
         return self._refuse(title, url)
 
     def read(self, blob: Blob) -> Extracted:
@@ -299,14 +292,17 @@ def open_source(
     app: App,
     connection: Connection,
     *,
+    refuse: item_filter.Refuse | None = None,
     claim: SyncClaim | None = None,
     stop: threading.Event | None = None,
 ) -> Source:
-    """What the connector of a connection works with, during a sync or for one fetch."""
+    """What the connector of a connection works with, during a sync or for one fetch.
+
+    `refuse`: the filter that a listing asks; nothing else is filtered.
+    """
     connector = connectors.get(connection.provider)
     with app.db.begin() as tx:
         sealed = connections.sealed(tx, connection.id)
-        refuse = item_filter.refusal(settings.read(tx, connection.org_id))
     try:
         secrets = open_secrets(app, connection.id, sealed.secrets)
     except SetupError as error:
@@ -439,25 +435,36 @@ def client_of(tx: Tx, app: App, org: OrgId, connector: Connector) -> Client:
 
     Raises BadRequestError that names the settings to fill.
     """
-    prefix = CUSTOM.get(connector.provider)
-    stored = settings.read(tx, org) if prefix else {}
-    if stored.get(f"{prefix}CustomKeyEnabled") and stored[f"{prefix}ClientId"]:
+    assert connector.application is not None
+    stored = settings.read(tx, org)
+    enabled = connector.application.setting("CustomKeyEnabled")
+    id_name = connector.application.setting("ClientId")
+    secret_name = connector.application.setting("ClientSecret")
+    if stored.get(enabled) and stored[id_name]:
         try:
-            secret = settings.secret(tx, org, f"{prefix}ClientSecret", keys=secret_keys(app.config))
+            secret = settings.secret(tx, org, secret_name, keys=secret_keys(app.config))
         except SetupError as error:
-            raise BadRequestError(f"{prefix}ClientSecret: {error}") from error
+            raise BadRequestError(f"{secret_name}: {error}") from error
         if secret is not None:
-            return Client(stored[f"{prefix}ClientId"], secret)
-    for provider in (connector.provider, "google-drive" if connector.provider == "gmail" else ""):
-        given = app.config.providers.get(provider)
-        if given and given.client_id and given.client_secret:
-            return Client(given.client_id, given.client_secret.get_secret_value())
+            return Client(stored[id_name], secret)
+    if (client := client_of_installation(app.config, connector)) is not None:
+        return client
     variable = f"RECOLLECT_{connector.provider.replace('-', '_').upper()}_CLIENT_ID"
-    of_org = f", or {prefix}CustomKeyEnabled, {prefix}ClientId and {prefix}ClientSecret with PATCH"
     raise BadRequestError(
         f"{connector.provider}: no OAuth application is configured; set {variable} and"
-        f" {variable.removesuffix('ID')}SECRET" + (f"{of_org} /v3/settings" if prefix else "")
+        f" {variable.removesuffix('ID')}SECRET, or {enabled}, {id_name} and {secret_name} with"
+        " PATCH /v3/settings"
     )
+
+
+def client_of_installation(config: Config, connector: Connector) -> Client | None:
+    """The provider's own, else that of the application which it shares with others."""
+    assert connector.application is not None
+    for provider in (connector.provider, connector.application.provider):
+        given = config.providers.get(provider)
+        if given and given.client_id and given.client_secret:
+            return Client(given.client_id, given.client_secret.get_secret_value())
+    return None
 
 
 def seal_tokens(app: App, connection: ConnectionId, tokens: Tokens) -> str:
@@ -510,20 +517,6 @@ def ageing(tokens: Tokens) -> bool:
 
 
 # --- pushes and farewells ------------------------------------------------------------------------
-
-
-def push_url(app: App, provider: str, registration: str) -> str | None:
-    """Where a provider's notices of it go; None where none can arrive.
-
-    To us, if we have a public https address; Gmail's to the subscription that they are pulled
-    from, if there is one.
-    """
-    if provider == "gmail" and app.config.pubsub_subscription is not None:
-        return f"{app.config.pubsub_api_url.rstrip('/')}/v1/{app.config.pubsub_subscription}"
-    public = app.config.public_url
-    if public is None or urlsplit(public).scheme != "https":
-        return None
-    return f"{public.rstrip('/')}/v3/hooks/{provider}?registration={registration}"
 
 
 def open_registration(app: App, stored: StoredRegistration) -> Registration:

@@ -1,6 +1,5 @@
 """The queue of documents from which memories are to be drawn: claim, ask the model, settle."""
 
-import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ from recollect.app import App
 from recollect.db import Tx
 from recollect.errors import Contended, LeaseLost, Permanent, Transient, Unavailable
 from recollect.inference.llm import wait
-from recollect.loop import settled
+from recollect.loop import backoff, settled
 from recollect.memories import extraction_queue
 from recollect.memories.extraction import MOST_ATTEMPTS, Pause, Turn, dream
 from recollect.memories.extraction_queue import DreamClaim
@@ -26,6 +25,7 @@ from recollect.worker.loop import LONGEST_WISH, ClaimLoop, own_failure, written
 LOG = log.get("dream")
 TICK = timedelta(seconds=1)
 """Between two looks for something to read."""
+FIRST_BACKOFF = timedelta(seconds=15)
 FIRST_PAUSE = timedelta(seconds=5)
 LONGEST_PAUSE = timedelta(minutes=5)
 """What is down is asked again after 5, 10, 20 … seconds."""
@@ -103,9 +103,9 @@ class Mood:
         """Ask nothing for a while, longer each time, or as it was asked for; returns how long."""
         with self._lock:
             if not self.resting:
-                again = FIRST_PAUSE * 2.0 ** min(self._pauses, 10)
-                wanted = max(min(again, LONGEST_PAUSE), min(asked or timedelta(), LONGEST_WISH))
                 self._pauses += 1
+                again = backoff(self._pauses, FIRST_PAUSE, LONGEST_PAUSE)
+                wanted = max(again, min(asked or timedelta(), LONGEST_WISH))
                 self._until = time.monotonic() + wanted.total_seconds()
                 LOG.warning("no memories are drawn for now", seconds=wanted.total_seconds())
             return timedelta(seconds=max(self._until - time.monotonic(), 0.0))
@@ -188,7 +188,7 @@ def _turned(app: App, claim: DreamClaim, turn: Turn) -> None:
         done = written(app, lambda tx: extraction_queue.anew(tx, claim, timedelta(), failure))
         word = "more"
     elif claim.attempts + 1 < MOST_ATTEMPTS:
-        after = backoff(claim.attempts + 1)
+        after = _backoff(claim)
         done = written(app, lambda tx: extraction_queue.anew(tx, claim, after, failure))
         word = "again"
     else:
@@ -209,15 +209,15 @@ def _failed(app: App, claim: DreamClaim, failure: Failure) -> None:
         written(app, lambda tx: extraction_queue.give_up(tx, claim, told))
         _tell("given_up", failure)
     else:
-        after = backoff(claim.attempts + 1)
+        after = _backoff(claim)
         written(app, lambda tx: extraction_queue.again(tx, claim, after, failure))
         _tell("again", failure)
 
 
-def backoff(attempts: int) -> timedelta:
+def _backoff(claim: DreamClaim) -> timedelta:
     """15, 60 … seconds, with a quarter of jitter."""
-    seconds = min(15.0 * 4.0 ** (attempts - 1), LONGEST_PAUSE.total_seconds())
-    return timedelta(seconds=seconds * random.uniform(0.75, 1.25))  # noqa: S311 # no secret
+    failures, jitter = claim.attempts + 1, (0.75, 1.25)
+    return backoff(failures, FIRST_BACKOFF, LONGEST_PAUSE, factor=4.0, jitter=jitter)
 
 
 def _tell(outcome: str, failure: Failure | None, **numbers: int) -> None:

@@ -13,7 +13,7 @@ from structlog.typing import FilteringBoundLogger
 
 from recollect.app import App
 from recollect.db import Tx
-from recollect.errors import LeaseLost, RecollectError
+from recollect.errors import INTERNAL_ERROR, LeaseLost, RecollectError
 from recollect.loop import Loop, enduring, tell_bug
 from recollect.model import Failure
 
@@ -150,7 +150,7 @@ def own_failure(log: FilteringBoundLogger, error: BaseException) -> Failure:
     """Of an error that is a bug of ours: its traceback is logged, its type is told."""
     tell_bug(log, error)
     told = str(error) if isinstance(error, RecollectError) else type(error).__name__
-    return Failure("internal_error", f"an error in Recollect itself: {told}")
+    return Failure(INTERNAL_ERROR, f"an error in Recollect itself: {told}")
 
 
 def written(app: App, write: Callable[[Tx], object]) -> bool:

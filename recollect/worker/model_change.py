@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from recollect import log
 from recollect.app import App
-from recollect.errors import Permanent, RecollectError, Transient
+from recollect.errors import Permanent, RecollectError, Transient, code_of
 from recollect.index import vector_index
 from recollect.index.embedder import IndexEmbedder
 from recollect.index.vector_index import Gap, Index, Kept, Lacking
@@ -139,5 +139,4 @@ def _clear(app: App) -> bool:
 
 
 def _failure(error: RecollectError) -> Failure:
-    code = error.code if isinstance(error, Transient | Permanent) else "internal_error"
-    return Failure(code, str(error))
+    return Failure(code_of(error), str(error))

@@ -1,6 +1,5 @@
 """The queue of documents: claim, process, settle; with the housekeeping of the installation."""
 
-import random
 import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
@@ -10,7 +9,7 @@ from functools import partial
 
 import structlog
 
-from recollect import documents, log
+from recollect import documents, log, loop
 from recollect.app import App
 from recollect.db import Tx
 from recollect.errors import (
@@ -38,6 +37,7 @@ PAUSE = timedelta(seconds=5)
 FIRST_PAUSE = timedelta(milliseconds=250)
 """… and at first: what was away for a moment is there again. Each further rest is twice as long,
 until a document is done."""
+FIRST_BACKOFF = timedelta(seconds=2)
 LONGEST_BACKOFF = timedelta(minutes=5)
 LONGEST_ATTEMPT = timedelta(hours=2)
 """A claim held longer is no longer renewed, so that even a hang of ours ends in another attempt."""
@@ -227,7 +227,7 @@ class Worker(ClaimLoop[Claim]):
         pause = PAUSE
         down = isinstance(outcome, Unavailable) and not isinstance(outcome, Contended)
         if isinstance(outcome, Unavailable):
-            pause = outcome.after or min(PAUSE, FIRST_PAUSE * 2 ** min(self._rests, 10))
+            pause = outcome.after or loop.backoff(self._rests + 1, FIRST_PAUSE, PAUSE)
         if not settled(partial(settle, self._app, claim, pause=pause), outcome, LOG, self._stop):
             return
         if isinstance(outcome, Changed):
@@ -355,8 +355,7 @@ def _count(outcome: str, code: str) -> None:
 
 def backoff(attempts: int) -> timedelta:
     """2, 4, 8 … seconds, up to five minutes, with a quarter of jitter."""
-    seconds = min(2.0**attempts, LONGEST_BACKOFF.total_seconds())
-    return timedelta(seconds=seconds * random.uniform(0.75, 1.25))  # noqa: S311 # no secret
+    return loop.backoff(attempts, FIRST_BACKOFF, LONGEST_BACKOFF, jitter=(0.75, 1.25))
 
 
 def stray_blobs(app: App) -> set[str]:

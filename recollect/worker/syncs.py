@@ -14,6 +14,7 @@ from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED
 from recollect.db import Tx
 from recollect.documents import Turn
 from recollect.errors import (
+    INTERNAL_ERROR,
     Contended,
     LeaseLost,
     Permanent,
@@ -22,13 +23,13 @@ from recollect.errors import (
     Transient,
     Unavailable,
 )
-from recollect.loop import enduring, settled
+from recollect.loop import backoff, enduring, settled
 from recollect.model import Failure, SyncClaim
 from recollect.ops import reencrypt
 from recollect.sync import connections, host_limits, runs
 from recollect.sync.items import Counts
 from recollect.telemetry import metrics, tracing
-from recollect.worker import pubsub
+from recollect.worker import pulls
 from recollect.worker.loop import SHORTEST_WAIT, ClaimLoop, own_failure, written
 
 LOG = log.get("tender")
@@ -68,10 +69,12 @@ class Tender(ClaimLoop[SyncClaim]):
         super().run()
 
     def helpers(self) -> dict[str, Callable[[], object]]:
-        return super().helpers() | {
-            "chores": self._chores,
-            "pull": partial(pubsub.run, self._app, self._stop),
+        pulling = {
+            f"pull-{connector.provider}": partial(pulls.run, self._app, connector, self._stop)
+            for connector in connectors.all().values()
+            if connector.pulls
         }
+        return super().helpers() | {"chores": self._chores} | pulling
 
     def key(self, claim: SyncClaim) -> tuple[str, int]:
         return claim.connection.id, claim.number
@@ -230,22 +233,22 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
             _count(claim, "needs_auth")
             return
         case Contended():
-            failure = Failure("internal_error", str(outcome))
-            after = backoff(claim.connection.failures)
+            failure = Failure(INTERNAL_ERROR, str(outcome))
+            after = _backoff(claim)
         case Unavailable():
-            failure, after = Failure("internal_error", str(outcome)), TICK
+            failure, after = Failure(INTERNAL_ERROR, str(outcome)), TICK
         case Transient():
             code = RATE_LIMITED if outcome.code == RATE_LIMITED else PROVIDER_UNAVAILABLE
             away = True
             if _has_given_up(app, claim, str(outcome)):
                 return
             failure, asked = Failure(code, str(outcome)), outcome.after or timedelta()
-            after = max(min(asked, LONGEST_PARK), backoff(claim.connection.failures))
+            after = max(min(asked, LONGEST_PARK), _backoff(claim))
         case Permanent():
             failure, after = Failure(outcome.code, str(outcome)), app.config.sync_interval
         case _:
             failure = own_failure(LOG, outcome)
-            after = backoff(claim.connection.failures)
+            after = _backoff(claim)
     parked = failure.code == RATE_LIMITED
     _write(
         app,
@@ -306,9 +309,9 @@ def chores(app: App, stop: threading.Event) -> None:
                 connections.said(tx, farewell.id)
 
 
-def backoff(failures: int) -> timedelta:
+def _backoff(claim: SyncClaim) -> timedelta:
     """1, 2, 4 … minutes, up to an hour."""
-    return min(FIRST_BACKOFF * 2.0 ** min(failures, 10), LONGEST_BACKOFF)
+    return backoff(claim.connection.failures + 1, FIRST_BACKOFF, LONGEST_BACKOFF)
 
 
 def _count(claim: SyncClaim, outcome: str) -> None:

@@ -19,18 +19,10 @@ import httpx
 import pytest
 from jsonschema import Draft7Validator
 
-from recollect.connectors.base import (
-    Change,
-    Checkpoint,
-    Item,
-    Listed,
-    Push,
-    Registration,
-    Trouble,
-    Verdict,
-)
+from recollect.connectors.base import Change, Checkpoint, Item, Listed, Trouble, Verdict
 from recollect.connectors.github import Github
 from recollect.connectors.oauth import Tokens
+from recollect.connectors.pushes import Push, Registration
 from recollect.errors import (
     BadRequestError,
     NotFoundError,

@@ -24,21 +24,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jwt import algorithms
 
-from recollect.connectors.base import (
-    Change,
-    Checkpoint,
-    Gone,
-    Item,
-    Listed,
-    Listing,
-    Push,
-    Registration,
-    Verdict,
-)
+from recollect.connectors.base import Change, Checkpoint, Gone, Item, Listed, Listing, Verdict
 from recollect.connectors.gmail import Gmail
 from recollect.connectors.gmail._quotes import without_quoted_markup, without_quotes
 from recollect.connectors.gmail.proofs import FindKey, Keys, verify
 from recollect.connectors.oauth import Tokens
+from recollect.connectors.pushes import Push, Registration
 from recollect.errors import (
     BadRequestError,
     CursorExpired,

@@ -22,12 +22,13 @@ from recollect.cli import doctor
 from recollect.config import Config, ProviderSettings
 from recollect.connectors.gmail.pubsub import Subscription, read_key
 from recollect.connectors.oauth import Tokens
+from recollect.connectors.pushes import Inbox
 from recollect.db import Database
 from recollect.errors import Permanent, RecollectError, SetupError, Transient, Unavailable
 from recollect.model import ConnectionId, Org, Tenant, random_id
 from recollect.sync import connections
 from recollect.sync.sources import seal_tokens
-from recollect.worker import pubsub as pull
+from recollect.worker import pulls as pull
 from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.conftest import eventually
@@ -324,7 +325,7 @@ class Brief(threading.Event):
 @contextmanager
 def pulling(app: App) -> Generator[None]:
     stop = Brief()
-    thread = threading.Thread(target=pull.run, args=(app, stop))
+    thread = threading.Thread(target=pull.run, args=(app, connectors.get("gmail"), stop))
     thread.start()
     try:
         yield
@@ -332,6 +333,16 @@ def pulling(app: App) -> Generator[None]:
         stop.set()
         thread.join(60)
     assert not thread.is_alive()
+
+
+def opened(app: App) -> Inbox:
+    inbox = connectors.get("gmail").inbox(app.config)
+    assert inbox is not None
+    return inbox
+
+
+def fetch(app: App) -> int:
+    return pull.fetch(app, connectors.get("gmail"), opened(app))
 
 
 def deliver(gmail: FakeGmail, pubsub: FakePubSub) -> None:
@@ -350,7 +361,7 @@ def test_a_mail_is_known_without_any_address_of_ours(
     gmail.mail("Urgent")
     deliver(gmail, pubsub)
 
-    pull.fetch(behind, pull.open_subscription(behind))
+    fetch(behind)
     after = seen(behind, org, id)
     work(behind)
 
@@ -370,15 +381,15 @@ def test_a_notice_that_comes_twice_is_heeded_once(
     connect()
     gmail.mail("Urgent")
     deliver(gmail, pubsub)
-    subscription = pull.open_subscription(behind)
+    subscription = opened(behind)
     pubsub.refuse(":acknowledge", 503)
     with pytest.raises(Transient):
-        pull.fetch(behind, subscription)
+        pull.fetch(behind, connectors.get("gmail"), subscription)
     work(behind)
     calls = len(gmail.asked)
     pubsub.lapse()
 
-    pull.fetch(behind, subscription)
+    pull.fetch(behind, connectors.get("gmail"), subscription)
     work(behind)
 
     assert pubsub.waiting == {}
@@ -392,7 +403,7 @@ def test_mailboxes_that_nobody_connected_are_acknowledged(
     before = seen(behind, org, id)
     pubsub.publish(envelope("stranger@example.com", 9, "m-1"))
 
-    pull.fetch(behind, pull.open_subscription(behind))
+    fetch(behind)
 
     assert pubsub.waiting == {}
     assert seen(behind, org, id) == before
@@ -406,7 +417,7 @@ def test_a_notice_is_not_acknowledged_before_it_is_written_down(
     deliver(gmail, pubsub)
     closed = replace(behind, db=Database("postgresql://127.0.0.1/closed"))
     with pytest.raises(Unavailable):
-        pull.fetch(closed, pull.open_subscription(behind))
+        pull.fetch(closed, connectors.get("gmail"), opened(behind))
 
     assert len(pubsub.waiting) == 1
 
@@ -419,7 +430,7 @@ def test_a_notice_reaches_every_connection_of_the_mailbox(
     gmail.mail("Urgent")
     deliver(gmail, pubsub)
 
-    pull.fetch(behind, pull.open_subscription(behind))
+    fetch(behind)
 
     after = [seen(behind, org, id).pushed_at for id in ids]
     assert all(new != old for new, old in zip(after, before, strict=True))
@@ -538,7 +549,7 @@ def test_when_the_setting_goes_the_mailbox_is_polled(
 
 
 def test_without_a_subscription_there_is_nothing_to_do(app: App):
-    pull.run(app, threading.Event())
+    pull.run(app, connectors.get("gmail"), threading.Event())
 
 
 def test_the_doctor_looks_at_the_key_file(behind: App, tmp_path: Path):
@@ -549,6 +560,15 @@ def test_the_doctor_looks_at_the_key_file(behind: App, tmp_path: Path):
     assert (told().state, told().details) == ("ok", f"pulled from {SUBSCRIPTION}")
     assert told(pubsub_key_file=None).state == "FAIL"
     assert "cannot be read" in told(pubsub_key_file=tmp_path / "none.json").details
+
+
+def test_the_doctor_knows_the_application_that_google_drive_shares(behind: App):
+    given = ProviderSettings(client_id="id", client_secret=SecretStr("secret"))
+    config = behind.config.model_copy(update={"providers": {"google-drive": given}})
+
+    found = {one.name: one.state for one in doctor._providers(config)}
+
+    assert (found["google-drive"], found["gmail"], found["notion"]) == ("ok", "ok", "off")
 
 
 def test_what_is_no_name_of_a_subscription_is_refused():

@@ -22,7 +22,6 @@ from googleapiclient.discovery import build
 
 from recollect.connectors import oauth
 from recollect.connectors.base import (
-    FORGED,
     Account,
     Change,
     Checkpoint,
@@ -31,13 +30,12 @@ from recollect.connectors.base import (
     Item,
     Listed,
     Listing,
-    Push,
-    Registration,
     Trouble,
     Verdict,
 )
 from recollect.connectors.google_drive import GoogleDrive
 from recollect.connectors.oauth import Client, Tokens
+from recollect.connectors.pushes import FORGED, Push, Registration
 from recollect.errors import (
     BadRequestError,
     CursorExpired,

@@ -25,20 +25,13 @@ from jsonschema import Draft7Validator
 from jsonschema.exceptions import best_match
 
 from recollect.connectors import oauth
-from recollect.connectors.base import (
-    Change,
-    Checkpoint,
-    Gone,
-    Item,
-    Missing,
-    Push,
-    Trouble,
-)
+from recollect.connectors.base import Change, Checkpoint, Gone, Item, Missing, Trouble
 from recollect.connectors.notion import Notion
 from recollect.connectors.notion._markdown import shown_files, simplified
 from recollect.connectors.notion._pass import ASKED_AGAIN, OFTENEST, SELDOMEST, State
 from recollect.connectors.notion._values import address, shown, value_of
 from recollect.connectors.oauth import Client, OAuth, Tokens
+from recollect.connectors.pushes import Push
 from recollect.errors import (
     NotFoundError,
     Permanent,

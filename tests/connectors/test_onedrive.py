@@ -24,20 +24,18 @@ from recollect.app import App
 from recollect.config import ProviderSettings
 from recollect.connectors import oauth
 from recollect.connectors.base import (
-    FORGED,
     Change,
     Checkpoint,
     Gone,
     Item,
     Listed,
     Missing,
-    Push,
-    Registration,
     Trouble,
     Verdict,
 )
 from recollect.connectors.oauth import Client, Tokens
 from recollect.connectors.onedrive import OneDrive
+from recollect.connectors.pushes import FORGED, Push, Registration
 from recollect.db import Database
 from recollect.documents import DocumentQuery
 from recollect.errors import (

@@ -19,9 +19,9 @@ from typing import Any, Self
 from urllib.parse import quote, unquote
 
 from recollect.config import ProviderSettings
+from recollect.connectors.about import Application, Guide
 from recollect.connectors.api import Api
 from recollect.connectors.base import (
-    FORGED,
     Account,
     Change,
     Checkpoint,
@@ -31,12 +31,10 @@ from recollect.connectors.base import (
     Item,
     Listed,
     Listing,
-    Notice,
-    Push,
-    Registration,
     Source,
 )
 from recollect.connectors.oauth import OAuth, Tokens
+from recollect.connectors.pushes import FORGED, Notice, Push, Registration
 from recollect.errors import NotFoundError, Permanent
 from recollect.model import Blob, Extracted, Remembered
 from tests.fakes.authorization import CLIENT_ID, CLIENT_SECRET, AuthorizationServer
@@ -151,6 +149,8 @@ class Cabinet:
 class CabinetConnector(Connector):
     provider = "cabinet"
     name = "Cabinet"
+    guide = Guide("Things.", "a cabinet")
+    application = Application("cabinet", "Cabinet")
     api_url = "https://cabinet.example"
     oauth = OAuth(
         authorize_url="https://cabinet.example/authorize",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from recollect.connectors.about import Guide
 from recollect.connectors.base import (
     Change,
     Checkpoint,
@@ -96,6 +97,7 @@ class ShelfConnector(Connector):
 
     provider = "shelf"
     name = "Shelf"
+    guide = Guide("Things.", "nothing")
     plans = frozenset(Plan)
     secrets = frozenset({"password"})
 

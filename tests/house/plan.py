@@ -18,7 +18,6 @@ LONG_FILES: Mapping[str, str] = {
     "api/answers.py": "examples of the reference; to become a file of JSON",
     "api/schemas.py": "models of the wire; to be split by noun",
     "cli/add.py": "plan, send, follow, ledger; to be split",
-    "connectors/github.py": "the one provider that is a file; to be a folder",
     "connectors/google_drive/_pass.py": "one pass over a changing source is one state machine",
     "connectors/notion/_pass.py": "one pass over a changing source is one state machine",
     "connectors/web_crawler/_crawl.py": "one crawl is one state machine",
@@ -68,28 +67,16 @@ has models of its own for the nouns of the first, a dozen of them by the same na
 
 PROVIDERS_ELSEWHERE: Mapping[str, str] = {
     "api/answers.py": "examples of the reference",
-    "api/bodies.py": "names in a message",
-    "api/connections.py": "examples of the reference",
-    "api/deps.py": "how long an address may be",
-    "api/hooks.py": "addresses that providers push to",
+    "api/connections.py": "example of the reference",
+    "api/deps.py": "example of the reference",
     "api/namespaces/answers.py": "examples of the reference",
-    "api/namespaces/connectors.py": "values of the wire",
-    "api/schemas.py": "values of the wire",
-    "blobs.py": "S3 as a store of its own",
-    "cli/admin.py": "the crawler's robots",
+    "api/namespaces/connectors.py": "example of the reference",
+    "api/schemas.py": "types of documents, and fields of the settings with a type each",
+    "blobs.py": "the scheme of a store, not the provider",
     "cli/connect.py": "examples in the help",
-    "cli/doctor.py": "checks of the settings of providers",
-    "config.py": "settings of providers",
-    "console/_connections.py": "forms of providers",
-    "console/_guides.py": "guides of providers",
-    "console/_settings.py": "settings of providers",
-    "mcp/tools.py": "examples for the model",
-    "orgs/settings.py": "settings of providers",
-    "sync/account_check.py": "what each provider's check can know",
-    "sync/sources.py": "which credentials a provider takes",
-    "worker/pubsub.py": "pull of Gmail's subscription",
+    "config.py": "fields of the settings, with a type each; db reads them, connectors are above it",
 }
-"""Files outside of `connectors/` that name a provider; each entry is work that is left."""
+"""Files outside of `connectors/` that name a provider, and why they may."""
 
 WAYS: Mapping[str, tuple[int, int, int]] = {
     "a text, from POST to its chunks": (10, 33, 150),

@@ -4,6 +4,10 @@ import ast
 import re
 from pathlib import Path
 
+from recollect import connectors
+from recollect.api.schemas import SettingsOut, SettingsPatch
+from recollect.config import PROVIDERS
+from recollect.orgs import settings
 from tests.house import facts, plan
 
 
@@ -61,6 +65,17 @@ def test_what_a_caller_may_see_is_said_in_one_place():
 
 def test_providers_are_named_in_their_rooms():
     assert set(facts.naming_providers()) == set(plan.PROVIDERS_ELSEWHERE)
+
+
+def test_what_has_to_list_the_providers_lists_them_all():
+    authorized = {name for name, one in connectors.all().items() if one.oauth}
+    shared = {one.application for one in connectors.all().values() if one.oauth}
+
+    assert set(PROVIDERS) == authorized
+    assert shared == set(connectors.applications())
+    assert {one.provider for one in connectors.applications()} <= authorized
+    for model in (SettingsPatch, SettingsOut):
+        assert {field.alias for field in model.model_fields.values()} == set(settings.DEFAULTS)
 
 
 def test_class_names_are_not_used_more_often_than_before():

@@ -1,10 +1,13 @@
 """One sync after another: what a provider holds, and what became documents."""
 
+import sys
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -27,7 +30,7 @@ from recollect.model import (
 )
 from recollect.orgs import settings, tags
 from recollect.sync import connect as connect_
-from recollect.sync import connections, items
+from recollect.sync import connections, item_filter, items
 from recollect.sync.connections import ConnectionChange, NewConnection
 from recollect.sync.sources import open_secrets, seal_secrets
 from recollect.telemetry.tracing import open_tracer
@@ -116,6 +119,21 @@ def set_filter(app: App, tenant: Tenant, **change: Any) -> None:
         settings.patch(tx, tenant.id, change, keys=secret_keys(app.config))
 
 
+@contextmanager
+def counting(function: Callable[..., object]) -> Generator[list[int]]:
+    """How often it is called in this thread."""
+    calls = [0]
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        calls[0] += event == "call" and frame.f_code is function.__code__
+
+    sys.setprofile(profile)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(None)
+
+
 def counts(connection: Connection) -> tuple[int, int, int, int]:
     run = connection.last_run
     assert run is not None
@@ -146,6 +164,23 @@ def test_first_sync_makes_documents_that_are_searchable(
     assert counts(synced) == (7, 0, 0, 0)
     assert synced.due_at is not None
     assert synced.due_at > datetime.now(UTC) + HOUR
+
+
+def test_a_sync_compiles_the_filter_once_and_a_fetch_never(
+    app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    set_filter(app, tenant, excludeItems={"titlePatterns": ["Thing 9"], "urlPatterns": []})
+    for n in range(10):
+        shelf.put(f"{n}", f"The text of number {n}.")
+    connection = connect()
+    want(app, connection)
+
+    with counting(item_filter.refusal) as listed:
+        syncs.drain(app)
+    with counting(item_filter.refusal) as fetched:
+        drain(app)
+
+    assert (len(found(app, connection)), listed[0], fetched[0]) == (9, 1, 0)
 
 
 def test_later_syncs_cost_what_changed(

@@ -33,7 +33,7 @@ from recollect.sync import connections
 from recollect.sync.connections import NewConnection
 from recollect.telemetry import metrics
 from recollect.worker import maintenance, processing, syncs, tag_merges
-from recollect.worker import pubsub as pull
+from recollect.worker import pulls as pull
 from recollect.worker.extraction import Dreamer
 from recollect.worker.maintenance import Pulse
 from recollect.worker.processing import Worker
@@ -413,7 +413,10 @@ def test_the_pull_of_notices_outlives_all_of_them(ground: Ground, tmp_path: Path
                 publish()
                 pubsub.lapse()
 
-        with at_work(again, stop.set), at_work(lambda: pull.run(here, stop), stop.set) as thread:
+        with (
+            at_work(again, stop.set),
+            at_work(lambda: pull.run(here, connectors.get("gmail"), stop), stop.set) as thread,
+        ):
             survives(ground, thread, "pushes", works)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import Query
 from pydantic import AfterValidator, Field
@@ -42,27 +42,16 @@ from recollect.model import (
 from recollect.sync import connect, connections
 from recollect.sync.connect import Asked, Changed
 from recollect.sync.connections import AUTH_LINK_LIFE, LIMIT
-from recollect.sync.sources import end, push_url
+from recollect.sync.sources import end
 
 router = door("connectors")
 SYNCS = 10
 FAILURES = 20
 """of each sync"""
-Provider = Literal[
-    "notion", "google-drive", "onedrive", "gmail", "github", "web-crawler", "s3", "granola"
-]
-_SCOPE = frozenset({"syncScope"})
-_CONFIG: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
-    "s3": (
-        frozenset({"bucket", "region", "accessKeyId", "secretAccessKey"}),
-        frozenset({"endpoint", "prefix"}),
-    ),
-    "web-crawler": (frozenset({"startUrl"}), frozenset({"crawlDepth"})),
-    "google-drive": (frozenset(), _SCOPE),
-    "onedrive": (frozenset(), _SCOPE),
-}
-"""By provider: what its config has to name, and what it may name."""
-_CRAWL_DEPTH = 3
+if TYPE_CHECKING:
+    Provider = str
+else:
+    Provider = Literal[*providers.all(), *providers.UNBUILT]
 _SELECTED = ("folders", "labels", connect.PICKED)
 """Keys of the metadata that are shown as the selection."""
 
@@ -398,15 +387,16 @@ def sync(space: Writes, id: BareId, app: CurrentApp) -> SyncQueued:
 
 def _config(provider: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The metadata of a new connection; raises BadRequestError that names what is wrong."""
-    needed, optional = _CONFIG.get(provider, (frozenset[str](), frozenset[str]()))
+    connector = providers.all().get(provider)
+    fields = [one for one in connector.guide.fields if one.in_config] if connector else []
     for name in given:
-        if name not in needed | optional:
+        if name not in {one.name for one in fields}:
             raise BadRequestError(f"config.{name}: unknown field of {provider}")
-    for name in sorted(needed):
+    for name in sorted(one.name for one in fields if one.required):
         if given.get(name) in (None, ""):
             raise BadRequestError(f"config.{name}: is required")
-    depth = {"crawlDepth": _CRAWL_DEPTH} if provider == "web-crawler" else {}
-    return {**depth, **given}
+    defaults = {one.name: one.config_default for one in fields if one.config_default is not None}
+    return {**defaults, **given}
 
 
 def _connection(tx: Tx, space: Space, id: str) -> Connection:
@@ -454,7 +444,7 @@ def _field(app: App, found: Connection, count: int) -> dict[str, Any]:
         "account": found.email or found.account,
         "capabilities": Capabilities(
             selectable=connector.selects is not None,
-            webhooks=connector.pushes and push_url(app, found.provider, "") is not None,
+            webhooks=connector.pushes and connector.push_url(app.config, "") is not None,
         ),
         "config": config or None,
         "selection": None

@@ -19,21 +19,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
+from recollect.config import Config
 from recollect.connectors import _google
 from recollect.connectors._json import as_object
 from recollect.connectors.api import Api, as_json, field_of
-from recollect.connectors.base import (
-    FORGED,
-    Account,
-    Assumption,
-    Change,
-    Connector,
-    Cursor,
-    Notice,
-    Push,
-    Registration,
-    Source,
-)
+from recollect.connectors.base import Account, Assumption, Change, Connector, Cursor, Source
+from recollect.connectors.gmail._guide import GUIDE
 from recollect.connectors.gmail._pass import LABELS, QUERY, Pass
 from recollect.connectors.gmail._text import Reader
 from recollect.connectors.gmail._threads import (
@@ -43,9 +34,10 @@ from recollect.connectors.gmail._threads import (
     read_thread,
     time_of,
 )
-from recollect.connectors.gmail.proofs import FindKey, json_of, verify
-from recollect.connectors.gmail.pubsub import notice_of
+from recollect.connectors.gmail.proofs import FindKey, json_of, keys_at, verify
+from recollect.connectors.gmail.pubsub import Subscription, diagnosed, notice_of, open_subscription
 from recollect.connectors.oauth import Tokens
+from recollect.connectors.pushes import FORGED, Notice, Push, Registration
 from recollect.errors import BadRequestError, NotFoundError, Permanent, Transient
 from recollect.fetch import Answer, Fetcher, believable, told_time
 from recollect.model import Extracted, Remembered
@@ -64,11 +56,14 @@ WAIT_UNTIL = re.compile(r"Retry after (\d{4}-\d\d-\d\dT[\d:]{8}(?:\.\d{1,6})?Z)"
 class Gmail(Connector):
     provider = "gmail"
     name = "Gmail"
+    guide = GUIDE
+    application = _google.APPLICATION
     api_url = "https://gmail.googleapis.com"
     oauth = _google.GOOGLE_OAUTH((SCOPE, "openid", "email"))
     # A project of today has 6,000 units a minute for each user, and threads.get costs 40.
     per_second = 2.4
     pushes = True
+    pulls = True
     selects = "labels"
 
     def check(self, metadata: Mapping[str, Any], fetcher: Fetcher) -> dict[str, Any]:
@@ -137,6 +132,31 @@ class Gmail(Connector):
         )
 
     # --- pushes --------------------------------------------------------------------------------
+
+    def diagnose(self, config: Config) -> Iterator[Assumption]:
+        return diagnosed(config)
+
+    def push_url(self, config: Config, registration: str) -> str | None:
+        """To the subscription that notices are pulled from, if there is one."""
+        if config.pubsub_subscription is not None:
+            return f"{config.pubsub_api_url.rstrip('/')}/v1/{config.pubsub_subscription}"
+        return super().push_url(config, registration)
+
+    def inbox(self, config: Config) -> Subscription | None:
+        return open_subscription(config)
+
+    def proof(self, config: Config, *, confirmed: bool) -> Assumption | None:
+        if config.pubsub_service_account or config.pubsub_subscription:
+            return None
+        told = "RECOLLECT_PUBSUB_SERVICE_ACCOUNT is not set, so no push can be proved"
+        return Assumption("pushes", False, told)
+
+    def push_config(self, config: Config) -> Mapping[str, Any]:
+        return {
+            "audience": config.pubsub_audience,
+            "service_account": config.pubsub_service_account,
+            "keys": keys_at(config.pubsub_certs_url),
+        }
 
     def watches(self, source: Source) -> Sequence[str]:
         return [MAILBOX] if source.metadata.get(TOPIC) else []

@@ -1,23 +1,29 @@
 """Who may push: tokens that Google signed for one audience and one service account."""
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
+from urllib.parse import urlsplit
 
 import jwt
 
 from recollect import log
 from recollect.connectors._json import as_object, as_objects, as_word
 from recollect.errors import RecollectError
+from recollect.fetch import Endpoint
 
 LEEWAY = timedelta(minutes=1)
 """by which the clocks of others may be wrong"""
 ISSUERS = frozenset({"accounts.google.com", "https://accounts.google.com"})
 REFETCH = 60.0
 """seconds between two looks at Google's keys; anybody can make up the name of a key"""
+LONGEST_ANSWER = 120.0
+"""seconds"""
 KEYS_LIFE = (60, 86_400)
 """seconds; the least and the most that keys are kept"""
 LOG = log.get("gmail")
@@ -117,6 +123,22 @@ class Keys:
             shortest, longest = KEYS_LIFE
             self._found = found
             self._until = now + min(max(seconds, shortest), longest)
+
+
+@cache
+def keys_at(url: str) -> Keys:
+    """Those that are published there; one for all threads of the process."""
+    parts = urlsplit(url)
+    endpoint = Endpoint(f"{parts.scheme}://{parts.netloc}", total=LONGEST_ANSWER)
+
+    def fetch() -> tuple[bytes, int]:
+        answer = endpoint.request("GET", parts.path or "/")
+        if answer.status != 200:
+            raise endpoint.refusal(answer)
+        age = re.search(r"max-age=([0-9]{1,9})", answer.headers.get("cache-control", ""))
+        return answer.data, int(age[1]) if age else 0
+
+    return Keys(fetch)
 
 
 def _key(entry: dict[str, Any]) -> jwt.PyJWK | None:

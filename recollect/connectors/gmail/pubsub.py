@@ -11,7 +11,7 @@ cloud.google.com/docs/authentication/application-default-credentials.
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,18 +19,21 @@ from urllib.parse import urlsplit
 
 import jwt
 
+from recollect.config import Config
 from recollect.connectors import _google
 from recollect.connectors._json import as_object, as_objects, as_word
 from recollect.connectors.api import as_json
-from recollect.connectors.base import Notice
+from recollect.connectors.base import Assumption
 from recollect.connectors.gmail._charsets import bytes_of
 from recollect.connectors.gmail.proofs import json_of
+from recollect.connectors.pushes import Notice, Received
 from recollect.errors import Permanent, SetupError, Transient
 from recollect.fetch import Answer, Endpoint
 
 SCOPE = "https://www.googleapis.com/auth/pubsub"
 TOKEN_URL = "https://oauth2.googleapis.com/token"  # noqa: S105 # an address
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+NOTICES = "gmail's notices"
 MOST = 100
 """notices at once"""
 PATIENCE = 100.0
@@ -122,6 +125,33 @@ def read_key(path: Path) -> Key:
             )
 
 
+def open_subscription(config: Config) -> "Subscription | None":
+    """Raises SetupError that says which setting or file is at fault."""
+    name, path = config.pubsub_subscription, config.pubsub_key_file
+    if name is None:
+        return None
+    if path is None:
+        raise SetupError("RECOLLECT_PUBSUB_KEY_FILE is not set: who shall read the subscription?")
+    return Subscription(name, read_key(path), config.pubsub_api_url)
+
+
+def diagnosed(config: Config) -> Iterator[Assumption]:
+    """Of the key no more than that it is one: connections tell whether it opens."""
+    name, path = config.pubsub_subscription, config.pubsub_key_file
+    if name is None:
+        return
+    if path is None:
+        told = f"{name}: RECOLLECT_PUBSUB_KEY_FILE is not set, so nobody may read it"
+        yield Assumption(NOTICES, False, told)
+        return
+    try:
+        read_key(path)
+    except SetupError as error:
+        yield Assumption(NOTICES, False, str(error))
+    else:
+        yield Assumption(NOTICES, True, f"pulled from {name}")
+
+
 def _words(path: Path, told: Mapping[str, Any], *names: str) -> list[str]:
     found = [as_word(told.get(name)) for name in names]
     lacking = [name for name, word in zip(names, found, strict=True) if not word]
@@ -133,15 +163,8 @@ def _words(path: Path, told: Mapping[str, Any], *names: str) -> list[str]:
 # --- what is asked -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
-    ack: str
-    """what to say when it has been heeded"""
-    notice: Notice
-
-
 class Subscription:
-    """A pull subscription. One thread at a time."""
+    """A pull subscription, as an `Inbox`. One thread at a time."""
 
     def __init__(
         self, name: str, key: Key, api_url: str, *, clock: Callable[[], float] = time.time
@@ -157,10 +180,6 @@ class Subscription:
         self._token, self._until = "", 0.0
 
     def pull(self) -> list[Received]:
-        """Notices that came; none if none did for a while.
-
-        Raises Permanent for what the operator has to mend, Transient for what passes.
-        """
         said = as_object(as_json(self._call("pull", {"maxMessages": MOST})))
         return [
             Received(ack, notice_of(as_object(one.get("message"))))
@@ -169,7 +188,6 @@ class Subscription:
         ]
 
     def acknowledge(self, received: Sequence[Received]) -> None:
-        """They do not come again; without this they do, after some seconds. Raises as `pull`."""
         if received:
             self._call("acknowledge", {"ackIds": [one.ack for one in received]})
 

@@ -21,23 +21,14 @@ from typing import Any
 
 from recollect.connectors import _folders, _google
 from recollect.connectors._json import as_object, as_word
+from recollect.connectors.about import Guide
 from recollect.connectors.api import Api, as_json, field_of
-from recollect.connectors.base import (
-    FORGED,
-    Account,
-    Assumption,
-    Change,
-    Connector,
-    Cursor,
-    Notice,
-    Push,
-    Registration,
-    Source,
-)
+from recollect.connectors.base import Account, Assumption, Change, Connector, Cursor, Source
 from recollect.connectors.google_drive._content import content_of
 from recollect.connectors.google_drive._feeds import USER, drives_of, of_feed, start_of
 from recollect.connectors.google_drive._pass import Pass
 from recollect.connectors.oauth import Tokens
+from recollect.connectors.pushes import FORGED, Notice, Push, Registration
 from recollect.errors import BadRequestError, Permanent
 from recollect.fetch import Answer, Fetcher
 from recollect.model import Blob, Remembered
@@ -85,6 +76,12 @@ FOLDER_LINK = re.compile(r"https://drive\.google\.com/drive/(?:u/\d+/)?folders/(
 class GoogleDrive(Connector):
     provider = "google-drive"
     name = "Google Drive"
+    guide = Guide(
+        "Documents, sheets, slides and files, shared drives included.",
+        "a Google account",
+        _folders.FIELDS,
+    )
+    application = _google.APPLICATION
     api_url = "https://www.googleapis.com"
     oauth = _google.GOOGLE_OAUTH((SCOPE, "openid", "email"))
     pushes = True

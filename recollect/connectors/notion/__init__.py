@@ -13,28 +13,21 @@ import hashlib
 import hmac
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from recollect.config import Config
 from recollect.connectors._json import as_object
+from recollect.connectors.about import Application, Guide
 from recollect.connectors.api import RATE_LIMITED, Api, as_json, field_of
-from recollect.connectors.base import (
-    FORGED,
-    Account,
-    Assumption,
-    Change,
-    Connector,
-    Cursor,
-    Notice,
-    Push,
-    Source,
-)
+from recollect.connectors.base import Account, Assumption, Change, Connector, Cursor, Source
 from recollect.connectors.notion._blocks import GONE, Reader, render
 from recollect.connectors.notion._files import read_files
 from recollect.connectors.notion._markdown import has_unknown, shown_files, simplified
 from recollect.connectors.notion._pass import PER_SECOND, RESTRICTED, Pass
 from recollect.connectors.notion._values import tidy
 from recollect.connectors.oauth import OAuth, Tokens
+from recollect.connectors.pushes import FORGED, Notice, Push
 from recollect.errors import NotFoundError, Permanent, Transient
 from recollect.fetch import Answer, Endpoint, outcome
 from recollect.model import Extracted, Remembered
@@ -48,6 +41,10 @@ TOKEN = re.compile(r"[!-~]{10,500}")
 class Notion(Connector):
     provider = "notion"
     name = "Notion"
+    guide = Guide(
+        "Pages and rows of databases.", "a Notion account; Notion asks which pages to share"
+    )
+    application = Application("notion", "Notion")
     api_url = "https://api.notion.com"
     # Revoking is left to `revoke`, because it needs the version in a header.
     oauth = OAuth(
@@ -173,6 +170,16 @@ class Notion(Connector):
     def reads(self, push: Push) -> bool:
         """Also what nobody signed: it may hold a verification token."""
         return True
+
+    def proof(self, config: Config, *, confirmed: bool) -> Assumption:
+        if confirmed or config.notion_verification_token:
+            return Assumption("pushes", True, "the verification token of pushes is confirmed")
+        told = "Notion's verification token is not confirmed: see `recollect webhooks`"
+        return Assumption("pushes", False, told)
+
+    def hook_secrets(self, config: Config) -> Sequence[str]:
+        named = config.notion_verification_token
+        return [] if named is None else [named.get_secret_value()]
 
     def receive(self, push: Push) -> Notice:
         """Events of all workspaces come by one registration, which the operator made by hand.

@@ -23,23 +23,14 @@ from urllib.parse import quote
 
 from recollect.connectors import _folders
 from recollect.connectors._json import as_object, as_time, as_word
+from recollect.connectors.about import Application, Field, Guide
 from recollect.connectors.api import PROVIDER_UNAVAILABLE, Api, field_of
-from recollect.connectors.base import (
-    FORGED,
-    Account,
-    Assumption,
-    Change,
-    Connector,
-    Cursor,
-    Notice,
-    Push,
-    Registration,
-    Source,
-)
+from recollect.connectors.base import Account, Assumption, Change, Connector, Cursor, Source
 from recollect.connectors.oauth import OAuth, Tokens
 from recollect.connectors.onedrive._files import LARGEST_FILE, known_file
 from recollect.connectors.onedrive._graph import REDIRECTS, download, drive_of, error_of, limit_of
 from recollect.connectors.onedrive._pass import DELTA, DRIVE, SHARED, Pass
+from recollect.connectors.pushes import FORGED, Notice, Push, Registration
 from recollect.errors import BadRequestError, NotFoundError, Permanent, Reauthorize, Transient
 from recollect.fetch import Answer, Fetcher
 from recollect.model import Blob, Remembered
@@ -74,6 +65,20 @@ HANDSHAKE = re.compile(r"[^\x00-\x1f\x7f-\x9f<>\ud800-\udfff]{1,2048}")
 class OneDrive(Connector):
     provider = "onedrive"
     name = "OneDrive"
+    guide = Guide(
+        "Files of a personal account, or one for work or school.",
+        "a Microsoft account",
+        (
+            *_folders.FIELDS,
+            Field(
+                SHARED,
+                "Also what others shared",
+                "Asks Microsoft for the right to read all files that the user may read.",
+                kind="switch",
+            ),
+        ),
+    )
+    application = Application("onedrive", "Microsoft")
     api_url = "https://graph.microsoft.com"
     oauth = OAuth(
         authorize_url="https://login.microsoftonline.com/common/oauth2/v2.0/authorize",

@@ -27,6 +27,7 @@ from recollect.connectors.base import (
     Verdict,
 )
 from recollect.connectors.s3._bucket import LARGEST_OBJECT, Bucket, Settings, Stored
+from recollect.connectors.s3._guide import GUIDE
 from recollect.connectors.s3._pattern import Pattern
 from recollect.errors import BadRequestError
 from recollect.fetch import Fetcher
@@ -53,6 +54,9 @@ KEY_ID = re.compile(r"[!-~]{1,256}")
 class S3(Connector):
     provider = "s3"
     name = "S3"
+    guide = GUIDE
+    subject = "bucket"
+    tree = True
     secrets = frozenset({"accessKeyId", "secretAccessKey"})
     page_size: ClassVar[int] = 1_000
     """keys asked for at a time"""

@@ -8,7 +8,6 @@ rules are those of the S3 API reference: ListObjectsV2, GetObject, "Error respon
 
 import hashlib
 import hmac
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,7 +16,7 @@ from typing import NoReturn
 from urllib.parse import quote, unquote_plus, urlsplit
 from xml.parsers import expat
 
-from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, rest
 from recollect.errors import NotFoundError, Permanent, Reauthorize, Transient
 from recollect.fetch import Answer, Fetcher, outcome
 
@@ -192,7 +191,7 @@ class Bucket:
             if trouble is None and answer is not None:
                 return answer
             assert trouble is not None
-            wait = _backoff(attempt) if trouble.after is None else trouble.after.total_seconds()
+            wait = rest(attempt) if trouble.after is None else trouble.after.total_seconds()
             if attempt == TRIES or wait > LONGEST_PAUSE:
                 raise trouble
             self._pause(wait)
@@ -357,10 +356,6 @@ def _leaves(data: bytes) -> list[tuple[str, str]]:
 
 def _refuse(*_: object) -> NoReturn:
     raise ValueError("a document type")
-
-
-def _backoff(attempt: int) -> float:
-    return random.uniform(0.5, 1.0) * 2.0 ** (attempt - 1)  # noqa: S311 # no secret
 
 
 __all__ = ["LARGEST_OBJECT", "Bucket", "Listed", "Settings", "Stored", "sign"]

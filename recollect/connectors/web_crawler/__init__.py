@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
+from recollect.config import Config
 from recollect.connectors.base import (
     Assumption,
     Change,
@@ -17,14 +18,13 @@ from recollect.connectors.base import (
     Trouble,
 )
 from recollect.connectors.web_crawler._crawl import Crawl
-from recollect.connectors.web_crawler._host import AGENT, visit_alone
+from recollect.connectors.web_crawler._guide import GUIDE
+from recollect.connectors.web_crawler._host import visit_alone
 from recollect.connectors.web_crawler._scope import Scope, wrong
 from recollect.connectors.web_crawler._visit import NotHtml, Redirected, blob
 from recollect.errors import BadRequestError, NotFoundError, Permanent
 from recollect.fetch import Fetched, Fetcher, parse_url
 from recollect.model import Blob, Extracted, Plan, Remembered
-
-__all__ = ["AGENT", "WebCrawler"]
 
 
 class WebCrawler(Connector):
@@ -33,6 +33,9 @@ class WebCrawler(Connector):
 
     provider = "web-crawler"
     name = "Web crawler"
+    guide = GUIDE
+    subject = "startUrl"
+    tree = True
     plans = frozenset({Plan.SCALE, Plan.ENTERPRISE})
     interval = timedelta(days=7)
 
@@ -43,6 +46,14 @@ class WebCrawler(Connector):
         if not verdict.allowed and (verdict.addresses or not _may_be_public(scope.start)):
             raise wrong("startUrl", verdict.reason)
         return {**metadata, "startUrl": metadata["startUrl"].strip()}
+
+    def diagnose(self, config: Config) -> Iterator[Assumption]:
+        if config.crawl_contact is None and config.public_url is None:
+            told = (
+                "site owners cannot tell whom to ask: RECOLLECT_CRAWL_CONTACT, or else"
+                " RECOLLECT_PUBLIC_URL, goes into the User-Agent"
+            )
+            yield Assumption("crawl contact", None, told)
 
     def changes(self, source: Source, cursor: Cursor | None) -> Iterator[Change]:
         crawl = Crawl(source, cursor)

@@ -11,7 +11,7 @@ from datetime import datetime
 from time import monotonic
 
 from recollect.connectors import _urls
-from recollect.connectors._robots import Robots, header_directives
+from recollect.connectors._robots import AGENT, Robots, header_directives
 from recollect.connectors.api import PROVIDER_UNAVAILABLE, TRIES
 from recollect.connectors.base import (
     Change,
@@ -27,7 +27,7 @@ from recollect.connectors.base import (
 )
 from recollect.connectors.web_crawler._addresses import Addresses
 from recollect.connectors.web_crawler._dead_end import noted
-from recollect.connectors.web_crawler._host import AGENT, Host, Parked
+from recollect.connectors.web_crawler._host import Host, Parked
 from recollect.connectors.web_crawler._ledger import Ledger
 from recollect.connectors.web_crawler._page import (
     DENIED,

@@ -13,6 +13,7 @@ from typing import Any
 
 from recollect.connectors.base import Verdict
 from recollect.connectors.web_crawler._page import Page
+from recollect.loop import backoff
 
 FIRST_REST = timedelta(days=14)
 LONGEST_REST = timedelta(days=84)
@@ -52,4 +53,4 @@ def resting(page: Page, now: datetime) -> Verdict | None:
 def _rest(times: int) -> timedelta:
     if times < 2:
         return timedelta()
-    return min(FIRST_REST * 2 ** min(times - 2, 10), LONGEST_REST)
+    return backoff(times - 1, FIRST_REST, LONGEST_REST)

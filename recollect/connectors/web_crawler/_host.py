@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 
 from recollect.connectors import _urls
-from recollect.connectors._robots import MAX_BYTES, Robots
+from recollect.connectors._robots import AGENT, MAX_BYTES, Robots
 from recollect.connectors.api import LONGEST_PAUSE, PROVIDER_UNAVAILABLE, RATE_LIMITED, TRIES
 from recollect.connectors.base import Source, Turn
 from recollect.connectors.web_crawler._page import Page
@@ -22,8 +22,6 @@ from recollect.connectors.web_crawler._visit import Visit, visit_file, visit_pag
 from recollect.errors import Permanent, Transient, Unavailable
 from recollect.fetch import Fetched
 
-AGENT = "RecollectBot"
-"""what robots.txt and pages call us"""
 MOST_ORIGINS = 8
 """ports and schemes of the host"""
 LONGEST_DELAY = 30.0

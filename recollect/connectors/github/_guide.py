@@ -1,0 +1,24 @@
+"""What people are told of GitHub, and the form of its metadata."""
+
+from recollect.connectors.about import Field, Guide
+
+GUIDE = Guide(
+    "Documentation files of the repositories that you pick.",
+    "a GitHub account; you choose the repositories afterwards",
+    (
+        Field(
+            "visibility",
+            "Repositories",
+            "Public only asks GitHub for fewer rights.",
+            kind="choice",
+            choices=(("all", "private and public"), ("public", "public only")),
+        ),
+        Field(
+            "webhooks",
+            "Let GitHub tell of changes at once",
+            "Registers a webhook in each repository; without it, changes are looked for.",
+            kind="switch",
+            default=True,
+        ),
+    ),
+)
