@@ -25,7 +25,7 @@ from recollect import documents
 from recollect.db import Tx
 from recollect.documents.filters import Filter
 from recollect.index import terms, vector_index
-from recollect.index.phrases import Phrase
+from recollect.index.phrases import Phrase, Standing
 from recollect.model import DocumentId, Hit, HitChunk, Parts, Tenant
 from recollect.search import ranking
 
@@ -56,7 +56,8 @@ RARE = 0.1
 PER_DOCUMENT = 10
 """Chunks shown of one document."""
 READ = 2_000
-"""Passages that hold the words of a phrase, the best first, in which their order is looked at."""
+"""Passages that hold the words of a phrase, the best first, in which their order is looked at; of
+several phrases, each has a share of them."""
 TRIES = 3
 """How often a search begins anew when documents change between finding and reading them."""
 
@@ -373,6 +374,11 @@ class _Search:
         self._parameters["words"] = SparseVector(
             {n - 1: w for n, w in self._words.items()}, documents.TERM_SPACE
         )
+        self._standing = Standing([*query.phrases, *query.excluded])
+        self._stood: dict[str, set[Phrase]] = {}
+        readings = sum(_of_several(one) for one in query.excluded)
+        readings += any(_of_several(one) for one in query.phrases)
+        self._most = READ // max(readings, 1)
         if query.phrases:
             self._hold(tenant, query.phrases)
             # Any of its words finds all that holds a phrase.
@@ -398,11 +404,12 @@ class _Search:
         """Narrow to the entries that hold all of the phrases."""
         words = [word for one in phrases for word in one.words]
         held = self._held(tenant, words, "held")
-        if all(len(one.words) == 1 for one in phrases):
+        if not any(_of_several(one) for one in phrases):
             self._holding = held
             self._condition = _both(self._condition, _OF_HOLDING.format(held=held))
             return
-        found = [row for row in self._read_holding(held, READ) if _stand(phrases, row["text"])]
+        rows = self._read_holding(held, self._most)
+        found = [row for row in rows if self._stand(row).issuperset(phrases)]
         self._parameters |= {
             "held_in": list({row["document_id"] for row in found}),
             "held_by": list({row["hash"] for row in found}),
@@ -414,9 +421,9 @@ class _Search:
     def _exclude(self, tenant: Tenant, phrase: Phrase, name: str) -> None:
         """Narrow to the documents that do not hold the phrase."""
         held = self._held(tenant, phrase.words, name)
-        rows = self._read_holding(held, READ + 1) if len(phrase.words) > 1 else []
-        if len(phrase.words) > 1 and len(rows) <= READ:
-            found = {row["document_id"] for row in rows if phrase.stands_in(row["text"])}
+        rows = self._read_holding(held, self._most + 1) if _of_several(phrase) else []
+        if _of_several(phrase) and len(rows) <= self._most:
+            found = {row["document_id"] for row in rows if phrase in self._stand(row)}
             self._parameters[name] = list(found)
             condition = sql.SQL("d.id <> all({}::text[])").format(sql.Placeholder(name))
         else:  # a word; or words so common that to read all that hold them would take too long
@@ -440,6 +447,13 @@ class _Search:
             published=_PUBLISHED.format(sql.SQL("e.hash")),
         )
         return self._tx.execute(statement, {**self._parameters, "most": most}).fetchall()
+
+    def _stand(self, row: Mapping[str, Any]) -> set[Phrase]:
+        """Which phrases stand in an entry."""
+        text = row["text"]
+        if text not in self._stood:
+            self._stood[text] = self._standing.of(text)
+        return self._stood[text]
 
     def find(self) -> list[_Placed]:
         """The candidates, the best first."""
@@ -605,8 +619,9 @@ def _both(one: sql.Composable, other: sql.Composable) -> sql.Composable:
     return sql.SQL("({} and {})").format(one, other)
 
 
-def _stand(phrases: Sequence[Phrase], text: str) -> bool:
-    return all(phrase.stands_in(text) for phrase in phrases)
+def _of_several(phrase: Phrase) -> bool:
+    """Whether it has several words, whose order the index does not know."""
+    return len(phrase.words) > 1
 
 
 def _matching(tx: Tx, condition: sql.Composable, parameters: Mapping[str, object]) -> int:

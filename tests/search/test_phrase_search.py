@@ -1,6 +1,8 @@
 """Phrases and exclusions hold on every way of search, and `limit` is filled with what is left."""
 
+import time
 from collections.abc import Callable, Generator
+from itertools import permutations
 
 import numpy as np
 import psycopg
@@ -143,6 +145,24 @@ def test_only_what_may_be_is_found_and_fills_the_limit(
     shown = {chunk.text for hit in hits for chunk in hit.chunks}
     assert shown <= may
     assert len(hits) == (limit if may else 0)
+
+
+def test_many_phrases_cost_little_more_than_one(pond: tuple[Database, Tenant]) -> None:
+    """Each read up to 2,000 passages on its own: a dozen searches with 31 exclusions, at once, kept
+    every other caller waiting for minutes."""
+    db, tenant = pond
+    around = permutations(["sits", "by", "the", "pond", "is", "a"], 2)
+    many = [f'-"{one} toad {other}"' for one, other in around][: phrases.MOST // 3]
+
+    def cost(asked: str) -> float:
+        with db.begin() as tx:
+            before = time.process_time()
+            _dry(tx, tenant, asked)
+            return time.process_time() - before
+
+    cost(f"pond {many[0]}")
+    alone = min(cost(f"pond {many[0]}") for _ in range(3))
+    assert min(cost(f"pond {' '.join(many)}") for _ in range(3)) < 5 * alone
 
 
 def test_a_document_is_excluded_by_any_of_its_published_passages(
