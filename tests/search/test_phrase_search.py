@@ -18,6 +18,7 @@ from recollect.model import Hit, Plan, Tenant
 from recollect.orgs import orgs
 from recollect.search import hybrid
 from recollect.search.hybrid import Query
+from tests.search.test_query_plans import ExplainingCursor, nodes
 
 DIMENSIONS = 16
 TOWARDS = np.ones(DIMENSIONS, dtype=np.float32)
@@ -163,6 +164,24 @@ def test_many_phrases_cost_little_more_than_one(pond: tuple[Database, Tenant]) -
     cost(f"pond {many[0]}")
     alone = min(cost(f"pond {many[0]}") for _ in range(3))
     assert min(cost(f"pond {' '.join(many)}") for _ in range(3)) < 5 * alone
+
+
+def test_many_excluded_words_are_looked_for_at_once(pond: tuple[Database, Tenant]) -> None:
+    """The plan does not grow with them: 63 looks at the entries of each document took seconds."""
+    db, tenant = pond
+    words = [f"-{first}{second}" for first in "abcdefgh" for second in "xyz"]
+
+    def size(asked: str) -> int:
+        ExplainingCursor.explained.clear()
+        with db.begin() as tx:
+            factory, tx.cursor_factory = tx.cursor_factory, ExplainingCursor
+            try:
+                _dry(tx, tenant, asked)
+            finally:
+                tx.cursor_factory = factory
+        return sum(1 for found in ExplainingCursor.explained for _ in nodes(found.plan))
+
+    assert size(f"pond {' '.join(words)}") <= size(f"pond {words[0]}")
 
 
 def test_a_document_is_excluded_by_any_of_its_published_passages(
