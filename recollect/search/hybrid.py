@@ -361,9 +361,11 @@ class _Search:
         )
         groups = [terms.numbers(tenant.id, word) for word in words]
         scope = documents.sought(tenant.id, query.tags)
+        away = [terms.numbers(tenant.id, w) for one in query.excluded for w in one.words]
         counted, self._everywhere = _counts(
-            tx, tenant, [*scope, *(n for group in groups for n in group)]
+            tx, tenant, [*scope, *(n for group in (*groups, *away) for n in group)]
         )
+        self._counted = counted
         total = counted.get(scope[0], 0)
         in_scope = min((counted.get(number, 0) for number in scope), default=0)
         self._words = terms.idf(groups, counted, total)
@@ -443,7 +445,9 @@ class _Search:
         """A condition on entries: each of the words stands there, somewhere."""
         parts: list[sql.Composable] = []
         for number, word in enumerate(words):
-            self._parameters[f"{name}_{number}"] = list(terms.numbers(tenant.id, word))
+            # Of the forms in all languages few stand anywhere, and each is compared with each term.
+            stand = [one for one in terms.numbers(tenant.id, word) if one in self._counted]
+            self._parameters[f"{name}_{number}"] = stand
             blank = sql.Placeholder(f"{name}_{number}")
             parts.append(sql.SQL("e.terms && {}::int4[]").format(blank))
         return sql.SQL(" and ").join(parts)
