@@ -7,9 +7,8 @@ query is words as they are, a mark that does not close and a minus that leads no
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from recollect.errors import BadRequestError
 from recollect.index import terms
@@ -30,26 +29,59 @@ class Phrase:
 
     words: tuple[tuple[str, ...], ...]
 
-    @cached_property
-    def _beginnings(self) -> frozenset[str]:
-        return terms.beginnings(self.words)
-
     def stands_in(self, text: str) -> bool:
         """Whether the words follow each other in the text."""
+        return self in Standing([self]).of(text)
+
+
+class Standing:
+    """Which of some phrases stand in texts. What a token is to them is found once a language.
+
+    Each word of each phrase has a bit, next to that of the word before it, so that one pass over a
+    text follows all of them at once, however they repeat.
+    """
+
+    def __init__(self, phrases: Iterable[Phrase]) -> None:
+        self._ends: dict[int, Phrase] = {}
+        self._bits: dict[str, int] = {}
+        self._firsts = self._alone = 0
+        bit = 1
+        for phrase in phrases:
+            self._firsts |= bit
+            self._alone |= bit if len(phrase.words) == 1 else 0
+            for word in phrase.words:
+                for term in word:
+                    self._bits[term] = self._bits.get(term, 0) | bit
+                bit <<= 1
+            self._ends[bit >> 1] = phrase
+        self._beginnings = terms.beginnings([self._bits])
+        self._known: dict[tuple[str, str], tuple[Sequence[int], int]] = {}
+
+    def of(self, text: str) -> set[Phrase]:
         tokens = terms.tokens(text)
         language = terms.language(tokens)
-        # A word alone is found in parts of names as well, as it is without quotation marks.
-        cut = terms.stems_of if len(self.words) == 1 else terms.sequence
-        held: list[str | None] = []
+        begun = met = 0
         for token in tokens:
-            if terms.may_be(token, self._beginnings):
-                held += cut(token, language)
-            else:
-                held.append(None)
-        return any(
-            all(held[at + place] in word for place, word in enumerate(self.words))
-            for at in range(len(held) - len(self.words) + 1)
-        )
+            known = self._known.get((language, token))
+            if known is None:
+                known = self._known[language, token] = self._look(token, language)
+            words, parts = known
+            met |= parts
+            for bits in words:
+                begun = (begun << 1 | self._firsts) & bits
+                met |= begun
+        return {phrase for end, phrase in self._ends.items() if met & end}
+
+    def _look(self, token: str, language: str) -> tuple[Sequence[int], int]:
+        """The bits of each word of a token, one after another, and of those in any of its parts: a
+        word alone is found in parts of names as well, as it is without quotation marks."""
+        if not terms.may_be(token, self._beginnings):
+            return (0,), 0
+        words = [self._bits.get(term, 0) for term in terms.sequence(token, language)]
+        parts = 0
+        for term in terms.stems_of(token, language):
+            parts |= self._bits.get(term, 0)
+        return words, parts & self._alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +92,6 @@ class Reading:
     text: str
     phrases: Sequence[Phrase] = ()
     excluded: Sequence[Phrase] = ()
-
-    def admits(self, text: str) -> bool:
-        """Whether a text holds all phrases and nothing that is excluded."""
-        return all(one.stands_in(text) for one in self.phrases) and not any(
-            one.stands_in(text) for one in self.excluded
-        )
 
 
 def read(query: str) -> Reading:

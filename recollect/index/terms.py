@@ -155,6 +155,8 @@ STEMMERS = {
 }
 LATIN = tuple(STOP_WORDS)
 """the languages between which a chunk's stop words decide; the first when there are none"""
+HARDENED = {"p": "b", "t": "d"}
+"""first letters that the Turkish stemmer gives short words, and those that they have"""
 SCRIPTS = (
     (0x0041, 0x0250, "latin"),
     (0x0370, 0x0400, "el"),
@@ -302,17 +304,23 @@ def wanted(token: str) -> list[tuple[str, ...]]:
 
 
 def beginnings(alternatives: Iterable[Iterable[str]]) -> frozenset[str]:
-    """How the words behind these terms begin: with their first two letters."""
-    return frozenset(term.rpartition(":")[2][:2] for group in alternatives for term in group)
+    """With which letters the words behind these terms may begin."""
+    found = {term.rpartition(":")[2][:1] for group in alternatives for term in group}
+    return frozenset(found.union(*(soft for hard, soft in HARDENED.items() if hard in found)))
 
 
 def may_be(token: str, beginnings: Collection[str]) -> bool:
     """Whether a token may be one of the words that begin so; stemming would tell, for 20 times the
-    time. No stemmer changes how a word of ASCII letters begins."""
+    time.
+
+    No stemmer changes the first letter of a word of ASCII letters, except that the Dutch one takes
+    "ge" away, and the Turkish one hardens some. The second letter changes more often: "ueber",
+    "lying", "ogen".
+    """
     begun = token[:2].lower()
     return (
-        begun in beginnings
-        or begun[:1] in beginnings
+        begun[:1] in beginnings
+        or begun == "ge"
         or not (token.isalpha() and token.isascii() and (token.islower() or token.istitle()))
     )
 

@@ -29,7 +29,7 @@ from recollect.documents.filters import Filter
 from recollect.documents.filters import compile as compile_filter
 from recollect.errors import ConflictError, LeaseLost, NotFoundError, RequestError
 from recollect.index import terms, vector_index
-from recollect.index.phrases import Phrase
+from recollect.index.phrases import Phrase, Standing
 from recollect.model import (
     Chunk,
     Document,
@@ -45,6 +45,8 @@ MemoryId = NewType("MemoryId", str)
 
 CANDIDATES = 100
 """How many memories each side, words and meaning, hands to the fusion."""
+READ = 500
+"""How many each side hands over where the order of a phrase's words has to be looked at."""
 RANK_CONSTANT = 60
 """as in `search.py`"""
 RANGES: Mapping[str, tuple[Sequence[float], Sequence[float]]] = {
@@ -840,8 +842,10 @@ def search(
     """
     groups = terms.query_terms(tenant.id, text)
     groups += [terms.numbers(tenant.id, word) for one in query.phrases for word in one.words]
-    if any(len(one.words) > 1 for one in (*query.phrases, *query.excluded)):
-        candidates = None  # the order of words is looked at below
+    # Single words are looked for in the index; the order of several is looked at below.
+    told = [one for one in (*query.phrases, *query.excluded) if len(one.words) > 1]
+    if told and candidates is not None:
+        candidates = READ
     numbers = sorted({number for group in groups for number in group})
     condition, parameters = _condition(tenant, query)
     parameters |= {"numbers": numbers}
@@ -880,11 +884,16 @@ def search(
         },
     ).fetchall()
     model = vector_index.made_by(vector)
+    wanted, standing = set(told).intersection(query.phrases), Standing(told)
+
+    def admitted(text: str) -> bool:
+        stands = standing.of(text)
+        return stands >= wanted and stands.isdisjoint(query.excluded)
+
     found = [
         Found(_read(row), likeness(row["cosine"], terms.share(groups, set(row["terms"])), model))
         for row in rows
-        if all(one.stands_in(row["content"]) for one in query.phrases)
-        and not any(one.stands_in(row["content"]) for one in query.excluded)
+        if not told or admitted(row["content"])
     ]
     liked = sorted(found, key=lambda one: one.similarity, reverse=True)
     return [one for one in liked if one.similarity >= threshold][: query.limit]

@@ -25,7 +25,7 @@ from recollect import documents
 from recollect.db import Tx
 from recollect.documents.filters import Filter
 from recollect.index import terms, vector_index
-from recollect.index.phrases import Phrase
+from recollect.index.phrases import Phrase, Standing
 from recollect.model import DocumentId, Hit, HitChunk, Parts, Tenant
 from recollect.search import ranking
 
@@ -56,7 +56,8 @@ RARE = 0.1
 PER_DOCUMENT = 10
 """Chunks shown of one document."""
 READ = 2_000
-"""Passages that hold the words of a phrase, the best first, in which their order is looked at."""
+"""Passages that hold the words of a phrase, the best first, in which their order is looked at; of
+several phrases, each has a share of them."""
 TRIES = 3
 """How often a search begins anew when documents change between finding and reading them."""
 
@@ -360,9 +361,11 @@ class _Search:
         )
         groups = [terms.numbers(tenant.id, word) for word in words]
         scope = documents.sought(tenant.id, query.tags)
+        away = [terms.numbers(tenant.id, w) for one in query.excluded for w in one.words]
         counted, self._everywhere = _counts(
-            tx, tenant, [*scope, *(n for group in groups for n in group)]
+            tx, tenant, [*scope, *(n for group in (*groups, *away) for n in group)]
         )
+        self._counted = counted
         total = counted.get(scope[0], 0)
         in_scope = min((counted.get(number, 0) for number in scope), default=0)
         self._words = terms.idf(groups, counted, total)
@@ -373,12 +376,22 @@ class _Search:
         self._parameters["words"] = SparseVector(
             {n - 1: w for n, w in self._words.items()}, documents.TERM_SPACE
         )
+        self._standing = Standing([*query.phrases, *query.excluded])
+        self._stood: dict[str, set[Phrase]] = {}
+        readings = sum(_of_several(one) for one in query.excluded)
+        readings += any(_of_several(one) for one in query.phrases)
+        self._most = READ // max(readings, 1)
         if query.phrases:
             self._hold(tenant, query.phrases)
             # Any of its words finds all that holds a phrase.
             self._picks = list(terms.numbers(tenant.id, query.phrases[0].words[0]))
+        if words := [one.words[0] for one in query.excluded if not _of_several(one)]:
+            # One look for any of them: a look for each of 63 took seconds.
+            held = self._held(tenant, [tuple(term for word in words for term in word)], "without")
+            self._condition = _both(self._condition, self._free_of(held))
         for number, phrase in enumerate(query.excluded):
-            self._exclude(tenant, phrase, f"excluded_{number}")
+            if _of_several(phrase):
+                self._exclude(tenant, phrase, f"excluded_{number}")
         self._filtered = bool(
             inside is not None
             or query.filter is not None
@@ -398,11 +411,12 @@ class _Search:
         """Narrow to the entries that hold all of the phrases."""
         words = [word for one in phrases for word in one.words]
         held = self._held(tenant, words, "held")
-        if all(len(one.words) == 1 for one in phrases):
+        if not any(_of_several(one) for one in phrases):
             self._holding = held
             self._condition = _both(self._condition, _OF_HOLDING.format(held=held))
             return
-        found = [row for row in self._read_holding(held, READ) if _stand(phrases, row["text"])]
+        rows = self._read_holding(held, self._most)
+        found = [row for row in rows if self._stand(row).issuperset(phrases)]
         self._parameters |= {
             "held_in": list({row["document_id"] for row in found}),
             "held_by": list({row["hash"] for row in found}),
@@ -412,23 +426,28 @@ class _Search:
         self._condition = _both(self._condition, sql.SQL("d.id = any(%(held_in)s::text[])"))
 
     def _exclude(self, tenant: Tenant, phrase: Phrase, name: str) -> None:
-        """Narrow to the documents that do not hold the phrase."""
+        """Narrow to the documents that do not hold the phrase, which is of several words."""
         held = self._held(tenant, phrase.words, name)
-        rows = self._read_holding(held, READ + 1) if len(phrase.words) > 1 else []
-        if len(phrase.words) > 1 and len(rows) <= READ:
-            found = {row["document_id"] for row in rows if phrase.stands_in(row["text"])}
+        rows = self._read_holding(held, self._most + 1)
+        if len(rows) <= self._most:
+            found = {row["document_id"] for row in rows if phrase in self._stand(row)}
             self._parameters[name] = list(found)
             condition = sql.SQL("d.id <> all({}::text[])").format(sql.Placeholder(name))
-        else:  # a word; or words so common that to read all that hold them would take too long
-            published = _PUBLISHED.format(sql.SQL("e.hash"))
-            condition = _NOT_HOLDING.format(held=held, published=published)
+        else:  # words so common that to read all that hold them would take too long
+            condition = self._free_of(held)
         self._condition = _both(self._condition, condition)
+
+    def _free_of(self, held: sql.Composable) -> sql.Composable:
+        """A condition on documents: none of their published entries is such a one."""
+        return _NOT_HOLDING.format(held=held, published=_PUBLISHED.format(sql.SQL("e.hash")))
 
     def _held(self, tenant: Tenant, words: Sequence[Sequence[str]], name: str) -> sql.Composable:
         """A condition on entries: each of the words stands there, somewhere."""
         parts: list[sql.Composable] = []
         for number, word in enumerate(words):
-            self._parameters[f"{name}_{number}"] = list(terms.numbers(tenant.id, word))
+            # Of the forms in all languages few stand anywhere, and each is compared with each term.
+            stand = [one for one in terms.numbers(tenant.id, word) if one in self._counted]
+            self._parameters[f"{name}_{number}"] = stand
             blank = sql.Placeholder(f"{name}_{number}")
             parts.append(sql.SQL("e.terms && {}::int4[]").format(blank))
         return sql.SQL(" and ").join(parts)
@@ -440,6 +459,13 @@ class _Search:
             published=_PUBLISHED.format(sql.SQL("e.hash")),
         )
         return self._tx.execute(statement, {**self._parameters, "most": most}).fetchall()
+
+    def _stand(self, row: Mapping[str, Any]) -> set[Phrase]:
+        """Which phrases stand in an entry."""
+        text = row["text"]
+        if text not in self._stood:
+            self._stood[text] = self._standing.of(text)
+        return self._stood[text]
 
     def find(self) -> list[_Placed]:
         """The candidates, the best first."""
@@ -605,8 +631,9 @@ def _both(one: sql.Composable, other: sql.Composable) -> sql.Composable:
     return sql.SQL("({} and {})").format(one, other)
 
 
-def _stand(phrases: Sequence[Phrase], text: str) -> bool:
-    return all(phrase.stands_in(text) for phrase in phrases)
+def _of_several(phrase: Phrase) -> bool:
+    """Whether it has several words, whose order the index does not know."""
+    return len(phrase.words) > 1
 
 
 def _matching(tx: Tx, condition: sql.Composable, parameters: Mapping[str, object]) -> int:

@@ -293,5 +293,10 @@ class TestFiles:
         refused(send(client, "POST", "/ns/a/document/file", b"x", containerTag="b"), 400,
                 "containerTag: unknown field")  # fmt: skip
         refused(send(client, "POST", "/ns/a/document/file", b"x", metadata="{"), 400, "metadata")
+        refused(
+            send(client, "POST", "/ns/a/document/file?metadata=%7B%7D", b"x"),
+            400,
+            "metadata: belongs into the body",
+        )
         refused(send(client, "POST", "/ns/a/document/file", b"x", mimeType="text"), 400)
         refused(send(client, "POST", "/ns/a/document/file", b"x", fileType="tweet"), 400)

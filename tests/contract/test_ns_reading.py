@@ -527,6 +527,9 @@ class TestNamespaces:
         remember(client, "a", "a fact", "another")
         drain(app)
         refused(client.request("DELETE", "/ns/a", json={"moveTo": "b"}), 400, "moveTo")
+        for slip in ({"moveto": "b"}, {"move_to": "b"}, {"moveTo": "b", "dryRun": "true"}):
+            refused(end(client, "a", **slip), 400, "moveTo")  # else all would be gone for good
+        refused(client.delete("/ns/a?moveTo=b&moveTo=c"), 400, "moveTo")
         assert get(client, gone)["content"] == "only here"
 
         assert end(client, "a").json() == {

@@ -16,7 +16,7 @@ import pytest
 
 from recollect import documents
 from recollect.db import Database, Tx
-from recollect.index import terms, vector_index
+from recollect.index import phrases, terms, vector_index
 from recollect.memories import extraction_queue, memories
 from recollect.memories.memories import MemoryQuery
 from recollect.model import DocumentId, Plan, Tenant
@@ -156,6 +156,23 @@ def test_a_search_in_a_tag_reads_that_tag_and_nothing_else(
         for kind, condition in reads(found):
             # By tag, by word, by id: nothing walks all that an organisation has.
             assert re.search(r"\b(tag|terms|id)\b", condition) or "Bitmap Heap" in kind, kind
+
+
+def test_an_excluded_phrase_brings_a_bounded_number_of_memories_here(
+    explain: Explain, large: tuple[Database, Tenant]
+):
+    """All of a tag, and of an organisation, came once, with their texts, to be read for it."""
+    reading = phrases.read(f'{WORD} -"no such fact"')
+
+    def work(tx: Tx) -> None:
+        query = MemoryQuery(excluded=reading.excluded, limit=100)
+        assert len(memories.search(tx, large[1], WORD, NOISE, query)) == 100
+
+    found = one(explain(work), "with lexical")
+
+    limits = [node["Plan Rows"] for node in nodes(found.plan) if node["Node Type"] == "Limit"]
+    assert len(limits) == 2  # by words and by meaning
+    assert max(limits) <= memories.READ
 
 
 @pytest.mark.parametrize(

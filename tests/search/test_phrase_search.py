@@ -1,6 +1,8 @@
 """Phrases and exclusions hold on every way of search, and `limit` is filled with what is left."""
 
+import time
 from collections.abc import Callable, Generator
+from itertools import permutations
 
 import numpy as np
 import psycopg
@@ -16,6 +18,7 @@ from recollect.model import Hit, Plan, Tenant
 from recollect.orgs import orgs
 from recollect.search import hybrid
 from recollect.search.hybrid import Query
+from tests.search.test_query_plans import ExplainingCursor, nodes
 
 DIMENSIONS = 16
 TOWARDS = np.ones(DIMENSIONS, dtype=np.float32)
@@ -143,6 +146,42 @@ def test_only_what_may_be_is_found_and_fills_the_limit(
     shown = {chunk.text for hit in hits for chunk in hit.chunks}
     assert shown <= may
     assert len(hits) == (limit if may else 0)
+
+
+def test_many_phrases_cost_little_more_than_one(pond: tuple[Database, Tenant]) -> None:
+    """Each read up to 2,000 passages on its own: a dozen searches with 31 exclusions, at once, kept
+    every other caller waiting for minutes."""
+    db, tenant = pond
+    around = permutations(["sits", "by", "the", "pond", "is", "a"], 2)
+    many = [f'-"{one} toad {other}"' for one, other in around][: phrases.MOST // 3]
+
+    def cost(asked: str) -> float:
+        with db.begin() as tx:
+            before = time.process_time()
+            _dry(tx, tenant, asked)
+            return time.process_time() - before
+
+    cost(f"pond {many[0]}")
+    alone = min(cost(f"pond {many[0]}") for _ in range(3))
+    assert min(cost(f"pond {' '.join(many)}") for _ in range(3)) < 5 * alone
+
+
+def test_many_excluded_words_are_looked_for_at_once(pond: tuple[Database, Tenant]) -> None:
+    """The plan does not grow with them: 63 looks at the entries of each document took seconds."""
+    db, tenant = pond
+    words = [f"-{first}{second}" for first in "abcdefgh" for second in "xyz"]
+
+    def size(asked: str) -> int:
+        ExplainingCursor.explained.clear()
+        with db.begin() as tx:
+            factory, tx.cursor_factory = tx.cursor_factory, ExplainingCursor
+            try:
+                _dry(tx, tenant, asked)
+            finally:
+                tx.cursor_factory = factory
+        return sum(1 for found in ExplainingCursor.explained for _ in nodes(found.plan))
+
+    assert size(f"pond {' '.join(words)}") <= size(f"pond {words[0]}")
 
 
 def test_a_document_is_excluded_by_any_of_its_published_passages(

@@ -1,5 +1,7 @@
 """How a query is read: what is a phrase, what is excluded, and what stays as it was typed."""
 
+from itertools import product
+
 import pytest
 
 from recollect.errors import BadRequestError
@@ -91,12 +93,35 @@ def test_too_much_is_refused():
         ("שלום עולם", "אמר שלום עולם", True),
         ("soft hyphen", "a so\u00adft hy\u00adphen", True),
         ("a", "", False),
+        ("über uns", "Lesen Sie mehr ueber uns und die Firma.", True),
+        ("Äpfel und Birnen", "Wir haben Aepfel und Birnen in der Kiste.", True),
+        ("hard werken", "Hij heeft in de fabriek hard gewerkt en dat is het.", True),
+        ("lie about", "He was lying about the money and then he was gone.", True),
     ],
 )
 def test_a_phrase_is_compared_as_words_are_indexed(phrase: str, text: str, stands: bool):
     [one] = phrases.read(f'"{phrase}"').phrases
 
     assert one.stands_in(text) is stands
+
+
+def test_no_word_is_passed_over_because_its_stem_begins_otherwise():
+    """Whether a token may be a word is asked before it is stemmed, in every language."""
+    syllables = ["".join(one) for one in product("bcdfghjklmnpqrstvwxyz", "aeiouy")]
+    words = [
+        *map("".join, product(syllables, syllables)),
+        *map("".join, product("aeiouy", syllables)),
+    ]
+    words += [f"{prefix}{one}en" for prefix in ("ge", "ae", "oe", "ue") for one in syllables]
+    words += ["dying", "lying", "tying"]
+    for language in terms.LATIN:
+        passed_over = [
+            word
+            for word in words
+            for term in terms.stems_of(word, language)
+            if not terms.may_be(word, terms.beginnings([[term]]))
+        ]
+        assert not passed_over, language
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Annotated, Any, cast
 from urllib.parse import unquote
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
@@ -44,7 +45,7 @@ class DoorRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle: Callable[[Request], Awaitable[Response]] = super().get_route_handler()
         of_query = {field.alias for field in self.dependant.query_params}
-        of_body = set(_fields(self)) - of_query
+        of_body = set(_fields(self.dependant)) - of_query
 
         async def within(request: Request) -> Response:
             for name in request.query_params:
@@ -60,14 +61,16 @@ class DoorRoute(APIRoute):
         return within
 
 
-def _fields(route: APIRoute) -> Iterator[str]:
-    """The names in the body of a route's requests."""
-    for parameter in route.dependant.body_params:
+def _fields(dependant: Dependant) -> Iterator[str]:
+    """The names in the body of a route's requests; those of a form are a dependency's."""
+    for parameter in dependant.body_params:
         found = parameter.field_info.annotation
         for kind in (found, *getattr(found, "__args__", ())):
             if isinstance(kind, type) and issubclass(kind, BaseModel):
                 yield from (field.alias or name for name, field in kind.model_fields.items())
         yield parameter.alias
+    for part in dependant.dependencies:
+        yield from _fields(part)
 
 
 def router(tag: str) -> APIRouter:

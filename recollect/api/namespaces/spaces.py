@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from fastapi import Query, Response
+from fastapi import Query, Request, Response
 
 from recollect import db
 from recollect.api.deps import CurrentApp, Reader
@@ -143,6 +143,7 @@ def patch(space: Writes, app: CurrentApp, body: SpacePatch | None = None) -> Spa
 def delete(
     space: Writes,
     app: CurrentApp,
+    request: Request,
     response: Response,
     body: Nothing | None = None,
     move_to: Annotated[
@@ -150,7 +151,11 @@ def delete(
     ] = None,
 ) -> SpaceDeleted | SpaceMoving:
     """Documents that are in it alone, their memories, its context and buckets, and the connectors
-    that write to it alone. Permanent. With `moveTo` all of it is moved there instead."""
+    that write to it alone. Permanent. With `moveTo` all of it is moved there instead. No other
+    parameter is passed over here: a slip in that name would delete what was to be moved."""
+    for name, value in request.query_params.multi_items():
+        if name != "moveTo" or value != move_to:
+            raise BadRequestError(f"{name}: the query takes moveTo, once, and nothing else")
     if move_to is not None:
         [target] = tags.asked(space.key, move_to, None, default=False, field="moveTo")
         if target == space.name:
