@@ -117,7 +117,9 @@ def with_texts(
         fits, size = fitting(tx, tenant, [one.id for one in found])
     holding.take(size)
     with app.db.begin() as tx:
-        texts = documents.texts(tx, tenant, [one for one in found if one.id in fits])
+        # One whose text is published meanwhile has a text, and not none.
+        wanted = [one for one in found if one.id in fits]
+        texts = documents.texts(tx, tenant, wanted, changed=True)
     if len(fits) < len(found):
         warnings.append(left_out(field, len(found) - len(fits)))
     return [replace(one, text=texts.get(one.id)) for one in found]

@@ -143,16 +143,21 @@ def text_sizes(tx: Tx, tenant: Tenant, ids: Sequence[DocumentId]) -> dict[Docume
     return {DocumentId(row["id"]): row["size"] for row in rows}
 
 
-def texts(tx: Tx, tenant: Tenant, found: Sequence[Document]) -> dict[DocumentId, str | None]:
-    """The published texts of documents that were found before and did not change since."""
+def texts(
+    tx: Tx, tenant: Tenant, found: Sequence[Document], *, changed: bool = False
+) -> dict[DocumentId, str | None]:
+    """The published texts of documents that were found before; `changed`: also of those that
+    changed since."""
     rows = tx.execute(
         "select d.id" + TEXT + " from unnest(%(ids)s::text[], %(times)s::timestamptz[])"
-        " as f (id, updated_at) join documents d on d.id = f.id and d.updated_at = f.updated_at"
+        " as f (id, updated_at) join documents d on d.id = f.id"
+        "  and (%(changed)s or d.updated_at = f.updated_at)"
         " where " + REACH,
         {
             **tenancy.bounds(tenant),
             "ids": [one.id for one in found],
             "times": [one.updated_at for one in found],
+            "changed": changed,
         },
     )
     return {DocumentId(row["id"]): row["text"] for row in rows}

@@ -1,5 +1,6 @@
 """How many threads and processes a child may have that a file took over, and who suffers."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ pytestmark = needs_linux
 
 UNNAMED = 54_000
 MORE = 1_000
+RUNS = itertools.count()
 SLACK = 0 if os.geteuid() == 0 else 300
 """Other processes of ours come and go; those of a user that nobody has do not."""
 
@@ -54,8 +56,8 @@ os.write(hold, b".")
 
 def as_plain_user(deed: str, *, layer: str) -> list[str]:
     """The rogue's answer, and what its neighbour of the same user could do meanwhile."""
-    # Each run has a user of its own: the kernel counts by user.
-    uid = UNNAMED + os.getpid() % 1_000
+    # Each run has a user of its own: the kernel counts by user, also what is about to end.
+    uid = UNNAMED + (16 * os.getpid() + next(RUNS) % 16) % 11_000
     out = subprocess.run(
         [sys.executable, "-c", PLAIN, str(uid), layer, deed],
         capture_output=True,
