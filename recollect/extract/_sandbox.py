@@ -28,7 +28,7 @@ import msgspec
 
 from recollect.errors import Permanent, Transient, Unavailable
 from recollect.extract._places import Places
-from recollect.extract._registry import HEAD, PACKAGE, Format, detect, nearest, scan
+from recollect.extract._registry import HEAD, Format, detect, nearest
 from recollect.extract._text import TEXT_BYTES
 from recollect.extract._wire import (
     CODES,
@@ -49,6 +49,7 @@ from recollect.extract._wire import (
     Task,
     pack,
 )
+from recollect.extract.kinds import SITEMAP_READER, known
 from recollect.inference.speech import Heard, LocalEngine
 from recollect.model import Blob, Extracted, Member, Sitemap, WebPage, storable
 from recollect.sandbox.heavy_queue import Line
@@ -175,7 +176,7 @@ class Sandbox:
     """Extracts in up to `workers` children at once; more callers wait their turn.
 
     Threads may share it. Children start when there is work and end by themselves when there is
-    none. `packages` are further packages of extractors, `readable` folders that engines read.
+    none. `packages` are further packages with `KINDS`, `readable` folders that engines read.
 
     What takes models goes on to one more child, one blob at a time; with `heavy_lock`, a file,
     also over all processes of this machine that are given the same. Of its callers, `heavy_places`
@@ -201,7 +202,7 @@ class Sandbox:
         self._limits = limits or Limits()
         self._packages = tuple(packages)
         self._readable = tuple(readable)
-        self._kinds = scan(PACKAGE, *packages)
+        self._kinds = known(*packages)
         self._turns = threading.Semaphore(workers)
         self._heavy_turn = threading.Semaphore(1)
         self._heavy_lock = heavy_lock
@@ -247,7 +248,7 @@ class Sandbox:
 
     def unpacks(self, blob: Blob, *, forced: str | None = None) -> bool:
         """Whether it is an archive; raises Permanent `unsupported_kind`."""
-        return self._kinds[self._detect(blob, forced).extractor].unpack is not None
+        return self._kinds[self._detect(blob, forced).extractor].is_archive
 
     def unpack(
         self,
@@ -561,13 +562,14 @@ class Sandbox:
 
     def _birth(self, job: Job) -> Birth:
         if job.task is Task.SITEMAP:
-            return Birth((f"{PACKAGE}.web._sitemap",))
+            return Birth((SITEMAP_READER,))
         kind = self._kinds[job.extractor]
         engine = job.listening.engine if job.listening else None
         heavy = kind.heavy_loads if job.heavy and engine is None else ()
         # One that is not installed says so itself.
         spoken = (engine.loads,) if engine and find_spec(engine.loads) else ()
-        return Birth((*kind.loads, *heavy, *spoken), (kind.name,))
+        reader = () if kind.is_light else (kind.reader,)
+        return Birth((*reader, *kind.loads, *heavy, *spoken), (kind.name,))
 
     def _start(self, birth: Birth) -> _Child:
         """The spare one, or a new one; the next spare one is made while it works."""
