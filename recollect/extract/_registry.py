@@ -26,6 +26,7 @@ class Format:
     extractor: str
     kind: str
     mime: str
+    is_archive: bool = False
 
 
 def detect(
@@ -49,16 +50,20 @@ def detect(
     if forced in FORMAT_WORDS:
         wanted = [kind for kind in kinds.values() if kind.kind == forced]
         if len(wanted) == 1:
-            return Format(wanted[0].name, forced, wanted[0].mime)
+            return _format(wanted[0])
         found = _look(head, name, mime, wanted)
     elif forced is not None and forced in kinds:
-        return Format(forced, kinds[forced].kind, kinds[forced].mime)
+        return _format(kinds[forced])
     else:
         found = _look(head, name, mime, list(kinds.values()))
     if found is None:
         return None
     kind, type = found
-    return Format(kind.name, forced or kind.kind, type)
+    return Format(kind.name, forced or kind.kind, type, kind.is_archive)
+
+
+def _format(kind: Kind) -> Format:
+    return Format(kind.name, kind.kind, kind.mime, kind.is_archive)
 
 
 def _look(

@@ -233,36 +233,54 @@ class Sandbox:
         self.close()
 
     def extract(
-        self, blob: Blob, *, forced: str | None = None, owner: str | None = None
+        self, blob: Blob, *, forced: str | Format | None = None, owner: str | None = None
     ) -> Extracted:
         """Text of a blob; empty, with a warning, if it holds none.
 
+        `forced` is a document type (see `extract.detect`), or the format that `detect` found.
         Raises Permanent with a code: `unsupported_kind`, `too_large`, `encrypted_file`,
         `unreadable_content`, `extraction_timeout`, `extraction_memory`, `extraction_crashed`.
         Raises Unavailable if a child or an extractor does not start, Transient if the sandbox is
         closed, Parked if too many wait for the models already.
         """
-        format = self._detect(blob, forced)
+        format = self.detect(blob, forced)
         reply = self._read(blob, self._job(blob, format.extractor), owner=owner)
         return _extracted(reply, format.kind)
 
-    def unpacks(self, blob: Blob, *, forced: str | None = None) -> bool:
-        """Whether it is an archive; raises Permanent `unsupported_kind`."""
-        return self._kinds[self._detect(blob, forced).extractor].is_archive
+    def detect(self, blob: Blob, forced: str | Format | None = None) -> Format:
+        """What it is, to be handed on as `forced`, so that it is found once.
+
+        Raises Permanent `unsupported_kind`.
+        """
+        if isinstance(forced, Format):
+            return forced
+        format = detect(
+            blob.data[:HEAD],
+            name=blob.name,
+            mime=blob.mime,
+            forced=forced,
+            packages=self._packages,
+        )
+        if format is None:
+            raise Permanent(
+                f"{_called(blob)} is of a type that cannot be read. {nearest(blob.name)}",
+                code="unsupported_kind",
+            )
+        return format
 
     def unpack(
         self,
         blob: Blob,
         into: IO[bytes],
         *,
-        forced: str | None = None,
+        forced: str | Format | None = None,
         owner: str | None = None,
     ) -> Extracted:
         """The list of an archive, with its `members`; their bytes follow one another in `into`.
 
         What cannot be read is no member; the list says why. Raises what `extract` raises.
         """
-        format = self._detect(blob, forced)
+        format = self.detect(blob, forced)
         intake = _Intake(into)
         job = self._job(blob, format.extractor, Task.UNPACK)
         reply = self._read(blob, job, intake, owner=owner)
@@ -274,7 +292,7 @@ class Sandbox:
         Links are relative to `blob.url`; without it only absolute ones are found. Raises what
         `extract` raises; `unsupported_kind` also for what its first bytes show to be no HTML.
         """
-        format = self._detect(blob, None)
+        format = self.detect(blob, None)
         if format.extractor not in ("html", "text"):
             raise Permanent(
                 f"{_called(blob)} is no HTML page: it looks like {format.mime}",
@@ -312,7 +330,7 @@ class Sandbox:
         seconds: float,
         engine: LocalEngine | None,
         *,
-        forced: str | None = None,
+        forced: str | Format | None = None,
     ) -> Heard:
         """A stretch of a recording: its samples or, with an engine, what is said in it.
 
@@ -320,27 +338,12 @@ class Sandbox:
         not load.
         """
         listening = Listening(start, seconds, engine)
-        format = self._detect(blob, forced)
+        format = self.detect(blob, forced)
         job = msgspec.structs.replace(self._job(blob, format.extractor), listening=listening)
         reply = self._read(blob, job)
         if reply.heard is None:
             raise Permanent(f"{_called(blob)} cannot be heard", code="extraction_crashed")
         return reply.heard
-
-    def _detect(self, blob: Blob, forced: str | None) -> Format:
-        format = detect(
-            blob.data[:HEAD],
-            name=blob.name,
-            mime=blob.mime,
-            forced=forced,
-            packages=self._packages,
-        )
-        if format is None:
-            raise Permanent(
-                f"{_called(blob)} is of a type that cannot be read. {nearest(blob.name)}",
-                code="unsupported_kind",
-            )
-        return format
 
     def _job(self, blob: Blob, extractor: str, task: Task = Task.READ) -> Job:
         size = len(blob.data)
