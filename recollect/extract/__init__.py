@@ -5,8 +5,9 @@ things: `detect`, a cheap look at the first bytes, and `Sandbox`, which parses i
 process. Nothing here parses a stranger's bytes in the calling process.
 """
 
+from recollect.extract._answers import Limits
 from recollect.extract._registry import HEAD, Format, detect, nearest, supported
-from recollect.extract._sandbox import Limits, Sandbox
+from recollect.extract._sandbox import Sandbox
 from recollect.extract._text import clean, safe_name
 from recollect.extract.text._captions import weave
 from recollect.extract.web._markup import is_html

@@ -25,8 +25,6 @@ from recollect.errors import Permanent
 from recollect.extract._places import Places
 from recollect.extract._text import clean_line, clean_placed, count_smuggled
 from recollect.extract._wire import (
-    LENGTH,
-    STATUS,
     Birth,
     Job,
     Listed,
@@ -43,6 +41,7 @@ from recollect.extract.kinds import SITEMAP_READER, Kind, NeedsHeavy, Reader, Si
 from recollect.inference.speech import Heard
 from recollect.model import Blob, Extracted
 from recollect.sandbox.confine import enclose, end_with_parent, layers, most_tasks, restrict
+from recollect.sandbox.pipes import LENGTH, STATUS
 
 _DESCRIPTORS = 4
 """that come with a wish for a child: its line to the parent, job, answer, errors"""

@@ -10,7 +10,7 @@ from recollect.extract._text import looks_like_text
 from recollect.extract.media._containers import find_container
 
 RTF = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{\\rtf")
-_PDF = re.compile(rb"^\s*%PDF-", re.MULTILINE)
+_PDF = re.compile(rb"^[^\S\n]*+%PDF-", re.MULTILINE)
 _SUBTITLES = re.compile(
     rb"(?:\xef\xbb\xbf)?(?:WEBVTT(?=[ \t\r\n]|\Z)|\s*\d+[ \t]*\r?\n\d+:\d\d:\d\d[.,]\d{1,3} *-->)"
 )

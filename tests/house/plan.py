@@ -25,7 +25,6 @@ LONG_FILES: Mapping[str, str] = {
     "console/__init__.py": "documents, adding, playground, signing in; to be split",
     "console/_connections.py": "list, form, page of a run; to be split",
     "db/embedded.py": "the server, its roles, its folder; to be split",
-    "extract/_sandbox.py": "pool and protocol; to move to sandbox/",
     "index/vector_index.py": "the row, the switch, the index; to be split",
     "inference/embed.py": "protocol, batching, model, endpoint; to be split",
     "memories/memories.py": "store, find, profile; to be split",
