@@ -41,9 +41,10 @@ from bench.figures import Figure, alternate
 from bench.ground import PROJECT, Ground
 from recollect.extract import Limits, Sandbox
 from recollect.extract._child import work
-from recollect.extract._registry import HEAD, PACKAGE, detect, scan
+from recollect.extract._registry import HEAD, detect
 from recollect.extract._wire import Job, Reply
 from recollect.extract.image import image
+from recollect.extract.kinds import known
 from recollect.model import Blob, Extracted
 from tests.extract import office, pictures, recall
 
@@ -113,7 +114,7 @@ def _reader(kind: str) -> Callable[[Blob], Reply]:
     format = detect(sample.data[:HEAD], name=sample.name, mime=None)
     if format is None:
         raise RuntimeError(f"{sample.name} is of no kind")
-    kinds = scan(PACKAGE)
+    kinds = known()
     limits = Limits()
 
     def read(blob: Blob) -> Reply:

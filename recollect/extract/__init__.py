@@ -1,19 +1,19 @@
 """Extraction: bytes of any readable kind become Markdown.
 
-A kind is one module of this package with `TYPES` and `extract()` (see `Extractor`); the registry
-finds it. Callers see two things: `detect`, a cheap look at the first bytes, and `Sandbox`, which
-parses in a confined child process. Nothing here parses a stranger's bytes in the calling process.
+A kind is a row in `kinds` and the module that the row names as its reader. Callers see two
+things: `detect`, a cheap look at the first bytes, and `Sandbox`, which parses in a confined child
+process. Nothing here parses a stranger's bytes in the calling process.
 """
 
-from recollect.extract._registry import HEAD, Extractor, Format, detect, nearest, supported
-from recollect.extract._sandbox import Limits, Sandbox
+from recollect.extract._answers import Limits
+from recollect.extract._registry import HEAD, Format, detect, nearest, supported
+from recollect.extract._sandbox import Sandbox
 from recollect.extract._text import clean, safe_name
 from recollect.extract.text._captions import weave
 from recollect.extract.web._markup import is_html
 
 __all__ = [
     "HEAD",
-    "Extractor",
     "Format",
     "Limits",
     "Sandbox",

@@ -17,17 +17,14 @@ import signal
 import socket
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import msgspec
 
 from recollect.errors import Permanent
 from recollect.extract._places import Places
-from recollect.extract._registry import PACKAGE, Kind, NeedsHeavy, scan
 from recollect.extract._text import clean_line, clean_placed, count_smuggled
 from recollect.extract._wire import (
-    LENGTH,
-    STATUS,
     Birth,
     Job,
     Listed,
@@ -40,10 +37,11 @@ from recollect.extract._wire import (
     Task,
     pack,
 )
-from recollect.extract.web import html
+from recollect.extract.kinds import SITEMAP_READER, Kind, NeedsHeavy, Reader, SitemapReader, known
 from recollect.inference.speech import Heard
 from recollect.model import Blob, Extracted
 from recollect.sandbox.confine import enclose, end_with_parent, layers, most_tasks, restrict
+from recollect.sandbox.pipes import LENGTH, STATUS
 
 _DESCRIPTORS = 4
 """that come with a wish for a child: its line to the parent, job, answer, errors"""
@@ -56,7 +54,8 @@ def serve() -> NoReturn:
     os.dup2(nothing, 0)
     os.close(nothing)
     setup = msgspec.msgpack.decode(_read_message(control.fileno()), type=Setup)
-    kinds = scan(PACKAGE, *setup.packages)
+    kinds = known(*setup.packages)
+    _load_light(kinds)
     os.nice(setup.niceness)
     tasks = most_tasks()
     enclosed = _enclosed(setup)
@@ -131,15 +130,23 @@ def _see_to(lines: dict[int, socket.socket], ready: Collection[int]) -> None:
                 line.sendall(STATUS.pack(os.waitstatus_to_exitcode(status)))
 
 
+def _load_light(kinds: Mapping[str, Kind]) -> None:
+    for kind in kinds.values():
+        if kind.is_light:
+            importlib.import_module(kind.reader)
+
+
 def _load(birth: Birth, kinds: Mapping[str, Kind], warm: set[str]) -> None:
     missing = [name for name in birth.loads if name not in sys.modules]
     for name in missing:
-        importlib.import_module(name)
+        # A reader without its library refuses all files; the child says so of its own.
+        with contextlib.suppress(Permanent):
+            importlib.import_module(name)
     cold = [name for name in birth.extractors if name not in warm]
     for name in cold:
         warm.add(name)
         if (sample := kinds[name].sample) is not None:
-            _reply(kinds[name].extractor.extract(Blob(sample)), len(sample))
+            _reply(_reader(kinds[name]).extract(Blob(sample)), len(sample))
     if missing or cold:
         # What is not looked at by the collector is not copied for a child either.
         gc.collect()
@@ -231,7 +238,7 @@ def work(job: Job, data: bytes, kinds: Mapping[str, Kind], text_bytes: int, writ
             case Task.READ:
                 return _read_kind(job, blob, kinds[job.extractor], text_bytes)
             case Task.SURVEY:
-                return _survey(blob, text_bytes)
+                return _survey(_reader(kinds[job.extractor]), blob, text_bytes)
             case Task.SITEMAP:
                 return _sitemap(blob)
             case Task.UNPACK:
@@ -249,13 +256,17 @@ def work(job: Job, data: bytes, kinds: Mapping[str, Kind], text_bytes: int, writ
 def _read_kind(job: Job, blob: Blob, kind: Kind, text_bytes: int) -> Reply:
     if job.listening is not None:
         return Reply(heard=_hear(kind, blob, job.listening))
-    if job.heavy and kind.extract_heavy is not None:
-        return _reply(kind.extract_heavy(blob), text_bytes)
-    return _reply(kind.extractor.extract(blob), text_bytes)
+    reader = _reader(kind)
+    read = reader.extract_heavy if job.heavy else reader.extract
+    return _reply(read(blob), text_bytes)
 
 
-def _survey(blob: Blob, text_bytes: int) -> Reply:
-    page = html.survey(blob)
+def _reader(kind: Kind) -> Reader:
+    return cast(Reader, importlib.import_module(kind.reader))
+
+
+def _survey(reader: Reader, blob: Blob, text_bytes: int) -> Reply:
+    page = reader.survey(blob)
     return msgspec.structs.replace(
         _reply(page.extracted, text_bytes),
         page=Surveyed(
@@ -270,27 +281,25 @@ def _survey(blob: Blob, text_bytes: int) -> Reply:
 
 
 def _sitemap(blob: Blob) -> Reply:
-    from recollect.extract.web import _sitemap  # noqa: PLC0415 - a parser, to be loaded when needed
-
-    found = _sitemap.read(blob)
+    found = cast(SitemapReader, importlib.import_module(SITEMAP_READER)).read(blob)
     return Reply(sitemap=Listed(pages=tuple(found.pages), sitemaps=tuple(found.sitemaps)))
 
 
 def _unpack(blob: Blob, kind: Kind, text_bytes: int, writer: int) -> Reply:
-    if kind.unpack is None:
+    if not kind.is_archive:
         raise Permanent("it is no archive", code="unsupported_kind")
 
     def send(path: str, data: bytes) -> None:
         _write(writer, pack(Reply(packed=Packed(path, len(data)))))
         _write(writer, data)
 
-    return _reply(kind.unpack(blob, send), text_bytes)
+    return _reply(_reader(kind).unpack(blob, send), text_bytes)
 
 
 def _hear(kind: Kind, blob: Blob, listening: Listening) -> Heard:
-    if kind.hear is None:
+    if not kind.is_recording:
         raise Permanent("it is no recording", code="unsupported_kind")
-    return kind.hear(blob, listening.start, listening.seconds, listening.engine)
+    return _reader(kind).hear(blob, listening.start, listening.seconds, listening.engine)
 
 
 def _reply(extracted: Extracted, text_bytes: int) -> Reply:

@@ -1,27 +1,13 @@
-"""Which kinds can be read, and which of them some bytes are.
-
-A kind is a module whose name does not start with `_`. The calling process imports these modules,
-so they load their parsers inside `extract()`, which only the sandboxed child runs: the service
-itself never pays for, nor is exposed to, a parser.
-"""
+"""Which kind some bytes are, and what is said about a file of no kind."""
 
 import difflib
-import functools
-import importlib
-import pkgutil
 import posixpath
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Protocol, cast
 
-from recollect.inference.speech import Heard, LocalEngine
-from recollect.model import Blob, Extracted
+from recollect.extract.kinds import Kind, known
 
 HEAD = 8192
 """How many first bytes `detect` wants at most."""
-
-PACKAGE = "recollect.extract"
 
 _NEAREST = 10
 _LONGEST_ENDING = 20
@@ -33,34 +19,6 @@ FORMAT_WORDS = frozenset({"text", "pdf", "image", "video", "audio", "webpage"})
 document came from, not what its bytes are."""
 
 
-class NeedsHeavy(Exception):
-    """Raised by `extract` for a blob that takes models: `extract_heavy` is asked instead."""
-
-
-class Extractor(Protocol):
-    """A module that reads one kind.
-
-    It may also have `KIND`, the contract's word for its documents (default `text`), and
-    `sniff(head) -> bool | None`: these first bytes are mine, are not, or do not tell. If its
-    `extract` raises NeedsHeavy it has `extract_heavy`, which may take more memory and time.
-    `LOADS` names the modules that it imports when it reads, `HEAVY_LOADS` those of
-    `extract_heavy`: they are loaded once, before there is a file. `SAMPLE` is a tiny file of the
-    kind, read once as well: what is made at the first reading is made for all. Only for kinds
-    whose parsers start no threads, which would not be there in a child.
-    Recordings have `hear(blob, start, seconds, engine) -> Heard`, archives
-    `unpack(blob, keep) -> Extracted`, which calls `keep(path, data)` for each file in it.
-    """
-
-    @property
-    def TYPES(self) -> frozenset[str]:
-        """Media types and file name endings: `{"application/pdf", ".pdf"}`."""
-        ...
-
-    def extract(self, blob: Blob) -> Extracted:
-        """Read it, or raise Permanent. Runs in the child: no network, no writing, no processes."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Format:
     """What some bytes are: who reads them, and the document type they become."""
@@ -68,57 +26,7 @@ class Format:
     extractor: str
     kind: str
     mime: str
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A registered extractor; `sniff` answers None where its module has none."""
-
-    name: str
-    types: frozenset[str]
-    kind: str
-    sniff: Callable[[bytes], bool | None]
-    extractor: Extractor
-    extract_heavy: Callable[[Blob], Extracted] | None
-    hear: Callable[[Blob, float, float, LocalEngine | None], Heard] | None
-    unpack: Callable[[Blob, Callable[[str, bytes], None]], Extracted] | None
-    loads: tuple[str, ...]
-    heavy_loads: tuple[str, ...]
-    sample: bytes | None
-
-    @property
-    def mime(self) -> str:
-        return min(type for type in self.types if "/" in type)
-
-
-@functools.cache
-def scan(*packages: str) -> Mapping[str, Kind]:
-    """Every extractor of these packages, by module name. Loads no parser."""
-    kinds: dict[str, Kind] = {}
-    for package in packages:
-        for found in pkgutil.iter_modules(importlib.import_module(package).__path__):
-            if found.ispkg:
-                kinds |= scan(f"{package}.{found.name}")
-            elif not found.name.startswith("_"):
-                module = importlib.import_module(f"{package}.{found.name}")
-                kinds[found.name] = Kind(
-                    name=found.name,
-                    types=module.TYPES,
-                    kind=getattr(module, "KIND", "text"),
-                    sniff=getattr(module, "sniff", _cannot_tell),
-                    extractor=cast(Extractor, module),
-                    extract_heavy=getattr(module, "extract_heavy", None),
-                    hear=getattr(module, "hear", None),
-                    unpack=getattr(module, "unpack", None),
-                    loads=getattr(module, "LOADS", ()),
-                    heavy_loads=getattr(module, "HEAVY_LOADS", ()),
-                    sample=getattr(module, "SAMPLE", None),
-                )
-    return MappingProxyType(kinds)
-
-
-def _cannot_tell(head: bytes) -> bool | None:
-    return None
+    is_archive: bool = False
 
 
 def detect(
@@ -136,22 +44,26 @@ def detect(
     looked for), one that names an origin only becomes the kind. The name of an extractor settles
     it as well. None: not readable here.
     """
-    kinds = scan(PACKAGE, *packages)
+    kinds = known(*packages)
     if forced == "webpage":
         return Format("html", "webpage", "text/html")
     if forced in FORMAT_WORDS:
         wanted = [kind for kind in kinds.values() if kind.kind == forced]
         if len(wanted) == 1:
-            return Format(wanted[0].name, forced, wanted[0].mime)
+            return _format(wanted[0])
         found = _look(head, name, mime, wanted)
     elif forced is not None and forced in kinds:
-        return Format(forced, kinds[forced].kind, kinds[forced].mime)
+        return _format(kinds[forced])
     else:
         found = _look(head, name, mime, list(kinds.values()))
     if found is None:
         return None
     kind, type = found
-    return Format(kind.name, forced or kind.kind, type)
+    return Format(kind.name, forced or kind.kind, type, kind.is_archive)
+
+
+def _format(kind: Kind) -> Format:
+    return Format(kind.name, kind.kind, kind.mime, kind.is_archive)
 
 
 def _look(
@@ -190,4 +102,4 @@ def nearest(name: str | None) -> str:
 
 
 def _endings() -> list[str]:
-    return sorted(type for kind in scan(PACKAGE).values() for type in kind.types if "/" not in type)
+    return sorted(type for kind in known().values() for type in kind.types if "/" not in type)

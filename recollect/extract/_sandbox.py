@@ -6,176 +6,64 @@ it could read other tenants' files from it.
 """
 
 import fcntl
-import math
 import os
-import select
 import signal
-import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self, cast
+from typing import IO, Self
 
 import msgspec
 
 from recollect.errors import Permanent, Transient, Unavailable
-from recollect.extract._places import Places
-from recollect.extract._registry import HEAD, PACKAGE, Format, detect, nearest, scan
-from recollect.extract._text import TEXT_BYTES
+from recollect.extract._answers import Intake, Limits, extracted, longest_answer, validate
+from recollect.extract._registry import HEAD, Format, detect, nearest
 from recollect.extract._wire import (
-    CODES,
-    LENGTH,
-    MAX_ENTRIES,
-    MAX_LINKS,
-    MAX_MEMBERS,
-    STATUS,
-    UNPACKED_BYTES,
-    URL_LENGTH,
     Birth,
     Job,
     Listening,
-    Packed,
     Ready,
     Reply,
     Setup,
     Task,
     pack,
 )
+from recollect.extract.kinds import SITEMAP_READER, known
 from recollect.inference.speech import Heard, LocalEngine
-from recollect.model import Blob, Extracted, Member, Sitemap, WebPage, storable
+from recollect.model import Blob, Extracted, Sitemap, WebPage
 from recollect.sandbox.heavy_queue import Line
+from recollect.sandbox.pipes import Late, PipeClosed, is_readable, receive, receive_bytes, send
+from recollect.sandbox.processes import (
+    ReadingChild,
+    Zygote,
+    end_zygote,
+    exit_status,
+    fork_child,
+    last_words,
+    launch,
+)
 
 _START_SECONDS = 60
-_LAST_BREATH_SECONDS = 5
 _LOCK_SECONDS = 0.2
 _HEAVY_NICENESS = 10
 FILES_PER_CHILD = 50
 """of one owner"""
 SMALL = 4_000_000
 """Bytes of a file after which its child may read another: larger ones leave much memory in use."""
-_PIPE_BYTES = 1 << 20
-"""as many as Linux lets anybody have"""
 _PROGRAM = "from recollect.extract._child import serve; serve()"
 _OUT_OF_MEMORY = ("memory allocation of", "MemoryError", "bad_alloc", "out of memory")
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one blob may take. Processor time grows with its size, wall time with that."""
-
-    memory_bytes: int = 1_500_000_000
-    """address space of the child"""
-    cpu_seconds: int = 30
-    cpu_seconds_per_mb: int = 1
-    cpu_seconds_cap: int = 300
-    wall_factor: float = 2.0
-    """wall seconds per second of processor time"""
-    input_bytes: int = 52_428_800
-    text_bytes: int = TEXT_BYTES
-    file_bytes: int = 64_000_000
-    descriptors: int = 64
-    idle_seconds: int = 60
-    """after which the process without work ends that loads the parsers"""
-    heavy_memory_bytes: int = 4_000_000_000
-    heavy_cpu_seconds: int = 600
-    """for pictures to be read; those of a document for which this does not suffice are left out"""
-    heavy_idle_seconds: int = 10
-    """what models need holds 200 MB"""
-
-    def cpu(self, size: int) -> int:
-        grown = self.cpu_seconds + self.cpu_seconds_per_mb * (size // 1_000_000)
-        return max(self.cpu_seconds, min(grown, self.cpu_seconds_cap))
-
-    def wall(self, size: int) -> float:
-        return self.cpu(size) * self.wall_factor
-
-    @property
-    def heavy_wall(self) -> float:
-        return self.heavy_cpu_seconds * self.wall_factor
-
-
-@dataclass(slots=True, eq=False)
-class _Zygote:
-    """A process that loads parsers and forks children that read. It sees no files."""
-
-    process: subprocess.Popen[bytes]
-    control: socket.socket
-    errors: IO[bytes]
-    """what it writes to standard error, for the post-mortem"""
-
-
-@dataclass(slots=True, eq=False)
-class _Child:
-    """A process that reads one file, or a few of one owner."""
-
-    line: socket.socket
-    """to its zygote, which kills it when this closes, and tells how it ended"""
-    jobs: int
-    """descriptors of the two pipes"""
-    answers: int
-    errors: IO[bytes]
-    has: frozenset[str]
-    """modules that it has"""
-    heavy: bool
-    blob: Blob | None = None
-    """what it read, or is to read"""
-    owner: str | None = None
-    """whose files it reads, if it may read more than one"""
-    files: int = 0
-    """how many it has read"""
-    rested: bool = False
-    """whether it ever waited for work, and so may have ended for want of it"""
-
-
-class _Gone(Exception):
-    """The child closed its pipe."""
-
-
-class _Late(Exception):
-    """The child did not answer in time."""
-
-
-@dataclass(slots=True)
-class _Intake:
-    """The files of an archive as they come. ValueError for what no honest child sends."""
-
-    into: IO[bytes]
-    members: list[Member] = field(default_factory=list[Member])
-    _paths: set[str] = field(default_factory=set[str])
-    _bytes: int = 0
-
-    def announce(self, packed: Packed) -> None:
-        if (
-            packed.path in self._paths
-            or storable(packed.path) != packed.path
-            or len(self.members) >= MAX_MEMBERS
-            or self._bytes + packed.size > UNPACKED_BYTES
-        ):
-            raise ValueError("more files of an archive than it may have")
-
-    def take(self, packed: Packed, data: bytes) -> None:
-        format = detect(data[:HEAD], name=packed.path, mime=None)
-        if format is None:
-            raise ValueError("a file of an archive that is of no kind")
-        self.into.write(data)
-        self.members.append(Member(packed.path, format.kind, self._bytes, len(data)))
-        self._paths.add(packed.path)
-        self._bytes += len(data)
 
 
 class Sandbox:
     """Extracts in up to `workers` children at once; more callers wait their turn.
 
     Threads may share it. Children start when there is work and end by themselves when there is
-    none. `packages` are further packages of extractors, `readable` folders that engines read.
+    none. `packages` are further packages with `KINDS`, `readable` folders that engines read.
 
     What takes models goes on to one more child, one blob at a time; with `heavy_lock`, a file,
     also over all processes of this machine that are given the same. Of its callers, `heavy_places`
@@ -201,7 +89,7 @@ class Sandbox:
         self._limits = limits or Limits()
         self._packages = tuple(packages)
         self._readable = tuple(readable)
-        self._kinds = scan(PACKAGE, *packages)
+        self._kinds = known(*packages)
         self._turns = threading.Semaphore(workers)
         self._heavy_turn = threading.Semaphore(1)
         self._heavy_lock = heavy_lock
@@ -211,11 +99,11 @@ class Sandbox:
         self._line = Line(heavy_places)
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self._zygotes: dict[bool, _Zygote] = {}
+        self._zygotes: dict[bool, Zygote] = {}
         """by whether they are for heavy work"""
-        self._resting: list[_Child] = []
+        self._resting: list[ReadingChild] = []
         """which have read a part of a recording, or a file of an owner, and may be given more"""
-        self._spare: _Child | None = None
+        self._spare: ReadingChild | None = None
         """one that has read nothing, so that the next file need not wait for it"""
         self._layers: tuple[str, ...] | None = None
         self._closed = False
@@ -232,40 +120,58 @@ class Sandbox:
         self.close()
 
     def extract(
-        self, blob: Blob, *, forced: str | None = None, owner: str | None = None
+        self, blob: Blob, *, forced: str | Format | None = None, owner: str | None = None
     ) -> Extracted:
         """Text of a blob; empty, with a warning, if it holds none.
 
+        `forced` is a document type (see `extract.detect`), or the format that `detect` found.
         Raises Permanent with a code: `unsupported_kind`, `too_large`, `encrypted_file`,
         `unreadable_content`, `extraction_timeout`, `extraction_memory`, `extraction_crashed`.
         Raises Unavailable if a child or an extractor does not start, Transient if the sandbox is
         closed, Parked if too many wait for the models already.
         """
-        format = self._detect(blob, forced)
+        format = self.detect(blob, forced)
         reply = self._read(blob, self._job(blob, format.extractor), owner=owner)
-        return _extracted(reply, format.kind)
+        return extracted(reply, format.kind)
 
-    def unpacks(self, blob: Blob, *, forced: str | None = None) -> bool:
-        """Whether it is an archive; raises Permanent `unsupported_kind`."""
-        return self._kinds[self._detect(blob, forced).extractor].unpack is not None
+    def detect(self, blob: Blob, forced: str | Format | None = None) -> Format:
+        """What it is, to be handed on as `forced`, so that it is found once.
+
+        Raises Permanent `unsupported_kind`.
+        """
+        if isinstance(forced, Format):
+            return forced
+        format = detect(
+            blob.data[:HEAD],
+            name=blob.name,
+            mime=blob.mime,
+            forced=forced,
+            packages=self._packages,
+        )
+        if format is None:
+            raise Permanent(
+                f"{_called(blob)} is of a type that cannot be read. {nearest(blob.name)}",
+                code="unsupported_kind",
+            )
+        return format
 
     def unpack(
         self,
         blob: Blob,
         into: IO[bytes],
         *,
-        forced: str | None = None,
+        forced: str | Format | None = None,
         owner: str | None = None,
     ) -> Extracted:
         """The list of an archive, with its `members`; their bytes follow one another in `into`.
 
         What cannot be read is no member; the list says why. Raises what `extract` raises.
         """
-        format = self._detect(blob, forced)
-        intake = _Intake(into)
+        format = self.detect(blob, forced)
+        intake = Intake(into)
         job = self._job(blob, format.extractor, Task.UNPACK)
         reply = self._read(blob, job, intake, owner=owner)
-        return replace(_extracted(reply, format.kind), members=intake.members)
+        return replace(extracted(reply, format.kind), members=intake.members)
 
     def survey(self, blob: Blob, *, owner: str | None = None) -> WebPage:
         """An HTML page as a crawler sees it: its text, its links, what it says of itself.
@@ -273,7 +179,7 @@ class Sandbox:
         Links are relative to `blob.url`; without it only absolute ones are found. Raises what
         `extract` raises; `unsupported_kind` also for what its first bytes show to be no HTML.
         """
-        format = self._detect(blob, None)
+        format = self.detect(blob, None)
         if format.extractor not in ("html", "text"):
             raise Permanent(
                 f"{_called(blob)} is no HTML page: it looks like {format.mime}",
@@ -284,7 +190,7 @@ class Sandbox:
             raise Permanent(f"{_called(blob)} cannot be surveyed", code="extraction_crashed")
         page = reply.page
         return WebPage(
-            extracted=_extracted(reply, "webpage"),
+            extracted=extracted(reply, "webpage"),
             links=page.links,
             canonical=page.canonical,
             directives=page.directives,
@@ -311,7 +217,7 @@ class Sandbox:
         seconds: float,
         engine: LocalEngine | None,
         *,
-        forced: str | None = None,
+        forced: str | Format | None = None,
     ) -> Heard:
         """A stretch of a recording: its samples or, with an engine, what is said in it.
 
@@ -319,27 +225,12 @@ class Sandbox:
         not load.
         """
         listening = Listening(start, seconds, engine)
-        format = self._detect(blob, forced)
+        format = self.detect(blob, forced)
         job = msgspec.structs.replace(self._job(blob, format.extractor), listening=listening)
         reply = self._read(blob, job)
         if reply.heard is None:
             raise Permanent(f"{_called(blob)} cannot be heard", code="extraction_crashed")
         return reply.heard
-
-    def _detect(self, blob: Blob, forced: str | None) -> Format:
-        format = detect(
-            blob.data[:HEAD],
-            name=blob.name,
-            mime=blob.mime,
-            forced=forced,
-            packages=self._packages,
-        )
-        if format is None:
-            raise Permanent(
-                f"{_called(blob)} is of a type that cannot be read. {nearest(blob.name)}",
-                code="unsupported_kind",
-            )
-        return format
 
     def _job(self, blob: Blob, extractor: str, task: Task = Task.READ) -> Job:
         size = len(blob.data)
@@ -363,7 +254,7 @@ class Sandbox:
         self,
         blob: Blob,
         job: Job,
-        intake: "_Intake | None" = None,
+        intake: Intake | None = None,
         *,
         owner: str | None = None,
     ) -> Reply:
@@ -433,7 +324,7 @@ class Sandbox:
         for child in resting:
             self._end(child)
         for zygote in zygotes:
-            _bury(zygote)
+            end_zygote(zygote)
 
     @contextmanager
     def _turn_of_machine(self) -> Generator[None]:
@@ -459,7 +350,7 @@ class Sandbox:
         self,
         job: Job,
         blob: Blob,
-        intake: "_Intake | None" = None,
+        intake: Intake | None = None,
         owner: str | None = None,
         *,
         anew: bool = False,
@@ -468,8 +359,8 @@ class Sandbox:
         deadline = time.monotonic() + job.wall_seconds
         try:
             reply = self._converse(child, job, blob, intake, deadline)
-        except _Gone as gone:
-            status = _exit_status(child)
+        except PipeClosed as gone:
+            status = exit_status(child)
             if self._closed or status is None:
                 self._end(child)
                 raise Transient("extraction was stopped") from gone
@@ -479,7 +370,7 @@ class Sandbox:
                 self._end(child)
                 return self._ask(job, blob, intake, owner, anew=True)
             raise self._post_mortem(child, status, job, blob) from gone
-        except _Late as late:
+        except Late as late:
             self._end(child)
             raise _timeout(blob, f"{job.wall_seconds:.0f} s") from late
         except (msgspec.DecodeError, ValueError) as error:
@@ -499,11 +390,11 @@ class Sandbox:
             self._end(child)
         return reply
 
-    def _may_ask_again(self, child: _Child, intake: "_Intake | None") -> bool:
+    def _may_ask_again(self, child: ReadingChild, intake: Intake | None) -> bool:
         """Whether what went wrong may be the doing of another file that the child read before."""
         return child.files > 0 and (intake is None or not intake.members)
 
-    def _rest(self, child: _Child) -> None:
+    def _rest(self, child: ReadingChild) -> None:
         """Keep it for what comes next; no more than may work at once."""
         surplus = [child]
         with self._lock:
@@ -516,33 +407,33 @@ class Sandbox:
             self._end(one)
 
     def _converse(
-        self, child: _Child, job: Job, blob: Blob, intake: "_Intake | None", deadline: float
+        self, child: ReadingChild, job: Job, blob: Blob, intake: Intake | None, deadline: float
     ) -> Reply:
-        _send(child.jobs, [pack(job), blob.data], deadline)
-        most = _longest_answer(job, self._limits)
+        send(child.jobs, [pack(job), blob.data], deadline)
+        most = longest_answer(job, self._limits)
         while True:
-            reply = msgspec.msgpack.decode(_receive(child.answers, most, deadline), type=Reply)
-            _validate(reply, job, self._limits)
+            reply = msgspec.msgpack.decode(receive(child.answers, most, deadline), type=Reply)
+            validate(reply, job, self._limits)
             if reply.packed is None:
                 return reply
             if intake is None:
                 raise ValueError("a file that nobody asked for")
             intake.announce(reply.packed)
-            intake.take(reply.packed, _receive_bytes(child.answers, reply.packed.size, deadline))
+            intake.take(reply.packed, receive_bytes(child.answers, reply.packed.size, deadline))
 
-    def _take(self, job: Job, blob: Blob, owner: str | None, *, anew: bool) -> _Child:
+    def _take(self, job: Job, blob: Blob, owner: str | None, *, anew: bool) -> ReadingChild:
         """One that has read nothing, or nothing but this very blob or files of this owner; with
         `anew`, a new one."""
         birth = self._birth(job)
 
-        def fits(one: _Child) -> bool:
+        def fits(one: ReadingChild) -> bool:
             if one.heavy != job.heavy:
                 return False
             same = owner is not None and one.owner == owner and not anew
             return one.blob is blob or (same and one.has.issuperset(birth.loads))
 
         with self._lock:
-            ended = [child for child in self._resting if _is_readable(child.line)]
+            ended = [child for child in self._resting if is_readable(child.line)]
             self._resting = [child for child in self._resting if child not in ended]
             found = next((one for one in reversed(self._resting) if fits(one)), None)
             if found:
@@ -561,15 +452,16 @@ class Sandbox:
 
     def _birth(self, job: Job) -> Birth:
         if job.task is Task.SITEMAP:
-            return Birth((f"{PACKAGE}.web._sitemap",))
+            return Birth((SITEMAP_READER,))
         kind = self._kinds[job.extractor]
         engine = job.listening.engine if job.listening else None
         heavy = kind.heavy_loads if job.heavy and engine is None else ()
         # One that is not installed says so itself.
         spoken = (engine.loads,) if engine and find_spec(engine.loads) else ()
-        return Birth((*kind.loads, *heavy, *spoken), (kind.name,))
+        reader = () if kind.is_light else (kind.reader,)
+        return Birth((*reader, *kind.loads, *heavy, *spoken), (kind.name,))
 
-    def _start(self, birth: Birth) -> _Child:
+    def _start(self, birth: Birth) -> ReadingChild:
         """The spare one, or a new one; the next spare one is made while it works."""
         with self._lock:
             spare, self._spare = self._spare, None
@@ -578,7 +470,8 @@ class Sandbox:
             spare = None
         child = self._born(spare, birth, heavy=False)
         zygote, _ = self._zygote(heavy=False)
-        next_one = _bear(zygote, Birth(tuple(child.has), birth.extractors), heavy=False)
+        same = Birth(tuple(child.has), birth.extractors)
+        next_one = fork_child(zygote, pack(same), same.loads, heavy=False)
         # It may end for want of work.
         next_one.rested = True
         with self._lock:
@@ -588,28 +481,26 @@ class Sandbox:
             self._end(next_one)
         return child
 
-    def _born(self, child: _Child | None, birth: Birth, *, heavy: bool) -> _Child:
+    def _born(self, child: ReadingChild | None, birth: Birth, *, heavy: bool) -> ReadingChild:
         """The same, or a new one, when it is confined."""
         while True:
             zygote, is_new = self._zygote(heavy=heavy)
             was_there = child is not None or not is_new
-            child = child or _bear(zygote, birth, heavy=heavy)
+            child = child or fork_child(zygote, pack(birth), birth.loads, heavy=heavy)
             deadline = time.monotonic() + _START_SECONDS
             try:
-                ready = msgspec.msgpack.decode(
-                    _receive(child.answers, 65_536, deadline), type=Ready
-                )
-            except (_Gone, _Late, ValueError) as error:
-                words = _last_words(child.errors)
+                ready = msgspec.msgpack.decode(receive(child.answers, 65_536, deadline), type=Ready)
+            except (PipeClosed, Late, ValueError) as error:
+                words = last_words(child.errors)
                 self._end(child)
                 child = None
                 if self._closed:
                     raise Transient("extraction was stopped") from error
                 # One that was there may have ended for want of work just when this came.
-                if isinstance(error, _Gone) and was_there:
+                if isinstance(error, PipeClosed) and was_there:
                     self._forget(zygote, heavy=heavy)
                     continue
-                words = _last_words(zygote.errors) or words
+                words = last_words(zygote.errors) or words
                 self._forget(zygote, heavy=heavy)
                 raise Unavailable(
                     f"the extraction process does not start: {words[-500:]}"
@@ -624,7 +515,7 @@ class Sandbox:
                 self._layers = ready.layers
             return child
 
-    def _zygote(self, *, heavy: bool) -> tuple[_Zygote, bool]:
+    def _zygote(self, *, heavy: bool) -> tuple[Zygote, bool]:
         """The one that is there, or a new one, and whether it is new."""
         with self._lock:
             if self._closed:
@@ -633,7 +524,7 @@ class Sandbox:
             if known is not None and known.process.poll() is None:
                 return known, False
             if known is not None:
-                _bury(known)
+                end_zygote(known)
             limits = self._limits
             setup = Setup(
                 packages=self._packages,
@@ -646,25 +537,25 @@ class Sandbox:
                 niceness=_HEAVY_NICENESS if heavy else 0,
                 confined=self._confined,
             )
-            zygote = self._zygotes[heavy] = _launch(setup)
+            zygote = self._zygotes[heavy] = launch(_PROGRAM, pack(setup))
             return zygote, True
 
-    def _forget(self, zygote: _Zygote, *, heavy: bool) -> None:
+    def _forget(self, zygote: Zygote, *, heavy: bool) -> None:
         with self._lock:
             if self._zygotes.get(heavy) is zygote:
                 del self._zygotes[heavy]
-                _bury(zygote)
+                end_zygote(zygote)
 
-    def _end(self, child: _Child) -> None:
+    def _end(self, child: ReadingChild) -> None:
         """Its zygote kills it; nobody waits for that."""
         child.line.close()
         os.close(child.jobs)
         os.close(child.answers)
         child.errors.close()
 
-    def _post_mortem(self, child: _Child, status: int, job: Job, blob: Blob) -> Permanent:
+    def _post_mortem(self, child: ReadingChild, status: int, job: Job, blob: Blob) -> Permanent:
         """What a child died of that closed its pipe."""
-        words = _last_words(child.errors)
+        words = last_words(child.errors)
         self._end(child)
         if status in (-signal.SIGXCPU, -signal.SIGALRM):
             return _timeout(blob, f"{job.cpu_seconds} s of processor time")
@@ -679,131 +570,12 @@ class Sandbox:
         return error
 
 
-def _launch(setup: Setup) -> _Zygote:
-    errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-    ours, theirs = socket.socketpair()
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-s", "-P", "-B", "-X", "utf8", "-c", _PROGRAM],
-            stdin=theirs.fileno(),
-            stdout=errors,
-            stderr=errors,
-            cwd="/",
-            # Nothing of this process's environment: it holds keys and passwords.
-            env=_environment(),
-            # A Ctrl-C is for the service, which lets documents at work come to their end.
-            start_new_session=True,
-        )
-    except OSError as error:
-        errors.close()
-        ours.close()
-        raise Unavailable(f"the extraction process cannot be started: {error}") from error
-    finally:
-        theirs.close()
-    with suppress(OSError):  # the first wish for a child shows it
-        ours.sendall(pack(setup))
-    return _Zygote(process, ours, errors)
-
-
-def _bear(zygote: _Zygote, birth: Birth, *, heavy: bool) -> _Child:
-    """Ask for a child; its first message says whether it is there."""
-    errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
-    ours, theirs = socket.socketpair()
-    their_jobs, jobs = os.pipe()
-    answers, their_answers = os.pipe()
-    for pipe in (jobs, answers):
-        os.set_blocking(pipe, False)
-        _widen(pipe)
-    # A zygote that is gone is seen when the answer fails to come.
-    with suppress(OSError):
-        ours.sendall(pack(birth))
-        given = [theirs.fileno(), their_jobs, their_answers, errors.fileno()]
-        socket.send_fds(zygote.control, [b"+"], given)
-    theirs.close()
-    os.close(their_jobs)
-    os.close(their_answers)
-    return _Child(ours, jobs, answers, errors, frozenset(birth.loads), heavy)
-
-
-def _validate(reply: Reply, job: Job, limits: Limits) -> None:
-    """ValueError for what no honest child says: nothing of it reaches the document."""
-    if reply.code is not None and reply.code not in CODES:
-        raise ValueError(f"the code {reply.code!r}")
-    if (
-        (reply.page is not None and job.task is not Task.SURVEY)
-        or (reply.sitemap is not None and job.task is not Task.SITEMAP)
-        or (reply.heard is not None and job.listening is None)
-    ):
-        raise ValueError("an answer to another question")
-    if storable(reply.text) != reply.text or len(reply.text) > limits.text_bytes:
-        raise ValueError("a text that cannot be kept")
-    said = (reply.title, reply.message, reply.warnings, reply.page, reply.sitemap)
-    heard = (reply.heard.start, reply.heard.end, reply.heard.segments) if reply.heard else ()
-    where = [(stretch.at, stretch.counter) for stretch in reply.places]
-    _validate_leaves(msgspec.to_builtins((said, heard, where)))
-    Places.validate(reply.places, len(reply.text))
-
-
-def _validate_leaves(value: object) -> None:
-    """No text that the database refuses, and no number that JSON does not have."""
-    match value:
-        case str():
-            if storable(value) != value:
-                raise ValueError("a text that cannot be kept")
-        case float():
-            if not math.isfinite(value):
-                raise ValueError("a number that is none")
-        case dict():
-            _validate_leaves(list(cast("dict[str, object]", value).items()))
-        case list() | tuple():
-            for one in cast("Sequence[object]", value):
-                _validate_leaves(one)
-        case _:
-            pass
-
-
-def _extracted(reply: Reply, kind: str) -> Extracted:
-    return Extracted(
-        text=reply.text,
-        title=reply.title,
-        kind=kind,
-        warnings=reply.warnings,
-        places=Places.unpack(reply.places),
-        markdown=reply.markdown,
-        unheard=reply.unheard,
-    )
-
-
-def _longest_answer(job: Job, limits: Limits) -> int:
-    """Bytes of a message that a child has no honest reason to exceed."""
-    match job.task:
-        case Task.READ | Task.UNPACK:
-            addresses = 0
-        case Task.SURVEY:
-            addresses = MAX_LINKS
-        case Task.SITEMAP:
-            addresses = MAX_ENTRIES
-    # The text, and its places: twelve bytes each, and none is for less than a line.
-    return 8 * limits.text_bytes + addresses * URL_LENGTH + 1_000_000
-
-
 def _locked(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
-
-
-def _environment() -> dict[str, str]:
-    return {
-        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
-        # Threads of libraries reserve address space each, on a large machine more than allowed.
-        "MALLOC_ARENA_MAX": "2",
-        "OMP_NUM_THREADS": "1",
-        "RAYON_NUM_THREADS": "1",
-        "TOKIO_WORKER_THREADS": "1",
-    }
 
 
 def _called(blob: Blob) -> str:
@@ -821,92 +593,3 @@ def _crash(blob: Blob, job: Job) -> Permanent:
         f"{_called(blob)} cannot be read: the {job.extractor} extractor crashed on it",
         code="extraction_crashed",
     )
-
-
-def _widen(pipe: int) -> None:
-    """Let it hold more at a time, where that can be: each time it is full, both sides wake up."""
-    if sys.platform == "linux":
-        with suppress(OSError):
-            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-
-
-def _send(pipe: int, pieces: Sequence[bytes], deadline: float) -> None:
-    """All at once where the pipe has room: each piece by itself would wake the child again."""
-    views = [memoryview(piece) for piece in pieces if piece]
-    while views:
-        try:
-            written = os.writev(pipe, views)
-        except BlockingIOError:
-            _wait(pipe, select.POLLOUT, deadline)
-            continue
-        except BrokenPipeError as error:
-            raise _Gone from error
-        while views and written >= len(views[0]):
-            written -= len(views.pop(0))
-        if written:
-            views[0] = views[0][written:]
-
-
-def _receive(pipe: int, most: int, deadline: float) -> bytes:
-    """One message; ValueError if it claims to be longer than `most` bytes."""
-    size = LENGTH.unpack(_receive_bytes(pipe, LENGTH.size, deadline))[0]
-    if size > most:
-        raise ValueError(f"an answer of {size} bytes")
-    return _receive_bytes(pipe, size, deadline)
-
-
-def _receive_bytes(pipe: int, size: int, deadline: float) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        try:
-            piece = os.read(pipe, min(size - len(data), 1 << 20))
-        except BlockingIOError:
-            _wait(pipe, select.POLLIN, deadline)
-            continue
-        if not piece:
-            raise _Gone
-        data += piece
-    return bytes(data)
-
-
-def _wait(descriptor: int, event: int, deadline: float) -> None:
-    poll = select.poll()
-    poll.register(descriptor, event)
-    if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-        raise _Late
-
-
-def _is_readable(line: socket.socket) -> bool:
-    return bool(select.select([line], [], [], 0)[0])
-
-
-def _exit_status(child: _Child) -> int | None:
-    """How a child ended that closed its pipe; one that lives on regardless is killed.
-
-    None if its zygote is gone, and so it is.
-    """
-    child.line.settimeout(_LAST_BREATH_SECONDS)
-    try:
-        told = child.line.recv(STATUS.size)
-    except TimeoutError:
-        return 1
-    except OSError:
-        return None
-    return STATUS.unpack(told)[0] if len(told) == STATUS.size else None
-
-
-def _last_words(errors: IO[bytes]) -> str:
-    size = errors.seek(0, os.SEEK_END)
-    errors.seek(max(0, size - 4_000))
-    return errors.read().decode("utf-8", "replace").strip()
-
-
-def _bury(zygote: _Zygote) -> None:
-    """End one, and its children with it."""
-    zygote.control.close()
-    try:
-        zygote.process.wait(_LAST_BREATH_SECONDS)
-    except subprocess.TimeoutExpired:
-        zygote.process.kill()
-        zygote.process.wait()
-    zygote.errors.close()

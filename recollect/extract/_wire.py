@@ -4,7 +4,6 @@ The child may be taken over by the file it reads, so its answers are decoded int
 nothing else.
 """
 
-import struct
 from enum import StrEnum
 from typing import Annotated
 
@@ -12,8 +11,8 @@ import msgspec
 
 from recollect.inference.speech import Heard, LocalEngine
 from recollect.model import Link, SitemapEntry
+from recollect.sandbox.pipes import LENGTH
 
-LENGTH = struct.Struct(">I")
 CODES = frozenset(
     {
         "encrypted_file", "extraction_crashed", "extraction_memory", "extraction_timeout",
@@ -23,8 +22,6 @@ CODES = frozenset(
 )  # fmt: skip
 """What a child may say of its file. It never blames the installation: that would be tried again,
 as often as a file likes."""
-STATUS = struct.Struct(">i")
-"""How a child ended, as the zygote tells it: below 0 by that signal."""
 MAX_LINKS = 5_000
 """of a page"""
 MAX_ENTRIES = 50_000

@@ -224,13 +224,14 @@ def _extract(
     app: App, owner: OrgId, blob: Blob, forced: str | None, into: IO[bytes] | None = None
 ) -> Extracted:
     """With what is said in it, if it is a recording without captions."""
-    if into is not None and app.sandbox.unpacks(blob, forced=forced):
-        return app.sandbox.unpack(blob, into, forced=forced, owner=owner)
-    extracted = app.sandbox.extract(blob, forced=forced, owner=owner)
+    format = app.sandbox.detect(blob, forced)
+    if into is not None and format.is_archive:
+        return app.sandbox.unpack(blob, into, forced=format, owner=owner)
+    extracted = app.sandbox.extract(blob, forced=format, owner=owner)
     if not extracted.unheard:
         return extracted
     with app.sandbox.in_line() if app.listener.is_local else nullcontext():
-        transcript = app.listener.transcribe(partial(app.sandbox.hear, blob, forced=forced))
+        transcript = app.listener.transcribe(partial(app.sandbox.hear, blob, forced=format))
     text, places = extract.weave(extracted.text, extracted.places, transcript.segments)
     warnings = [*extracted.warnings, *transcript.warnings]
     return replace(extracted, text=text, places=places, warnings=warnings, unheard=False)

@@ -1,1 +1,1 @@
-"""Confinement of the child processes that read untrusted files."""
+"""Confinement of the child processes that read untrusted files, these processes, their pipes."""

@@ -6,7 +6,7 @@ import pytest
 
 from recollect.errors import Permanent
 from recollect.extract import Sandbox, detect
-from recollect.extract._registry import PACKAGE, scan
+from recollect.extract.kinds import KINDS
 from recollect.extract.web._markup import refuse_hostile
 from recollect.model import Blob
 from tests.extract import pictures, recall, samples, test_golden
@@ -19,7 +19,7 @@ def test_each_kind_has_a_sample():
     names = [*(name for name, _, _ in recall.MAKERS.values()), *test_golden.MAKERS]
     endings = {PurePath(name).suffix for name in names}
 
-    assert [kind.name for kind in scan(PACKAGE).values() if endings.isdisjoint(kind.types)] == []
+    assert [kind.name for kind in KINDS if endings.isdisjoint(kind.types)] == []
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_what_hangs_on_a_document_is_not_read(sandbox: Sandbox):
     picture = Blob(pictures.encoded(pictures.page("words", "more words")) + tail, name="a.png")
 
     assert (pdf.text, pdf.members) == ("words", None)
-    assert sandbox.unpacks(picture) is False
+    assert sandbox.detect(picture).is_archive is False
 
 
 def test_what_looks_like_an_end_makes_no_page_shallow():

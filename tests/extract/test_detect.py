@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from recollect.extract import detect, nearest, supported
+from recollect.extract import Format, Sandbox, detect, nearest, supported
+from recollect.model import Blob
 from tests.extract import archives, office, samples
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01"
@@ -211,3 +212,15 @@ def test_the_registry_loads_no_parser():
     )
 
     assert out.stdout.strip() == ""
+
+
+def test_what_was_found_is_not_looked_for_again(sandbox: Sandbox):
+    """It is handed on: to a reader of text goes what the bytes and the name call a table."""
+    table = Blob(b"a,b\n1,2\n", name="x.csv")
+    found = sandbox.detect(table)
+
+    assert found.extractor == "sheet"
+    assert sandbox.detect(table, found) is found
+    assert sandbox.extract(table, forced=found).text == sandbox.extract(table).text
+    as_text = Format("text", "text", "text/plain")
+    assert sandbox.extract(table, forced=as_text).text == "a,b\n1,2"

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from recollect.extract._registry import PACKAGE, scan
+from recollect.extract.kinds import KINDS
 
 PAGE = Path(__file__).parents[2] / "docs" / "file-kinds.md"
 
@@ -15,7 +15,7 @@ def _rows() -> list[list[str]]:
 
 def test_every_type_of_the_registry_is_documented_once():
     documented = [word for row in _rows() for word in re.findall(r"`([^`]+)`", row[1] + row[2])]
-    known = {type for kind in scan(PACKAGE).values() for type in kind.types}
+    known = {type for kind in KINDS for type in kind.types}
 
     assert sorted(documented) == sorted(known)
 
@@ -23,6 +23,6 @@ def test_every_type_of_the_registry_is_documented_once():
 def test_each_kind_is_documented_with_its_document_type():
     for row in _rows():
         endings = set(re.findall(r"`([^`]+)`", row[1]))
-        (kind,) = [kind for kind in scan(PACKAGE).values() if endings <= kind.types]
+        (kind,) = [kind for kind in KINDS if endings <= kind.types]
 
         assert row[3].split()[0] == kind.kind

@@ -1,5 +1,6 @@
 """Sound and video: what is known, captions, sound in stretches; hostile ones."""
 
+import importlib
 import random
 import shutil
 import subprocess
@@ -271,7 +272,7 @@ def test_without_the_library_recordings_are_refused_and_the_mend_is_named(
     monkeypatch.delattr("recollect.extract.media._media", raising=False)
 
     with pytest.raises(Permanent, match=r"pip install 'recollect\[media\]'") as caught:
-        audio.extract(Blob(recording("wav")))
+        importlib.reload(audio)
 
     assert caught.value.code == "unsupported_kind"
 

@@ -308,6 +308,15 @@ def test_a_parser_that_is_not_installed_is_no_fault_of_the_document(sandbox):
         sandbox.extract(Blob(b"x", name="x.absent"), forced="absent")
 
 
+def test_a_reader_that_refuses_as_it_is_imported_refuses_each_file_and_no_other(sandbox):
+    for _ in range(2):
+        with pytest.raises(Permanent, match="such files are not read here") as caught:
+            sandbox.extract(Blob(b"x", name="x.refusing"), forced="refusing")
+        assert caught.value.code == "unsupported_kind"
+
+    assert _works(sandbox)
+
+
 def test_an_interrupt_of_the_terminal_is_not_for_the_children(children):
     with Sandbox(workers=1, packages=[ROGUES]) as sandbox:
         assert _works(sandbox)

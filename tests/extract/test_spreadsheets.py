@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.errors import Permanent
-from recollect.extract.office import _ole, xls, xlsx
+from recollect.extract import _ole
+from recollect.extract.office import xls, xlsx
 from recollect.model import Blob, Place
 from tests.extract import office, samples
 

@@ -17,7 +17,6 @@ from itertools import pairwise
 from lzma import LZMAError
 
 from recollect.errors import Permanent
-from recollect.extract import _zip
 from recollect.extract._registry import HEAD, detect
 from recollect.extract._text import clean_line, safe_name
 from recollect.extract._wire import (
@@ -28,8 +27,6 @@ from recollect.extract._wire import (
     UNPACKED_BYTES,
 )
 from recollect.model import Blob, Extracted
-
-TYPES = frozenset({_zip.ANY, "application/x-zip-compressed", ".zip"})
 
 MAX_DEPTH = 3
 """of ZIPs within the outermost one"""
@@ -58,10 +55,6 @@ _HIGH = re.compile(rb"[\x80-\xff]")
 
 Keep = Callable[[str, bytes], None]
 """takes the path and the bytes of a file, as soon as they are known to be whole"""
-
-
-def sniff(head: bytes) -> bool | None:
-    return _zip.sniff(head, _zip.ANY)
 
 
 def extract(blob: Blob) -> Extracted:

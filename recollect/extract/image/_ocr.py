@@ -82,10 +82,14 @@ def is_installed() -> bool:
 def require() -> None:
     """Raises Permanent `ocr_unavailable`, which says the mend."""
     if not is_installed():
-        raise Permanent(
-            f"reading pictures needs an engine that is not installed: {MEND}",
-            code="ocr_unavailable",
-        )
+        raise missing()
+
+
+def missing() -> Permanent:
+    return Permanent(
+        f"reading pictures needs an engine that is not installed: {MEND}",
+        code="ocr_unavailable",
+    )
 
 
 def seconds_left() -> float:

@@ -12,10 +12,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
 
-from PIL import ExifTags, Image, ImageChops, ImageOps, PngImagePlugin
-
 from recollect.errors import Permanent
 from recollect.extract._text import clean_line
+from recollect.extract.image import _ocr
+
+try:
+    from PIL import ExifTags, Image, ImageChops, ImageOps, PngImagePlugin
+except ModuleNotFoundError as error:
+    # It comes with the engine.
+    raise _ocr.missing() from error
 
 MAX_PIXELS = 50_000_000
 MAX_FRAMES = 12

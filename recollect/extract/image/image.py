@@ -3,57 +3,23 @@
 A picture without writing is found by its name and its description. What is on it nobody looks at.
 """
 
-from importlib.util import find_spec
 from pathlib import PurePath
 
-from recollect.extract._registry import NeedsHeavy
+from recollect.extract.image import _ocr, _picture
+from recollect.extract.kinds import NeedsHeavy
 from recollect.model import Blob, Extracted, Place
-
-TYPES = frozenset(
-    {
-        "image/jpeg", "image/png", "image/gif", "image/webp", "image/bmp", "image/tiff",
-        ".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff",
-    }
-)  # fmt: skip
-_HAS_ENGINE = find_spec("rapidocr") is not None
-LOADS = (
-    "recollect.extract.image._ocr",
-    *(("recollect.extract.image._picture",) if _HAS_ENGINE else ()),
-)
-HEAVY_LOADS = (*LOADS, *(("rapidocr.main", "cv2") if _HAS_ENGINE else ()))
-KIND = "image"
 
 _NAMELESS = frozenset({"upload", "image", "file", "blob", "untitled"})
 
 
-def sniff(head: bytes) -> bool | None:
-    if head.startswith(b"BM"):
-        # Text may begin like this; four zeros and the size of a known header follow in a bitmap.
-        return head[6:10] == bytes(4) and head[14:18] in (
-            b"\x0c\0\0\0",
-            b"\x28\0\0\0",
-            b"\x6c\0\0\0",
-            b"\x7c\0\0\0",
-        )
-    return head.startswith(
-        (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
-    ) or (head.startswith(b"RIFF") and head[8:12] == b"WEBP")
-
-
 def extract(blob: Blob) -> Extracted:
-    from recollect.extract.image import _ocr  # noqa: PLC0415 - only the child reads pictures
-
     _ocr.require()
-    from recollect.extract.image import _picture  # noqa: PLC0415 - Pillow comes with the engine
-
     # What is no picture, or a bomb, costs no models.
     with _picture.opened(blob.data):
         raise NeedsHeavy
 
 
 def extract_heavy(blob: Blob) -> Extracted:
-    from recollect.extract.image import _ocr, _picture  # noqa: PLC0415 - only the child reads pictures
-
     parts: list[str] = []
     places: list[Place] = []
     warnings: list[str] = []
@@ -95,7 +61,7 @@ def extract_heavy(blob: Blob) -> Extracted:
         parts.append(f"Description: {about.description}")
     if about.taken and parts:
         parts.append(f"Taken: {about.taken}")
-    return Extracted("\n\n".join(parts), about.title, KIND, warnings, places)
+    return Extracted("\n\n".join(parts), about.title, "image", warnings, places)
 
 
 def _telling_name(name: str | None) -> str | None:

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from recollect.errors import Permanent
-from recollect.extract import _xml
+from recollect.extract import _ole, _xml
 from recollect.extract._text import clean_line
 from recollect.extract._zip import Package
-from recollect.extract.office import _ole
 
 
 class Relation(NamedTuple):

@@ -3,12 +3,11 @@
 import re
 
 from recollect.errors import Permanent
-from recollect.extract.office import _ole
+from recollect.extract import _ole
+from recollect.extract.office import _office
 from recollect.model import Blob, Extracted
 
 MIME = "application/msword"
-TYPES = frozenset({MIME, ".doc"})
-LOADS = ("recollect.extract.office._office",)
 
 _ENCRYPTED = 0x0100
 """Flag of the file's header (MS-DOC 2.5.2, fEncrypted)."""
@@ -19,13 +18,7 @@ _INSTRUCTIONS = re.compile(
 )
 
 
-def sniff(head: bytes) -> bool | None:
-    return _ole.sniff(head, "WordDocument")
-
-
 def extract(blob: Blob) -> Extracted:
-    from recollect.extract.office import _office  # noqa: PLC0415 - 28 MB that only the child needs
-
     _ole.refuse_encrypted(blob.data)
     streams = _ole.Streams(blob.data)
     if "WordDocument" not in streams.names:

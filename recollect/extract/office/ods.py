@@ -3,12 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from recollect.extract import _xml, _zip
+from recollect.extract import _xml
 from recollect.extract._text import TEXT_BYTES
 from recollect.extract.office import _odf, _table
 from recollect.model import Blob, Extracted
-
-TYPES = frozenset({_zip.ODS, ".ods"})
 
 _TAGS = _xml.Tags(
     *("style", "table-properties", "table", "table-row", "table-cell", "covered-table-cell"),
@@ -39,10 +37,6 @@ _WRITTEN = _Names(
     "table:number-columns-repeated",
 )
 """with the prefixes that the standard itself has, which saves a look at each attribute of a cell"""
-
-
-def sniff(head: bytes) -> bool | None:
-    return _zip.sniff(head, _zip.ODS)
 
 
 def extract(blob: Blob) -> Extracted:

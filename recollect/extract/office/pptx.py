@@ -5,10 +5,8 @@ from collections.abc import Mapping
 
 from recollect.extract import _xml, _zip
 from recollect.extract._text import clean_line
-from recollect.extract.office import _ole, _ooxml
+from recollect.extract.office import _ooxml
 from recollect.model import Blob, Extracted, Place
-
-TYPES = frozenset({_zip.PPTX, ".pptx"})
 
 _TITLES = ("title", "ctrTitle")
 _SMALL_PRINT = ("dt", "ftr", "sldNum", "hdr", "sldImg")
@@ -20,10 +18,6 @@ _TAGS = _xml.Tags(
     *("sld", "sp", "ph", "tbl", "tr", "tc", "p", "pPr", "t", "br"),
     *("buNone", "buChar", "buAutoNum", "Fallback"),
 )
-
-
-def sniff(head: bytes) -> bool | None:
-    return None if _ole.is_ole(head) else _zip.sniff(head, _zip.PPTX)
 
 
 def extract(blob: Blob) -> Extracted:

@@ -4,25 +4,18 @@ import codecs
 import re
 
 from recollect.errors import Permanent
+from recollect.extract import _magic
+from recollect.extract.office import _office
 from recollect.model import Blob, Extracted
 
 MIME = "application/rtf"
-TYPES = frozenset({MIME, "text/rtf", ".rtf"})
-LOADS = ("recollect.extract.office._office",)
 
-_MARK = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{\\rtf")
 _CODE_PAGE = re.compile(rb"\\ansicpg(\d{3,5})")
 _HEX = re.compile(r"\\'([0-9a-f]{2})", re.IGNORECASE)
 
 
-def sniff(head: bytes) -> bool | None:
-    return bool(_MARK.match(head))
-
-
 def extract(blob: Blob) -> Extracted:
-    from recollect.extract.office import _office  # noqa: PLC0415 - 28 MB that only the child needs
-
-    if not _MARK.match(blob.data):
+    if not _magic.RTF.match(blob.data):
         raise Permanent("it is damaged or not what it says (no RTF)")
     extracted = _office.read(blob.data, MIME)
     # xberg escapes for Markdown what has no meaning in it.

@@ -7,15 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from recollect.errors import Permanent
-from recollect.extract._text import decode, looks_like_text
+from recollect.extract._text import decode
 from recollect.extract.office import _table
 from recollect.model import Blob, Extracted
-
-TYPES = frozenset(
-    {"text/csv", "text/tab-separated-values", "application/csv", ".csv", ".tsv", ".tab"}
-)
-LOADS = ("chardet",)
-SAMPLE = b"a,b\n1,2\n"
 
 _DELIMITERS = ",;\t|"
 _SAMPLE_LINES = 50
@@ -25,10 +19,6 @@ _ODD_SPACES = (
 )
 _LONGEST_LINE = 1_000_000
 _LONGEST_FIELD = 1_000_000
-
-
-def sniff(head: bytes) -> bool | None:
-    return None if looks_like_text(head) else False
 
 
 def extract(blob: Blob) -> Extracted:

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from recollect.errors import Permanent
-from recollect.extract.office import _ole, _table, xlsx
+from recollect.extract import _ole
+from recollect.extract.office import _table, xlsx
 from recollect.model import Blob, Extracted
-
-TYPES = frozenset({"application/vnd.ms-excel", ".xls"})
 
 _BOF, _EOF, _CONTINUE, _FILE_PASS = 0x809, 0x0A, 0x3C, 0x2F
 _SHEET, _STRINGS, _FORMAT, _STYLE, _DATE_1904, _CODE_PAGE = 0x85, 0xFC, 0x41E, 0xE0, 0x22, 0x42
@@ -25,10 +24,6 @@ _NOT_CELLS = (1, 2, 6)
 """Kinds of sheet that hold a macro, a chart, a module (MS-XLS 2.4.28)."""
 _ERRORS = {0: "#NULL!", 7: "#DIV/0!", 15: "#VALUE!", 23: "#REF!", 29: "#NAME?", 36: "#NUM!"}
 _UNICODE = 1200
-
-
-def sniff(head: bytes) -> bool | None:
-    return _ole.sniff(head, "Workbook", "Book")
 
 
 def extract(blob: Blob) -> Extracted:

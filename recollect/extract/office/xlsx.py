@@ -8,10 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from recollect.extract import _xml, _zip
-from recollect.extract.office import _ole, _ooxml, _table
+from recollect.extract.office import _ooxml, _table
 from recollect.model import Blob, Extracted
-
-TYPES = frozenset({_zip.XLSX, "application/vnd.ms-excel.sheet.macroenabled.12", ".xlsx", ".xlsm"})
 
 _DATE, _PERCENT = "date", "percent"
 # Formats that a file uses without describing them (ECMA-376 part 1, 18.8.30).
@@ -22,10 +20,6 @@ BUILT_IN = {
 _NOT_A_PATTERN = re.compile(r'"[^"]*"|\\.|_.|\*.|\[[^\]hms][^\]]*\]|General', re.IGNORECASE)
 
 _TAGS = _xml.Tags("row", "c", "v", "t", "f")
-
-
-def sniff(head: bytes) -> bool | None:
-    return None if _ole.is_ole(head) else _zip.sniff(head, _zip.XLSX)
 
 
 def extract(blob: Blob) -> Extracted:

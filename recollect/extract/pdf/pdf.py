@@ -10,30 +10,16 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from recollect.errors import Permanent
-from recollect.extract import _zip
-from recollect.extract._registry import NeedsHeavy
-from recollect.extract._text import clean_line, looks_like_text
-from recollect.extract.image import image
+from recollect.extract._text import clean_line
+from recollect.extract.image import _ocr
+from recollect.extract.kinds import NeedsHeavy
+from recollect.extract.office import _xberg
+from recollect.extract.pdf import _pdfium
 from recollect.model import Blob, Extracted, Place
 
-if TYPE_CHECKING:
-    from recollect.extract.pdf._pdfium import Drawn
-
-TYPES = frozenset({"application/pdf", "application/x-pdf", ".pdf"})
-LOADS = (
-    "recollect.extract.pdf._pdfium",
-    "recollect.extract.office._xberg",
-    "recollect.extract.image._ocr",
-    "concurrent.futures.thread",
-)
-HEAVY_LOADS = (*LOADS, *image.HEAVY_LOADS)
-KIND = "pdf"
-
 LONG = 500
-_MARK = re.compile(rb"^\s*%PDF-", re.MULTILINE)
 _JUNK_TITLE = re.compile(
     r"untitled|\(anonymous\)|microsoft (word|powerpoint|excel) -|.*\.\w{2,4}$", re.I
 )
@@ -56,7 +42,7 @@ _NAMED_PAGES = 20
 class _Page:
     number: int
     text: str
-    drawn: "Drawn"
+    drawn: _pdfium.Drawn
 
     @property
     def usable(self) -> str:
@@ -82,17 +68,7 @@ class _Read:
     warnings: Sequence[str]
 
 
-def sniff(head: bytes) -> bool | None:
-    # Readers accept the mark anywhere in the first 1,024 bytes (ISO 32000-1, annex H, note 13);
-    # but an archive may begin with a PDF as it is, and a text may speak of the mark.
-    if _zip.is_zip(head) or b"%PDF-" not in head[:1024]:
-        return False
-    return True if _MARK.search(head[:1024]) or not looks_like_text(head) else None
-
-
 def extract(blob: Blob) -> Extracted:
-    from recollect.extract.image import _ocr  # noqa: PLC0415 - only the child reads pages
-
     read = _read(blob.data)
     wanting = [page.number for page in read.pages if page.wants_ocr]
     if not wanting:
@@ -106,9 +82,6 @@ def extract(blob: Blob) -> Extracted:
 
 
 def extract_heavy(blob: Blob) -> Extracted:
-    from recollect.extract.image import _ocr  # noqa: PLC0415 - only the child reads pages
-    from recollect.extract.pdf import _pdfium  # noqa: PLC0415 - only the child reads pages
-
     read = _read(blob.data)
     budget = _ocr.Budget()
     pages: list[_Page] = []
@@ -131,9 +104,6 @@ def extract_heavy(blob: Blob) -> Extracted:
 
 
 def _read(data: bytes) -> _Read:
-    from recollect.extract.office import _xberg  # noqa: PLC0415 - 28 MB that only the child needs
-    from recollect.extract.pdf import _pdfium  # noqa: PLC0415 - 28 MB that only the child needs
-
     count = _xberg.count_pages(data)
     if count > _xberg.MAX_PAGES:
         raise Permanent(
@@ -171,7 +141,7 @@ def _put_together(read: _Read, *warnings: str) -> Extracted:
     return Extracted(
         "\n\n".join(parts),
         title=read.title,
-        kind=KIND,
+        kind="pdf",
         warnings=[*read.warnings, *warnings, *_hidden(read.pages), *_without_text(empty, read)],
         places=places,
     )

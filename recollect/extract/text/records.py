@@ -9,21 +9,8 @@ from collections.abc import Callable, Generator, Iterator
 from json import JSONDecodeError, JSONDecoder
 from typing import Any, cast
 
-from recollect.extract._text import TEXT_BYTES, decode, looks_like_text
+from recollect.extract._text import TEXT_BYTES, decode
 from recollect.model import Blob, Extracted
-
-TYPES = frozenset(
-    {
-        "application/json",
-        "application/jsonl",
-        "application/x-ndjson",
-        ".json",
-        ".jsonl",
-        ".ndjson",
-    }
-)
-LOADS = ("chardet",)
-SAMPLE = b'{"a": 1}'
 
 _LINED = (".jsonl", ".ndjson", "application/jsonl", "application/x-ndjson")
 _BLANK = re.compile(r"[ \t\r\n]*")
@@ -33,10 +20,6 @@ _SCALARS_A_LINE = 100
 _DECODER = JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
 # What `raw_decode` calls, for each of thousands of elements.
 _SCAN = cast(Callable[[str, int], tuple[object, int]], cast(Any, _DECODER).scan_once)
-
-
-def sniff(head: bytes) -> bool | None:
-    return None if looks_like_text(head) else False
 
 
 def extract(blob: Blob) -> Extracted:

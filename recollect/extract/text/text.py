@@ -2,21 +2,11 @@
 
 import re
 
-from recollect.extract._text import clean_line, decode, looks_like_text
+from recollect.extract._text import clean_line, decode
 from recollect.model import Blob, Extracted
-
-TYPES = frozenset(
-    {"text/plain", "text/markdown", "text/x-markdown", ".txt", ".text", ".log", ".md", ".markdown"}
-)
-LOADS = ("chardet",)
-SAMPLE = b"a\n"
 
 _FENCE = re.compile(r"^ {0,3}(```|~~~)")
 _HEADING = re.compile(r"^ {0,3}# +(.*?)[ #]*$")
-
-
-def sniff(head: bytes) -> bool | None:
-    return None if looks_like_text(head) else False
 
 
 def extract(blob: Blob) -> Extracted:

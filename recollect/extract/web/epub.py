@@ -8,10 +8,8 @@ from urllib.parse import unquote
 from recollect.errors import Permanent
 from recollect.extract import _xml, _zip
 from recollect.extract._text import TEXT_BYTES, clean_line
+from recollect.extract.web import _page
 from recollect.model import Blob, Extracted, Place
-
-TYPES = frozenset({_zip.EPUB, ".epub"})
-LOADS = ("recollect.extract.web._page",)
 
 _CONTAINER = "META-INF/container.xml"
 _LOCKS = "META-INF/encryption.xml"
@@ -19,13 +17,7 @@ _PAGES = ("application/xhtml+xml", "text/html")
 _HEADING = re.compile(r"^#{1,6} +(.+)$", re.M)
 
 
-def sniff(head: bytes) -> bool | None:
-    return _zip.sniff(head, _zip.EPUB)
-
-
 def extract(blob: Blob) -> Extracted:
-    from recollect.extract.web import _page  # noqa: PLC0415 - parsers that only the child may load
-
     package = _zip.Package(blob.data)
     book = _Book(package)
     places: list[Place] = []

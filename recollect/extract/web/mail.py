@@ -2,7 +2,6 @@
 
 import base64
 import email
-import re
 from collections.abc import Iterator
 from email.errors import HeaderParseError
 from email.header import decode_header
@@ -10,39 +9,13 @@ from email.message import Message
 from email.utils import parsedate_to_datetime
 from typing import cast
 
-from recollect.extract._text import TEXT_BYTES, clean_line, decode, looks_like_text, safe_name
+from recollect.extract._text import TEXT_BYTES, clean_line, decode, safe_name
+from recollect.extract.web import _page
 from recollect.model import Blob, Extracted
-
-TYPES = frozenset({"message/rfc822", ".eml"})
-LOADS = ("recollect.extract.web._page", "chardet")
-SAMPLE = b"From: a@b.example\nSubject: s\n\na\n"
 
 MAX_PARTS = 1_000
 MAX_NESTING = 5
 _SHOWN = ("From", "To", "Cc", "Date", "Subject")
-_HEADER = re.compile(rb"^([A-Za-z][A-Za-z0-9-]*):", re.M)
-_OF_MAIL = frozenset(
-    [
-        b"received",
-        b"return-path",
-        b"message-id",
-        b"mime-version",
-        b"delivered-to",
-        b"dkim-signature",
-    ]
-)
-
-
-def sniff(head: bytes) -> bool | None:
-    if not looks_like_text(head):
-        return False
-    start = head.lstrip()
-    if not _HEADER.match(start):
-        return None
-    lines = start.replace(b"\r\n", b"\n").partition(b"\n\n")[0]
-    names = {name.lower() for name in _HEADER.findall(lines)}
-    # Somebody's notes may begin with "From:" and "To:", but not with what mail servers write.
-    return True if b"from" in names and names & _OF_MAIL else None
 
 
 def extract(blob: Blob) -> Extracted:
@@ -64,8 +37,6 @@ class _Reading:
         self._left_out = False
 
     def warnings(self) -> list[str]:
-        from recollect.extract.web import _page  # noqa: PLC0415 - parsers that only the child may load
-
         warnings = _page.hidden_warnings(self._hidden)
         if self._left_out:
             warnings.append("Parts of the message were left out: it has too many of them.")
@@ -116,8 +87,6 @@ class _Reading:
         data = data if isinstance(data, bytes) else b""
         charset = part.get_content_charset()
         if part.get_content_type() == "text/html":
-            from recollect.extract.web import _page  # noqa: PLC0415 - only the child may load it
-
             mime = f"text/html; charset={charset}" if charset else "text/html"
             page = _page.read_letter(data, mime)
             self._hidden += page.hidden

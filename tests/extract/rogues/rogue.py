@@ -23,12 +23,10 @@ from typing import NoReturn
 
 from recollect.errors import Permanent
 from recollect.extract import _child
-from recollect.extract._registry import NeedsHeavy
 from recollect.extract._wire import Listed, Packed, Reply, Stretch, Surveyed, pack
+from recollect.extract.kinds import NeedsHeavy
 from recollect.inference.speech import Heard
 from recollect.model import Blob, Extracted
-
-TYPES = frozenset({"application/x-rogue", ".rogue"})
 
 
 def extract(blob: Blob) -> Extracted:

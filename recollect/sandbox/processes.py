@@ -1,0 +1,141 @@
+"""The processes that read files: a zygote, and the children that it forks."""
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO
+
+from recollect.errors import Unavailable
+from recollect.model import Blob
+from recollect.sandbox.pipes import STATUS, widen
+
+_LAST_BREATH_SECONDS = 5
+
+
+@dataclass(slots=True, eq=False)
+class Zygote:
+    """A process that loads parsers and forks children that read. It sees no files."""
+
+    process: subprocess.Popen[bytes]
+    control: socket.socket
+    errors: IO[bytes]
+    """what it writes to standard error, for the post-mortem"""
+
+
+@dataclass(slots=True, eq=False)
+class ReadingChild:
+    """A process that reads one file, or a few of one owner."""
+
+    line: socket.socket
+    """to its zygote, which kills it when this closes, and tells how it ended"""
+    jobs: int
+    """descriptors of the two pipes"""
+    answers: int
+    errors: IO[bytes]
+    has: frozenset[str]
+    """modules that it has"""
+    heavy: bool
+    blob: Blob | None = None
+    """what it read, or is to read"""
+    owner: str | None = None
+    """whose files it reads, if it may read more than one"""
+    files: int = 0
+    """how many it has read"""
+    rested: bool = False
+    """whether it ever waited for work, and so may have ended for want of it"""
+
+
+def launch(program: str, setup: bytes) -> Zygote:
+    """A process that runs this program, with its end of a socket, on which `setup` comes first, as
+    standard input. Raises Unavailable if it does not start."""
+    errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+    ours, theirs = socket.socketpair()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-s", "-P", "-B", "-X", "utf8", "-c", program],
+            stdin=theirs.fileno(),
+            stdout=errors,
+            stderr=errors,
+            cwd="/",
+            # Nothing of this process's environment: it holds keys and passwords.
+            env=_environment(),
+            # A Ctrl-C is for the service, which lets documents at work come to their end.
+            start_new_session=True,
+        )
+    except OSError as error:
+        errors.close()
+        ours.close()
+        raise Unavailable(f"the extraction process cannot be started: {error}") from error
+    finally:
+        theirs.close()
+    with suppress(OSError):  # the first wish for a child shows it
+        ours.sendall(setup)
+    return Zygote(process, ours, errors)
+
+
+def _environment() -> dict[str, str]:
+    return {
+        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+        # Threads of libraries reserve address space each, on a large machine more than allowed.
+        "MALLOC_ARENA_MAX": "2",
+        "OMP_NUM_THREADS": "1",
+        "RAYON_NUM_THREADS": "1",
+        "TOKIO_WORKER_THREADS": "1",
+    }
+
+
+def fork_child(zygote: Zygote, birth: bytes, has: Iterable[str], *, heavy: bool) -> ReadingChild:
+    """Ask for a child that `has` these modules; its first message says whether it is there."""
+    errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
+    ours, theirs = socket.socketpair()
+    their_jobs, jobs = os.pipe()
+    answers, their_answers = os.pipe()
+    for pipe in (jobs, answers):
+        os.set_blocking(pipe, False)
+        widen(pipe)
+    # A zygote that is gone is seen when the answer fails to come.
+    with suppress(OSError):
+        ours.sendall(birth)
+        given = [theirs.fileno(), their_jobs, their_answers, errors.fileno()]
+        socket.send_fds(zygote.control, [b"+"], given)
+    theirs.close()
+    os.close(their_jobs)
+    os.close(their_answers)
+    return ReadingChild(ours, jobs, answers, errors, frozenset(has), heavy)
+
+
+def exit_status(child: ReadingChild) -> int | None:
+    """How a child ended that closed its pipe; one that lives on regardless is killed.
+
+    None if its zygote is gone, and so it is.
+    """
+    child.line.settimeout(_LAST_BREATH_SECONDS)
+    try:
+        told = child.line.recv(STATUS.size)
+    except TimeoutError:
+        return 1
+    except OSError:
+        return None
+    return STATUS.unpack(told)[0] if len(told) == STATUS.size else None
+
+
+def last_words(errors: IO[bytes]) -> str:
+    size = errors.seek(0, os.SEEK_END)
+    errors.seek(max(0, size - 4_000))
+    return errors.read().decode("utf-8", "replace").strip()
+
+
+def end_zygote(zygote: Zygote) -> None:
+    """End one, and its children with it."""
+    zygote.control.close()
+    try:
+        zygote.process.wait(_LAST_BREATH_SECONDS)
+    except subprocess.TimeoutExpired:
+        zygote.process.kill()
+        zygote.process.wait()
+    zygote.errors.close()
