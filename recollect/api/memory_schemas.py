@@ -109,7 +109,11 @@ class ForgetMatching(RequestBody):
         None, description="Exactly these, of a dry run; the query then is not asked again."
     )
     dry_run: bool = False
-    threshold: Threshold = 0.5
+    threshold: Threshold | None = Field(
+        None,
+        description="The least likeness. Without it what answers the query about as well as the"
+        " likest does, and at 0.6 or more.",
+    )
     max_forget: int = Field(100, ge=1, le=MOST_FORGOTTEN)
     reason: Reason | None = None
 

@@ -29,7 +29,7 @@ BOUNDS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class Described:
     """A field of a body, or a parameter."""
 
     name: str
@@ -56,8 +56,8 @@ class Operation:
     summary: str
     about: str
     needs_key: bool
-    parameters: Sequence[Field]
-    body: Sequence[Field]
+    parameters: Sequence[Described]
+    body: Sequence[Described]
     answers: Sequence[Answer]
     code: Mapping[str, str]
 
@@ -86,7 +86,7 @@ def groups(document: Schema, server: str) -> dict[str, list[Operation]]:
     return found
 
 
-def shapes(document: Schema) -> Iterator[tuple[str, str, list[Field]]]:
+def shapes(document: Schema) -> Iterator[tuple[str, str, list[Described]]]:
     """Name, description and fields of each shape."""
     for name, schema in sorted(document["components"]["schemas"].items()):
         yield name, schema.get("description", ""), list(_fields(document, schema))
@@ -103,7 +103,7 @@ def _operation(document: Schema, server: str, path: str, verb: str, told: Schema
         about=told.get("description", ""),
         needs_key=bool(told.get("security")),
         parameters=[
-            Field(
+            Described(
                 one["name"],
                 _kind(one.get("schema", {})),
                 one.get("required", False),
@@ -127,7 +127,7 @@ def _answer(status: str, told: Schema) -> Answer:
     return Answer(status, told.get("description", ""), kind, None if example is None else shown)
 
 
-def _fields(document: Schema, schema: Schema) -> Iterator[Field]:
+def _fields(document: Schema, schema: Schema) -> Iterator[Described]:
     """The fields of an object; of one that may have several shapes those of each."""
     known: set[str] = set()
     for one in (schema, *schema.get("anyOf", ()), *schema.get("oneOf", ())):
@@ -140,7 +140,7 @@ def _fields(document: Schema, schema: Schema) -> Iterator[Field]:
             if name not in known:
                 known.add(name)
                 required = name in found.get("required", ())
-                yield Field(name, _kind(told), required, _about(told))
+                yield Described(name, _kind(told), required, _about(told))
 
 
 def _about(schema: Schema) -> str:

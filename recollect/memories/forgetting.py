@@ -11,9 +11,21 @@ MOST_MEMORIES = 1_000_000
 """More than a tag holds: all that match are looked at."""
 
 
-def matching(app: App, tenant: Tenant, tag: str, query: str, threshold: float) -> list[Found]:
+LEAST = 0.6
+"""From here on a memory answers a query (`memories.likeness`)."""
+NEAR = 0.06
+"""What is further below the likest than this is of the same person or matter, and something else:
+by the default model, facts about somebody are all at 0.6 and more for a question about one."""
+
+
+def matching(
+    app: App, tenant: Tenant, tag: str, query: str, threshold: float | None = None
+) -> list[Found]:
     """Live memories of the tag that answer the query, the likest first; before all others those
-    whose text is the query itself, but for case and spaces."""
+    whose text is the query itself, but for case and spaces.
+
+    Without a `threshold` only those that answer it about as well as the likest does.
+    """
     vector = None if app.embedder is None else app.embedder.embed([query], query=True)[0]
     with app.db.begin() as tx:
         same = memories.saying(tx, tenant, tag, query)
@@ -23,9 +35,11 @@ def matching(app: App, tenant: Tenant, tag: str, query: str, threshold: float) -
             query,
             vector,
             MemoryQuery(any_of=[tag], limit=MOST_MEMORIES),
-            threshold=threshold,
+            threshold=LEAST if threshold is None else threshold,
             candidates=None,
         )
+    if threshold is None and found:
+        found = [one for one in found if one.similarity >= found[0].similarity - NEAR]
     first = {one.id for one in same}
     likest = [one for one in found if one.memory.id not in first]
     return [*(Found(one, 1.0) for one in same), *likest]

@@ -8,12 +8,15 @@ from typing import Any
 import httpx
 import pytest
 
-from recollect.api.room import MOST_TEXT, Holding, Room
+from recollect import documents
+from recollect.api.room import MOST_TEXT, Holding, Room, with_texts
 from recollect.api.schemas import Counts
 from recollect.app import App
 from recollect.db import Database
+from recollect.documents import DocumentQuery
 from recollect.errors import Unavailable
-from recollect.model import Org
+from recollect.model import Org, Tenant
+from recollect.worker.processing import drain
 from tests.contract.calls import add, get, refused
 
 LARGE = 6_000_000
@@ -71,6 +74,19 @@ def test_one_document_is_never_cut(client: httpx.Client, db: Database, large: li
     assert len(get(client, large[0])["content"]) == MOST_TEXT + 1
     page = listed(client, order="asc", limit=1)
     assert len(page["memories"][0]["content"]) == MOST_TEXT + 1
+
+
+def test_a_document_that_changes_while_a_list_is_read_keeps_its_text(
+    client: httpx.Client, app: App, tenant: Tenant
+):
+    add(client, "heron", containerTag="a")
+    with app.db.begin() as tx:
+        [found] = documents.find(tx, tenant, DocumentQuery()).items
+    drain(app)
+    with Holding(Room(1_000_000)) as holding:
+        [shown] = with_texts(app, tenant, [found], holding, "includeContent", [])
+
+    assert shown.text == "heron"
 
 
 def test_room_is_given_back_when_the_answer_is_gone():

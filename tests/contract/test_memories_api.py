@@ -263,7 +263,8 @@ def test_forget_what_matches(client: httpx.Client):
 def test_forgetting_what_matches_looks_at_all_of_a_tag(client: httpx.Client):
     for start in range(0, 260, 65):
         remember(client, *(f"Ann likes tea number {n}." for n in range(start, start + 65)))
-    path, body = "/v4/memories/forget-matching", {"containerTag": "ann", "query": "likes tea"}
+    path = "/v4/memories/forget-matching"
+    body = {"containerTag": "ann", "query": "likes tea", "threshold": 0.5}
 
     dry = call(client, "POST", path, **body, dryRun=True, maxForget=500)
     assert (dry["count"], dry["remaining"]) == (260, 0)
@@ -273,6 +274,22 @@ def test_forgetting_what_matches_looks_at_all_of_a_tag(client: httpx.Client):
     rest = call(client, "POST", path, **body, maxForget=500)
     assert (rest["count"], rest["remaining"]) == (110, 0)
     assert texts(client) == []
+
+
+def test_forgetting_what_matches_leaves_what_is_only_of_the_same_person(client: httpx.Client):
+    remember(
+        client,
+        "Ann lives in Bonn by the river.",
+        "Ann works as a baker in Bonn.",
+        "Ann likes tea.",
+        "Bob lives in Kiel.",
+    )
+    path = "/v4/memories/forget-matching"
+    body = {"containerTag": "ann", "query": "Ann lives in Bonn", "dryRun": True}
+
+    assert call(client, "POST", path, **body, threshold=0.5)["count"] > 1
+    [one] = call(client, "POST", path, **body)["candidates"]
+    assert one["memory"] == "Ann lives in Bonn by the river."
 
 
 def test_a_correction_to_what_is_known_leaves_one(client: httpx.Client):

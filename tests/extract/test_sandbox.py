@@ -326,6 +326,7 @@ def test_an_interrupt_of_the_terminal_is_not_for_the_children(children):
     assert os.getpgid(0) not in groups
 
 
+@pytest.mark.costly
 def test_what_takes_models_has_its_own_child_and_more_memory(sandbox):
     assert deed(sandbox, "memory 3000000000").startswith("denied")
     assert deed(sandbox, "heavy memory 3000000000").startswith("done")

@@ -35,8 +35,6 @@ from recollect.memories.memories import Memory
 from recollect.model import random_id
 
 router = door("memories")
-LIKELY = 0.5
-"""The least similarity of what is forgotten by a query."""
 MOST_MATCHES = 100
 Includes = Annotated[
     Sequence[str],
@@ -137,7 +135,7 @@ def forget(space: Writes, body: Forgetting, app: CurrentApp) -> ForgottenOut:
 def forget_matching(space: Writes, body: ForgettingByQuery, app: CurrentApp) -> ForgottenOut:
     """What answers the `query`, the likest first; a memory of just this text before all. `dryRun`
     only tells what would be forgotten."""
-    found = forgetting.matching(app, space.inside, space.name, body.query, LIKELY)[:MOST_MATCHES]
+    found = forgetting.matching(app, space.inside, space.name, body.query)[:MOST_MATCHES]
     if body.dry_run or not found:
         return ForgottenOut.of([one.memory for one in found])
     done = forgetting.forget(app, space.inside, space.name, found, body.query, random_id())
