@@ -42,6 +42,7 @@ from recollect.sync.items import Counts, Listings
 
 _LEASES = Leases("connections", "d.state = 'syncing'")
 AUTH_LINK_LIFE = timedelta(hours=1)
+MOST_LINKS = 20
 ACCOUNT_BYTES = 2_000
 """Of the id of an account at its provider: an index holds it."""
 LIMIT = 10_000
@@ -393,8 +394,12 @@ def begin_authorization(
     by: KeyId | None = None,
 ) -> None:
     """Remember a link: the hash of its state, the sealed verifier, where to go afterwards, and the
-    key that it ends with."""
-    tx.execute("delete from authorizations where expires_at < now()")
+    key that it ends with. A connection has its newest `MOST_LINKS`."""
+    tx.execute(
+        "delete from authorizations where expires_at < now() or state in (select state"
+        " from authorizations where connection_id = %s order by expires_at desc offset %s)",
+        (id, MOST_LINKS - 1),
+    )
     tx.execute(
         "insert into authorizations (state, connection_id, verifier, redirect_url, key_id,"
         " expires_at) values (%s, %s, %s, %s, %s, now() + %s)",

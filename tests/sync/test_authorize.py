@@ -198,6 +198,22 @@ def test_a_link_ends_with_the_key_that_made_it(world: World, org: Org, end: Lite
     assert told(world.follow(world.http.post(path, json={"redirectUrl": DONE}).json()["authLink"]))
 
 
+def test_a_connection_has_so_many_links_and_the_newest_are_good(world: World) -> None:
+    id = world.create()["id"]
+    path, body = f"/v3/connections/{id}/authorize", {"redirectUrl": DONE}
+    links = [
+        world.http.post(path, json=body).json()["authLink"]
+        for _ in range(connections.MOST_LINKS + 1)
+    ]
+    with world.app.db.begin() as tx:
+        row = tx.execute(
+            "select count(*) as n from authorizations where connection_id = %s", (id,)
+        ).fetchone()
+    assert row == {"n": connections.MOST_LINKS}
+    assert world.follow(links[0]).status_code == 400
+    assert told(world.follow(links[1]))
+
+
 def test_the_other_spelling_of_the_callback(world: World) -> None:
     made = world.create()
     back = urlsplit(world.cabinet.authorization.consent(made["authLink"]))
