@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -29,6 +29,8 @@ import uvicorn
 from hypothesis import HealthCheck, settings
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from structlog.testing import LogCapture
+from structlog.typing import EventDict, Processor
 
 from recollect.app import App, index_identity
 from recollect.blobs import open_blobs
@@ -252,6 +254,19 @@ def plain_log() -> None:
         # Asked for each line: what captures it, of a test or of a command, comes and goes.
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
+
+
+@contextmanager
+def capture_logs(processors: Sequence[Processor] = ()) -> Generator[list[EventDict]]:
+    """As structlog's, which empties the list of processors for a moment, in which other threads
+    may have something to say."""
+    seen = LogCapture()
+    before = structlog.get_config()["processors"]
+    structlog.configure(processors=[*processors, seen])
+    try:
+        yield seen.entries
+    finally:
+        structlog.configure(processors=before)
 
 
 @pytest.fixture(scope="session")

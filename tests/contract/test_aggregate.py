@@ -6,13 +6,13 @@ from typing import Any
 
 import httpx
 import pytest
-import structlog
 
 from recollect.app import App
 from recollect.db import Database
 from recollect.inference.llm import Llm
 from recollect.model import Org
 from recollect.worker.processing import drain
+from tests.conftest import capture_logs
 from tests.contract.calls import add, refused
 from tests.contract.test_memories_api import draw
 from tests.fakes.llm import Asked, Model, Says, Silent, Status, running
@@ -201,7 +201,7 @@ def test_memories_travel_as_data_and_are_not_logged(http: httpx.Client, model: M
     remember(http, poison, *BIRDS)
     remember(http, "The heron vault is open.", tag="vault")
     model.answer = merges((TOGETHER, [BIRDS[0], BIRDS[1]]))
-    with structlog.testing.capture_logs() as lines:
+    with capture_logs() as lines:
         searched(http, q="heron")
         model.answer = lambda asked: Says("no JSON of a heron")
         searched(http, q="heron")

@@ -19,7 +19,7 @@ import pytest
 import structlog
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
-from structlog.testing import LogCapture, capture_logs
+from structlog.testing import LogCapture
 
 import recollect
 from recollect import documents, extract
@@ -27,6 +27,7 @@ from recollect.api import edge
 from recollect.db import migrate
 from recollect.errors import SetupError
 from recollect.model import Scope
+from tests.conftest import capture_logs
 
 PACKAGE = Path(recollect.__file__).parent
 BOUNDED = {
@@ -34,14 +35,7 @@ BOUNDED = {
     "extract/office/doc.py": "each round begins with a backslash",
 }
 """Files with a repetition in a repetition whose rounds cannot be cut in two ways."""
-DICE = {
-    "connectors/api.py",
-    "connectors/s3/_bucket.py",
-    "sync/runs.py",
-    "worker/extraction.py",
-    "worker/processing.py",
-    "worker/webhooks.py",
-}
+DICE = {"loop.py", "sync/runs.py", "worker/webhooks.py"}
 """Modules that may throw dice that can be foretold: for pauses."""
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import httpx
 import pytest
-import structlog
 from pydantic import SecretStr
 from typer.testing import CliRunner, Result
 
@@ -22,7 +21,7 @@ from recollect.inference.circuit_breaker import Breaker
 from recollect.inference.llm import Llm
 from recollect.inference.rerank import EndpointReranker, LocalReranker
 from recollect.worker.processing import drain
-from tests.conftest import eventually, plain_client, serving
+from tests.conftest import capture_logs, eventually, plain_client, serving
 from tests.contract.calls import add, found
 from tests.fakes.llm import Asked, Model, Silent, running
 from tests.fakes.llm import Says as ModelSays
@@ -191,7 +190,7 @@ def test_an_engine_that_fails_costs_the_order_and_nothing_else(
     plain = searched(http, path)
     judge.misbehave = [said]
 
-    with structlog.testing.capture_logs() as lines:
+    with capture_logs() as lines:
         told = searched(http, path, rerank=True)
 
     assert texts(told) == texts(plain)
@@ -331,7 +330,7 @@ def test_a_model_that_fails_costs_the_wordings_and_little_time(
     fill(http, app, "A bird sings.", "A heron waits.")
     plain = searched(http, path, "bird")
 
-    with structlog.testing.capture_logs() as lines:
+    with capture_logs() as lines:
         told = searched(http, path, "bird", rewriteQuery=True)
 
     assert texts(told) == texts(plain)

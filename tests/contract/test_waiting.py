@@ -142,6 +142,6 @@ def test_places_are_few_for_a_key_and_bounded_in_all() -> None:
         places.take("b")
     held[0].leave()
     held[0].leave()
-    places.take("b")
+    held.append(places.take("b"))
     with pytest.raises(Unavailable):
         places.take("c")

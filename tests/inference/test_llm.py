@@ -9,11 +9,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-import structlog
 
 from recollect.errors import LeaseLost, Permanent, SetupError, Unavailable
 from recollect.inference.llm import Llm, LlmChoice, Question, Reply, open_llm
-from tests.conftest import eventually
+from tests.conftest import capture_logs, eventually
 from tests.fakes.llm import Model, Says, Silent, Status, running
 from tests.fakes.patience import only_for_what_hangs
 
@@ -337,7 +336,7 @@ def test_neither_key_nor_content_gets_into_errors_or_logs(
     echo = json.dumps({"error": {"code": KEY, "message": f"bad: zugzwang {KEY}", "type": "x y"}})
     model.misbehave = [Status(status, echo)] * 6
 
-    with structlog.testing.capture_logs() as lines, pytest.raises(Unavailable) as failed:
+    with capture_logs() as lines, pytest.raises(Unavailable) as failed:
         opened().ask(question("zugzwang"))
 
     assert lines

@@ -22,7 +22,7 @@ from recollect.orgs import orgs
 from recollect.telemetry import tracing
 from recollect.telemetry.tracing import open_tracer
 from recollect.worker.processing import Worker, drain
-from tests.conftest import eventually
+from tests.conftest import capture_logs, eventually
 from tests.fakes.collector import Collector, collecting
 
 STAGES = ["extracting", "chunking", "embedding", "indexing"]
@@ -109,9 +109,7 @@ def test_a_failed_attempt_says_so_with_its_code_and_the_stages_until_then(
 def test_lines_of_the_log_lead_to_the_trace(app: App, tenant: Tenant, collector: Collector):
     with (
         traced(app, collector.url) as own,
-        structlog.testing.capture_logs(
-            processors=[structlog.contextvars.merge_contextvars]
-        ) as lines,
+        capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines,
     ):
         id = add(own, tenant, documents.text_content("The ferry leaves at noon."))
         worker = Worker(own)
@@ -153,7 +151,7 @@ def test_a_collector_that_takes_nothing_costs_no_document(
     url = collector.url if status else "http://127.0.0.1:1"
     collector.status = status or 200
     with (
-        structlog.testing.capture_logs() as lines,
+        capture_logs() as lines,
         traced(app, url, "authorization=Bearer sesame") as own,
     ):
         id = add(own, tenant, documents.text_content("The ferry leaves at noon."))

@@ -139,7 +139,8 @@ def test_what_waits_tells_how_many_are_before_it(
     with app.db.begin() as tx:
         tx.execute(
             "update documents set due_at = now() - numbered.n * interval '1 minute' from"
-            " (select id, row_number() over (order by id) as n from documents) numbered"
+            " (select id, row_number() over (order by id) as n from documents"
+            "  where due_at is not null) numbered"
             " where documents.id = numbered.id"
         )
         waiting = documents.find(tx, tenant, documents.DocumentQuery(tags=["notes"])).items

@@ -39,7 +39,7 @@ from recollect.worker.maintenance import Pulse
 from recollect.worker.processing import Worker
 from recollect.worker.syncs import Tender
 from recollect.worker.webhooks import Deliverer
-from tests.conftest import eventually, plain_client, serving
+from tests.conftest import capture_logs, eventually, plain_client, serving
 from tests.fakes.embedder import WordEmbedder
 from tests.fakes.llm import Model, running
 from tests.fakes.pubsub import SUBSCRIPTION, FakePubSub
@@ -500,7 +500,7 @@ def test_only_an_outage_pauses_the_queue(ground: Ground, state: str):
     made = Worker(ground.app)
     ground.fault("entries", state, "poison")
     bad = ground.add("this is poison")
-    with structlog.testing.capture_logs() as logs, at_work(made.run, made.stop):
+    with capture_logs() as logs, at_work(made.run, made.stop):
         eventually(lambda: ground.age() or ground.row(bad)["status"] == "failed")
 
     assert "queue paused" not in {line["event"] for line in logs}
@@ -647,7 +647,7 @@ def test_a_loop_that_ends_by_an_error_ends_its_process():
         raise MemoryError
 
     with (
-        structlog.testing.capture_logs() as logs,
+        capture_logs() as logs,
         ending_with_loops(structlog.get_logger(), stopped.set) as died,
     ):
         other = threading.Thread(target=dies)

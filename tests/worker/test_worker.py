@@ -11,7 +11,6 @@ from typing import Any, LiteralString, Self
 
 import numpy as np
 import pytest
-import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -37,7 +36,7 @@ from recollect.model import (
 from recollect.orgs import orgs
 from recollect.worker import processing
 from recollect.worker.processing import Worker, attempt, backoff, drain, settle
-from tests.conftest import eventually
+from tests.conftest import capture_logs, eventually
 from tests.extract import samples
 from tests.fakes.embedder import WordEmbedder
 
@@ -207,7 +206,7 @@ def test_what_will_never_work_fails_at_once(app: App, tenant: Tenant) -> None:
 def test_a_bug_keeps_its_traceback_in_the_log_and_is_tried_again(app: App, tenant: Tenant) -> None:
     id = add(app, tenant, "hello")
 
-    with structlog.testing.capture_logs() as lines:
+    with capture_logs() as lines:
         settled(app, ZeroDivisionError("secret content"))
 
     found = row(app, id)
