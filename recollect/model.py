@@ -429,6 +429,8 @@ class Document:
     connection_id: ConnectionId | None
     created_at: datetime
     updated_at: datetime
+    group: Metadata | None = None
+    """pairs that keep what is drawn from it apart; filters see them beside the metadata"""
     text: str | None = None
     """only when asked for: stored text of the indexed revision, else the accepted content"""
     archive_id: DocumentId | None = None

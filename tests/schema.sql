@@ -182,10 +182,11 @@ begin
   made as (
     insert into memories (id, org_id, tag, content, is_static, is_inference, buckets, metadata,
         temporal, forget_after, forget_reason, forgotten_at, created_at, updated_at,
-        terms, weights, embedding, embedding_b)
+        terms, weights, embedding, embedding_b, group_pairs)
       select c.id, m.org_id, new.container_tags[1], m.content, m.is_static, m.is_inference,
              m.buckets, m.metadata, m.temporal, m.forget_after, m.forget_reason, m.forgotten_at,
-             m.created_at, m.updated_at, m.terms, m.weights, m.embedding, m.embedding_b
+             m.created_at, m.updated_at, m.terms, m.weights, m.embedding, m.embedding_b,
+             m.group_pairs
         from copies c join memories m on m.id = c.original
     returning id),
   cited as (
@@ -289,7 +290,7 @@ begin
          and (m.forget_after is null or m.forget_after > now())
          and (m.org_id, m.tag, md5(m.content)) in
              (select t.org_id, t.tag, md5(t.content) from memories t where t.id = any (ids))
-       group by m.org_id, m.tag, m.content) as same
+       group by m.org_id, m.tag, m.content, m.group_pairs) as same
      where cardinality(same.members) > 1
   loop
     insert into memory_sources (memory_id, document_id, hash, start_at, end_at)
@@ -468,12 +469,14 @@ CREATE TABLE public.documents (
     unpacked jsonb,
     gone_at timestamp with time zone,
     gone_by text,
+    group_pairs jsonb,
     CONSTRAINT documents_check CHECK (((gone_at IS NOT NULL) OR ((due_at IS NULL) = (status = ANY (ARRAY['done'::text, 'failed'::text]))))),
     CONSTRAINT documents_check1 CHECK (((stage IS NULL) OR (status = 'processing'::text))),
     CONSTRAINT documents_container_tags_check CHECK ((cardinality(container_tags) > 0)),
     CONSTRAINT documents_content CHECK (((content IS NOT NULL) OR (blob IS NOT NULL) OR (source_id IS NOT NULL))),
     CONSTRAINT documents_dreaming_check CHECK ((dreaming = ANY (ARRAY['dynamic'::text, 'instant'::text]))),
     CONSTRAINT documents_gone CHECK (((gone_at IS NULL) OR ((due_at IS NULL) AND (custom_id IS NULL) AND (connection_id IS NULL)))),
+    CONSTRAINT documents_group_pairs_check CHECK ((jsonb_typeof(group_pairs) = 'object'::text)),
     CONSTRAINT documents_member CHECK ((((archive_id IS NULL) = (archive_path IS NULL)) AND ((archive_id IS NULL) OR (unpacked IS NULL)))),
     CONSTRAINT documents_metadata_check CHECK ((jsonb_typeof(metadata) = 'object'::text)),
     CONSTRAINT documents_stage_check CHECK ((stage = ANY (ARRAY['extracting'::text, 'chunking'::text, 'embedding'::text, 'indexing'::text]))),
@@ -631,7 +634,9 @@ CREATE TABLE public.memories (
     weights public.sparsevec(1000000000) NOT NULL,
     embedding public.halfvec,
     embedding_b public.halfvec,
+    group_pairs jsonb,
     CONSTRAINT memories_content_check CHECK ((content <> ''::text)),
+    CONSTRAINT memories_group_pairs_check CHECK ((jsonb_typeof(group_pairs) = 'object'::text)),
     CONSTRAINT memories_metadata_check CHECK ((jsonb_typeof(metadata) = 'object'::text)),
     CONSTRAINT memories_temporal_check CHECK ((jsonb_typeof(temporal) = 'object'::text)),
     CONSTRAINT memories_version_check CHECK ((version > 0))
@@ -917,6 +922,7 @@ CREATE UNIQUE INDEX documents_custom_id ON public.documents USING btree (org_id,
 CREATE INDEX documents_due ON public.documents USING btree (due_at) WHERE (due_at IS NOT NULL);
 CREATE INDEX documents_failed ON public.documents USING btree (org_id, updated_at DESC, id DESC) WHERE ((status = 'failed'::text) AND (gone_at IS NULL));
 CREATE INDEX documents_gone ON public.documents USING btree (gone_at, id) WHERE (gone_at IS NOT NULL);
+CREATE INDEX documents_groups ON public.documents USING gin (((group_pairs || COALESCE(metadata, '{}'::jsonb))) jsonb_path_ops) WHERE (group_pairs IS NOT NULL);
 CREATE INDEX documents_in_flight ON public.documents USING btree (org_id, content_hash) WHERE (due_at IS NOT NULL);
 CREATE INDEX documents_metadata ON public.documents USING gin (metadata jsonb_path_ops);
 CREATE INDEX documents_scope ON public.documents USING gin (scope);

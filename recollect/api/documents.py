@@ -98,6 +98,9 @@ def upload(
     metadata: Annotated[
         str | None, Form(description="JSON text.", examples=['{"year": 2026}'])
     ] = None,
+    filter_by_metadata: Annotated[
+        str | None, Form(alias="filterByMetadata", description="JSON text.")
+    ] = None,
     entity_context: Annotated[str | None, Form(alias="entityContext")] = None,
     file_type: Annotated[str | None, Form(alias="fileType")] = None,
     mime_type: Annotated[str | None, Form(alias="mimeType")] = None,
@@ -113,6 +116,7 @@ def upload(
         containerTag=container_tag,
         containerTags=_tag_list(container_tags),
         metadata=metadata,
+        filterByMetadata=filter_by_metadata,
         entityContext=entity_context,
         filepath=filepath,
         documentDate=document_date,
@@ -349,6 +353,7 @@ def update(id: PathId, body: UpdateDocument, tenant: Writer, app: CurrentApp) ->
         tags=named or None,
         filepath=body.filepath,
         metadata=intake.flat(app, body.metadata),
+        group=body.filter_by_metadata,
         document_date=body.document_date,
         task_type=body.task_type,
         dreaming=body.dreaming,
@@ -376,6 +381,7 @@ def _beside(app: App, tenant: Tenant, labels: Labels) -> intake.Labels:
         tags=effective_tags(tenant, labels.container_tag, labels.container_tags, default=False),
         custom_id=labels.custom_id,
         metadata=intake.flat(app, labels.metadata),
+        group=labels.filter_by_metadata,
         entity_context=labels.entity_context,
         filepath=labels.filepath,
         document_date=labels.document_date,

@@ -212,6 +212,11 @@ class Labels(RequestBody):
     container_tag: str | None = None
     container_tags: TagsIn | None = None
     metadata: MetadataIn | None = None
+    filter_by_metadata: MetadataIn | None = Field(
+        None,
+        description="Keeps memories apart: those drawn from this document meet only those of"
+        " documents with the same pairs. Filters see it beside the metadata.",
+    )
     entity_context: EntityContext | None = None
     filepath: Label | None = None
     document_date: Moment | None = None

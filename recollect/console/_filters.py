@@ -82,7 +82,6 @@ def _save(request: Request, app: App, tenant: Tenant, form: Mapping[str, str]) -
     differing = {name: value for name, value in wanted.items() if value != before[name]}
     try:
         _check(wanted)
-        item_filter.need_model(differing, app.llm)
     except RequestError as error:
         return _page(request, app, tenant, wanted, error=error)
     with app.db.begin() as tx:
@@ -159,6 +158,7 @@ def _page(
             for name, kind, label in FIELDS
         ],
         "has_model": app.llm is not None,
+        "lacks": item_filter.lacks(shown, app.llm),
         "offered": [(one.id, _label(one)) for one in offered],
         "chosen": chosen,
         "tried": tried,

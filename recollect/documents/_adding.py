@@ -13,6 +13,7 @@ from recollect.documents._changing import (
     accept,
     count,
     doom,
+    grouped,
     insert,
     refuse_shared_files,
     set_details_of_all,
@@ -205,6 +206,7 @@ def _add_again(
         tags=[*row["container_tags"], *added] if added else None,
         filepath=new.filepath,
         metadata=new.metadata,
+        group=new.group,
         document_date=new.document_date,
         task_type=new.task_type,
         dreaming=new.dreaming,
@@ -245,8 +247,9 @@ def _in_flight_twin(tx: Tx, tenant: Tenant, new: NewDocument) -> Document | None
         "select " + COLUMNS + " from documents d"
         " where d.org_id = %(org)s and d.content_hash = %(hash)s and d.due_at is not null"
         " and d.custom_id is null and d.container_tags = %(tags)s"
-        " and (d.metadata, d.filepath, d.document_date, d.forced_kind, d.blob is null,"
-        "  d.blob_name, d.blob_mime) is not distinct from (%(metadata)s::jsonb, %(filepath)s::text,"
+        " and (d.metadata, d.group_pairs, d.filepath, d.document_date, d.forced_kind,"
+        "  d.blob is null, d.blob_name, d.blob_mime)"
+        "  is not distinct from (%(metadata)s::jsonb, %(group)s::jsonb, %(filepath)s::text,"
         "  %(date)s::timestamptz, %(forced)s::text, %(blob)s::text is null, %(blob_name)s::text,"
         "  %(blob_mime)s::text)"
         " and d.task_type = %(task)s and d.source = %(source)s and d.revision = 1"
@@ -256,6 +259,7 @@ def _in_flight_twin(tx: Tx, tenant: Tenant, new: NewDocument) -> Document | None
             "org": tenant.id,
             "tags": list(new.tags),
             "metadata": None if new.metadata is None else Jsonb(dict(new.metadata)),
+            "group": grouped(new.group),
             "filepath": new.filepath,
             "date": new.document_date,
             "task": new.task_type or "memory",

@@ -31,6 +31,8 @@ class NewDocument:
     source: str = "api"
     filepath: str | None = None
     metadata: Metadata | None = None
+    group: Metadata | None = None
+    """pairs that keep what is drawn from it apart; empty: none"""
     document_date: datetime | None = None
     task_type: str | None = None
     dreaming: str | None = None
@@ -51,12 +53,14 @@ class DocumentChange:
     tags: Sequence[str] | None = None
     filepath: str | None = None
     metadata: Metadata | None = None
+    group: Metadata | None = None
+    """pairs that keep what is drawn from it apart; empty: none"""
     document_date: datetime | None = None
     task_type: str | None = None
     dreaming: str | None = None
     laid: Mapping[str, MetadataValue | None] | None = None
     """metadata that is laid over what is there; a value of None takes its key away"""
-    clears: Collection[Literal["metadata", "document_date"]] = ()
+    clears: Collection[Literal["metadata", "group", "document_date"]] = ()
     """what becomes empty unless it is named above"""
 
 

@@ -18,6 +18,7 @@ from recollect.model import (
     Document,
     DocumentId,
     KeyId,
+    Metadata,
     OrgId,
     Tenant,
     random_id,
@@ -32,11 +33,11 @@ INSERT = (
     "insert into documents as d (id, org_id, custom_id, container_tags, scope, kind, title,"
     " url, source, filepath, metadata, document_date, task_type, dreaming, content,"
     " content_hash, blob, blob_name, blob_mime, forced_kind, source_id, connection_id,"
-    " archive_id, archive_path)"
+    " archive_id, archive_path, group_pairs)"
     " values (%(id)s, %(org)s, %(custom_id)s, %(tags)s, %(scope)s, %(kind)s, %(title)s,"
     " %(url)s, %(source)s, %(filepath)s, %(metadata)s, %(document_date)s, %(task_type)s,"
     " %(dreaming)s, %(text)s, %(hash)s, %(blob)s, %(blob_name)s, %(blob_mime)s, %(forced)s,"
-    " %(source_id)s, %(connection)s, %(archive)s, %(archive_path)s)"
+    " %(source_id)s, %(connection)s, %(archive)s, %(archive_path)s, %(group)s)"
 )
 
 
@@ -66,8 +67,14 @@ def row_of(org: OrgId, new: NewDocument, id: DocumentId) -> dict[str, object]:
         "connection": new.connection_id,
         "archive": new.archive_id,
         "archive_path": new.archive_path,
+        "group": grouped(new.group),
         **stored(new.content),
     }
+
+
+def grouped(group: Metadata | None) -> Jsonb | None:
+    """As it is stored: an empty group is none."""
+    return Jsonb(dict(group)) if group else None
 
 
 def accept(tx: Tx, id: DocumentId, content: Content, *, revive: bool) -> None:
@@ -123,14 +130,16 @@ def set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[i
         " filepath = coalesce(%(filepath)s, d.filepath),"
         " metadata = coalesce(%(metadata)s,"
         "   case when 'metadata' <> all(%(clears)s::text[]) then d.metadata end),"
+        " group_pairs = case when %(sets_group)s then %(group)s else d.group_pairs end,"
         " document_date = coalesce(%(document_date)s,"
         "   case when 'document_date' <> all(%(clears)s::text[]) then d.document_date end),"
         " task_type = coalesce(%(task_type)s, d.task_type),"
         " dreaming = coalesce(%(dreaming)s, d.dreaming), updated_at = now()"
         " from (select id, scope from documents where id = %(id)s) old"
-        " where d.id = old.id and num_nonnulls(%(custom_id)s::text, %(tags)s::text[],"
+        " where d.id = old.id and (%(sets_group)s"
+        "  or num_nonnulls(%(custom_id)s::text, %(tags)s::text[],"
         "   %(filepath)s::text, %(metadata)s::jsonb, %(document_date)s::timestamptz,"
-        "   %(task_type)s::text, %(dreaming)s::text, nullif(%(clears)s::text[], '{}')) > 0"
+        "   %(task_type)s::text, %(dreaming)s::text, nullif(%(clears)s::text[], '{}')) > 0)"
         " returning old.scope",
         {
             "id": document.id,
@@ -139,6 +148,8 @@ def set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[i
             "scope": scope(document.org_id, tags) if tags else None,
             "filepath": change.filepath,
             "metadata": None if change.metadata is None else Jsonb(dict(change.metadata)),
+            "sets_group": change.group is not None or "group" in change.clears,
+            "group": grouped(change.group),
             "document_date": change.document_date,
             "task_type": change.task_type,
             "dreaming": change.dreaming,
@@ -174,6 +185,7 @@ def set_details_of_all(tx: Tx, document: Document, change: DocumentChange) -> Co
         " filepath = coalesce(%(filepath)s || '/' || archive_path, filepath),"
         " metadata = coalesce(%(metadata)s,"
         "   case when 'metadata' <> all(%(clears)s::text[]) then metadata end),"
+        " group_pairs = case when %(sets_group)s then %(group)s else group_pairs end,"
         " document_date = coalesce(%(document_date)s,"
         "   case when 'document_date' <> all(%(clears)s::text[]) then document_date end),"
         " task_type = coalesce(%(task_type)s, task_type),"
@@ -183,6 +195,8 @@ def set_details_of_all(tx: Tx, document: Document, change: DocumentChange) -> Co
             "scope": new,
             "filepath": None if change.filepath is None else change.filepath.rstrip("/"),
             "metadata": None if change.metadata is None else Jsonb(dict(change.metadata)),
+            "sets_group": change.group is not None or "group" in change.clears,
+            "group": grouped(change.group),
             "document_date": change.document_date,
             "task_type": change.task_type,
             "dreaming": change.dreaming,

@@ -200,7 +200,7 @@ def _unpack(tx: Tx, claim: Claim, members: Sequence[NewMember] | None) -> Counte
     there = {member.archive_path: member.id for member in members_of(tx, [id])}
     row = tx.execute(
         "select container_tags, source, filepath, metadata, document_date, task_type, dreaming,"
-        " unpacked from documents where id = %s",
+        " group_pairs, unpacked from documents where id = %s",
         (id,),
     ).fetchone()
     assert row is not None
@@ -224,6 +224,7 @@ def _unpack(tx: Tx, claim: Claim, members: Sequence[NewMember] | None) -> Counte
             source=row["source"],
             filepath=_within(row["filepath"], path),
             metadata=row["metadata"],
+            group=row["group_pairs"],
             document_date=row["document_date"],
             task_type=row["task_type"],
             dreaming=row["dreaming"],

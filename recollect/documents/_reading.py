@@ -315,7 +315,9 @@ def condition(tenant: Tenant, query: DocumentQuery) -> tuple[sql.Composable, dic
         parts.append(sql.SQL("d.updated_at > now() - %(touched_within)s"))
         parameters["touched_within"] = query.touched_within
     if query.filter is not None:
-        compiled, values = compile_filter(query.filter, sql.SQL("d.metadata"))
+        compiled, values = compile_filter(
+            query.filter, sql.SQL("d.metadata"), sql.SQL("d.group_pairs")
+        )
         parts.append(compiled)
         parameters |= values
     return sql.SQL(" and ").join(parts), parameters

@@ -38,7 +38,8 @@ COLUMNS = (
     " d.metadata, d.status, d.stage, d.error_code, d.error_message, d.revision,"
     " d.indexed_revision, d.attempts, d.due_at, d.chunks, d.reused, d.embedded, d.removed,"
     " d.timings, d.warnings, d.document_date, d.task_type, d.connection_id, d.created_at,"
-    " d.updated_at, d.archive_id, d.archive_path, case when d.unpacked is not null then"
+    " d.updated_at, d.group_pairs, d.archive_id, d.archive_path,"
+    " case when d.unpacked is not null then"
     " (select count(*) from documents m where m.archive_id = d.id) end as members"
 )
 """What `read` needs of a row of `documents d`."""
@@ -83,6 +84,7 @@ def read(row: Mapping[str, Any], tenant: Tenant | None = None) -> Document:
         source=row["source"],
         filepath=row["filepath"],
         metadata=row["metadata"],
+        group=row["group_pairs"],
         status=Status(row["status"]),
         stage=Stage(row["stage"]) if row["stage"] else None,
         failure=failure,

@@ -357,13 +357,33 @@ def fault(path: Path, message: str) -> BadRequestError:
 _Bind: TypeAlias = Callable[[str], sql.Placeholder]
 
 
-def compile(filter: Filter, column: sql.Composable) -> tuple[sql.Composed, dict[str, object]]:
-    """A boolean expression over the jsonb `column`, and the values of its placeholders f0, f1 ….
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    metadata: sql.Composable
+    group: sql.Composable | None
 
-    True or false, never null, also where the column is null (a document without metadata).
-    Equality is written as containment, which the index on `documents.metadata` serves; conditions
+    @property
+    def seen(self) -> sql.Composable:
+        """Metadata with what the group has besides; null where there is neither."""
+        if self.group is None:
+            return self.metadata
+        return sql.SQL(
+            "(case when {group} is null then {metadata}"
+            " else {group} || coalesce({metadata}, '{{}}'::jsonb) end)"
+        ).format(group=self.group, metadata=self.metadata)
+
+
+def compile(
+    filter: Filter, metadata: sql.Composable, group: sql.Composable | None = None
+) -> tuple[sql.Composed, dict[str, object]]:
+    """A boolean expression over the jsonb column `metadata`, and the values of its placeholders
+    f0, f1 …. What the column `group` has is seen as if it were metadata; metadata wins.
+
+    True or false, never null, also where a column is null (a document without metadata).
+    Equality is written as containment, which the indexes on `documents` serve; conditions
     that ignore case, look for substrings, order numbers or negate look at each row.
     """
+    column = _Columns(metadata, group)
     values: dict[str, object] = {}
 
     def bind(value: str) -> sql.Placeholder:
@@ -374,7 +394,7 @@ def compile(filter: Filter, column: sql.Composable) -> tuple[sql.Composed, dict[
     return _all_or_any(filter, column, bind), values
 
 
-def _all_or_any(filter: Filter, column: sql.Composable, bind: _Bind) -> sql.Composed:
+def _all_or_any(filter: Filter, column: _Columns, bind: _Bind) -> sql.Composed:
     parts = [
         _all_or_any(part, column, bind)
         if isinstance(part, Filter)
@@ -384,7 +404,7 @@ def _all_or_any(filter: Filter, column: sql.Composable, bind: _Bind) -> sql.Comp
     return _joined(filter.joint, parts)
 
 
-def _compiled(condition: Condition, column: sql.Composable, bind: _Bind) -> sql.Composed:
+def _compiled(condition: Condition, column: _Columns, bind: _Bind) -> sql.Composed:
     match condition:
         case Equals():
             return _negated(condition.negate, _equals(condition, column, bind))
@@ -399,7 +419,7 @@ def _compiled(condition: Condition, column: sql.Composable, bind: _Bind) -> sql.
             return _negated(condition.negate, found)
 
 
-def _equals(condition: Equals, column: sql.Composable, bind: _Bind) -> sql.Composed:
+def _equals(condition: Equals, column: _Columns, bind: _Bind) -> sql.Composed:
     alternatives = [
         _includes({condition.key: scalar}, column, bind) for scalar in _scalars(condition)
     ]
@@ -408,12 +428,12 @@ def _equals(condition: Equals, column: sql.Composable, bind: _Bind) -> sql.Compo
             sql.SQL(
                 "coalesce(jsonb_typeof({column} -> {key}::text) = 'string'"
                 " and lower({column} ->> {key}::text) = lower({value}::text), false)"
-            ).format(column=column, key=bind(condition.key), value=bind(condition.value))
+            ).format(column=column.seen, key=bind(condition.key), value=bind(condition.value))
         )
     return _joined(Joint.OR, alternatives)
 
 
-def _contains(condition: Contains, column: sql.Composable, bind: _Bind) -> sql.Composed:
+def _contains(condition: Contains, column: _Columns, bind: _Bind) -> sql.Composed:
     # strpos, not like: % and _ are ordinary characters of the value
     found = (
         sql.SQL("strpos(lower({column} ->> {key}::text), lower({value}::text)) > 0")
@@ -423,13 +443,13 @@ def _contains(condition: Contains, column: sql.Composable, bind: _Bind) -> sql.C
     return sql.SQL(
         "coalesce(jsonb_typeof({column} -> {key}::text) = 'string' and {found}, false)"
     ).format(
-        column=column,
+        column=column.seen,
         key=(key := bind(condition.key)),
-        found=found.format(column=column, key=key, value=bind(condition.value)),
+        found=found.format(column=column.seen, key=key, value=bind(condition.value)),
     )
 
 
-def _holds(condition: Holds, column: sql.Composable, bind: _Bind) -> sql.Composed:
+def _holds(condition: Holds, column: _Columns, bind: _Bind) -> sql.Composed:
     alternatives = [
         _includes({condition.key: held}, column, bind)
         for scalar in _scalars(condition)
@@ -444,12 +464,12 @@ def _holds(condition: Holds, column: sql.Composable, bind: _Bind) -> sql.Compose
                 " else jsonb_build_array({column} -> {key}::text) end) as element (held)"
                 " where jsonb_typeof(element.held) = 'string'"
                 " and lower(element.held #>> '{{}}') = lower({value}::text))"
-            ).format(column=column, key=bind(condition.key), value=bind(condition.value))
+            ).format(column=column.seen, key=bind(condition.key), value=bind(condition.value))
         )
     return _joined(Joint.OR, alternatives)
 
 
-def _compares(condition: Compares, column: sql.Composable, bind: _Bind) -> sql.Composed:
+def _compares(condition: Compares, column: _Columns, bind: _Bind) -> sql.Composed:
     if condition.operator is Operator.EQUAL:
         return _includes({condition.key: condition.number}, column, bind)
     # case, not and: it alone promises that text is never cast to a number
@@ -457,7 +477,7 @@ def _compares(condition: Compares, column: sql.Composable, bind: _Bind) -> sql.C
         "case when jsonb_typeof({column} -> {key}::text) = 'number'"
         " then ({column} -> {key}::text)::numeric {operator} {number}::numeric else false end"
     ).format(
-        column=column,
+        column=column.seen,
         key=bind(condition.key),
         operator=_OPERATORS[condition.operator],
         number=bind(json.dumps(condition.number)),
@@ -485,10 +505,19 @@ def _scalars(condition: Equals | Holds) -> list[str | float | bool]:
     return scalars
 
 
-def _includes(part: Mapping[str, object], column: sql.Composable, bind: _Bind) -> sql.Composed:
-    # Not coalesce(… @> …, false): no index serves that.
-    return sql.SQL("({column} is not null and {column} @> {part}::jsonb)").format(
-        column=column, part=bind(json.dumps(part))
+def _includes(part: Mapping[str, object], column: _Columns, bind: _Bind) -> sql.Composed:
+    # Not coalesce(… @> …, false): no index serves that. And each column by itself: an index serves
+    # what has no group, and another what has one.
+    value = bind(json.dumps(part))
+    found = sql.SQL("{column} is not null and {column} @> {part}::jsonb")
+    own = found.format(column=column.metadata, part=value)
+    if column.group is None:
+        return sql.SQL("({})").format(own)
+    both = sql.SQL(
+        "{group} is not null and ({group} || coalesce({metadata}, '{{}}'::jsonb)) @> {part}::jsonb"
+    )
+    return sql.SQL("({} or {})").format(
+        own, both.format(group=column.group, metadata=column.metadata, part=value)
     )
 
 

@@ -46,6 +46,7 @@ class Labels:
     tags: Sequence[str] = ()
     custom_id: str | None = None
     metadata: Metadata | None = None
+    group: Metadata | None = None
     entity_context: str | None = None
     filepath: str | None = None
     document_date: datetime | None = None
@@ -94,6 +95,7 @@ def take(
         source=source,
         filepath=labels.filepath,
         metadata=labels.metadata,
+        group=labels.group,
         document_date=labels.document_date,
         task_type=labels.task_type,
         dreaming=labels.dreaming,

@@ -220,7 +220,8 @@ def _read(app: App, claim: DreamClaim, book: _Book, batch: Sequence[Chunk], paus
     text = "\n\n".join(chunk.text for chunk in batch)
     [vector] = _vectors(app, [text])
     with app.db.begin() as tx:
-        query = MemoryQuery(any_of=[book.tag], limit=KNOWN)
+        group = book.document.group
+        query = MemoryQuery(any_of=[book.tag], grouped=True, group=group, limit=KNOWN)
         known = [one.memory for one in memories.search(tx, reader, text, vector, query)]
     try:
         answer = app.llm.ask(_question(book, batch, known), pause=pause)
@@ -259,6 +260,7 @@ def _fact(claim: DreamClaim, book: _Book, draft: Draft, vector: NDArray[Any] | N
         is_static=draft.is_static,
         is_inference=draft.is_inference,
         buckets=draft.buckets,
+        group=book.document.group,
         temporal=temporal,
         forget_after=draft.forget_after,
         updates=draft.updates,

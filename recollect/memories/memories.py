@@ -64,8 +64,8 @@ WHOLE = b""
 
 COLUMNS = (
     "m.id, m.org_id, m.tag, m.content, m.version, m.parent_id, m.root_id, m.is_latest,"
-    " m.is_static, m.is_inference, m.buckets, m.metadata, m.temporal, m.forget_after,"
-    " m.forget_reason, m.forgotten_at, m.created_at, m.updated_at,"
+    " m.is_static, m.is_inference, m.buckets, m.metadata, m.group_pairs, m.temporal,"
+    " m.forget_after, m.forget_reason, m.forgotten_at, m.created_at, m.updated_at,"
     " m.forgotten_at is not null or m.forget_after <= now() is true as is_forgotten,"
     " array(select distinct s.document_id from memory_sources s where s.memory_id = m.id"
     "  order by s.document_id) as sources"
@@ -117,6 +117,8 @@ class Memory:
     sources: Sequence[DocumentId]
     created_at: datetime
     updated_at: datetime
+    group: Metadata | None = None
+    """of the document that it was drawn from; what has another group is another memory"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,7 @@ class Fact:
     is_inference: bool = False
     buckets: Sequence[str] = ()
     metadata: Metadata | None = None
+    group: Metadata | None = None
     temporal: Mapping[str, Any] | None = None
     forget_after: datetime | None = None
     forget_reason: str | None = None
@@ -183,6 +186,9 @@ class MemoryQuery:
     any_of: Sequence[str] = ()
     """one of them is the memory's own"""
     filter: Filter | None = None
+    grouped: bool = False
+    """whether `group` counts: only those of just this group, None: those of none"""
+    group: Metadata | None = None
     filepath: str | None = None
     """of a source: exact, or a prefix when it ends in `/`"""
     phrases: Sequence[Phrase] = ()
@@ -348,14 +354,14 @@ def correct(tx: Tx, tenant: Tenant, tag: str, target: Target, correction: Correc
     row = tx.execute(
         "insert into memories (id, org_id, tag, content, version, parent_id, root_id, is_static,"
         " is_inference, buckets, metadata, temporal, forget_after, forget_reason, terms, weights,"
-        " embedding, embedding_b)"
+        " embedding, embedding_b, group_pairs)"
         " select %(id)s, m.org_id, m.tag, %(content)s, m.version + 1, m.id,"
         " coalesce(m.root_id, m.id), m.is_static, false, m.buckets,"
         " coalesce(%(metadata)s, m.metadata), coalesce(%(temporal)s, m.temporal),"
         " case when %(sets_expiry)s then %(forget_after)s else m.forget_after end,"
         " case when %(sets_expiry)s and %(forget_after)s::timestamptz is null then null"
         "      else coalesce(%(forget_reason)s, m.forget_reason) end,"
-        " %(terms)s, %(weights)s, %(embedding)s, %(embedding_b)s"
+        " %(terms)s, %(weights)s, %(embedding)s, %(embedding_b)s, m.group_pairs"
         " from memories m where m.id = %(old)s returning id",
         {
             "id": id,
@@ -715,7 +721,7 @@ def neighbours(
     that the `filter` lets through."""
     let, values = sql.SQL("true"), dict[str, object]()
     if filter is not None:
-        let, values = compile_filter(filter, sql.SQL("m.metadata"))
+        let, values = compile_filter(filter, sql.SQL("m.metadata"), sql.SQL("m.group_pairs"))
     shown = (
         "m.id, m.content, m.version, m.metadata, m.updated_at,"
         " m.forgotten_at is not null or m.forget_after <= now() is true as is_forgotten"
@@ -936,9 +942,14 @@ def _condition(tenant: Tenant, query: MemoryQuery) -> tuple[sql.Composable, dict
         )
         parameters |= more
     if query.filter is not None:
-        compiled, values = compile_filter(query.filter, sql.SQL("m.metadata"))
+        compiled, values = compile_filter(
+            query.filter, sql.SQL("m.metadata"), sql.SQL("m.group_pairs")
+        )
         parts.append(compiled)
         parameters |= values
+    if query.grouped:
+        parts.append(sql.SQL("m.group_pairs is not distinct from %(group)s::jsonb"))
+        parameters["group"] = _json(query.group or None)
     held = [word for one in query.phrases for word in one.words]
     away = [one.words[0] for one in query.excluded if len(one.words) == 1]
     for place, word in enumerate([*held, *away]):
@@ -963,7 +974,8 @@ def _keep(
         "  order by b),"
         " forget_after = %(forget_after)s, forget_reason = %(forget_reason)s, updated_at = now()"
         " where m.id = (select m.id from memories m where m.org_id = %(org)s and m.tag = %(tag)s"
-        "  and md5(m.content) = md5(%(content)s::text) and m.content = %(content)s and "
+        "  and md5(m.content) = md5(%(content)s::text) and m.content = %(content)s"
+        "  and m.group_pairs is not distinct from %(group)s::jsonb and "
         + _LIVE
         + " order by m.created_at limit 1 for update) returning m.id",
         _said(org, tag, fact),
@@ -995,8 +1007,9 @@ def _forgotten_before(
         "select m.id, m.forgotten_at is not null as forgotten from memories m"
         " where m.org_id = %s and m.tag = %s and m.is_latest"
         " and md5(m.content) = md5(%s::text) and m.content = %s"
+        " and m.group_pairs is not distinct from %s::jsonb"
         " order by forgotten, m.created_at limit 1",
-        (org, tag, fact.text, fact.text),
+        (org, tag, fact.text, fact.text, _json(fact.group or None)),
     ).fetchone()
     if row is None or not row["forgotten"]:
         return None
@@ -1036,11 +1049,12 @@ def _insert(tx: Tx, org: OrgId, tag: str, fact: Fact) -> MemoryId:
     tx.execute(
         "insert into memories (id, org_id, tag, content, version, parent_id, root_id, is_static,"
         " is_inference, buckets, metadata, temporal, forget_after, forget_reason, terms, weights,"
-        " embedding, embedding_b, created_at, updated_at) values (%(id)s, %(org)s, %(tag)s,"
-        " %(content)s, %(version)s, %(parent)s, %(root)s, %(is_static)s, %(is_inference)s,"
-        " %(buckets)s, %(metadata)s, %(temporal)s, %(forget_after)s, %(forget_reason)s, %(terms)s,"
+        " embedding, embedding_b, group_pairs, created_at, updated_at)"
+        " values (%(id)s, %(org)s, %(tag)s, %(content)s, %(version)s, %(parent)s,"
+        " %(root)s, %(is_static)s, %(is_inference)s, %(buckets)s, %(metadata)s,"
+        " %(temporal)s, %(forget_after)s, %(forget_reason)s, %(terms)s, %(weights)s,"
         # Those of one transaction keep their order.
-        " %(weights)s, %(embedding)s, %(embedding_b)s, clock_timestamp(), clock_timestamp())",
+        " %(embedding)s, %(embedding_b)s, %(group)s, clock_timestamp(), clock_timestamp())",
         {
             "id": id,
             "version": old["version"] + 1 if old else 1,
@@ -1153,6 +1167,7 @@ def _said(org: OrgId, tag: str, fact: Fact) -> dict[str, object]:
         "is_inference": fact.is_inference,
         "buckets": sorted(set(fact.buckets)),
         "metadata": _json(fact.metadata),
+        "group": _json(fact.group or None),
         "temporal": _json(fact.temporal),
         "forget_after": fact.forget_after,
         "forget_reason": fact.forget_reason,
@@ -1248,4 +1263,5 @@ def _read(row: Mapping[str, Any]) -> Memory:
         sources=[DocumentId(id) for id in row["sources"]],
         created_at=row["created_at"],
         updated_at=row["updated_at"],
+        group=row["group_pairs"],
     )

@@ -932,7 +932,6 @@ def test_settings_beyond_their_bounds_are_refused(me: httpx.Client, app: App, te
         {"includeItems.urlPatterns": "x" * 1001},
         {"excludeItems.titlePatterns": "\n".join("x" * 1001)},
         {"filterPrompt": "x" * 10_001},
-        {"shouldLLMFilter": "on"},
     ):
         for action in ("save", "try"):
             answer = me.post("/console/filters", data={**form, "action": action})

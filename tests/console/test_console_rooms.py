@@ -269,6 +269,21 @@ def test_filters_say_how_to_have_a_model_when_there_is_none(me: httpx.Client, ap
     assert "RECOLLECT_LLM_URL" in one(refused, "[role=alert]").text()
 
 
+def test_a_rule_for_a_model_that_is_not_there_is_stored_with_a_warning(
+    me: httpx.Client, app: App, tenant: Tenant
+):
+    before = body(me.get("/console/filters"))
+    saved = me.post("/console/filters", data={"filterPrompt": "x", "shouldLLMFilter": "on"})
+    after = body(me.get("/console/filters"))
+
+    assert saved.status_code == 303
+    with app.db.begin() as tx:
+        assert settings.read(tx, tenant.id)["shouldLLMFilter"] is True
+    warning = "until then syncs take in nothing that the model would have to judge"
+    assert (warning in before, warning in after) == (False, True)
+    assert ("only patterns decide" in before, "only patterns decide" in after) == (True, False)
+
+
 def test_a_dry_run_on_a_foreign_connection_finds_none(me: httpx.Client):
     form = {"action": "try", "connection": "absent"}
     assert me.post("/console/filters", data=form).status_code == 404

@@ -242,7 +242,6 @@ class TestFiles:
 
     def test_a_file_is_added(self, client: httpx.Client, app: App):
         labels = {"metadata": '{"a": ["x"]}', "date": "2026-01-02", "taskType": "", "group": ""}
-        del labels["group"]
         made = self.send(client, "POST", "/ns/a/document/file", b"# Heron\n\nIt stands.", **labels)
         assert made.status_code == 200, made.text
         drain(app)

@@ -16,7 +16,7 @@ from recollect.db import Database, Tx
 from recollect.documents import filters
 from tests.conftest import examples
 
-METADATA = sql.SQL("d.metadata")
+METADATA, GROUP = sql.SQL("d.metadata"), sql.SQL("d.group_pairs")
 
 # --- the contract's words, read naively --------------------------------------------------------
 
@@ -131,16 +131,28 @@ def groups(entries: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 FILTERS = groups(st.recursive(CONDITIONS, groups, max_leaves=6))
 
 
-def answers(tx: Tx, raw: object, documents: Sequence[object]) -> list[object]:
-    """What the compiled filter says of each document, in their order."""
-    expression, values = filters.compile(filters.parse(raw), METADATA)
+def answers(
+    tx: Tx, raw: object, documents: Sequence[object], groups: Sequence[object] | None = None
+) -> list[object]:
+    """What the compiled filter says of each document, in their order; by its metadata, and its
+    group."""
+
+    def column(values: Sequence[object]) -> list[str | None]:
+        return [None if one is None else json.dumps(one) for one in values]
+
+    expression, values = filters.compile(filters.parse(raw), METADATA, GROUP)
     query = sql.SQL(
-        "select {} as admitted from unnest(%(documents)s::jsonb[]) with ordinality"
-        " as d (metadata, number) order by number"
+        "select {} as admitted"
+        " from unnest(%(documents)s::jsonb[], %(groups)s::jsonb[]) with ordinality"
+        " as d (metadata, group_pairs, number) order by number"
     ).format(expression)
     rows = tx.execute(
         query,
-        {"documents": [None if d is None else json.dumps(d) for d in documents], **values},
+        {
+            "documents": column(documents),
+            "groups": column([None] * len(documents) if groups is None else groups),
+            **values,
+        },
     )
     return [row["admitted"] for row in rows]
 
@@ -156,6 +168,23 @@ def test_the_compiled_filter_says_what_the_contract_says(
         said = answers(tx, raw, documents)
 
     assert said == [admits(raw, document) for document in documents]
+
+
+@settings(max_examples=examples(change=200, night=800))
+@given(raw=FILTERS, documents=st.lists(st.tuples(STORED, STORED), min_size=1, max_size=8))
+@example(
+    raw={"AND": [{"key": "a", "value": "b", "filterType": "array_contains"}]},
+    documents=[({"a": "c"}, {"a": ["b"]}), (None, {"a": ["b"]}), ({}, {"a": "b"}), (None, None)],
+)
+def test_a_group_counts_as_metadata_which_wins(
+    db: Database,
+    raw: Mapping[str, Any],
+    documents: list[tuple[dict[str, Any] | None, dict[str, Any] | None]],
+):
+    with db.begin() as tx:
+        said = answers(tx, raw, [one for one, _ in documents], [group for _, group in documents])
+
+    assert said == [admits(raw, {**(group or {}), **(one or {})}) for one, group in documents]
 
 
 @pytest.mark.parametrize(
@@ -276,7 +305,7 @@ def many_documents(db: Database) -> Generator[Tx]:
 
 
 def plan(tx: Tx, raw: object) -> str:
-    expression, values = filters.compile(filters.parse(raw), METADATA)
+    expression, values = filters.compile(filters.parse(raw), METADATA, GROUP)
     query = sql.SQL("explain (format text) select id from documents d where {}").format(expression)
     return "\n".join(row["QUERY PLAN"] for row in tx.execute(query, values))
 
@@ -300,7 +329,9 @@ def test_equality_is_served_by_the_index_on_metadata(db: Database):
                 {"AND": [not_draft, {"OR": [customer, {"AND": [owner, number]}]}]},
             )
         }
-        expression, values = filters.compile(filters.parse({"OR": [customer, owner]}), METADATA)
+        expression, values = filters.compile(
+            filters.parse({"OR": [customer, owner]}), METADATA, GROUP
+        )
         found = tx.execute(
             sql.SQL("select id from documents d where {}").format(expression), values
         ).fetchall()

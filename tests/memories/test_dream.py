@@ -25,12 +25,20 @@ from numpy.typing import NDArray
 from recollect import documents
 from recollect.app import App, secret_keys
 from recollect.db import Database
-from recollect.documents import DocumentChange, NewDocument
+from recollect.documents import DocumentChange, NewDocument, filters
 from recollect.errors import LeaseLost
+from recollect.index import terms
 from recollect.inference.llm import Llm, wait
 from recollect.memories import extraction, extraction_queue, memories
 from recollect.memories.extraction import Answer, Quote, Told, judge
-from recollect.memories.memories import Memory, MemoryId, Relation
+from recollect.memories.memories import (
+    Correction,
+    Memory,
+    MemoryId,
+    MemoryQuery,
+    Relation,
+    Target,
+)
 from recollect.model import (
     Chunk,
     DocumentId,
@@ -233,6 +241,87 @@ def test_facts_are_stored_with_their_evidence(
     with reader.db.begin() as tx:
         [place] = memories.evidence(tx, tenant, [moves.id])[moves.id]
     assert text[place.start : place.end] == "moved to Bonn"
+
+
+def by_group(told: tuple[str, object, int]) -> str:
+    return json.dumps(told, sort_keys=True)
+
+
+def grouped(app: App, tenant: Tenant) -> list[tuple[str, object, int]]:
+    """Each memory with its group and how many sources it has."""
+    with app.db.begin() as tx:
+        page = memories.find(tx, tenant, MemoryQuery(any_of=["ann"], limit=100))
+    found = [(one.content, one.group, len(one.sources)) for one in page.items]
+    return sorted(found, key=by_group)
+
+
+def test_a_group_keeps_what_is_drawn_from_it_apart(
+    reader: App, tenant: Tenant, write: Callable[..., DocumentId], model: Model
+):
+    groups = [{"patient": "p1"}, {"patient": "p2"}, {"patient": "p1", "ward": "a"}, None]
+    for group in groups:
+        write(TEA, group=group)
+        assert read_all(reader, tenant) == 1
+    tea = "Ann drinks green tea."
+    assert [asked.data["known"] for asked in model.asked] == [[]] * len(groups)
+    assert grouped(reader, tenant) == sorted([(tea, group, 1) for group in groups], key=by_group)
+
+    for group in groups:  # the same pairs, whatever their order
+        turned = None if group is None else dict(reversed(group.items()))
+        write(f"{TEA} As ever.", group=turned)
+        assert read_all(reader, tenant) == 1
+        assert [one["memory"] for one in model.asked[-1].data["known"]] == [tea]
+    assert grouped(reader, tenant) == sorted([(tea, group, 2) for group in groups], key=by_group)
+
+
+def test_what_was_forgotten_in_one_group_is_told_in_another(
+    reader: App, tenant: Tenant, write: Callable[..., DocumentId]
+):
+    write(TEA, group={"patient": "p1"})
+    read_all(reader, tenant)
+    with reader.db.begin() as tx:
+        target = Target(content="Ann drinks green tea.")
+        memories.forget(tx, tenant, "ann", target, reason=None)
+    for patient in ("p1", "p2"):
+        write(f"{TEA} As ever.", group={"patient": patient})
+        read_all(reader, tenant)
+
+    assert [group for _, group, _ in grouped(reader, tenant)] == [{"patient": "p2"}]
+
+
+def test_filters_see_the_group_of_a_memory_and_a_correction_keeps_it(
+    reader: App, tenant: Tenant, write: Callable[..., DocumentId]
+):
+    write(TEA, group={"patient": "p1"})
+    write(BONN)
+    read_all(reader, tenant)
+    changed = "Ann drinks black tea."
+    with reader.db.begin() as tx:
+        target = Target(content="Ann drinks green tea.")
+        weights = terms.weigh(tenant.id, changed)
+        memories.correct(tx, tenant, "ann", target, Correction(changed, weights))
+        for negate, text in ((False, changed), (True, "Ann lives in Bonn.")):
+            condition = {"key": "patient", "value": "p1", "negate": negate}
+            query = MemoryQuery(any_of=["ann"], filter=filters.parse({"AND": [condition]}))
+            assert [one.content for one in memories.find(tx, tenant, query).items] == [text]
+
+
+def test_a_moved_memory_stays_in_its_group(
+    reader: App, tenant: Tenant, write: Callable[..., DocumentId]
+):
+    """Of two tags that become one; and a copy, where the other source stays."""
+    moved = write(TEA, group={"patient": "p1"}, tag="bob")
+    copied = write(f"{TEA} As ever.", group={"patient": "p2"}, tag="bob")
+    write(f"{TEA} Always.", group={"patient": "p2"}, tag="bob")
+    write(TEA)
+    read_all(reader, tenant)
+    for id in (moved, copied):
+        with reader.db.begin() as tx:
+            documents.update(tx, tenant, id, DocumentChange(tags=["ann"]))
+
+    groups = [None, {"patient": "p1"}, {"patient": "p2"}]
+    told = [("Ann drinks green tea.", group, 1) for group in groups]
+    assert grouped(reader, tenant) == sorted(told, key=by_group)
 
 
 def test_the_model_is_told_what_guides_it_and_content_only_as_data(

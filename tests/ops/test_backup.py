@@ -858,7 +858,9 @@ def bundle_of(app: App, folder: Path, **more: Any) -> backup.Bundle:
 def filled(app: App) -> Tenant:
     tenant = new_org(app)
     for n in range(12):
-        add(app, tenant, story(n), custom_id=f"note-{n}", metadata={"n": n, "even": n % 2 == 0})
+        labels = {"n": n, "even": n % 2 == 0}
+        group = {"even": n % 2 == 0}
+        add(app, tenant, story(n), custom_id=f"note-{n}", metadata=labels, group=group)
     add(app, tenant, "The orchard keeper counts pears.", tags=["orchard", "notes"])
     upload(app, tenant, b"The lighthouse keeper counts ships.\n", "ships.txt")
     drain(app)
@@ -896,8 +898,9 @@ def test_a_bundle_goes_into_another_installation_without_embedding(
                 before.custom_id,
                 before.text,
             )
-            assert (after.metadata, after.container_tags, after.title) == (
+            assert (after.metadata, after.group, after.container_tags, after.title) == (
                 before.metadata,
+                {"even": n % 2 == 0},
                 before.container_tags,
                 before.title,
             )
@@ -983,7 +986,12 @@ def test_memories_go_along_with_their_versions_relations_and_sources(
         document = documents.get(tx, tenant, "talk")
         [chunk] = documents.chunks(tx, tenant, document.id)
         span = memories.Span(chunk.hash, 21, 52)
-        drawn = fact("The mill stands still in winter.", spans=[span], is_inference=True)
+        drawn = fact(
+            "The mill stands still in winter.",
+            spans=[span],
+            is_inference=True,
+            group={"town": "Bonn"},
+        )
         kept = memories.store(tx, tenant.id, document.id, "notes", [drawn], read=[chunk.hash])
         _, [old, _] = memories.add(
             tx,
@@ -1026,6 +1034,9 @@ def test_memories_go_along_with_their_versions_relations_and_sources(
         ids = [one.id for one in memories.find(tx, there, memories.MemoryQuery()).items]
         versions = sorted(len(past) for past in memories.history(tx, there, ids).values())
         assert memories.unread(tx, documents.get(tx, there, "talk").id) == []
+        grouped = memories.MemoryQuery(grouped=True, group={"town": "Bonn"})
+        [still] = memories.find(tx, there, grouped).items
+        assert still.content == "The mill stands still in winter."
     with app.db.begin() as tx:
         mine = [one.id for one in memories.find(tx, tenant, memories.MemoryQuery()).items]
         assert versions == sorted(len(p) for p in memories.history(tx, tenant, mine).values())
@@ -1257,12 +1268,12 @@ def settled(app: App, tenant: Tenant) -> Tenant:
 
 
 TABLES: dict[str, LiteralString] = {
-    "documents": "select id, custom_id, container_tags, title, metadata, status, text, content,"
-    " content_hash, source_id, archive_id, archive_path, unpacked, chunks from documents"
+    "documents": "select id, custom_id, container_tags, title, metadata, group_pairs, status, text,"
+    " content, content_hash, source_id, archive_id, archive_path, unpacked, chunks from documents"
     " order by id",
     "chunks": "select * from chunks order by document_id, position",
-    "memories": "select id, tag, content, version, parent_id, root_id, is_latest, forgotten_at"
-    " from memories order by id",
+    "memories": "select id, tag, content, version, parent_id, root_id, is_latest, forgotten_at,"
+    " group_pairs from memories order by id",
     "memory_sources": "select * from memory_sources order by memory_id, document_id, hash",
     "memory_relations": "select * from memory_relations order by memory_id, target_id",
     "memory_reads": "select * from memory_reads order by document_id, hash",

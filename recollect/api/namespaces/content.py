@@ -55,8 +55,8 @@ from recollect.model import Document
 router = door("documents")
 MOST_BATCH = 600
 MOST_DELETED = 100
-_FORM = ("file", "metadata", "supportingContext", "date", "taskType", "dreaming", "fileType",
-         "mimeType")  # fmt: skip
+_FORM = ("file", "metadata", "group", "supportingContext", "date", "taskType", "dreaming",
+         "fileType", "mimeType")  # fmt: skip
 NOTHING_NAMED = "name at least one field that is to change"
 
 
@@ -79,6 +79,11 @@ class Beside(Closed):
 
     supporting_context: EntityContext | None = None
     metadata: MetadataIn | None = None
+    group: MetadataIn | None = Field(
+        None,
+        description="Keeps memories apart: those drawn from this document meet only those of"
+        " documents with the same pairs. Filters see it beside the metadata.",
+    )
     date: Moment | None = None
 
 
@@ -157,6 +162,7 @@ class DocumentOut(Wire):
     summary: str | None
     content: str | None = Field(description="The newest text that is known.")
     metadata: Metadata
+    group: dict[str, Any] | None = absent()
     system: DocumentSystem
     chunks: list[ChunkOut] | None = absent()
     memories: list[MemoryOut] | None = absent()
@@ -250,6 +256,7 @@ def get(
                 summary=None,
                 content=document.text,
                 metadata=flat(document.metadata),
+                group=None if document.group is None else flat(document.group),
                 system=DocumentSystem.of(document, dreaming, count),
                 chunks=None if chunks is None else [ChunkOut.of(document, one) for one in chunks],
                 memories=None if known is None else [MemoryOut.of(one) for one in known],
@@ -279,6 +286,7 @@ async def _form(
         str | None,
         Form(description="JSON text. A PATCH lays it over what is there; null takes a key away."),
     ] = None,
+    group: Annotated[str | None, Form(description="JSON text.")] = None,
     supporting_context: Annotated[str | None, Form(alias="supportingContext")] = None,
     date: Annotated[str | None, Form()] = None,
     task_type: Annotated[str | None, Form(alias="taskType")] = None,
@@ -292,6 +300,7 @@ async def _form(
             raise BadRequestError(f"{name}: unknown field")
     return {
         "metadata": metadata,
+        "group": group,
         "supportingContext": supporting_context,
         "date": date,
         "taskType": task_type,
@@ -329,16 +338,17 @@ def replace_with_file(
     form: UploadForm,
     file: Annotated[UploadFile, File(description="At most 50 MB.")],
 ) -> Written:
-    """The whole document anew: metadata and date that are not sent are cleared."""
+    """The whole document anew: metadata, group and date that are not sent are cleared."""
     labels = form_of(Upload, **form)
     with intake.file_of(app, space.inside, _sent(file, labels)) as content:
         change = DocumentChange(
             content=content,
             metadata=labels.metadata,
+            group=labels.group,
             document_date=labels.date,
             task_type=labels.task_type,
             dreaming=labels.dreaming,
-            clears=("metadata", "document_date"),
+            clears=("metadata", "group", "document_date"),
         )
         return Written.of(intake.change(app, space.inside, id, change, labels.supporting_context))
 
@@ -361,6 +371,7 @@ def update_file(
         raise BadRequestError(NOTHING_NAMED)
     change = DocumentChange(
         laid=labels.metadata,
+        group=labels.group,
         document_date=labels.date,
         task_type=labels.task_type,
         dreaming=labels.dreaming,
@@ -385,6 +396,7 @@ def update(space: Writes, id: RestId, app: CurrentApp, body: Changes | None = No
     change = DocumentChange(
         content=None if body.content is None else intake.content_of(app, body.content),
         metadata=body.metadata,
+        group=body.group,
         document_date=body.date,
         task_type=body.task_type,
         dreaming=body.dreaming,
@@ -394,7 +406,10 @@ def update(space: Writes, id: RestId, app: CurrentApp, body: Changes | None = No
 
 def _names_something(given: Beside) -> bool:
     """Whether there is anything to change; how it is handled alone is nothing."""
-    return any(one is not None for one in (given.supporting_context, given.metadata, given.date))
+    return any(
+        one is not None
+        for one in (given.supporting_context, given.metadata, given.group, given.date)
+    )
 
 
 def _added(app: App, space: Space, one: BatchedDocument, handling: Handling) -> Document:
@@ -407,6 +422,7 @@ def _beside(space: Space, given: Beside, handling: Handling, id: str | None) -> 
         tags=[space.name],
         custom_id=id,
         metadata=given.metadata,
+        group=given.group,
         entity_context=given.supporting_context,
         document_date=given.date,
         task_type=handling.task_type,

@@ -80,6 +80,7 @@ class BundledDocument(
     source: str = "api"
     filepath: str | None = None
     metadata: dict[str, str | float | bool | list[str]] | None = None
+    group: dict[str, str | float | bool | list[str]] | None = None
     document_date: datetime | None = None
     task_type: str = "memory"
     created_at: datetime | None = None
@@ -124,6 +125,7 @@ class BundledMemory(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     inference: bool = False
     buckets: list[str] = []
     metadata: dict[str, Any] | None = None
+    group: dict[str, Any] | None = None
     temporal: dict[str, Any] | None = None
     forget_after: datetime | None = None
     forget_reason: str | None = None

@@ -310,12 +310,12 @@ class _Carrier:
                 "insert into memories (id, org_id, tag, content, version, parent_id, root_id,"
                 " is_latest, is_static, is_inference, buckets, metadata, temporal, forget_after,"
                 " forget_reason, forgotten_at, created_at, updated_at, terms, weights, embedding,"
-                " embedding_b)"
+                " embedding_b, group_pairs)"
                 " values (%(id)s, %(org)s, %(tag)s, %(content)s, %(version)s, %(parent)s,"
                 " %(root)s, %(latest)s, %(static)s, %(inference)s, %(buckets)s, %(metadata)s,"
                 " %(temporal)s, %(forget_after)s, %(forget_reason)s, %(forgotten_at)s,"
                 " coalesce(%(created_at)s, now()), coalesce(%(updated_at)s, now()), %(terms)s,"
-                " %(weights)s, %(embedding)s, %(embedding_b)s) on conflict do nothing",
+                " %(weights)s, %(embedding)s, %(embedding_b)s, %(group)s) on conflict do nothing",
                 {
                     "id": id,
                     "org": self._org,
@@ -329,6 +329,7 @@ class _Carrier:
                     "inference": given.inference,
                     "buckets": given.buckets,
                     "metadata": _json(given.metadata),
+                    "group": _json(given.group or None),
                     "temporal": _json(given.temporal),
                     "forget_after": given.forget_after,
                     "forget_reason": storable(given.forget_reason),
@@ -671,12 +672,13 @@ def _insert(
         "insert into documents as d (id, org_id, custom_id, container_tags, scope, kind, title,"
         " url, source, filepath, metadata, document_date, task_type, content, content_hash, blob,"
         " blob_name, blob_mime, forced_kind, status, stage, attempts, claims, due_at, created_at,"
-        " updated_at, archive_id, archive_path, source_id)"
+        " updated_at, archive_id, archive_path, source_id, group_pairs)"
         " values (%(id)s, %(org)s, %(custom_id)s, %(tags)s, %(scope)s, %(kind)s, %(title)s,"
         " %(url)s, %(source)s, %(filepath)s, %(metadata)s, %(document_date)s, %(task_type)s,"
         " %(text)s, %(hash)s, %(blob)s, %(blob_name)s, %(blob_mime)s, %(forced)s, %(status)s,"
         " %(stage)s, %(claims)s, %(claims)s, now() + %(lease)s * %(claims)s,"
-        " coalesce(%(created_at)s, now()), now(), %(archive)s, %(path)s, %(source_id)s)"
+        " coalesce(%(created_at)s, now()), now(), %(archive)s, %(path)s, %(source_id)s,"
+        " %(group)s)"
         " on conflict do nothing returning " + documents.COLUMNS,
         {
             "id": id,
@@ -690,6 +692,7 @@ def _insert(
             "source": given.source,
             "filepath": given.filepath,
             "metadata": None if given.metadata is None else Jsonb(given.metadata),
+            "group": Jsonb(given.group) if given.group else None,
             "document_date": given.document_date,
             "task_type": given.task_type,
             "text": content.text,
@@ -788,6 +791,7 @@ def _checked(given: BundledDocument) -> BundledDocument:
         source=storable(given.source),
         filepath=storable(given.filepath),
         metadata=storable(given.metadata),
+        group=storable(given.group),
         content=storable(given.content),
         text=storable(given.text),
         warnings=storable(given.warnings),

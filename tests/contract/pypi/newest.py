@@ -185,10 +185,11 @@ def with_everything() -> None:
     beside: dict[str, Any] = {
         "supporting_context": "Notes about Alex.",
         "metadata": {"source": "slack", "priority": 3, "open": True, "labels": ["a", "b"]},
+        "group": {"team": "rides", "parts": ["a", "b"]},
         "date": "2026-05-01",
     }
     handling: dict[str, Any] = {"task_type": "memory", "dreaming": "instant"}
-    form = {**beside, "metadata": json.dumps(beside["metadata"])}
+    form = {**beside} | {name: json.dumps(beside[name]) for name in ("metadata", "group")}
     file = b"# Alex\n\nAlex rides to work."
     filter = {
         "operator": "and",
@@ -210,6 +211,7 @@ def with_everything() -> None:
                     "content": "One.",
                     "id": "b/1",
                     "metadata": {"a": 1},
+                    "group": {"team": "rides"},
                     "date": "2026-01-01",
                     "supportingContext": "x",
                 },
