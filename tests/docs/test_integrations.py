@@ -85,4 +85,4 @@ def test_every_recipe_of_the_page_is_run():
     headings = re.findall(r"^## (.+)$", PAGE.read_text(), re.MULTILINE)
     ran = set(re.findall(r'run\("(.+?)"\)', Path(__file__).read_text()))
 
-    assert set(headings) == ran
+    assert set(headings) - {"Packages that were run"} == ran
