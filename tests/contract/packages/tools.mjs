@@ -1,0 +1,197 @@
+// What users of the packages beside the npm client do, with nothing but base URL and key changed.
+// node tools.mjs NAME, with BASE_URL and API_KEY in the environment.
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { promisify } from "node:util";
+import { supermemoryTools, withSupermemory } from "@supermemory/tools/ai-sdk";
+import { createClaudeMemoryTool } from "@supermemory/tools/claude-memory";
+import { createToolCallExecutor, getToolDefinitions } from "@supermemory/tools/openai";
+import { generateText } from "ai";
+import { MockLanguageModelV3 } from "ai/test";
+import Supermemory from "supermemory";
+
+const { BASE_URL: baseUrl, API_KEY: apiKey } = process.env;
+const client = new Supermemory({ baseURL: baseUrl, apiKey });
+const run = promisify(execFile);
+
+async function settled(containerTag, count) {
+  for (;;) {
+    const { memories } = await client.documents.list({ containerTags: [containerTag] });
+    for (const { status } of memories) assert.notEqual(status, "failed");
+    if (memories.filter(({ status }) => status === "done").length >= count) return memories;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+// The same for both kits: what a model may call.
+async function seven(call, tag) {
+  const added = await call("addMemory", { memory: "Ann drinks green tea." });
+  assert.equal(added.success, true, added.error);
+  const document = await call("documentAdd", {
+    content: "The heron stands in the shallow water.",
+    title: "Heron",
+    description: "Of birds.",
+  });
+  assert.equal(document.success, true, document.error);
+  await settled(tag, 2);
+  const found = await call("searchMemories", {
+    informationToGet: "where does the heron stand",
+    includeFullDocs: false,
+    limit: 5,
+  });
+  assert.equal(found.success, true, found.error);
+  assert.ok(found.results.some((one) => JSON.stringify(one).includes("shallow water")));
+  const listed = await call("documentList", { limit: 10 });
+  assert.equal(listed.success, true, listed.error);
+  assert.equal(listed.documents.length, 2);
+  const memories = [{ content: "Ann lives in Bonn.", isStatic: true }];
+  await client.post("/v4/memories", { body: { containerTag: tag, memories } });
+  const known = await call("getProfile", { containerTag: tag, query: "Bonn" });
+  assert.equal(known.success, true, known.error);
+  assert.deepEqual(known.profile.static, ["Ann lives in Bonn."]);
+  const forgot = await call("memoryForget", { memoryContent: "Ann lives in Bonn." });
+  assert.equal(forgot.success, true, forgot.error);
+  assert.deepEqual((await call("getProfile", { containerTag: tag })).profile.static, []);
+  const deleted = await call("documentDelete", { documentId: document.document.id });
+  assert.equal(deleted.success, true, deleted.error);
+  await assert.rejects(client.documents.get(document.document.id), Supermemory.NotFoundError);
+}
+
+const scenarios = {
+  async ai_sdk_tools() {
+    const tools = supermemoryTools(apiKey, { baseUrl, containerTags: ["ai-sdk"] });
+    await seven((name, given) => tools[name].execute(given, {}), "ai-sdk");
+  },
+
+  async openai_tools() {
+    const execute = createToolCallExecutor(apiKey, { baseUrl, containerTags: ["openai"] });
+    const defined = getToolDefinitions().map((one) => one.function.name);
+    await seven(async (name, given) => {
+      assert.ok(defined.includes(name), name);
+      const call = { id: "1", type: "function" };
+      const told = { name, arguments: JSON.stringify(given) };
+      return JSON.parse(await execute({ ...call, function: told }));
+    }, "openai");
+  },
+
+  async ai_sdk_middleware() {
+    const memories = [{ content: "Ann lives in Bonn.", isStatic: true }];
+    await client.post("/v4/memories", { body: { containerTag: "middle", memories } });
+    const usage = { inputTokens: { total: 1 }, outputTokens: { total: 1 } };
+    const content = [{ type: "text", text: "In Bonn." }];
+    const finishReason = { unified: "stop" };
+    const inner = new MockLanguageModelV3({
+      doGenerate: { content, finishReason, usage, warnings: [] },
+    });
+    const model = withSupermemory(inner, {
+      containerTag: "middle",
+      customId: "talk-1",
+      mode: "full",
+      addMemory: "always",
+      apiKey,
+      baseUrl,
+    });
+    const told = await generateText({ model, prompt: "Where does Ann live?" });
+    assert.equal(told.text, "In Bonn.");
+    assert.ok(JSON.stringify(inner.doGenerateCalls[0].prompt).includes("Ann lives in Bonn."));
+    const kept = await settled("middle", 2);
+    assert.ok(kept.some(({ customId }) => customId?.includes("talk-1")), JSON.stringify(kept));
+  },
+
+  async claude_memory() {
+    const tool = createClaudeMemoryTool(apiKey, { baseUrl, containerTags: ["claude"] });
+    const does = async (command) => {
+      const told = await tool.handleCommand(command);
+      assert.equal(told.success, true, `${JSON.stringify(command)}: ${told.error}`);
+      return told.content;
+    };
+    const path = "/memories/notes.md";
+    const lines = Array.from({ length: 12 }, (_, n) => `Line ${n} says ${n}.`);
+    await does({ command: "create", path, file_text: lines.join("\n") });
+    // In a row, faster than any of them is indexed: none may be lost.
+    for (let n = 0; n < 12; n++) {
+      const [old_str, new_str] = [`Line ${n} says ${n}.`, `Line ${n} was edited.`];
+      await does({ command: "str_replace", path, old_str, new_str });
+    }
+    await does({ command: "insert", path, insert_line: 1, insert_text: "Before all." });
+    const expected = ["Before all.", ...lines.map((_, n) => `Line ${n} was edited.`)];
+    const shown = async (at) =>
+      (await does({ command: "view", path: at })).split("\n").map((one) => one.split("\t")[1]);
+    assert.deepEqual(await shown(path), expected);
+    await settled("claude", 1);
+    assert.deepEqual(await shown(path), expected);
+    assert.equal(
+      (await does({ command: "view", path, view_range: [1, 1] })).trim(),
+      "1\tBefore all.",
+    );
+    const new_path = "/memories/old/notes.md";
+    await does({ command: "rename", path, new_path });
+    assert.deepEqual(await shown(new_path), expected);
+    assert.match(await does({ command: "view", path: "/memories" }), /- old\//);
+    await does({ command: "delete", path: new_path });
+    assert.match(await does({ command: "view", path: "/memories" }), /empty/);
+  },
+
+  async command_line() {
+    const env = {
+      PATH: process.env.PATH,
+      HOME: process.env.HOME,
+      SUPERMEMORY_API_KEY: apiKey,
+      SUPERMEMORY_API_URL: baseUrl,
+    };
+    const cli = new URL("node_modules/supermemory/bin/cli", import.meta.url).pathname;
+    const does = async (...given) => {
+      const { stdout } = await run(process.execPath, [cli, ...given, "--json"], { env });
+      return JSON.parse(stdout);
+    };
+    const added = await does("add", "The heron stands in the water.", "--tag", "cli", "--id", "h");
+    await settled("cli", 1);
+    const listed = await does("docs", "list", "--tag", "cli");
+    assert.ok(JSON.stringify(listed).includes(added.id), JSON.stringify(listed));
+    await does("remember", "Ann lives in Bonn.", "--tag", "cli", "--static");
+    const found = await does("search", "heron", "--tag", "cli", "--mode", "hybrid");
+    assert.ok(JSON.stringify(found).includes("heron"), JSON.stringify(found));
+    const profile = await does("profile", "--tag", "cli");
+    assert.ok(JSON.stringify(profile).includes("Ann lives in Bonn."), JSON.stringify(profile));
+    assert.ok(JSON.stringify(await does("tags", "list")).includes("cli"));
+    const who = await does("whoami");
+    assert.ok(JSON.stringify(who).includes("full"), JSON.stringify(who));
+    const status = await does("status");
+    assert.ok(Object.values(status).length > 0, JSON.stringify(status));
+    await does("forget", "--tag", "cli", "--content", "Ann lives in Bonn.");
+    const after = await does("profile", "--tag", "cli");
+    assert.ok(!JSON.stringify(after).includes("Ann lives in Bonn."), JSON.stringify(after));
+  },
+
+  // Its start-up sends PATCH /v3/settings with `shouldLLMFilter`, and nobody handles a refusal.
+  async opencode() {
+    const refused = [];
+    process.on("unhandledRejection", (error) => refused.push(String(error)));
+    process.env.SUPERMEMORY_API_KEY = apiKey;
+    process.env.SUPERMEMORY_BASE_URL = baseUrl;
+    const { SupermemoryPlugin } = await import("opencode-supermemory");
+    const provider = { list: async () => ({ data: { all: [] } }) };
+    const plugin = await SupermemoryPlugin({ directory: process.env.HOME, client: { provider } });
+    const does = async (given) => {
+      const told = JSON.parse(await plugin.tool.supermemory.execute(given));
+      assert.equal(told.success, true, JSON.stringify(told));
+      return told;
+    };
+    const added = await does({ mode: "add", content: "The heron wades.", scope: "project" });
+    const { containerTags } = await client.documents.get(added.id);
+    await settled(containerTags[0], 1);
+    const found = await does({ mode: "search", query: "heron" });
+    assert.ok(JSON.stringify(found).includes("The heron wades."), JSON.stringify(found));
+    assert.ok((await does({ mode: "list", scope: "project" })).count > 0);
+    await does({ mode: "profile" });
+    while (!(await client.settings.get()).shouldLLMFilter) assert.deepEqual(refused, []);
+    assert.deepEqual(refused, []);
+  },
+};
+
+const [name] = process.argv.slice(2);
+if (name === undefined) console.log(Object.keys(scenarios).join(" "));
+else {
+  await scenarios[name]();
+  process.exit(0);
+}
