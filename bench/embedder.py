@@ -15,18 +15,16 @@ import numpy as np
 import psutil
 from tokenizers import Tokenizer
 
-from recollect.inference.embed import (
+from recollect.inference.batching import Vectors
+from recollect.inference.build_model import LOADERS, build_graph
+from recollect.inference.embed import Embedder, EmbedderChoice, open_embedder
+from recollect.inference.local_model import (
     DEFAULT,
     MINILM,
     MODELS,
     TOKENIZER,
-    Embedder,
-    EmbedderChoice,
     LocalEmbedder,
-    Vectors,
-    build_graph,
     find_folder,
-    open_embedder,
 )
 
 THREADS = 2
@@ -77,7 +75,7 @@ def main(rounds: int, name: str) -> None:
         small.embed(make_texts(500, (5, 250)))
         print(f"resident after {done + 500} texts of 5 to 250 tokens: {resident():.0f} MB")
 
-    tensors = model.load(find_folder(model) / model.weights)
+    tensors = LOADERS[model.name](find_folder(model) / model.weights)
     full = LocalEmbedder(model, build_graph(model, tensors, levels=None), read, THREADS)
     texts = make_texts(TEXTS, (TOKENS - 2, TOKENS - 2))
     rates: dict[str, list[float]] = {"int8": [], "fp32": []}

@@ -24,7 +24,8 @@ import psutil
 from recollect.app import prepare
 from recollect.config import Config
 from recollect.db.embedded import Embedded
-from recollect.inference.embed import DEFAULT, Embedder, EmbedderChoice, open_embedder
+from recollect.inference.embed import Embedder, EmbedderChoice, open_embedder
+from recollect.inference.local_model import DEFAULT
 
 THREADS = os.cpu_count() or 1
 """of the bare embedder; what the service has by default, too"""

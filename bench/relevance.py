@@ -28,7 +28,7 @@ from bench.answers import Question, index, load
 from bench.fill import default_tenant, open_database
 from bench.ground import Ground
 from recollect.db import Database
-from recollect.inference.embed import DEFAULT, MODELS
+from recollect.inference.local_model import DEFAULT, MODELS
 from recollect.model import DocumentId, HitChunk, Tenant
 from recollect.search import hybrid
 from recollect.search.hybrid import Query

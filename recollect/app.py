@@ -23,16 +23,9 @@ from recollect.fetch.video import VideoPages, open_video_pages
 from recollect.index import vector_index
 from recollect.index.embedder import IndexEmbedder
 from recollect.index.vector_index import Choice, Index
-from recollect.inference.embed import (
-    DEFAULT,
-    MINILM,
-    MODELS,
-    Embedder,
-    EmbedderChoice,
-    local_name,
-    open_embedder,
-)
+from recollect.inference.embed import Embedder, EmbedderChoice, open_embedder
 from recollect.inference.llm import Llm, LlmChoice, open_llm
+from recollect.inference.local_model import DEFAULT, MINILM, MODELS, local_name
 from recollect.inference.rerank import RerankChoice, Reranker, open_reranker
 from recollect.inference.transcribe import Listener, TranscriberChoice, open_transcriber
 from recollect.orgs import orgs

@@ -26,7 +26,8 @@ from recollect.db.embedded import database
 from recollect.errors import RecollectError, SetupError
 from recollect.index import vector_index
 from recollect.index.vector_index import Estimate, Kept, Progress
-from recollect.inference.embed import DEFAULT, Embedder, EmbedderChoice, open_embedder
+from recollect.inference.embed import Embedder, EmbedderChoice, open_embedder
+from recollect.inference.local_model import DEFAULT
 from recollect.orgs import audit
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -42,7 +42,7 @@ _PARTS: Mapping[str, str] = {
 Tensors = dict[str, NDArray[Any]]
 
 
-class _Packed:
+class PackedModel:
     """The file, mapped: its sizes and pieces, and where its tensors are.
 
     It is only opened after its digest has been checked, so nothing in it is doubted here.
@@ -106,7 +106,7 @@ def _unpacked(rows: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 def read(path: Path) -> Tensors:
     """All weights but the table of words, by the names that BERT's published weights have."""
-    file = _Packed(path)
+    file = PackedModel(path)
     embeddings = "embeddings."
     found: Tensors = {
         embeddings + "position_embeddings.weight": file.floats(
@@ -136,43 +136,12 @@ class Words:
     """The table of words: a row of weights for each piece of the tokenizer."""
 
     def __init__(self, path: Path) -> None:
-        file = _Packed(path)
+        file = PackedModel(path)
         self._rows = file.blocks(_TABLE, file.vocabulary, file.width)
 
     def __getitem__(self, pieces: Sequence[int]) -> NDArray[np.float32]:
         """Their rows, in their order."""
         return _unpacked(self._rows[list(pieces)])
-
-
-def write_tokenizer(path: Path) -> bytes:
-    """The tokenizer of the file as a model of sentencepiece, which takes a fifth of the memory
-    that the library `tokenizers` needs for so many pieces."""
-    # The tools for building occupy no process that serves.
-    import sentencepiece  # noqa: PLC0415 - 10 MB that MiniLM does not need
-    from sentencepiece import sentencepiece_model_pb2  # noqa: PLC0415 - the same
-
-    definitions = cast(Any, sentencepiece_model_pb2)
-    # XLM-RoBERTa, whose tokenizer this is, was made with the rules that the library still has.
-    rules = cast(Any, sentencepiece).SentencePieceNormalizer(rule_name="nmt_nfkc")
-    model = definitions.ModelProto.FromString(rules.serialized_model_proto())
-    model.normalizer_spec.add_dummy_prefix = True
-    model.normalizer_spec.remove_extra_whitespaces = True
-    model.normalizer_spec.escape_whitespaces = True
-    pieces, scores = _Packed(path).pieces()
-    training = model.trainer_spec
-    training.model_type = training.UNIGRAM
-    training.vocab_size = len(pieces)
-    for name, number in (("bos", START), ("pad", PADDING), ("eos", END), ("unk", UNKNOWN)):
-        setattr(training, f"{name}_id", number)
-        setattr(training, f"{name}_piece", pieces[number])
-    kinds = definitions.ModelProto.SentencePiece
-    special = {START, PADDING, END, len(pieces) - 1}
-    for number, (piece, score) in enumerate(zip(pieces, scores, strict=True)):
-        kind = kinds.CONTROL if number in special else kinds.NORMAL
-        model.pieces.add(
-            piece=piece, score=score, type=kinds.UNKNOWN if number == UNKNOWN else kind
-        )
-    return model.SerializeToString()
 
 
 def open_tokenizer(path: Path) -> Callable[[str], list[int]]:

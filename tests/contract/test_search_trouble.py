@@ -17,8 +17,9 @@ from recollect.app import App
 from recollect.cli import app as cli
 from recollect.errors import Permanent, RecollectError, Transient, Unavailable
 from recollect.fetch import Endpoint
+from recollect.inference.batching import Vectors
 from recollect.inference.circuit_breaker import Breaker
-from recollect.inference.embed import EndpointEmbedder, Vectors
+from recollect.inference.endpoint_embedder import EndpointEmbedder
 from recollect.worker.processing import drain
 from tests.conftest import eventually
 from tests.console.test_console import console_site

@@ -25,7 +25,6 @@ LONG_FILES: Mapping[str, str] = {
     "console/_connections.py": "list, form, page of a run; to be split",
     "db/embedded.py": "the server, its roles, its folder; to be split",
     "index/vector_index.py": "the row, the switch, the index; to be split",
-    "inference/embed.py": "protocol, batching, model, endpoint; to be split",
     "memories/memories.py": "store, find, profile; to be split",
     "ops/backup/_import.py": "reading a bundle, row by row",
     "ops/purge.py": "the run, the tables, the server; to be split",

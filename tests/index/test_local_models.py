@@ -12,7 +12,7 @@ import pytest
 from recollect.app import embedder_choice, open_choice
 from recollect.config import Config
 from recollect.index.vector_index import Index, Kept
-from recollect.inference.embed import E5, MINILM, local_name
+from recollect.inference.local_model import E5, MINILM, local_name
 from tests.conftest import Service, eventually, start_service, stop_service
 from tests.index.test_embedder_switch import command
 

@@ -15,10 +15,11 @@ import pytest
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from recollect.errors import SetupError
-from recollect.inference import e5, embed
-from recollect.inference.embed import E5, Embedder, EmbedderChoice, open_embedder
+from recollect.inference import batching, build_model, e5, local_model
+from recollect.inference.embed import Embedder, EmbedderChoice, open_embedder
+from recollect.inference.local_model import E5
 
-MODEL = embed.MODELS[E5]
+MODEL = local_model.MODELS[E5]
 LONG = "The harbour was rebuilt after the flood, and trade came back slowly. " * 60
 # Published with XLM-RoBERTa, whose tokenizer this is (README of examples/xlmr in fairseq).
 PUBLISHED = {
@@ -63,7 +64,7 @@ def encode(local: Embedder, cache: Path) -> Callable[[str], list[int]]:
 
 @pytest.fixture(scope="module")
 def weights() -> Path:
-    return embed.find_folder(MODEL) / e5.WEIGHTS
+    return local_model.find_folder(MODEL) / e5.WEIGHTS
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def test_pieces_are_those_that_were_published(
 def test_another_library_cuts_texts_of_nine_languages_alike(
     encode: Callable[[str], list[int]], weights: Path
 ):
-    pieces, scores = e5._Packed(weights).pieces()
+    pieces, scores = e5.PackedModel(weights).pieces()
     reference = Tokenizer(models.Unigram(list(zip(pieces, scores, strict=True)), e5.UNKNOWN))
     reference.normalizer = normalizers.Sequence(
         [normalizers.Precompiled(_rules(weights)), normalizers.Replace(Regex(" {2,}"), " ")]
@@ -130,7 +131,7 @@ def _rules(weights: Path) -> bytes:
     from sentencepiece import sentencepiece_model_pb2  # noqa: PLC0415
 
     definitions = cast(Any, sentencepiece_model_pb2)
-    model = definitions.ModelProto.FromString(e5.write_tokenizer(weights))
+    model = definitions.ModelProto.FromString(build_model.write_tokenizer(weights))
     return model.normalizer_spec.precompiled_charsmap
 
 
@@ -281,17 +282,17 @@ def test_a_model_that_is_neither_known_nor_a_folder_is_refused(tmp_path: Path):
 # BERT by hand
 
 
-def _by_hand(file: bytes, pieces: list[int]) -> embed.Vectors:
+def _by_hand(file: bytes, pieces: list[int]) -> batching.Vectors:
     layers, heads, width = 12, 12, 384
     at = {
         match[1].decode(): struct.unpack_from("<BIQQ", file, match.end())[2]
         for match in re.finditer(rb"[\x05-\x0a]\x00((?:emb|l\d+)\.[a-z.]+)(?=[\x00\x01])", file)
     }
 
-    def floats(name: str, *shape: int) -> embed.Vectors:
+    def floats(name: str, *shape: int) -> batching.Vectors:
         return np.frombuffer(file, "<f4", int(np.prod(shape)), at[name]).reshape(shape)
 
-    def row(name: str, number: int, columns: int) -> embed.Vectors:
+    def row(name: str, number: int, columns: int) -> batching.Vectors:
         block = np.dtype([("scale", "<f2"), ("packed", "u1", 16)])
         count = columns // 32
         blocks = np.frombuffer(file, block, count, at[name] + number * count * block.itemsize)
@@ -301,15 +302,15 @@ def _by_hand(file: bytes, pieces: list[int]) -> embed.Vectors:
             (weights * blocks["scale"].astype(np.float32)[:, np.newaxis]).ravel().astype(np.float32)
         )
 
-    def linear(x: embed.Vectors, name: str, rows: int) -> embed.Vectors:
+    def linear(x: batching.Vectors, name: str, rows: int) -> batching.Vectors:
         matrix = np.array([row(name + ".w", n, x.shape[1]) for n in range(rows)])
         return x @ matrix.T + floats(name + ".b", rows)
 
-    def norm(x: embed.Vectors, name: str) -> embed.Vectors:
+    def norm(x: batching.Vectors, name: str) -> batching.Vectors:
         x = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-12)
         return x * floats(name + ".w", width) + floats(name + ".b", width)
 
-    def gelu(x: embed.Vectors) -> embed.Vectors:
+    def gelu(x: batching.Vectors) -> batching.Vectors:
         # Abramowitz and Stegun 7.1.26, to 1.5e-7
         z = np.abs(x) / np.sqrt(2)
         t = 1 / (1 + 0.3275911 * z)

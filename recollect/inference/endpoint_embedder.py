@@ -1,0 +1,168 @@
+"""An embedder that is an OpenAI-compatible endpoint."""
+
+import base64
+from collections.abc import Sequence
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.errors import Permanent, SetupError, Transient, Unavailable
+from recollect.fetch import Endpoint
+from recollect.inference.batching import Turns, Vectors
+from recollect.inference.circuit_breaker import Breaker
+
+REQUESTS = 4
+"""to an endpoint at once; what more there is gathers and goes together into the next"""
+HURRY = 8.0
+"""seconds for a query's vector from an endpoint: a search can do without"""
+
+
+class EndpointEmbedder:
+    """Any service with OpenAI's `POST /embeddings`."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        model: str,
+        dimensions: int | None,
+        *,
+        hurried: Endpoint | None = None,
+        breaker: Breaker | None = None,
+    ) -> None:
+        """`dimensions` is asked of the service; None takes what the model gives. `hurried`, of
+        less patience, and `breaker` are for queries."""
+        self._endpoint = endpoint
+        self._hurried = hurried or endpoint
+        self._breaker = breaker or Breaker("embedding model, for searches")
+        self._model = model
+        self._asked = dimensions
+        self._learned = dimensions
+        self._learning = Lock()
+        self._turns = Turns(self._embed_batch, lanes=REQUESTS)
+
+    @property
+    def name(self) -> str:
+        return f"openai:{self._model}"
+
+    @property
+    def dimensions(self) -> int:
+        """Without a setting for it, the first use asks the service. Raises Unavailable."""
+        if self._learned is None:
+            self._probe()
+        assert self._learned is not None
+        return self._learned
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+        if not texts:
+            return np.empty((0, self.dimensions), np.float32)
+        if query:  # somebody waits for the answer
+            with self._breaker.guard():
+                return self._embed_batch(texts, self._hurried)
+        return self._turns.embed(texts)
+
+    def _embed_batch(self, texts: Sequence[str], endpoint: Endpoint | None = None) -> Vectors:
+        # A text that the service does not like must not pause the queue for everybody, and wrong
+        # settings must not fail each document: whether it takes a harmless text tells them apart.
+        try:
+            return self._request(texts, endpoint)
+        except Permanent:
+            self._probe(endpoint)
+            raise
+        except Unavailable as error:
+            # Some servers answer 500 to a text that is too long for them.
+            if error.code != "http_500":
+                raise
+            self._probe(endpoint)
+            raise Transient(str(error), code="embedding_refused", after=error.after) from error
+
+    def _probe(self, endpoint: Endpoint | None = None) -> None:
+        """Raises Unavailable unless the service embeds a harmless text."""
+        try:
+            self._request(["harmless"], endpoint)
+        except Permanent as error:
+            raise Unavailable(
+                f"{error}; check RECOLLECT_EMBEDDER_URL, RECOLLECT_EMBEDDER_MODEL and"
+                " RECOLLECT_EMBEDDER_DIMENSIONS"
+            ) from error
+
+    def _request(self, texts: Sequence[str], endpoint: Endpoint | None = None) -> Vectors:
+        body: dict[str, object] = {
+            "model": self._model,
+            "input": list(texts),
+            "encoding_format": "float",
+        }
+        if self._asked is not None:
+            body["dimensions"] = self._asked
+        try:
+            answer = (endpoint or self._endpoint).request_json("POST", "/embeddings", body)
+        except Transient as error:
+            raise Unavailable(f"embeddings: {error}", code=error.code, after=error.after) from error
+        except Permanent as error:
+            raise _judge(error) from error
+        return self._normalise(_parse(answer, len(texts)))
+
+    def _normalise(self, vectors: NDArray[np.float64]) -> Vectors:
+        width = vectors.shape[1]
+        with self._learning:
+            self._learned = self._learned or width
+        if width != self._learned:
+            raise Unavailable(
+                f"embeddings: {self._model} gave vectors of {width} dimensions, not"
+                f" {self._learned}; check RECOLLECT_EMBEDDER_DIMENSIONS and"
+                " RECOLLECT_EMBEDDER_MODEL"
+            )
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        if not (np.isfinite(lengths).all() and lengths.all()):
+            raise Transient("embeddings: a vector came back without a direction")
+        return (vectors / lengths).astype(np.float32)
+
+
+def open_endpoint(
+    url: str | None, key: str | None, model: str | None, dimensions: int | None
+) -> EndpointEmbedder:
+    """Raises SetupError when `url` or `model` is not set."""
+    if url is None or model is None:
+        missing = "RECOLLECT_EMBEDDER_URL" if url is None else "RECOLLECT_EMBEDDER_MODEL"
+        raise SetupError(f"RECOLLECT_EMBEDDER=openai needs {missing}")
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    return EndpointEmbedder(
+        Endpoint(url, headers=headers),
+        model,
+        dimensions,
+        hurried=Endpoint(url, headers=headers, timeout=HURRY, total=HURRY),
+    )
+
+
+def _judge(error: Permanent) -> Unavailable | Permanent:
+    """Names the setting to check where the answer tells which one it is."""
+    settings = {
+        "http_401": "RECOLLECT_EMBEDDER_KEY",
+        "http_403": "RECOLLECT_EMBEDDER_KEY",
+        "http_404": "RECOLLECT_EMBEDDER_URL and RECOLLECT_EMBEDDER_MODEL",
+        "bad_answer": "RECOLLECT_EMBEDDER_URL",
+    }
+    if error.code in settings:
+        return Unavailable(f"embeddings: {error}; check {settings[error.code]}", code=error.code)
+    return Permanent(f"embeddings: {error}", code="embedding_refused")
+
+
+def _parse(answer: Any, count: int) -> NDArray[np.float64]:
+    """The vectors by `index`. Raises Unavailable unless there are `count`, all of one width."""
+    try:
+        found = {item["index"]: _numbers(item["embedding"]) for item in answer["data"]}
+        vectors = np.array([found[index] for index in range(count)], np.float64)
+        complete = len(found) == len(answer["data"]) == count
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise Unavailable("embeddings: the answer has not one vector for each text") from error
+    if not complete or vectors.ndim != 2 or not vectors.size:
+        raise Unavailable("embeddings: the answer has not one vector for each text")
+    return vectors
+
+
+def _numbers(embedding: Any) -> Any:
+    # Some services send base64 of little-endian float32 although floats were asked for.
+    if isinstance(embedding, str):
+        return np.frombuffer(base64.b64decode(embedding, validate=True), "<f4")
+    return embedding
