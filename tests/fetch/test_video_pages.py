@@ -18,8 +18,15 @@ from recollect.cli import doctor
 from recollect.config import Config
 from recollect.errors import Transient
 from recollect.fetch import Fetcher
-from recollect.fetch.video import Found, VideoLimits, VideoPages, is_marked, open_video_pages, site
-from recollect.fetch.video import _child as video_child
+from recollect.fetch.video import (
+    Found,
+    VideoLimits,
+    VideoPages,
+    _ytdlp,
+    is_marked,
+    open_video_pages,
+    site,
+)
 from recollect.inference.transcribe import Listener, TranscriberChoice, open_transcriber
 from recollect.ingest import pipeline, video_page
 from recollect.model import Blob, Content, Extracted, OrgId
@@ -509,6 +516,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "extractor.py": "def gen_extractor_classes(): return []",
         "networking/_urllib.py": "",
         "downloader.py": "class common: pass",
+        "utils.py": "def dfxp2srt(data): return data",
     }
     (package / "networking").mkdir(parents=True)
     for name, text in files.items():
@@ -587,7 +595,7 @@ def test_what_it_answers_is_held_to_what_an_honest_one_says(app: App, lie: str):
 
 @pytest.mark.parametrize("said", [math.nan, math.inf, -math.inf, -1, 0, "x", None, 10**400, True])
 def test_a_length_that_is_none_is_left_out(said: object):
-    seconds = video_child._seconds(said)
+    seconds = _ytdlp._seconds(said)
 
     assert seconds is None or 0 < seconds < math.inf
 
