@@ -52,7 +52,7 @@ from recollect.sync.sources import end
 
 router = APIRouter(tags=["connections"])
 EXPIRES_IN = "1 hour"
-"""`connections.AUTH_LINK_LIFE`, in the wire's words."""
+"""`authorizations.AUTH_LINK_LIFE`, in the wire's words."""
 _NOTHING_TO_PICK: dict[int | str, dict[str, Any]] = {
     501: {"description": "Of this provider nothing is picked."},
 }

@@ -31,17 +31,11 @@ from recollect.errors import (
     Transient,
 )
 from recollect.model import Connection
-from recollect.sync import connect, connections
+from recollect.sync import authorizations, connect, push_registrations
 from recollect.sync.connect import callback_url
-from recollect.sync.connections import StoredRegistration
-from recollect.sync.sources import (
-    GivenAccess,
-    client_of,
-    oauth_of,
-    open_api,
-    open_registration,
-    seal_tokens,
-)
+from recollect.sync.credentials import client_of, oauth_of, open_registration, seal_tokens
+from recollect.sync.push_registrations import StoredRegistration
+from recollect.sync.sources import GivenAccess, open_api
 
 LOG = log.get("hooks")
 router = APIRouter(tags=["connections"])
@@ -109,7 +103,7 @@ def _agreed(
     app: App, connector: Connector, state: str, code: str, issuers: Sequence[str]
 ) -> Response:
     with app.db.begin() as tx:
-        taken = connections.take_authorization(tx, connector.provider, oauth.hashed(state))
+        taken = authorizations.take_authorization(tx, connector.provider, oauth.hashed(state))
         client = client_of(tx, app, taken.connection.org_id, connector)
     connection = taken.connection
     verifier = None
@@ -152,7 +146,7 @@ def _authorize(
 ) -> None:
     sealed = seal_tokens(app, connection.id, tokens)
     with app.db.begin() as tx:
-        connections.authorize(
+        authorizations.authorize(
             tx,
             connection,
             tokens=sealed,
@@ -172,7 +166,7 @@ def _said_no(
     oauth.check_issuer(oauth_of(app, connector), issuers)
     if state is not None:
         with app.db.begin() as tx:
-            found = connections.peek_authorization(tx, connector.provider, oauth.hashed(state))
+            found = authorizations.peek_authorization(tx, connector.provider, oauth.hashed(state))
         if found is not None and found.redirect_url is not None:
             code = "access_denied" if error == "access_denied" else "authorization_failed"
             return _redirect(app, found.redirect_url, found.connection, code)
@@ -221,7 +215,7 @@ def _come(
     registration, connection = None, None
     if named is not None:
         with app.db.begin() as tx:
-            found = connections.registration(tx, named)
+            found = push_registrations.registration(tx, named)
         if found is not None and found[1].provider == connector.provider:
             registration, connection = _opened(app, found[0]), found[1]
     proofs, settings = _proofs(app, connector), connector.push_config(app.config)
@@ -234,9 +228,13 @@ def _receive(app: App, connector: Connector, come: Push, connection: Connection 
     if notice.pending_secret is not None:
         _keep_pending(app, provider, notice.pending_secret)
     with app.db.begin() as tx:
-        connections.heed(tx, provider, notice, connection.id if connection is not None else None)
+        push_registrations.heed(
+            tx, provider, notice, connection.id if connection is not None else None
+        )
         if notice.lost and registration is not None:
-            connections.refuse_registration(tx, registration.id, "lost at the provider", _AT_ONCE)
+            push_registrations.refuse_registration(
+                tx, registration.id, "lost at the provider", _AT_ONCE
+            )
     if notice.text is not None:
         return PlainTextResponse(notice.text, notice.status)
     return Response(status_code=notice.status)
@@ -255,7 +253,7 @@ def _proofs(app: App, connector: Connector) -> list[str]:
     """The secrets of the application that are active."""
     provider = connector.provider
     with app.db.begin() as tx:
-        stored = connections.hook_secrets(tx, provider)
+        stored = push_registrations.hook_secrets(tx, provider)
     keys = secret_keys(app.config)
     active: list[str] = []
     for one in stored:
@@ -270,7 +268,7 @@ def _keep_pending(app: App, provider: str, secret: str) -> None:
     sealed = encryption.seal(secret_keys(app.config), secret, place=(provider, "hook"))
     digest = hashlib.sha256(secret.encode()).digest()
     with app.db.begin() as tx:
-        connections.keep_hook_secret(tx, provider, digest, sealed)
+        push_registrations.keep_hook_secret(tx, provider, digest, sealed)
     LOG.warning("verification token came", provider=provider, do="recollect webhooks")
 
 

@@ -31,7 +31,7 @@ from recollect.memories import memories
 from recollect.model import KeyId, Plan, Scope
 from recollect.orgs import audit as audits
 from recollect.orgs import orgs, tags
-from recollect.sync import connections
+from recollect.sync import push_registrations
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -356,7 +356,7 @@ def list_webhooks(as_json: AsJson = False) -> None:
     """
     keys = secret_keys(load())
     with _transaction() as tx:
-        found = connections.hook_secrets(tx)
+        found = push_registrations.hook_secrets(tx)
     rows = [
         {
             "provider": one.provider,
@@ -383,7 +383,7 @@ def confirm_webhook(provider: str, token: str, as_json: AsJson = False) -> None:
     """
     digest = hashlib.sha256(token.encode()).digest()
     with _transaction() as tx:
-        connections.confirm_hook_secret(tx, provider, digest)
+        push_registrations.confirm_hook_secret(tx, provider, digest)
     if as_json:
         echo_json({"provider": provider, "confirmed": True})
     else:

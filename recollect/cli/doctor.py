@@ -36,7 +36,7 @@ from recollect.inference.rerank import NEEDS_RERANKER
 from recollect.inference.speech import LocalEngine
 from recollect.inference.transcribe import GET_BETTER
 from recollect.sync import connections
-from recollect.sync.sources import client_of_installation
+from recollect.sync.credentials import client_of_installation
 
 State = Literal["ok", "off", "FAIL"]
 """`off`: not there, and nothing else suffers"""

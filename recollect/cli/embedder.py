@@ -24,8 +24,9 @@ from recollect.config import Config, load
 from recollect.db import Database, migrate
 from recollect.db.embedded import database
 from recollect.errors import RecollectError, SetupError
-from recollect.index import vector_index
-from recollect.index.vector_index import Estimate, Kept, Progress
+from recollect.index import model_switch, vector_index
+from recollect.index.model_switch import Estimate, Progress
+from recollect.index.vector_index import Kept
 from recollect.inference.embed import Embedder, EmbedderChoice, open_embedder
 from recollect.inference.local_model import DEFAULT
 from recollect.orgs import audit
@@ -89,7 +90,7 @@ def switch(
         name, width = _tried(config, choice)
         with db.begin() as tx:
             index = vector_index.read(tx)
-            estimate = vector_index.estimate(tx, width)
+            estimate = model_switch.estimate(tx, width)
         if index is not None and settings is not None and index.used.name != settings.name:
             fail(
                 f"searches use {index.used.name}, the settings name {settings.name}: bring"
@@ -103,7 +104,7 @@ def switch(
         own = kept_choice(config, embedder_choice(config, index))
         audit.act(audit.CLI)
         with db.begin() as tx:
-            vector_index.switch(tx, name, width, kept_choice(config, choice), own)
+            model_switch.switch(tx, name, width, kept_choice(config, choice), own)
             audit.record(tx, "index.switch_begun", embedder=name)
         _show(_awaited(db) if wait else _progress(db), as_json=as_json, estimate=estimate)
 
@@ -117,7 +118,7 @@ def rollback(as_json: AsJson = False) -> None:
     with _opened(load()) as db:
         audit.act(audit.CLI)
         with db.begin() as tx:
-            index = vector_index.rollback(tx)
+            index = model_switch.rollback(tx)
             audit.record(tx, "index.rolled_back", embedder=index.used.name)
         _show(_progress(db), as_json=as_json)
 
@@ -132,7 +133,7 @@ def finish(as_json: AsJson = False) -> None:
     with _opened(config) as db:
         audit.act(audit.CLI)
         with db.begin() as tx:
-            index = vector_index.finish(tx)
+            index = model_switch.finish(tx)
             audit.record(tx, "index.switch_finished", embedder=index.used.name)
         _show(_progress(db), as_json=as_json)
     choice = index.used.choice or {}
@@ -175,7 +176,7 @@ def _tell_cost(name: str, width: int, estimate: Estimate) -> None:
 
 def _progress(db: Database) -> Progress:
     with db.begin() as tx:
-        return vector_index.progress(tx)
+        return model_switch.progress(tx)
 
 
 def _awaited(db: Database) -> Progress:

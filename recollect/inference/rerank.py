@@ -156,7 +156,7 @@ class LocalReranker:
 
 
 def _load(folder: Path, threads: int) -> _Loaded:
-    import onnxruntime  # noqa: PLC0415 - as in embed.py
+    import onnxruntime  # noqa: PLC0415 - as in local_model.py
 
     options = cast(Any, onnxruntime).SessionOptions()
     options.intra_op_num_threads = threads

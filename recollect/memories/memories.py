@@ -28,7 +28,7 @@ from recollect.db import Tx, tenancy
 from recollect.documents.filters import Filter
 from recollect.documents.filters import compile as compile_filter
 from recollect.errors import ConflictError, LeaseLost, NotFoundError, RequestError
-from recollect.index import terms, vector_index
+from recollect.index import missing_vectors, terms, vector_index
 from recollect.index.phrases import Phrase, Standing
 from recollect.model import (
     Chunk,
@@ -1179,9 +1179,9 @@ def indexed(
 ) -> dict[str, object]:
     """Columns of a new memory; that a vector is lacking is noted."""
     index = vector_index.hold(tx)
-    values = vector_index.split(index, vector)
-    if vector is not None and vector_index.lacks(index, values):
-        vector_index.note(tx, "memories", id)
+    values = missing_vectors.split(index, vector)
+    if vector is not None and missing_vectors.lacks(index, values):
+        missing_vectors.note(tx, "memories", id)
     return {
         "terms": list(weights),
         "weights": SparseVector({n - 1: w for n, w in weights.items()}, documents.TERM_SPACE),

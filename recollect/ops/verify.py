@@ -17,7 +17,7 @@ from recollect import documents, log
 from recollect.blobs import Blobs
 from recollect.db import Database, Tx
 from recollect.errors import Permanent
-from recollect.index import vector_index
+from recollect.index import missing_vectors, vector_index
 from recollect.index.vector_index import Index
 from recollect.ingest import chunk
 from recollect.model import DocumentId, OrgId, Tenant
@@ -179,7 +179,7 @@ def _compare(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> tuple[list[_Damage], 
         row["id"]: row["text"]
         for row in tx.execute("select id, text from documents where id = any(%s)", (ids,))
     }
-    awaited = vector_index.awaited(tx, ids)
+    awaited = missing_vectors.awaited(tx, ids)
     chunks = _grouped(
         tx.execute(
             "select document_id, position, start_at, end_at, hash from chunks"
@@ -299,7 +299,7 @@ def _settle(db: Database, damage: _Damage, found: _Found, *, mend: bool) -> None
                 {"scope": scope, "id": damage.id},
             )
             if damage.kinds.keys() & _BESIDE:
-                vector_index.mend(tx, damage.id)
+                missing_vectors.mend(tx, damage.id)
             if again:
                 documents.reprocess(tx, Tenant(damage.org), ids=[damage.id])
     for kind, count in damage.kinds.items():

@@ -34,15 +34,9 @@ from recollect.errors import (
 from recollect.fetch import Answer, Endpoint
 from recollect.model import Blob, Connection, ConnectionState, Remembered
 from recollect.orgs import orgs, settings
-from recollect.sync import connections, item_filter, items
-from recollect.sync.sources import (
-    ConnectionSource,
-    StoredAccess,
-    api_url,
-    client_of,
-    open_secrets,
-    open_tokens,
-)
+from recollect.sync import connection_queue, connections, item_filter, items, push_registrations
+from recollect.sync.credentials import client_of, open_secrets, open_tokens
+from recollect.sync.sources import ConnectionSource, StoredAccess, api_url
 
 PATIENCE = timedelta(seconds=30)
 """for the whole walk; a call that is under way then still ends"""
@@ -294,7 +288,7 @@ class _Walk:
             yield Assumption("pushes", None, told)
             return
         with app.db.begin() as tx:
-            stored = connections.hook_secrets(tx, found.provider)
+            stored = push_registrations.hook_secrets(tx, found.provider)
         confirmed = any(one.confirmed for one in stored)
         if (proof := connector.proof(app.config, confirmed=confirmed)) is not None:
             yield proof
@@ -416,7 +410,7 @@ def _guarded(name: str, work: Iterator[Assumption]) -> Iterator[Assumption]:
         yield from work
     except Reauthorize as error:
         told = str(error)
-        again = "" if "authorize" in told else f"; {connections.AGAIN}"
+        again = "" if "authorize" in told else f"; {connection_queue.AGAIN}"
         yield Assumption(TOKEN, False, told + again)
     except LeaseLost:
         yield Assumption(name, False, "the connection was deleted meanwhile")

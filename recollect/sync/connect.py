@@ -19,9 +19,10 @@ from recollect.errors import (
 )
 from recollect.model import Connection, ConnectionId, ConnectionState, Plan, Tenant, random_id
 from recollect.orgs import tags
-from recollect.sync import connections
+from recollect.sync import authorizations, connections
 from recollect.sync.connections import LIMIT, ConnectionChange, NewConnection
-from recollect.sync.sources import client_of, oauth_of, open_source, seal_secrets
+from recollect.sync.credentials import client_of, oauth_of, seal_secrets
+from recollect.sync.sources import open_source
 
 PLANS_ABOVE = "requires a Scale or Enterprise plan"
 PAGE = 100
@@ -156,7 +157,7 @@ def _known(app: App, found: Connection) -> Mapping[str, Any]:
 
 
 def link(app: App, tenant: Tenant, connection: Connection, redirect_url: str | None) -> str:
-    """Where the user authorizes within `connections.AUTH_LINK_LIFE`, as long as the tenant's key
+    """Where the user authorizes within `authorizations.AUTH_LINK_LIFE`, as long as the tenant's key
     opens anything.
 
     Raises BadRequestError for a provider without authorization, or an address that a browser may
@@ -179,7 +180,7 @@ def link(app: App, tenant: Tenant, connection: Connection, redirect_url: str | N
         if made.verifier is not None:
             place = (connection.id, "verifier")
             verifier = encryption.seal(secret_keys(app.config), made.verifier, place=place)
-        connections.begin_authorization(
+        authorizations.begin_authorization(
             tx,
             connection.id,
             state=oauth.hashed(made.state),

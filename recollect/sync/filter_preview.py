@@ -9,9 +9,9 @@ from typing import Any, Literal
 from recollect.app import App
 from recollect.model import Connection, Tenant
 from recollect.orgs import settings
-from recollect.sync import connections, item_filter, items
+from recollect.sync import connections, item_filter, item_rulings
 from recollect.sync.item_filter import FILTERED, UNDECIDED, Gate, Ruling
-from recollect.sync.items import Known
+from recollect.sync.item_rulings import Known
 
 ASKED = 50
 """Things that one preview may have the model judge: somebody waits, and somebody pays."""
@@ -123,8 +123,8 @@ class _Survey:
         after: str | None = ""
         while after is not None:
             with self.app.db.begin() as tx:
-                page, after = items.survey(tx, connection.id, after=after, limit=PAGE)
-                items.recall(tx, connection.id, [one.item for one in page], gate)
+                page, after = item_rulings.survey(tx, connection.id, after=after, limit=PAGE)
+                item_rulings.recall(tx, connection.id, [one.item for one in page], gate)
             self._ask(connection, page, gate)
             known += len(page)
             for one in page:
@@ -154,7 +154,7 @@ class _Survey:
         self.left -= len(some)
         self.asked += 0 if self.app.llm is None else len(some)
         with self.app.db.begin() as tx:
-            items.note(tx, connection.id, some, gate)
+            item_rulings.note(tx, connection.id, some, gate)
 
 
 def _effect(one: Known, ruling: Ruling | None) -> Effect | None:

@@ -38,21 +38,20 @@ from recollect.errors import (
 )
 from recollect.model import Connection, ConnectionId, SyncClaim, Tenant, Trigger, random_id
 from recollect.orgs import orgs, settings
-from recollect.sync import connections, item_filter, items
-from recollect.sync.connections import Farewell, StoredRegistration
+from recollect.sync import (
+    connection_queue,
+    connections,
+    item_changes,
+    item_filter,
+    item_rulings,
+    items,
+    push_registrations,
+)
+from recollect.sync.credentials import ageing, oauth_of, open_registration, open_tokens
 from recollect.sync.item_filter import Gate
 from recollect.sync.items import Counts
-from recollect.sync.sources import (
-    GivenAccess,
-    ageing,
-    api_url,
-    endpoint_at,
-    oauth_of,
-    open_api,
-    open_registration,
-    open_source,
-    open_tokens,
-)
+from recollect.sync.push_registrations import Farewell, StoredRegistration
+from recollect.sync.sources import GivenAccess, api_url, endpoint_at, open_api, open_source
 
 LOG = log.get("sync")
 BATCH = 200
@@ -82,7 +81,7 @@ def run(app: App, claim: SyncClaim, stop: threading.Event) -> Counts:
     """
     connector = connectors.get(claim.connection.provider)
     with app.db.begin() as tx:
-        counts = connections.counted(tx, claim)
+        counts = connection_queue.counted(tx, claim)
         plan = orgs.plan(tx, claim.connection.org_id)
         gate = item_filter.open_gate(settings.read(tx, claim.connection.org_id), app.llm)
     if plan not in connector.plans:
@@ -93,8 +92,8 @@ def run(app: App, claim: SyncClaim, stop: threading.Event) -> Counts:
         _list(work, connector, source, claim.connection.cursor)
     except CursorExpired:
         with app.db.begin() as tx:
-            connections.lock(tx, claim, lease=app.lease)
-            connections.forget_cursor(tx, claim)
+            connection_queue.lock(tx, claim, lease=app.lease)
+            connection_queue.forget_cursor(tx, claim)
         counts.note("The provider forgot where we were, so everything was listed again.")
         _list(work, connector, source, None)
     _make_room(work)
@@ -139,7 +138,7 @@ class _Work:
         if time.monotonic() - self.since < self.app.config.sync_stretch.total_seconds():
             return
         with self.app.db.begin() as tx:
-            if connections.waits(tx):
+            if connection_queue.waits(tx):
                 raise GaveWay
 
 
@@ -184,7 +183,7 @@ def _store(work: _Work, batch: Sequence[Change], cursor: Cursor | None) -> None:
     app, claim, gate, counts = work.app, work.claim, work.gate, work.counts
     if gate.asks:
         with app.db.begin() as tx:
-            undecided = items.undecided(tx, claim, batch, gate)
+            undecided = item_rulings.undecided(tx, claim, batch, gate)
         gate.ask(undecided, work.pause)
     before = copy.deepcopy(counts)
     try:
@@ -199,8 +198,8 @@ def _store(work: _Work, batch: Sequence[Change], cursor: Cursor | None) -> None:
         if not batch or not isinstance(batch[0], Item):
             raise
         with app.db.begin() as tx:
-            connections.lock(tx, claim, lease=app.lease)
-            items.leave_out(tx, claim, batch[0], error, counts)
+            connection_queue.lock(tx, claim, lease=app.lease)
+            item_changes.leave_out(tx, claim, batch[0], error, counts)
         _store_all(work, [], cursor)
     gate.forget()
 
@@ -208,11 +207,11 @@ def _store(work: _Work, batch: Sequence[Change], cursor: Cursor | None) -> None:
 def _store_all(work: _Work, batch: Sequence[Change], cursor: Cursor | None) -> None:
     app, claim, counts = work.app, work.claim, work.counts
     with app.db.begin() as tx:
-        listings = connections.lock(tx, claim, lease=app.lease)
-        items.apply(tx, claim, batch, listings=listings, gate=work.gate, counts=counts)
+        listings = connection_queue.lock(tx, claim, lease=app.lease)
+        item_changes.apply(tx, claim, batch, listings=listings, gate=work.gate, counts=counts)
         items.tell(tx, claim, counts)
         reached = any(isinstance(change, READ) for change in batch)
-        connections.save(
+        connection_queue.save(
             tx, claim, cursor=cursor, listings=listings, counts=counts, reached=reached
         )
 
@@ -223,7 +222,7 @@ def _make_room(work: _Work) -> None:
     if _fill(work):
         _reconsider(work)
     with work.app.db.begin() as tx:
-        items.count_undecided(tx, work.claim, work.gate, work.counts)
+        item_rulings.count_undecided(tx, work.claim, work.gate, work.counts)
 
 
 def _reconsider(work: _Work) -> None:
@@ -232,11 +231,11 @@ def _reconsider(work: _Work) -> None:
     while after is not None:
         if gate.asks:
             with app.db.begin() as tx:
-                undecided = items.outside(tx, claim, gate, after=after, limit=FILL)
+                undecided = item_rulings.outside(tx, claim, gate, after=after, limit=FILL)
             gate.ask(undecided, work.pause)
         with app.db.begin() as tx:
-            connections.lock(tx, claim, lease=app.lease)
-            after = items.reconsider(tx, claim, gate, counts, after=after, limit=FILL)
+            connection_queue.lock(tx, claim, lease=app.lease)
+            after = item_changes.reconsider(tx, claim, gate, counts, after=after, limit=FILL)
             items.tell(tx, claim, counts)
         gate.forget()
 
@@ -248,8 +247,8 @@ def _fill(work: _Work) -> bool:
     moved = True
     while moved:
         with app.db.begin() as tx:
-            connections.lock(tx, claim, lease=app.lease)
-            moved = items.fill(tx, claim, gate, counts, FILL)
+            connection_queue.lock(tx, claim, lease=app.lease)
+            moved = item_changes.fill(tx, claim, gate, counts, FILL)
             items.tell(tx, claim, counts)
     return counts.skipped[items.UNDECIDED] > before
 
@@ -271,7 +270,7 @@ def register(app: App, claim: SyncClaim, stop: threading.Event) -> None:
         return
     source = open_source(app, connection, stop=stop)
     with app.db.begin() as tx:
-        stored = connections.registered(tx, connection.id)
+        stored = push_registrations.registered(tx, connection.id)
     if claim.trigger is not Trigger.EVENT:  # else a push has just shown that there are some
         stored = _standing(app, connector, source, connection.id, stored)
     live = {r.registration.resource for r in stored if not r.retired}
@@ -309,7 +308,7 @@ def _standing(
 def renew(app: App, due: StoredRegistration, stop: threading.Event) -> None:
     """Register anew at half of its life; the old one lives until the new one does."""
     with app.db.begin() as tx:
-        found = connections.registration(tx, due.registration.id)
+        found = push_registrations.registration(tx, due.registration.id)
     if found is None:
         return
     _, connection = found
@@ -321,15 +320,15 @@ def renew(app: App, due: StoredRegistration, stop: threading.Event) -> None:
     _subscribe(app, connector, source, connection, due.registration.resource)
     if not due.answered:
         with app.db.begin() as tx:
-            connections.drop_registrations(tx, [due.registration.id])
+            push_registrations.drop_registrations(tx, [due.registration.id])
 
 
 def _forget_registrations(app: App, connection: Connection) -> None:
     """The settings name no address any more where they could arrive, so nothing is pushed; at the
     provider they end by themselves."""
     with app.db.begin() as tx:
-        stored = connections.registered(tx, connection.id)
-        connections.drop_registrations(tx, [one.registration.id for one in stored])
+        stored = push_registrations.registered(tx, connection.id)
+        push_registrations.drop_registrations(tx, [one.registration.id for one in stored])
 
 
 def _subscribe(
@@ -342,17 +341,17 @@ def _subscribe(
         secret_keys(app.config), secret, place=(connection.id, "registration", id)
     )
     with app.db.begin() as tx:
-        connections.add_registration(tx, id, connection.id, resource, secret=sealed, url=url)
+        push_registrations.add_registration(tx, id, connection.id, resource, secret=sealed, url=url)
     asked = Registration(id, connection.id, resource, secret, url)
     try:
         made = connector.subscribe(source, asked)
     except (Permanent, Transient) as error:
         LOG.warning("pushes are off", connection=connection.id, reason=str(error))
         with app.db.begin() as tx:
-            connections.refuse_registration(tx, id, str(error), PUSH_RETRY)
+            push_registrations.refuse_registration(tx, id, str(error), PUSH_RETRY)
         return
     with app.db.begin() as tx:
-        replaced = connections.keep_registration(
+        replaced = push_registrations.keep_registration(
             tx, id, remote=made.remote, expires_at=made.expires_at
         )
         # Whatever changed between the end of the old one and the start of the new one.
@@ -374,7 +373,7 @@ def _unsubscribe(
             except (Permanent, Transient, Reauthorize) as error:
                 LOG.info("registration not removed", connection=connection, reason=str(error))
     with app.db.begin() as tx:
-        connections.drop_registrations(tx, [old.registration.id for old in stored])
+        push_registrations.drop_registrations(tx, [old.registration.id for old in stored])
 
 
 # --- after the end -------------------------------------------------------------------------------

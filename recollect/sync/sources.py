@@ -4,19 +4,17 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
 from recollect import connectors, documents, encryption, log
 from recollect.app import App, secret_keys
-from recollect.config import Config, ProviderSettings
 from recollect.connectors import oauth
 from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, Access, Api
 from recollect.connectors.base import Connector, Folder, Source, Turn
-from recollect.connectors.oauth import Client, OAuth, Tokens
-from recollect.connectors.pushes import Registration
+from recollect.connectors.oauth import Client, Tokens
 from recollect.db import Tx
 from recollect.errors import (
     BadRequestError,
@@ -40,7 +38,6 @@ from recollect.model import (
     ConnectionState,
     Extracted,
     Failure,
-    OrgId,
     Remembered,
     Sitemap,
     SyncClaim,
@@ -49,13 +46,28 @@ from recollect.model import (
     WebPage,
     random_id,
 )
-from recollect.orgs import settings, tags
-from recollect.sync import connections, host_limits, item_filter, items
-from recollect.sync.connections import StoredRegistration
+from recollect.orgs import tags
+from recollect.sync import (
+    authorizations,
+    connection_queue,
+    connections,
+    host_limits,
+    item_filter,
+    items,
+    push_registrations,
+)
+from recollect.sync.credentials import (
+    ageing,
+    client_of,
+    oauth_of,
+    open_registration,
+    open_secrets,
+    open_tokens,
+    provider_settings,
+    seal_tokens,
+)
 
 LOG = log.get("sources")
-AGEING = timedelta(minutes=5)
-"""An access token with less than this to live is refreshed before it is used."""
 LONGEST_ANSWER = 120.0
 """Seconds for a whole answer of a provider."""
 LOOK = 1.0
@@ -202,7 +214,7 @@ class ConnectionSource:
 
     def _look(self, tx: Tx) -> None:
         self._looked = time.monotonic()
-        if self._claim is not None and not connections.alive(tx, self._claim):
+        if self._claim is not None and not connection_queue.alive(tx, self._claim):
             raise LeaseLost
 
     def _pace(self) -> None:
@@ -211,7 +223,9 @@ class ConnectionSource:
         if rate is None:
             return
         with self._app.db.begin() as tx:
-            wait = connections.next_call_in(tx, self._connection.id, timedelta(seconds=1 / rate))
+            wait = connection_queue.next_call_in(
+                tx, self._connection.id, timedelta(seconds=1 / rate)
+            )
         if wait > timedelta():
             self.pause(wait.total_seconds())
 
@@ -252,7 +266,7 @@ class StoredAccess:
             )
             sealed = seal_tokens(self._app, self._connection.id, fresh)
             with self._app.db.begin() as tx:
-                connections.keep_tokens(
+                authorizations.keep_tokens(
                     tx, self._connection.id, tokens=sealed, expires_at=fresh.expires_at
                 )
             return fresh
@@ -336,7 +350,7 @@ def fetch(app: App, claim: Claim) -> Blob | Extracted:
         # A sync renamed or removed it since the claim: the row as it now is tells what to do.
         raise Transient("its connection does not know it any more", code="source_moved") from error
     if connection.state is ConnectionState.NEEDS_AUTH:
-        raise Parked(_told(connection), code=connections.AUTH_EXPIRED, after=DAY)
+        raise Parked(_told(connection), code=connection_queue.AUTH_EXPIRED, after=DAY)
     if connection.state is ConnectionState.FAILED:
         raise Parked(_told(connection), code=PROVIDER_UNAVAILABLE, after=DAY)
     if connection.parked_for:
@@ -352,8 +366,8 @@ def fetch(app: App, claim: Claim) -> Blob | Extracted:
         raise LeaseLost from error
     except Reauthorize as error:
         with app.db.begin() as tx:
-            connections.lose(tx, connection.id, str(error))
-        raise Parked(str(error), code=connections.AUTH_EXPIRED, after=DAY) from error
+            connection_queue.lose(tx, connection.id, str(error))
+        raise Parked(str(error), code=connection_queue.AUTH_EXPIRED, after=DAY) from error
     except Permanent as error:
         if error.code != oauth.INVALID_CLIENT:
             raise
@@ -367,7 +381,7 @@ def _parked(app: App, claim: Claim, connection: Connection, error: Transient) ->
     if error.code == RATE_LIMITED:
         after = min(error.after or MINUTE, DAY)
         with app.db.begin() as tx:
-            connections.park(tx, connection.id, Failure(error.code, str(error)), after)
+            connection_queue.park(tx, connection.id, Failure(error.code, str(error)), after)
         return Parked(str(error), code=error.code, after=after)
     if error.code == PROVIDER_UNAVAILABLE and _age(claim) < DAY:
         return Parked(str(error), code=error.code, after=max(error.after or MINUTE, MINUTE))
@@ -413,116 +427,8 @@ def endpoint_at(url: str) -> Endpoint:
     return Endpoint(url, total=LONGEST_ANSWER)
 
 
-def provider_settings(app: App, connector: Connector) -> ProviderSettings:
-    return app.config.providers.get(connector.provider) or ProviderSettings()
-
-
-def oauth_of(app: App, connector: Connector) -> OAuth:
-    """How the provider authorizes, at the addresses that the settings name."""
-    assert connector.oauth is not None
-    given = provider_settings(app, connector)
-    return replace(
-        connector.oauth,
-        authorize_url=given.auth_url or connector.oauth.authorize_url,
-        token_url=given.token_url or connector.oauth.token_url,
-        revoke_url=given.revoke_url or connector.oauth.revoke_url,
-        issuer=None if given.auth_url else connector.oauth.issuer,
-    )
-
-
-def client_of(tx: Tx, app: App, org: OrgId, connector: Connector) -> Client:
-    """The OAuth application: the organisation's own, else that of the installation.
-
-    Raises BadRequestError that names the settings to fill.
-    """
-    assert connector.application is not None
-    stored = settings.read(tx, org)
-    enabled = connector.application.setting("CustomKeyEnabled")
-    id_name = connector.application.setting("ClientId")
-    secret_name = connector.application.setting("ClientSecret")
-    if stored.get(enabled) and stored[id_name]:
-        try:
-            secret = settings.secret(tx, org, secret_name, keys=secret_keys(app.config))
-        except SetupError as error:
-            raise BadRequestError(f"{secret_name}: {error}") from error
-        if secret is not None:
-            return Client(stored[id_name], secret)
-    if (client := client_of_installation(app.config, connector)) is not None:
-        return client
-    variable = f"RECOLLECT_{connector.provider.replace('-', '_').upper()}_CLIENT_ID"
-    raise BadRequestError(
-        f"{connector.provider}: no OAuth application is configured; set {variable} and"
-        f" {variable.removesuffix('ID')}SECRET, or {enabled}, {id_name} and {secret_name} with"
-        " PATCH /v3/settings"
-    )
-
-
-def client_of_installation(config: Config, connector: Connector) -> Client | None:
-    """The provider's own, else that of the application which it shares with others."""
-    assert connector.application is not None
-    for provider in (connector.provider, connector.application.provider):
-        given = config.providers.get(provider)
-        if given and given.client_id and given.client_secret:
-            return Client(given.client_id, given.client_secret.get_secret_value())
-    return None
-
-
-def seal_tokens(app: App, connection: ConnectionId, tokens: Tokens) -> str:
-    """Opens on this connection's row only."""
-    told = {
-        "access": tokens.access,
-        "refresh": tokens.refresh,
-        "expires_at": tokens.expires_at.isoformat() if tokens.expires_at else None,
-        "scopes": list(tokens.scopes),
-        "extra": dict(tokens.extra),
-    }
-    return encryption.seal(secret_keys(app.config), json.dumps(told), place=(connection, "tokens"))
-
-
-def open_tokens(app: App, connection: ConnectionId, sealed: str) -> Tokens:
-    told = json.loads(
-        encryption.unseal(secret_keys(app.config), sealed, place=(connection, "tokens"))
-    )
-    return Tokens(
-        access=told["access"],
-        refresh=told["refresh"],
-        expires_at=datetime.fromisoformat(told["expires_at"]) if told["expires_at"] else None,
-        scopes=told["scopes"],
-        extra=told["extra"],
-    )
-
-
-def seal_secrets(app: App, connection: ConnectionId, secrets: Mapping[str, Any]) -> str | None:
-    if not secrets:
-        return None
-    place = (connection, "secrets")
-    return encryption.seal(secret_keys(app.config), json.dumps(dict(secrets)), place=place)
-
-
-def open_secrets(app: App, connection: ConnectionId, sealed: str | None) -> dict[str, Any]:
-    if sealed is None:
-        return {}
-    return json.loads(
-        encryption.unseal(secret_keys(app.config), sealed, place=(connection, "secrets"))
-    )
-
-
 def _sentence(error: RecollectError) -> str:
     return (error.details or error.message) if isinstance(error, RequestError) else str(error)
-
-
-def ageing(tokens: Tokens) -> bool:
-    """Whether the access token is about to expire, as far as it tells."""
-    return tokens.expires_at is not None and tokens.expires_at - datetime.now(UTC) < AGEING
-
-
-# --- pushes and farewells ------------------------------------------------------------------------
-
-
-def open_registration(app: App, stored: StoredRegistration) -> Registration:
-    registration = stored.registration
-    place = (registration.connection_id, "registration", registration.id)
-    return stored.opened(encryption.unseal(secret_keys(app.config), stored.sealed, place=place))
 
 
 def end(
@@ -538,14 +444,14 @@ def end(
     for one in found:
         accounts.setdefault((one.provider, one.account), []).append(one)
     for (provider, account), ended in accounts.items():
-        others = connections.of_account(tx, provider, [account or ""])
+        others = push_registrations.of_account(tx, provider, [account or ""])
         try:
             farewell = _farewell_of(app, tx, ended, revoke=not set(others) - ids)
         except SetupError as error:  # what no key opens cannot be taken back, only deleted
             LOG.warning("no farewell", provider=provider, reason=str(error))
             continue
         if farewell is not None:
-            connections.say_later(tx, provider, *farewell)
+            push_registrations.say_later(tx, provider, *farewell)
     return connections.delete(tx, tenant, found, with_documents=with_documents)
 
 
@@ -602,7 +508,7 @@ def _farewell_of(
         client = client_of(tx, app, newest.org_id, connector)
     except BadRequestError:
         return None
-    stored = [r for one in ended for r in connections.registered(tx, one.id) if r.answered]
+    stored = [r for one in ended for r in push_registrations.registered(tx, one.id) if r.answered]
     told = {
         "connection": newest.id,
         "tokens": sealed,

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from recollect import log
 from recollect.app import App
 from recollect.errors import Permanent, RecollectError, Transient, code_of
-from recollect.index import vector_index
+from recollect.index import missing_vectors, model_switch
 from recollect.index.embedder import IndexEmbedder
-from recollect.index.vector_index import Gap, Index, Kept, Lacking
+from recollect.index.missing_vectors import Gap, Lacking
+from recollect.index.vector_index import Index, Kept
 from recollect.model import Failure
 from recollect.orgs import audit
 
@@ -43,11 +44,11 @@ def step(app: App) -> bool:
         return _clear(app)
     if index.phase == "building" and not index.planned:
         with app.db.begin() as tx:
-            return vector_index.plan(tx)
+            return missing_vectors.plan(tx)
     with app.db.begin() as tx:
-        gap = vector_index.claim(tx, lease=app.lease)
-        lacking = [] if gap is None else vector_index.lacking(tx, gap, index, BATCH)
-        waiting = gap is not None or vector_index.gaps(tx) > 0
+        gap = missing_vectors.claim(tx, lease=app.lease)
+        lacking = [] if gap is None else missing_vectors.lacking(tx, gap, index, BATCH)
+        waiting = gap is not None or missing_vectors.gaps(tx) > 0
     if gap is not None:
         _fill(app, app.embedder, gap, index, lacking)
         return True
@@ -59,23 +60,25 @@ def _fill(
 ) -> None:
     if not lacking:
         with app.db.begin() as tx:
-            vector_index.close(tx, gap)
+            missing_vectors.close(tx, gap)
         return
     try:
         made, refused = _embed(embedder, index, lacking)
     except Transient as error:
         with app.db.begin() as tx:
             wait = min(error.after or timedelta(), LONGEST_WISH)
-            vector_index.postpone(tx, gap, _failure(error), wait)
+            missing_vectors.postpone(tx, gap, _failure(error), wait)
         raise
     with app.db.begin() as tx:
-        filled = vector_index.fill(tx, gap.relation, zip(lacking, made, strict=True))
+        filled = missing_vectors.fill(tx, gap.relation, zip(lacking, made, strict=True))
         if filled:
-            vector_index.advance(tx, gap, filled)
+            missing_vectors.advance(tx, gap, filled)
         elif refused is not None:
-            vector_index.postpone(tx, gap, _failure(refused), AGAIN)
+            missing_vectors.postpone(tx, gap, _failure(refused), AGAIN)
         else:  # somebody works on all of them
-            vector_index.postpone(tx, gap, Failure("busy", "being changed"), timedelta(seconds=1))
+            missing_vectors.postpone(
+                tx, gap, Failure("busy", "being changed"), timedelta(seconds=1)
+            )
 
 
 def _embed(
@@ -116,16 +119,16 @@ def _patiently(
 
 def _complete(app: App, index: Index) -> bool:
     """Build the vector index, count once more, and flip; whether anything was done."""
-    if not vector_index.build_beside(app.db, index):
+    if not model_switch.build_beside(app.db, index):
         return False
     with app.db.begin() as tx:
-        missing = vector_index.missing(tx, index)
+        missing = missing_vectors.missing(tx, index)
     with app.db.begin() as tx:
         if missing:
             LOG.warning("vectors are missing that no gap names", texts=missing)
-            vector_index.plan_again(tx)
+            missing_vectors.plan_again(tx)
             return True
-        if not vector_index.flip(tx):
+        if not model_switch.flip(tx):
             return True
         assert index.other is not None
         audit.record(tx, "index.switched", embedder=index.other.name)
@@ -135,7 +138,7 @@ def _complete(app: App, index: Index) -> bool:
 
 def _clear(app: App) -> bool:
     with app.db.begin() as tx:
-        return vector_index.clear(tx)
+        return model_switch.clear(tx)
 
 
 def _failure(error: RecollectError) -> Failure:

@@ -20,7 +20,7 @@ from recollect.errors import (
     Transient,
     Unavailable,
 )
-from recollect.index import vector_index
+from recollect.index import missing_vectors
 from recollect.ingest.pipeline import process, trace_id
 from recollect.loop import enduring, settled, tell_bug
 from recollect.model import Changed, Claim, Failure
@@ -178,7 +178,7 @@ class Worker(ClaimLoop[Claim]):
                 _count("failed", "worker_died")
             wait = documents.next_due_in(tx)
             doomed = documents.doomed_blobs(tx)
-            reembed_wanted = vector_index.wanted(tx)
+            reembed_wanted = missing_vectors.wanted(tx)
         self._last_look = look
         for key in doomed:
             app.blobs.delete(key)

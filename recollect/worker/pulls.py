@@ -14,7 +14,7 @@ from recollect.connectors.base import Connector
 from recollect.connectors.pushes import Inbox
 from recollect.errors import RecollectError, Transient, Unavailable
 from recollect.loop import backoff, enduring, tell_bug
-from recollect.sync import connections
+from recollect.sync import push_registrations
 
 LOG = log.get("pull")
 IDLE = timedelta(seconds=1)
@@ -61,7 +61,7 @@ def fetch(app: App, connector: Connector, inbox: Inbox) -> int:
     if received:
         with app.db.begin() as tx:
             for one in received:
-                connections.heed(tx, connector.provider, one.notice)
+                push_registrations.heed(tx, connector.provider, one.notice)
         # Before this it may come again, to us or to another process; it is heeded once.
         inbox.acknowledge(received)
     return len(received)
@@ -69,7 +69,7 @@ def fetch(app: App, connector: Connector, inbox: Inbox) -> int:
 
 def _tell_working(app: App, connector: Connector, inbox: Inbox) -> None:
     with app.db.begin() as tx:
-        again = connections.unmute(tx, connector.provider)
+        again = push_registrations.unmute(tx, connector.provider)
     LOG.info("notices are pulled", inbox=inbox.name, registered_again=again)
 
 
@@ -82,7 +82,7 @@ def _tell_failing(app: App, connector: Connector, error: Exception) -> None:
     with enduring(LOG):
         with app.db.begin() as tx:
             again = app.config.poll_interval
-            muted = connections.mute(tx, connector.provider, reason, again=again)
+            muted = push_registrations.mute(tx, connector.provider, reason, again=again)
         LOG.warning("notices cannot be pulled", reason=told, muted=muted)
 
 

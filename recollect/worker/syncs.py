@@ -26,7 +26,7 @@ from recollect.errors import (
 from recollect.loop import backoff, enduring, settled
 from recollect.model import Failure, SyncClaim
 from recollect.ops import reencrypt
-from recollect.sync import connections, host_limits, runs
+from recollect.sync import connection_queue, host_limits, push_registrations, runs
 from recollect.sync.items import Counts
 from recollect.telemetry import metrics, tracing
 from recollect.worker import pulls
@@ -80,10 +80,10 @@ class Tender(ClaimLoop[SyncClaim]):
         return claim.connection.id, claim.number
 
     def renew(self, tx: Tx, held: Sequence[SyncClaim]) -> None:
-        connections.renew(tx, held, lease=self._app.lease)
+        connection_queue.renew(tx, held, lease=self._app.lease)
 
     def release(self, tx: Tx, left: Sequence[SyncClaim]) -> None:
-        connections.release(tx, left)
+        connection_queue.release(tx, left)
 
     def claim(self) -> list[SyncClaim]:
         held = self.held()
@@ -91,7 +91,7 @@ class Tender(ClaimLoop[SyncClaim]):
         if free + SPARE <= 0:
             return []
         with self._app.db.begin() as tx:
-            return connections.claim(
+            return connection_queue.claim(
                 tx,
                 lease=self._app.lease,
                 limit=free if free > 0 else 1,
@@ -104,7 +104,7 @@ class Tender(ClaimLoop[SyncClaim]):
             return TICK
         wait: timedelta | None = None
         with enduring(LOG, self._stop), self._app.db.begin() as tx:
-            wait = connections.next_due_in(tx)
+            wait = connection_queue.next_due_in(tx)
         return TICK if wait is None else min(TICK, max(wait, SHORTEST_WAIT))
 
     def work(self, claim: SyncClaim) -> None:
@@ -144,7 +144,7 @@ def drain(app: App, stop: threading.Event | None = None) -> int:
     chores(app, stop)
     while not stop.is_set():
         with app.db.begin() as tx:
-            claims = connections.claim(tx, lease=app.lease, limit=1, turn=turn)
+            claims = connection_queue.claim(tx, lease=app.lease, limit=1, turn=turn)
         if not claims:
             break
         for claim in claims:
@@ -207,7 +207,7 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
             if outcome.away and _has_given_up(app, claim, outcome.notes[-1], outcome):
                 return
             again = runs.next_in(app, claim.connection, outcome)
-            _write(app, lambda tx: connections.finish(tx, claim, outcome, again=again))
+            _write(app, lambda tx: connection_queue.finish(tx, claim, outcome, again=again))
             LOG.info(
                 "sync",
                 outcome="partial" if outcome.code else "completed",
@@ -222,13 +222,13 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
             _count_items(claim, outcome)
             return
         case LeaseLost():
-            _write(app, lambda tx: connections.release(tx, [claim]))
+            _write(app, lambda tx: connection_queue.release(tx, [claim]))
             gave_way = isinstance(outcome, runs.GaveWay)
             LOG.info("sync", outcome="gave way" if gave_way else "stopped")
             return
         case Reauthorize():
             lost = str(outcome)
-            _write(app, lambda tx: connections.lose(tx, claim.connection.id, lost, claim))
+            _write(app, lambda tx: connection_queue.lose(tx, claim.connection.id, lost, claim))
             LOG.warning("sync", outcome="authorization lost", reason=str(outcome))
             _count(claim, "needs_auth")
             return
@@ -252,8 +252,8 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
     parked = failure.code == RATE_LIMITED
     _write(
         app,
-        lambda tx: connections.put_off(
-            tx, claim, failure, after, connections.counted(tx, claim), parked=parked, away=away
+        lambda tx: connection_queue.put_off(
+            tx, claim, failure, after, connection_queue.counted(tx, claim), parked=parked, away=away
         ),
     )
     LOG.warning("sync", outcome="put off", code=failure.code)
@@ -272,10 +272,12 @@ def _has_given_up(app: App, claim: SyncClaim, last: str, counts: Counts | None =
 
     def give_up(tx: Tx) -> None:
         nonlocal done
-        if connections.away_for(tx, claim) >= LONGEST_ABSENCE:
+        if connection_queue.away_for(tx, claim) >= LONGEST_ABSENCE:
             done = True
             failure = Failure(GAVE_UP, told)
-            connections.give_up(tx, claim, failure, counts or connections.counted(tx, claim))
+            connection_queue.give_up(
+                tx, claim, failure, counts or connection_queue.counted(tx, claim)
+            )
 
     _write(app, give_up)
     if done:
@@ -287,10 +289,10 @@ def _has_given_up(app: App, claim: SyncClaim, last: str, counts: Counts | None =
 def chores(app: App, stop: threading.Event) -> None:
     """Renew registrations, say farewells, forget old keys; each for itself."""
     with app.db.begin() as tx:
-        connections.sweep(tx)
+        push_registrations.sweep(tx)
         host_limits.sweep(tx)
-        due = connections.due_registrations(tx)
-        farewells = connections.due_farewells(tx)
+        due = push_registrations.due_registrations(tx)
+        farewells = push_registrations.due_farewells(tx)
     for one in due:
         with enduring(LOG.bind(connection=one.registration.connection_id, pushes="off")):
             try:
@@ -306,7 +308,7 @@ def chores(app: App, stop: threading.Event) -> None:
             except SetupError as error:  # its key is lost: it can never be said
                 LOG.warning("no farewell", provider=farewell.provider, reason=str(error))
             with app.db.begin() as tx:
-                connections.said(tx, farewell.id)
+                push_registrations.said(tx, farewell.id)
 
 
 def _backoff(claim: SyncClaim) -> timedelta:

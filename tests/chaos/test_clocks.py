@@ -29,7 +29,7 @@ from recollect.db import Database
 from recollect.documents import NewDocument
 from recollect.errors import Unavailable
 from recollect.model import Content, DocumentId, Plan, StoredBlob, Tenant
-from recollect.ops import purge, verify
+from recollect.ops import _rewrite, _server_files, purge, verify
 from recollect.orgs import orgs
 from recollect.torture._clock import DAY, Clock, can_step
 from recollect.worker import processing
@@ -357,7 +357,8 @@ def test_a_table_that_is_being_made_is_not_removed_for_its_age(
     server = Path(rows(postgres_url, "show data_directory")[0][0])
     if not server.exists():
         pytest.skip("a server elsewhere")
-    monkeypatch.setattr(purge, "PATIENCE", timedelta(milliseconds=200))
+    for module in (_rewrite, _server_files):
+        monkeypatch.setattr(module, "PATIENCE", timedelta(milliseconds=200))
     with (
         psycopg.connect(url) as maker,
         Database(url, size=1) as db,
@@ -366,9 +367,9 @@ def test_a_table_that_is_being_made_is_not_removed_for_its_age(
         maker.execute("create table half_made as select 'a row' as what")
         [(path,)] = maker.execute("select pg_relation_filepath('half_made')").fetchall()
         os.utime(server / path, (1, 1))
-        assert purge._remove_abandoned(session, server) == 0
+        assert _server_files.remove_abandoned(session, server) == 0
         maker.commit()
-        assert purge._remove_abandoned(session, server) == 0
+        assert _server_files.remove_abandoned(session, server) == 0
         assert maker.execute("select what from half_made").fetchall() == [("a row",)]
         maker.execute("drop table half_made")
 

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from recollect.blobs import open_blobs
-from recollect.db import Database, embedded, migrate
+from recollect.db import Database, _server_process, embedded, migrate
 from recollect.db.embedded import Embedded
 from recollect.model import Plan, Scope
 from recollect.ops import verify
@@ -37,7 +37,7 @@ class Machine:
         self._folder = folder
         self._clock = clock(folder / "clock")
         patch.setattr(
-            embedded, "_ENVIRONMENT", {**embedded._ENVIRONMENT, **self._clock.environment}
+            embedded, "ENVIRONMENT", {**_server_process.ENVIRONMENT, **self._clock.environment}
         )
         self.server = Embedded(folder / "database")
         self.database = self.server.ensure()

@@ -22,7 +22,7 @@ from recollect.db import Database
 from recollect.extract import Sandbox
 from recollect.fetch import Fetcher
 from recollect.inference.transcribe import Listener
-from recollect.sync import connections
+from recollect.sync import connection_queue
 from recollect.sync.items import Counts
 from recollect.worker import syncs
 from recollect.worker.processing import Worker
@@ -63,7 +63,7 @@ def main(asked: dict[str, Any]) -> None:
         for _ in range(asked["syncs"]):
             with db.begin() as tx:
                 tx.execute("update connections set due_at = now() where id = %s", (asked["id"],))
-                [claim] = connections.claim(tx, lease=app.lease, limit=1)
+                [claim] = connection_queue.claim(tx, lease=app.lease, limit=1)
             outcome = syncs.attempt(app, claim, threading.Event())
             syncs.settle(app, claim, outcome)
             told = asdict(outcome) if isinstance(outcome, Counts) else {"error": repr(outcome)}

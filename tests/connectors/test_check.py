@@ -18,8 +18,9 @@ from recollect.config import ProviderSettings
 from recollect.connectors.base import Connector, Source
 from recollect.connectors.oauth import Tokens
 from recollect.model import ConnectionId, Org, Tenant
-from recollect.sync import account_check, connections
-from recollect.sync.sources import open_source, seal_tokens
+from recollect.sync import account_check, authorizations, connections
+from recollect.sync.credentials import seal_tokens
+from recollect.sync.sources import open_source
 from tests.conftest import serving
 from tests.connectors.peers import PEERS, GithubPeer, NotionPeer
 from tests.connectors.test_conformance import World
@@ -168,7 +169,7 @@ def regrant(world: World, scopes: list[str]) -> None:
     granted = Tokens(tokens.access, tokens.refresh, scopes=scopes, extra=told)
     sealed = seal_tokens(world.app, ConnectionId(world.id), granted)
     with world.app.db.begin() as tx:
-        connections.keep_tokens(tx, ConnectionId(world.id), tokens=sealed, expires_at=None)
+        authorizations.keep_tokens(tx, ConnectionId(world.id), tokens=sealed, expires_at=None)
 
 
 @every("world", ["github"], indirect=True)

@@ -24,7 +24,8 @@ from recollect.model import (
     Trigger,
 )
 from recollect.sync import runs, sources
-from recollect.sync.connections import ConnectionChange, get, park, update, want
+from recollect.sync.connection_queue import park
+from recollect.sync.connections import ConnectionChange, get, update, want
 from recollect.sync.items import Counts
 from recollect.worker import syncs
 from recollect.worker.processing import drain

@@ -22,7 +22,7 @@ from recollect.connectors.google_drive import GoogleDrive, _pass
 from recollect.extract import Sandbox
 from recollect.fetch import Fetcher
 from recollect.model import ConnectionId, random_id
-from recollect.sync import connections
+from recollect.sync import push_registrations
 from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.connectors import test_published_client as published
@@ -284,11 +284,11 @@ def test_registrations_that_were_made_together_are_not_renewed_together(loud: Lo
     ids = [random_id() for _ in range(5)]
     with loud.app.db.begin() as tx:
         for id in ids:
-            connections.add_registration(
+            push_registrations.add_registration(
                 tx, id, ConnectionId(loud.id), f"feed {id}", secret="s", url="u"
             )
             ends = datetime.now(UTC) + timedelta(days=7)
-            connections.keep_registration(tx, id, remote={}, expires_at=ends)
+            push_registrations.keep_registration(tx, id, remote={}, expires_at=ends)
     times = sorted(row["wait"] for row in registrations(loud))
 
     assert times[-1] - times[0] > timedelta(minutes=1)

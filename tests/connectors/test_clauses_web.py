@@ -22,7 +22,14 @@ from recollect.connectors.web_crawler import WebCrawler
 from recollect.db import Database
 from recollect.model import Connection, ConnectionId, Tenant, Trigger, random_id
 from recollect.orgs import settings
-from recollect.sync import connections, host_limits, item_filter, items
+from recollect.sync import (
+    connection_queue,
+    connections,
+    host_limits,
+    item_changes,
+    item_filter,
+    items,
+)
 from recollect.sync.connections import NewConnection
 from recollect.sync.items import Counts
 from recollect.worker import processing, syncs
@@ -279,10 +286,10 @@ def let_in(app: App, tenant: Tenant, connect: Make, site: Site) -> Connection:
             "update items set document_id = null, verdict = %s where connection_id = %s",
             (items.UNDECIDED, connection.id),
         )
-        [claim] = connections.claim(tx, lease=app.lease, limit=1)
+        [claim] = connection_queue.claim(tx, lease=app.lease, limit=1)
         gate, counts = item_filter.open_gate(settings.read(tx, tenant.id), None), Counts()
-        items.reconsider(tx, claim, gate, counts, after="", limit=100)
-        connections.finish(tx, claim, counts, again=HOUR)
+        item_changes.reconsider(tx, claim, gate, counts, after="", limit=100)
+        connection_queue.finish(tx, claim, counts, again=HOUR)
         assert counts.added == 9
     site.forget()
     return connection

@@ -24,8 +24,8 @@ from recollect.app import App
 from recollect.errors import BadRequestError
 from recollect.model import ConnectionId, Org, Tenant, random_id
 from recollect.ops.verify import verify
-from recollect.sync import account_check, connections, sources
-from recollect.sync.sources import seal_tokens
+from recollect.sync import account_check, authorizations, connection_queue, connections, sources
+from recollect.sync.credentials import seal_tokens
 from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.connectors.peers import PEERS, Peer
@@ -150,7 +150,7 @@ class World:
         tokens = self.peer.tokens()
         if tokens is not None:
             with self.app.db.begin() as tx:
-                connections.authorize(
+                authorizations.authorize(
                     tx,
                     connections.get(tx, Tenant(self.org.id), self.id),
                     tokens=seal_tokens(self.app, ConnectionId(self.id), tokens),
@@ -519,7 +519,7 @@ def test_22_killed_anywhere_nothing_is_lost_or_doubled(world: World) -> None:
     for after in range(1, 12):
         world.due()
         with world.app.db.begin() as tx:
-            claims = connections.claim(tx, lease=world.app.lease, limit=1)
+            claims = connection_queue.claim(tx, lease=world.app.lease, limit=1)
         stop = Stopping(after)
         for claim in claims:
             syncs.attempt(world.app, claim, cast("threading.Event", stop))
@@ -766,7 +766,7 @@ def test_11_another_account_does_not_take_it_over(world: World) -> None:
     tokens = world.peer.tokens()
     assert tokens is not None
     with world.app.db.begin() as tx, pytest.raises(BadRequestError, match="another account"):
-        connections.authorize(
+        authorizations.authorize(
             tx,
             connections.get(tx, Tenant(world.org.id), world.id),
             tokens=seal_tokens(world.app, ConnectionId(world.id), tokens),

@@ -21,7 +21,7 @@ from recollect.api import create_app
 from recollect.app import App, secret_keys
 from recollect.model import Org, Plan
 from recollect.orgs import orgs
-from recollect.sync import connections
+from recollect.sync import connection_queue, push_registrations
 from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.conftest import plain_client, serving
@@ -116,9 +116,9 @@ def loud(request: pytest.FixtureRequest, app: App, org: Org, key: str) -> Genera
 def confirm(app: App, peer: NotionPeer) -> None:
     """As the operator does, by hand."""
     with app.db.begin() as tx:
-        [pending] = connections.hook_secrets(tx, "notion")
+        [pending] = push_registrations.hook_secrets(tx, "notion")
         assert not pending.confirmed
-        connections.confirm_hook_secret(tx, "notion", pending.hash)
+        push_registrations.confirm_hook_secret(tx, "notion", pending.hash)
     token = encryption.unseal(secret_keys(app.config), pending.sealed, place=("notion", "hook"))
     assert peer.notion.confirm(token)
 
@@ -211,7 +211,7 @@ def burst(loud: Loud, *, times: int, hands: int) -> None:
     before = len(loud.http.get(f"/v3/connections/{loud.id}/sync-runs?limit=200").json())
     send(many[:half])
     with loud.app.db.begin() as tx:
-        [claim] = connections.claim(tx, lease=loud.app.lease, limit=1)
+        [claim] = connection_queue.claim(tx, lease=loud.app.lease, limit=1)
     send(many[half:])  # while a sync runs
     syncs.settle(loud.app, claim, syncs.attempt(loud.app, claim, Never()))
     loud.work()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from recollect.sync import connections
+from recollect.sync import connection_queue
 from recollect.worker import syncs as tender
 from tests.conftest import eventually
 from tests.connectors.peers import PEERS
@@ -74,7 +74,7 @@ def troubled_sync(world: Loud, dice: random.Random) -> int:
     if dice.random() < 0.5:
         world.due()  # else whatever a push made due
     with world.app.db.begin() as tx:
-        claims = connections.claim(tx, lease=world.app.lease, limit=1)
+        claims = connection_queue.claim(tx, lease=world.app.lease, limit=1)
     for claim in claims:
         looks = dice.randrange(30) if dice.random() < 0.25 else 10**9
         outcome = tender.attempt(world.app, claim, Stopping(looks))

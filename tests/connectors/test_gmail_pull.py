@@ -26,8 +26,8 @@ from recollect.connectors.pushes import Inbox
 from recollect.db import Database
 from recollect.errors import Permanent, RecollectError, SetupError, Transient, Unavailable
 from recollect.model import ConnectionId, Org, Tenant, random_id
-from recollect.sync import connections
-from recollect.sync.sources import seal_tokens
+from recollect.sync import authorizations, connections
+from recollect.sync.credentials import seal_tokens
 from recollect.worker import pulls as pull
 from recollect.worker import syncs
 from recollect.worker.processing import drain
@@ -284,7 +284,7 @@ def connect(behind: App, org: Org) -> Connect:
         )
         with behind.db.begin() as tx:
             made = connections.create(tx, org.id, new, ConnectionId(email))
-            connections.authorize(
+            authorizations.authorize(
                 tx,
                 made,
                 tokens=seal_tokens(behind, made.id, Tokens(TOKEN)),

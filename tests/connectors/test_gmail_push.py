@@ -17,8 +17,8 @@ import pytest
 from recollect.app import App
 from recollect.connectors.oauth import Tokens
 from recollect.model import ConnectionId, Org, Tenant, random_id
-from recollect.sync import connections
-from recollect.sync.sources import seal_tokens
+from recollect.sync import authorizations, connections
+from recollect.sync.credentials import seal_tokens
 from tests.conftest import serving
 from tests.fakes.gmail import ME, envelope
 from tests.fakes.signer import Signer
@@ -51,7 +51,7 @@ def connection(app: App, org: Org) -> str:
     with app.db.begin() as tx:
         made = connections.create(tx, org.id, new, ConnectionId(random_id()))
         sealed = seal_tokens(app, made.id, Tokens("token"))
-        connections.authorize(
+        authorizations.authorize(
             tx, made, tokens=sealed, expires_at=None, account=made.id, email=ME, due=False
         )
     return made.id

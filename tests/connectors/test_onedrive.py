@@ -49,9 +49,9 @@ from recollect.errors import (
 from recollect.extract import Sandbox
 from recollect.fetch import Answer, Endpoint, Fetcher
 from recollect.model import Blob, Connection, ConnectionId, Document, Tenant, random_id
-from recollect.sync import connections
+from recollect.sync import authorizations, connections
 from recollect.sync.connections import NewConnection
-from recollect.sync.sources import seal_tokens
+from recollect.sync.credentials import seal_tokens
 from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.conftest import LOOPBACK
@@ -2032,7 +2032,7 @@ def test_documents_follow_the_drive(served: App, tenant: Tenant, ann: User, embe
     with served.db.begin() as tx:
         made = connections.create(tx, tenant.id, new, ConnectionId(random_id()))
         tokens = seal_tokens(served, made.id, Tokens(ann.token))
-        connections.keep_tokens(tx, made.id, tokens=tokens, expires_at=None)
+        authorizations.keep_tokens(tx, made.id, tokens=tokens, expires_at=None)
 
     run(served, made)
     first = stored(served, made)

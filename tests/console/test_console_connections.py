@@ -25,9 +25,9 @@ from recollect.model import (
     random_id,
 )
 from recollect.orgs import audit, orgs, settings
-from recollect.sync import connections, items
+from recollect.sync import authorizations, connections, items
 from recollect.sync.connections import NewConnection
-from recollect.sync.sources import seal_tokens
+from recollect.sync.credentials import seal_tokens
 from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.console.test_console import (
@@ -459,7 +459,7 @@ def github_app(app: App, url: str) -> App:
 def authorized(app: App, tenant: Tenant, token: str) -> Connection:
     made = make(app, tenant, "github", pending=True)
     with app.db.begin() as tx:
-        connections.authorize(
+        authorizations.authorize(
             tx,
             made,
             tokens=seal_tokens(app, made.id, Tokens(token)),

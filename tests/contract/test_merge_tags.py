@@ -10,7 +10,7 @@ from recollect.app import App
 from recollect.db import Database
 from recollect.model import ConnectionId, Org, Tenant, random_id
 from recollect.orgs import tags
-from recollect.sync import connections
+from recollect.sync import connection_queue, connections
 from recollect.sync.connections import NewConnection
 from recollect.worker import tag_merges
 from recollect.worker.processing import drain
@@ -140,9 +140,9 @@ def test_connections_write_to_the_target_from_then_on(
     with db.begin() as tx:
         new = NewConnection("s3", ["x", "old", "target"], 10, {}, None, pending=False)
         made = connections.create(tx, tenant.id, new, ConnectionId(random_id()))
-        [claim] = connections.claim(tx, lease=app.lease, limit=1)
+        [claim] = connection_queue.claim(tx, lease=app.lease, limit=1)
     merge(client, app, "old", into="target")
 
     with db.begin() as tx:
         assert connections.get(tx, tenant, made.id).container_tags == ["x", "target"]
-        assert not connections.alive(tx, claim), "it would bring the old tag back"
+        assert not connection_queue.alive(tx, claim), "it would bring the old tag back"

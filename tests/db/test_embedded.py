@@ -19,7 +19,9 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from recollect.db import embedded
-from recollect.db.embedded import Embedded, _process, _processes
+from recollect.db._server_process import process_of as _process
+from recollect.db._server_process import processes as _processes
+from recollect.db.embedded import Embedded
 from recollect.errors import SetupError, Unavailable
 from tests.conftest import eventually
 

@@ -20,8 +20,8 @@ from recollect.documents import NewDocument
 from recollect.extract import _wire
 from recollect.model import Content, DocumentId, Status, StoredBlob, Tenant, random_id
 from recollect.orgs import orgs, tags
-from recollect.sync import connections, runs
-from recollect.sync.connections import ACCOUNT_BYTES
+from recollect.sync import push_registrations, runs
+from recollect.sync.authorizations import ACCOUNT_BYTES
 from recollect.worker.processing import drain
 
 LARGEST = 2_704
@@ -222,5 +222,5 @@ def test_a_custom_id_and_a_name_of_the_longest_kind_are_kept(app: App, tenant: T
             tx, "".join(secrets.choice("äöüßéèêñ") for _ in range(100)), orgs.Plan.FREE
         )
         tx.execute("delete from orgs where id = %s", (org.id,))
-        assert connections.first_push(tx, "github", random_text(2_000))
-        assert connections.first_push(tx, "github", random_text(9_000))
+        assert push_registrations.first_push(tx, "github", random_text(2_000))
+        assert push_registrations.first_push(tx, "github", random_text(9_000))

@@ -25,7 +25,7 @@ from recollect.events import outbox
 from recollect.fetch import Fetcher, FetchLimits
 from recollect.model import ConnectionId, DocumentId, Org, Plan, Scope, Status, Tenant, random_id
 from recollect.orgs import orgs
-from recollect.sync import connections
+from recollect.sync import connection_queue, connections
 from recollect.sync.connections import NewConnection
 from recollect.worker import processing, syncs, webhooks
 from recollect.worker.webhooks import LEASE, Deliverer
@@ -179,7 +179,7 @@ def test_syncs_and_lost_authorizations_are_told(
         connections.want(tx, [id], connections.Trigger.MANUAL)
     syncs.drain(app)
     with app.db.begin() as tx:
-        connections.lose(tx, id, "it was taken back")
+        connection_queue.lose(tx, id, "it was taken back")
     webhooks.drain(app)
 
     found = dict(told(receiver))

@@ -23,15 +23,9 @@ LONG_FILES: Mapping[str, str] = {
     "connectors/web_crawler/_crawl.py": "one crawl is one state machine",
     "console/__init__.py": "documents, adding, playground, signing in; to be split",
     "console/_connections.py": "list, form, page of a run; to be split",
-    "db/embedded.py": "the server, its roles, its folder; to be split",
-    "index/vector_index.py": "the row, the switch, the index; to be split",
     "memories/memories.py": "store, find, profile; to be split",
     "ops/backup/_import.py": "reading a bundle, row by row",
-    "ops/purge.py": "the run, the tables, the server; to be split",
     "search/hybrid.py": "statements of the ways of search, and what is made of their rows",
-    "sync/connections.py": "authorization, queue, runs, subscriptions; to be split",
-    "sync/items.py": "rows, filter, apply, limit, tree; to be split",
-    "sync/sources.py": "opening a connection, credentials, ending it; to be split",
 }
 
 SQL_ROOMS = frozenset(

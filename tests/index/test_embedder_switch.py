@@ -27,7 +27,7 @@ from recollect.blobs import FolderBlobs
 from recollect.db import Database, Tx
 from recollect.documents import DocumentChange, NewDocument
 from recollect.errors import SetupError, Unavailable
-from recollect.index import terms, vector_index
+from recollect.index import missing_vectors, model_switch, terms, vector_index
 from recollect.index.embedder import FRESH, IndexEmbedder
 from recollect.inference.embed import Embedder
 from recollect.memories import memories
@@ -106,13 +106,13 @@ class Ground:
 
     def switch(self) -> None:
         with self.app.db.begin() as tx:
-            vector_index.switch(tx, self.large.name, 80, choice("large"), choice("small"))
+            model_switch.switch(tx, self.large.name, 80, choice("large"), choice("small"))
 
     def finish(self) -> None:
         """Some seconds later."""
         with self.app.db.begin() as tx:
             tx.execute("update index_settings set flipped_at = flipped_at - interval '1 minute'")
-            vector_index.finish(tx)
+            model_switch.finish(tx)
 
     def work(self, app: App | None = None) -> int:
         """All steps that are due, inline; how many."""
@@ -283,7 +283,7 @@ def test_what_is_added_meanwhile_gets_both_vectors_at_once(filled: Ground) -> No
     filled.switch()
     writer = filled.process()
     with filled.app.db.begin() as tx:
-        assert vector_index.plan(tx)
+        assert missing_vectors.plan(tx)
         tx.execute("update vector_gaps set due_at = 'infinity'")  # nobody fills them now
     gaps = filled.one("select count(*) from vector_gaps")
     id = filled.add(prose(700))
@@ -308,7 +308,7 @@ def test_a_writer_that_has_not_heard_of_it_leaves_nothing_behind(filled: Ground)
     filled.remember(prose(801), deaf)
     assert filled.lacking("embedding_b")
     with filled.app.db.begin() as tx:
-        assert not vector_index.flip(tx), "it would have flipped with vectors missing"
+        assert not model_switch.flip(tx), "it would have flipped with vectors missing"
 
     filled.work()
 
@@ -411,7 +411,7 @@ def test_searches_are_of_one_model_while_four_threads_write(filled: Ground) -> N
         eventually(lambda: filled.index().phase == "kept", 120)
         eventually(lambda: load.searches[-1] == (filled.large.name,))
         with filled.app.db.begin() as tx:
-            vector_index.rollback(tx)
+            model_switch.rollback(tx)
         eventually(lambda: load.searches[-1] == (filled.small.name,))
         filled.switch()
         assert filled.index().phase == "kept"
@@ -434,7 +434,7 @@ def test_searches_are_of_one_model_while_four_threads_write(filled: Ground) -> N
 
 def finished(ground: Ground) -> bool:
     with contextlib.suppress(SetupError), ground.app.db.begin() as tx:
-        vector_index.finish(tx)
+        model_switch.finish(tx)
         return True
     return False
 
@@ -493,7 +493,7 @@ def test_a_new_model_that_is_down_disturbs_nobody(
         assert filled.one("select chunks from documents where id = %s", id) == 1
         assert filled.ask(filled.process())[1] == {filled.small.name}
         with filled.app.db.begin() as tx:
-            progress = vector_index.progress(tx)
+            progress = model_switch.progress(tx)
         assert progress.failure is not None
         assert "does not answer" in progress.failure.message
         filled.large.down = False
@@ -511,7 +511,7 @@ def test_a_text_that_the_new_model_refuses_keeps_the_old_one_in_use(filled: Grou
     refused = filled.one("select count(*) from entries where text like '%%note7%%'")
     assert filled.one("select count(*) from entries where embedding_b is null") == refused
     with filled.app.db.begin() as tx:
-        progress = vector_index.progress(tx)
+        progress = model_switch.progress(tx)
         tx.execute("update vector_gaps set due_at = now()")
     assert progress.failure is not None
     assert progress.failure.code == "embedding_refused"
@@ -523,7 +523,7 @@ def test_a_text_that_the_new_model_refuses_keeps_the_old_one_in_use(filled: Grou
 def test_a_missing_vector_that_no_gap_names_stops_the_flip(filled: Ground) -> None:
     filled.switch()
     with filled.app.db.begin() as tx:
-        vector_index.plan(tx)
+        missing_vectors.plan(tx)
         tx.execute("delete from vector_gaps")  # as after a restore into another collation
     filled.work()
 
@@ -549,14 +549,14 @@ def test_a_rollback_is_at_once_and_has_what_was_written_meanwhile(filled: Ground
     id = filled.add("the cassowary sits in parliament")
     drain(filled.process())
     with filled.app.db.begin() as tx:
-        vector_index.rollback(tx)
+        model_switch.rollback(tx)
 
     hits, models = filled.ask(filled.process(), "cassowary parliament")
     assert models == {filled.small.name}
     assert hits[0].document.id == id
     assert filled.index().phase == "returned"
     with filled.app.db.begin() as tx, pytest.raises(SetupError, match="again already"):
-        vector_index.rollback(tx)
+        model_switch.rollback(tx)
     embedded = len(filled.large.texts)
     filled.switch()
     assert filled.ask(filled.process())[1] == {filled.large.name}
@@ -568,9 +568,9 @@ def test_giving_up_leaves_nothing_of_the_new_model(filled: Ground) -> None:
     for _ in range(3):
         model_change.step(filled.app)
     with filled.app.db.begin() as tx:
-        vector_index.rollback(tx)
+        model_switch.rollback(tx)
     with filled.app.db.begin() as tx, pytest.raises(SetupError, match="in a moment"):
-        vector_index.switch(tx, filled.large.name, 80, choice("large"), choice("small"))
+        model_switch.switch(tx, filled.large.name, 80, choice("large"), choice("small"))
     filled.work()
 
     index = filled.index()
@@ -592,7 +592,7 @@ def test_after_the_end_the_next_change_goes_the_other_way(filled: Ground) -> Non
     filled.work()
     assert filled.indexes() == {"entries_embedding_b"}
     with filled.app.db.begin() as tx:
-        vector_index.switch(tx, filled.small.name, 48, choice("small"), choice("large"))
+        model_switch.switch(tx, filled.small.name, 48, choice("small"), choice("large"))
     filled.work()
 
     index = filled.index()
@@ -745,16 +745,16 @@ def test_the_second_slot_is_walked_by_its_index(
     with ground.app.db.begin() as tx:
         vector_index.rebind(tx, "fake:noise", 16)
         fill(tx, ground.tenant, 1_200)
-        vector_index.switch(tx, ground.large.name, 16, choice("large"), choice("small"))
+        model_switch.switch(tx, ground.large.name, 16, choice("large"), choice("small"))
         tx.execute(
             "update entries set embedding_b"
             " = coalesce(embedding, array_fill(1, array[16])::vector::halfvec)"
         )
-        vector_index.plan(tx)
+        missing_vectors.plan(tx)
         tx.execute("delete from vector_gaps")
-    assert vector_index.build_beside(ground.app.db, ground.index())
+    assert model_switch.build_beside(ground.app.db, ground.index())
     with ground.app.db.begin() as tx:
-        assert vector_index.flip(tx)
+        assert model_switch.flip(tx)
     with psycopg.connect(ground.app.db.url, autocommit=True) as session:
         session.execute("vacuum analyze")
     noise = np.random.default_rng(7).normal(size=16).astype(np.float32)
@@ -800,28 +800,28 @@ def test_settings_may_lag_behind_by_one_change(filled: Ground) -> None:
 def test_what_cannot_be_is_refused_with_what_comes_first(filled: Ground) -> None:
     def refused(name: str, dimensions: int) -> str:
         with filled.app.db.begin() as tx, pytest.raises(SetupError) as error:
-            vector_index.switch(tx, name, dimensions, choice("large"), choice("small"))
+            model_switch.switch(tx, name, dimensions, choice("large"), choice("small"))
         return str(error.value)
 
     assert "use openai:small already" in refused(filled.small.name, 48)
     assert "up to 4000" in refused("openai:huge", 4096)
     with filled.app.db.begin() as tx, pytest.raises(SetupError, match="nothing to finish"):
-        vector_index.finish(tx)
+        model_switch.finish(tx)
     with filled.app.db.begin() as tx, pytest.raises(SetupError, match="no model to go back to"):
-        vector_index.rollback(tx)
+        model_switch.rollback(tx)
     filled.switch()
     assert "embedder rollback" in refused("openai:third", 8)
     with filled.app.db.begin() as tx, pytest.raises(SetupError, match="not complete yet"):
-        vector_index.finish(tx)
+        model_switch.finish(tx)
     filled.work()
     assert "embedder finish" in refused("openai:third", 8)
     with filled.app.db.begin() as tx:
         # By the clock of one transaction: it may have taken long to come here.
         tx.execute("update index_settings set flipped_at = now()")
         with pytest.raises(SetupError, match="try again in 5 seconds"):
-            vector_index.finish(tx)
+            model_switch.finish(tx)
     with filled.app.db.begin() as tx:
-        assert vector_index.estimate(tx, 80).texts == len(filled.texts())
+        assert model_switch.estimate(tx, 80).texts == len(filled.texts())
 
 
 def test_an_idle_process_asks_nothing_of_its_own(
@@ -829,7 +829,8 @@ def test_an_idle_process_asks_nothing_of_its_own(
 ) -> None:
     looked: list[None] = []
     before = vector_index.read
-    monkeypatch.setattr(vector_index, "read", lambda tx: (looked.append(None), before(tx))[1])
+    for module in (vector_index, model_switch):
+        monkeypatch.setattr(module, "read", lambda tx: (looked.append(None), before(tx))[1])
     with running(ground.process()):
         threading.Event().wait(2 * FRESH)
 

@@ -36,7 +36,7 @@ from recollect.documents import DocumentChange, NewDocument, text_content
 from recollect.errors import NotFoundError, Transient
 from recollect.index.vector_index import adopt
 from recollect.model import DocumentId, KeyId, Plan, Tenant, random_id
-from recollect.ops import purge
+from recollect.ops import _rewrite, purge
 from recollect.ops.verify import verify
 from recollect.orgs import orgs, tags
 from recollect.worker.processing import drain
@@ -393,7 +393,7 @@ def written(app: App, tenant: Tenant, text: str, **labels: Any) -> DocumentId:
 def test_a_large_table_is_written_anew_beside_the_service(
     mine: App, owner: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(purge, "LARGE", 0)
+    monkeypatch.setattr(_rewrite, "LARGE", 0)
     first = [written(mine, owner, noise(600)) for _ in range(10)]
     drain(mine)
     schema = dump(mine.db.url)
@@ -465,7 +465,7 @@ def test_a_purge_waits_for_whoever_may_still_read_what_was_deleted(
         with mine.db.begin() as tx:
             documents.delete(tx, owner, [id])
         with monkeypatch.context() as hasty:
-            hasty.setattr(purge, "PATIENCE", timedelta(seconds=0.3))
+            hasty.setattr(_rewrite, "PATIENCE", timedelta(seconds=0.3))
             with pytest.raises(Transient, match="is open for"):
                 purge.purge(mine.db, mine.blobs, mine.config.data_dir)
     with mine.db.begin() as tx:

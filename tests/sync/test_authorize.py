@@ -22,7 +22,7 @@ from recollect.model import Connection, Org, Plan, Tenant
 from recollect.ops import reencrypt
 from recollect.orgs import orgs
 from recollect.orgs.orgs import Limit
-from recollect.sync import connections
+from recollect.sync import authorizations, connection_queue, connections, push_registrations
 from recollect.sync.sources import StoredAccess
 from recollect.worker import syncs
 from recollect.worker.processing import drain
@@ -203,13 +203,13 @@ def test_a_connection_has_so_many_links_and_the_newest_are_good(world: World) ->
     path, body = f"/v3/connections/{id}/authorize", {"redirectUrl": DONE}
     links = [
         world.http.post(path, json=body).json()["authLink"]
-        for _ in range(connections.MOST_LINKS + 1)
+        for _ in range(authorizations.MOST_LINKS + 1)
     ]
     with world.app.db.begin() as tx:
         row = tx.execute(
             "select count(*) as n from authorizations where connection_id = %s", (id,)
         ).fetchone()
-    assert row == {"n": connections.MOST_LINKS}
+    assert row == {"n": authorizations.MOST_LINKS}
     assert world.follow(links[0]).status_code == 400
     assert told(world.follow(links[1]))
 
@@ -343,7 +343,7 @@ def test_a_push_brings_what_is_new(world: World) -> None:
     forged = world.http.post(path, content=body, headers={"x-cabinet-signature": "0" * 64})
     assert (forged.status_code, forged.content) == (401, b"")
     with world.app.db.begin() as tx:
-        assert connections.next_due_in(tx) is None or not due(world, id)
+        assert connection_queue.next_due_in(tx) is None or not due(world, id)
     headers = world.cabinet.signed(hook, body) | {"authorization": ""}
     assert world.http.post(path, content=body, headers=headers).status_code == 202
     assert due(world, id)
@@ -560,7 +560,7 @@ def test_a_verification_token_counts_once_the_operator_confirmed_it(
     first = world.http.post("/v3/hooks/notion", json={"verification_token": token})
     assert first.status_code == 200
     with world.app.db.begin() as tx:
-        [pending] = connections.hook_secrets(tx, "notion")
+        [pending] = push_registrations.hook_secrets(tx, "notion")
     assert not pending.confirmed
     assert token not in pending.sealed
     body = json.dumps({"id": "e1", "type": "page.created", "workspace_id": "w1"}).encode()
@@ -568,14 +568,14 @@ def test_a_verification_token_counts_once_the_operator_confirmed_it(
     signed = {"x-notion-signature": f"sha256={mark}", "content-type": "application/json"}
     assert world.http.post("/v3/hooks/notion", content=body, headers=signed).status_code == 401
     with world.app.db.begin() as tx:
-        connections.confirm_hook_secret(tx, "notion", pending.hash)
+        push_registrations.confirm_hook_secret(tx, "notion", pending.hash)
     assert world.http.post("/v3/hooks/notion", content=body, headers=signed).status_code == 200
     for n in range(10):
         world.http.post("/v3/hooks/notion", json={"verification_token": f"a stranger's {n}"})
     with world.app.db.begin() as tx:
-        found = connections.hook_secrets(tx, "notion")
+        found = push_registrations.hook_secrets(tx, "notion")
     assert [one.hash for one in found if one.confirmed] == [pending.hash]
-    assert len(found) <= 1 + connections.PENDING_KEPT
+    assert len(found) <= 1 + push_registrations.PENDING_KEPT
     assert world.http.post("/v3/hooks/notion", content=body, headers=signed).status_code == 200
 
 
@@ -595,7 +595,7 @@ def test_authorizing_again_during_a_sync(world: World) -> None:
     id = world.connected()
     world.due(id)
     with world.app.db.begin() as tx:
-        [claim] = connections.claim(tx, lease=world.app.lease, limit=1)
+        [claim] = connection_queue.claim(tx, lease=world.app.lease, limit=1)
     link = world.http.post(f"/v3/connections/{id}/authorize").json()
     assert world.follow(link["authLink"]).status_code == 200
     assert world.get(id)["state"] == "syncing"

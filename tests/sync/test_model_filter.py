@@ -39,7 +39,7 @@ from recollect.model import (
     random_id,
 )
 from recollect.orgs import orgs, settings
-from recollect.sync import connections, items
+from recollect.sync import connection_queue, connections, items
 from recollect.sync.connections import NewConnection
 from recollect.sync.item_filter import UNDECIDED, Gate, describe, open_gate
 from recollect.sync.runs import run
@@ -583,7 +583,7 @@ def test_a_stop_ends_the_wait_for_the_model(
     model.answer = halt
     with app.db.begin() as tx:
         tx.execute("update connections set due_at = now() where id = %s", (connection.id,))
-        [claim] = connections.claim(tx, lease=app.lease, limit=1)
+        [claim] = connection_queue.claim(tx, lease=app.lease, limit=1)
 
     with pytest.raises(LeaseLost):
         run(patient, claim, stop)

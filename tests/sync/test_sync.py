@@ -29,10 +29,10 @@ from recollect.model import (
     random_id,
 )
 from recollect.orgs import settings, tags
+from recollect.sync import authorizations, connection_queue, connections, item_filter, items
 from recollect.sync import connect as connect_
-from recollect.sync import connections, item_filter, items
 from recollect.sync.connections import ConnectionChange, NewConnection
-from recollect.sync.sources import open_secrets, seal_secrets
+from recollect.sync.credentials import open_secrets, seal_secrets
 from recollect.telemetry.tracing import open_tracer
 from recollect.worker import syncs
 from recollect.worker.processing import drain
@@ -110,7 +110,7 @@ def verdicts(app: App, connection: Connection) -> dict[str, int]:
 
 def take(app: App) -> SyncClaim:
     with app.db.begin() as tx:
-        [claim] = connections.claim(tx, lease=app.lease, limit=1)
+        [claim] = connection_queue.claim(tx, lease=app.lease, limit=1)
     return claim
 
 
@@ -430,7 +430,7 @@ def test_lost_authorization_deletes_nothing_and_waits(
     assert connection.failure.code == "auth_expired"
     assert len(found(app, connection)) == 1
     with app.db.begin() as tx:
-        connections.authorize(
+        authorizations.authorize(
             tx,
             connection,
             tokens="sealed",
@@ -592,7 +592,7 @@ def test_calls_of_all_processes_keep_their_distance(
     waits: list[timedelta] = []
     for _ in range(3):
         with app.db.begin() as tx:
-            waits.append(connections.next_call_in(tx, id, HOUR))
+            waits.append(connection_queue.next_call_in(tx, id, HOUR))
     assert waits[0] <= timedelta()
     assert HOUR * 0.9 < waits[1] <= HOUR
     assert HOUR * 1.9 < waits[2] <= HOUR * 2

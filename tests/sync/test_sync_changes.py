@@ -11,7 +11,7 @@ from recollect import connectors
 from recollect.app import App
 from recollect.model import ConnectionId, DocumentId, Org, Scope, Tenant, random_id
 from recollect.orgs import orgs
-from recollect.sync import change_log, connections, runs
+from recollect.sync import change_log, connection_queue, connections, runs
 from recollect.sync.connections import ConnectionChange
 from recollect.sync.items import HELD, Counts
 from recollect.worker import syncs
@@ -319,7 +319,7 @@ def test_a_long_feed_ends_and_says_so(
 def test_the_feed_goes_with_its_run_and_with_the_connection(
     app: App, followed: Feed, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "RUNS_KEPT", 2)
+    monkeypatch.setattr(connection_queue, "RUNS_KEPT", 2)
     shelf.put("1", "The first.")
     followed.sync()
     first = followed.run()["id"]

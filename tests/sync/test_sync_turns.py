@@ -24,7 +24,7 @@ from recollect.model import (
     random_id,
 )
 from recollect.orgs import orgs
-from recollect.sync import connections
+from recollect.sync import connection_queue, connections
 from recollect.sync.connections import NewConnection
 from recollect.worker import processing, syncs
 from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
@@ -73,7 +73,7 @@ def with_settings(app: App, **change: Any) -> App:
 
 def claim(app: App, limit: int, turn: Turn | None = None, **how: Any) -> list[SyncClaim]:
     with app.db.begin() as tx:
-        return connections.claim(tx, lease=app.lease, limit=limit, turn=turn, **how)
+        return connection_queue.claim(tx, lease=app.lease, limit=limit, turn=turn, **how)
 
 
 def owners(claims: list[SyncClaim]) -> list[str]:
@@ -145,8 +145,8 @@ def test_two_claims_at_a_time_take_different_ones(
     for _ in range(6):
         connect(tenant, Shelf())
     with app.db.begin() as one, app.db.begin() as other:
-        first = connections.claim(one, lease=app.lease, limit=3)
-        second = connections.claim(other, lease=app.lease, limit=6)
+        first = connection_queue.claim(one, lease=app.lease, limit=3)
+        second = connection_queue.claim(other, lease=app.lease, limit=6)
     assert len({claim.connection.id for claim in first + second}) == len(first) + len(second) == 6
 
 
@@ -156,9 +156,9 @@ def test_what_is_given_back_waits_behind_the_others_and_a_late_heartbeat_does_no
     first, second = connect(tenant, Shelf()), connect(tenant, Shelf())
     [held] = claim(app, 1)
     with app.db.begin() as tx:
-        connections.release(tx, [held])
+        connection_queue.release(tx, [held])
     with app.db.begin() as tx:
-        connections.renew(tx, [held], lease=timedelta(hours=1))
+        connection_queue.renew(tx, [held], lease=timedelta(hours=1))
     following = [one.connection.id for _ in range(2) for one in claim(app, 1)]
     assert sorted(following) == sorted([first.id, second.id])
     assert following[-1] == held.connection.id

@@ -39,9 +39,10 @@ from recollect.model import (
     SyncRun,
     Tenant,
 )
-from recollect.sync import connect, connections
+from recollect.sync import connect, connection_queue, connections
+from recollect.sync.authorizations import AUTH_LINK_LIFE
 from recollect.sync.connect import Asked, Changed
-from recollect.sync.connections import AUTH_LINK_LIFE, LIMIT
+from recollect.sync.connections import LIMIT
 from recollect.sync.sources import end
 
 router = door("connectors")
@@ -378,7 +379,7 @@ def sync(space: Writes, id: BareId, app: CurrentApp) -> SyncQueued:
     """409 while a sync runs or waits to run."""
     with app.db.begin() as tx:
         found = _connection(tx, space, id)
-        connections.want_now(tx, space.key, found.id)
+        connection_queue.want_now(tx, space.key, found.id)
     return SyncQueued(id=found.id, status="queued")
 
 
@@ -463,7 +464,7 @@ def _field(app: App, found: Connection, count: int) -> dict[str, Any]:
 
 def _syncs(tx: Tx, tenant: Tenant, found: Connection) -> list[Sync]:
     runs = connections.runs(tx, found.id, SYNCS)
-    failed = connections.failures(tx, tenant, [run.id for run in runs], most=FAILURES)
+    failed = connection_queue.failures(tx, tenant, [run.id for run in runs], most=FAILURES)
     return [Sync.of(found.id, run, failed[run.id]) for run in runs]
 
 

@@ -8,22 +8,18 @@ One line at a time, several at once: in batches each line is padded to the longe
 times the processor time and 2.5 times the memory.
 """
 
-import functools
-import importlib.util
 import math
 import resource
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recollect.errors import Permanent
+from recollect.extract.image._models import models
 
 if TYPE_CHECKING:
     from PIL import Image
 
 MEND = "pip install 'recollect[ocr]'"
 
-LONG_SIDE = 2_000
-"""Pixels at which a page is read: 170 dots per inch of A4."""
 _PAGE_SECONDS = 15.0
 """Of processor time, for a page full of small print."""
 
@@ -79,15 +75,3 @@ def read(image: "Image.Image") -> str:
     from recollect.extract.image import _reading  # noqa: PLC0415 - 150 MB, and an optional engine
 
     return _reading.read(image)
-
-
-@functools.cache
-def models() -> dict[str, Path | None]:
-    """Model files by task. Given by path, since rapidocr downloads what it does not find."""
-    spec = importlib.util.find_spec("rapidocr")
-    if spec is None or spec.origin is None:
-        return {"det": None, "rec": None}
-    folder = Path(spec.origin).parent / "models"
-    return {
-        task: next(iter(sorted(folder.glob(f"*_{task}_*.onnx"))), None) for task in ("det", "rec")
-    }

@@ -18,7 +18,7 @@ from PIL import Image
 from rapidocr import main
 
 from recollect.extract.image._layout import Line, arrange
-from recollect.extract.image._ocr import LONG_SIDE, models
+from recollect.extract.image._models import LONG_SIDE, models
 
 Pixels = NDArray[np.uint8]
 """Rows of blue, green, red."""

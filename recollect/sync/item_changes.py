@@ -1,0 +1,568 @@
+"""What a sync hears of an item, brought into documents and rows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from recollect import documents
+from recollect.connectors.base import (
+    Change,
+    Folder,
+    Gone,
+    Item,
+    Listed,
+    Listing,
+    Missing,
+    Trouble,
+    Verdict,
+)
+from recollect.db import Tx
+from recollect.documents import Said, SyncedDocument, content_hash
+from recollect.errors import NotFoundError, Refused
+from recollect.model import ConnectionId, DocumentId, SyncClaim
+from recollect.orgs import tags
+from recollect.sync.item_filter import FILTERED, UNDECIDED, Gate, Ruling
+from recollect.sync.item_rulings import note, recall
+from recollect.sync.items import (
+    DELETED,
+    DOCUMENT,
+    GUARDED,
+    HELD,
+    OVER_LIMIT,
+    PLANNED,
+    UNSUPPORTED,
+    Counts,
+    Listings,
+    item_of,
+    now_of,
+    remember,
+    room,
+    row_of,
+    rows_outside,
+    storable_change,
+    tags_of,
+)
+
+
+def apply(
+    tx: Tx,
+    claim: SyncClaim,
+    changes: Sequence[Change],
+    *,
+    listings: Listings,
+    gate: Gate,
+    counts: Counts,
+) -> None:
+    """Make it so; the connection's row is locked by the caller, and what `undecided` returned of
+    these changes was asked."""
+    counts.free = room(tx, claim)
+    changes = [
+        _within_reach(claim, change) if isinstance(change, Item) else change
+        for change in map(storable_change, changes)
+    ]
+    same = _Same(tx, claim, changes)
+    _hold(tx, claim, [change for change in changes if not same.covers(change)])
+    for change in changes:
+        if same.holds(change, counts):
+            continue
+        same.settle(change)
+        match change:
+            case Item():
+                _apply_item(tx, claim, change, gate, counts)
+            case Verdict():
+                _apply_verdict(tx, claim, change, counts)
+            case Gone():
+                _remove(tx, claim, [change.id], counts)
+            case Missing():
+                _apply_missing(tx, claim, change, counts)
+            case Listing():
+                listings.began[change.branch] = now_of(tx)
+                listings.troubled.discard(change.branch)
+                if not change.branch:
+                    listings.troubled.clear()
+            case Trouble():
+                listings.troubled.add(change.branch)
+                counts.note(change.message)
+                counts.code = change.code
+                counts.away = counts.away or change.away
+                counts.failed += 1
+            case Listed():
+                _apply_listed(tx, claim, change.branch, listings, counts)
+            case Folder():
+                _apply_folder(tx, claim.connection.id, change)
+            case _:
+                raise TypeError(f"{type(change).__name__} is the sync's own")
+    same.settle(None)
+    note(tx, claim.connection.id, [one for one in changes if isinstance(one, Item)], gate)
+
+
+def _hold(tx: Tx, claim: SyncClaim, changes: Sequence[Change]) -> None:
+    """Lock the documents that may change, before anything is written.
+
+    Who deletes documents locks them first and these rows of ours after that.
+    """
+    ids: list[str | None] = []
+    for change in changes:
+        match change:
+            case Item():
+                ids += [change.id, change.formerly]
+            case Gone() | Missing() | Verdict():
+                ids.append(change.id)
+            case _:
+                pass
+    _lock(tx, claim, [id for id in ids if id is not None])
+
+
+def _lock(tx: Tx, claim: SyncClaim, ids: Sequence[str]) -> None:
+    """The documents of these things."""
+    tx.execute(
+        "select from documents d where d.id in (select document_id from items"
+        "  where connection_id = %s and id = any(%s))"
+        " order by d.archive_id is not null, d.id for update",
+        (claim.connection.id, list(ids)),
+    )
+
+
+def reconsider(
+    tx: Tx, claim: SyncClaim, gate: Gate, counts: Counts, *, after: str, limit: int
+) -> str | None:
+    """Let in what the filter refused, or could not decide, and now admits, of up to `limit` things
+    behind the id `after`.
+
+    Returns the id to go on behind, None at the end. What `outside` returned of them was asked.
+    """
+    rows = rows_outside(tx, claim, after, limit)
+    counts.free = room(tx, claim)
+    for row in rows:
+        item = item_of(row)
+        ruling = gate.rule(item)
+        if ruling is None:
+            _apply_item(tx, claim, item, gate, counts)
+        elif (ruling.verdict, ruling.reason) != (row["verdict"], row["detail"]):
+            _keep_out(tx, claim, item.id, ruling)
+            if (row["verdict"], ruling.verdict) == (UNDECIDED, FILTERED):
+                counts.skipped[FILTERED] += 1
+    note(tx, claim.connection.id, [item_of(row) for row in rows], gate)
+    return rows[-1]["id"] if len(rows) == limit else None
+
+
+def _keep_out(tx: Tx, claim: SyncClaim, id: str, ruling: Ruling) -> None:
+    tx.execute(
+        "update items set verdict = %s, detail = %s where connection_id = %s and id = %s",
+        (ruling.verdict, ruling.reason, claim.connection.id, id),
+    )
+
+
+def fill(tx: Tx, claim: SyncClaim, gate: Gate, counts: Counts, limit: int) -> bool:
+    """Keep the newest within documentLimit: let in what waits for room, up to `limit` things.
+
+    Newer things take the place of older ones, if the provider tells times. What the filter does
+    not admit any more, as far as that is known, waits for room no longer. Whether any moved.
+    """
+    connection = claim.connection.id
+    waiting = tx.execute(
+        "select * from items where connection_id = %s and verdict = %s and version is not null"
+        " order by modified_at desc nulls last, id limit %s",
+        (connection, OVER_LIMIT, limit),
+    ).fetchall()
+    recall(tx, connection, [item_of(row) for row in waiting], gate)
+    moved = False
+    free = room(tx, claim)
+    if free < 0:
+        _evict(tx, claim, _oldest(tx, connection, -free), counts)
+        return True
+    for row in waiting:
+        older = None if free > 0 else _older(tx, connection, row)
+        if free <= 0 and older is None:
+            break
+        ruling = gate.rule(item_of(row))
+        if ruling is not None:
+            _keep_out(tx, claim, row["id"], ruling)
+            counts.skipped[ruling.verdict] += 1
+            moved = True
+            continue
+        if older is not None:
+            _evict(tx, claim, [older], counts)
+            free += 1
+        _store(tx, claim, item_of(row), None, counts)
+        free -= 1
+        moved = True
+    return moved
+
+
+class _Same:
+    """What of a batch is as it is said to be, documents and verdicts: most, in most listings.
+
+    They are looked up together and only their time of being seen is written, together.
+    """
+
+    def __init__(self, tx: Tx, claim: SyncClaim, changes: Sequence[Change]) -> None:
+        self._tx = tx
+        self._claim = claim
+        self._seen: list[str] = []
+        ids = [c.id for c in changes if isinstance(c, Item) and c.formerly is None]
+        rows = tx.execute(
+            "select i.*, d.source_id as now_source, d.title as now_title, d.url as now_url,"
+            " d.content_hash as now_hash from items i join documents d on d.id = i.document_id"
+            " where i.connection_id = %s and i.id = any(%s) and i.verdict = %s"
+            " and i.missing_at is null",
+            (claim.connection.id, ids, DOCUMENT),
+        )
+        self._rows = {row["id"]: row for row in rows}
+        self._verdicts: dict[str, Mapping[str, Any]] = {}
+        if judged := [c.id for c in changes if isinstance(c, Verdict)]:
+            rows = tx.execute(
+                "select id, title, url, extra, branch, verdict, detail from items"
+                " where connection_id = %s and id = any(%s) and verdict <> %s"
+                " and document_id is null and version is null and missing_at is null",
+                (claim.connection.id, judged, DOCUMENT),
+            )
+            self._verdicts = {row["id"]: row for row in rows}
+
+    def holds(self, change: Change, counts: Counts) -> bool:
+        """Whether nothing is to be done but to count it."""
+        match change:
+            case Item() if self.covers(change):
+                counts.unchanged += 1
+            case Verdict() if self.covers(change):
+                _count(change, counts)
+            case _:
+                return False
+        self._seen.append(change.id)
+        return True
+
+    def covers(self, change: Change) -> bool:
+        """Whether it says what is so."""
+        match change:
+            case Item():
+                return self._is_document(change)
+            case Verdict():
+                return self._is_verdict(change)
+            case _:
+                return False
+
+    def _is_document(self, item: Item) -> bool:
+        row = self._rows.get(item.id)
+        return row is not None and item.formerly is None and self._equal(item, row)
+
+    def _is_verdict(self, verdict: Verdict) -> bool:
+        row = self._verdicts.get(verdict.id)
+        return row is not None and (
+            (row["verdict"], row["detail"]) == (verdict.kind, verdict.detail)
+            and (row["title"], row["url"]) == (verdict.title, verdict.url)
+            and (row["branch"], row["extra"]) == (verdict.branch, dict(verdict.extra))
+        )
+
+    def settle(self, change: Change | None) -> None:
+        """Write down what was seen, before a change that may rely on it; None: at the end."""
+        if self._seen:
+            self._tx.execute(
+                "update items set seen_at = now() where connection_id = %s and id = any(%s)",
+                (self._claim.connection.id, self._seen),
+            )
+            self._seen = []
+        match change:
+            case Item():
+                self._rows.pop(change.id, None)
+                self._rows.pop(change.formerly or "", None)
+                self._verdicts.pop(change.id, None)
+            case Gone() | Missing() | Verdict():
+                self._rows.pop(change.id, None)
+                self._verdicts.pop(change.id, None)
+            case Listed():
+                self._rows.clear()
+                self._verdicts.clear()
+            case _:
+                pass
+
+    def _equal(self, item: Item, row: Mapping[str, Any]) -> bool:
+        return (
+            row["version"] == item.version
+            and (row["title"], row["url"], row["kind"]) == (item.title, item.url, item.kind)
+            and (row["branch"], row["detail"]) == (item.branch, item.detail)
+            and row["modified_at"] == item.modified_at
+            and row["tags"] == list(item.tags)
+            and row["metadata"] == dict(item.metadata)
+            and row["extra"] == dict(item.extra)
+            and row["given_tags"] == tags_of(self._claim, item)
+            and (row["now_source"] is None or self._is_of_source(item, row))
+        )
+
+    def _is_of_source(self, item: Item, row: Mapping[str, Any]) -> bool:
+        """Whether the document is as the source made it; else a user replaced its content."""
+        return (
+            row["now_source"] == item.id
+            and row["now_hash"] == content_hash(item.version)
+            and row["now_title"] == (item.title or row["now_title"])
+            and row["now_url"] == item.url
+        )
+
+
+def leave_out(tx: Tx, claim: SyncClaim, item: Item, why: Refused, counts: Counts) -> None:
+    """An item that the database refuses: what it is so far it stays, and the run says why."""
+    counts.failed += 1
+    counts.code = why.code
+    counts.note(f"{item.id[:100]} was left out: {why}")
+    row = row_of(tx, claim, item.id)
+    if row is None or row["verdict"] != DOCUMENT:
+        told = Verdict(item.id, UNSUPPORTED, str(why), branch=item.branch)
+        _apply_verdict(tx, claim, told, counts)
+
+
+def _within_reach(claim: SyncClaim, item: Item) -> Item:
+    """Without the tags that the keys behind the connection may not touch."""
+    reach = claim.connection.reach
+    foreign = [tag for tag in item.tags if reach is not None and tag not in reach]
+    if not foreign:
+        return item
+    told = f"not tagged {foreign[0]!r}: the key that set this connection up may not use that tag"
+    return replace(item, tags=tuple(tag for tag in item.tags if tag not in foreign), detail=told)
+
+
+def _apply_item(tx: Tx, claim: SyncClaim, item: Item, gate: Gate, counts: Counts) -> None:
+    row = row_of(tx, claim, item.formerly) if item.formerly is not None else None
+    if row is not None:
+        # Under its new id; whatever was known under that one gives way.
+        _remove(tx, claim, [item.id], counts)
+        tx.execute(
+            "update items set id = %s where connection_id = %s and id = %s",
+            (item.id, claim.connection.id, item.formerly),
+        )
+    else:
+        row = row_of(tx, claim, item.id)
+    known = row["document_id"] if row else None
+    if row is not None and row["verdict"] == DOCUMENT and known is None:
+        _stay_away(tx, claim, item, counts)
+        return
+    # The filter acts on new content only: what is here already stays.
+    ruling = gate.rule(item) if known is None else None
+    if ruling is not None:
+        remember(tx, claim, item, ruling.verdict, None, ruling.reason)
+        counts.skipped[ruling.verdict] += 1
+        return
+    if known is None and counts.free <= 0:
+        remember(tx, claim, item, OVER_LIMIT, None, "documentLimit is reached")
+        counts.skipped[OVER_LIMIT] += 1
+        return
+    _store(tx, claim, item, row if known else None, counts)
+
+
+def _store(
+    tx: Tx, claim: SyncClaim, item: Item, row: Mapping[str, Any] | None, counts: Counts
+) -> None:
+    """Make a document of it, or bring up to date that of its `row`."""
+    connection = claim.connection
+    item = _within_reach(claim, item)  # what waited for room may come from a wider time
+    synced = SyncedDocument(
+        connection_id=connection.id,
+        source_id=item.id,
+        provider=connection.provider,
+        version=item.version,
+        kind=item.kind or "text",
+        tags=tags_of(claim, item),
+        title=item.title,
+        url=item.url,
+        metadata=item.metadata,
+        text=item.text,
+    )
+    if item.tags:  # those of the connection are there
+        tags.ensure(tx, connection.org_id, item.tags)
+    known: DocumentId | None = None if row is None else row["document_id"]
+    before = None
+    if row is not None and row["given_tags"] is not None:
+        before = Said(row["version"], row["title"], row["given_tags"], row["metadata"])
+    try:
+        id, changed = documents.put(tx, connection.org_id, synced, known, before)
+    except NotFoundError:  # deleted while we waited for its row
+        _stay_away(tx, claim, item, counts)
+        return
+    remember(tx, claim, item, DOCUMENT, DocumentId(id), item.detail)
+    if known is None:
+        counts.add(DocumentId(id))
+        counts.free -= 1
+    elif changed:
+        counts.change(known)
+    else:
+        counts.unchanged += 1
+
+
+def _stay_away(tx: Tx, claim: SyncClaim, item: Item, counts: Counts) -> None:
+    remember(tx, claim, item, DOCUMENT, None, "deleted here; it stays away")
+    counts.skipped[DELETED] += 1
+
+
+def _apply_verdict(tx: Tx, claim: SyncClaim, verdict: Verdict, counts: Counts) -> None:
+    row = row_of(tx, claim, verdict.id)
+    if row is not None and row["verdict"] == DOCUMENT and row["document_id"] is None:
+        tx.execute(
+            "update items set seen_at = now() where connection_id = %s and id = %s",
+            (claim.connection.id, verdict.id),
+        )
+        counts.skipped[DELETED] += 1
+        return
+    if row is not None and row["document_id"] is not None and _unconfirmed(claim, verdict, row):
+        tx.execute(
+            "update items set missing_at = coalesce(missing_at, now()) where connection_id = %s"
+            " and id = %s",
+            (claim.connection.id, verdict.id),
+        )
+        verdict = replace(verdict, keep=True)
+    if verdict.keep and row is not None and row["document_id"] is not None:
+        tx.execute(
+            "update items set seen_at = now(), detail = %s where connection_id = %s and id = %s",
+            (verdict.detail, claim.connection.id, verdict.id),
+        )
+    else:
+        if row is not None and row["document_id"] is not None:
+            documents.drop(tx, claim.connection.org_id, [row["document_id"]])
+            counts.remove([row["document_id"]])
+            counts.free += 1
+        tx.execute(
+            "insert into items (connection_id, id, title, url, extra, branch, verdict, detail,"
+            " seen_at) values (%(connection)s, %(id)s, %(title)s, %(url)s, %(extra)s, %(branch)s,"
+            " %(verdict)s, %(detail)s, now())"
+            " on conflict (connection_id, id) do update set title = excluded.title,"
+            " url = excluded.url, extra = excluded.extra, branch = excluded.branch,"
+            " verdict = excluded.verdict, detail = excluded.detail, seen_at = now(),"
+            " version = null, document_id = null, missing_at = null",
+            {
+                "connection": claim.connection.id,
+                "id": verdict.id,
+                "title": verdict.title,
+                "url": verdict.url,
+                "extra": Jsonb(dict(verdict.extra)),
+                "branch": verdict.branch,
+                "verdict": verdict.kind,
+                "detail": verdict.detail,
+            },
+        )
+    _count(verdict, counts)
+
+
+def _count(verdict: Verdict, counts: Counts) -> None:
+    if verdict.failed:
+        counts.failed += 1
+    elif verdict.kind != PLANNED:
+        counts.skipped[verdict.kind] += 1
+
+
+def _unconfirmed(claim: SyncClaim, verdict: Verdict, row: Mapping[str, Any]) -> bool:
+    """Whether the document stays until another sync says the same."""
+    before = row["missing_at"]
+    return verdict.confirm and (before is None or before >= claim.began_at)
+
+
+def _apply_missing(tx: Tx, claim: SyncClaim, missing: Missing, counts: Counts) -> None:
+    row = row_of(tx, claim, missing.id)
+    if row is None:
+        return
+    if row["missing_at"] is not None and row["missing_at"] < claim.began_at:
+        _remove(tx, claim, [missing.id], counts)
+        return
+    tx.execute(
+        "update items set missing_at = coalesce(missing_at, now()), seen_at = now(), detail = %s"
+        " where connection_id = %s and id = %s",
+        (missing.detail, claim.connection.id, missing.id),
+    )
+    counts.skipped["missing"] += 1
+
+
+def _apply_listed(
+    tx: Tx, claim: SyncClaim, branch: str, listings: Listings, counts: Counts
+) -> None:
+    began = listings.began.pop(branch, None)
+    if began is None or branch in listings.troubled:
+        return
+    unseen = {
+        "connection": claim.connection.id,
+        "branch": branch,
+        "began": began,
+        "troubled": list(listings.troubled),
+    }
+    tally = tx.execute(
+        "select count(*) filter (where seen_at < %(began)s) as lost, count(*) as total"
+        " from items where connection_id = %(connection)s and document_id is not null"
+        " and (%(branch)s = '' or branch = %(branch)s) and not branch = any(%(troubled)s)",
+        unseen,
+    ).fetchone()
+    assert tally is not None
+    lost, total = tally["lost"], tally["total"]
+    empty = lost == total and total > 0
+    if ((lost > GUARDED and lost * 2 > total) or empty) and branch not in listings.held:
+        listings.held[branch] = lost
+        counts.note(
+            f"This listing lacks {lost:,} of {total:,} documents. They are kept until the next"
+            " sync sees the same."
+        )
+        counts.code = counts.code or HELD
+        return
+    listings.held.pop(branch, None)
+    rows = tx.execute(
+        "select id from items where connection_id = %(connection)s and seen_at < %(began)s"
+        " and (%(branch)s = '' or branch = %(branch)s) and not branch = any(%(troubled)s)",
+        unseen,
+    ).fetchall()
+    _remove(tx, claim, [row["id"] for row in rows], counts)
+
+
+def _apply_folder(tx: Tx, connection: ConnectionId, folder: Folder) -> None:
+    if folder.parent is None:
+        tx.execute(
+            "delete from folders where connection_id = %s and id = %s", (connection, folder.id)
+        )
+        return
+    tx.execute(
+        "insert into folders (connection_id, id, name, parent) values (%s, %s, %s, %s)"
+        " on conflict (connection_id, id) do update"
+        " set name = excluded.name, parent = excluded.parent",
+        (connection, folder.id, folder.name, folder.parent),
+    )
+
+
+def _remove(tx: Tx, claim: SyncClaim, ids: Sequence[str], counts: Counts) -> None:
+    _lock(tx, claim, ids)
+    rows = tx.execute(
+        "delete from items where connection_id = %s and id = any(%s) returning document_id",
+        (claim.connection.id, list(ids)),
+    ).fetchall()
+    gone = [row["document_id"] for row in rows if row["document_id"] is not None]
+    documents.drop(tx, claim.connection.org_id, gone)
+    counts.remove(gone)
+    counts.free += len(gone)
+
+
+def _oldest(tx: Tx, connection: ConnectionId, count: int) -> list[dict[str, Any]]:
+    return tx.execute(
+        "select * from items where connection_id = %s and document_id is not null"
+        " order by modified_at asc nulls first, id desc limit %s",
+        (connection, count),
+    ).fetchall()
+
+
+def _older(
+    tx: Tx, connection: ConnectionId, waiting: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    """The document that gives way to a newer thing; None where the provider tells no times."""
+    for oldest in _oldest(tx, connection, 1):
+        times = oldest["modified_at"], waiting["modified_at"]
+        if None not in times and times[0] < times[1]:
+            return oldest
+    return None
+
+
+def _evict(tx: Tx, claim: SyncClaim, rows: Sequence[Mapping[str, Any]], counts: Counts) -> None:
+    tx.execute(
+        "update items set verdict = %s, detail = %s, document_id = null"
+        " where connection_id = %s and id = any(%s)",
+        (
+            OVER_LIMIT,
+            "documentLimit is reached by newer ones",
+            claim.connection.id,
+            [row["id"] for row in rows],
+        ),
+    )
+    gone = [row["document_id"] for row in rows]
+    documents.drop(tx, claim.connection.org_id, gone)
+    counts.remove(gone)

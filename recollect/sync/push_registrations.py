@@ -1,0 +1,301 @@
+"""Registrations for pushes, the secrets of applications that push, and farewells to providers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from recollect import db
+from recollect.connectors.pushes import Notice, Registration
+from recollect.db import Tx
+from recollect.errors import NotFoundError
+from recollect.model import (
+    Connection,
+    ConnectionId,
+    Trigger,
+    storable,
+)
+from recollect.orgs import audit
+from recollect.sync.connections import COLUMNS, read_row, want
+
+PUSH_MEMORY = timedelta(days=7)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRegistration:
+    """A registration whose secret is still sealed."""
+
+    registration: Registration
+    sealed: str = field(repr=False)
+    answered: bool
+    retired: bool
+    error: str | None
+
+    def opened(self, secret: str) -> Registration:
+        return replace(self.registration, secret=secret)
+
+
+def registered(tx: Tx, connection: ConnectionId) -> list[StoredRegistration]:
+    """All of a connection, the newest first; those that the provider never answered, too."""
+    rows = tx.execute(
+        "select * from registrations where connection_id = %s order by created_at desc, id",
+        (connection,),
+    )
+    return [_registration(row) for row in rows]
+
+
+def registration(tx: Tx, id: str) -> tuple[StoredRegistration, Connection] | None:
+    """The one of that id, with its connection; None when it is not ours any more."""
+    row = tx.execute("select * from registrations where id = %s", (id,)).fetchone()
+    if row is None:
+        return None
+    found = tx.execute(
+        "select " + COLUMNS + " from connections c where c.id = %s", (row["connection_id"],)
+    ).fetchone()
+    return None if found is None else (_registration(row), read_row(found))
+
+
+def add_registration(
+    tx: Tx, id: str, connection: ConnectionId, resource: str, *, secret: str, url: str
+) -> None:
+    """Before the provider is asked, since its handshake may come before its answer.
+
+    Should we be cut off before that answer, it is made anew.
+    """
+    tx.execute(
+        "insert into registrations (id, connection_id, resource, secret, url, renew_at)"
+        " values (%s, %s, %s, %s, %s, now() + interval '10 minutes')",
+        (id, connection, resource, secret, url),
+    )
+
+
+def keep_registration(
+    tx: Tx, id: str, *, remote: Mapping[str, Any], expires_at: datetime | None
+) -> list[StoredRegistration]:
+    """The provider took it, to be made anew at half its life; returns those that it replaces."""
+    row = tx.execute(
+        "update registrations set remote = %s, expires_at = %s, error = null, attempts = 0,"
+        # Somewhat before it, so that those that began together drift apart.
+        " renew_at = now() + (%s::timestamptz - now()) * (0.5 - 0.05 * random()) where id = %s"
+        " returning connection_id, resource",
+        (Jsonb(dict(remote)), expires_at, expires_at, id),
+    ).fetchone()
+    if row is None:
+        return []
+    rows = tx.execute(
+        "update registrations set retired = true, renew_at = null where connection_id = %s"
+        " and resource = %s and id <> %s returning *",
+        (row["connection_id"], row["resource"], id),
+    )
+    return [_registration(old) for old in rows]
+
+
+def drop_registrations(tx: Tx, ids: Sequence[str]) -> None:
+    tx.execute("delete from registrations where id = any(%s)", (list(ids),))
+
+
+def refuse_registration(tx: Tx, id: str, reason: str, again: timedelta) -> None:
+    """The provider did not take it; tried again after `again`."""
+    tx.execute(
+        "update registrations set error = %s, attempts = attempts + 1, renew_at = now() + %s"
+        " where id = %s",
+        (storable(reason)[:500], again, id),
+    )
+
+
+def due_registrations(tx: Tx, limit: int = 20) -> list[StoredRegistration]:
+    """Those that want to be made anew; nobody else takes them for ten minutes."""
+    rows = tx.execute(
+        "with due as materialized (select g.id from registrations g"
+        "  join connections c on c.id = g.connection_id"
+        "  where g.renew_at <= now() and not g.retired and c.state in ('ready', 'syncing')"
+        "  order by g.renew_at limit %s for update of g skip locked)"
+        " update registrations g set renew_at = now() + interval '10 minutes'"
+        " from due where g.id = due.id returning g.*",
+        (limit,),
+    )
+    return [_registration(row) for row in rows]
+
+
+def first_push(tx: Tx, provider: str, key: str) -> bool:
+    """Whether no push with that key came within a week."""
+    done = tx.execute(
+        "insert into pushes (provider, key) values (%s, %s) on conflict do nothing",
+        (provider, key[:500]),  # 2,000 bytes at most: an index holds it
+    )
+    return done.rowcount == 1
+
+
+def heed(tx: Tx, provider: str, notice: Notice, concerned: ConnectionId | None = None) -> int:
+    """A verified notice arrived, whichever way: have what it concerns synced, once.
+
+    `concerned`: the connection of the registration that it came by. Returns how many will be.
+    """
+    if notice.key is not None and not first_push(tx, provider, notice.key):
+        return 0
+    found = [concerned] if notice.concerned and concerned is not None else []
+    if notice.accounts:
+        found += of_account(tx, provider, notice.accounts)
+    return want(tx, found, Trigger.EVENT) if found else 0
+
+
+def mute(tx: Tx, provider: str, reason: str, *, again: timedelta) -> int:
+    """No notice of this provider can arrive: its connections are synced within `again`, and until
+    `unmute` their registrations count for nothing; how many did count."""
+    rows = tx.execute(
+        "update registrations g set remote = null, error = %(reason)s, renew_at = null"
+        " from connections c where c.id = g.connection_id and c.provider = %(provider)s"
+        " and not g.retired and (g.remote is not null"
+        "   or (g.renew_at is null and g.error is distinct from %(reason)s))"
+        " returning c.id",
+        {"provider": provider, "reason": storable(reason)[:500]},
+    ).fetchall()
+    tx.execute(
+        "update connections set due_at = least(due_at, now() + %s)"
+        " where id = any(%s) and state = 'ready' and due_at is not null",
+        (again, [row["id"] for row in rows]),
+    )
+    return len(rows)
+
+
+def unmute(tx: Tx, provider: str) -> int:
+    """They can again: what was muted is registered anew, and a sync follows; how many are."""
+    done = tx.execute(
+        "update registrations g set renew_at = now() from connections c"
+        " where c.id = g.connection_id and c.provider = %s and not g.retired"
+        " and g.remote is null and g.renew_at is null",
+        (provider,),
+    )
+    return done.rowcount
+
+
+def of_account(tx: Tx, provider: str, accounts: Sequence[str]) -> list[ConnectionId]:
+    """Connections of any organisation that these accounts authorized."""
+    rows = tx.execute(
+        "select id from connections where provider = %s"
+        " and (account = any(%s) or lower(email) = any(%s)) order by id",
+        (provider, list(accounts), [account.lower() for account in accounts]),
+    )
+    return [ConnectionId(row["id"]) for row in rows]
+
+
+def sweep(tx: Tx) -> None:
+    """Forget keys of old pushes and links that nobody followed."""
+    tx.execute("delete from pushes where came_at < now() - %s", (PUSH_MEMORY,))
+    tx.execute("delete from authorizations where expires_at < now()")
+
+
+@dataclass(frozen=True, slots=True)
+class HookSecret:
+    """A verification token that a provider sent; it proves pushes once it is confirmed."""
+
+    provider: str
+    hash: bytes
+    sealed: str = field(repr=False)
+    came_at: datetime
+    confirmed: bool
+
+
+PENDING_KEPT = 5
+"""Unconfirmed tokens of a provider: anybody may send some."""
+
+
+def keep_hook_secret(tx: Tx, provider: str, hash: bytes, sealed: str) -> None:
+    """As pending; it never replaces one that is confirmed."""
+    tx.execute(
+        "insert into hook_secrets (provider, hash, secret) values (%s, %s, %s)"
+        " on conflict do nothing",
+        (provider, hash, sealed),
+    )
+    tx.execute(
+        "delete from hook_secrets where provider = %(provider)s and confirmed_at is null"
+        " and hash not in (select hash from hook_secrets where provider = %(provider)s"
+        "  and confirmed_at is null order by came_at desc limit %(kept)s)",
+        {"provider": provider, "kept": PENDING_KEPT},
+    )
+
+
+def hook_secrets(tx: Tx, provider: str | None = None) -> list[HookSecret]:
+    """The newest first."""
+    rows = tx.execute(
+        "select * from hook_secrets where %(provider)s::text is null or provider = %(provider)s"
+        " order by came_at desc, hash",
+        {"provider": provider},
+    )
+    return [
+        HookSecret(
+            row["provider"],
+            row["hash"],
+            row["secret"],
+            row["came_at"],
+            row["confirmed_at"] is not None,
+        )
+        for row in rows
+    ]
+
+
+def confirm_hook_secret(tx: Tx, provider: str, hash: bytes) -> None:
+    """From now on it alone proves the provider's pushes; raises NotFoundError."""
+    done = tx.execute(
+        "update hook_secrets set confirmed_at = now() where provider = %s and hash = %s",
+        (provider, hash),
+    )
+    if done.rowcount == 0:
+        raise NotFoundError("Token not found", f"{provider} sent no such token")
+    tx.execute("delete from hook_secrets where provider = %s and hash <> %s", (provider, hash))
+    audit.record(tx, "hook_token.confirmed", provider)
+
+
+@dataclass(frozen=True, slots=True)
+class Farewell:
+    """What is still to be said to a provider after a connection ended."""
+
+    id: str
+    provider: str
+    sealed: str = field(repr=False)
+    attempts: int
+
+
+def say_later(tx: Tx, provider: str, id: str, sealed: str) -> None:
+    tx.execute(
+        "insert into farewells (id, provider, sealed) values (%s, %s, %s)", (id, provider, sealed)
+    )
+    db.notify(tx)
+
+
+def due_farewells(tx: Tx, limit: int = 10) -> list[Farewell]:
+    """Those that are due; each is tried again after a while, unless `said` meanwhile."""
+    tx.execute("delete from farewells where expires_at < now()")
+    rows = tx.execute(
+        "with due as materialized (select id from farewells where due_at <= now()"
+        "  order by due_at limit %s for update skip locked)"
+        " update farewells f set attempts = f.attempts + 1,"
+        " due_at = now() + interval '1 minute' * power(2, least(f.attempts, 8))"
+        " from due where f.id = due.id returning f.id, f.provider, f.sealed, f.attempts",
+        (limit,),
+    )
+    return [Farewell(r["id"], r["provider"], r["sealed"], r["attempts"]) for r in rows]
+
+
+def said(tx: Tx, id: str) -> None:
+    tx.execute("delete from farewells where id = %s", (id,))
+
+
+def _registration(row: Mapping[str, Any]) -> StoredRegistration:
+    return StoredRegistration(
+        Registration(
+            id=row["id"],
+            connection_id=ConnectionId(row["connection_id"]),
+            resource=row["resource"],
+            secret="",
+            url=row["url"],
+            remote=row["remote"] or {},
+            expires_at=row["expires_at"],
+        ),
+        sealed=row["secret"],
+        answered=row["remote"] is not None,
+        retired=row["retired"],
+        error=row["error"],
+    )
