@@ -29,7 +29,7 @@ from bench.corpus import Shuffled
 from bench.figures import Figure, alternate
 from bench.ground import PROJECT, Ground, until
 from recollect.connectors.api import Api
-from recollect.connectors.base import Change, Checkpoint, Cursor, Folder, Item, Turn, Verdict
+from recollect.connectors.base import Change, Checkpoint, Cursor, Folder, HostTurn, Item, Verdict
 from recollect.connectors.web_crawler import WebCrawler
 from recollect.extract import Sandbox
 from recollect.fetch import Fetcher
@@ -240,8 +240,8 @@ class Source:
     def sitemap(self, blob: Blob) -> Sitemap:
         return self.sandbox.sitemap(blob, owner="bench")
 
-    def turn(self, host: str, delay: float) -> Turn:
-        return Turn(0.0, 0.0, 1)
+    def turn(self, host: str, delay: float) -> HostTurn:
+        return HostTurn(0.0, 0.0, 1)
 
     def rest(self, host: str, seconds: float) -> None:
         raise RuntimeError("nobody asked for a rest")

@@ -42,7 +42,7 @@ from bench.ground import PROJECT, Ground
 from recollect.extract import Limits, Sandbox
 from recollect.extract._child import work
 from recollect.extract._registry import HEAD, detect
-from recollect.extract._wire import Job, Reply
+from recollect.extract._wire import ReadJob, ReadReply
 from recollect.extract.image import image
 from recollect.extract.kinds import known
 from recollect.model import Blob, Extracted
@@ -108,7 +108,7 @@ class Sample:
     """that are in it and have to be in its text"""
 
 
-def _reader(kind: str) -> Callable[[Blob], Reply]:
+def _reader(kind: str) -> Callable[[Blob], ReadReply]:
     """What a child of the sandbox does with a blob of this kind, in this process."""
     sample = _samples(kind)[0]
     format = detect(sample.data[:HEAD], name=sample.name, mime=None)
@@ -117,17 +117,19 @@ def _reader(kind: str) -> Callable[[Blob], Reply]:
     kinds = known()
     limits = Limits()
 
-    def read(blob: Blob) -> Reply:
+    def read(blob: Blob) -> ReadReply:
         size = len(blob.data)
         times = limits.cpu(size), limits.wall(size)
-        job = Job(format.extractor, None, blob.name, None, size, *times, heavy=kind == "picture")
+        job = ReadJob(
+            format.extractor, None, blob.name, None, size, *times, heavy=kind == "picture"
+        )
         return work(job, blob.data, kinds, limits.text_bytes, -1)
 
     return read
 
 
 def _throughput(
-    read: Callable[[Blob], Extracted | Reply], kind: str, bare: Bare, size: Size, id: str
+    read: Callable[[Blob], Extracted | ReadReply], kind: str, bare: Bare, size: Size, id: str
 ) -> Figure:
     samples = _samples(kind)
     blobs = [Blob(sample.data, name=sample.name) for sample in samples]

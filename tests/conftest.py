@@ -34,7 +34,7 @@ from structlog.typing import EventDict, Processor
 
 from recollect.app import App, index_identity
 from recollect.blobs import open_blobs
-from recollect.cli._wire import Wire
+from recollect.cli._wire import BoundedHttp
 from recollect.cli.api import website
 from recollect.config import Config
 from recollect.db import Database, migrate
@@ -326,7 +326,7 @@ def serving(app: App) -> Generator[str]:
     """The API on real HTTP, in a thread of this process; yields its address."""
     server = uvicorn.Server(
         uvicorn.Config(
-            website(app), port=0, http=Wire, ws="none", log_config=None, access_log=False
+            website(app), port=0, http=BoundedHttp, ws="none", log_config=None, access_log=False
         )
     )
     thread = threading.Thread(target=server.run, daemon=True)

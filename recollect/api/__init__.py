@@ -33,7 +33,7 @@ from recollect.api import (
 from recollect.api.edge import Edge, Guesses
 from recollect.api.openapi import document_errors
 from recollect.api.room import Room
-from recollect.api.turns import Asking, InTurn, Turns
+from recollect.api.turns import Asking, InTurn, RequestTurns
 from recollect.app import App
 from recollect.errors import Permanent, Refused, RequestError, Transient
 from recollect.mcp import Door
@@ -68,7 +68,7 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
     api.state.requests = metrics.Requests()
     api.state.room = Room()
     api.state.asking = Asking()
-    api.state.turns = Turns()
+    api.state.turns = RequestTurns()
     api.state.guesses = Guesses()
     # Keys have a place of their own: what takes all other threads must not keep a check waiting.
     api.state.checks = CapacityLimiter(CHECKS)

@@ -64,7 +64,7 @@ class BusyError(RateLimitError):
     status = 503
 
 
-class Ledger:
+class BodyMemory:
     """The memory that bodies in work hold, in this process; used on the event loop only."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class Ledger:
 class Body:
     """One request's body: what it is charged, and the limits that it keeps."""
 
-    def __init__(self, ledger: Ledger, scope: Scope, path: str, marks: dict[str, str]) -> None:
+    def __init__(self, ledger: BodyMemory, scope: Scope, path: str, marks: dict[str, str]) -> None:
         """`marks` are headers of the answer."""
         headers = Headers(scope=scope)
         self._ledger = ledger

@@ -21,7 +21,7 @@ from recollect.api.schemas import (
 from recollect.connectors.base import Assumption, Resource
 from recollect.errors import INTERNAL_ERROR
 from recollect.model import Connection, Document, Page, Remembered, SyncRun
-from recollect.sync.account_check import Report
+from recollect.sync.account_check import CheckReport
 from recollect.sync.change_log import FeedEntry, What
 from recollect.sync.connections import LIMIT
 
@@ -72,7 +72,7 @@ class Authorize(RequestBody):
     redirect_url: Annotated[Text, Field(max_length=2_000)] | None = None
 
 
-class Picked(RequestBody):
+class PickedResources(RequestBody):
     model_config = example(
         resources=[{"id": 1296269, "name": "octocat/handbook", "defaultBranch": "main"}]
     )
@@ -290,7 +290,7 @@ class ResourceOut(Wire):
         )
 
 
-class Resources(Wire):
+class ResourcesOut(Wire):
     resources: list[ResourceOut]
     total_count: Annotated[int, Field(alias="total_count")]
 
@@ -321,7 +321,7 @@ class Checked(Wire):
     assumptions: list[AssumptionOut]
 
     @classmethod
-    def of(cls, connection: Connection, report: Report) -> Self:
+    def of(cls, connection: Connection, report: CheckReport) -> Self:
         return cls(
             connection_id=connection.id,
             provider=connection.provider,

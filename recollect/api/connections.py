@@ -20,9 +20,9 @@ from recollect.api.connection_schemas import (
     Deleted,
     Items,
     NewConnection,
-    Picked,
+    PickedResources,
     ResourceOut,
-    Resources,
+    ResourcesOut,
     RunOut,
     SyncChanges,
     SyncWanted,
@@ -46,7 +46,7 @@ from recollect.ingest import intake
 from recollect.model import Connection, Page, Tenant, Trigger
 from recollect.sync import account_check, change_log, connect, connections, items
 from recollect.sync.change_log import What
-from recollect.sync.connect import Asked, Changed
+from recollect.sync.connect import ConnectionChanges, ConnectionRequest
 from recollect.sync.connections import LIMIT
 from recollect.sync.sources import end
 
@@ -100,7 +100,7 @@ def create(
     connect.check_plan(connector, key.org.plan)
     if body.redirect_url is not None:
         connect.check_redirect(app, body.redirect_url)
-    asked = Asked(
+    asked = ConnectionRequest(
         provider=connector.provider,
         tags=effective_tags(tenant, body.container_tag, body.container_tags, default=True),
         metadata=intake.flat(app, body.metadata) or {},
@@ -205,7 +205,7 @@ def patch(
     # What is picked is the provider's to keep, not a pair of the caller's: it may be given up.
     own = {connect.PICKED} if connectors.get(found.provider).picks else set[str]()
     intake.flat(app, {n: v for n, v in (body.metadata or {}).items() if n not in own})
-    wanted = Changed(named, body.document_limit, body.metadata, body.paused)
+    wanted = ConnectionChanges(named, body.document_limit, body.metadata, body.paused)
     changed = connect.change(app, tenant, found, wanted)
     return ConnectionOut.of(changed)
 
@@ -345,11 +345,11 @@ def resources(
     page: Annotated[int, Query(ge=1, le=10_000)] = 1,
     per_page: Annotated[int, Query(ge=1, le=100)] = 30,
     parent_id: str | None = None,
-) -> Resources:
+) -> ResourcesOut:
     """Of providers where one picks, such as repositories."""
     found = _connection(app, tenant, connectionId)
     some, total = connect.resources(app, found, page, per_page)
-    return Resources(resources=[ResourceOut.of(one) for one in some], total_count=total)
+    return ResourcesOut(resources=[ResourceOut.of(one) for one in some], total_count=total)
 
 
 @router.post(
@@ -360,7 +360,7 @@ def resources(
 )
 def configure(
     connectionId: BareId,  # wire
-    body: Picked,
+    body: PickedResources,
     tenant: Writer,
     app: CurrentApp,
     _: AsksOthers,

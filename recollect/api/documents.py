@@ -23,11 +23,10 @@ from recollect.api.schemas import (
     BulkDelete,
     BulkDeleted,
     ChunksOut,
-    Counts,
+    ContentLabels,
     DeleteError,
     DocumentList,
     DocumentOut,
-    Labels,
     ListDocuments,
     ListedDocument,
     Pagination,
@@ -36,9 +35,10 @@ from recollect.api.schemas import (
     RequestBody,
     Retried,
     RetryDocuments,
+    StatusCounts,
     UpdateDocument,
     UploadLabels,
-    Written,
+    WrittenOut,
     public_status,
 )
 from recollect.api.turns import own_turn
@@ -71,7 +71,7 @@ _STATUSES: Mapping[str, Status] = {
 
 
 @router.post("/v3/documents", summary="Add a document", operation_id="addDocument")
-def add(body: AddDocument, tenant: Writer, app: CurrentApp) -> Written:
+def add(body: AddDocument, tenant: Writer, app: CurrentApp) -> WrittenOut:
     """Text, a conversation, Markdown, HTML, or a URL. Known customId: updates that document."""
     content = intake.content_of(app, body.content)
     return _written(app, intake.take(app, tenant, _beside(app, tenant, body), content))
@@ -108,7 +108,7 @@ def upload(
     document_date: Annotated[str | None, Form(alias="documentDate")] = None,
     task_type: Annotated[str | None, Form(alias="taskType")] = None,
     dreaming: Annotated[str | None, Form()] = None,
-) -> Written:
+) -> WrittenOut:
     """The kind is found by the bytes, then the name, then `mimeType`; `fileType` forces it."""
     labels = form_of(
         UploadLabels,
@@ -216,11 +216,11 @@ def processing(
 
 
 @router.get("/v3/documents/counts", summary="Count documents", operation_id="countDocuments")
-def count(tenant: Reader, app: CurrentApp) -> Counts:
+def count(tenant: Reader, app: CurrentApp) -> StatusCounts:
     """How many documents are in each status."""
     with app.db.begin() as tx:
         found = documents.counts(tx, tenant)
-    return Counts.model_validate({status.value: n for status, n in found.items()})
+    return StatusCounts.model_validate({status.value: n for status, n in found.items()})
 
 
 @router.post("/v3/documents/retry", summary="Process again", operation_id="retryDocuments")
@@ -344,7 +344,7 @@ def chunks(id: PathId, tenant: Reader, app: CurrentApp, room: CurrentRoom) -> Re
 
 
 @router.patch("/v3/documents/{id}", summary="Update a document", operation_id="updateDocument")
-def update(id: PathId, body: UpdateDocument, tenant: Writer, app: CurrentApp) -> Written:
+def update(id: PathId, body: UpdateDocument, tenant: Writer, app: CurrentApp) -> WrittenOut:
     """New content replaces the old and is processed; metadata alone changes in place."""
     named = effective_tags(tenant, body.container_tag, body.container_tags, default=False)
     change = DocumentChange(
@@ -376,7 +376,7 @@ def delete(id: PathId, tenant: Writer, app: CurrentApp) -> Response:
     return Response(status_code=204)
 
 
-def _beside(app: App, tenant: Tenant, labels: Labels) -> intake.Labels:
+def _beside(app: App, tenant: Tenant, labels: ContentLabels) -> intake.Labels:
     return intake.Labels(
         tags=effective_tags(tenant, labels.container_tag, labels.container_tags, default=False),
         custom_id=labels.custom_id,
@@ -460,5 +460,5 @@ def _statuses(given: str | None) -> list[Status]:
     return [_STATUSES[given]]
 
 
-def _written(app: App, document: Document) -> Written:
-    return Written(id=document.id, status=public_status(document, app.config.status_words))
+def _written(app: App, document: Document) -> WrittenOut:
+    return WrittenOut(id=document.id, status=public_status(document, app.config.status_words))

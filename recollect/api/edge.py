@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recollect import log
 from recollect.api import errors, metrics
-from recollect.api.bodies import Body, Ledger
+from recollect.api.bodies import Body, BodyMemory
 from recollect.app import App
 from recollect.errors import (
     AuthenticationError,
@@ -110,7 +110,7 @@ class Edge:
         self._guesses: Guesses = state.guesses
         self._checks: CapacityLimiter = state.checks
         self._visits = Visits(PUSHES)
-        self._ledger = Ledger()
+        self._ledger = BodyMemory()
         public = urlsplit(app.config.public_url or "")
         self._public_host = public.hostname
         self._only_here = is_loopback(app.config.host)

@@ -23,7 +23,7 @@ from recollect.api.schemas import status_word
 from recollect.api.turns import own_turn
 from recollect.app import App
 from recollect.documents import DocumentQuery
-from recollect.events.streams import BACKLOG, Events, Pulse, Stream, concerns
+from recollect.events.streams import BACKLOG, Events, Stream, StreamPulse, concerns
 from recollect.model import Document, Key, Tenant
 from recollect.orgs import orgs
 
@@ -95,7 +95,7 @@ async def _told(
                 missed = await run_in_threadpool(_missed, app, tenant, tags, since)
             for event in missed:
                 yield event
-        pulse = Pulse(app, lambda tx: orgs.key(tx, key.id))
+        pulse = StreamPulse(app, lambda tx: orgs.key(tx, key.id))
         words = app.config.status_words
         while True:
             notice, came = None, True

@@ -34,7 +34,7 @@ from recollect.documents.filters import parse as parse_filter
 from recollect.errors import BadRequestError
 from recollect.index import terms
 from recollect.memories import forgetting, memories
-from recollect.memories.memories import Correction, Fact, Found, MemoryQuery, Target
+from recollect.memories.memories import Correction, Fact, FoundMemory, MemoryQuery, MemoryTarget
 from recollect.model import DocumentId, Tenant, random_id
 from recollect.orgs import settings, tags
 
@@ -147,7 +147,7 @@ def forget_matching(body: ForgetMatching, tenant: Writer, app: CurrentApp) -> Fo
         matching = forgetting.matching(app, tenant, tag, body.query or "", body.threshold)
     else:
         with app.db.begin() as tx:
-            matching = [Found(one, 1.0) for one in memories.named(tx, tenant, tag, body.ids)]
+            matching = [FoundMemory(one, 1.0) for one in memories.named(tx, tenant, tag, body.ids)]
     found = matching[: body.max_forget]
     batch = None
     if found and not body.dry_run:
@@ -160,7 +160,7 @@ def forget_matching(body: ForgetMatching, tenant: Writer, app: CurrentApp) -> Fo
             with app.db.begin() as tx:
                 done = memories.forget_these(tx, tenant, tag, ids, reason, batch)
         likeness = {one.memory.id: one.similarity for one in found}
-        found = [Found(memory, likeness.get(memory.id, 1.0)) for memory in done]
+        found = [FoundMemory(memory, likeness.get(memory.id, 1.0)) for memory in done]
     shown = [
         Candidate(id=one.memory.id, memory=one.memory.content, score=round(one.similarity, 6))
         for one in found
@@ -234,10 +234,10 @@ def buckets_of(tx: Tx, tenant: Tenant, tag: str | None) -> Sequence[Mapping[str,
     return tags.buckets(settings.read(tx, tenant.id)["profileBuckets"], own)
 
 
-def _target(id: str | None, content: str | None) -> Target:
+def _target(id: str | None, content: str | None) -> MemoryTarget:
     if id is None and content is None:
         raise BadRequestError("name the id or the content of the memory")
-    return Target(id=id, content=content)
+    return MemoryTarget(id=id, content=content)
 
 
 def _temporal(context: TemporalContext | None) -> dict[str, Any] | None:

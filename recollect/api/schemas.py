@@ -205,7 +205,7 @@ def example(**body: Any) -> ConfigDict:
 # --- requests ----------------------------------------------------------------------------------
 
 
-class Labels(RequestBody):
+class ContentLabels(RequestBody):
     """What may stand beside a content."""
 
     custom_id: CustomId | None = None
@@ -224,14 +224,14 @@ class Labels(RequestBody):
     dreaming: Literal["dynamic", "instant"] | None = None
 
 
-class UploadLabels(Labels):
+class UploadLabels(ContentLabels):
     """What may stand beside a file."""
 
     file_type: DocumentType | None = None
     mime_type: Annotated[Text, Field(max_length=255)] | None = None
 
 
-class AddDocument(Labels):
+class AddDocument(ContentLabels):
     model_config = example(
         content="We meet on Mondays at nine.", containerTag="team:a", customId="notes/1"
     )
@@ -242,13 +242,13 @@ class AddDocument(Labels):
     )
 
 
-class UpdateDocument(Labels):
+class UpdateDocument(ContentLabels):
     model_config = example(metadata={"reviewed": True})
 
     content: ContentText | None = None
 
 
-class BatchAdd(Labels):
+class BatchAdd(ContentLabels):
     model_config = example(documents=[{"content": "One."}, "Two."], containerTag="team:a")
 
     documents: list[Any] = Field(
@@ -319,7 +319,7 @@ PatternList = Annotated[
 ]
 
 
-class Patterns(RequestBody):
+class FilterPatterns(RequestBody):
     url_patterns: PatternList = []
     title_patterns: PatternList = []
 
@@ -331,13 +331,13 @@ def _patterns(value: object) -> object:
             return {"urlPatterns": [value], "titlePatterns": [value]}
         case list():
             return {"urlPatterns": cast("object", value), "titlePatterns": cast("object", value)}
-        case Mapping() | Patterns():
+        case Mapping() | FilterPatterns():
             return cast("object", value)
         case _:
             raise ValueError("an object {urlPatterns, titlePatterns}, patterns, or one pattern")
 
 
-PatternsIn = Annotated[Patterns, BeforeValidator(_patterns)]
+PatternsIn = Annotated[FilterPatterns, BeforeValidator(_patterns)]
 Prompt = Annotated[Text, Field(max_length=PROMPT_LENGTH)]
 Credential = Annotated[Text, Field(max_length=CREDENTIAL_LENGTH)]
 
@@ -492,7 +492,7 @@ class Conversation(RequestBody):
 # --- answers -----------------------------------------------------------------------------------
 
 
-class Written(Wire):
+class WrittenOut(Wire):
     id: str
     status: str
 
@@ -745,7 +745,7 @@ class BulkDeleted(Wire):
     container_tags: list[str] | None = _ABSENT
 
 
-class Counts(Wire):
+class StatusCounts(Wire):
     queued: int
     processing: int
     done: int

@@ -27,7 +27,7 @@ from recollect.documents.filters import parse as parse_filter
 from recollect.errors import Permanent, Transient
 from recollect.index import terms, vector_index
 from recollect.memories import memories
-from recollect.memories.memories import Found, MemoryQuery
+from recollect.memories.memories import FoundMemory, MemoryQuery
 from recollect.model import DocumentId, Hit, HitChunk, Tenant
 from recollect.search import hybrid, query_vectors, ranking
 from recollect.search.aggregate import Aggregate, Noted, aggregates
@@ -205,7 +205,7 @@ def vectors(
 
 
 def _memories(
-    tx: Tx, tenant: Tenant, found: Sequence[Found], body: MemorySearch
+    tx: Tx, tenant: Tenant, found: Sequence[FoundMemory], body: MemorySearch
 ) -> list[MemoryResult]:
     ids = [one.memory.id for one in found]
     sources = memories.sources(tx, tenant, ids)

@@ -27,7 +27,7 @@ from recollect.sync import connections
 router = APIRouter(tags=["session"])
 
 
-class User(Wire):
+class UserOut(Wire):
     name: str = Field(description="The name of the key: people are not known here.")
     email: None = None
 
@@ -44,8 +44,8 @@ class SessionScope(Wire):
     container_tags: list[str] | None = absent()
 
 
-class Session(Wire):
-    user: User
+class SessionOut(Wire):
+    user: UserOut
     org: Organisation
     plan: Plan
     scope: SessionScope
@@ -79,10 +79,10 @@ class DocumentsWithMemories(Wire):
 
 
 @router.get("/v3/session", summary="Whose key it is", operation_id="getSession")
-def session(key: CurrentKey) -> Session:
+def session(key: CurrentKey) -> SessionOut:
     """The organisation, the plan, and what the key may do."""
-    return Session(
-        user=User(name=key.name),
+    return SessionOut(
+        user=UserOut(name=key.name),
         org=Organisation(id=key.org.id, name=key.org.name, slug=key.org.name),
         plan=key.org.plan,
         scope=SessionScope(

@@ -35,7 +35,7 @@ ASKING_ORG = 4
 ASKING_KEY = 2
 
 
-class Turns:
+class RequestTurns:
     """The places of a process, taken by requests at work."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class InTurn:
     """ASGI middleware behind the edge, which knows the key. Those of a session, whose key the
     console looks up, take their turn there."""
 
-    def __init__(self, inner: ASGIApp, turns: Turns) -> None:
+    def __init__(self, inner: ASGIApp, turns: RequestTurns) -> None:
         self._inner = inner
         self._turns = turns
 

@@ -17,7 +17,7 @@ from recollect.api.schemas import (
     example,
 )
 from recollect.events import endpoints, outbox
-from recollect.events.outbox import Delivery, Target
+from recollect.events.outbox import Delivery, WebhookTarget
 
 router = APIRouter(tags=["webhooks"])
 Event = Literal[
@@ -77,7 +77,7 @@ class EndpointOut(Wire):
     secret: str | None = absent()
 
     @classmethod
-    def of(cls, found: Target, secret: str | None = None) -> Self:
+    def of(cls, found: WebhookTarget, secret: str | None = None) -> Self:
         return cls(
             id=found.id,
             url=found.url,

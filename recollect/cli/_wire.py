@@ -41,10 +41,10 @@ class Crowd:
         unlimited = soft == resource.RLIM_INFINITY
         self.most = 65_536 if unlimited else max(soft - RESERVED, soft // 2)
         """connections of any kind"""
-        self._since: dict[Wire, float] = {}
-        self._by_address: defaultdict[str, dict[Wire, None]] = defaultdict(dict)
+        self._since: dict[BoundedHttp, float] = {}
+        self._by_address: defaultdict[str, dict[BoundedHttp, None]] = defaultdict(dict)
 
-    def join(self, wire: "Wire", now: float) -> None:
+    def join(self, wire: "BoundedHttp", now: float) -> None:
         """`wire` waits; whoever waits longest ends if there are too many."""
         self.leave(wire)
         self._since[wire] = now
@@ -56,7 +56,7 @@ class Crowd:
             if len(here) > WAITING_HERE:
                 self._end(next(iter(here)), now)
 
-    def leave(self, wire: "Wire") -> None:
+    def leave(self, wire: "BoundedHttp") -> None:
         self._since.pop(wire, None)
         if wire.address is not None and wire.address in self._by_address:
             self._by_address[wire.address].pop(wire, None)
@@ -67,7 +67,7 @@ class Crowd:
         """End the connection that waits longest; False if each waits only since a moment."""
         return bool(self._since) and self._end(next(iter(self._since)), now)
 
-    def _end(self, wire: "Wire", now: float) -> bool:
+    def _end(self, wire: "BoundedHttp", now: float) -> bool:
         if now - self._since[wire] < GRACE:
             return False
         self.leave(wire)
@@ -78,7 +78,7 @@ class Crowd:
 CROWD = Crowd()
 
 
-class Wire(HttpToolsProtocol):
+class BoundedHttp(HttpToolsProtocol):
     """uvicorn's protocol with bounds."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:

@@ -37,7 +37,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from recollect.cli.client import ApiKey, AsJson, Listed, Service, Url, open_service
+from recollect.cli.client import ApiKey, AsJson, DocumentRow, Service, Url, open_service
 from recollect.cli.output import console, echo_json, fail, one_line, tell
 from recollect.errors import (
     AuthenticationError,
@@ -86,7 +86,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """What the ledger knows of a file: what was sent, and as which document."""
 
     path: str
@@ -102,7 +102,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class AddReport:
     """What became of one source, or of one file of an archive. `status` is the document's, as far
     as it is known."""
 
@@ -111,13 +111,13 @@ class Report:
     id: str | None = None
     status: str | None = None
     reason: str | None = None
-    entry: Entry | None = None
+    entry: LedgerEntry | None = None
     is_archive: bool = False
     """known to be one before it is waited for"""
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class SharedLabels:
     """What the options put on every document."""
 
     tags: Sequence[str]
@@ -138,7 +138,7 @@ class Labels:
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class LocalFile:
     """A file to add: its real path, its path as the service shows it, and whether the user named
     the file itself and not a folder."""
 
@@ -148,16 +148,16 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class AddTarget:
     """Where a file goes: its customId and label, and what is known of its document."""
 
-    file: File
+    file: LocalFile
     custom_id: str
     label: str
-    entry: Entry | None
+    entry: LedgerEntry | None
 
 
-Job = Callable[[], Report]
+Job = Callable[[], AddReport]
 
 
 def register(app: typer.Typer) -> None:
@@ -192,7 +192,7 @@ def add(
 
     Example: recollect add notes/ report.pdf https://example.org/page --tag handbook
     """
-    labels = Labels(tag or [], _metadata(meta or []))
+    labels = SharedLabels(tag or [], _metadata(meta or []))
     _check_sources(sources, id)
     impatient = open_service(url, key)
     # Before anything is read: is there a service, does it know the key and the tags?
@@ -201,7 +201,7 @@ def add(
     started = newest[0].updated_at if newest else None
     with _open_ledger(f"{service.url} {json.dumps(labels.tags)}") as ledger:
         reports, jobs = _plan(service, ledger, sources, labels, id)
-        run = Run(service, ledger, Watch(service, started), reports, wait=wait)
+        run = AddRun(service, ledger, DocumentWatch(service, started), reports, wait=wait)
         run.go(jobs)
     if as_json:
         echo_json(run.as_json())
@@ -244,12 +244,16 @@ def _check_sources(sources: Sequence[str], id: str | None) -> None:
 
 
 def _plan(
-    service: Service, ledger: "Ledger", sources: Sequence[str], labels: Labels, id: str | None
-) -> tuple[list[Report], list[Job]]:
+    service: Service,
+    ledger: "AddLedger",
+    sources: Sequence[str],
+    labels: SharedLabels,
+    id: str | None,
+) -> tuple[list[AddReport], list[Job]]:
     """What is decided already, and what is to be done."""
-    reports: list[Report] = []
+    reports: list[AddReport] = []
     jobs: list[Job] = []
-    files: dict[Path, File] = {}
+    files: dict[Path, LocalFile] = {}
     for source in dict.fromkeys(sources):
         if source == "-":
             data = sys.stdin.buffer.read(LARGEST + 1)
@@ -260,9 +264,9 @@ def _plan(
             jobs.append(partial(_attempt, source, work))
         else:
             path = Path(source).resolve()
-            found = walk(path) if path.is_dir() else [File(path, path.name, named=True)]
+            found = walk(path) if path.is_dir() else [LocalFile(path, path.name, named=True)]
             for one in found:
-                if isinstance(one, Report):
+                if isinstance(one, AddReport):
                     reports.append(one)
                 else:
                     files.setdefault(one.path, one)
@@ -275,7 +279,7 @@ def _plan(
     return reports, jobs
 
 
-def walk(root: Path) -> Iterator[File | Report]:
+def walk(root: Path) -> Iterator[LocalFile | AddReport]:
     """Files below a folder, and what is passed over. Links are followed, each folder seen once."""
     seen: set[tuple[int, int]] = set()
     folders, links = [root], list[Path]()
@@ -287,13 +291,13 @@ def walk(root: Path) -> Iterator[File | Report]:
             real = folder.resolve(strict=True)
             found = real.stat()
             if (found.st_dev, found.st_ino) in seen:
-                yield Report(label, Outcome.SKIPPED, reason="link to a folder seen before")
+                yield AddReport(label, Outcome.SKIPPED, reason="link to a folder seen before")
                 continue
             seen.add((found.st_dev, found.st_ino))
             with os.scandir(folder) as scan:
                 entries = sorted(scan, key=lambda entry: entry.name)
         except OSError as error:
-            yield Report(label, Outcome.FAILED, reason=_why(error))
+            yield AddReport(label, Outcome.FAILED, reason=_why(error))
             continue
         for entry in entries:
             path = Path(entry.path)
@@ -302,9 +306,9 @@ def walk(root: Path) -> Iterator[File | Report]:
                     (links if entry.is_symlink() else folders).append(path)
                 case "file":
                     here = path.resolve() if entry.is_symlink() else real / entry.name
-                    yield File(here, _label(root, path), named=False)
+                    yield LocalFile(here, _label(root, path), named=False)
                 case reason:
-                    yield Report(_label(root, path), Outcome.SKIPPED, reason=reason)
+                    yield AddReport(_label(root, path), Outcome.SKIPPED, reason=reason)
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
@@ -326,8 +330,8 @@ def _label(root: Path, path: Path) -> str:
     return (Path(root.name) / path.relative_to(root)).as_posix()
 
 
-def _aim(ledger: "Ledger", files: Iterable[File], id: str | None) -> list[Target]:
-    targets: list[Target] = []
+def _aim(ledger: "AddLedger", files: Iterable[LocalFile], id: str | None) -> list[AddTarget]:
+    targets: list[AddTarget] = []
     claimed: dict[str, str] = {}
     for file in files:
         path, label = str(file.path), file.label
@@ -344,7 +348,7 @@ def _aim(ledger: "Ledger", files: Iterable[File], id: str | None) -> list[Target
             if owner is not None and owner != path and Path(owner).exists():
                 custom_id = identity(path)
         claimed[custom_id] = path
-        targets.append(Target(file, custom_id, label, entry))
+        targets.append(AddTarget(file, custom_id, label, entry))
     return targets
 
 
@@ -362,14 +366,14 @@ def _printable(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownDocuments:
     """Documents that were there before, as far as folders are concerned."""
 
-    by_id: Mapping[str, Listed]
-    by_custom_id: Mapping[str, Listed]
+    by_id: Mapping[str, DocumentRow]
+    by_custom_id: Mapping[str, DocumentRow]
 
 
-def _known(service: Service, targets: Sequence[Target], labels: Labels) -> Known:
+def _known(service: Service, targets: Sequence[AddTarget], labels: SharedLabels) -> KnownDocuments:
     # One list for a folder is far cheaper than one request for each of its files.
     folders = {target.label.partition("/")[0] for target in targets if not target.file.named}
     found = [
@@ -379,7 +383,7 @@ def _known(service: Service, targets: Sequence[Target], labels: Labels) -> Known
             filepath=f"{_printable(folder)}/", containerTags=labels.tags[:1] or None
         )
     ]
-    return Known(
+    return KnownDocuments(
         {document.id: document for document in found},
         {document.custom_id: document for document in found if document.custom_id},
     )
@@ -389,7 +393,7 @@ def _known(service: Service, targets: Sequence[Target], labels: Labels) -> Known
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class FileState:
     """What a file is now."""
 
     size: int
@@ -398,26 +402,28 @@ class Look:
     head: bytes
 
 
-def _attempt(source: str, work: Job) -> Report:
+def _attempt(source: str, work: Job) -> AddReport:
     """A source that cannot be added is a fact about it; without permission all would fail alike."""
     try:
         return work()
     except (AuthenticationError, PermissionDeniedError):
         raise
     except (RequestError, Transient) as error:
-        return Report(source, Outcome.FAILED, reason=str(error))
+        return AddReport(source, Outcome.FAILED, reason=str(error))
     except OSError as error:
-        return Report(source, Outcome.FAILED, reason=_why(error))
+        return AddReport(source, Outcome.FAILED, reason=_why(error))
 
 
-def _bring_file(service: Service, target: Target, known: Known, labels: Labels) -> Report:
+def _bring_file(
+    service: Service, target: AddTarget, known: KnownDocuments, labels: SharedLabels
+) -> AddReport:
     file, entry = target.file, target.entry
     now = time.time_ns()
     look = _look(file.path, entry)
     before = _standing(service, target, known)
     if before and _is_sent(entry, look, labels) and before.status != "failed":
         noted = replace(entry, size=look.size, mtime=look.mtime, noted=now) if entry else None
-        return Report(
+        return AddReport(
             target.label,
             Outcome.UNCHANGED,
             before.id,
@@ -428,7 +434,7 @@ def _bring_file(service: Service, target: Target, known: Known, labels: Labels) 
     mime = mimetypes.guess_type(file.path.name)[0] or UNKNOWN_MIME
     if reason := _refusal(look, file.path.name, mime):
         outcome = Outcome.FAILED if file.named else Outcome.SKIPPED
-        return Report(target.label, outcome, reason=reason)
+        return AddReport(target.label, outcome, reason=reason)
     answer = service.upload(
         lambda: file.path.open("rb"),
         _printable(file.path.name),
@@ -439,7 +445,7 @@ def _bring_file(service: Service, target: Target, known: Known, labels: Labels) 
             "filepath": _printable(target.label)[-LONGEST_LABEL:],
         },
     )
-    sent = Entry(
+    sent = LedgerEntry(
         path=str(file.path),
         size=look.size,
         mtime=look.mtime,
@@ -455,16 +461,16 @@ def _bring_file(service: Service, target: Target, known: Known, labels: Labels) 
     return _report(target.label, answer, labels, is_new=is_new, entry=sent)
 
 
-def _bring_url(service: Service, url: str, id: str | None, labels: Labels) -> Report:
+def _bring_url(service: Service, url: str, id: str | None, labels: SharedLabels) -> AddReport:
     body = {**labels.body(), "content": url, "customId": id or identity(url)}
     answer = service.send("POST", "/v3/documents", body)
     return _report(url, answer, labels, is_new=_is_new(service, answer["id"]))
 
 
-def _bring_bytes(service: Service, data: bytes, id: str | None, labels: Labels) -> Report:
+def _bring_bytes(service: Service, data: bytes, id: str | None, labels: SharedLabels) -> AddReport:
     """Text is added as such; anything else is sent as a file, so that its bytes decide."""
     if len(data) > LARGEST:
-        return Report(STDIN, Outcome.FAILED, reason=TOO_LARGE)
+        return AddReport(STDIN, Outcome.FAILED, reason=TOO_LARGE)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -476,7 +482,7 @@ def _bring_bytes(service: Service, data: bytes, id: str | None, labels: Labels) 
     return _report(STDIN, answer, labels, is_new=_is_new(service, answer["id"]))
 
 
-def _look(path: Path, entry: Entry | None) -> Look:
+def _look(path: Path, entry: LedgerEntry | None) -> FileState:
     """Read the file, unless its size and time prove that it is as the ledger has it."""
     with path.open("rb") as file:
         found = os.fstat(file.fileno())
@@ -487,31 +493,31 @@ def _look(path: Path, entry: Entry | None) -> Look:
             and (found.st_size, found.st_mtime_ns) == (entry.size, entry.mtime)
             and entry.noted - entry.mtime > SETTLED
         ):
-            return Look(found.st_size, found.st_mtime_ns, entry.hash, head)
+            return FileState(found.st_size, found.st_mtime_ns, entry.hash, head)
         digest = "" if found.st_size > LARGEST else hashlib.file_digest(file, "sha256").hexdigest()
-        return Look(found.st_size, found.st_mtime_ns, digest, head)
+        return FileState(found.st_size, found.st_mtime_ns, digest, head)
 
 
-def _standing(service: Service, target: Target, known: Known) -> Listed | None:
+def _standing(service: Service, target: AddTarget, known: KnownDocuments) -> DocumentRow | None:
     """The document that the file had so far, if it is still there."""
     if target.entry is None:
         return known.by_custom_id.get(target.custom_id)
     if target.entry.document in known.by_id:
         return known.by_id[target.entry.document]
     try:
-        return Listed.of(service.document(target.entry.document))
+        return DocumentRow.of(service.document(target.entry.document))
     except NotFoundError:
         return None
 
 
-def _is_sent(entry: Entry | None, look: Look, labels: Labels) -> bool:
+def _is_sent(entry: LedgerEntry | None, look: FileState, labels: SharedLabels) -> bool:
     """Whether the service has these bytes and this metadata."""
     if entry is None or entry.hash != look.hash:
         return False
     return labels.metadata_text in (None, entry.metadata)
 
 
-def _refusal(look: Look, name: str, mime: str) -> str | None:
+def _refusal(look: FileState, name: str, mime: str) -> str | None:
     if look.size == 0:
         return "empty"
     if look.size > LARGEST:
@@ -528,17 +534,17 @@ def _is_new(service: Service, id: str) -> bool:
 def _report(
     source: str,
     answer: Mapping[str, Any],
-    labels: Labels,
+    labels: SharedLabels,
     *,
     is_new: bool,
-    entry: Entry | None = None,
-) -> Report:
+    entry: LedgerEntry | None = None,
+) -> AddReport:
     # `done` at once: the content is what it was. What changed, if anything, are the labels.
     if answer["status"] == "done":
         outcome = Outcome.UPDATED if labels.metadata else Outcome.UNCHANGED
     else:
         outcome = Outcome.ADDED if is_new else Outcome.UPDATED
-    return Report(source, outcome, answer["id"], answer["status"], entry=entry)
+    return AddReport(source, outcome, answer["id"], answer["status"], entry=entry)
 
 
 def _why(error: OSError) -> str:
@@ -548,15 +554,15 @@ def _why(error: OSError) -> str:
 # --- doing it ----------------------------------------------------------------------------------
 
 
-class Run:
+class AddRun:
     """Brings everything in, shows how far it is, and knows at the end what became of what."""
 
     def __init__(
         self,
         service: Service,
-        ledger: "Ledger",
-        watch: "Watch",
-        decided: Sequence[Report],
+        ledger: "AddLedger",
+        watch: "DocumentWatch",
+        decided: Sequence[AddReport],
         *,
         wait: bool,
     ) -> None:
@@ -595,12 +601,12 @@ class Run:
             done.close()
 
     @property
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[AddReport]:
         """What became of each source, with what the service said last."""
         return [self._latest(report) for report in self._reports]
 
     @property
-    def members(self) -> list[Report]:
+    def members(self) -> list[AddReport]:
         """What became of each file of each archive that was waited for."""
         return [one for report in self._reports for one in self._members(report)]
 
@@ -650,7 +656,7 @@ class Run:
         if self._handled < self._total:
             tell(f"{self._total - self._handled} not reached; the same command goes on from here")
 
-    def _print_trouble(self, reports: Sequence[Report], members: Sequence[Report]) -> None:
+    def _print_trouble(self, reports: Sequence[AddReport], members: Sequence[AddReport]) -> None:
         for report in reports:
             for warning in self._warnings(report):
                 typer.echo(f"{'warning':<10} {one_line(report.source)}: {one_line(warning)}")
@@ -659,7 +665,7 @@ class Run:
                 reason = one_line(report.reason or "")
                 typer.echo(f"{Outcome.FAILED:<10} {one_line(report.source)}: {reason}")
 
-    def _note(self, report: Report) -> None:
+    def _note(self, report: AddReport) -> None:
         self._handled += 1
         self._reports.append(report)
         if report.entry is not None:
@@ -674,11 +680,11 @@ class Run:
         self._watch.look()
         show(self._progress())
 
-    def _progress(self) -> "Progress":
+    def _progress(self) -> "AddProgress":
         waiting, working = len(self._watch.pending), self._watch.stages
         settled = self._watch.settled.values()
         searchable = sum(document is not None and document.status == "done" for document in settled)
-        return Progress(
+        return AddProgress(
             total=self._total,
             handled=self._handled,
             queued=waiting - sum(working.values()),
@@ -688,7 +694,7 @@ class Run:
             failed=len(settled) - searchable,
         )
 
-    def _latest(self, report: Report) -> Report:
+    def _latest(self, report: AddReport) -> AddReport:
         settled = self._watch.settled
         if report.id is None or report.id not in settled:
             return report
@@ -700,22 +706,22 @@ class Run:
             return replace(report, outcome=Outcome.FAILED, status="failed", reason=reason)
         return replace(report, status=document.status)
 
-    def _members(self, archive: Report) -> list[Report]:
+    def _members(self, archive: AddReport) -> list[AddReport]:
         """What became of the files of an archive, by where they lie in it."""
         return [
-            self._latest(Report(f"{archive.source}/{path}", archive.outcome, id, "queued"))
+            self._latest(AddReport(f"{archive.source}/{path}", archive.outcome, id, "queued"))
             for id, path in self._watch.members.get(archive.id or "", {}).items()
         ]
 
-    def _warnings(self, archive: Report) -> Sequence[str]:
+    def _warnings(self, archive: AddReport) -> Sequence[str]:
         return self._watch.warnings.get(archive.id or "", ())
 
 
-def _done(jobs: Iterable[Job]) -> Generator[Report | None]:
+def _done(jobs: Iterable[Job]) -> Generator[AddReport | None]:
     """Reports of the jobs, as they end; None now and then while none does."""
     queue = iter(jobs)
     pool = ThreadPoolExecutor(SENDERS)
-    pending: set[Future[Report]] = set()
+    pending: set[Future[AddReport]] = set()
     try:
         while True:
             pending |= {pool.submit(job) for job in islice(queue, AHEAD - len(pending))}
@@ -729,11 +735,11 @@ def _done(jobs: Iterable[Job]) -> Generator[Report | None]:
         pool.shutdown(cancel_futures=True)
 
 
-def _is_open(report: Report) -> bool:
+def _is_open(report: AddReport) -> bool:
     return report.status not in (None, "done", "failed")
 
 
-def _tally(members: Sequence[Report]) -> dict[str, int]:
+def _tally(members: Sequence[AddReport]) -> dict[str, int]:
     """How many files of archives came to which end."""
     counts = Counter(
         "failed" if report.outcome is Outcome.FAILED else report.status for report in members
@@ -742,7 +748,7 @@ def _tally(members: Sequence[Report]) -> dict[str, int]:
     return {"done": done, "failed": failed, "unfinished": len(members) - done - failed}
 
 
-def _as_json(report: Report) -> dict[str, Any]:
+def _as_json(report: AddReport) -> dict[str, Any]:
     shown = {
         "source": report.source,
         "outcome": report.outcome,
@@ -753,7 +759,7 @@ def _as_json(report: Report) -> dict[str, Any]:
     return {name: value for name, value in shown.items() if value is not None}
 
 
-class Watch:
+class DocumentWatch:
     """Follows documents until they are searchable or failed; a round costs two small lists.
 
     Of an archive that is read, the files are followed as well.
@@ -762,7 +768,7 @@ class Watch:
     def __init__(self, service: Service, since: datetime | None) -> None:
         """`since`: when the service last changed a document, by its clock, before the first add."""
         self.pending: dict[str, None] = {}
-        self.settled: dict[str, Listed | None] = {}
+        self.settled: dict[str, DocumentRow | None] = {}
         """None: the document was deleted meanwhile"""
         self.members: dict[str, Mapping[str, str]] = {}
         """of each archive: id → path in it"""
@@ -843,14 +849,14 @@ class Watch:
             del self.pending[id]
             self.pending[id] = None
             try:
-                document = Listed.of(self._service.document(id))
+                document = DocumentRow.of(self._service.document(id))
             except NotFoundError:
                 self._settle(id, None)
             else:
                 if document.finished:
                     self._settle(id, document)
 
-    def _settle(self, id: str, document: Listed | None) -> None:
+    def _settle(self, id: str, document: DocumentRow | None) -> None:
         if id in self.pending:
             del self.pending[id]
             self.settled[id] = document
@@ -862,7 +868,7 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class AddProgress:
     total: int
     handled: int
     queued: int
@@ -876,7 +882,7 @@ class Progress:
         return self.handled == self.total and self.searchable + self.failed == self.awaited
 
 
-Show = Callable[[Progress], None]
+Show = Callable[[AddProgress], None]
 
 
 @contextmanager
@@ -894,10 +900,10 @@ def _screen() -> Generator[Show]:
 
 def _paced(show: Show, seconds: float) -> Show:
     """Shows what is new, at most every so many seconds, and the end in any case."""
-    shown: Progress | None = None
+    shown: AddProgress | None = None
     not_before = 0.0
 
-    def maybe(progress: Progress) -> None:
+    def maybe(progress: AddProgress) -> None:
         nonlocal shown, not_before
         if progress != shown and (progress.complete or time.monotonic() >= not_before):
             show(progress)
@@ -906,7 +912,7 @@ def _paced(show: Show, seconds: float) -> Show:
     return maybe
 
 
-def _bars(progress: Progress) -> Table:
+def _bars(progress: AddProgress) -> Table:
     grid = Table.grid(padding=(0, 2))
     ends = {"uploading": (progress.handled, progress.total)}
     ends["searchable"] = (progress.searchable, progress.awaited)
@@ -917,7 +923,7 @@ def _bars(progress: Progress) -> Table:
     return grid
 
 
-def _steps(progress: Progress) -> Iterator[tuple[str, str]]:
+def _steps(progress: AddProgress) -> Iterator[tuple[str, str]]:
     """One for each thing that happens to a document, in that order."""
     yield "uploading", f"{progress.handled}/{progress.total}"
     yield "queued", str(progress.queued)
@@ -931,7 +937,7 @@ def _steps(progress: Progress) -> Iterator[tuple[str, str]]:
 # --- what this machine remembers ---------------------------------------------------------------
 
 
-class Ledger:
+class AddLedger:
     """Which files were added to one service under one set of tags. For one thread."""
 
     def __init__(self, session: sqlite3.Connection, scope: str) -> None:
@@ -946,13 +952,13 @@ class Ledger:
         )
         session.execute("create index if not exists added_custom_id on added (scope, custom_id)")
 
-    def find(self, path: str) -> Entry | None:
+    def find(self, path: str) -> LedgerEntry | None:
         row = self._session.execute(
             "select path, size, mtime, hash, custom_id, label, metadata, document, noted"
             " from added where scope = ? and path = ?",
             (self._scope, path),
         ).fetchone()
-        return Entry(*row) if row else None
+        return LedgerEntry(*row) if row else None
 
     def owner(self, custom_id: str) -> str | None:
         """The path that was added last under a customId."""
@@ -962,7 +968,7 @@ class Ledger:
         ).fetchone()
         return row[0] if row else None
 
-    def note(self, entry: Entry) -> None:
+    def note(self, entry: LedgerEntry) -> None:
         self._session.execute(
             "insert or replace into added values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (self._scope, *astuple(entry)),
@@ -970,17 +976,17 @@ class Ledger:
 
 
 @contextmanager
-def _open_ledger(scope: str) -> Generator[Ledger]:
+def _open_ledger(scope: str) -> Generator[AddLedger]:
     folder = Path(platformdirs.user_cache_dir("recollect", appauthor=False))
     path = folder / "added.sqlite3"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         session = sqlite3.connect(path, isolation_level=None)
-        ledger = Ledger(session, scope)
+        ledger = AddLedger(session, scope)
     except (OSError, sqlite3.Error) as error:
         tell(f"{path} cannot be used ({error}): nothing is remembered for the next time")
         session = sqlite3.connect(":memory:", isolation_level=None)
-        ledger = Ledger(session, scope)
+        ledger = AddLedger(session, scope)
     try:
         yield ledger
     finally:

@@ -24,7 +24,7 @@ from recollect.connectors._robots import AGENT, MAX_BYTES, Robots, Rule
 from recollect.db import Database, Tx, migrate
 from recollect.db.embedded import database
 from recollect.errors import Permanent, RecollectError, SetupError, Transient
-from recollect.fetch import Fetcher, Verdict
+from recollect.fetch import Fetcher, UrlVerdict
 from recollect.index import vector_index
 from recollect.inference.embed import Embedder
 from recollect.memories import memories
@@ -332,7 +332,7 @@ def check_url(
         raise typer.Exit(1)
 
 
-def _rule(fetcher: Fetcher, verdict: Verdict) -> Rule:
+def _rule(fetcher: Fetcher, verdict: UrlVerdict) -> Rule:
     """What robots.txt says of the address (RFC 9309 2.3.1: 4xx allows, 5xx forbids)."""
     parts = urlsplit(verdict.href or "")
     target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"

@@ -12,7 +12,7 @@ from recollect.api import create_app
 from recollect.app import App
 from recollect.cli._opened import opened
 from recollect.cli._process import Host, Port, Supervised, when_orphaned
-from recollect.cli._wire import Wire
+from recollect.cli._wire import BoundedHttp
 from recollect.config import load
 from recollect.orgs.orgs import Limit
 
@@ -65,7 +65,7 @@ def api(
                 host=config.host,
                 port=config.port,
                 fd=listening,
-                http=Wire,
+                http=BoundedHttp,
                 ws="none",
                 log_config=None,
                 access_log=False,

@@ -23,7 +23,7 @@ from recollect.errors import (
     SetupError,
     Transient,
 )
-from recollect.fetch import Answer, Endpoint
+from recollect.fetch import Endpoint, EndpointAnswer
 
 WHERE_KEYS_ARE = (
     "the service wants an API key that it knows. `recollect serve` keeps the one of its first boot"
@@ -56,7 +56,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class DocumentRow:
     """A document as the service lists it."""
 
     id: str
@@ -145,14 +145,14 @@ class Service:
         """One document by id or customId, all that the service shows of it."""
         return self.get(f"/v3/documents/{quote(id, safe='')}")
 
-    def page(self, **query: object) -> tuple[list[Listed], int]:
+    def page(self, **query: object) -> tuple[list[DocumentRow], int]:
         """One page of a list, and how many documents match in all."""
         answer = self.send("POST", "/v3/documents/list", query)
-        return [Listed.of(given) for given in answer["memories"]], answer["pagination"][
+        return [DocumentRow.of(given) for given in answer["memories"]], answer["pagination"][
             "totalItems"
         ]
 
-    def documents(self, **query: object) -> Iterator[Listed]:
+    def documents(self, **query: object) -> Iterator[DocumentRow]:
         """All documents that match, the oldest first."""
         number, total = 1, 1
         while (number - 1) * PAGE < total:
@@ -165,7 +165,7 @@ class Service:
     ) -> dict[str, Any]:
         """Send a file, which is opened for each try and read while it is sent."""
 
-        def ask() -> Answer:
+        def ask() -> EndpointAnswer:
             with open() as file:
                 return self._endpoint.request(
                     "POST", "/v3/documents/file", data=fields, files={"file": (name, file, mime)}
@@ -173,7 +173,7 @@ class Service:
 
         return self._answered(ask)
 
-    def _answered(self, ask: Callable[[], Answer], kind: type = dict) -> Any:
+    def _answered(self, ask: Callable[[], EndpointAnswer], kind: type = dict) -> Any:
         pauses = iter(self._pauses)
         while True:
             try:
@@ -185,7 +185,7 @@ class Service:
                 after = error.after.total_seconds() if error.after else 0.0
                 self._stop.wait(min(max(pause, after), LONGEST_PAUSE))
 
-    def _read(self, answer: Answer, kind: type) -> Any:
+    def _read(self, answer: EndpointAnswer, kind: type) -> Any:
         if answer.status == 204:
             return {}
         try:
@@ -242,7 +242,7 @@ def _is_here(host: str) -> bool:
         return host == "localhost"
 
 
-def _refusal(answer: Answer, body: Mapping[str, Any]) -> RecollectError:
+def _refusal(answer: EndpointAnswer, body: Mapping[str, Any]) -> RecollectError:
     """What the service said, as the error that it raised."""
     message = str(body.get("error", f"the service answered {answer.status}"))
     details = str(body["details"]) if body.get("details") else None

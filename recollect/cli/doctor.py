@@ -46,7 +46,7 @@ LEAST_FREE = 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     name: str
     state: State
     details: str
@@ -92,11 +92,11 @@ def doctor(as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def _surely(check: Callable[[Config], list[Finding]], config: Config) -> list[Finding]:
+def _surely(check: Callable[[Config], list[CheckResult]], config: Config) -> list[CheckResult]:
     try:
         return check(config)
     except RecollectError as error:
-        return [Finding(check.__name__.removeprefix("_"), "FAIL", str(error))]
+        return [CheckResult(check.__name__.removeprefix("_"), "FAIL", str(error))]
 
 
 def _settings(config: Config) -> list[tuple[str, str, bool]]:
@@ -118,7 +118,7 @@ def _settings(config: Config) -> list[tuple[str, str, bool]]:
 # --- the checks ----------------------------------------------------------------------------------
 
 
-def _database(config: Config) -> list[Finding]:
+def _database(config: Config) -> list[CheckResult]:
     kind = "embedded" if config.database_url is None else "configured"
     with database(config) as ensure:
         url = ensure()
@@ -127,23 +127,23 @@ def _database(config: Config) -> list[Finding]:
             server, vector = versions(tx)
             others = connections.sealed_by_others(tx, encryption.mark(secret_keys(config)))
     told = f"{kind} PostgreSQL {server}, pgvector {vector}"
-    found = [Finding("database", "ok", told)]
+    found = [CheckResult("database", "ok", told)]
     if config.database_url is None and Embedded(config.data_dir).is_shared:
         told = (
             "they belong to the user nobody, and so to every service that runs as nobody; make a"
             " user named recollect, and move to it by `recollect backup` and `recollect restore`"
         )
-        found.append(Finding("database files", "off", told))
+        found.append(CheckResult("database files", "off", told))
     if others:
         told = (
             f"{others} connections are sealed with an older key; a running service seals them"
             " anew, if RECOLLECT_SECRET_KEY still names that key behind the new one"
         )
-        found.append(Finding("secret key", "off", told))
+        found.append(CheckResult("secret key", "off", told))
     return found
 
 
-def _embedder(config: Config) -> list[Finding]:
+def _embedder(config: Config) -> list[CheckResult]:
     try:
         with (
             database(config, keep=False) as ensure,
@@ -156,52 +156,52 @@ def _embedder(config: Config) -> list[Finding]:
     name, dimensions = index_identity(open_embedder_of(config, index))
     if name == "none":
         told = "none: search by words only; RECOLLECT_EMBEDDER=local adds meaning"
-        return [Finding("embedder", "off", told)]
-    return [Finding("embedder", "ok", f"{name}, {dimensions} dimensions")]
+        return [CheckResult("embedder", "off", told)]
+    return [CheckResult("embedder", "ok", f"{name}, {dimensions} dimensions")]
 
 
-def _sandbox(config: Config) -> list[Finding]:
+def _sandbox(config: Config) -> list[CheckResult]:
     with Sandbox(workers=1, confined=config.sandbox != "off") as sandbox:
         layers, missing = sandbox.describe(), sandbox.missing()
     if missing is None:
-        return [Finding("sandbox", "ok", layers)]
+        return [CheckResult("sandbox", "ok", layers)]
     state = "FAIL" if config.sandbox == "required" else "off"
-    return [Finding("sandbox", state, f"{layers}; {missing}")]
+    return [CheckResult("sandbox", state, f"{layers}; {missing}")]
 
 
-def _pictures(config: Config) -> list[Finding]:
+def _pictures(config: Config) -> list[CheckResult]:
     if find_spec("rapidocr") is None:
         told = "pictures and scanned pages are not read; install recollect[ocr]"
-        return [Finding("pictures", "off", told)]
-    return [Finding("pictures", "ok", "rapidocr, offline: Latin, Chinese, Japanese")]
+        return [CheckResult("pictures", "off", told)]
+    return [CheckResult("pictures", "ok", "rapidocr, offline: Latin, Chinese, Japanese")]
 
 
-def _recordings(config: Config) -> list[Finding]:
+def _recordings(config: Config) -> list[CheckResult]:
     if find_spec("av") is None:
         told = "recordings are not read; install recollect[media]"
-        return [Finding("recordings", "off", told)]
+        return [CheckResult("recordings", "off", told)]
     listener = open_listener_of(config)
     if listener.engine is None:
-        return [Finding("recordings", "off", f"captions only. {GET_BETTER}")]
+        return [CheckResult("recordings", "off", f"captions only. {GET_BETTER}")]
     told = f"captions, else {listener.describe()}"
     if listener.engine == LocalEngine("pocketsphinx"):
         told += f", which gets most words wrong. {GET_BETTER}"
-    return [Finding("recordings", "ok", told)]
+    return [CheckResult("recordings", "ok", told)]
 
 
-def _videos(config: Config) -> list[Finding]:
+def _videos(config: Config) -> list[CheckResult]:
     if config.video == "none":
         told = "RECOLLECT_VIDEO=none: pages that show a video are read for their text only"
-        return [Finding("video pages", "off", told)]
+        return [CheckResult("video pages", "off", told)]
     if not is_installed():
         told = "pages that show a video are read for their text only; install recollect[media]"
-        return [Finding("video pages", "off", told)]
+        return [CheckResult("video pages", "off", told)]
     heard = open_listener_of(config).engine is not None
     told = f"yt-dlp {version('yt-dlp')}: captions" + (", else sound" if heard else " only")
-    return [Finding("video pages", "ok", told)]
+    return [CheckResult("video pages", "ok", told)]
 
 
-def _model(config: Config) -> list[Finding]:
+def _model(config: Config) -> list[CheckResult]:
     llm = open_llm_of(config)
     if llm is None:
         told = (
@@ -209,34 +209,34 @@ def _model(config: Config) -> list[Finding]:
             " and no memories are drawn from documents; everything else works. RECOLLECT_LLM_URL"
             " and RECOLLECT_LLM_MODEL name one"
         )
-        return [Finding("language model", "off", told)]
+        return [CheckResult("language model", "off", told)]
     try:
         llm.check()
     except (Permanent, Transient) as error:
-        return [Finding("language model", "FAIL", f"{llm.name}: {error}")]
+        return [CheckResult("language model", "FAIL", f"{llm.name}: {error}")]
     finally:
         llm.close()
     told = f"{llm.name} answers; {config.llm_concurrency} questions at once"
-    return [Finding("language model", "ok", told)]
+    return [CheckResult("language model", "ok", told)]
 
 
-def _reranker(config: Config) -> list[Finding]:
+def _reranker(config: Config) -> list[CheckResult]:
     reranker = open_reranker_of(config)
     if reranker is None:
         told = f"none: `rerank` is answered with a warning; {NEEDS_RERANKER}"
-        return [Finding("reranker", "off", told)]
+        return [CheckResult("reranker", "off", told)]
     try:
         reranker.score("Does it answer?", ["It answers."])
     except (Permanent, Transient) as error:
-        return [Finding("reranker", "FAIL", f"{reranker.name}: {error}")]
+        return [CheckResult("reranker", "FAIL", f"{reranker.name}: {error}")]
     finally:
         reranker.close()
     told = f"{reranker.name} answers; the first {config.rerank_first} passages of a search"
-    return [Finding("reranker", "ok", told)]
+    return [CheckResult("reranker", "ok", told)]
 
 
-def _providers(config: Config) -> list[Finding]:
-    found: list[Finding] = []
+def _providers(config: Config) -> list[CheckResult]:
+    found: list[CheckResult] = []
     for provider, connector in all_connectors().items():
         if connector.oauth is None:
             told = "needs no application"
@@ -248,9 +248,9 @@ def _providers(config: Config) -> list[Finding]:
                 f" RECOLLECT_{provider.replace('-', '_').upper()}_CLIENT_ID and _CLIENT_SECRET,"
                 f" see docs/{provider}.md"
             )
-            found.append(Finding(provider, "off", told))
+            found.append(CheckResult(provider, "off", told))
             continue
-        found.append(Finding(provider, "ok", told))
+        found.append(CheckResult(provider, "ok", told))
     public = config.public_url
     if public is None or urlsplit(public).scheme != "https":
         told = (
@@ -258,27 +258,27 @@ def _providers(config: Config) -> list[Finding]:
             f" {config.poll_interval.total_seconds() / 60:g} minutes. An https"
             " RECOLLECT_PUBLIC_URL that reaches this service turns them on"
         )
-        found.append(Finding("pushes", "off", told))
+        found.append(CheckResult("pushes", "off", told))
     else:
-        found.append(Finding("pushes", "ok", f"to {public.rstrip('/')}/v3/hooks/…"))
+        found.append(CheckResult("pushes", "ok", f"to {public.rstrip('/')}/v3/hooks/…"))
     found += [
-        Finding(one.name, STATES[one.holds], one.sentence)
+        CheckResult(one.name, STATES[one.holds], one.sentence)
         for connector in all_connectors().values()
         for one in connector.diagnose(config)
     ]
     if not config.redirect_origins:
         told = "redirectUrl may be any https address; RECOLLECT_REDIRECT_ORIGINS narrows it"
-        found.append(Finding("redirects", "off", told))
+        found.append(CheckResult("redirects", "off", told))
     return found
 
 
-def _disk(config: Config) -> list[Finding]:
+def _disk(config: Config) -> list[CheckResult]:
     folder = config.data_dir
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     told = f"{free / 1e9:.1f} GB free at {config.data_dir}, {os.cpu_count() or 1} cores"
-    return [Finding("machine", "ok" if free > LEAST_FREE else "FAIL", told)]
+    return [CheckResult("machine", "ok" if free > LEAST_FREE else "FAIL", told)]
 
 
 CHECKS = (

@@ -25,7 +25,7 @@ from recollect.db import Database, migrate
 from recollect.db.embedded import database
 from recollect.errors import RecollectError, SetupError
 from recollect.index import model_switch, vector_index
-from recollect.index.model_switch import Estimate, Progress
+from recollect.index.model_switch import Estimate, SwitchProgress
 from recollect.index.vector_index import Kept
 from recollect.inference.embed import Embedder, EmbedderChoice, open_embedder
 from recollect.inference.local_model import DEFAULT
@@ -174,12 +174,12 @@ def _tell_cost(name: str, width: int, estimate: Estimate) -> None:
 # --- what is shown -------------------------------------------------------------------------------
 
 
-def _progress(db: Database) -> Progress:
+def _progress(db: Database) -> SwitchProgress:
     with db.begin() as tx:
         return model_switch.progress(tx)
 
 
-def _awaited(db: Database) -> Progress:
+def _awaited(db: Database) -> SwitchProgress:
     """Once nothing is being built any more; how it goes is told meanwhile."""
     last = ""
     while True:
@@ -193,7 +193,7 @@ def _awaited(db: Database) -> Progress:
         _PAUSE.wait(LOOK)
 
 
-def _line(found: Progress) -> str:
+def _line(found: SwitchProgress) -> str:
     index = found.index
     assert index is not None
     assert index.other is not None
@@ -207,7 +207,7 @@ def _line(found: Progress) -> str:
     return f"{index.other.name}: {done:,} of {index.total:,} texts, {share:.0f} %{waits}"
 
 
-def _show(found: Progress, *, as_json: bool, estimate: Estimate | None = None) -> None:
+def _show(found: SwitchProgress, *, as_json: bool, estimate: Estimate | None = None) -> None:
     index = found.index
     if as_json:
         told: dict[str, Any] = {

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.padding import Padding
 from rich.text import Text
 
-from recollect.cli.client import ApiKey, AsJson, Listed, Service, Url, open_service
+from recollect.cli.client import ApiKey, AsJson, DocumentRow, Service, Url, open_service
 from recollect.cli.output import age, console, echo_json, fail, harmless, one_line, table, tell
 from recollect.errors import NotFoundError
 from recollect.index import terms
@@ -236,7 +236,7 @@ def _within(document: dict[str, Any]) -> str | None:
 
 
 def _facts(document: dict[str, Any]) -> Iterable[tuple[str, str]]:
-    one = Listed.of(document)
+    one = DocumentRow.of(document)
     waits = document["nextAttemptAt"]
     chunks = document["chunks"]
     facts = [
@@ -276,7 +276,7 @@ def _facts(document: dict[str, Any]) -> Iterable[tuple[str, str]]:
     )
 
 
-def _status(document: Listed) -> str:
+def _status(document: DocumentRow) -> str:
     stage = document.stage
     return f"{document.status} ({stage})" if stage else document.status
 

@@ -18,7 +18,7 @@ from recollect.connectors.api import RATE_LIMITED, Api, field_of
 from recollect.connectors.base import Account
 from recollect.connectors.oauth import OAuth, Tokens
 from recollect.errors import Permanent, Reauthorize, Transient
-from recollect.fetch import Answer, outcome, told_time
+from recollect.fetch import EndpointAnswer, outcome, told_time
 
 APPLICATION = Application("google-drive", "Google")
 LIMITS = frozenset(
@@ -65,7 +65,7 @@ def identify(api: Api, tokens: Tokens) -> Account:
     return Account(field_of(said, "sub", str), email if isinstance(email, str) else None)
 
 
-def judge(answer: Answer, *, scope: str | None = None) -> Exception | None:
+def judge(answer: EndpointAnswer, *, scope: str | None = None) -> Exception | None:
     """What a refusal of Google means; None: what its status means everywhere.
 
     `scope` is named when rights are missing and Google does not say which.
@@ -93,20 +93,20 @@ def judge(answer: Answer, *, scope: str | None = None) -> Exception | None:
     return None
 
 
-def reasons(answer: Answer) -> frozenset[str]:
+def reasons(answer: EndpointAnswer) -> frozenset[str]:
     """The words for programs in the body of a refusal, in their several forms."""
     error = _error(answer)
     found = [error.get("status"), *(entry.get("reason") for entry in _entries(error))]
     return frozenset(word for word in found if isinstance(word, str))
 
 
-def message(answer: Answer) -> str:
+def message(answer: EndpointAnswer) -> str:
     """What the body of a refusal tells people, on one line of at most 300 characters."""
     said: Any = _error(answer).get("message")
     return " ".join(said.split())[:300] if isinstance(said, str) else f"status {answer.status}"
 
 
-def _error(answer: Answer) -> Mapping[str, Any]:
+def _error(answer: EndpointAnswer) -> Mapping[str, Any]:
     try:
         body: Any = json.loads(answer.data)
     except (ValueError, RecursionError):
@@ -136,7 +136,7 @@ def _claims(token: str) -> Mapping[str, Any]:
     return _object(said)
 
 
-def _until_midnight(answer: Answer) -> timedelta:
+def _until_midnight(answer: EndpointAnswer) -> timedelta:
     """Quotas of a day begin anew at midnight Pacific time; by Google's clock if it tells it."""
     now = told_time(answer.headers)
     midnight = now.replace(hour=MIDNIGHT, minute=0, second=0, microsecond=0)

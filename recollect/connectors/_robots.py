@@ -57,7 +57,7 @@ class Rule:
     """why everything is disallowed"""
 
 
-class Pattern(NamedTuple):
+class RobotsPattern(NamedTuple):
     """A path of a rule: its octets between the wildcards, in one form."""
 
     parts: tuple[str, ...]
@@ -88,7 +88,7 @@ class Pattern(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    pattern: Pattern
+    pattern: RobotsPattern
     rule: Rule
 
 
@@ -295,13 +295,13 @@ def _seconds(value: bytes) -> float | None:
     return float(value)
 
 
-def _pattern(value: bytes) -> Pattern:
+def _pattern(value: bytes) -> RobotsPattern:
     ends = value.endswith(b"$")
     parts = [_normalized(part) for part in (value[:-1] if ends else value).split(b"*")]
     length = sum(map(len, parts)) + len(parts) - 1 + ends
     # Several wildcards in a row are one.
     inner = [part for part in parts[1:-1] if part]
-    return Pattern((parts[0], *inner, *parts[1:][-1:]), ends, length)
+    return RobotsPattern((parts[0], *inner, *parts[1:][-1:]), ends, length)
 
 
 def _normalized_target(target: str) -> str:

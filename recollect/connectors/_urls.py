@@ -101,7 +101,7 @@ def _is_noise(parameter: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class UrlParts:
     """Of a normalised address."""
 
     origin: str
@@ -117,14 +117,14 @@ class Parts:
         return f"{self.path}?{self.query}" if self.query else self.path
 
 
-def split(url: str) -> Parts:
+def split(url: str) -> UrlParts:
     scheme, _, rest = url.partition("://")
     authority, slash, rest = rest.partition("/")
     path, _, query = rest.partition("?")
     host, colon, port = authority.rpartition(":")
     if not colon or not port.isdecimal():  # the colons of an IPv6 address are none
         host = authority
-    return Parts(f"{scheme}://{authority}", host, slash + path, query)
+    return UrlParts(f"{scheme}://{authority}", host, slash + path, query)
 
 
 def pathological(url: str) -> str | None:
@@ -187,7 +187,7 @@ class Branches:
         else:
             self._barren[branch] += 1
 
-    def _judge_calendar(self, parts: Parts) -> str | None:
+    def _judge_calendar(self, parts: UrlParts) -> str | None:
         year = _calendar_year(parts)
         if year is None:
             return None
@@ -198,21 +198,21 @@ class Branches:
         return None
 
 
-def _branch(parts: Parts) -> str:
+def _branch(parts: UrlParts) -> str:
     """What pages are siblings within: the path if a query tells them apart, else the folder."""
     path = parts.path if parts.query else parts.path.rpartition("/")[0] + "/"
     return parts.origin + path
 
 
-def _unordered(parts: Parts) -> tuple[str, ...]:
+def _unordered(parts: UrlParts) -> tuple[str, ...]:
     return (parts.origin + parts.path, *sorted(parts.query.split("&")))
 
 
-def _is_faceted(parts: Parts) -> bool:
+def _is_faceted(parts: UrlParts) -> bool:
     return parts.query.count("&") >= 2
 
 
-def _calendar_year(parts: Parts) -> int | None:
+def _calendar_year(parts: UrlParts) -> int | None:
     """The year that a page of a calendar is about."""
     if not _CALENDAR.search(parts.target):
         return None
@@ -220,5 +220,5 @@ def _calendar_year(parts: Parts) -> int | None:
     return int(found[1] or found[2]) if found else None
 
 
-def _shape(parts: Parts) -> str:
+def _shape(parts: UrlParts) -> str:
     return _DIGITS.sub("0", parts.origin + parts.target)

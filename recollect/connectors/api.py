@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
 from recollect.errors import Permanent, Reauthorize, Transient
-from recollect.fetch import Answer, Endpoint
+from recollect.fetch import Endpoint, EndpointAnswer
 from recollect.loop import backoff
 
 TRIES = 3
@@ -45,7 +45,7 @@ class Api:
         access: Access,
         pause: Callable[[float], None],
         pace: Callable[[], None],
-        judge: Callable[[Answer], Exception | None],
+        judge: Callable[[EndpointAnswer], Exception | None],
         headers: Mapping[str, str],
     ) -> None:
         """`pace` waits until one more call is within the connection's rate."""
@@ -74,7 +74,7 @@ class Api:
         headers: Mapping[str, str] | None = None,
         accept: frozenset[int] = frozenset(),
         repeat: bool | None = None,
-    ) -> Answer:
+    ) -> EndpointAnswer:
         """An answer of 2xx, or of a status in `accept`; redirects are not followed.
 
         `repeat`: whether it may be sent twice; by default what HTTP says of the method.
@@ -134,7 +134,7 @@ class Api:
         return f"{target}?{url.query}" if url.query else target
 
 
-def as_json(answer: Answer) -> Any:
+def as_json(answer: EndpointAnswer) -> Any:
     """The JSON of an answer; what is no JSON is taken for a page of something in between."""
     try:
         return json.loads(answer.data)

@@ -18,9 +18,9 @@ from recollect.config import Config
 from recollect.connectors.about import Application, Guide
 from recollect.connectors.api import Api
 from recollect.connectors.oauth import OAuth, Tokens
-from recollect.connectors.pushes import FORGED, Inbox, Notice, Push, Registration
+from recollect.connectors.pushes import FORGED, Inbox, Push, PushResult, Registration
 from recollect.errors import BadRequestError, RequestError
-from recollect.fetch import Answer, Endpoint, Fetcher
+from recollect.fetch import Endpoint, EndpointAnswer, Fetcher
 from recollect.model import (
     Blob,
     ConnectionId,
@@ -174,7 +174,7 @@ Change = Item | Gone | Missing | Verdict | Trouble | Listing | Listed | Folder |
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class HostTurn:
     """When a crawl may ask a host. Seconds."""
 
     wait: float
@@ -228,7 +228,7 @@ class Source(Protocol):
         """Requests to one host at once."""
         ...
 
-    def turn(self, host: str, delay: float) -> Turn:
+    def turn(self, host: str, delay: float) -> HostTurn:
         """Take the next turn at a host, `delay` seconds before the one after it, over all crawls
         of all processes. Raises LeaseLost as `going` does, without delay."""
         ...
@@ -413,7 +413,7 @@ class Connector(ABC):
         """
         yield from ()
 
-    def judge(self, answer: Answer) -> Exception | None:
+    def judge(self, answer: EndpointAnswer) -> Exception | None:
         """What an answer means that this provider uses in a way of its own (a 403 that is a rate
         limit); None: what it means everywhere."""
         return None
@@ -515,6 +515,6 @@ class Connector(ABC):
         """Whether the body of a push is worth reading, told by all but its body, which is empty."""
         return push.registration is not None
 
-    def receive(self, push: Push) -> Notice:
+    def receive(self, push: Push) -> PushResult:
         """Verify a push and say what it comes to. No calls of the provider."""
         return FORGED

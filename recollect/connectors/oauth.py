@@ -24,7 +24,7 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote_plus, urlencode, 
 import ada_url
 
 from recollect.errors import BadRequestError, Permanent, Reauthorize, Transient
-from recollect.fetch import Answer, Endpoint
+from recollect.fetch import Endpoint, EndpointAnswer
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 RANDOM_BYTES = 32
@@ -117,7 +117,7 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class OAuthClient:
     """The application that an operator registered at the provider."""
 
     id: str
@@ -125,7 +125,7 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class AuthorizationLink:
     """Where the user authorizes. `state` is to be stored hashed, `verifier` sealed."""
 
     url: str = field(repr=False)
@@ -139,12 +139,12 @@ class Link:
 
 def begin(
     oauth: OAuth,
-    client: Client,
+    client: OAuthClient,
     *,
     redirect_uri: str,
     scopes: Sequence[str],
     parameters: Mapping[str, str] = NOTHING,
-) -> Link:
+) -> AuthorizationLink:
     """One attempt to authorize; `parameters` are further ones of the link, as a login hint."""
     state = secrets.token_urlsafe(RANDOM_BYTES)
     verifier = secrets.token_urlsafe(RANDOM_BYTES) if oauth.pkce else None
@@ -163,7 +163,7 @@ def begin(
         asked["code_challenge_method"] = "S256"
     glue = "&" if "?" in oauth.authorize_url else "?"
     url = f"{oauth.authorize_url}{glue}{urlencode(asked, quote_via=quote)}"
-    return Link(url, state, verifier)
+    return AuthorizationLink(url, state, verifier)
 
 
 def hashed(state: str) -> bytes:
@@ -193,7 +193,7 @@ def check_issuer(oauth: OAuth, told: Sequence[str]) -> None:
 
 def exchange(
     oauth: OAuth,
-    client: Client,
+    client: OAuthClient,
     code: str,
     *,
     redirect_uri: str,
@@ -215,7 +215,7 @@ def exchange(
 
 
 def refresh(
-    oauth: OAuth, client: Client, tokens: Tokens, *, headers: Mapping[str, str] = NOTHING
+    oauth: OAuth, client: OAuthClient, tokens: Tokens, *, headers: Mapping[str, str] = NOTHING
 ) -> Tokens:
     """Tokens with a new access token; what the answer does not bring is kept.
 
@@ -239,7 +239,7 @@ def refresh(
 
 
 def revoke(
-    oauth: OAuth, client: Client, tokens: Tokens, *, headers: Mapping[str, str] = NOTHING
+    oauth: OAuth, client: OAuthClient, tokens: Tokens, *, headers: Mapping[str, str] = NOTHING
 ) -> bool:
     """Take the authorization back (RFC 7009); False where the provider has no address for it.
 
@@ -289,7 +289,7 @@ def _covers(granted: set[str], scope: str) -> bool:
     return not broader.isdisjoint(granted)
 
 
-def read_id_token(token: str, client: Client) -> Mapping[str, Any]:
+def read_id_token(token: str, client: OAuthClient) -> Mapping[str, Any]:
     """The claims of an id_token that the token endpoint has just answered.
 
     Its signature is not checked: it came over TLS straight from the provider, who could sign what
@@ -420,7 +420,7 @@ class _Reply:
 
 
 def _tokens(
-    oauth: OAuth, client: Client, asked: Mapping[str, str], headers: Mapping[str, str]
+    oauth: OAuth, client: OAuthClient, asked: Mapping[str, str], headers: Mapping[str, str]
 ) -> Tokens:
     began = datetime.now(UTC)
     reply = _post(oauth, client, oauth.token_url, asked, headers)
@@ -446,7 +446,11 @@ def _tokens(
 
 
 def _post(
-    oauth: OAuth, client: Client, url: str, asked: Mapping[str, str], headers: Mapping[str, str]
+    oauth: OAuth,
+    client: OAuthClient,
+    url: str,
+    asked: Mapping[str, str],
+    headers: Mapping[str, str],
 ) -> _Reply:
     """Raises Transient when there is no whole answer, SetupError for a URL that is none."""
     sent = {name.lower(): value for name, value in headers.items()}
@@ -523,7 +527,7 @@ def _split(url: str) -> tuple[str, str]:
     return f"{parts.scheme}://{parts.netloc}", (parts.path or "/") + query
 
 
-def _fields(answer: Answer) -> dict[str, Any]:
+def _fields(answer: EndpointAnswer) -> dict[str, Any]:
     if len(answer.data) > LARGEST_ANSWER:
         return {}
     if answer.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):

@@ -41,7 +41,7 @@ class Push:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class PushResult:
     """What a push comes to: how to answer it, and which connections have something new."""
 
     status: int = 202
@@ -60,7 +60,7 @@ class Notice:
     shown, and never replaces one that is active"""
 
 
-FORGED = Notice(status=401)
+FORGED = PushResult(status=401)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Received:
 
     ack: str
     """what to say when it has been heeded"""
-    notice: Notice
+    notice: PushResult
 
 
 class Inbox(Protocol):

@@ -43,11 +43,11 @@ from recollect.console._room import (
     LOGIN,
     CurrentApp,
     CurrentKey,
-    Door,
     Part,
     PathId,
+    PublicPage,
     Reader,
-    Room,
+    SignedInPage,
     Text,
     Writer,
     address,
@@ -139,8 +139,8 @@ class Files(StaticFiles):
 
 
 static = Files(directory=Path(__file__).with_name("static"))
-doors = APIRouter(route_class=Door, include_in_schema=False)
-rooms = APIRouter(route_class=Room, include_in_schema=False)
+doors = APIRouter(route_class=PublicPage, include_in_schema=False)
+rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
 
 
 # --- signing in --------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def find(
     n: int = 0,
     part: Part = "",
 ) -> Response:
-    asked = figures.Asked(
+    asked = figures.TableQuery(
         tag=tag.strip(),
         status=Status(status) if status in list(Status) else None,
         kind=kind.strip(),
@@ -303,7 +303,7 @@ def find(
     return page(request, "_documents.html" if part == LIVE else "documents.html", values)
 
 
-def _listing(asked: figures.Asked) -> dict[str, object]:
+def _listing(asked: figures.TableQuery) -> dict[str, object]:
     """The table as the body of `POST /v3/documents/list`."""
     body: dict[str, object] = {"limit": asked.limit, "page": asked.page}
     if asked.tag:
@@ -569,7 +569,7 @@ def _those(tx: Tx, tenant: Tenant, ids: Sequence[str]) -> list[Document]:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class FormDraft:
     """What a form holds, as it was typed."""
 
     content: str = ""
@@ -581,7 +581,7 @@ class Draft:
 
 @rooms.get("/console/add")
 def add_form(request: Request, tenant: Writer, app: CurrentApp) -> Response:
-    return _form(request, app, tenant, Draft(), [], [])
+    return _form(request, app, tenant, FormDraft(), [], [])
 
 
 @rooms.post("/console/add")
@@ -596,7 +596,7 @@ def _add(request: Request, app: App, tenant: Tenant, form: FormData) -> Response
     """Add what the form holds, each on its own; what was refused is shown above the form."""
     names, kinds, values = (_fields(form, name) for name in ("key", "kind", "value"))
     content, tag, custom_id = ("".join(_fields(form, n)) for n in ("content", "tag", "customId"))
-    draft = Draft(content, tag, custom_id, list(zip(names, kinds, values, strict=False)))
+    draft = FormDraft(content, tag, custom_id, list(zip(names, kinds, values, strict=False)))
     files = [
         part for part in form.getlist("file") if isinstance(part, UploadFile) and part.filename
     ]
@@ -632,7 +632,7 @@ def _form(
     request: Request,
     app: App,
     tenant: Tenant,
-    draft: Draft,
+    draft: FormDraft,
     refused: Sequence[tuple[str, RequestError]],
     added: Sequence[DocumentId],
 ) -> Response:
@@ -769,7 +769,7 @@ TELLING = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class HitPassage:
     """A chunk of a hit, with its words of the query marked and the address of its place."""
 
     chunk: HitChunk
@@ -798,13 +798,13 @@ class Passage:
         return f"{told[0].upper()}{told[1:]}. The order is by the sum of these:"
 
 
-def _shown(org: OrgId, hits: Sequence[Hit], q: str) -> list[tuple[Hit, list[Passage]]]:
+def _shown(org: OrgId, hits: Sequence[Hit], q: str) -> list[tuple[Hit, list[HitPassage]]]:
     mark = _show.marker(org, q)
     return [
         (
             hit,
             [
-                Passage(chunk, mark(chunk.text), _place(hit.document.id, q, chunk.position))
+                HitPassage(chunk, mark(chunk.text), _place(hit.document.id, q, chunk.position))
                 for chunk in hit.chunks
             ],
         )

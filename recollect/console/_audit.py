@@ -5,7 +5,7 @@ from typing import Annotated, cast
 
 from fastapi import APIRouter, Query, Request, Response
 
-from recollect.console._room import Admin, CurrentApp, Room, Text, address, page
+from recollect.console._room import Admin, CurrentApp, SignedInPage, Text, address, page
 from recollect.db import Tx
 from recollect.errors import BadRequestError, NotFoundError
 from recollect.model import KeyId, OrgId
@@ -25,7 +25,7 @@ GROUPS = {
 }
 """Beginnings of actions that are offered, with words."""
 
-rooms = APIRouter(route_class=Room, include_in_schema=False)
+rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
 
 
 @rooms.get(AUDIT)

@@ -25,7 +25,7 @@ from recollect.console._room import (
     Part,
     PathId,
     Reader,
-    Room,
+    SignedInPage,
     Text,
     Writer,
     address,
@@ -39,7 +39,7 @@ from recollect.errors import BadRequestError, PermissionDeniedError, RequestErro
 from recollect.model import Connection, ConnectionState, Key, Tenant, Trigger
 from recollect.orgs import tags
 from recollect.sync import change_log, connect, connections, items
-from recollect.sync.connect import Asked, Changed
+from recollect.sync.connect import ConnectionChanges, ConnectionRequest
 from recollect.sync.connections import LIMIT
 from recollect.sync.credentials import client_of, oauth_of
 from recollect.sync.items import Branch
@@ -93,7 +93,7 @@ NOT_AUTHORIZED = "That did not work. Try once more."
 
 _HOST = re.compile(r"https?://[^/?#]+", re.IGNORECASE)
 
-rooms = APIRouter(route_class=Room, include_in_schema=False)
+rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
 
 
 # --- all of them -------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def _create(
 ) -> Response:
     connector = connectors.get(provider)
     try:
-        asked = Asked(
+        asked = ConnectionRequest(
             provider=provider,
             tags=_tags_of(tenant, form.get("tags", "")),
             metadata=_guides.typed(connector.guide, form),
@@ -420,16 +420,16 @@ def _edit(
     found = _connection(app, tenant, id)
     try:
         changed = _difference(tenant, found, form)
-        if changed != Changed():
+        if changed != ConnectionChanges():
             connect.change(app, tenant, found, changed)
     except RequestError as error:
         connector = connectors.get(found.provider)
         return _form(request, app, key, tenant, connector, found, form, error)
-    done = "same" if changed == Changed() else "changed"
+    done = "same" if changed == ConnectionChanges() else "changed"
     return RedirectResponse(f"{CONNECTIONS}/{found.id}?done={done}", 303)
 
 
-def _difference(tenant: Tenant, found: Connection, form: Mapping[str, str]) -> Changed:
+def _difference(tenant: Tenant, found: Connection, form: Mapping[str, str]) -> ConnectionChanges:
     """Only what differs, because other tags or metadata have everything listed anew."""
     guide = connectors.get(found.provider).guide
     named = _tags_of(tenant, form.get("tags", ""))
@@ -439,7 +439,7 @@ def _difference(tenant: Tenant, found: Connection, form: Mapping[str, str]) -> C
     told = _guides.typed(guide, form)
     same = told == _guides.typed(guide, _guides.as_typed(guide, found.metadata))
     others = {name: value for name, value in before.items() if name not in fields}
-    return Changed(
+    return ConnectionChanges(
         tags=None if named == list(found.container_tags) else named,
         limit=None if limit == found.document_limit else limit,
         metadata=None if same else {**others, **told},

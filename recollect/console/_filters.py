@@ -12,7 +12,7 @@ from starlette.datastructures import FormData
 from recollect.app import App, secret_keys
 from recollect.console import _room
 from recollect.console._connections import name_of, subject_of
-from recollect.console._room import Admin, CurrentApp, Room, Text, Whole, page
+from recollect.console._room import Admin, CurrentApp, SignedInPage, Text, Whole, page
 from recollect.errors import BadRequestError, RequestError
 from recollect.model import Connection, Tenant, storable
 from recollect.orgs import settings
@@ -33,7 +33,7 @@ EXAMPLES = 10
 CHOICES = 200
 """Connections offered to try a filter on."""
 
-rooms = APIRouter(route_class=Room, include_in_schema=False)
+rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
 
 
 @dataclass(frozen=True, slots=True)

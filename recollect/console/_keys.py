@@ -14,7 +14,7 @@ from recollect.console._room import (
     CurrentApp,
     CurrentKey,
     PathId,
-    Room,
+    SignedInPage,
     Text,
     address,
     known_tags,
@@ -37,7 +37,7 @@ SCOPES = {
     Scope.ADMIN: "admin: also keys and settings",
 }
 
-rooms = APIRouter(route_class=Room, include_in_schema=False)
+rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
 
 
 @rooms.get(KEYS)

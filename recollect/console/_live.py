@@ -18,10 +18,10 @@ from fastapi.responses import StreamingResponse
 
 from recollect import documents, log
 from recollect.app import App
-from recollect.console._room import COOKIE, CurrentApp, CurrentKey, Reader, Room, Text
+from recollect.console._room import COOKIE, CurrentApp, CurrentKey, Reader, SignedInPage, Text
 from recollect.errors import BadRequestError, ConflictError, RecollectError
 from recollect.events import outbox
-from recollect.events.streams import Events, Pulse, Stream, concerns
+from recollect.events.streams import Events, Stream, StreamPulse, concerns
 from recollect.loop import tell_bug
 from recollect.model import Tenant
 from recollect.orgs import orgs
@@ -32,7 +32,7 @@ SPACING = timedelta(seconds=1)
 """At least so long between two words to one page, however much happens."""
 LOOK = timedelta(seconds=1)
 KINDS = ("documents", "connections", "webhooks")
-rooms = APIRouter(route_class=Room, include_in_schema=False)
+rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ async def stream(
     events: Events = request.app.state.events
     place = events.streams.take(key.id)
     session = request.cookies[COOKIE]
-    pulse = Pulse(app, lambda tx: orgs.signed_in(tx, session))
+    pulse = StreamPulse(app, lambda tx: orgs.signed_in(tx, session))
     if kind == "documents":
         told = _documents(pulse, topic, events, await events.subscribe())
     else:
@@ -162,7 +162,7 @@ def _looks(request: Request, app: App, events: Events) -> Looks:
 
 
 async def _documents(
-    pulse: Pulse, topic: Topic, events: Events, source: Stream
+    pulse: StreamPulse, topic: Topic, events: Events, source: Stream
 ) -> AsyncGenerator[str]:
     try:
         yield _HELLO
@@ -198,7 +198,7 @@ async def _documents(
         events.leave(source)
 
 
-async def _looked_at(pulse: Pulse, topic: Topic, looks: Looks) -> AsyncGenerator[str]:
+async def _looked_at(pulse: StreamPulse, topic: Topic, looks: Looks) -> AsyncGenerator[str]:
     changed = looks.watch(topic)
     try:
         yield _HELLO

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 
 from recollect.console import _code, _room
 
-router = APIRouter(route_class=_room.Door, include_in_schema=False)
+router = APIRouter(route_class=_room.PublicPage, include_in_schema=False)
 Schema = Mapping[str, Any]
 Kind = Sequence[tuple[str, str | None]]
 """A type in words, each with the shape that it names, if it names one."""
@@ -41,7 +41,7 @@ class Described:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DocumentedAnswer:
     status: str
     about: str
     kind: Kind
@@ -58,7 +58,7 @@ class Operation:
     needs_key: bool
     parameters: Sequence[Described]
     body: Sequence[Described]
-    answers: Sequence[Answer]
+    answers: Sequence[DocumentedAnswer]
     code: Mapping[str, str]
 
 
@@ -118,13 +118,15 @@ def _operation(document: Schema, server: str, path: str, verb: str, told: Schema
     )
 
 
-def _answer(status: str, told: Schema) -> Answer:
+def _answer(status: str, told: Schema) -> DocumentedAnswer:
     contents = list(cast("Mapping[str, Schema]", told.get("content", {})).values())
     content: Schema = contents[0] if contents else {}
     example = content.get("example")
     shown = example if isinstance(example, str) else json.dumps(example, indent=2)
     kind: Kind = _kind(content["schema"]) if "schema" in content else []
-    return Answer(status, told.get("description", ""), kind, None if example is None else shown)
+    return DocumentedAnswer(
+        status, told.get("description", ""), kind, None if example is None else shown
+    )
 
 
 def _fields(document: Schema, schema: Schema) -> Iterator[Described]:

@@ -73,7 +73,7 @@ _environment = Environment(
 _environment.filters.update(_show.FILTERS)
 
 
-class Door(APIRoute):
+class PublicPage(APIRoute):
     """A page without a session: one policy, one shape of errors, no posting from other sites."""
 
     def get_route_handler(self) -> Handler:
@@ -106,7 +106,7 @@ class Door(APIRoute):
         return await inner(request)
 
 
-class Room(Door):
+class SignedInPage(PublicPage):
     """A page for who is signed in. The key is checked before a body is read."""
 
     async def enter(self, request: Request, inner: Handler) -> Response:

@@ -10,7 +10,7 @@ from starlette.datastructures import FormData
 
 from recollect import connectors
 from recollect.app import App, secret_keys
-from recollect.console._room import Admin, CurrentApp, Room, Whole, page
+from recollect.console._room import Admin, CurrentApp, SignedInPage, Whole, page
 from recollect.errors import BadRequestError, RequestError
 from recollect.model import Tenant, storable
 from recollect.orgs import settings
@@ -19,7 +19,7 @@ from recollect.sync import connect
 
 SETTINGS = "/console/settings"
 
-rooms = APIRouter(route_class=Room, include_in_schema=False)
+rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
 
 
 @rooms.get(SETTINGS)

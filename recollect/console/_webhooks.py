@@ -14,7 +14,7 @@ from recollect.console._room import (
     Part,
     PathId,
     Reader,
-    Room,
+    SignedInPage,
     Text,
     Writer,
     address,
@@ -24,7 +24,7 @@ from recollect.console._room import (
 )
 from recollect.errors import BadRequestError, RequestError
 from recollect.events import endpoints, outbox
-from recollect.events.outbox import EVENTS, Target
+from recollect.events.outbox import EVENTS, WebhookTarget
 from recollect.model import Tenant
 
 WEBHOOKS = "/console/webhooks"
@@ -50,7 +50,7 @@ NOTICES = {
     "deleted": "The webhook and its log are deleted.",
 }
 
-rooms = APIRouter(route_class=Room, include_in_schema=False)
+rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
 
 
 @rooms.get(WEBHOOKS)
@@ -236,7 +236,7 @@ def _edit_page(
     request: Request,
     app: App,
     tenant: Tenant,
-    found: Target,
+    found: WebhookTarget,
     typed: dict[str, Any],
     error: RequestError | None,
 ) -> Response:
@@ -257,5 +257,5 @@ def _fields(app: App, tenant: Tenant, typed: dict[str, Any] | None) -> dict[str,
     return {"typed": typed or blank, "about": ABOUT, "own_tags": tenant.tags, "known": known}
 
 
-def _secret(request: Request, made: Target, secret: str, *, is_new: bool) -> Response:
+def _secret(request: Request, made: WebhookTarget, secret: str, *, is_new: bool) -> Response:
     return page(request, "secret.html", {"one": made, "secret": secret, "is_new": is_new})

@@ -162,7 +162,7 @@ class Database:
         with self.begin() as tx:
             tx.execute("select 1")
 
-    def listen(self) -> "Listener":
+    def listen(self) -> "NoticeListener":
         """A connection of its own that hears `notify`; the caller closes it."""
         with judging():
             connection = psycopg.connect(
@@ -173,7 +173,7 @@ class Database:
             except BaseException:
                 connection.close()
                 raise
-        return Listener(connection)
+        return NoticeListener(connection)
 
     def _begun(self) -> Tx:
         # A server that restarted leaves dead connections in the pool: each is found by its
@@ -202,7 +202,7 @@ class Database:
                 raise judged(error) from error
 
 
-class Listener:
+class NoticeListener:
     """Waits for `notify`; lost notices cost seconds, never work, since waiters look anyway."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:

@@ -17,7 +17,7 @@ from recollect.errors import SetupError
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class ServerUser:
     """Whom the server runs as; all None: as ourselves."""
 
     uid: int | None = None
@@ -44,20 +44,20 @@ def installed_server() -> Path:
     return Path(spec.submodule_search_locations[0]) / "pginstall18" / "bin"
 
 
-def account_for(cluster: Path) -> Account:
+def account_for(cluster: Path) -> ServerUser:
     """Who owns the cluster stays its user, whoever else there is by now."""
     if os.geteuid() != 0:
-        return Account()
+        return ServerUser()
     if (cluster / "PG_VERSION").exists():
         found = cluster.stat()
         nobody = pwd.getpwnam("nobody").pw_uid if _has_user("nobody") else None
-        return Account(found.st_uid, found.st_gid, found.st_uid == nobody)
+        return ServerUser(found.st_uid, found.st_gid, found.st_uid == nobody)
     for name in ("recollect", "nobody"):
         try:
             entry = pwd.getpwnam(name)
         except KeyError:
             continue
-        return Account(entry.pw_uid, entry.pw_gid, name == "nobody")
+        return ServerUser(entry.pw_uid, entry.pw_gid, name == "nobody")
     raise SetupError("PostgreSQL refuses to run as root and there is no user recollect or nobody")
 
 

@@ -32,7 +32,7 @@ MOST_AHEAD = 10_000
 
 
 @dataclass(slots=True)
-class Turn:
+class DocumentTurn:
     """Whose turn was last: an organisation, and a container tag of each of the last ones."""
 
     org: str = ""
@@ -102,7 +102,7 @@ returning """
 
 
 def claim(
-    tx: Tx, *, lease: timedelta, limit: int, max_attempts: int, turn: Turn | None = None
+    tx: Tx, *, lease: timedelta, limit: int, max_attempts: int, turn: DocumentTurn | None = None
 ) -> list[Claim]:
     """Take up to `limit` documents that are due, of as many organisations and tags as have some.
 
@@ -110,7 +110,7 @@ def claim(
     So whoever adds one document waits for one of everybody else's, not for all. Fewer than `limit`
     are no sign that nothing is left.
     """
-    turn = turn or Turn()
+    turn = turn or DocumentTurn()
     rows = tx.execute(
         _CLAIM,
         {

@@ -43,7 +43,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TableQuery:
     """Which documents the table shows; empty: all. A tag may be `team:*`."""
 
     tag: str = ""
@@ -54,7 +54,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class TablePage:
     """One page of the table. `cut`: older documents than the newest were not looked at."""
 
     items: Sequence[Document]
@@ -236,7 +236,7 @@ def database(tx: Tx, org: OrgId) -> int | None:
     return None if row is None else int(row["n"])
 
 
-def find(tx: Tx, tenant: Tenant, asked: Asked) -> Listed:
+def find(tx: Tx, tenant: Tenant, asked: TableQuery) -> TablePage:
     """One page of documents, the newest first."""
     where, parameters = _within(tenant)
     parameters |= {"limit": asked.limit, "offset": (asked.page - 1) * asked.limit}
@@ -283,7 +283,7 @@ def find(tx: Tx, tenant: Tenant, asked: Asked) -> Listed:
     cut = counted["seen"] >= most
     total = Figure(int(counted["n"]), "+" if cut else "")
     items = [read(row, tenant) for row in rows]
-    return Listed(items, total, asked.page, asked.limit, cut)
+    return TablePage(items, total, asked.page, asked.limit, cut)
 
 
 def _within(tenant: Tenant) -> tuple[LiteralString, dict[str, object]]:

@@ -29,7 +29,7 @@ class Joint(StrEnum):
     OR = "OR"
 
 
-class Kind(StrEnum):
+class FilterKind(StrEnum):
     """`filterType` on the wire."""
 
     METADATA = "metadata"
@@ -127,7 +127,7 @@ class Filter:
 
 Path: TypeAlias = tuple[str | int, ...]
 _Object: TypeAlias = Mapping[str, object]
-_Word = TypeVar("_Word", Kind, Operator)
+_Word = TypeVar("_Word", FilterKind, Operator)
 
 # The Python SDK translates these names only to a depth of two, and below AND or OR in upper case
 # not at all: what it then sends is the caller's own spelling.
@@ -233,7 +233,9 @@ def _part(raw: object, path: Path, level: int) -> Condition | Filter:
 def _condition(raw: _Object, path: Path) -> Condition:
     key = _key(raw.get("key"), (*path, "key"))
     value = _value(raw.get("value"), (*path, "value"))
-    kind = _word(raw.get("filterType", Kind.METADATA), list(Kind), (*path, "filterType"))
+    kind = _word(
+        raw.get("filterType", FilterKind.METADATA), list(FilterKind), (*path, "filterType")
+    )
     negate = _flag(raw.get("negate", False), (*path, "negate"))
     ignore_case = _flag(raw.get("ignoreCase", False), (*path, "ignoreCase"))
     operator = _word(
@@ -243,13 +245,13 @@ def _condition(raw: _Object, path: Path) -> Condition:
     )
     # Beside another filterType it says nothing; the published clients' own examples send it so.
     match kind:
-        case Kind.METADATA:
+        case FilterKind.METADATA:
             return Equals(key, value, ignore_case, negate)
-        case Kind.STRING_CONTAINS:
+        case FilterKind.STRING_CONTAINS:
             return Contains(key, value, ignore_case, negate)
-        case Kind.ARRAY_CONTAINS:
+        case FilterKind.ARRAY_CONTAINS:
             return Holds(key, value, ignore_case, negate)
-        case Kind.NUMERIC:
+        case FilterKind.NUMERIC:
             number = _number(value)
             if number is None:
                 raise fault((*path, "value"), f"must be a finite number, not {named(value)}")

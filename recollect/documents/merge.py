@@ -17,7 +17,7 @@ TELLING = re.compile("[^\\W_]|[\u2600-\u27bf\U0001f000-\U0001faff]")
 """A letter, digit or emoji: what a line must hold to identify a text; `---` and `}` do not."""
 
 
-class Kind(StrEnum):
+class MergeRule(StrEnum):
     """Which rule fitted."""
 
     UNCHANGED = "unchanged"
@@ -32,7 +32,7 @@ class Merged:
     """The text from now on. Only `EDITED` may hold less than the old text did."""
 
     text: str
-    kind: Kind
+    kind: MergeRule
 
 
 def merge(old: str, new: str) -> Merged:
@@ -51,17 +51,17 @@ def merge(old: str, new: str) -> Merged:
     known, sent = _Lines.of(old), _Lines.of(new)
     common = overlap(known.keys, sent.keys)
     if common == len(sent.keys):
-        return Merged(old, Kind.UNCHANGED)
+        return Merged(old, MergeRule.UNCHANGED)
     if common == len(known.keys) or new.startswith(old):
-        return Merged(new, Kind.APPENDED)
+        return Merged(new, MergeRule.APPENDED)
     overlaps = any(map(_tells, sent.keys[:common]))
     # An overlap of half the old lines may be all that `new` holds of them: the rest must stay.
     if not (overlaps and 2 * common >= len(known.keys)) and holds_half(known.keys, sent.keys):
-        return Merged(new, Kind.EDITED)
+        return Merged(new, MergeRule.EDITED)
     if overlaps:
         kept = known.raw[: len(known.keys) - common]
-        return Merged("\n".join(kept + sent.raw), Kind.JOINED)
-    return Merged(f"{old}\n{new}", Kind.EXTENDED)
+        return Merged("\n".join(kept + sent.raw), MergeRule.JOINED)
+    return Merged(f"{old}\n{new}", MergeRule.EXTENDED)
 
 
 @dataclass(frozen=True, slots=True)

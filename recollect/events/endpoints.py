@@ -6,7 +6,7 @@ from recollect import encryption
 from recollect.app import App, secret_keys
 from recollect.errors import BadRequestError
 from recollect.events import outbox
-from recollect.events.outbox import Target, TargetChange
+from recollect.events.outbox import TargetChange, WebhookTarget
 from recollect.fetch import parse_url
 from recollect.model import Tenant, random_id
 from recollect.orgs import tags
@@ -21,7 +21,7 @@ def create(
     tags: Sequence[str] | None = None,
     description: str = "",
     secret: str | None = None,
-) -> tuple[Target, str]:
+) -> tuple[WebhookTarget, str]:
     """An endpoint and its secret, which is shown this once; made here unless one is given.
 
     `events` None: all of them; `tags` as `reach`. Raises BadRequestError for an address that may
@@ -54,7 +54,7 @@ def change(
     description: str | None = None,
     disabled: bool | None = None,
     rotate: bool = False,
-) -> tuple[Target, str | None]:
+) -> tuple[WebhookTarget, str | None]:
     """What is None stays. `rotate`: also a new secret, which is shown this once.
 
     Raises NotFoundError, and what `create` raises.

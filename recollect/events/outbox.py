@@ -61,7 +61,7 @@ _REACH = tenancy.with_all("e.tags", "e.org_id")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class WebhookTarget:
     """An endpoint: where events go. `tags`: only what carries one of them; None: everything."""
 
     id: str
@@ -145,7 +145,7 @@ def create(
     tags: Sequence[str] | None,
     secret: str,
     description: str = "",
-) -> Target:
+) -> WebhookTarget:
     """`secret` is sealed. Raises BadRequestError when the organisation has `MOST` of them."""
     row = tx.execute(
         "select count(*) as n from endpoints where org_id = %s", (tenant.id,)
@@ -170,7 +170,7 @@ def create(
     return get(tx, tenant, id)
 
 
-def get(tx: Tx, tenant: Tenant, id: str) -> Target:
+def get(tx: Tx, tenant: Tenant, id: str) -> WebhookTarget:
     """Raises NotFoundError."""
     row = tx.execute(
         "select " + _COLUMNS + " from endpoints e where " + _REACH + " and e.id = %(id)s",
@@ -181,7 +181,7 @@ def get(tx: Tx, tenant: Tenant, id: str) -> Target:
     return _target(row)
 
 
-def find(tx: Tx, tenant: Tenant) -> list[Target]:
+def find(tx: Tx, tenant: Tenant) -> list[WebhookTarget]:
     """The newest first."""
     rows = tx.execute(
         "select " + _COLUMNS + " from endpoints e where " + _REACH + " order by e.created_at desc,"
@@ -191,7 +191,7 @@ def find(tx: Tx, tenant: Tenant) -> list[Target]:
     return [_target(row) for row in rows]
 
 
-def update(tx: Tx, tenant: Tenant, id: str, change: TargetChange) -> Target:
+def update(tx: Tx, tenant: Tenant, id: str, change: TargetChange) -> WebhookTarget:
     """Raises NotFoundError. Enabling it again forgets how it failed; what died stays dead."""
     found = get(tx, tenant, id)
     tx.execute(
@@ -480,7 +480,7 @@ def _ended(tx: Tx, parcel: Parcel, attempt: Attempt, state: str) -> None:
     )
 
 
-def _enabled(tx: Tx, tenant: Tenant, id: str) -> Target:
+def _enabled(tx: Tx, tenant: Tenant, id: str) -> WebhookTarget:
     """Locked, so that it is not deleted meanwhile."""
     _lock(tx, get(tx, tenant, id).id)
     found = get(tx, tenant, id)
@@ -489,8 +489,8 @@ def _enabled(tx: Tx, tenant: Tenant, id: str) -> Target:
     return found
 
 
-def _target(row: Mapping[str, Any]) -> Target:
-    return Target(
+def _target(row: Mapping[str, Any]) -> WebhookTarget:
+    return WebhookTarget(
         id=row["id"],
         org_id=OrgId(row["org_id"]),
         url=row["url"],

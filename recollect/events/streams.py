@@ -36,14 +36,14 @@ FULL = timedelta(seconds=5)
 Stream = asyncio.Queue[Notice | None]
 
 
-class Places:
+class StreamPlaces:
     """How many of a kind there may be at once, of one key and in all; for one event loop."""
 
     def __init__(self, what: str, of_a_key: int, most: int) -> None:
         self._what, self._of_a_key, self._most = what, of_a_key, most
         self._taken = Counter[str]()
 
-    def take(self, key: str) -> "Place":
+    def take(self, key: str) -> "StreamPlace":
         """Raises RateLimitError when the key has all of its own, Unavailable when all are taken."""
         if self._taken[key] >= self._of_a_key:
             told = f"Too many requests: this key has {self._of_a_key} {self._what}, the most"
@@ -51,7 +51,7 @@ class Places:
         if self._taken.total() >= self._most:
             raise Unavailable(f"all {self._most} {self._what} are taken", after=FULL)
         self._taken[key] += 1
-        return Place(self, key)
+        return StreamPlace(self, key)
 
     def give_back(self, key: str) -> None:
         self._taken[key] -= 1
@@ -59,10 +59,10 @@ class Places:
             del self._taken[key]
 
 
-class Place:
+class StreamPlace:
     """One of them, until it is left, which may be said twice."""
 
-    def __init__(self, places: Places, key: str) -> None:
+    def __init__(self, places: StreamPlaces, key: str) -> None:
         self._places, self._key = places, key
         self._held = True
 
@@ -82,8 +82,8 @@ class Events:
         self._url = url
         self.is_over: Callable[[], bool] = lambda: False
         """whether the process is about to end: a second later all streams do, which it waits for"""
-        self.streams = Places("streams", STREAMS_OF_A_KEY, STREAMS)
-        self.waits = Places("requests that wait", WAITS_OF_A_KEY, WAITS)
+        self.streams = StreamPlaces("streams", STREAMS_OF_A_KEY, STREAMS)
+        self.waits = StreamPlaces("requests that wait", WAITS_OF_A_KEY, WAITS)
         self._streams: set[Stream] = set()
         self._waiting: dict[str, set[asyncio.Event]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -180,7 +180,7 @@ def concerns(notice: Notice, tenant: Tenant, tags: Sequence[str]) -> bool:
     )
 
 
-class Pulse:
+class StreamPulse:
     """When a stream gives a sign of life, and when it looks whether what opened it still does."""
 
     def __init__(self, app: App, opens: Callable[[Tx], object]) -> None:

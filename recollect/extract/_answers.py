@@ -17,9 +17,9 @@ from recollect.extract._wire import (
     MAX_MEMBERS,
     UNPACKED_BYTES,
     URL_LENGTH,
-    Job,
     Packed,
-    Reply,
+    ReadJob,
+    ReadReply,
     Task,
 )
 from recollect.model import Extracted, Member, storable
@@ -88,7 +88,7 @@ class Intake:
         self._bytes += len(data)
 
 
-def validate(reply: Reply, job: Job, limits: Limits) -> None:
+def validate(reply: ReadReply, job: ReadJob, limits: Limits) -> None:
     """ValueError for what no honest child says: nothing of it reaches the document."""
     if reply.code is not None and reply.code not in CODES:
         raise ValueError(f"the code {reply.code!r}")
@@ -125,7 +125,7 @@ def _validate_leaves(value: object) -> None:
             pass
 
 
-def extracted(reply: Reply, kind: str) -> Extracted:
+def extracted(reply: ReadReply, kind: str) -> Extracted:
     return Extracted(
         text=reply.text,
         title=reply.title,
@@ -137,7 +137,7 @@ def extracted(reply: Reply, kind: str) -> Extracted:
     )
 
 
-def longest_answer(job: Job, limits: Limits) -> int:
+def longest_answer(job: ReadJob, limits: Limits) -> int:
     """Bytes of a message that a child has no honest reason to exceed."""
     match job.task:
         case Task.READ | Task.UNPACK:

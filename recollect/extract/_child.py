@@ -26,13 +26,13 @@ from recollect.extract._places import Places
 from recollect.extract._text import clean_line, clean_placed, count_smuggled
 from recollect.extract._wire import (
     Birth,
-    Job,
-    Listed,
     Listening,
     Packed,
+    ReadJob,
+    ReadReply,
     Ready,
-    Reply,
     Setup,
+    SitemapEntries,
     Surveyed,
     Task,
     pack,
@@ -180,7 +180,7 @@ def _read_files(
     )
     _write(writer, pack(Ready(layers(enclosed, restricted))))
     while _wait([reader], setup.idle_seconds):
-        job = msgspec.msgpack.decode(_read_message(reader), type=Job)
+        job = msgspec.msgpack.decode(_read_message(reader), type=ReadJob)
         data = _read(reader, job.size)
         _limit_time(job)
         reply = work(job, data, kinds, setup.text_bytes, writer)
@@ -213,7 +213,7 @@ def _write(writer: int, data: bytes) -> None:
         view = view[os.write(writer, view) :]
 
 
-def _limit_time(job: Job) -> None:
+def _limit_time(job: ReadJob) -> None:
     """The kernel ends this process when the job takes too long, even if the parent is gone."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     used = math.ceil(usage.ru_utime + usage.ru_stime)
@@ -227,7 +227,9 @@ def _limit_time(job: Job) -> None:
     signal.setitimer(signal.ITIMER_REAL, job.wall_seconds + 5)
 
 
-def work(job: Job, data: bytes, kinds: Mapping[str, Kind], text_bytes: int, writer: int) -> Reply:
+def work(
+    job: ReadJob, data: bytes, kinds: Mapping[str, Kind], text_bytes: int, writer: int
+) -> ReadReply:
     """One job, in this process; the files of an archive go into `writer`, ahead of the reply.
 
     What is wrong with the blob is in the reply; what an extractor did not foresee is raised.
@@ -244,18 +246,18 @@ def work(job: Job, data: bytes, kinds: Mapping[str, Kind], text_bytes: int, writ
             case Task.UNPACK:
                 return _unpack(blob, kinds[job.extractor], text_bytes, writer)
     except NeedsHeavy:
-        return Reply(needs_heavy=True)
+        return ReadReply(needs_heavy=True)
     except Permanent as error:
-        return Reply(code=error.code, message=clean_line(str(error)))
+        return ReadReply(code=error.code, message=clean_line(str(error)))
     except MemoryError:
-        return Reply(code="extraction_memory")
+        return ReadReply(code="extraction_memory")
     except RecursionError:
-        return Reply(code="unreadable_content", message="it is nested too deeply")
+        return ReadReply(code="unreadable_content", message="it is nested too deeply")
 
 
-def _read_kind(job: Job, blob: Blob, kind: Kind, text_bytes: int) -> Reply:
+def _read_kind(job: ReadJob, blob: Blob, kind: Kind, text_bytes: int) -> ReadReply:
     if job.listening is not None:
-        return Reply(heard=_hear(kind, blob, job.listening))
+        return ReadReply(heard=_hear(kind, blob, job.listening))
     reader = _reader(kind)
     read = reader.extract_heavy if job.heavy else reader.extract
     return _reply(read(blob), text_bytes)
@@ -265,7 +267,7 @@ def _reader(kind: Kind) -> Reader:
     return cast(Reader, importlib.import_module(kind.reader))
 
 
-def _survey(reader: Reader, blob: Blob, text_bytes: int) -> Reply:
+def _survey(reader: Reader, blob: Blob, text_bytes: int) -> ReadReply:
     page = reader.survey(blob)
     return msgspec.structs.replace(
         _reply(page.extracted, text_bytes),
@@ -280,17 +282,19 @@ def _survey(reader: Reader, blob: Blob, text_bytes: int) -> Reply:
     )
 
 
-def _sitemap(blob: Blob) -> Reply:
+def _sitemap(blob: Blob) -> ReadReply:
     found = cast(SitemapReader, importlib.import_module(SITEMAP_READER)).read(blob)
-    return Reply(sitemap=Listed(pages=tuple(found.pages), sitemaps=tuple(found.sitemaps)))
+    return ReadReply(
+        sitemap=SitemapEntries(pages=tuple(found.pages), sitemaps=tuple(found.sitemaps))
+    )
 
 
-def _unpack(blob: Blob, kind: Kind, text_bytes: int, writer: int) -> Reply:
+def _unpack(blob: Blob, kind: Kind, text_bytes: int, writer: int) -> ReadReply:
     if not kind.is_archive:
         raise Permanent("it is no archive", code="unsupported_kind")
 
     def send(path: str, data: bytes) -> None:
-        _write(writer, pack(Reply(packed=Packed(path, len(data)))))
+        _write(writer, pack(ReadReply(packed=Packed(path, len(data)))))
         _write(writer, data)
 
     return _reply(_reader(kind).unpack(blob, send), text_bytes)
@@ -302,7 +306,7 @@ def _hear(kind: Kind, blob: Blob, listening: Listening) -> Heard:
     return _reader(kind).hear(blob, listening.start, listening.seconds, listening.engine)
 
 
-def _reply(extracted: Extracted, text_bytes: int) -> Reply:
+def _reply(extracted: Extracted, text_bytes: int) -> ReadReply:
     places = Places.of(extracted.places)
     _keep_encoded(extracted.text)
     text, starts = clean_placed(extracted.text, places.starts())
@@ -318,7 +322,7 @@ def _reply(extracted: Extracted, text_bytes: int) -> Reply:
         warnings.append("No text was found in it.")
     title = clean_line(extracted.title) if extracted.title else None
     stretches = places.moved(starts, len(text)).pack()
-    return Reply(
+    return ReadReply(
         text=text,
         title=title or None,
         warnings=tuple(warnings),

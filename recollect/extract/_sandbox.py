@@ -25,10 +25,10 @@ from recollect.extract._answers import Intake, Limits, extracted, longest_answer
 from recollect.extract._registry import HEAD, Format, detect, nearest
 from recollect.extract._wire import (
     Birth,
-    Job,
     Listening,
+    ReadJob,
+    ReadReply,
     Ready,
-    Reply,
     Setup,
     Task,
     pack,
@@ -36,7 +36,7 @@ from recollect.extract._wire import (
 from recollect.extract.kinds import SITEMAP_READER, known
 from recollect.inference.speech import Heard, LocalEngine
 from recollect.model import Blob, Extracted, Sitemap, WebPage
-from recollect.sandbox.heavy_queue import Line
+from recollect.sandbox.heavy_queue import HeavyQueue
 from recollect.sandbox.pipes import Late, PipeClosed, is_readable, receive, receive_bytes, send
 from recollect.sandbox.processes import (
     ReadingChild,
@@ -96,7 +96,7 @@ class Sandbox:
         self._confined = confined
         self._files_per_child = files_per_child
         self._most_resting = workers
-        self._line = Line(heavy_places)
+        self._line = HeavyQueue(heavy_places)
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._zygotes: dict[bool, Zygote] = {}
@@ -232,14 +232,14 @@ class Sandbox:
             raise Permanent(f"{_called(blob)} cannot be heard", code="extraction_crashed")
         return reply.heard
 
-    def _job(self, blob: Blob, extractor: str, task: Task = Task.READ) -> Job:
+    def _job(self, blob: Blob, extractor: str, task: Task = Task.READ) -> ReadJob:
         size = len(blob.data)
         if size > self._limits.input_bytes:
             raise Permanent(
                 f"{_called(blob)} has {size:,} bytes; {self._limits.input_bytes:,} are accepted",
                 code="too_large",
             )
-        return Job(
+        return ReadJob(
             extractor=extractor,
             mime=blob.mime,
             name=blob.name,
@@ -253,16 +253,16 @@ class Sandbox:
     def _read(
         self,
         blob: Blob,
-        job: Job,
+        job: ReadJob,
         intake: Intake | None = None,
         *,
         owner: str | None = None,
-    ) -> Reply:
+    ) -> ReadReply:
         owner = owner if self._files_per_child > 1 and job.size <= SMALL else None
         job = msgspec.structs.replace(job, more=owner is not None)
         listening = job.listening
         if listening is not None and listening.engine is not None:
-            reply = Reply(needs_heavy=True)
+            reply = ReadReply(needs_heavy=True)
         else:
             with self._turns:
                 reply = self._ask(job, blob, intake, owner)
@@ -348,13 +348,13 @@ class Sandbox:
 
     def _ask(
         self,
-        job: Job,
+        job: ReadJob,
         blob: Blob,
         intake: Intake | None = None,
         owner: str | None = None,
         *,
         anew: bool = False,
-    ) -> Reply:
+    ) -> ReadReply:
         child = self._take(job, blob, owner, anew=anew)
         deadline = time.monotonic() + job.wall_seconds
         try:
@@ -407,12 +407,12 @@ class Sandbox:
             self._end(one)
 
     def _converse(
-        self, child: ReadingChild, job: Job, blob: Blob, intake: Intake | None, deadline: float
-    ) -> Reply:
+        self, child: ReadingChild, job: ReadJob, blob: Blob, intake: Intake | None, deadline: float
+    ) -> ReadReply:
         send(child.jobs, [pack(job), blob.data], deadline)
         most = longest_answer(job, self._limits)
         while True:
-            reply = msgspec.msgpack.decode(receive(child.answers, most, deadline), type=Reply)
+            reply = msgspec.msgpack.decode(receive(child.answers, most, deadline), type=ReadReply)
             validate(reply, job, self._limits)
             if reply.packed is None:
                 return reply
@@ -421,7 +421,7 @@ class Sandbox:
             intake.announce(reply.packed)
             intake.take(reply.packed, receive_bytes(child.answers, reply.packed.size, deadline))
 
-    def _take(self, job: Job, blob: Blob, owner: str | None, *, anew: bool) -> ReadingChild:
+    def _take(self, job: ReadJob, blob: Blob, owner: str | None, *, anew: bool) -> ReadingChild:
         """One that has read nothing, or nothing but this very blob or files of this owner; with
         `anew`, a new one."""
         birth = self._birth(job)
@@ -450,7 +450,7 @@ class Sandbox:
         child.blob, child.owner = blob, owner
         return child
 
-    def _birth(self, job: Job) -> Birth:
+    def _birth(self, job: ReadJob) -> Birth:
         if job.task is Task.SITEMAP:
             return Birth((SITEMAP_READER,))
         kind = self._kinds[job.extractor]
@@ -553,7 +553,7 @@ class Sandbox:
         os.close(child.answers)
         child.errors.close()
 
-    def _post_mortem(self, child: ReadingChild, status: int, job: Job, blob: Blob) -> Permanent:
+    def _post_mortem(self, child: ReadingChild, status: int, job: ReadJob, blob: Blob) -> Permanent:
         """What a child died of that closed its pipe."""
         words = last_words(child.errors)
         self._end(child)
@@ -588,7 +588,7 @@ def _timeout(blob: Blob, limit: str) -> Permanent:
     )
 
 
-def _crash(blob: Blob, job: Job) -> Permanent:
+def _crash(blob: Blob, job: ReadJob) -> Permanent:
     return Permanent(
         f"{_called(blob)} cannot be read: the {job.extractor} extractor crashed on it",
         code="extraction_crashed",

@@ -99,7 +99,7 @@ class Task(StrEnum):
     UNPACK = "unpack"
 
 
-class Job(msgspec.Struct, frozen=True):
+class ReadJob(msgspec.Struct, frozen=True):
     """One blob to read; its `size` bytes follow the message."""
 
     extractor: str
@@ -141,7 +141,7 @@ class Surveyed(msgspec.Struct, frozen=True):
     modified: _Word | None
 
 
-class Listed(msgspec.Struct, frozen=True):
+class SitemapEntries(msgspec.Struct, frozen=True):
     """What a sitemap names."""
 
     pages: Annotated[tuple[SitemapEntry, ...], msgspec.Meta(max_length=MAX_ENTRIES)]
@@ -155,7 +155,7 @@ class Packed(msgspec.Struct, frozen=True):
     size: Annotated[int, msgspec.Meta(ge=1, le=MEMBER_BYTES)]
 
 
-class Reply(msgspec.Struct, frozen=True):
+class ReadReply(msgspec.Struct, frozen=True):
     """The outcome: a text, or a code and a message. With `packed` it is not the last one.
 
     `needs_heavy`: neither; the job is one for a heavy child.
@@ -169,7 +169,7 @@ class Reply(msgspec.Struct, frozen=True):
     unheard: bool = False
     heard: Heard | None = None
     page: Surveyed | None = None
-    sitemap: Listed | None = None
+    sitemap: SitemapEntries | None = None
     packed: Packed | None = None
     code: str | None = None
     message: str = ""

@@ -9,14 +9,14 @@ are not ours. Nothing else in the package may connect to what a URL names.
 from recollect.fetch._address import JudgedAddress, Network, parse_url
 from recollect.fetch._answer import believable, outcome, told_time
 from recollect.fetch._backend import Dial, Resolver, system_dial, system_resolve
-from recollect.fetch._endpoint import Answer, Endpoint, Upload
-from recollect.fetch._fetcher import Fetched, Fetcher, FetchLimits, Sniff, Verdict, self_test
+from recollect.fetch._endpoint import Endpoint, EndpointAnswer, Upload
+from recollect.fetch._fetcher import Fetched, Fetcher, FetchLimits, Sniff, UrlVerdict, self_test
 from recollect.fetch._proxy import GuardedProxy, ProxyLimits
 
 __all__ = [
-    "Answer",
     "Dial",
     "Endpoint",
+    "EndpointAnswer",
     "FetchLimits",
     "Fetched",
     "Fetcher",
@@ -27,7 +27,7 @@ __all__ = [
     "Resolver",
     "Sniff",
     "Upload",
-    "Verdict",
+    "UrlVerdict",
     "believable",
     "outcome",
     "parse_url",

@@ -89,7 +89,7 @@ BAD_PORTS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class FetchTarget:
     """A URL that passed all rules which need no DNS. `href` has no fragment."""
 
     href: str
@@ -133,7 +133,7 @@ def read_url(raw: str, base: str | None = None) -> ada_url.URL:
     return ada_url.URL(raw, base)
 
 
-def screen(url: ada_url.URL, allow_networks: Sequence[Network]) -> Target:
+def screen(url: ada_url.URL, allow_networks: Sequence[Network]) -> FetchTarget:
     """Apply the rules that need no DNS. Raises BadRequestError."""
     if url.protocol not in ("http:", "https:"):
         raise BadRequestError("only http and https URLs can be fetched")
@@ -141,7 +141,7 @@ def screen(url: ada_url.URL, allow_networks: Sequence[Network]) -> Target:
         raise BadRequestError("a URL must not contain a user name or password")
     url.hash = ""
     scheme = url.protocol.removesuffix(":")
-    target = Target(
+    target = FetchTarget(
         href=url.href,
         scheme=scheme,
         host=url.hostname.strip("[]"),

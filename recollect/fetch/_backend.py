@@ -20,9 +20,9 @@ import httpcore
 from recollect.errors import BadRequestError, Permanent, Transient
 from recollect.fetch._address import (
     NOT_PUBLIC,
+    FetchTarget,
     JudgedAddress,
     Network,
-    Target,
     judge,
     literal_address,
     read_url,
@@ -99,7 +99,7 @@ class Guard(httpcore.NetworkBackend):
         self._dns = dns
         self._step = step
 
-    def target(self, url: str) -> Target:
+    def target(self, url: str) -> FetchTarget:
         """What a URL points at; asks no DNS. Raises Permanent (`invalid_url`, `blocked_target`)."""
         try:
             return screen(read_url(url), self._allow_networks)

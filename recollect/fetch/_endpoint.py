@@ -23,7 +23,7 @@ Upload = tuple[str, IO[bytes], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EndpointAnswer:
     status: int
     headers: Mapping[str, str]
     """names in lower case"""
@@ -81,7 +81,7 @@ class Endpoint:
         files: Mapping[str, Upload] | None = None,
         content: bytes | Iterable[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> EndpointAnswer:
         """One request, whatever the status of its answer; redirects are not followed.
 
         Files are read while they are sent. Raises Transient when there is no whole answer, and
@@ -105,9 +105,9 @@ class Endpoint:
         ):
             told = join_headers(response.headers.raw)
             body = read_body(self._in_time(response.iter_raw(), until), told, LARGEST_ANSWER)
-            return Answer(response.status_code, told, body)
+            return EndpointAnswer(response.status_code, told, body)
 
-    def refusal(self, answer: Answer, *, hide: Sequence[str] = ()) -> Transient | Permanent:
+    def refusal(self, answer: EndpointAnswer, *, hide: Sequence[str] = ()) -> Transient | Permanent:
         """What an answer other than 2xx means (`http_<status>`), with its beginning as message.
 
         `hide` are secrets that were sent with the call.

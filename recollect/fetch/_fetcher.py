@@ -11,9 +11,9 @@ import httpcore
 
 from recollect.errors import BadRequestError, Permanent, SetupError, Transient
 from recollect.fetch._address import (
+    FetchTarget,
     JudgedAddress,
     Network,
-    Target,
     judge,
     literal_address,
     read_url,
@@ -28,7 +28,7 @@ from recollect.fetch._answer import (
     read_body,
 )
 from recollect.fetch._backend import Dial, Guard, Resolver, system_dial, system_resolve
-from recollect.fetch._endpoint import Answer
+from recollect.fetch._endpoint import EndpointAnswer
 from recollect.fetch._proxy import GuardedProxy, ProxyLimits
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ Sniff = Callable[[Fetched, bytes | None], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class UrlVerdict:
     """Whether a URL may be fetched, with everything that led to the decision: for the operator."""
 
     url: str
@@ -174,16 +174,18 @@ class Fetcher(AbstractContextManager["Fetcher"]):
 
     def ask(
         self, url: str, *, headers: Mapping[str, str] = NOTHING, max_bytes: int, total: float
-    ) -> Answer:
+    ) -> EndpointAnswer:
         """The answer to one GET, whatever its status; redirects are not followed.
 
         For APIs at addresses that strangers name. `total` is seconds, both replace the limits.
         Raises what `get` raises, but for redirects and `http_<status>`.
         """
 
-        def read(response: httpcore.Response) -> Answer:
+        def read(response: httpcore.Response) -> EndpointAnswer:
             told = join_headers(response.headers)
-            return Answer(response.status, told, read_body(response.iter_stream(), told, max_bytes))
+            return EndpointAnswer(
+                response.status, told, read_body(response.iter_stream(), told, max_bytes)
+            )
 
         sent = {name.lower(): value for name, value in headers.items()}
         with self._guard.fetching.within(total):
@@ -191,7 +193,7 @@ class Fetcher(AbstractContextManager["Fetcher"]):
 
     def tell(
         self, url: str, content: bytes, *, headers: Mapping[str, str] = NOTHING, total: float
-    ) -> Answer:
+    ) -> EndpointAnswer:
         """The status and headers of the answer to one POST; redirects are not followed, and what
         the answer says is thrown away.
 
@@ -199,7 +201,7 @@ class Fetcher(AbstractContextManager["Fetcher"]):
         for it may be sent twice. `total` is seconds, replacing the limit. Raises what `ask` raises.
         """
 
-        def read(response: httpcore.Response) -> Answer:
+        def read(response: httpcore.Response) -> EndpointAnswer:
             # A connection may be used again only when its answer was read; a long one is not worth
             # that, and a broken one has said its status all the same.
             size = 0
@@ -208,7 +210,7 @@ class Fetcher(AbstractContextManager["Fetcher"]):
                     size += len(part)
                     if size > SKIPPED:
                         break
-            return Answer(response.status, join_headers(response.headers), b"")
+            return EndpointAnswer(response.status, join_headers(response.headers), b"")
 
         sent = {name.lower(): value for name, value in headers.items()}
         with self._guard.fetching.within(total):
@@ -218,26 +220,26 @@ class Fetcher(AbstractContextManager["Fetcher"]):
         """The same door for HTTP stacks that are not ours; runs while it is entered."""
         return GuardedProxy(self._guard, limits or ProxyLimits())
 
-    def check(self, url: str) -> Verdict:
+    def check(self, url: str) -> UrlVerdict:
         """Explain what `get` would do with this address; looks it up but connects to nothing."""
         try:
             parsed = read_url(url)
         except ValueError:
-            return Verdict(url, None, None, None, None, (), False, "not a valid URL")
+            return UrlVerdict(url, None, None, None, None, (), False, "not a valid URL")
         scheme, host = parsed.protocol.removesuffix(":"), parsed.hostname.strip("[]")
         try:
             target = screen(parsed, self._allow_networks)
         except BadRequestError as error:
             reason = error.details or error.message
             judged = (judge(host, self._allow_networks),) if literal_address(host) else ()
-            return Verdict(url, parsed.href, scheme, host, None, judged, False, reason)
+            return UrlVerdict(url, parsed.href, scheme, host, None, judged, False, reason)
         judged: Sequence[JudgedAddress] = ()
         try:
             with self._guard.fetching.within(self._limits.total):
                 judged, refusal = self._guard.judge(target.host, target.port)
         except Transient as error:
             refusal = str(error)
-        return Verdict(
+        return UrlVerdict(
             url,
             target.href,
             target.scheme,
@@ -259,7 +261,7 @@ class Fetcher(AbstractContextManager["Fetcher"]):
     ) -> None:
         self.close()
 
-    def _redirected(self, location: str, base: Target) -> Target:
+    def _redirected(self, location: str, base: FetchTarget) -> FetchTarget:
         try:
             joined = read_url(location, base.href).href
         except ValueError as error:
@@ -268,7 +270,7 @@ class Fetcher(AbstractContextManager["Fetcher"]):
 
     def _request(
         self,
-        target: Target,
+        target: FetchTarget,
         headers: Mapping[str, str],
         read: Callable[[httpcore.Response], T],
         content: bytes | None = None,
@@ -289,7 +291,7 @@ class Fetcher(AbstractContextManager["Fetcher"]):
 
     def _send(
         self,
-        target: Target,
+        target: FetchTarget,
         headers: Mapping[str, str],
         read: Callable[[httpcore.Response], T],
         content: bytes | None,
@@ -314,7 +316,7 @@ class Fetcher(AbstractContextManager["Fetcher"]):
 
     def _read(
         self,
-        target: Target,
+        target: FetchTarget,
         response: httpcore.Response,
         *,
         conditional: bool,

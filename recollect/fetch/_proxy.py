@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Self
 
 from recollect.errors import Permanent, Transient
-from recollect.fetch._address import Target
+from recollect.fetch._address import FetchTarget
 from recollect.fetch._backend import Guard
 
 LARGEST_HEAD = 65_536
@@ -175,7 +175,7 @@ class GuardedProxy(AbstractContextManager["GuardedProxy"]):
                 with self._lock:
                     self._sockets.discard(one)
 
-    def _admitted(self, request: "_Head") -> Target:
+    def _admitted(self, request: "_Head") -> FetchTarget:
         """Where the request wants to go, if it may use the proxy at all."""
         given = request.values("proxy-authorization")
         scheme, _, credential = (given[0] if len(given) == 1 else "").partition(" ")
@@ -196,7 +196,7 @@ class GuardedProxy(AbstractContextManager["GuardedProxy"]):
         except Permanent as error:
             raise _Refusal(403 if error.code == "blocked_target" else 400, str(error)) from error
 
-    def _connected(self, target: Target) -> socket.socket:
+    def _connected(self, target: FetchTarget) -> socket.socket:
         try:
             with self._guard.fetching.within(self._limits.head):
                 return self._guard.connect(target.host, target.port)
@@ -212,7 +212,7 @@ class GuardedProxy(AbstractContextManager["GuardedProxy"]):
         client: "_Line",
         server: "_Line",
         request: "_Head",
-        target: Target,
+        target: FetchTarget,
         begun: bytes,
         size: int,
     ) -> "tuple[_Head, bytes]":

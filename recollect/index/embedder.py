@@ -15,7 +15,7 @@ from recollect import log
 from recollect.db import Database
 from recollect.errors import Permanent, SetupError, Transient, Unavailable
 from recollect.index import vector_index
-from recollect.index.vector_index import Choice, Index, Kept, Made
+from recollect.index.vector_index import Choice, Index, Kept, ModelVectors
 from recollect.inference.embed import Embedder
 
 LOG = log.get("embedders")
@@ -57,13 +57,13 @@ class IndexEmbedder:
     def dimensions(self) -> int:
         return self.index().used.dimensions
 
-    def embed(self, texts: Sequence[str], *, query: bool = False) -> Made:
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> ModelVectors:
         """As `Embedder.embed`."""
         index = self.index()
         vectors = self.reach(index.used).embed(texts, query=query)
         if query or not texts:
-            return Made.of(vectors, index.used.name)
-        return Made.of(vectors, index.used.name, self._beside(index, texts))
+            return ModelVectors.of(vectors, index.used.name)
+        return ModelVectors.of(vectors, index.used.name, self._beside(index, texts))
 
     def embed_with(self, model: Kept, texts: Sequence[str]) -> Vectors:
         """What one model makes of them. Raises as `Embedder.embed`."""

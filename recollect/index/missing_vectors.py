@@ -11,7 +11,7 @@ from psycopg import sql
 
 from recollect import db
 from recollect.db import Tx
-from recollect.index.vector_index import COLUMNS, Index, Made, Relation, hold
+from recollect.index.vector_index import COLUMNS, Index, ModelVectors, Relation, hold
 from recollect.model import Failure, storable
 
 SHARE = 1_000
@@ -47,10 +47,10 @@ def split(
     if vector is None:
         return None, None
     made: dict[str, NDArray[np.float32]] = {index.used.name: vector}
-    if isinstance(vector, Made):
+    if isinstance(vector, ModelVectors):
         made = {vector.model: vector, **vector.beside}
     values = {one.slot: HalfVector(made[one.name]) for one in index.models if one.name in made}
-    if not index.models and not isinstance(vector, Made):  # before the first start
+    if not index.models and not isinstance(vector, ModelVectors):  # before the first start
         values["a"] = HalfVector(vector)
     return values.get("a"), values.get("b")
 

@@ -233,7 +233,7 @@ def _session(database: Database) -> Generator[Tx]:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SwitchProgress:
     """How a change stands. `left` is texts without a vector of some model, about."""
 
     index: Index | None
@@ -255,14 +255,14 @@ class Estimate:
     """old versions of rows, until PostgreSQL uses their place again"""
 
 
-def progress(tx: Tx) -> Progress:
+def progress(tx: Tx) -> SwitchProgress:
     row = tx.execute(
         "select coalesce(sum(size), 0)::int as left, count(error_code)::int as failing,"
         " max(error_code) as code, max(error_message) as message from vector_gaps"
     ).fetchone()
     assert row is not None
     failure = Failure(row["code"], row["message"]) if row["failing"] else None
-    return Progress(read(tx), row["left"], failure, row["failing"])
+    return SwitchProgress(read(tx), row["left"], failure, row["failing"])
 
 
 def estimate(tx: Tx, dimensions: int) -> Estimate:

@@ -31,10 +31,10 @@ class Phrase:
 
     def stands_in(self, text: str) -> bool:
         """Whether the words follow each other in the text."""
-        return self in Standing([self]).of(text)
+        return self in PhraseStanding([self]).of(text)
 
 
-class Standing:
+class PhraseStanding:
     """Which of some phrases stand in texts. What a token is to them is found once a language.
 
     Each word of each phrase has a bit, next to that of the word before it, so that one pass over a

@@ -87,14 +87,14 @@ class Index:
         A process that has not heard of a flip asks with the other model, which has all vectors,
         too. Raises Unavailable when the index has none of that model any more.
         """
-        if not isinstance(vector, Made) or vector.model == self.used.name:
+        if not isinstance(vector, ModelVectors) or vector.model == self.used.name:
             return self.used.column
         if self.other and self.phase in ("kept", "returned") and vector.model == self.other.name:
             return self.other.column
         raise Unavailable(f"the index is not of {vector.model} any more; ask again")
 
 
-class Made(np.ndarray[Any, np.dtype[np.float32]]):
+class ModelVectors(np.ndarray[Any, np.dtype[np.float32]]):
     """Vectors, or one, that know the model that made them.
 
     `beside`: what other models made of the same texts, by name. Rows that are taken by iterating
@@ -110,7 +110,7 @@ class Made(np.ndarray[Any, np.dtype[np.float32]]):
         vectors: NDArray[np.float32],
         model: str,
         beside: Mapping[str, NDArray[np.float32]] | None = None,
-    ) -> "Made":
+    ) -> "ModelVectors":
         made = vectors.view(cls)
         made.model, made.beside = model, beside or {}
         return made
@@ -121,7 +121,7 @@ class Made(np.ndarray[Any, np.dtype[np.float32]]):
 
     def __getitem__(self, key: Any) -> Any:
         found: Any = super().__getitem__(key)
-        if isinstance(found, Made):
+        if isinstance(found, ModelVectors):
             found.beside = {name: vectors[key] for name, vectors in self.beside.items()}
         return found
 
@@ -159,12 +159,12 @@ def sought(tx: Tx, relation: Relation, vector: NDArray[np.float32] | None) -> sq
 
 def made_by(vector: NDArray[np.float32] | None) -> str:
     """The name of the model that made a vector, as far as the vector knows."""
-    return vector.model if isinstance(vector, Made) else ""
+    return vector.model if isinstance(vector, ModelVectors) else ""
 
 
 def maker(tx: Tx, vector: NDArray[np.float32] | None) -> str:
     """The name of the model that made a vector; that of the index if the vector does not know."""
-    if isinstance(vector, Made):
+    if isinstance(vector, ModelVectors):
         return vector.model
     index = None if vector is None else read(tx)
     return "" if index is None else index.used.name

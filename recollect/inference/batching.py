@@ -40,7 +40,7 @@ _Batch = Sequence[tuple[_Ask, int]]
 """callers, and which of their texts"""
 
 
-class Turns:
+class EmbeddingTurns:
     """Brings the texts of many callers to a model, in batches, some of them at once.
 
     A batch is for whoever waits longest and for whoever has the fewest left, by turns, filled up

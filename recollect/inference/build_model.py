@@ -25,8 +25,8 @@ from recollect.inference.local_model import (
     E5,
     MINILM,
     MODELS,
+    GraphManifest,
     LocalEmbedder,
-    Manifest,
     Model,
     beside,
 )
@@ -51,7 +51,7 @@ CHECKS = (
 )
 
 
-def build(model: Model, folder: Path, target: Path) -> Manifest:
+def build(model: Model, folder: Path, target: Path) -> GraphManifest:
     """Write the smallest graph that is true to full precision on this machine's processor."""
     tokenizer = None
     if model.name in _TOKENIZERS:
@@ -70,7 +70,7 @@ def build(model: Model, folder: Path, target: Path) -> Manifest:
             chosen, precision, cosines = graph, name, found
             break
     target.write_bytes(chosen)
-    return Manifest(
+    return GraphManifest(
         hashlib.sha256(chosen).hexdigest(),
         precision,
         float(cosines.mean()),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from recollect.errors import Permanent, SetupError, Transient, Unavailable
 from recollect.fetch import Endpoint
-from recollect.inference.batching import Turns, Vectors
+from recollect.inference.batching import EmbeddingTurns, Vectors
 from recollect.inference.circuit_breaker import Breaker
 
 REQUESTS = 4
@@ -40,7 +40,7 @@ class EndpointEmbedder:
         self._asked = dimensions
         self._learned = dimensions
         self._learning = Lock()
-        self._turns = Turns(self._embed_batch, lanes=REQUESTS)
+        self._turns = EmbeddingTurns(self._embed_batch, lanes=REQUESTS)
 
     @property
     def name(self) -> str:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from recollect import log
 from recollect.errors import Permanent, RecollectError, SetupError, Transient, Unavailable
-from recollect.fetch import Answer, Endpoint, outcome
+from recollect.fetch import Endpoint, EndpointAnswer, outcome
 from recollect.inference.circuit_breaker import Breaker
 from recollect.model import storable
 
@@ -266,7 +266,7 @@ class Llm:
         self._count(question, usage=told.get("usage"))
         return told
 
-    def _send(self, question: Question[Any], *, as_schema: bool) -> Answer:
+    def _send(self, question: Question[Any], *, as_schema: bool) -> EndpointAnswer:
         schema = question.answer.model_json_schema()
         system = f"{question.instructions}\n\n{_DATA_ONLY}"
         form: dict[str, Any] = {"type": "json_object"}
@@ -295,7 +295,7 @@ class Llm:
             self._lanes.release()
             self._count(question, calls=1, seconds=time.monotonic() - began)
 
-    def _judged(self, question: Question[Any], answer: Answer) -> Transient | Permanent:
+    def _judged(self, question: Question[Any], answer: EndpointAnswer) -> Transient | Permanent:
         """What a refusal means. Its text is not passed on: it may quote what was asked."""
         status = answer.status
         word = self._word_of(answer)
@@ -318,7 +318,7 @@ class Llm:
                 return error
         return Permanent(message, code=REFUSED)
 
-    def _word_of(self, answer: Answer) -> str | None:
+    def _word_of(self, answer: EndpointAnswer) -> str | None:
         """The endpoint's own word for the fault, such as `insufficient_quota`."""
         try:
             error = json.loads(answer.data)["error"]

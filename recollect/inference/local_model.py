@@ -27,7 +27,7 @@ from tokenizers import Tokenizer
 from recollect import log
 from recollect.errors import SetupError
 from recollect.inference import e5
-from recollect.inference.batching import Turns, Vectors
+from recollect.inference.batching import EmbeddingTurns, Vectors
 
 MINILM = "all-MiniLM-L6-v2"
 E5 = "multilingual-e5-small-q4"
@@ -94,7 +94,7 @@ class LocalEmbedder:
         self.name = local_name(model.name)
         self._read = read
         self._session = _open_session(graph)
-        self._turns = Turns(self._run, lanes=threads, texts=1)
+        self._turns = EmbeddingTurns(self._run, lanes=threads, texts=1)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         if not texts:
@@ -249,7 +249,7 @@ def _digest(path: Path) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class GraphManifest:
     """What is known of the cached graph. It is written last: a graph without it is not whole."""
 
     sha256: str
@@ -297,10 +297,10 @@ def _locked(path: Path) -> Generator[int]:
         os.close(descriptor)
 
 
-def _read_manifest(graph: Path) -> Manifest | None:
+def _read_manifest(graph: Path) -> GraphManifest | None:
     """None if there is no whole graph, or not the tokenizer that belongs to it."""
     try:
-        manifest = Manifest(**json.loads(graph.with_suffix(".json").read_bytes()))
+        manifest = GraphManifest(**json.loads(graph.with_suffix(".json").read_bytes()))
         whole = manifest.sha256 == _digest(graph) and (
             manifest.tokenizer_sha256 is None
             or manifest.tokenizer_sha256 == _digest(graph.with_suffix(".spm"))
@@ -310,7 +310,7 @@ def _read_manifest(graph: Path) -> Manifest | None:
     return manifest if whole else None
 
 
-def _build_in_child(model: Model, folder: Path, graph: Path, lock: int) -> Manifest:
+def _build_in_child(model: Model, folder: Path, graph: Path, lock: int) -> GraphManifest:
     started = time.monotonic()
     fresh = graph.with_suffix(".tmp")
     # The child inherits the lock: should we be killed, no other process starts to write beside it.
@@ -338,7 +338,7 @@ def _build_in_child(model: Model, folder: Path, graph: Path, lock: int) -> Manif
             f"Building the embedding model failed: {said[0]}. It needs about 700 MB of memory"
             f" and 100 MB of disk in {graph.parent}. Set RECOLLECT_EMBEDDER=none to go on without."
         )
-    manifest = Manifest(**json.loads(child.stdout))
+    manifest = GraphManifest(**json.loads(child.stdout))
     if manifest.tokenizer_sha256 is not None:
         beside(fresh).replace(graph.with_suffix(".spm"))
     fresh.replace(graph)

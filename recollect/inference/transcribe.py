@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.errors import Permanent, SetupError, Transient
-from recollect.fetch import Answer, Endpoint
+from recollect.fetch import Endpoint, EndpointAnswer
 from recollect.fetch._answer import outcome
 from recollect.inference.speech import RATE, SAMPLE_BYTES, Heard, LocalEngine, Segment, Transcriber
 
@@ -280,7 +280,7 @@ class EndpointTranscriber:
             raise self._judge(answer)
         return _parse(answer.data, len(pcm) / SAMPLE_BYTES / rate)
 
-    def _judge(self, answer: Answer) -> Transient | Permanent:
+    def _judge(self, answer: EndpointAnswer) -> Transient | Permanent:
         said = answer.data.decode(errors="replace")[: 10 * EXCERPT]
         if self._key is not None:
             said = said.replace(self._key, "***")

@@ -69,7 +69,7 @@ def process(app: App, claim: Claim) -> Changed:
 
     Raises Transient, Unavailable, Permanent, or LeaseLost; the worker settles those.
     """
-    clock = Clock()
+    clock = Stopwatch()
     span = tracing.begin(app.tracer, "document", trace_id(claim), _traced(claim))
     try:
         changed = _through(app, claim, clock)
@@ -121,12 +121,12 @@ def _own(stage: Stage, error: Exception) -> bool:
             return True
 
 
-def _through(app: App, claim: Claim, clock: "Clock") -> Changed:
+def _through(app: App, claim: Claim, clock: "Stopwatch") -> Changed:
     with SpooledTemporaryFile(max_size=SPOOLED) as spool:
         return _worked(app, claim, clock, spool)
 
 
-def _worked(app: App, claim: Claim, clock: "Clock", spool: IO[bytes]) -> Changed:
+def _worked(app: App, claim: Claim, clock: "Stopwatch", spool: IO[bytes]) -> Changed:
     synced = claim.content.source_id is not None
     # What came out of an archive is a file like any other, never an archive of its own.
     into = spool if claim.document.archive_id is None else None
@@ -283,7 +283,7 @@ def _take_back(app: App, keys: Sequence[str]) -> None:
             app.blobs.delete(key)
 
 
-class Clock:
+class Stopwatch:
     """Milliseconds from lap to lap."""
 
     def __init__(self) -> None:

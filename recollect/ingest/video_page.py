@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from recollect import extract
 from recollect.app import App
 from recollect.errors import Permanent
-from recollect.fetch.video import Found
+from recollect.fetch.video import FoundVideo
 from recollect.inference.speech import Heard
 from recollect.model import Blob, Extracted, Place
 
@@ -44,7 +44,7 @@ class _Said:
     warnings: Sequence[str] = ()
 
 
-def _said(app: App, found: Found, listen: Listen) -> _Said:
+def _said(app: App, found: FoundVideo, listen: Listen) -> _Said:
     try:
         if found.captions:
             # Either form is known by its bytes.
@@ -82,7 +82,7 @@ def _words(heard: Extracted, warnings: Sequence[str]) -> _Said:
     return _Said(heard.text[start:], places, warnings)
 
 
-def _joined(found: Found, page: Extracted, said: _Said) -> Extracted:
+def _joined(found: FoundVideo, page: Extracted, said: _Said) -> Extracted:
     is_video = found.own or bool(said.text)
     title = extract.clean(found.title)
     # The text around a video on a page of its own is of other videos, mostly.
@@ -111,7 +111,7 @@ def _appended(
     return ahead + more, [*places, *moved]
 
 
-def _head(found: Found) -> str:
+def _head(found: FoundVideo) -> str:
     """As that of a recording; the notes of a page that is not the video's own stand on it."""
     uploaded = found.uploaded
     lines = {

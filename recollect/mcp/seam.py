@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 
-class Api(Protocol):
+class ServiceApi(Protocol):
     """The service's HTTP API with one key.
 
     Calls raise RequestError when the service refuses, Transient when it cannot answer now, and
@@ -30,7 +30,7 @@ class Session:
     """One assistant: the API with its key, and the container tag that is meant when it names
     none."""
 
-    api: Api
+    api: ServiceApi
     tag: str | None = None
 
     def tags(self, named: str | None) -> list[str] | None:

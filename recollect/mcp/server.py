@@ -205,7 +205,7 @@ def _page(cursor: str | None) -> int:
     return int(cursor)
 
 
-def _resource(document: tools.Listed) -> types.Resource:
+def _resource(document: tools.ListedAnswer) -> types.Resource:
     return types.Resource(
         uri=document.uri,
         name=document.source or document.id,

@@ -46,12 +46,12 @@ class Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Answer(BaseModel):
+class ToolAnswer(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
 ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
-AnswerT = TypeVar("AnswerT", bound=Answer)
+AnswerT = TypeVar("AnswerT", bound=ToolAnswer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class SearchFor(Arguments):
     )
 
 
-class Passage(Answer):
+class Passage(ToolAnswer):
     text: str
     score: float = Field(description="How likely it is that this answers the query, 0 to 1.")
     rerank_score: float | None = Field(description="The reranker's, where it judged.")
@@ -103,7 +103,7 @@ class Passage(Answer):
     )
 
 
-class Found(Answer):
+class FoundDocument(ToolAnswer):
     id: str
     uri: str = Field(description="Resource with the whole text.")
     title: str | None
@@ -114,8 +114,8 @@ class Found(Answer):
     passages: list[Passage] = Field(description="The best first.")
 
 
-class SearchAnswer(Answer):
-    results: list[Found]
+class SearchAnswer(ToolAnswer):
+    results: list[FoundDocument]
     warnings: list[str] | None = Field(description="What was asked for and not done.")
     note: str | None = Field(description="Set where nothing was found that is likely to answer.")
 
@@ -138,9 +138,9 @@ async def search(session: Session, asked: SearchFor) -> SearchAnswer:
     )
 
 
-def _found(hit: Mapping[str, Any]) -> Found:
+def _found(hit: Mapping[str, Any]) -> FoundDocument:
     best = hit["chunks"][:PASSAGES]
-    return Found(
+    return FoundDocument(
         id=hit["documentId"],
         uri=uri_of(hit["documentId"]),
         title=hit["title"],
@@ -165,7 +165,7 @@ def _found(hit: Mapping[str, Any]) -> Found:
 # --- add, get, list, forget --------------------------------------------------------------------
 
 
-class NewDocument(Arguments):
+class AddArguments(Arguments):
     content: str = Field(
         min_length=1,
         description="Text, Markdown, HTML, a conversation; or one http(s) URL and nothing else,"
@@ -186,7 +186,7 @@ class NewDocument(Arguments):
     )
 
 
-class Added(Answer):
+class Added(ToolAnswer):
     id: str
     uri: str
     status: DocumentStatus = Field(
@@ -195,7 +195,7 @@ class Added(Answer):
     error: str | None = Field(description="Why it failed.")
 
 
-async def add(session: Session, new: NewDocument) -> Added:
+async def add(session: Session, new: AddArguments) -> Added:
     tags = session.tags(new.tag)
     body = {
         "content": new.content,
@@ -219,7 +219,7 @@ class OneDocument(Arguments):
     length: int = Field(WHOLE, ge=0, le=200_000, description="At most so many characters of it.")
 
 
-class Document(Answer):
+class DocumentAnswer(ToolAnswer):
     id: str
     uri: str
     title: str | None
@@ -239,10 +239,10 @@ class Document(Answer):
     )
 
 
-async def get(session: Session, wanted: OneDocument) -> Document:
+async def get(session: Session, wanted: OneDocument) -> DocumentAnswer:
     document = await _document(session, wanted.id)
     text = document["content"] or ""
-    return Document(
+    return DocumentAnswer(
         id=document["id"],
         uri=uri_of(document["id"]),
         title=document["title"],
@@ -268,7 +268,7 @@ class SomeDocuments(Arguments):
     page: int = Field(1, ge=1, le=1_000_000)
 
 
-class Listed(Answer):
+class ListedAnswer(ToolAnswer):
     id: str
     uri: str
     title: str | None
@@ -280,14 +280,14 @@ class Listed(Answer):
     error: str | None
 
 
-class Page(Answer):
-    documents: list[Listed] = Field(description="The newest first.")
+class DocumentPage(ToolAnswer):
+    documents: list[ListedAnswer] = Field(description="The newest first.")
     page: int
     pages: int
     total: int = Field(description="Documents on all pages.")
 
 
-async def list_documents(session: Session, wanted: SomeDocuments) -> Page:
+async def list_documents(session: Session, wanted: SomeDocuments) -> DocumentPage:
     body = {
         "containerTags": session.tags(wanted.tag),
         "status": wanted.status,
@@ -295,7 +295,7 @@ async def list_documents(session: Session, wanted: SomeDocuments) -> Page:
         "page": wanted.page,
     }
     answer = await session.api.send("POST", "/v3/documents/list", body)
-    return Page(
+    return DocumentPage(
         documents=[_listed(document) for document in answer["memories"]],
         page=wanted.page,
         pages=answer["pagination"]["totalPages"],
@@ -303,8 +303,8 @@ async def list_documents(session: Session, wanted: SomeDocuments) -> Page:
     )
 
 
-def _listed(document: Mapping[str, Any]) -> Listed:
-    return Listed(
+def _listed(document: Mapping[str, Any]) -> ListedAnswer:
+    return ListedAnswer(
         id=document["id"],
         uri=uri_of(document["id"]),
         title=document["title"],
@@ -321,20 +321,20 @@ class ForgetDocument(Arguments):
     id: DocumentRef
 
 
-class Forgotten(Answer):
+class ForgottenAnswer(ToolAnswer):
     id: str
     forgotten: bool
 
 
-async def forget(session: Session, named: ForgetDocument) -> Forgotten:
+async def forget(session: Session, named: ForgetDocument) -> ForgottenAnswer:
     await session.api.send("DELETE", _path(named.id))
-    return Forgotten(id=named.id, forgotten=True)
+    return ForgottenAnswer(id=named.id, forgotten=True)
 
 
 # --- connections -------------------------------------------------------------------------------
 
 
-class NewConnection(Arguments):
+class ConnectArguments(Arguments):
     provider: str = Field(
         min_length=1,
         description=f"One of {', '.join(connectors.all())}.",
@@ -353,7 +353,7 @@ class NewConnection(Arguments):
     document_limit: int | None = Field(None, ge=1, le=10_000, description="At most so many.")
 
 
-class Connected(Answer):
+class Connected(ToolAnswer):
     id: str = Field(description="For `sync_status`.")
     provider: str
     authorization_link: str | None = Field(
@@ -363,7 +363,7 @@ class Connected(Answer):
     expires_in: str | None = Field(description="How long the link can be used.")
 
 
-async def connect(session: Session, new: NewConnection) -> Connected:
+async def connect(session: Session, new: ConnectArguments) -> Connected:
     body = {
         "containerTags": session.tags(new.tag),
         "metadata": new.settings,
@@ -388,7 +388,7 @@ class WhichConnections(Arguments):
     tag: ReadTag = None
 
 
-class Run(Answer):
+class RunAnswer(ToolAnswer):
     status: Literal["running", "completed", "partial", "failed"]
     started_at: str
     completed_at: str | None
@@ -401,7 +401,7 @@ class Run(Answer):
     error: str | None
 
 
-class Connection(Answer):
+class ConnectionAnswer(ToolAnswer):
     id: str
     provider: str
     state: Literal["pending", "ready", "syncing", "needs_auth", "failed"] = Field(
@@ -414,11 +414,11 @@ class Connection(Answer):
     error: str | None = Field(description="What is wrong, and what to do.")
     last_synced_at: str | None
     next_sync_at: str | None
-    runs: list[Run] = Field(description="The latest first; only of one asked for by id.")
+    runs: list[RunAnswer] = Field(description="The latest first; only of one asked for by id.")
 
 
-class Connections(Answer):
-    connections: list[Connection]
+class Connections(ToolAnswer):
+    connections: list[ConnectionAnswer]
 
 
 async def sync_status(session: Session, wanted: WhichConnections) -> Connections:
@@ -432,8 +432,8 @@ async def sync_status(session: Session, wanted: WhichConnections) -> Connections
     return Connections(connections=[_connection(one, []) for one in found])
 
 
-def _connection(one: Mapping[str, Any], runs: list[Run]) -> Connection:
-    return Connection(
+def _connection(one: Mapping[str, Any], runs: list[RunAnswer]) -> ConnectionAnswer:
+    return ConnectionAnswer(
         id=one["id"],
         provider=one["provider"],
         state=one["state"],
@@ -447,8 +447,8 @@ def _connection(one: Mapping[str, Any], runs: list[Run]) -> Connection:
     )
 
 
-def _run(run: Mapping[str, Any]) -> Run:
-    return Run(
+def _run(run: Mapping[str, Any]) -> RunAnswer:
+    return RunAnswer(
         status=run["status"],
         started_at=run["startedAt"],
         completed_at=run["completedAt"],
@@ -476,8 +476,8 @@ def uri_of(id: str) -> str:
     return SCHEME + quote(id, safe="")
 
 
-class Resources(Answer):
-    documents: list[Listed]
+class Resources(ToolAnswer):
+    documents: list[ListedAnswer]
     more: bool
     """whether there is a further page"""
 
@@ -535,7 +535,7 @@ TOOLS: tuple[Tool[Any, Any], ...] = (
         "Keep a text, or the page behind a URL, so that `search` finds it from now on. Call it when"
         " the user asks to remember, save or note something. Give a `custom_id` to what will be"
         " updated later.",
-        NewDocument,
+        AddArguments,
         Added,
         add,
         open_world=True,
@@ -546,7 +546,7 @@ TOOLS: tuple[Tool[Any, Any], ...] = (
         "Read one document: its text from `start` on, where it came from, and whether it is"
         " searchable yet or why it failed.",
         OneDocument,
-        Document,
+        DocumentAnswer,
         get,
         read_only=True,
     ),
@@ -556,7 +556,7 @@ TOOLS: tuple[Tool[Any, Any], ...] = (
         "List documents, the newest first, in pages; to browse, or to see what waits or failed. To"
         " find something by what it says, call `search`.",
         SomeDocuments,
-        Page,
+        DocumentPage,
         list_documents,
         read_only=True,
     ),
@@ -566,7 +566,7 @@ TOOLS: tuple[Tool[Any, Any], ...] = (
         "Delete one document for good: text, passages and file. It cannot be had back: ask the user"
         " first, and name the document by its title.",
         ForgetDocument,
-        Forgotten,
+        ForgottenAnswer,
         forget,
         destructive=True,
     ),
@@ -576,7 +576,7 @@ TOOLS: tuple[Tool[Any, Any], ...] = (
         "Keep a source such as a website or a drive in step with the service. Answers with a link"
         " where the user has to authorize it, or begins at once where nothing is to be authorized."
         " Every call makes one more connection: look with `sync_status` first.",
-        NewConnection,
+        ConnectArguments,
         Connected,
         connect,
         open_world=True,

@@ -67,7 +67,7 @@ Pause = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ExtractionTurn:
     """What became of reading a document for a while."""
 
     read: int
@@ -130,7 +130,7 @@ class _Book:
 # --- one document --------------------------------------------------------------------------------
 
 
-def dream(app: App, claim: DreamClaim, pause: Pause) -> Turn:
+def dream(app: App, claim: DreamClaim, pause: Pause) -> ExtractionTurn:
     """Read what is new of a document, up to `QUESTIONS` questions; each answer is stored at once.
 
     What gets no answer is passed over; the next pass asks for each chunk of it alone. `pause`
@@ -153,10 +153,10 @@ def dream(app: App, claim: DreamClaim, pause: Pause) -> Turn:
     if failure is not None and not read and (more or claim.attempts + 1 >= MOST_ATTEMPTS):
         _blame(app, book, pause)
     if more:
-        return Turn(read, facts, asked[-1][-1].position, failure)
+        return ExtractionTurn(read, facts, asked[-1][-1].position, failure)
     with app.db.begin() as tx:
         left = memories.unread_count(tx, claim.document_id)
-    return Turn(read, facts, None, failure, left)
+    return ExtractionTurn(read, facts, None, failure, left)
 
 
 class _Unanswered(Exception):
@@ -298,7 +298,7 @@ class Told(Reply):
     buckets: list[str]
 
 
-class Answer(Reply):
+class FactsReply(Reply):
     facts: list[Told]
 
 
@@ -324,7 +324,7 @@ _RULES = (
 )
 
 
-def _question(book: _Book, batch: Sequence[Chunk], known: Sequence[Memory]) -> Question[Answer]:
+def _question(book: _Book, batch: Sequence[Chunk], known: Sequence[Memory]) -> Question[FactsReply]:
     border = secrets.token_hex(8)
     said = [_RULES, f"What follows are words of the owner, each between lines of {border}."]
     for title, words in (
@@ -348,7 +348,7 @@ def _question(book: _Book, batch: Sequence[Chunk], known: Sequence[Memory]) -> Q
         "before": text[max(0, start - BEFORE) : start],
         "parts": [{"part": number, "text": chunk.text} for number, chunk in enumerate(batch, 1)],
     }
-    return Question(PURPOSE, "\n\n".join(said), data, Answer)
+    return Question(PURPOSE, "\n\n".join(said), data, FactsReply)
 
 
 def _listed(buckets: Mapping[str, str | None]) -> str:
@@ -356,7 +356,7 @@ def _listed(buckets: Mapping[str, str | None]) -> str:
 
 
 def judge(
-    answer: Answer,
+    answer: FactsReply,
     parts: Sequence[Chunk],
     known: Sequence[Memory],
     buckets: Mapping[str, object],

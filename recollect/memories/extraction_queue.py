@@ -47,7 +47,7 @@ class Dreaming:
 
 
 @dataclass(slots=True)
-class Turn:
+class QueueTurn:
     """The organisation whose turn was last."""
 
     org: str = field(default="")
@@ -84,12 +84,14 @@ returning d.document_id, d.org_id, d.claims, d.wanted, d.attempts, d.place, d.pa
 """
 
 
-def claim(tx: Tx, *, lease: timedelta, limit: int, turn: Turn | None = None) -> list[DreamClaim]:
+def claim(
+    tx: Tx, *, lease: timedelta, limit: int, turn: QueueTurn | None = None
+) -> list[DreamClaim]:
     """Take up to `limit` documents that are due, of as many organisations as have some.
 
     They take turns, from `turn` on, which is passed on; of each the longest waiting come first.
     """
-    turn = turn or Turn()
+    turn = turn or QueueTurn()
     rows = tx.execute(_CLAIM, {"lease": lease, "limit": limit, "org": turn.org}).fetchall()
     if rows:
         turn.org = max(rows, key=lambda row: row["n"])["org_id"]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from recollect.app import App
 from recollect.memories import memories
-from recollect.memories.memories import Found, Memory, MemoryQuery
+from recollect.memories.memories import FoundMemory, Memory, MemoryQuery
 from recollect.model import Tenant
 
 MOST_MEMORIES = 1_000_000
@@ -20,7 +20,7 @@ by the default model, facts about somebody are all at 0.6 and more for a questio
 
 def matching(
     app: App, tenant: Tenant, tag: str, query: str, threshold: float | None = None
-) -> list[Found]:
+) -> list[FoundMemory]:
     """Live memories of the tag that answer the query, the likest first; before all others those
     whose text is the query itself, but for case and spaces.
 
@@ -42,11 +42,11 @@ def matching(
         found = [one for one in found if one.similarity >= found[0].similarity - NEAR]
     first = {one.id for one in same}
     likest = [one for one in found if one.memory.id not in first]
-    return [*(Found(one, 1.0) for one in same), *likest]
+    return [*(FoundMemory(one, 1.0) for one in same), *likest]
 
 
 def forget(
-    app: App, tenant: Tenant, tag: str, found: Sequence[Found], reason: str | None, batch: str
+    app: App, tenant: Tenant, tag: str, found: Sequence[FoundMemory], reason: str | None, batch: str
 ) -> list[Memory]:
     """Forget them; what was corrected since it was found says something else now, and stays."""
     ids = [one.memory.id for one in found]

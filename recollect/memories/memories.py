@@ -29,7 +29,7 @@ from recollect.documents.filters import Filter
 from recollect.documents.filters import compile as compile_filter
 from recollect.errors import ConflictError, LeaseLost, NotFoundError, RequestError
 from recollect.index import missing_vectors, terms, vector_index
-from recollect.index.phrases import Phrase, Standing
+from recollect.index.phrases import Phrase, PhraseStanding
 from recollect.model import (
     Chunk,
     Document,
@@ -170,7 +170,7 @@ class Correction:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class MemoryTarget:
     """The memory that a caller means: by the id of any of its versions, else by its exact text."""
 
     id: str | None = None
@@ -204,7 +204,7 @@ class MemoryQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundMemory:
     """A memory that answers a query; `similarity` as of `likeness`."""
 
     memory: Memory
@@ -240,7 +240,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ProfileEntry:
     """A memory in a profile."""
 
     id: MemoryId
@@ -251,9 +251,9 @@ class Entry:
 class Profile:
     """What is known under a tag, each newest first."""
 
-    static: Sequence[Entry]
-    dynamic: Sequence[Entry]
-    buckets: Mapping[str, Sequence[Entry]]
+    static: Sequence[ProfileEntry]
+    dynamic: Sequence[ProfileEntry]
+    buckets: Mapping[str, Sequence[ProfileEntry]]
 
 
 def likeness(cosine: float | None, share: float, model: str = "") -> float:
@@ -339,7 +339,9 @@ def store(
     return kept
 
 
-def correct(tx: Tx, tenant: Tenant, tag: str, target: Target, correction: Correction) -> Memory:
+def correct(
+    tx: Tx, tenant: Tenant, tag: str, target: MemoryTarget, correction: Correction
+) -> Memory:
     """Add a version; the one before is not the latest any more. Raises NotFoundError.
 
     It has the same sources, relations and groups. Another memory of the tag that says what this
@@ -393,7 +395,7 @@ def hold(tx: Tx, tenant: Tenant, tag: str) -> None:
     _lock(tx, tenant.id, tag)
 
 
-def forget(tx: Tx, tenant: Tenant, tag: str, target: Target, reason: str | None) -> Memory:
+def forget(tx: Tx, tenant: Tenant, tag: str, target: MemoryTarget, reason: str | None) -> Memory:
     """Show it to nobody any more. Raises NotFoundError, and ConflictError if that was done."""
     hold(tx, tenant, tag)
     found = _meant(tx, tenant, tag, target)
@@ -422,7 +424,9 @@ def forget_named(
     known = {one.id: one for one in versions(tx, tenant, ids) if one.tag == tag}
     unknown = [id for id in dict.fromkeys(ids) if id not in known]
     why = _absent(tx, tenant, unknown)
-    refused: dict[str, RequestError] = {id: _unknown(Target(id=id), why.get(id)) for id in unknown}
+    refused: dict[str, RequestError] = {
+        id: _unknown(MemoryTarget(id=id), why.get(id)) for id in unknown
+    }
     for id, one in known.items():
         if (one.root_id or one.id) not in roots:
             refused[id] = _forgotten_already(one)
@@ -478,7 +482,7 @@ def get(tx: Tx, tenant: Tenant, id: str) -> Memory:
     """That very version, also if it is forgotten; raises NotFoundError."""
     found = versions(tx, tenant, [id])
     if not found:
-        raise _unknown(Target(id=id), _absent(tx, tenant, [id]).get(id))
+        raise _unknown(MemoryTarget(id=id), _absent(tx, tenant, [id]).get(id))
     return found[0]
 
 
@@ -687,9 +691,9 @@ def profile(
             "bucket": PROFILE_BUCKET,
         },
     ).fetchall()
-    known: dict[str, list[Entry]] = {}
+    known: dict[str, list[ProfileEntry]] = {}
     for row in rows:
-        known.setdefault(row["kind"], []).append(Entry(MemoryId(row["id"]), row["content"]))
+        known.setdefault(row["kind"], []).append(ProfileEntry(MemoryId(row["id"]), row["content"]))
     return Profile(
         static=known.get("static", []),
         dynamic=known.get("dynamic", []),
@@ -840,7 +844,7 @@ def search(
     *,
     threshold: float = 0.0,
     candidates: int | None = CANDIDATES,
-) -> list[Found]:
+) -> list[FoundMemory]:
     """Up to `query.limit` memories that answer best, the likest first.
 
     By words and by meaning; `threshold` is the least similarity. `candidates`: how many of the
@@ -890,14 +894,16 @@ def search(
         },
     ).fetchall()
     model = vector_index.made_by(vector)
-    wanted, standing = set(told).intersection(query.phrases), Standing(told)
+    wanted, standing = set(told).intersection(query.phrases), PhraseStanding(told)
 
     def admitted(text: str) -> bool:
         stands = standing.of(text)
         return stands >= wanted and stands.isdisjoint(query.excluded)
 
     found = [
-        Found(_read(row), likeness(row["cosine"], terms.share(groups, set(row["terms"])), model))
+        FoundMemory(
+            _read(row), likeness(row["cosine"], terms.share(groups, set(row["terms"])), model)
+        )
         for row in rows
         if not told or admitted(row["content"])
     ]
@@ -1073,7 +1079,7 @@ def _unite(tx: Tx, ids: Sequence[MemoryId]) -> None:
 
 
 def _meant(
-    tx: Tx, tenant: Tenant, tag: str, target: Target, *, becomes: str | None = None
+    tx: Tx, tenant: Tenant, tag: str, target: MemoryTarget, *, becomes: str | None = None
 ) -> Memory:
     """The latest version of the memory that the caller means, locked; raises NotFoundError.
 
@@ -1234,7 +1240,7 @@ def _forgotten_already(memory: Memory) -> ConflictError:
     return ConflictError("Memory already forgotten", f"memory {memory.id} was forgotten before")
 
 
-def _unknown(target: Target, why: str | None) -> NotFoundError:
+def _unknown(target: MemoryTarget, why: str | None) -> NotFoundError:
     if target.id is None:
         return NotFoundError("Memory not found", "no memory with exactly this content")
     details = f"{target.id!r} {why}" if why else f"no memory {target.id!r} in this containerTag"

@@ -14,7 +14,7 @@ LATEST = 600.0
 """seconds after which who was sent away may come back"""
 
 
-class Line:
+class HeavyQueue:
     """Up to `places` callers stand in line, the one who is served included; None: all may.
 
     The others are sent away with Parked, each for as long as those sent away before it may need:

@@ -44,13 +44,13 @@ class Aggregate:
     of: Sequence[int]
 
 
-class Merged(Reply):
+class MergedMemory(Reply):
     memory: str
     of: list[int]
 
 
-class Answer(Reply):
-    memories: list[Merged]
+class MemoriesReply(Reply):
+    memories: list[MergedMemory]
 
 
 def aggregates(llm: Llm, query: str, known: Sequence[Noted]) -> list[Aggregate]:
@@ -69,7 +69,7 @@ def aggregates(llm: Llm, query: str, known: Sequence[Noted]) -> list[Aggregate]:
             for number, one in enumerate(shown, 1)
         ],
     }
-    told = llm.ask(Question(PURPOSE, _RULES, data, Answer, hurried=True))
+    told = llm.ask(Question(PURPOSE, _RULES, data, MemoriesReply, hurried=True))
     there = {_plain(one.text) for one in shown}
     found: list[Aggregate] = []
     for one in told.memories:

@@ -123,7 +123,7 @@ class Asked:
 
     def memories(
         self, tx: Tx, tenant: Tenant, query: MemoryQuery, threshold: float
-    ) -> list[memories.Found]:
+    ) -> list[memories.FoundMemory]:
         """What answers any of the wordings, each as likely as with the likest."""
         query = replace(
             query,
@@ -131,7 +131,7 @@ class Asked:
             excluded=self.reading.excluded,
             limit=max(query.limit, self.judged),
         )
-        best: dict[MemoryId, memories.Found] = {}
+        best: dict[MemoryId, memories.FoundMemory] = {}
         for text, vector in self.worded:
             for one in memories.search(tx, tenant, text, vector, query, threshold=threshold):
                 before = best.get(one.memory.id)

@@ -25,7 +25,7 @@ from recollect import documents
 from recollect.db import Tx
 from recollect.documents.filters import Filter
 from recollect.index import terms, vector_index
-from recollect.index.phrases import Phrase, Standing
+from recollect.index.phrases import Phrase, PhraseStanding
 from recollect.model import DocumentId, Hit, HitChunk, Parts, Tenant
 from recollect.search import ranking
 
@@ -376,7 +376,7 @@ class _Search:
         self._parameters["words"] = SparseVector(
             {n - 1: w for n, w in self._words.items()}, documents.TERM_SPACE
         )
-        self._standing = Standing([*query.phrases, *query.excluded])
+        self._standing = PhraseStanding([*query.phrases, *query.excluded])
         self._stood: dict[str, set[Phrase]] = {}
         readings = sum(_of_several(one) for one in query.excluded)
         readings += any(_of_several(one) for one in query.phrases)

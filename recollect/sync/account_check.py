@@ -31,7 +31,7 @@ from recollect.errors import (
     SetupError,
     Transient,
 )
-from recollect.fetch import Answer, Endpoint
+from recollect.fetch import Endpoint, EndpointAnswer
 from recollect.model import Blob, Connection, ConnectionState, Remembered
 from recollect.orgs import orgs, settings
 from recollect.sync import connection_queue, connections, item_filter, items, push_registrations
@@ -51,7 +51,7 @@ READING = frozenset({"GET", "HEAD"})
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CheckReport:
     assumptions: Sequence[Assumption]
 
     @property
@@ -60,9 +60,9 @@ class Report:
         return all(one.holds is not False for one in self.assumptions)
 
 
-def look(app: App, connection: Connection) -> Report:
+def look(app: App, connection: Connection) -> CheckReport:
     """Walk the account of a connection, for half a minute at most."""
-    return Report(list(_Walk(app, connection).run()))
+    return CheckReport(list(_Walk(app, connection).run()))
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class _Heard:
     off: timedelta | None = None
     """how far the provider's clock is ahead of ours"""
 
-    def hear(self, answer: Answer) -> None:
+    def hear(self, answer: EndpointAnswer) -> None:
         self.good += 200 <= answer.status < 300
         self.limited += answer.status == 429
         try:
@@ -325,7 +325,7 @@ class _ReadingApi(Api):
 
     asks: re.Pattern[str] | None = None
 
-    def call(self, method: str, path: str, **how: Any) -> Answer:
+    def call(self, method: str, path: str, **how: Any) -> EndpointAnswer:
         asks = self.asks is not None and self.asks.fullmatch(path.partition("?")[0])
         if method not in READING and not (method == "POST" and asks):
             raise Permanent(f"a check does not {method}", code="writes")
@@ -339,7 +339,7 @@ class _Listening(Endpoint):
         super().__init__(url, timeout=PROGRESS, total=PATIENCE.total_seconds())
         self._heard = heard
 
-    def request(self, method: str, path: str, **asked: Any) -> Answer:
+    def request(self, method: str, path: str, **asked: Any) -> EndpointAnswer:
         answer = super().request(method, path, **asked)
         self._heard.hear(answer)
         return answer

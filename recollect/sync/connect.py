@@ -20,7 +20,7 @@ from recollect.errors import (
 from recollect.model import Connection, ConnectionId, ConnectionState, Plan, Tenant, random_id
 from recollect.orgs import tags
 from recollect.sync import authorizations, connections
-from recollect.sync.connections import LIMIT, ConnectionChange, NewConnection
+from recollect.sync.connections import LIMIT, ConnectionChange, SealedConnection
 from recollect.sync.credentials import client_of, oauth_of, seal_secrets
 from recollect.sync.sources import open_source
 
@@ -32,7 +32,7 @@ PICKED = "resources"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ConnectionRequest:
     """A connection that somebody wants; `tags` are checked already."""
 
     provider: str
@@ -44,7 +44,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ConnectionChanges:
     """What is to be changed of a connection; None leaves it."""
 
     tags: Sequence[str] | None = None
@@ -83,7 +83,7 @@ def check_plan(connector: Connector, plan: Plan) -> None:
         raise PlanError(f"{connector.provider} {PLANS_ABOVE}", f"plan: {plan}")
 
 
-def create(app: App, tenant: Tenant, plan: Plan, asked: Asked) -> Connection:
+def create(app: App, tenant: Tenant, plan: Plan, asked: ConnectionRequest) -> Connection:
     """A connection that syncs at once, or waits for `link` to be followed.
 
     Raises BadRequestError that names the fault of the metadata, or the settings that an OAuth
@@ -95,7 +95,7 @@ def create(app: App, tenant: Tenant, plan: Plan, asked: Asked) -> Connection:
         check_redirect(app, asked.redirect_url)
     shown, secrets = _metadata(app, connector, asked.metadata)
     id = ConnectionId(random_id())
-    new = NewConnection(
+    new = SealedConnection(
         provider=connector.provider,
         tags=asked.tags,
         reach=tenant.tags,
@@ -112,7 +112,7 @@ def create(app: App, tenant: Tenant, plan: Plan, asked: Asked) -> Connection:
     return made
 
 
-def change(app: App, tenant: Tenant, found: Connection, changed: Changed) -> Connection:
+def change(app: App, tenant: Tenant, found: Connection, changed: ConnectionChanges) -> Connection:
     """Change it, and have a sync make it so. Secrets and what was picked stay unless they are
     given anew, since they cannot be sent back. Raises BadRequestError, NotFoundError."""
     while True:
@@ -131,7 +131,7 @@ def change(app: App, tenant: Tenant, found: Connection, changed: Changed) -> Con
             return now
 
 
-def _wanted(app: App, found: Connection, changed: Changed) -> ConnectionChange:
+def _wanted(app: App, found: Connection, changed: ConnectionChanges) -> ConnectionChange:
     connector = connectors.get(found.provider)
     shown, sealed = None, None
     if changed.metadata is not None:
@@ -252,7 +252,7 @@ def select(
     connector = connectors.get(found.provider)
     if not connector.picks:
         metadata = connector.select(found.metadata, ids)
-        return change(app, tenant, found, Changed(limit=limit, metadata=metadata))
+        return change(app, tenant, found, ConnectionChanges(limit=limit, metadata=metadata))
     known: dict[str, Mapping[str, Any]] = {}
     page, total = 1, 1
     while not set(ids) <= known.keys() and (page - 1) * PAGE < total:
@@ -265,7 +265,7 @@ def select(
         if id not in known:
             raise BadRequestError(f"selection: {connector.name} knows no {id[:100]!r}")
     pick(app, tenant, found, [known[id] for id in ids])
-    return change(app, tenant, found, Changed(limit=limit))
+    return change(app, tenant, found, ConnectionChanges(limit=limit))
 
 
 def _picking(connection: Connection) -> Connector:

@@ -25,7 +25,7 @@ from recollect.model import (
 )
 from recollect.sync import change_log
 from recollect.sync.connections import COLUMNS, get, read_row, want
-from recollect.sync.items import Counts, Listings
+from recollect.sync.items import Listings, SyncCounts
 
 _LEASES = Leases("connections", "d.state = 'syncing'")
 RUNS_KEPT = 200
@@ -80,7 +80,7 @@ def claim(
     *,
     lease: timedelta,
     limit: int,
-    turn: documents.Turn | None = None,
+    turn: documents.DocumentTurn | None = None,
     besides: Collection[OrgId] = (),
 ) -> list[SyncClaim]:
     """Take up to `limit` connections that are due, of as many organisations as have some.
@@ -88,7 +88,7 @@ def claim(
     They take turns, from `turn` on, which is passed on; of each the longest waiting come first.
     `besides`: the organisations of which none is taken.
     """
-    turn = turn or documents.Turn()
+    turn = turn or documents.DocumentTurn()
     rows = tx.execute(
         "with ranked as (select id, org_id, org_id <= %(org)s as around,"
         "  row_number() over (partition by org_id order by due_at, id) as nth from connections"
@@ -169,7 +169,7 @@ def save(
     *,
     cursor: Mapping[str, Any] | None,
     listings: Listings,
-    counts: Counts,
+    counts: SyncCounts,
     reached: bool,
 ) -> None:
     """Store a checkpoint with what was counted; the row is locked by `lock`.
@@ -202,7 +202,7 @@ def forget_cursor(tx: Tx, claim: SyncClaim) -> None:
     )
 
 
-def finish(tx: Tx, claim: SyncClaim, counts: Counts, *, again: timedelta) -> None:
+def finish(tx: Tx, claim: SyncClaim, counts: SyncCounts, *, again: timedelta) -> None:
     """The sync ended well, or in part; due after `again`, or at once if it was wanted meanwhile,
     but not while a document of it, fetched meanwhile, was told to wait.
 
@@ -247,7 +247,7 @@ def away_for(tx: Tx, claim: SyncClaim) -> timedelta:
     return row["away"]
 
 
-def give_up(tx: Tx, claim: SyncClaim, failure: Failure, counts: Counts) -> None:
+def give_up(tx: Tx, claim: SyncClaim, failure: Failure, counts: SyncCounts) -> None:
     """The provider was away for too long: nothing is asked until a user wants a sync.
 
     Nothing is deleted: who is away may come back. Raises LeaseLost.
@@ -275,7 +275,7 @@ def put_off(
     claim: SyncClaim,
     failure: Failure,
     after: timedelta,
-    counts: Counts,
+    counts: SyncCounts,
     *,
     parked: bool,
     away: bool,
@@ -384,10 +384,10 @@ def _claimed(tx: Tx, row: Mapping[str, Any]) -> SyncClaim:
     )
 
 
-def counted(tx: Tx, claim: SyncClaim) -> Counts:
+def counted(tx: Tx, claim: SyncClaim) -> SyncCounts:
     """What the run counted before it was cut off."""
     row = tx.execute("select * from sync_runs where id = %s", (claim.run_id,)).fetchone()
-    counts = Counts()
+    counts = SyncCounts()
     if row is None:
         return counts
     for name in ("added", "changed", "unchanged", "removed", "failed"):
@@ -399,7 +399,7 @@ def counted(tx: Tx, claim: SyncClaim) -> Counts:
     return counts
 
 
-def _count(tx: Tx, claim: SyncClaim, counts: Counts) -> None:
+def _count(tx: Tx, claim: SyncClaim, counts: SyncCounts) -> None:
     tx.execute(
         "update sync_runs set added = %s, changed = %s, unchanged = %s, removed = %s, failed = %s,"
         " skipped = %s, notes = %s, error_code = %s where id = %s",

@@ -58,7 +58,7 @@ _REACH = (
 
 
 @dataclass(frozen=True, slots=True)
-class NewConnection:
+class SealedConnection:
     """What a caller creates; `secrets` is sealed already."""
 
     provider: str
@@ -96,7 +96,7 @@ class Secrets:
 # --- the noun ------------------------------------------------------------------------------------
 
 
-def create(tx: Tx, org: OrgId, new: NewConnection, id: ConnectionId) -> Connection:
+def create(tx: Tx, org: OrgId, new: SealedConnection, id: ConnectionId) -> Connection:
     state = ConnectionState.PENDING if new.pending else ConnectionState.READY
     tx.execute(
         "insert into connections (id, org_id, provider, container_tags, reach, document_limit,"

@@ -10,7 +10,7 @@ from recollect import encryption
 from recollect.app import App, secret_keys
 from recollect.config import Config, ProviderSettings
 from recollect.connectors.base import Connector
-from recollect.connectors.oauth import Client, OAuth, Tokens
+from recollect.connectors.oauth import OAuth, OAuthClient, Tokens
 from recollect.connectors.pushes import Registration
 from recollect.db import Tx
 from recollect.errors import (
@@ -45,7 +45,7 @@ def oauth_of(app: App, connector: Connector) -> OAuth:
     )
 
 
-def client_of(tx: Tx, app: App, org: OrgId, connector: Connector) -> Client:
+def client_of(tx: Tx, app: App, org: OrgId, connector: Connector) -> OAuthClient:
     """The OAuth application: the organisation's own, else that of the installation.
 
     Raises BadRequestError that names the settings to fill.
@@ -61,7 +61,7 @@ def client_of(tx: Tx, app: App, org: OrgId, connector: Connector) -> Client:
         except SetupError as error:
             raise BadRequestError(f"{secret_name}: {error}") from error
         if secret is not None:
-            return Client(stored[id_name], secret)
+            return OAuthClient(stored[id_name], secret)
     if (client := client_of_installation(app.config, connector)) is not None:
         return client
     variable = f"RECOLLECT_{connector.provider.replace('-', '_').upper()}_CLIENT_ID"
@@ -72,13 +72,13 @@ def client_of(tx: Tx, app: App, org: OrgId, connector: Connector) -> Client:
     )
 
 
-def client_of_installation(config: Config, connector: Connector) -> Client | None:
+def client_of_installation(config: Config, connector: Connector) -> OAuthClient | None:
     """The provider's own, else that of the application which it shares with others."""
     assert connector.application is not None
     for provider in (connector.provider, connector.application.provider):
         given = config.providers.get(provider)
         if given and given.client_id and given.client_secret:
-            return Client(given.client_id, given.client_secret.get_secret_value())
+            return OAuthClient(given.client_id, given.client_secret.get_secret_value())
     return None
 
 

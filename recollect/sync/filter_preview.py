@@ -11,7 +11,7 @@ from recollect.model import Connection, Tenant
 from recollect.orgs import settings
 from recollect.sync import connections, item_filter, item_rulings
 from recollect.sync.item_filter import FILTERED, UNDECIDED, Gate, Ruling
-from recollect.sync.item_rulings import Known
+from recollect.sync.item_rulings import KnownItem
 
 ASKED = 50
 """Things that one preview may have the model judge: somebody waits, and somebody pays."""
@@ -146,7 +146,7 @@ class _Survey:
             examples=shown,
         )
 
-    def _ask(self, connection: Connection, page: Sequence[Known], gate: Gate) -> None:
+    def _ask(self, connection: Connection, page: Sequence[KnownItem], gate: Gate) -> None:
         if not self.left or not gate.asks or gate.trouble is not None:
             return
         some = [one.item for one in page if gate.open(one.item)][: self.left]
@@ -157,7 +157,7 @@ class _Survey:
             item_rulings.note(tx, connection.id, some, gate)
 
 
-def _effect(one: Known, ruling: Ruling | None) -> Effect | None:
+def _effect(one: KnownItem, ruling: Ruling | None) -> Effect | None:
     """What the ruling means for a thing as it stands, if it means anything."""
     if ruling is not None and ruling.verdict == UNDECIDED:
         return "undecided"
@@ -166,7 +166,7 @@ def _effect(one: Known, ruling: Ruling | None) -> Effect | None:
     return "drop" if ruling is not None and ruling.verdict == FILTERED else None
 
 
-def _example(one: Known, effect: Effect, ruling: Ruling | None, gate: Gate) -> Example:
+def _example(one: KnownItem, effect: Effect, ruling: Ruling | None, gate: Gate) -> Example:
     said = gate.judgement(one.item)
     reason = ruling.reason if ruling is not None else said.reason if said is not None else None
     return Example(

@@ -7,7 +7,7 @@ and goes when nobody asked the host for a day.
 
 from datetime import timedelta
 
-from recollect.connectors.base import Turn
+from recollect.connectors.base import HostTurn
 from recollect.db import Tx
 from recollect.model import ConnectionId
 
@@ -18,7 +18,7 @@ LONGEST_REST = timedelta(days=1)
 KEPT = timedelta(days=1)
 
 
-def turn(tx: Tx, host: str, guest: ConnectionId, delay: timedelta) -> Turn:
+def turn(tx: Tx, host: str, guest: ConnectionId, delay: timedelta) -> HostTurn:
     """Take the next turn there, `delay` before the one after it. Whoever does not use it leaves a
     gap, and nothing worse."""
     row = tx.execute(
@@ -37,7 +37,7 @@ def turn(tx: Tx, host: str, guest: ConnectionId, delay: timedelta) -> Turn:
         {"host": host, "guest": guest, "delay": delay, "stay": delay + GUEST},
     ).fetchone()
     assert row is not None
-    return Turn(max(row["wait"], 0.0), max(row["rest"], 0.0), row["guests"])
+    return HostTurn(max(row["wait"], 0.0), max(row["rest"], 0.0), row["guests"])
 
 
 def rest(tx: Tx, host: str, wait: timedelta) -> None:

@@ -33,8 +33,8 @@ from recollect.sync.items import (
     OVER_LIMIT,
     PLANNED,
     UNSUPPORTED,
-    Counts,
     Listings,
+    SyncCounts,
     item_of,
     now_of,
     remember,
@@ -53,7 +53,7 @@ def apply(
     *,
     listings: Listings,
     gate: Gate,
-    counts: Counts,
+    counts: SyncCounts,
 ) -> None:
     """Make it so; the connection's row is locked by the caller, and what `undecided` returned of
     these changes was asked."""
@@ -126,7 +126,7 @@ def _lock(tx: Tx, claim: SyncClaim, ids: Sequence[str]) -> None:
 
 
 def reconsider(
-    tx: Tx, claim: SyncClaim, gate: Gate, counts: Counts, *, after: str, limit: int
+    tx: Tx, claim: SyncClaim, gate: Gate, counts: SyncCounts, *, after: str, limit: int
 ) -> str | None:
     """Let in what the filter refused, or could not decide, and now admits, of up to `limit` things
     behind the id `after`.
@@ -155,7 +155,7 @@ def _keep_out(tx: Tx, claim: SyncClaim, id: str, ruling: Ruling) -> None:
     )
 
 
-def fill(tx: Tx, claim: SyncClaim, gate: Gate, counts: Counts, limit: int) -> bool:
+def fill(tx: Tx, claim: SyncClaim, gate: Gate, counts: SyncCounts, limit: int) -> bool:
     """Keep the newest within documentLimit: let in what waits for room, up to `limit` things.
 
     Newer things take the place of older ones, if the provider tells times. What the filter does
@@ -221,7 +221,7 @@ class _Same:
             )
             self._verdicts = {row["id"]: row for row in rows}
 
-    def holds(self, change: Change, counts: Counts) -> bool:
+    def holds(self, change: Change, counts: SyncCounts) -> bool:
         """Whether nothing is to be done but to count it."""
         match change:
             case Item() if self.covers(change):
@@ -300,7 +300,7 @@ class _Same:
         )
 
 
-def leave_out(tx: Tx, claim: SyncClaim, item: Item, why: Refused, counts: Counts) -> None:
+def leave_out(tx: Tx, claim: SyncClaim, item: Item, why: Refused, counts: SyncCounts) -> None:
     """An item that the database refuses: what it is so far it stays, and the run says why."""
     counts.failed += 1
     counts.code = why.code
@@ -321,7 +321,7 @@ def _within_reach(claim: SyncClaim, item: Item) -> Item:
     return replace(item, tags=tuple(tag for tag in item.tags if tag not in foreign), detail=told)
 
 
-def _apply_item(tx: Tx, claim: SyncClaim, item: Item, gate: Gate, counts: Counts) -> None:
+def _apply_item(tx: Tx, claim: SyncClaim, item: Item, gate: Gate, counts: SyncCounts) -> None:
     row = row_of(tx, claim, item.formerly) if item.formerly is not None else None
     if row is not None:
         # Under its new id; whatever was known under that one gives way.
@@ -350,7 +350,7 @@ def _apply_item(tx: Tx, claim: SyncClaim, item: Item, gate: Gate, counts: Counts
 
 
 def _store(
-    tx: Tx, claim: SyncClaim, item: Item, row: Mapping[str, Any] | None, counts: Counts
+    tx: Tx, claim: SyncClaim, item: Item, row: Mapping[str, Any] | None, counts: SyncCounts
 ) -> None:
     """Make a document of it, or bring up to date that of its `row`."""
     connection = claim.connection
@@ -388,12 +388,12 @@ def _store(
         counts.unchanged += 1
 
 
-def _stay_away(tx: Tx, claim: SyncClaim, item: Item, counts: Counts) -> None:
+def _stay_away(tx: Tx, claim: SyncClaim, item: Item, counts: SyncCounts) -> None:
     remember(tx, claim, item, DOCUMENT, None, "deleted here; it stays away")
     counts.skipped[DELETED] += 1
 
 
-def _apply_verdict(tx: Tx, claim: SyncClaim, verdict: Verdict, counts: Counts) -> None:
+def _apply_verdict(tx: Tx, claim: SyncClaim, verdict: Verdict, counts: SyncCounts) -> None:
     row = row_of(tx, claim, verdict.id)
     if row is not None and row["verdict"] == DOCUMENT and row["document_id"] is None:
         tx.execute(
@@ -441,7 +441,7 @@ def _apply_verdict(tx: Tx, claim: SyncClaim, verdict: Verdict, counts: Counts) -
     _count(verdict, counts)
 
 
-def _count(verdict: Verdict, counts: Counts) -> None:
+def _count(verdict: Verdict, counts: SyncCounts) -> None:
     if verdict.failed:
         counts.failed += 1
     elif verdict.kind != PLANNED:
@@ -454,7 +454,7 @@ def _unconfirmed(claim: SyncClaim, verdict: Verdict, row: Mapping[str, Any]) -> 
     return verdict.confirm and (before is None or before >= claim.began_at)
 
 
-def _apply_missing(tx: Tx, claim: SyncClaim, missing: Missing, counts: Counts) -> None:
+def _apply_missing(tx: Tx, claim: SyncClaim, missing: Missing, counts: SyncCounts) -> None:
     row = row_of(tx, claim, missing.id)
     if row is None:
         return
@@ -470,7 +470,7 @@ def _apply_missing(tx: Tx, claim: SyncClaim, missing: Missing, counts: Counts) -
 
 
 def _apply_listed(
-    tx: Tx, claim: SyncClaim, branch: str, listings: Listings, counts: Counts
+    tx: Tx, claim: SyncClaim, branch: str, listings: Listings, counts: SyncCounts
 ) -> None:
     began = listings.began.pop(branch, None)
     if began is None or branch in listings.troubled:
@@ -521,7 +521,7 @@ def _apply_folder(tx: Tx, connection: ConnectionId, folder: Folder) -> None:
     )
 
 
-def _remove(tx: Tx, claim: SyncClaim, ids: Sequence[str], counts: Counts) -> None:
+def _remove(tx: Tx, claim: SyncClaim, ids: Sequence[str], counts: SyncCounts) -> None:
     _lock(tx, claim, ids)
     rows = tx.execute(
         "delete from items where connection_id = %s and id = any(%s) returning document_id",
@@ -552,7 +552,7 @@ def _older(
     return None
 
 
-def _evict(tx: Tx, claim: SyncClaim, rows: Sequence[Mapping[str, Any]], counts: Counts) -> None:
+def _evict(tx: Tx, claim: SyncClaim, rows: Sequence[Mapping[str, Any]], counts: SyncCounts) -> None:
     tx.execute(
         "update items set verdict = %s, detail = %s, document_id = null"
         " where connection_id = %s and id = any(%s)",

@@ -13,7 +13,7 @@ from recollect.sync.item_filter import FILTERED, KEYS, UNDECIDED, Gate, Judgemen
 from recollect.sync.items import (
     DOCUMENT,
     WAITS_FOR_MODEL,
-    Counts,
+    SyncCounts,
     item_of,
     rows_outside,
     storable_change,
@@ -21,7 +21,7 @@ from recollect.sync.items import (
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownItem:
     """A thing that is a document, or that the filter keeps out."""
 
     item: Item
@@ -31,7 +31,7 @@ class Known:
 
 def survey(
     tx: Tx, connection: ConnectionId, *, after: str, limit: int
-) -> tuple[list[Known], str | None]:
+) -> tuple[list[KnownItem], str | None]:
     """What a changed filter could mean something for, of up to `limit` things behind the id
     `after`; and the id to go on behind, None at the end.
 
@@ -51,7 +51,7 @@ def survey(
             "limit": limit,
         },
     ).fetchall()
-    found = [Known(item_of(row), row["detail"], row["document_id"]) for row in rows]
+    found = [KnownItem(item_of(row), row["detail"], row["document_id"]) for row in rows]
     return found, rows[-1]["id"] if len(rows) == limit else None
 
 
@@ -81,7 +81,7 @@ def outside(tx: Tx, claim: SyncClaim, gate: Gate, *, after: str, limit: int) -> 
     return [item for item in known if gate.open(item)]
 
 
-def count_undecided(tx: Tx, claim: SyncClaim, gate: Gate, counts: Counts) -> None:
+def count_undecided(tx: Tx, claim: SyncClaim, gate: Gate, counts: SyncCounts) -> None:
     """At the end of a sync: how many things wait for the model; then the run is partial."""
     row = tx.execute(
         "select count(*) as n from items where connection_id = %s and verdict = %s",

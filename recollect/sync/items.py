@@ -41,7 +41,7 @@ _VERDICT = "case when verdict = 'document' and document_id is null then 'deleted
 
 
 @dataclass(slots=True)
-class Counts:
+class SyncCounts:
     """What one sync did; `notes` are sentences for people."""
 
     added: int = 0
@@ -64,7 +64,7 @@ class Counts:
     listed: int = 0
     """rows of the feed that the run has"""
 
-    def become(self, other: "Counts") -> None:
+    def become(self, other: "SyncCounts") -> None:
         """After a transaction that came to nothing."""
         for one in fields(self):
             setattr(self, one.name, getattr(other, one.name))
@@ -115,7 +115,7 @@ class Branch:
         return sum(self.verdicts.values()) > (0 if self.own is None else 1)
 
 
-def tell(tx: Tx, claim: SyncClaim, counts: Counts) -> None:
+def tell(tx: Tx, claim: SyncClaim, counts: SyncCounts) -> None:
     """Write into the feed of the run what this transaction did; the last that it does."""
     room = change_log.MOST - counts.listed
     change_log.keep(tx, claim.run_id, counts.fresh, room=room)
@@ -123,7 +123,7 @@ def tell(tx: Tx, claim: SyncClaim, counts: Counts) -> None:
     counts.fresh = {}
 
 
-def note_unlisted(counts: Counts) -> None:
+def note_unlisted(counts: SyncCounts) -> None:
     """At the end of a sync: say that the feed is not complete, if it is not."""
     total = counts.added + counts.changed + counts.removed
     if counts.listed >= change_log.MOST < total:

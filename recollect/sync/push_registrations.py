@@ -8,7 +8,7 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from recollect import db
-from recollect.connectors.pushes import Notice, Registration
+from recollect.connectors.pushes import PushResult, Registration
 from recollect.db import Tx
 from recollect.errors import NotFoundError
 from recollect.model import (
@@ -128,7 +128,7 @@ def first_push(tx: Tx, provider: str, key: str) -> bool:
     return done.rowcount == 1
 
 
-def heed(tx: Tx, provider: str, notice: Notice, concerned: ConnectionId | None = None) -> int:
+def heed(tx: Tx, provider: str, notice: PushResult, concerned: ConnectionId | None = None) -> int:
     """A verified notice arrived, whichever way: have what it concerns synced, once.
 
     `concerned`: the connection of the registration that it came by. Returns how many will be.

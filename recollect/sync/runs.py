@@ -49,7 +49,7 @@ from recollect.sync import (
 )
 from recollect.sync.credentials import ageing, oauth_of, open_registration, open_tokens
 from recollect.sync.item_filter import Gate
-from recollect.sync.items import Counts
+from recollect.sync.items import SyncCounts
 from recollect.sync.push_registrations import Farewell, StoredRegistration
 from recollect.sync.sources import GivenAccess, api_url, endpoint_at, open_api, open_source
 
@@ -73,7 +73,7 @@ class GaveWay(LeaseLost):
     """Others wait, and this sync had its stretch; it goes on at its last checkpoint."""
 
 
-def run(app: App, claim: SyncClaim, stop: threading.Event) -> Counts:
+def run(app: App, claim: SyncClaim, stop: threading.Event) -> SyncCounts:
     """Bring the documents of a connection in step with its provider.
 
     Raises LeaseLost (GaveWay when others wait and its stretch is over), Reauthorize, Transient,
@@ -101,7 +101,7 @@ def run(app: App, claim: SyncClaim, stop: threading.Event) -> Counts:
     return counts
 
 
-def next_in(app: App, connection: Connection, counts: Counts) -> timedelta:
+def next_in(app: App, connection: Connection, counts: SyncCounts) -> timedelta:
     """When to sync again, if nobody wants it sooner."""
     connector = connectors.get(connection.provider)
     interval = connector.interval or app.config.sync_interval
@@ -123,7 +123,7 @@ class _Work:
     app: App
     claim: SyncClaim
     gate: Gate
-    counts: Counts
+    counts: SyncCounts
     stop: threading.Event
     since: float
     """when this stretch began, by `time.monotonic`"""
@@ -389,7 +389,7 @@ def bid(app: App, due: Farewell) -> None:
     )
     connector = connectors.get(due.provider)
     tokens = open_tokens(app, ConnectionId(told["connection"]), told["tokens"])
-    client = oauth.Client(*told["client"])
+    client = oauth.OAuthClient(*told["client"])
     spec = oauth_of(app, connector)
     try:
         if tokens.refresh is not None and ageing(tokens):

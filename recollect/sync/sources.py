@@ -13,8 +13,8 @@ from recollect import connectors, documents, encryption, log
 from recollect.app import App, secret_keys
 from recollect.connectors import oauth
 from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, Access, Api
-from recollect.connectors.base import Connector, Folder, Source, Turn
-from recollect.connectors.oauth import Client, Tokens
+from recollect.connectors.base import Connector, Folder, HostTurn, Source
+from recollect.connectors.oauth import OAuthClient, Tokens
 from recollect.db import Tx
 from recollect.errors import (
     BadRequestError,
@@ -146,7 +146,7 @@ class ConnectionSource:
     def crawl_concurrency(self) -> int:
         return self._app.config.crawl_concurrency
 
-    def turn(self, host: str, delay: float) -> Turn:
+    def turn(self, host: str, delay: float) -> HostTurn:
         with self._app.db.begin() as tx:
             self._look(tx)
             return host_limits.turn(tx, host, self._connection.id, timedelta(seconds=delay))
@@ -271,7 +271,7 @@ class StoredAccess:
                 )
             return fresh
 
-    def _client(self) -> Client:
+    def _client(self) -> OAuthClient:
         try:
             with self._app.db.begin() as tx:
                 return client_of(tx, self._app, self._connection.org_id, self._connector)

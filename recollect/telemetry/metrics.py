@@ -129,7 +129,7 @@ class Sample:
 
 
 @dataclass(slots=True)
-class Health:
+class StageHealth:
     """How a stage fared lately in this process."""
 
     passed: bool = False
@@ -143,7 +143,7 @@ class Counts:
     """What was counted and is not in the database yet."""
 
     numbers: Counter[tuple[str, Labels]] = field(default_factory=Counter[tuple[str, Labels]])
-    stages: dict[str, Health] = field(default_factory=dict[str, Health])
+    stages: dict[str, StageHealth] = field(default_factory=dict[str, StageHealth])
 
 
 class _Store:
@@ -181,7 +181,7 @@ def passed(stages: Sequence[str]) -> None:
     """A document went through them."""
     with _STORE.lock:
         for stage in stages:
-            _STORE.counts.stages[stage] = Health(passed=True)
+            _STORE.counts.stages[stage] = StageHealth(passed=True)
             _STORE.last.pop(stage, None)
 
 
@@ -192,7 +192,7 @@ def stumbled(stage: str, code: str, document: str | None = None) -> None:
             return
         if document is not None:
             _STORE.last[stage] = document
-        health = _STORE.counts.stages.setdefault(stage, Health())
+        health = _STORE.counts.stages.setdefault(stage, StageHealth())
         health.failures += 1
         health.code = code
 

@@ -29,7 +29,7 @@ def id_of(*about: str | int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class OpenSpan:
     """A span that is under way; without a tracer it does nothing."""
 
     _end: End | None = None
@@ -79,9 +79,9 @@ def open_tracer(url: str | None, headers: str | None) -> Tracer | None:
     return OtlpTracer(Endpoint(url, headers=given, timeout=PATIENCE, total=PATIENCE))
 
 
-def begin(tracer: Tracer | None, name: str, id: str, attributes: Attributes) -> Run:
+def begin(tracer: Tracer | None, name: str, id: str, attributes: Attributes) -> OpenSpan:
     """A root span of the trace `id`, from now on; without a tracer a run that nobody hears of."""
-    return Run() if tracer is None else Run(tracer.start(name, id, attributes))
+    return OpenSpan() if tracer is None else OpenSpan(tracer.start(name, id, attributes))
 
 
 def mark(tracer: Tracer | None, id: str) -> dict[str, str]:

@@ -12,10 +12,10 @@ from recollect.errors import SetupError
 from recollect.torture._clock import can_step
 from recollect.torture.ground import can_mount
 from recollect.torture.oracle import VERDICTS, Fault, Verdict
-from recollect.torture.plan import Kind, Plan, make
+from recollect.torture.plan import FaultPlan, Kind, make
 from recollect.torture.run import Report, Torture
 
-__all__ = ["VERDICTS", "Fault", "Plan", "Report", "Torture", "Verdict", "capable", "make"]
+__all__ = ["VERDICTS", "Fault", "FaultPlan", "Report", "Torture", "Verdict", "capable", "make"]
 
 
 def capable() -> tuple[list[Kind], dict[str, str], Path | None]:

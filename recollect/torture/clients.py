@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from recollect.errors import Transient
-from recollect.fetch import Answer, Endpoint
+from recollect.fetch import Endpoint, EndpointAnswer
 from recollect.torture import texts
 from recollect.torture.oracle import TAG, Fault, Ledger, Verdict, Written, canonical
 
@@ -333,7 +333,7 @@ class Client:
                 return None
 
     def _judged(
-        self, method: str, answer: Answer, concerned: Sequence[Written], tries: int
+        self, method: str, answer: EndpointAnswer, concerned: Sequence[Written], tries: int
     ) -> dict[str, Any] | None:
         if answer.status in (200, 204):
             return {**(json.loads(answer.data) if answer.data else {}), "tries": tries}

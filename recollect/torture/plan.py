@@ -57,7 +57,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FaultPlan:
     """All faults of a run in their order."""
 
     seed: int
@@ -83,7 +83,7 @@ class Plan:
 
 def make(
     seed: int, minutes: float, kills: int | None, able: Iterable[Kind], *, machines: bool = False
-) -> Plan:
+) -> FaultPlan:
     """Kills of every kind in their shares, and of the other faults those that this machine can."""
     shares = SHARES_OF_MACHINES if machines else SHARES
     chance = Random(seed)
@@ -117,4 +117,4 @@ def make(
         elif kind == "freeze":  # mostly longer than a lease
             hold, how = chance.uniform(2, 8), chance.choice(["api", "worker", "worker"])
         steps.append(Step(at, kind, settle, hold, how))
-    return Plan(seed, minutes, kills, steps, machines)
+    return FaultPlan(seed, minutes, kills, steps, machines)

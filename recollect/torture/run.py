@@ -24,7 +24,7 @@ from recollect.torture.ground import KEY, Ground
 from recollect.torture.judge import Judge, bugs
 from recollect.torture.oracle import VERDICTS, Fault, Ledger, Verdict
 from recollect.torture.peers import DIMENSIONS, MODEL, Peers
-from recollect.torture.plan import Plan, Step
+from recollect.torture.plan import FaultPlan, Step
 
 CLIENTS = 6
 LIGHT_CLIENTS = 2
@@ -39,7 +39,7 @@ TELL_EVERY = 5.0
 class Report:
     """What came of a run."""
 
-    plan: Plan
+    plan: FaultPlan
     faults: Sequence[Fault]
     kills: Mapping[str, int]
     """SIGKILLs that hit, by what they hit"""
@@ -75,7 +75,7 @@ class Report:
 class Torture:
     """A run in its four parts, of which `run` is all; close it at the end, by `with`."""
 
-    plan: Plan
+    plan: FaultPlan
     folder: Path
     """empty; holds the ledger, the log and the service's data"""
     say: Callable[[str], object]

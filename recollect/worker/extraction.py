@@ -16,7 +16,7 @@ from recollect.errors import Contended, LeaseLost, Permanent, Transient, Unavail
 from recollect.inference.llm import wait
 from recollect.loop import backoff, settled
 from recollect.memories import extraction_queue
-from recollect.memories.extraction import MOST_ATTEMPTS, Pause, Turn, dream
+from recollect.memories.extraction import MOST_ATTEMPTS, ExtractionTurn, Pause, dream
 from recollect.memories.extraction_queue import DreamClaim
 from recollect.model import Failure
 from recollect.telemetry import metrics
@@ -39,7 +39,7 @@ class Dreamer(ClaimLoop[DreamClaim]):
 
     def __init__(self, app: App) -> None:
         super().__init__(app, app.config.llm_concurrency)
-        self._turn = extraction_queue.Turn()
+        self._turn = extraction_queue.QueueTurn()
         self._mood = Mood()
 
     def run(self) -> None:
@@ -111,12 +111,12 @@ class Mood:
             return timedelta(seconds=max(self._until - time.monotonic(), 0.0))
 
 
-Outcome = Turn | Exception
+Outcome = ExtractionTurn | Exception
 
 
 def drain(app: App) -> int:
     """Read inline until nothing is due; returns how many claims were worked."""
-    worked, turn, mood = 0, extraction_queue.Turn(), Mood()
+    worked, turn, mood = 0, extraction_queue.QueueTurn(), Mood()
     while True:
         with app.db.begin() as tx:
             claims = extraction_queue.claim(tx, lease=app.lease, limit=1, turn=turn)
@@ -150,7 +150,7 @@ def settle(app: App, claim: DreamClaim, outcome: Outcome, mood: Mood) -> None:
     anything else  | as a turn without answers; a bug is logged     | yes
     """
     match outcome:
-        case Turn():
+        case ExtractionTurn():
             if outcome.read:
                 mood.answered()
             _turned(app, claim, outcome)
@@ -172,7 +172,7 @@ def settle(app: App, claim: DreamClaim, outcome: Outcome, mood: Mood) -> None:
     _failed(app, claim, failure)
 
 
-def _turned(app: App, claim: DreamClaim, turn: Turn) -> None:
+def _turned(app: App, claim: DreamClaim, turn: ExtractionTurn) -> None:
     """Write down a turn of which nothing went wrong but that some of it may have no answer."""
     place, failure = turn.place, turn.failure or claim.failure
     if place is not None:

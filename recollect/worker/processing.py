@@ -55,14 +55,14 @@ at both, for a step of the former; slewing it is no matter."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ClockReading:
     """At the database's clock, at some moment between two of the monotonic clock of here."""
 
     moment: documents.Moment
     began: float
     ended: float
 
-    def step(self, before: "Look") -> timedelta:
+    def step(self, before: "ClockReading") -> timedelta:
         """By how much, at least, the database's clock was set ahead since (below 0: back)."""
         passed, none = self.moment.at - before.moment.at, timedelta()
         most = timedelta(seconds=self.ended - before.began)
@@ -82,8 +82,8 @@ class Worker(ClaimLoop[Claim]):
         super().__init__(app, app.config.workers)
         self._paused = threading.Event()
         self._rests = 0
-        self._turn = documents.Turn()
-        self._last_look: Look | None = None
+        self._turn = documents.DocumentTurn()
+        self._last_look: ClockReading | None = None
         self._reembedding: threading.Thread | None = None
         self._tend_at = 0.0
         self._strays: set[str] | None = None
@@ -148,14 +148,14 @@ class Worker(ClaimLoop[Claim]):
     def _free(self) -> int:
         return self._app.config.workers - len(self._held)
 
-    def _mind_the_clock(self, tx: Tx) -> "Look":
+    def _mind_the_clock(self, tx: Tx) -> "ClockReading":
         """Before anything is judged by the database's clock: see whether that was set.
 
         Returns the last look from now on, once this is committed.
         """
         began = time.monotonic()
         moment = documents.moment(tx)
-        look, last = Look(moment, began, time.monotonic()), self._last_look
+        look, last = ClockReading(moment, began, time.monotonic()), self._last_look
         step = timedelta() if last is None else look.step(last)
         if last is None:
             moved = documents.recall(tx, lease=self._app.lease)
@@ -257,7 +257,7 @@ def drain(app: App) -> int:
     """Work inline until nothing is due; returns how many claims were worked."""
     while tag_merges.step(app) or sweep(app) or model_change.step(app):
         pass
-    worked, turn = 0, documents.Turn()
+    worked, turn = 0, documents.DocumentTurn()
     while True:
         with app.db.begin() as tx:
             documents.bury(tx, max_attempts=app.config.max_attempts)

@@ -12,7 +12,7 @@ from recollect import connectors, log
 from recollect.app import App
 from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED
 from recollect.db import Tx
-from recollect.documents import Turn
+from recollect.documents import DocumentTurn
 from recollect.errors import (
     INTERNAL_ERROR,
     Contended,
@@ -27,7 +27,7 @@ from recollect.loop import backoff, enduring, settled
 from recollect.model import Failure, SyncClaim
 from recollect.ops import reencrypt
 from recollect.sync import connection_queue, host_limits, push_registrations, runs
-from recollect.sync.items import Counts
+from recollect.sync.items import SyncCounts
 from recollect.telemetry import metrics, tracing
 from recollect.worker import pulls
 from recollect.worker.loop import SHORTEST_WAIT, ClaimLoop, own_failure, written
@@ -57,7 +57,7 @@ class Tender(ClaimLoop[SyncClaim]):
 
     def __init__(self, app: App) -> None:
         super().__init__(app, app.config.syncs + SPARE)
-        self._turn = Turn()
+        self._turn = DocumentTurn()
 
     def run(self) -> None:
         config = self._app.config
@@ -117,7 +117,7 @@ class Tender(ClaimLoop[SyncClaim]):
         ):
             outcome = attempt(self._app, claim, self._stop)
             written_down = settled(partial(settle, self._app, claim), outcome, LOG, self._stop)
-            if written_down and isinstance(outcome, Counts):
+            if written_down and isinstance(outcome, SyncCounts):
                 runs.register(self._app, claim, self._stop)
 
     def _chores(self) -> None:
@@ -133,14 +133,14 @@ class Tender(ClaimLoop[SyncClaim]):
             LOG.info("sealed with the newest key", texts=done)
 
 
-Outcome = Counts | Exception
+Outcome = SyncCounts | Exception
 
 
 def drain(app: App, stop: threading.Event | None = None) -> int:
     """Sync inline until no connection is due, and do the chores; returns how many syncs ran."""
     worked = 0
     stop = stop or threading.Event()
-    turn = Turn()
+    turn = DocumentTurn()
     chores(app, stop)
     while not stop.is_set():
         with app.db.begin() as tx:
@@ -150,7 +150,7 @@ def drain(app: App, stop: threading.Event | None = None) -> int:
         for claim in claims:
             outcome = attempt(app, claim, stop)
             settle(app, claim, outcome)
-            if isinstance(outcome, Counts):
+            if isinstance(outcome, SyncCounts):
                 runs.register(app, claim, stop)
             worked += 1
     return worked
@@ -203,7 +203,7 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
     after: timedelta
     away = False
     match outcome:
-        case Counts():
+        case SyncCounts():
             if outcome.away and _has_given_up(app, claim, outcome.notes[-1], outcome):
                 return
             again = runs.next_in(app, claim.connection, outcome)
@@ -260,7 +260,7 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
     _count(claim, "failed")
 
 
-def _has_given_up(app: App, claim: SyncClaim, last: str, counts: Counts | None = None) -> bool:
+def _has_given_up(app: App, claim: SyncClaim, last: str, counts: SyncCounts | None = None) -> bool:
     """Whether its provider was away for so long that the connection is failed now."""
     name = connectors.get(claim.connection.provider).name
     told = (
@@ -320,7 +320,7 @@ def _count(claim: SyncClaim, outcome: str) -> None:
     metrics.add("recollect_syncs_total", provider=claim.connection.provider, outcome=outcome)
 
 
-def _count_items(claim: SyncClaim, counts: Counts) -> None:
+def _count_items(claim: SyncClaim, counts: SyncCounts) -> None:
     told = {name: getattr(counts, name) for name in ITEMS} | dict(counts.skipped)
     for verdict, number in told.items():
         if number:

@@ -9,7 +9,7 @@ import pytest
 from recollect.app import App
 from recollect.index import terms
 from recollect.memories import memories
-from recollect.memories.memories import Correction, Fact, MemoryQuery, Target
+from recollect.memories.memories import Correction, Fact, MemoryQuery, MemoryTarget
 from recollect.model import DocumentId, Tenant, random_id
 from tests.conftest import eventually, plain_client, serving
 
@@ -41,7 +41,7 @@ def test_what_is_corrected_at_the_moment_it_is_forgotten_is_forgotten(
     with serving(app) as url, plain_client(url, headers) as http:
         forgetting = threading.Thread(target=lambda: answers.append(act(http, made.id)))
         with app.db.begin() as tx:
-            memories.correct(tx, tenant, "a", Target(made.id), Correction(new, weigh(new)))
+            memories.correct(tx, tenant, "a", MemoryTarget(made.id), Correction(new, weigh(new)))
             forgetting.start()
             eventually(
                 lambda: tx.execute(

@@ -15,7 +15,7 @@ from random import Random
 import psycopg
 import pytest
 
-from recollect.torture import Plan, Torture, Verdict, make, oracle, texts
+from recollect.torture import FaultPlan, Torture, Verdict, make, oracle, texts
 from recollect.torture.ground import Ground
 from recollect.torture.oracle import TAG, Fault, Written, compare
 from recollect.torture.plan import LINES, MOODS, SHARES, Kill
@@ -126,7 +126,7 @@ def test_a_short_run_of_the_whole_service_loses_doubles_and_delays_nothing() -> 
 @pytest.mark.chaos
 @pytest.mark.timeout(600)
 def test_every_mutant_is_found(short_tmp: Path) -> None:
-    plan = Plan(SEED, minutes=0.3, kills=0, steps=())
+    plan = FaultPlan(SEED, minutes=0.3, kills=0, steps=())
     folder = scratch(short_tmp, "mutants")
     with Torture(plan, folder, lambda _: None, patience=3, clients=4) as run:
         with psycopg.connect(run.ground.database_url()) as session:

@@ -18,12 +18,12 @@ from recollect.connectors.base import (
     Cursor,
     Folder,
     Gone,
+    HostTurn,
     Item,
     Listed,
     Listing,
     Missing,
     Trouble,
-    Turn,
     Verdict,
 )
 from recollect.errors import LeaseLost
@@ -140,11 +140,11 @@ class MemorySource:
         self.pauses.append(seconds)
         self._pace.now += seconds
 
-    def turn(self, host: str, delay: float) -> Turn:
+    def turn(self, host: str, delay: float) -> HostTurn:
         self._pace = PACES.setdefault(host, self._pace)
         at = max(self._pace.now, self._pace.next)
         self._pace.next = at + delay
-        return Turn(at - self._pace.now, 0.0, 1)
+        return HostTurn(at - self._pace.now, 0.0, 1)
 
     def rest(self, host: str, seconds: float) -> None:
         self._pace = PACES.setdefault(host, self._pace)

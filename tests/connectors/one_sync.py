@@ -23,7 +23,7 @@ from recollect.extract import Sandbox
 from recollect.fetch import Fetcher
 from recollect.inference.transcribe import Listener
 from recollect.sync import connection_queue
-from recollect.sync.items import Counts
+from recollect.sync.items import SyncCounts
 from recollect.worker import syncs
 from recollect.worker.processing import Worker
 from tests.fakes.embedder import WordEmbedder
@@ -66,7 +66,7 @@ def main(asked: dict[str, Any]) -> None:
                 [claim] = connection_queue.claim(tx, lease=app.lease, limit=1)
             outcome = syncs.attempt(app, claim, threading.Event())
             syncs.settle(app, claim, outcome)
-            told = asdict(outcome) if isinstance(outcome, Counts) else {"error": repr(outcome)}
+            told = asdict(outcome) if isinstance(outcome, SyncCounts) else {"error": repr(outcome)}
             say(told)
     fetcher.close()
 

@@ -26,7 +26,7 @@ from recollect.model import (
 from recollect.sync import runs, sources
 from recollect.sync.connection_queue import park
 from recollect.sync.connections import ConnectionChange, get, update, want
-from recollect.sync.items import Counts
+from recollect.sync.items import SyncCounts
 from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.conftest import eventually
@@ -222,7 +222,7 @@ def test_without_a_public_address_it_is_looked_for_changes_often(
     assert app.config.public_url is None
     connection = replace(connect(), provider=provider)
 
-    assert runs.next_in(app, connection, Counts()) == app.config.poll_interval
+    assert runs.next_in(app, connection, SyncCounts()) == app.config.poll_interval
 
 
 @pytest.mark.parametrize("public", [None, "http://recollect.example"])

@@ -17,7 +17,7 @@ import pytest
 from recollect import documents
 from recollect.app import App, user_agent
 from recollect.config import Config
-from recollect.connectors.base import Turn
+from recollect.connectors.base import HostTurn
 from recollect.connectors.web_crawler import WebCrawler
 from recollect.db import Database
 from recollect.model import Connection, ConnectionId, Tenant, Trigger, random_id
@@ -30,8 +30,8 @@ from recollect.sync import (
     item_filter,
     items,
 )
-from recollect.sync.connections import NewConnection
-from recollect.sync.items import Counts
+from recollect.sync.connections import SealedConnection
+from recollect.sync.items import SyncCounts
 from recollect.worker import processing, syncs
 from tests.connectors.test_conformance import Hurried
 from tests.connectors.test_conformance import unpaced as unpaced
@@ -105,7 +105,7 @@ def connect(app: App, tenant: Tenant, site: Site) -> Make:
     """Makes a connection to the site."""
 
     def make(tag: str = "web") -> Connection:
-        new = NewConnection(
+        new = SealedConnection(
             "web-crawler", [tag], 100, {"startUrl": site.url("/")}, None, pending=False
         )
         with app.db.begin() as tx:
@@ -141,7 +141,7 @@ def due(app: App, connection: Connection) -> None:
         )
 
 
-def took(db: Database, host: str, guest: ConnectionId, delay: float) -> Turn:
+def took(db: Database, host: str, guest: ConnectionId, delay: float) -> HostTurn:
     with db.begin() as tx:
         return host_limits.turn(tx, host, guest, timedelta(seconds=delay))
 
@@ -287,7 +287,7 @@ def let_in(app: App, tenant: Tenant, connect: Make, site: Site) -> Connection:
             (items.UNDECIDED, connection.id),
         )
         [claim] = connection_queue.claim(tx, lease=app.lease, limit=1)
-        gate, counts = item_filter.open_gate(settings.read(tx, tenant.id), None), Counts()
+        gate, counts = item_filter.open_gate(settings.read(tx, tenant.id), None), SyncCounts()
         item_changes.reconsider(tx, claim, gate, counts, after="", limit=100)
         connection_queue.finish(tx, claim, counts, again=HOUR)
         assert counts.added == 9

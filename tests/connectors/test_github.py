@@ -31,7 +31,7 @@ from recollect.errors import (
     Transient,
 )
 from recollect.extract import Sandbox
-from recollect.fetch import Answer, Endpoint, Fetcher
+from recollect.fetch import Endpoint, EndpointAnswer, Fetcher
 from recollect.model import Blob
 from tests.connectors.memory import ID, MemorySource, Token
 from tests.fakes.emulate import behind_proxy, installed
@@ -769,7 +769,7 @@ def test_other_bytes_than_asked_for_are_not_taken(
 
 def refused(status: int, body: str = "no", **headers: str) -> Exception | None:
     told = {name.replace("_", "-"): value for name, value in headers.items()}
-    return CONNECTOR.judge(Answer(status, told, body.encode()))
+    return CONNECTOR.judge(EndpointAnswer(status, told, body.encode()))
 
 
 NOON = {"date": "Thu, 01 Jan 2026 12:00:00 GMT", "x_ratelimit_remaining": "0"}

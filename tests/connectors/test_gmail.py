@@ -39,7 +39,7 @@ from recollect.errors import (
     Transient,
 )
 from recollect.extract import Sandbox
-from recollect.fetch import Answer, Fetcher
+from recollect.fetch import EndpointAnswer, Fetcher
 from recollect.ingest import chunk
 from recollect.model import Extracted
 from tests.connectors.memory import ID, NOW, MemorySource, Token
@@ -828,7 +828,7 @@ def test_the_wait_that_gmail_hides_in_its_message_is_found():
     ).encode()
     headers = {"date": "Thu, 01 Jan 2026 00:00:00 GMT"}
 
-    judged = CONNECTOR.judge(Answer(429, headers, body))
+    judged = CONNECTOR.judge(EndpointAnswer(429, headers, body))
 
     assert isinstance(judged, Transient)
     assert judged.after == timedelta(minutes=10)

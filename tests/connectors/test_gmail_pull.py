@@ -279,7 +279,7 @@ def connect(behind: App, org: Org) -> Connect:
     """A connection that its user has authorized, and that has been synced once; its id."""
 
     def make(email: str = ME, **metadata: Any) -> str:
-        new = connections.NewConnection(
+        new = connections.SealedConnection(
             "gmail", ["mail"], 1_000, {"pubsubTopic": TOPIC, **metadata}, None, pending=True
         )
         with behind.db.begin() as tx:
@@ -553,7 +553,7 @@ def test_without_a_subscription_there_is_nothing_to_do(app: App):
 
 
 def test_the_doctor_looks_at_the_key_file(behind: App, tmp_path: Path):
-    def told(**changed: Any) -> doctor.Finding:
+    def told(**changed: Any) -> doctor.CheckResult:
         config = behind.config.model_copy(update=changed)
         return next(f for f in doctor._providers(config) if f.name == "gmail's notices")
 

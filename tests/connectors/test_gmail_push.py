@@ -47,7 +47,7 @@ def address(app: App, signer: Signer) -> Generator[str]:
 
 @pytest.fixture
 def connection(app: App, org: Org) -> str:
-    new = connections.NewConnection("gmail", ["mail"], 100, {}, None, pending=True)
+    new = connections.SealedConnection("gmail", ["mail"], 100, {}, None, pending=True)
     with app.db.begin() as tx:
         made = connections.create(tx, org.id, new, ConnectionId(random_id()))
         sealed = seal_tokens(app, made.id, Tokens("token"))

@@ -34,7 +34,7 @@ from recollect.connectors.base import (
     Verdict,
 )
 from recollect.connectors.google_drive import GoogleDrive
-from recollect.connectors.oauth import Client, Tokens
+from recollect.connectors.oauth import OAuthClient, Tokens
 from recollect.connectors.pushes import FORGED, Push, Registration
 from recollect.errors import (
     BadRequestError,
@@ -45,7 +45,7 @@ from recollect.errors import (
     Transient,
 )
 from recollect.extract import Sandbox
-from recollect.fetch import Answer, Fetcher
+from recollect.fetch import EndpointAnswer, Fetcher
 from recollect.model import Blob
 from tests.connectors.memory import ID, MemorySource, Token
 from tests.fakes.emulate import behind_proxy
@@ -1032,11 +1032,11 @@ def test_a_limit_is_waited_for_and_then_parks(drive: FakeDrive, connect: Connect
 
 def refusal(
     status: int, *, headers: dict[str, str] | None = None, details: Any = None, **reason: str
-) -> Answer:
+) -> EndpointAnswer:
     error: dict[str, Any] = {"code": status, "message": "no", "errors": [reason]}
     if details is not None:
         error |= {"status": "PERMISSION_DENIED", "details": details}
-    return Answer(status, headers or {}, json.dumps({"error": error}).encode())
+    return EndpointAnswer(status, headers or {}, json.dumps({"error": error}).encode())
 
 
 @pytest.mark.parametrize(
@@ -1045,7 +1045,7 @@ def refusal(
         (refusal(403, reason="rateLimitExceeded"), Transient, "rate_limited"),
         (refusal(403, reason="userRateLimitExceeded"), Transient, "rate_limited"),
         (refusal(429, reason="whatever"), Transient, "rate_limited"),
-        (Answer(429, {}, b"<html>"), Transient, "rate_limited"),
+        (EndpointAnswer(429, {}, b"<html>"), Transient, "rate_limited"),
         (refusal(403, reason="dailyLimitExceeded"), Transient, "rate_limited"),
         (refusal(403, reason="insufficientPermissions"), Reauthorize, None),
         (
@@ -1061,10 +1061,14 @@ def refusal(
         (refusal(403, reason="forbidden"), None, None),
         (refusal(404, reason="notFound"), None, None),
         (refusal(400, reason="rateLimitExceeded"), None, None),
-        (Answer(403, {}, b""), None, None),
-        (Answer(403, {}, b"[" * 100_000), None, None),
-        (Answer(403, {}, b'{"error": "denied"}'), None, None),
-        (Answer(403, {}, b'{"error": {"errors": [1, {"reason": 2}], "details": 3}}'), None, None),
+        (EndpointAnswer(403, {}, b""), None, None),
+        (EndpointAnswer(403, {}, b"[" * 100_000), None, None),
+        (EndpointAnswer(403, {}, b'{"error": "denied"}'), None, None),
+        (
+            EndpointAnswer(403, {}, b'{"error": {"errors": [1, {"reason": 2}], "details": 3}}'),
+            None,
+            None,
+        ),
     ],
     ids=[
         "rate", "user rate", "429", "429 html", "daily", "scope", "scope of cloud", "disabled",
@@ -1073,7 +1077,7 @@ def refusal(
     ],
 )  # fmt: skip
 def test_refusals_mean_what_google_says_they_mean(
-    answer: Answer, kind: type[Exception] | None, code: str | None
+    answer: EndpointAnswer, kind: type[Exception] | None, code: str | None
 ):  # [15]
     meaning = CONNECTOR.judge(answer)
 
@@ -1351,7 +1355,7 @@ def test_the_link_asks_for_what_is_needed_and_for_a_refresh_token():
     assert CONNECTOR.oauth is not None
     link = oauth.begin(
         CONNECTOR.oauth,
-        Client("id", "secret"),
+        OAuthClient("id", "secret"),
         redirect_uri="https://recollect.example/v3/connections/auth/callback/google-drive",
         scopes=CONNECTOR.authorized({}),
     )

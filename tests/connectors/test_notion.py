@@ -30,7 +30,7 @@ from recollect.connectors.notion import Notion
 from recollect.connectors.notion._markdown import shown_files, simplified
 from recollect.connectors.notion._pass import ASKED_AGAIN, OFTENEST, SELDOMEST, State
 from recollect.connectors.notion._values import address, shown, value_of
-from recollect.connectors.oauth import Client, OAuth, Tokens
+from recollect.connectors.oauth import OAuth, OAuthClient, Tokens
 from recollect.connectors.pushes import Push
 from recollect.errors import (
     NotFoundError,
@@ -1524,7 +1524,7 @@ def authorize(notion: FakeNotion) -> tuple[OAuth, Tokens]:
         sends=spec.sends,
         rotates=spec.rotates,
     )
-    client = Client(*notion.client)
+    client = OAuthClient(*notion.client)
     callback = "https://recollect.example/v3/connections/auth/callback/notion"
     link = oauth.begin(here, client, redirect_uri=callback, scopes=())
     with httpx.Client(trust_env=False) as browser:
@@ -1552,7 +1552,7 @@ def test_the_flow_from_the_link_to_the_account(notion: FakeNotion, source: Memor
 
 def test_refresh_tokens_serve_once(notion: FakeNotion):
     spec, tokens = authorize(notion)
-    client = Client(*notion.client)
+    client = OAuthClient(*notion.client)
 
     fresh = oauth.refresh(spec, client, tokens)
 
@@ -1846,7 +1846,7 @@ def test_each_exchange_is_as_the_official_types_say(
     notion.rename(page, "Renamed")
     check(source, notion)
     spec, tokens = authorize(notion)
-    fresh = oauth.refresh(spec, Client(*notion.client), tokens)
+    fresh = oauth.refresh(spec, OAuthClient(*notion.client), tokens)
     CONNECTOR.identify(source.api, Tokens(fresh.access))
     endpoint = Endpoint(notion.url)
     CONNECTOR.revoke(endpoint, fresh, notion.client)

@@ -14,9 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recollect.connectors.oauth import (
-    Client,
-    Link,
+    AuthorizationLink,
     OAuth,
+    OAuthClient,
     Tokens,
     begin,
     challenge,
@@ -29,17 +29,19 @@ from recollect.connectors.oauth import (
 )
 from recollect.errors import BadRequestError, Permanent, SetupError
 
-CLIENT = Client("client id", "client-secret")
+CLIENT = OAuthClient("client id", "client-secret")
 CALLBACK = "https://memory.example/v3/connections/auth/callback/notion"
 PROVIDER = OAuth("https://login.example/authorize", "https://login.example/token")
 WORDS = st.text(st.characters(codec="utf-8"))
 
 
-def asked(link: Link) -> dict[str, str]:
+def asked(link: AuthorizationLink) -> dict[str, str]:
     return dict(parse_qsl(urlsplit(link.url).query, keep_blank_values=True))
 
 
-def linked(oauth: OAuth = PROVIDER, scopes: Sequence[str] = ("a", "b/c"), **more: str) -> Link:
+def linked(
+    oauth: OAuth = PROVIDER, scopes: Sequence[str] = ("a", "b/c"), **more: str
+) -> AuthorizationLink:
     return begin(oauth, CLIENT, redirect_uri=CALLBACK, scopes=scopes, parameters=more)
 
 

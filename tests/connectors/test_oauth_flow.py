@@ -18,7 +18,7 @@ import oidc_provider_mock
 import pytest
 
 from recollect.connectors import oauth
-from recollect.connectors.oauth import Client, Link, OAuth, Tokens
+from recollect.connectors.oauth import AuthorizationLink, OAuth, OAuthClient, Tokens
 from recollect.errors import Permanent, Reauthorize, RecollectError, Transient
 from tests.fakes.authorization import CLIENT_ID, CLIENT_SECRET, AuthorizationServer
 from tests.fakes.emulate import behind_proxy
@@ -34,7 +34,7 @@ class Peer:
     proxy: Proxy
     """all goes through it"""
     oauth: OAuth
-    client: Client
+    client: OAuthClient
     consent: Callable[[str], str]
     """the user agrees on the page of a link; where the browser is sent"""
     who: str
@@ -42,10 +42,10 @@ class Peer:
     checks: frozenset[str]
     id_token: bool = False
 
-    def begin(self) -> Link:
+    def begin(self) -> AuthorizationLink:
         return oauth.begin(self.oauth, self.client, redirect_uri=CALLBACK, scopes=self.oauth.scopes)
 
-    def come_back(self, link: Link) -> dict[str, str]:
+    def come_back(self, link: AuthorizationLink) -> dict[str, str]:
         """The query with which the browser arrives at our callback."""
         location = self.consent(link.url)
         assert location.startswith(f"{CALLBACK}?")
@@ -55,7 +55,7 @@ class Peer:
         link = self.begin()
         return self.exchange(self.come_back(link)["code"], link)
 
-    def exchange(self, code: str, link: Link) -> Tokens:
+    def exchange(self, code: str, link: AuthorizationLink) -> Tokens:
         return oauth.exchange(
             self.oauth, self.client, code, redirect_uri=CALLBACK, verifier=link.verifier
         )
@@ -109,7 +109,7 @@ def google(stack: ExitStack) -> Peer:
     return Peer(
         proxy,
         provider,
-        Client("id", "s3cret-google"),
+        OAuthClient("id", "s3cret-google"),
         press(proxy, "/o/oauth2/v2/auth/callback", email=ANN),
         "/oauth2/v2/userinfo",
         frozenset({"client", "verifier", "refresh", "revoke"}),
@@ -137,7 +137,7 @@ def microsoft(stack: ExitStack) -> Peer:
     return Peer(
         proxy,
         provider,
-        Client("id", "s3cret-ms"),
+        OAuthClient("id", "s3cret-ms"),
         press(proxy, "/oauth2/v2.0/authorize/callback", email=ANN),
         "/v1.0/me",
         frozenset({"client", "verifier", "callback", "refresh", "rotation"}),
@@ -169,7 +169,7 @@ def github(stack: ExitStack) -> Peer:
     return Peer(
         proxy,
         provider,
-        Client("id", "s3cret-github"),
+        OAuthClient("id", "s3cret-github"),
         press(proxy, "/login/oauth/callback", login="ann"),
         "/user",
         frozenset({"client"}),
@@ -198,7 +198,7 @@ def authlib(stack: ExitStack) -> Peer:
     return Peer(
         proxy,
         provider,
-        Client(made["client_id"], made["client_secret"]),
+        OAuthClient(made["client_id"], made["client_secret"]),
         consent,
         "/userinfo",
         frozenset({"client", "callback", "refresh"}),
@@ -219,7 +219,7 @@ def ours(stack: ExitStack, server: AuthorizationServer, provider: OAuth) -> Peer
         revoke_url=f"{proxy.url}/revoke",
         scopes=("read", "list"),
     )
-    client = Client(CLIENT_ID, CLIENT_SECRET)
+    client = OAuthClient(CLIENT_ID, CLIENT_SECRET)
     return Peer(proxy, provider, client, server.consent, "/me", EVERYTHING)
 
 
@@ -411,7 +411,7 @@ def test_the_id_token_says_who_it_was(peer: Peer):
         assert claims["email"] == ANN
         assert claims["sub"]
         with pytest.raises(Permanent):
-            oauth.read_id_token(tokens.extra["id_token"], Client("another", ""))
+            oauth.read_id_token(tokens.extra["id_token"], OAuthClient("another", ""))
 
 
 def test_secrets_travel_in_no_address(peer: Peer):
@@ -474,7 +474,7 @@ def own(server: AuthorizationServer) -> Generator[Peer]:
         provider = OAuth(
             f"{proxy.url}/authorize", f"{proxy.url}/token", f"{proxy.url}/revoke", ("read", "list")
         )
-        client = Client(CLIENT_ID, CLIENT_SECRET)
+        client = OAuthClient(CLIENT_ID, CLIENT_SECRET)
         yield Peer(proxy, provider, client, server.consent, "/me", EVERYTHING)
 
 

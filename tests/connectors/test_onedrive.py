@@ -33,7 +33,7 @@ from recollect.connectors.base import (
     Trouble,
     Verdict,
 )
-from recollect.connectors.oauth import Client, Tokens
+from recollect.connectors.oauth import OAuthClient, Tokens
 from recollect.connectors.onedrive import OneDrive
 from recollect.connectors.pushes import FORGED, Push, Registration
 from recollect.db import Database
@@ -47,10 +47,10 @@ from recollect.errors import (
     Transient,
 )
 from recollect.extract import Sandbox
-from recollect.fetch import Answer, Endpoint, Fetcher
+from recollect.fetch import Endpoint, EndpointAnswer, Fetcher
 from recollect.model import Blob, Connection, ConnectionId, Document, Tenant, random_id
 from recollect.sync import authorizations, connections
-from recollect.sync.connections import NewConnection
+from recollect.sync.connections import SealedConnection
 from recollect.sync.credentials import seal_tokens
 from recollect.worker import syncs
 from recollect.worker.processing import drain
@@ -1277,7 +1277,7 @@ def test_a_long_wait_parks(
 
 @pytest.mark.parametrize("told", ["0", "-7", "soon", ""])
 def test_a_wait_that_makes_no_sense_is_short(told: str):
-    error = CONNECTOR.judge(Answer(429, {"retry-after": told}, b""))
+    error = CONNECTOR.judge(EndpointAnswer(429, {"retry-after": told}, b""))
 
     assert isinstance(error, Transient)
     assert error.code == "rate_limited"
@@ -1299,14 +1299,14 @@ def test_a_wait_that_makes_no_sense_is_short(told: str):
 def test_refusals_are_told_apart(status: int, code: str, kind: type[Exception] | None):
     body = json.dumps({"error": {"code": "x", "innererror": {"code": code}}}).encode()
 
-    error = CONNECTOR.judge(Answer(status, {}, body))
+    error = CONNECTOR.judge(EndpointAnswer(status, {}, body))
 
     assert type(error) is (kind or type(None))
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"error": 3}', b"[" * 100_000])
 def test_refusals_of_any_shape_are_survived(body: bytes):
-    assert isinstance(CONNECTOR.judge(Answer(403, {}, body)), Permanent)
+    assert isinstance(CONNECTOR.judge(EndpointAnswer(403, {}, body)), Permanent)
 
 
 def test_an_account_that_did_not_grant_files_is_asked_again_and_nothing_is_deleted(
@@ -1806,9 +1806,9 @@ def test_an_account_is_authorized_at_a_peer_of_others(connect: Connect, fetcher:
             authorize_url=f"{proxy.url}/oauth2/v2.0/authorize",
             token_url=f"{proxy.url}/oauth2/v2.0/token",
         )
-        client = Client("id", "s3cret-ms")
+        client = OAuthClient("id", "s3cret-ms")
 
-        def consent() -> tuple[str, oauth.Link]:
+        def consent() -> tuple[str, oauth.AuthorizationLink]:
             link = oauth.begin(
                 at_peer, client, redirect_uri=CALLBACK, scopes=CONNECTOR.authorized({})
             )
@@ -2028,7 +2028,7 @@ def test_documents_follow_the_drive(served: App, tenant: Tenant, ann: User, embe
     docs = ann.drive.folder("Docs")
     files = [ann.drive.file(f"{n}.md", f"# Title\n\nword{n}", into=docs) for n in range(30)]
     kept = ann.drive.file("kept.md", "keep this")
-    new = NewConnection("onedrive", ["mine"], 100, {}, None, pending=False)
+    new = SealedConnection("onedrive", ["mine"], 100, {}, None, pending=False)
     with served.db.begin() as tx:
         made = connections.create(tx, tenant.id, new, ConnectionId(random_id()))
         tokens = seal_tokens(served, made.id, Tokens(ann.token))

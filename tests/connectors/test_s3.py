@@ -31,7 +31,7 @@ from recollect.connectors.base import (
 )
 from recollect.connectors.s3 import S3
 from recollect.connectors.s3._bucket import Settings, sign
-from recollect.connectors.s3._pattern import Pattern
+from recollect.connectors.s3._pattern import KeyPattern
 from recollect.errors import (
     BadRequestError,
     LeaseLost,
@@ -1040,9 +1040,9 @@ def test_signatures_are_those_of_the_official_client(path: str, query: str, at: 
 def test_patterns(pattern: str, text: str | None, tag: str | None):
     if text is None:
         with pytest.raises(ValueError, match=re.escape(tag or "")):
-            Pattern(pattern)
+            KeyPattern(pattern)
     else:
-        assert Pattern(pattern).find(text) == tag
+        assert KeyPattern(pattern).find(text) == tag
 
 
 SMALL = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\d", "/"])
@@ -1071,7 +1071,7 @@ PATTERNS = st.builds(
 def test_it_finds_what_a_backtracking_engine_finds(pattern: str, text: str):
     found = re.search(pattern.replace("$", r"\Z"), text, re.ASCII)
 
-    assert Pattern(pattern).find(text) == (found["x"] if found else None)
+    assert KeyPattern(pattern).find(text) == (found["x"] if found else None)
 
 
 @pytest.mark.parametrize(
@@ -1080,4 +1080,4 @@ def test_it_finds_what_a_backtracking_engine_finds(pattern: str, text: str):
 )
 def test_no_pattern_takes_exponential_time(pattern: str):
     """Each of them would keep a backtracking engine busy for longer than anybody lives."""
-    assert Pattern(pattern).find("a" * 1_000 + "!") is None
+    assert KeyPattern(pattern).find("a" * 1_000 + "!") is None

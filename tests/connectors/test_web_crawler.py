@@ -28,7 +28,7 @@ from recollect.connectors.web_crawler._texts import NEAR, fingerprint
 from recollect.errors import BadRequestError, LeaseLost, NotFoundError, Permanent, Transient
 from recollect.extract import Sandbox
 from recollect.fetch import Fetched, Fetcher, FetchLimits
-from recollect.fetch import Verdict as FetchVerdict
+from recollect.fetch import UrlVerdict as FetchVerdict
 from recollect.model import Blob, Extracted, Remembered
 from recollect.sync import item_filter
 from tests.connectors.memory import PACES, MemorySource

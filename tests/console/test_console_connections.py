@@ -26,7 +26,7 @@ from recollect.model import (
 )
 from recollect.orgs import audit, orgs, settings
 from recollect.sync import authorizations, connections, items
-from recollect.sync.connections import NewConnection
+from recollect.sync.connections import SealedConnection
 from recollect.sync.credentials import seal_tokens
 from recollect.worker import syncs
 from recollect.worker.processing import drain
@@ -87,7 +87,7 @@ def make(app: App, tenant: Tenant, provider: str = "web-crawler", **given: Any) 
         "due": False,
     } | given
     with app.db.begin() as tx:
-        new = NewConnection(provider=provider, **told)
+        new = SealedConnection(provider=provider, **told)
         return connections.create(tx, tenant.id, new, ConnectionId(random_id()))
 
 

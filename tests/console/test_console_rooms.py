@@ -27,7 +27,7 @@ from recollect.app import App
 from recollect.console import _code, _live
 from recollect.events import endpoints, outbox, streams
 from recollect.events.listener import Notice
-from recollect.events.outbox import Attempt, Target
+from recollect.events.outbox import Attempt, WebhookTarget
 from recollect.events.streams import STREAMS_OF_A_KEY, Events
 from recollect.model import Connection, Key, Org, Plan, Scope, Tenant, random_id
 from recollect.orgs import audit, orgs, settings
@@ -53,16 +53,16 @@ HOOKS = "/console/webhooks"
 URL = "http://127.0.0.1:9/hook"
 
 
-def hook(app: App, tenant: Tenant, **given: Any) -> Target:
+def hook(app: App, tenant: Tenant, **given: Any) -> WebhookTarget:
     return endpoints.create(app, tenant, **{"url": URL, **given})[0]
 
 
-def find(app: App, tenant: Tenant) -> list[Target]:
+def find(app: App, tenant: Tenant) -> list[WebhookTarget]:
     with app.db.begin() as tx:
         return outbox.find(tx, tenant)
 
 
-def told(app: App, tenant: Tenant, target: Target, attempt: Attempt | None) -> str:
+def told(app: App, tenant: Tenant, target: WebhookTarget, attempt: Attempt | None) -> str:
     """A delivery that was tried once, if there is an attempt; its id."""
     with app.db.begin() as tx:
         made = outbox.try_out(tx, tenant, target.id)
@@ -511,7 +511,7 @@ def listened(
         source.put_nowait(next(coming))
         topic = _live.Topic("documents", None, Tenant(key.org.id))
         events = Events(app.db.url)
-        pulse = streams.Pulse(app, lambda tx: orgs.key(tx, key.id))
+        pulse = streams.StreamPulse(app, lambda tx: orgs.key(tx, key.id))
         with monkeypatch.context() as patched:
             patched.setattr(_live, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": wait}))
             async for word in _live._documents(pulse, topic, events, source):

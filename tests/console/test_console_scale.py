@@ -157,7 +157,7 @@ def test_what_is_looked_at_whole_is_exact(
     monkeypatch.setattr(figures, "LOOKED_AT", MANY + 1)
     with db.begin() as tx:
         counts, total = figures.by_status(tx, Tenant(org))
-        pdf = figures.find(tx, Tenant(org), figures.Asked(kind="pdf"))
+        pdf = figures.find(tx, Tenant(org), figures.TableQuery(kind="pdf"))
         few, of_few = figures.by_status(tx, Tenant(org, ["few"]))
 
     assert {status.value: str(figure) for status, figure in counts.items()} == {

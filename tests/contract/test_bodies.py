@@ -17,7 +17,7 @@ import pytest
 from starlette.types import Message
 
 from recollect.api import bodies
-from recollect.api.bodies import Body, BusyError, Ledger, Scanner, limit_of
+from recollect.api.bodies import Body, BodyMemory, BusyError, Scanner, limit_of
 from recollect.db import Database
 from recollect.errors import BadRequestError, RateLimitError
 from recollect.model import Key, Org, Scope
@@ -127,7 +127,7 @@ def test_one_key_does_not_take_the_place_of_others(
     one, other = two_keys
 
     async def run() -> None:
-        ledger = Ledger()
+        ledger = BodyMemory()
         await ledger.take(one, bodies.BY_KEY)
         with pytest.raises(RateLimitError) as full:
             await ledger.take(one, 1)
@@ -146,7 +146,7 @@ def test_who_waits_goes_on_as_soon_as_there_is_room(two_keys: tuple[Key, Key]):
     one, _ = two_keys
 
     async def run() -> None:
-        ledger = Ledger()
+        ledger = BodyMemory()
         await ledger.take(one, bodies.BY_KEY)
         waiting = asyncio.create_task(ledger.take(one, MB))
         await asyncio.sleep(0)
@@ -157,7 +157,7 @@ def test_who_waits_goes_on_as_soon_as_there_is_room(two_keys: tuple[Key, Key]):
     asyncio.run(run())
 
 
-def body_of(ledger: Ledger, key: Key | None, kind: str, path: str = "/v3/documents") -> Body:
+def body_of(ledger: BodyMemory, key: Key | None, kind: str, path: str = "/v3/documents") -> Body:
     headers = [(b"content-type", kind.encode())]
     return Body(ledger, {"type": "http", "headers": headers, "state": {"key": key}}, path, {})
 
@@ -176,7 +176,7 @@ def test_values_are_charged_beside_bytes(two_keys: tuple[Key, Key]):
     one, _ = two_keys
 
     async def run() -> None:
-        ledger = Ledger()
+        ledger = BodyMemory()
         body = body_of(ledger, one, "application/json")
         with pytest.raises(BadRequestError, match="too many values"):
             await read(body, (b"{}," * 20_000 for _ in range(1_000)))
@@ -198,7 +198,7 @@ def test_slow_bodies_end(two_keys: tuple[Key, Key], monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(bodies, "STALL", timedelta(seconds=0.3))
 
     async def run(key: Key | None, pieces: int) -> None:
-        body = body_of(Ledger(), key, "application/json")
+        body = body_of(BodyMemory(), key, "application/json")
 
         async def receive() -> Message:
             await asyncio.sleep(0.05)

@@ -10,7 +10,7 @@ import pytest
 
 from recollect import documents
 from recollect.api.room import MOST_TEXT, Holding, Room, with_texts
-from recollect.api.schemas import Counts
+from recollect.api.schemas import StatusCounts
 from recollect.app import App
 from recollect.db import Database
 from recollect.documents import DocumentQuery
@@ -93,7 +93,7 @@ def test_room_is_given_back_when_the_answer_is_gone():
     room = Room(10_000_000)
     with Holding(room) as holding:
         holding.take(8_000_000)
-        answer = holding.answer(Counts(queued=0, processing=0, done=0, failed=0))
+        answer = holding.answer(StatusCounts(queued=0, processing=0, done=0, failed=0))
     with pytest.raises(Unavailable, match="too many large answers"), Holding(room) as other:
         other.take(8_000_000)
     del answer

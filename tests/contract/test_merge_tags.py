@@ -11,7 +11,7 @@ from recollect.db import Database
 from recollect.model import ConnectionId, Org, Tenant, random_id
 from recollect.orgs import tags
 from recollect.sync import connection_queue, connections
-from recollect.sync.connections import NewConnection
+from recollect.sync.connections import SealedConnection
 from recollect.worker import tag_merges
 from recollect.worker.processing import drain
 from tests.contract.calls import add, found, get, listed, refused, rows
@@ -138,7 +138,7 @@ def test_connections_write_to_the_target_from_then_on(
 ):
     add(client, containerTag="old")
     with db.begin() as tx:
-        new = NewConnection("s3", ["x", "old", "target"], 10, {}, None, pending=False)
+        new = SealedConnection("s3", ["x", "old", "target"], 10, {}, None, pending=False)
         made = connections.create(tx, tenant.id, new, ConnectionId(random_id()))
         [claim] = connection_queue.claim(tx, lease=app.lease, limit=1)
     merge(client, app, "old", into="target")

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from recollect.api import turns
-from recollect.api.turns import Asking, InTurn, Turns, own_turn
+from recollect.api.turns import Asking, InTurn, RequestTurns, own_turn
 from recollect.errors import RateLimitError
 from recollect.model import Key, KeyId, Org, OrgId, Plan
 from recollect.model import Scope as Rights
@@ -68,7 +68,7 @@ async def ask(
 def test_an_organisation_that_asks_for_much_leaves_places():
     async def run() -> None:
         slow = Slow()
-        app = InTurn(slow, Turns())
+        app = InTurn(slow, RequestTurns())
         many = [asyncio.create_task(ask(app, key("much", f"k{n % 4}"))) for n in range(100)]
         await slow.until(lambda: len(slow.at_work) == turns.PER_ORG)
         other = asyncio.create_task(ask(app, key("other", "o")))
@@ -86,7 +86,7 @@ def test_an_organisation_that_asks_for_much_leaves_places():
 def test_one_key_leaves_places_to_the_others_of_its_organisation():
     async def run() -> None:
         slow = Slow()
-        app = InTurn(slow, Turns())
+        app = InTurn(slow, RequestTurns())
         many = [asyncio.create_task(ask(app, key("o", "greedy"))) for _ in range(50)]
         await slow.until(lambda: len(slow.at_work) == turns.PER_KEY)
         other = asyncio.create_task(ask(app, key("o", "modest")))
@@ -106,7 +106,7 @@ def test_one_key_leaves_places_to_the_others_of_its_organisation():
 def test_what_waits_takes_no_place(path: str, query: bytes):
     async def run() -> None:
         slow = Slow()
-        app = InTurn(slow, Turns())
+        app = InTurn(slow, RequestTurns())
         many = [
             asyncio.create_task(ask(app, key("o", "k"), path=path, query=query, method="GET"))
             for _ in range(50)
@@ -121,7 +121,7 @@ def test_what_waits_takes_no_place(path: str, query: bytes):
 def test_a_request_that_is_given_up_gives_its_turn_to_the_next():
     async def run() -> None:
         slow = Slow()
-        app = InTurn(slow, Turns())
+        app = InTurn(slow, RequestTurns())
         many = [asyncio.create_task(ask(app, key("o", "k"))) for _ in range(turns.PER_KEY + 1)]
         await slow.until(lambda: len(slow.at_work) == turns.PER_KEY)
         many[0].cancel()
@@ -166,7 +166,7 @@ def test_few_ask_a_provider_at_once_and_fewer_of_one_key():
 def test_no_id_and_no_query_takes_more_than_its_place(path: str, query: bytes):
     async def run() -> None:
         slow = Slow()
-        app = InTurn(slow, Turns())
+        app = InTurn(slow, RequestTurns())
         many = [
             asyncio.create_task(ask(app, key("o", "k"), path=path, query=query)) for _ in range(50)
         ]
@@ -188,7 +188,7 @@ def test_what_waits_takes_its_turn_for_what_it_does_meanwhile():
             async with own_turn(Request(scope)):
                 await slow(scope, receive, send)
 
-        app = InTurn(look, Turns())
+        app = InTurn(look, RequestTurns())
         many = [
             asyncio.create_task(
                 ask(app, key("o", "k"), path="/v3/documents/x", query=b"wait=60", method=method)

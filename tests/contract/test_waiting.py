@@ -10,7 +10,7 @@ import pytest
 from recollect.app import App
 from recollect.db import Database
 from recollect.errors import RateLimitError, Unavailable
-from recollect.events.streams import STREAMS_OF_A_KEY, WAITS_OF_A_KEY, Events, Places
+from recollect.events.streams import STREAMS_OF_A_KEY, WAITS_OF_A_KEY, Events, StreamPlaces
 from recollect.model import DocumentId
 from recollect.worker.processing import drain
 from tests.conftest import eventually
@@ -133,7 +133,7 @@ def opens(client: httpx.Client, path: str) -> bool:
 
 
 def test_places_are_few_for_a_key_and_bounded_in_all() -> None:
-    places = Places("streams", of_a_key=2, most=3)
+    places = StreamPlaces("streams", of_a_key=2, most=3)
     held = [places.take("a"), places.take("a")]
     with pytest.raises(RateLimitError, match="2 streams"):
         places.take("a")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.documents.merge import Kind, Merged, merge
+from recollect.documents.merge import Merged, MergeRule, merge
 
 LINES = st.lists(
     st.one_of(
@@ -29,7 +29,7 @@ def lines(text: str) -> list[str]:
 @settings(deadline=None)
 @given(TEXTS)
 def test_the_same_again_changes_nothing(text: str):
-    assert merge(text, text) == Merged(text, Kind.UNCHANGED)
+    assert merge(text, text) == Merged(text, MergeRule.UNCHANGED)
 
 
 @settings(deadline=None)
@@ -45,7 +45,7 @@ def test_the_whole_text_with_more_replaces_the_old(old: str, more: str):
 def test_sending_the_result_changes_nothing(old: str, new: str):
     text = merge(old, new).text
 
-    assert merge(text, text) == Merged(text, Kind.UNCHANGED)
+    assert merge(text, text) == Merged(text, MergeRule.UNCHANGED)
 
 
 @settings(deadline=None)
@@ -53,7 +53,7 @@ def test_sending_the_result_changes_nothing(old: str, new: str):
 def test_a_retry_changes_nothing(old: str, new: str):
     text = merge(old, new).text
 
-    assert merge(text, new) == Merged(text, Kind.UNCHANGED)
+    assert merge(text, new) == Merged(text, MergeRule.UNCHANGED)
 
 
 @settings(deadline=None)
@@ -71,7 +71,7 @@ def test_nothing_old_is_lost_unless_it_was_edited(old: str, new: str):
     merged = merge(old, new)
     text, known = lines(merged.text), lines(old)
 
-    if merged.kind is not Kind.EDITED:
+    if merged.kind is not MergeRule.EDITED:
         assert merged.text.startswith(old) or text[: len(known)] == known
 
 
@@ -81,7 +81,7 @@ def test_an_edit_holds_half_of_the_old_lines(known: list[str], new: str):
     old = "\n".join(known)
     merged = merge(old, new)
 
-    if merged.kind is Kind.EDITED:
+    if merged.kind is MergeRule.EDITED:
         assert 2 * longest_common(known, lines(new)) >= len(known)
 
 
@@ -95,7 +95,7 @@ def test_half_is_counted_exactly_where_no_line_repeats(
     merged = merge("\n".join(old), "\n".join(new))
 
     held = 2 * longest_common(old, new) >= len(old)
-    assert merged.kind is (Kind.EDITED if held else Kind.EXTENDED)
+    assert merged.kind is (MergeRule.EDITED if held else MergeRule.EXTENDED)
 
 
 def longest_common(old: list[str], new: list[str]) -> int:
@@ -114,60 +114,72 @@ def longest_common(old: list[str], new: list[str]) -> int:
 @pytest.mark.parametrize(
     ("old", "new", "text", "kind"),
     [
-        pytest.param(CHAT, CHAT + "\n", CHAT, Kind.UNCHANGED, id="a newline at the end"),
-        pytest.param(CHAT, CHAT.replace("\n", "\r\n"), CHAT, Kind.UNCHANGED, id="CRLF"),
+        pytest.param(CHAT, CHAT + "\n", CHAT, MergeRule.UNCHANGED, id="a newline at the end"),
+        pytest.param(CHAT, CHAT.replace("\n", "\r\n"), CHAT, MergeRule.UNCHANGED, id="CRLF"),
         pytest.param(
-            CHAT, "assistant: retrieval first", CHAT, Kind.UNCHANGED, id="the last line again"
+            CHAT, "assistant: retrieval first", CHAT, MergeRule.UNCHANGED, id="the last line again"
         ),
-        pytest.param(CHAT, "\n\n", CHAT, Kind.UNCHANGED, id="nothing"),
-        pytest.param("", "a", "a", Kind.APPENDED, id="after nothing"),
-        pytest.param("a\n\n", "a\nb", "a\nb", Kind.APPENDED, id="blank lines went"),
+        pytest.param(CHAT, "\n\n", CHAT, MergeRule.UNCHANGED, id="nothing"),
+        pytest.param("", "a", "a", MergeRule.APPENDED, id="after nothing"),
+        pytest.param("a\n\n", "a\nb", "a\nb", MergeRule.APPENDED, id="blank lines went"),
         pytest.param(
-            CHAT, CHAT + " and more", CHAT + " and more", Kind.APPENDED, id="line goes on"
+            CHAT, CHAT + " and more", CHAT + " and more", MergeRule.APPENDED, id="line goes on"
         ),
         pytest.param(
             CHAT,
             "assistant: retrieval first\nuser: thanks\n",
             CHAT + "\nuser: thanks\n",
-            Kind.JOINED,
+            MergeRule.JOINED,
             id="one line of overlap",
         ),
         pytest.param(
             "user: ok\nassistant: a\nuser: ok",
             "user: ok\nassistant: fine",
             "user: ok\nassistant: a\nuser: ok\nassistant: fine",
-            Kind.JOINED,
+            MergeRule.JOINED,
             id="a repeated line counts as overlap",
         ),
-        pytest.param("a b\n---", "---\nc", "a b\n---\n---\nc", Kind.EXTENDED, id="a rule is none"),
-        pytest.param("a\n\n", "\n\nb", "a\n\n\n\n\nb", Kind.EXTENDED, id="nor are blank lines"),
-        pytest.param("a\nb", "\nb\nc", "a\nb\nc", Kind.JOINED, id="blank lines before an overlap"),
+        pytest.param(
+            "a b\n---", "---\nc", "a b\n---\n---\nc", MergeRule.EXTENDED, id="a rule is none"
+        ),
+        pytest.param(
+            "a\n\n", "\n\nb", "a\n\n\n\n\nb", MergeRule.EXTENDED, id="nor are blank lines"
+        ),
+        pytest.param(
+            "a\nb", "\nb\nc", "a\nb\nc", MergeRule.JOINED, id="blank lines before an overlap"
+        ),
         pytest.param(
             CHAT,
             CHAT.replace("hi", "hello!"),
             CHAT.replace("hi", "hello!"),
-            Kind.EDITED,
+            MergeRule.EDITED,
             id="one line edited",
         ),
-        pytest.param("a\nb\nc\nd", "x\nb\nc\ny", "x\nb\nc\ny", Kind.EDITED, id="half is enough"),
         pytest.param(
-            "a\nb\nc\nd", "x\nb\ny", "a\nb\nc\nd\nx\nb\ny", Kind.EXTENDED, id="less is not"
+            "a\nb\nc\nd", "x\nb\nc\ny", "x\nb\nc\ny", MergeRule.EDITED, id="half is enough"
         ),
-        pytest.param("a\nb\nc", "c\nb\na", "a\nb\nc\nb\na", Kind.JOINED, id="in order only"),
-        pytest.param("one", "two", "one\ntwo", Kind.EXTENDED, id="one line, another line"),
         pytest.param(
-            CHAT, "Ship it.", CHAT + "\nShip it.", Kind.EXTENDED, id="something else altogether"
+            "a\nb\nc\nd", "x\nb\ny", "a\nb\nc\nd\nx\nb\ny", MergeRule.EXTENDED, id="less is not"
+        ),
+        pytest.param("a\nb\nc", "c\nb\na", "a\nb\nc\nb\na", MergeRule.JOINED, id="in order only"),
+        pytest.param("one", "two", "one\ntwo", MergeRule.EXTENDED, id="one line, another line"),
+        pytest.param(
+            CHAT,
+            "Ship it.",
+            CHAT + "\nShip it.",
+            MergeRule.EXTENDED,
+            id="something else altogether",
         ),
         pytest.param(
             "a\n---\nb\n---\nc\n---",
             "x\n---\ny\n---\nz\n---",
             "a\n---\nb\n---\nc\n---\nx\n---\ny\n---\nz\n---",
-            Kind.EXTENDED,
+            MergeRule.EXTENDED,
             id="shared rules are no shared lines",
         ),
     ],
 )
-def test_each_rule(old: str, new: str, text: str, kind: Kind):
+def test_each_rule(old: str, new: str, text: str, kind: MergeRule):
     assert merge(old, new) == Merged(text, kind)
 
 
@@ -175,14 +187,14 @@ def test_a_repeated_line_does_not_hide_an_edit():
     turns = [line for number in range(50) for line in ("user: ok", f"assistant: answer {number}")]
     edited = ["user: wait", "user: ok", *turns[:40], *turns[42:]]
 
-    assert merge("\n".join(turns), "\n".join(edited)).kind is Kind.EDITED
+    assert merge("\n".join(turns), "\n".join(edited)).kind is MergeRule.EDITED
 
 
 def test_lines_that_take_turns_do_not_hide_an_edit():
     old = ["a", "b"] * 50 + ["c"]
     new = ["b", "a"] * 50 + ["d"]
 
-    assert merge("\n".join(old), "\n".join(new)).kind is Kind.EDITED
+    assert merge("\n".join(old), "\n".join(new)).kind is MergeRule.EDITED
 
 
 def shuffled(count: int) -> list[str]:
@@ -194,21 +206,26 @@ def shuffled(count: int) -> list[str]:
 @pytest.mark.parametrize(
     ("old", "new", "kind"),
     [
-        pytest.param(shuffled(80_000), sorted(shuffled(80_000)), Kind.EXTENDED, id="shuffled"),
-        pytest.param(["ok"] * 200_000, ["ok"] * 199_999 + ["x"], Kind.JOINED, id="one line"),
+        pytest.param(shuffled(80_000), sorted(shuffled(80_000)), MergeRule.EXTENDED, id="shuffled"),
+        pytest.param(["ok"] * 200_000, ["ok"] * 199_999 + ["x"], MergeRule.JOINED, id="one line"),
         pytest.param(
             ["ok"] * 200_000 + ["x"],
             ["ok"] * 100_000 + ["y"] + ["ok"] * 100_000,
-            Kind.EDITED,
+            MergeRule.EDITED,
             id="nearly one line",
         ),
         pytest.param(
-            ["a", "b"] * 100_000 + ["c"], ["b", "a"] * 100_000 + ["d"], Kind.EDITED, id="two lines"
+            ["a", "b"] * 100_000 + ["c"],
+            ["b", "a"] * 100_000 + ["d"],
+            MergeRule.EDITED,
+            id="two lines",
         ),
-        pytest.param([""] * 3_000_000, ["", "a"], Kind.APPENDED, id="blank"),
+        pytest.param([""] * 3_000_000, ["", "a"], MergeRule.APPENDED, id="blank"),
     ],
 )
-def test_hostile_texts_are_merged_in_near_linear_time(old: list[str], new: list[str], kind: Kind):
+def test_hostile_texts_are_merged_in_near_linear_time(
+    old: list[str], new: list[str], kind: MergeRule
+):
     """A quadratic step would run for hours here; the limit is that of the whole suite."""
     assert merge("\n".join(old), "\n".join(new)).kind is kind
 

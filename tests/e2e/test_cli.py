@@ -25,7 +25,7 @@ from typer.testing import CliRunner, Result
 from recollect.app import App
 from recollect.cli import app as commands
 from recollect.cli import connect
-from recollect.cli.add import SENDERS, Report, Watch, identity, walk
+from recollect.cli.add import SENDERS, AddReport, DocumentWatch, identity, walk
 from recollect.cli.client import Service as Client
 from recollect.cli.look import PASSAGE, excerpt, matches
 from recollect.cli.output import harmless
@@ -552,11 +552,11 @@ def test_a_folder_reached_twice_is_walked_once(tmp_path: Path) -> None:
     found = list(walk(tmp_path))
 
     name = tmp_path.name
-    assert {one.label for one in found if not isinstance(one, Report)} == {
+    assert {one.label for one in found if not isinstance(one, AddReport)} == {
         f"{name}/a/a.txt",
         f"{name}/b/b.txt",
     }
-    assert {one.source: one.reason for one in found if isinstance(one, Report)} == {
+    assert {one.source: one.reason for one in found if isinstance(one, AddReport)} == {
         f"{name}/a/to-b": "link to a folder seen before",
         f"{name}/b/to-a": "link to a folder seen before",
         f"{name}/circle": "link in a circle",
@@ -609,7 +609,7 @@ def test_a_document_cannot_steer_the_terminal() -> None:
 
 def test_the_watch_notices_a_document_that_was_deleted(live_url: str, key: str) -> None:
     service = Client(live_url, key)
-    watch = Watch(service, None)
+    watch = DocumentWatch(service, None)
     ids = [
         service.send("POST", "/v3/documents", {"content": text})["id"] for text in ("one", "two")
     ]

@@ -26,7 +26,7 @@ from recollect.fetch import Fetcher, FetchLimits
 from recollect.model import ConnectionId, DocumentId, Org, Plan, Scope, Status, Tenant, random_id
 from recollect.orgs import orgs
 from recollect.sync import connection_queue, connections
-from recollect.sync.connections import NewConnection
+from recollect.sync.connections import SealedConnection
 from recollect.worker import processing, syncs, webhooks
 from recollect.worker.webhooks import LEASE, Deliverer
 from tests.conftest import LOOPBACK, eventually
@@ -162,7 +162,7 @@ def shelf() -> Generator[Shelf]:
 
 
 def connect(app: App, tenant: Tenant, tags: list[str]) -> ConnectionId:
-    new = NewConnection("shelf", tags, 100, {"shelf": "events"}, None, pending=False)
+    new = SealedConnection("shelf", tags, 100, {"shelf": "events"}, None, pending=False)
     with app.db.begin() as tx:
         return connections.create(tx, tenant.id, new, ConnectionId(random_id())).id
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.extract.image._layout import Line, arrange
+from recollect.extract.image._layout import TextLine, arrange
 
 HEIGHT = 20
 STEP = 30
@@ -12,7 +12,7 @@ STEP = 30
 def lines(*texts, left=0, top=0, width=500):
     """Below one another, a line each; None leaves one out, a pair says its own width."""
     return [
-        Line(text, left, top + n * STEP, left + width, top + n * STEP + HEIGHT)
+        TextLine(text, left, top + n * STEP, left + width, top + n * STEP + HEIGHT)
         for n, text in enumerate(texts)
         if text is not None
     ]
@@ -29,7 +29,7 @@ def test_a_larger_gap_begins_a_paragraph():
 
 
 def test_other_print_begins_a_paragraph():
-    heading = Line("Heading", 0, 0, 300, 50)
+    heading = TextLine("Heading", 0, 0, 300, 50)
 
     assert arrange([heading, *lines("a", "b", top=60)]) == "Heading\n\na b"
 
@@ -44,7 +44,7 @@ def test_short_lines_stay_lines():
 
 def test_an_indented_line_stands_by_itself():
     first, second = lines("the end of one.", "The next,")
-    second = Line(second.text, 60, second.top, 500, second.bottom)
+    second = TextLine(second.text, 60, second.top, 500, second.bottom)
 
     assert arrange([first, second, *lines("begun.", top=2 * STEP)]) == (
         "the end of one.\nThe next, begun."
@@ -52,7 +52,7 @@ def test_an_indented_line_stands_by_itself():
 
 
 def test_letters_without_ascenders_begin_no_paragraph():
-    low = Line("ace one", 0, STEP + 5, 500, STEP + 17)
+    low = TextLine("ace one", 0, STEP + 5, 500, STEP + 17)
 
     assert arrange([*lines("July"), low, *lines("Friday", top=2 * STEP)]) == "July ace one Friday"
 
@@ -118,7 +118,7 @@ def test_scripts_without_spaces_are_joined_without():
 )
 def test_every_word_comes_out_once_wherever_it_stands(boxes):
     page = [
-        Line(text, left, top, left + width, top + height)
+        TextLine(text, left, top, left + width, top + height)
         for text, left, top, width, height in boxes
     ]
 

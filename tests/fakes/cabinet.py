@@ -34,7 +34,7 @@ from recollect.connectors.base import (
     Source,
 )
 from recollect.connectors.oauth import OAuth, Tokens
-from recollect.connectors.pushes import FORGED, Notice, Push, Registration
+from recollect.connectors.pushes import FORGED, Push, PushResult, Registration
 from recollect.errors import NotFoundError, Permanent
 from recollect.model import Blob, Extracted, Remembered
 from tests.fakes.authorization import CLIENT_ID, CLIENT_SECRET, AuthorizationServer
@@ -201,13 +201,13 @@ class CabinetConnector(Connector):
             if error.code != "http_404":
                 raise
 
-    def receive(self, push: Push) -> Notice:
+    def receive(self, push: Push) -> PushResult:
         if push.registration is None:
-            return Notice(202)
+            return PushResult(202)
         if push.query.get("challenge"):
-            return Notice(200, text=push.query["challenge"])
+            return PushResult(200, text=push.query["challenge"])
         mark = hmac.new(push.registration.secret.encode(), push.body, hashlib.sha256).hexdigest()
         given = push.headers.get("x-cabinet-signature", "")
         if not hmac.compare_digest(mark.encode(), given.encode("utf-8", "replace")):
             return FORGED
-        return Notice(202, concerned=True, key=push.headers.get("x-cabinet-delivery"))
+        return PushResult(202, concerned=True, key=push.headers.get("x-cabinet-delivery"))

@@ -19,7 +19,7 @@ from recollect.config import Config
 from recollect.errors import Transient
 from recollect.fetch import Fetcher
 from recollect.fetch.video import (
-    Found,
+    FoundVideo,
     VideoLimits,
     VideoPages,
     _ytdlp,
@@ -182,7 +182,7 @@ def test_a_page_of_a_site_that_is_known_becomes_its_video(
 
 
 def test_what_a_page_says_of_its_video_is_cleaned():
-    found = Found(shown=True, own=True, title="The\x00 Quay", uploader="A\x07nn")
+    found = FoundVideo(shown=True, own=True, title="The\x00 Quay", uploader="A\x07nn")
 
     joined = video_page._joined(found, Extracted("Words of the page."), video_page._Said())
 
@@ -580,7 +580,7 @@ LIES: dict[str, dict[str, object]] = {
 @pytest.mark.skipif(sys.platform != "linux", reason="Landlock and seccomp are Linux's own")
 @pytest.mark.usefixtures("stand_in")
 def test_what_it_answers_is_held_to_what_an_honest_one_says(app: App, lie: str):
-    def say(answer: dict[str, object]) -> Found | None:
+    def say(answer: dict[str, object]) -> FoundVideo | None:
         told = msgspec.msgpack.encode({"shown": True, **answer}).hex()
         return videos.look(
             Blob(b"<video src=x>", "text/html"), f"http://a.example/#say {told}", with_sound=False
@@ -589,8 +589,8 @@ def test_what_it_answers_is_held_to_what_an_honest_one_says(app: App, lie: str):
     with VideoPages(app.fetcher, replace(OF_ROGUES, most_bytes=1_000)) as videos:
         videos._words = frozenset()  # no child of its own for these
 
-        assert say({"title": "fine"}) == Found(shown=True, title="fine")
-        assert say(LIES[lie]) == Found(shown=True, trouble="yt-dlp crashed on it")
+        assert say({"title": "fine"}) == FoundVideo(shown=True, title="fine")
+        assert say(LIES[lie]) == FoundVideo(shown=True, trouble="yt-dlp crashed on it")
 
 
 @pytest.mark.parametrize("said", [math.nan, math.inf, -math.inf, -1, 0, "x", None, 10**400, True])

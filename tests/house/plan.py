@@ -53,9 +53,8 @@ TENANCY_ELSEWHERE: Mapping[str, str] = {
     "documents/figures.py": "with the numbers of the tags, so that the index serves it",
 }
 
-MOST_CLASS_NAMES_TWICE = 79
-"""The goal is 15: those of connectors that play the same part (`State`, `Pass`). The second door
-has models of its own for the nouns of the first, a dozen of them by the same name."""
+CLASS_NAMES_TWICE = frozenset({"Pass", "State"})
+"""Those of connectors that play the same part in each of them."""
 
 PROVIDERS_ELSEWHERE: Mapping[str, str] = {
     "api/answers.py": "examples of the reference",

@@ -98,7 +98,7 @@ class Ground:
             }
         return hits, shown
 
-    def recall(self, app: App, text: str = QUERY) -> list[memories.Found]:
+    def recall(self, app: App, text: str = QUERY) -> list[memories.FoundMemory]:
         assert app.embedder is not None
         vector = app.embedder.embed([text], query=True)[0]
         with app.db.begin() as tx:
@@ -330,8 +330,8 @@ class Stale:
         self._model = model
         self.name, self.dimensions = model.name, model.dimensions
 
-    def embed(self, texts: list[str], *, query: bool = False) -> vector_index.Made:
-        return vector_index.Made.of(self._model.embed(texts, query=query), self.name)
+    def embed(self, texts: list[str], *, query: bool = False) -> vector_index.ModelVectors:
+        return vector_index.ModelVectors.of(self._model.embed(texts, query=query), self.name)
 
 
 # --- under load --------------------------------------------------------------------------------
@@ -606,7 +606,9 @@ def test_a_search_under_way_is_not_robbed_of_its_vectors(filled: Ground) -> None
     filled.switch()
     filled.work()
     assert filled.app.embedder is not None
-    old = vector_index.Made.of(filled.small.embed([QUERY], query=True), filled.small.name)[0]
+    old = vector_index.ModelVectors.of(filled.small.embed([QUERY], query=True), filled.small.name)[
+        0
+    ]
     with filled.app.db.begin() as slow:
         column = vector_index.sought(slow, "entries", old)
         filled.finish()

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from recollect.errors import Permanent, SetupError, Transient, Unavailable
 from recollect.inference import build_model, local_model
-from recollect.inference.batching import Turns, Vectors
+from recollect.inference.batching import EmbeddingTurns, Vectors
 from recollect.inference.embed import Embedder, EmbedderChoice, open_embedder
 from tests.conftest import eventually
 
@@ -315,7 +315,9 @@ def model() -> Generator[Model]:
 
 
 @contextmanager
-def asking(model: Model, turns: Turns, *asked: list[str]) -> Generator[list[Future[Vectors]]]:
+def asking(
+    model: Model, turns: EmbeddingTurns, *asked: list[str]
+) -> Generator[list[Future[Vectors]]]:
     """A thread for each caller; they come one after the other, once a text of `busy` is worked."""
     with ThreadPoolExecutor(len(asked) + 1) as pool:
         pool.submit(turns.embed, ["busy"])
@@ -330,7 +332,7 @@ def asking(model: Model, turns: Turns, *asked: list[str]) -> Generator[list[Futu
 def test_texts_that_come_while_the_model_works_go_together(model: Model):
     asked = [["one"], ["two", "three"], ["four"]]
 
-    with asking(model, Turns(model, lanes=1), *asked) as found:
+    with asking(model, EmbeddingTurns(model, lanes=1), *asked) as found:
         model.let.set()
 
     assert [sorted(batch) for batch in model.batches] == [["busy"], ["four", "one", "three", "two"]]
@@ -341,14 +343,14 @@ def test_texts_that_come_while_the_model_works_go_together(model: Model):
 def test_nobody_waits_for_a_batch_to_fill(model: Model):
     model.let.set()
 
-    found = Turns(model, lanes=1).embed(["alone"])
+    found = EmbeddingTurns(model, lanes=1).embed(["alone"])
 
     assert np.array_equal(found, lengths(["alone"]))
     assert model.batches == [["alone"]]
 
 
 def test_as_many_batches_are_worked_at_once_as_there_are_lanes(model: Model):
-    turns = Turns(model, lanes=3, texts=2)
+    turns = EmbeddingTurns(model, lanes=3, texts=2)
 
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(turns.embed, list("abcdefghij"))
@@ -376,7 +378,7 @@ def test_each_caller_gets_the_rows_of_its_texts_in_batches_under_the_limits(
 ):
     model = Model()
     model.let.set()
-    turns = Turns(model, lanes=lanes, texts=texts, size=size)
+    turns = EmbeddingTurns(model, lanes=lanes, texts=texts, size=size)
 
     with ThreadPoolExecutor(len(asked)) as pool:
         found = list(pool.map(turns.embed, asked))
@@ -392,7 +394,9 @@ def test_each_caller_gets_the_rows_of_its_texts_in_batches_under_the_limits(
 def test_the_error_of_a_text_reaches_its_caller_only(model: Model):
     model.refuse = {"bad": Permanent("no such text")}
 
-    with asking(model, Turns(model, lanes=1), ["one"], ["good", "bad"], ["two", "three"]) as found:
+    with asking(
+        model, EmbeddingTurns(model, lanes=1), ["one"], ["good", "bad"], ["two", "three"]
+    ) as found:
         model.let.set()
 
     first, second, third = found
@@ -404,7 +408,7 @@ def test_the_error_of_a_text_reaches_its_caller_only(model: Model):
 def test_a_model_that_is_down_is_not_asked_again_for_each_caller(model: Model):
     model.refuse = {"one": Unavailable("down")}
 
-    with asking(model, Turns(model, lanes=1), ["one"], ["two"]) as found:
+    with asking(model, EmbeddingTurns(model, lanes=1), ["one"], ["two"]) as found:
         model.let.set()
 
     assert [future.exception() for future in found] == [model.refuse["one"]] * 2
@@ -413,7 +417,7 @@ def test_a_model_that_is_down_is_not_asked_again_for_each_caller(model: Model):
 
 def test_a_bug_leaves_nobody_waiting(model: Model):
     model.refuse = {"one": ZeroDivisionError()}
-    turns = Turns(model, lanes=1)
+    turns = EmbeddingTurns(model, lanes=1)
 
     with asking(model, turns, ["one"], ["two"]) as found:
         model.let.set()
@@ -424,7 +428,7 @@ def test_a_bug_leaves_nobody_waiting(model: Model):
 
 def test_what_is_left_of_a_caller_that_failed_is_not_worked(model: Model):
     model.refuse = {"0": Permanent("no")}
-    turns = Turns(model, lanes=1, texts=1)
+    turns = EmbeddingTurns(model, lanes=1, texts=1)
 
     with asking(model, turns, [str(number) for number in range(50)], ["other"]) as found:
         model.let.set()
@@ -436,7 +440,7 @@ def test_what_is_left_of_a_caller_that_failed_is_not_worked(model: Model):
 def test_a_note_does_not_wait_for_a_book_and_the_book_is_not_forgotten_for_notes(model: Model):
     notes = [[f"note {number}"] for number in range(20)]
 
-    with asking(model, Turns(model, lanes=1, texts=1), ["page"] * 8, *notes):
+    with asking(model, EmbeddingTurns(model, lanes=1, texts=1), ["page"] * 8, *notes):
         model.let.set()
 
     order = [text[:4] for [text] in model.batches[1:]]
@@ -446,7 +450,7 @@ def test_a_note_does_not_wait_for_a_book_and_the_book_is_not_forgotten_for_notes
 
 
 def test_of_two_books_the_first_is_finished_first(model: Model):
-    with asking(model, Turns(model, lanes=1, texts=1), ["one"] * 9, ["two"] * 9):
+    with asking(model, EmbeddingTurns(model, lanes=1, texts=1), ["one"] * 9, ["two"] * 9):
         model.let.set()
 
     order = [text for [text] in model.batches[1:]]
@@ -456,7 +460,7 @@ def test_of_two_books_the_first_is_finished_first(model: Model):
 def test_a_query_does_not_queue_behind_documents(
     local: Embedder, model: Model, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(local, "_turns", Turns(model, lanes=1))
+    monkeypatch.setattr(local, "_turns", EmbeddingTurns(model, lanes=1))
 
     with ThreadPoolExecutor(1) as pool:
         document = pool.submit(local.embed, ["document"])
@@ -469,7 +473,7 @@ def test_a_query_does_not_queue_behind_documents(
 def test_threads_end_with_what_they_worked_for(model: Model):
     before = set(threading.enumerate())
     model.let.set()
-    turns = Turns(model, lanes=2)
+    turns = EmbeddingTurns(model, lanes=2)
     turns.embed(["one", "two"])
     own = set(threading.enumerate()) - before
 

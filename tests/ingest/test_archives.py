@@ -40,7 +40,7 @@ from recollect.model import (
 from recollect.ops import backup, verify
 from recollect.orgs import orgs, tags
 from recollect.sync import connections
-from recollect.sync.connections import NewConnection
+from recollect.sync.connections import SealedConnection
 from recollect.worker import processing, syncs
 from recollect.worker.processing import drain
 from tests.conftest import Service, eventually, start_service
@@ -562,7 +562,7 @@ def shelf() -> Generator[Shelf]:
 @pytest.fixture
 def connection(app: App, tenant: Tenant, shelf: Shelf) -> Connection:
     [name] = [name for name, one in SHELVES.items() if one is shelf]
-    new = NewConnection("archive-shelf", ["notes"], 2, {"shelf": name}, None, pending=False)
+    new = SealedConnection("archive-shelf", ["notes"], 2, {"shelf": name}, None, pending=False)
     with app.db.begin() as tx:
         return connections.create(tx, tenant.id, new, ConnectionId(random_id()))
 

@@ -30,14 +30,14 @@ from recollect.errors import LeaseLost
 from recollect.index import terms
 from recollect.inference.llm import Llm, wait
 from recollect.memories import extraction, extraction_queue, memories
-from recollect.memories.extraction import Answer, Quote, Told, judge
+from recollect.memories.extraction import FactsReply, Quote, Told, judge
 from recollect.memories.memories import (
     Correction,
     Memory,
     MemoryId,
     MemoryQuery,
+    MemoryTarget,
     Relation,
-    Target,
 )
 from recollect.model import (
     Chunk,
@@ -280,7 +280,7 @@ def test_what_was_forgotten_in_one_group_is_told_in_another(
     write(TEA, group={"patient": "p1"})
     read_all(reader, tenant)
     with reader.db.begin() as tx:
-        target = Target(content="Ann drinks green tea.")
+        target = MemoryTarget(content="Ann drinks green tea.")
         memories.forget(tx, tenant, "ann", target, reason=None)
     for patient in ("p1", "p2"):
         write(f"{TEA} As ever.", group={"patient": patient})
@@ -297,7 +297,7 @@ def test_filters_see_the_group_of_a_memory_and_a_correction_keeps_it(
     read_all(reader, tenant)
     changed = "Ann drinks black tea."
     with reader.db.begin() as tx:
-        target = Target(content="Ann drinks green tea.")
+        target = MemoryTarget(content="Ann drinks green tea.")
         weights = terms.weigh(tenant.id, changed)
         memories.correct(tx, tenant, "ann", target, Correction(changed, weights))
         for negate, text in ((False, changed), (True, "Ann lives in Bonn.")):
@@ -597,7 +597,7 @@ def test_organisations_take_turns(
     ripen(reader, tenant)
     ripen(reader, Tenant(other.id))
 
-    turn, order = extraction_queue.Turn(), list[str]()
+    turn, order = extraction_queue.QueueTurn(), list[str]()
     for _ in range(3):
         with reader.db.begin() as tx:
             order += [
@@ -643,7 +643,7 @@ def memory(org: str, text: str, id: str = "m1") -> Memory:
 
 
 def judged(*facts: dict[str, Any], text: str = f"{TEA}\n{BONN}") -> extraction.Judged:
-    answer = Answer.model_validate_json(json.dumps({"facts": facts}))
+    answer = FactsReply.model_validate_json(json.dumps({"facts": facts}))
     return judge(answer, [part(text)], [memory("o", "Ann likes tea.")], {"food": None}, now=NOW)
 
 
@@ -706,7 +706,7 @@ def test_evidence_is_found_in_another_part_and_across_line_ends():
     parts = [part("Nothing here."), part("Ann\n\tdrinks  tea.", 1)]
     quote = Quote(part=1, words="Ann drinks tea.")
     one = Told.model_validate({**told("A.", ""), "evidence": [quote]}, strict=False)
-    [draft] = judge(Answer(facts=[one]), parts, [], {}, now=NOW).drafts
+    [draft] = judge(FactsReply(facts=[one]), parts, [], {}, now=NOW).drafts
     assert [(s.hash, s.start, s.end) for s in draft.spans] == [(b"hash 1", 0, 17)]
 
 
@@ -950,7 +950,7 @@ def test_what_comes_meanwhile_begins_a_new_pass(
     monkeypatch.setattr(extraction, "TOGETHER", 100)
     id = write(paragraphs("Nothing.", "Nothing at all.", BONN))
     ripen(reader, tenant)
-    turn = extraction_queue.Turn()
+    turn = extraction_queue.QueueTurn()
     with reader.db.begin() as tx:
         [claim] = extraction_queue.claim(tx, lease=reader.lease, limit=1, turn=turn)
     outcome = reading.attempt(reader, claim, lambda _: None)

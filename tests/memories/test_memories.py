@@ -24,9 +24,9 @@ from recollect.memories.memories import (
     Memory,
     MemoryId,
     MemoryQuery,
+    MemoryTarget,
     Relation,
     Span,
-    Target,
 )
 from recollect.model import (
     Claim,
@@ -194,14 +194,14 @@ def test_a_correction_is_a_version_with_the_same_sources(
     first = add("Ann lives in Bonn.", metadata={"n": 1}, is_static=True, buckets=["home"])
     with db.begin() as tx:
         second = memories.correct(
-            tx, tenant, "a", Target(id=first.id), correction(org, "Ann lives in Ulm.")
+            tx, tenant, "a", MemoryTarget(id=first.id), correction(org, "Ann lives in Ulm.")
         )
         # Who knows only the first version means the same thing.
         third = memories.correct(
             tx,
             tenant,
             "a",
-            Target(id=first.id),
+            MemoryTarget(id=first.id),
             correction(org, "Ann lives in Jena.", metadata={"n": 3}),
         )
 
@@ -234,7 +234,7 @@ def test_expiry_is_inherited_replaced_or_cleared(
         with db.begin() as tx:
             [known] = memories.known(tx, tenant, "a")
             made = memories.correct(
-                tx, tenant, "a", Target(content=known.content), correction(org, text, **more)
+                tx, tenant, "a", MemoryTarget(content=known.content), correction(org, text, **more)
             )
         return made.forget_after, made.forget_reason
 
@@ -250,7 +250,7 @@ def test_what_is_forgotten_or_expired_is_shown_to_nobody(
     tea = add("Ann likes tea.")
     add("Ann is away.", forget_after=datetime.now(UTC) - timedelta(seconds=1))
     with db.begin() as tx:
-        gone = memories.forget(tx, tenant, "a", Target(content="Ann likes tea."), "wrong")
+        gone = memories.forget(tx, tenant, "a", MemoryTarget(content="Ann likes tea."), "wrong")
     assert (gone.id, gone.is_forgotten, gone.forget_reason) == (tea.id, True, "wrong")
 
     with db.begin() as tx:
@@ -261,9 +261,9 @@ def test_what_is_forgotten_or_expired_is_shown_to_nobody(
         assert live(tx, tenant, forgotten=True) == ["Ann is away.", "Ann likes tea."]
         for text in ("Ann likes tea.", "Ann is away."):
             with pytest.raises(ConflictError):
-                memories.forget(tx, tenant, "a", Target(content=text), None)
+                memories.forget(tx, tenant, "a", MemoryTarget(content=text), None)
             with pytest.raises(NotFoundError):
-                memories.correct(tx, tenant, "a", Target(content=text), correction(org, "x"))
+                memories.correct(tx, tenant, "a", MemoryTarget(content=text), correction(org, "x"))
     assert add("Ann likes tea.").id != tea.id
 
 
@@ -274,10 +274,10 @@ def test_the_id_of_a_document_is_told_from_that_of_nothing(
     with db.begin() as tx:
         stranger = Tenant(orgs.create(tx, f"org-{random_id()}", Plan.FREE).id)
         with pytest.raises(NotFoundError, match="id of a document"):
-            memories.forget(tx, tenant, "a", Target(id=document), None)
+            memories.forget(tx, tenant, "a", MemoryTarget(id=document), None)
         for who in (stranger, Tenant(tenant.id, ["b"])):
             with pytest.raises(NotFoundError, match="no memory"):
-                memories.forget(tx, who, "a", Target(id=document), None)
+                memories.forget(tx, who, "a", MemoryTarget(id=document), None)
         tx.execute("delete from orgs where id = %s", (stranger.id,))
 
 
@@ -378,10 +378,12 @@ def test_when_the_first_versions_go_the_rest_hold_together(
     old, new = write("old: where Ann lives"), write("new: where Ann lives")
     with app.db.begin() as tx:
         [bonn] = draw(tx, org, old, "Ann lives in Bonn.")
-        memories.correct(tx, tenant, "a", Target(id=bonn), correction(org, "Ann lives in Ulm."))
+        memories.correct(
+            tx, tenant, "a", MemoryTarget(id=bonn), correction(org, "Ann lives in Ulm.")
+        )
         [jena] = draw(tx, org, new, "Ann lives in Jena.", updates=bonn)
         last = memories.correct(
-            tx, tenant, "a", Target(id=jena), correction(org, "Ann lives in Kiel.")
+            tx, tenant, "a", MemoryTarget(id=jena), correction(org, "Ann lives in Kiel.")
         )
         documents.delete(tx, tenant, [old])
 
@@ -400,7 +402,7 @@ def test_relations_reach_what_took_the_place(
         related = {frogs: Relation.EXTENDS, MemoryId("nobody"): Relation.DERIVES}
         [green] = draw(tx, org, id, "They are green frogs.", related=related)
         toads = memories.correct(
-            tx, tenant, "a", Target(id=frogs), correction(org, "Herons eat toads.")
+            tx, tenant, "a", MemoryTarget(id=frogs), correction(org, "Herons eat toads.")
         )
         beside = memories.neighbours(tx, tenant, [green, toads.id])
 
@@ -488,7 +490,11 @@ def test_a_correction_and_the_end_of_the_document_do_not_wait_for_each_other(
                     documents.delete(tx, tenant, list(memory.sources))
                 else:
                     memories.correct(
-                        tx, tenant, "a", Target(id=memory.id), correction(org, f"New {number}.")
+                        tx,
+                        tenant,
+                        "a",
+                        MemoryTarget(id=memory.id),
+                        correction(org, f"New {number}."),
                     )
         except NotFoundError:
             pass
@@ -822,7 +828,7 @@ def test_a_profile_has_its_sections(db: Database, tenant: Tenant, add: Callable[
         low = parse_filter({"AND": [{"key": "mood", "value": "low"}]})
         filtered = memories.profile(tx, tenant, "a", low, [])
 
-    def texts(some: Sequence[memories.Entry]) -> list[str]:
+    def texts(some: Sequence[memories.ProfileEntry]) -> list[str]:
         return [one.text for one in some]
 
     assert (texts(found.static), texts(found.dynamic)) == (["Ann is a doctor."], ["Ann is tired."])

@@ -19,7 +19,15 @@ from recollect.db import Database, Tx
 from recollect.documents import DocumentChange
 from recollect.index import terms
 from recollect.memories import memories
-from recollect.memories.memories import WHOLE, Correction, Fact, Memory, MemoryQuery, Span, Target
+from recollect.memories.memories import (
+    WHOLE,
+    Correction,
+    Fact,
+    Memory,
+    MemoryQuery,
+    MemoryTarget,
+    Span,
+)
 from recollect.model import DocumentId, Org, Plan, Tenant, random_id
 from recollect.orgs import orgs, tags
 
@@ -149,7 +157,7 @@ class Following(RuleBasedStateMachine):
                     tx,
                     self.tenant,
                     tag,
-                    Target(content=old),
+                    MemoryTarget(content=old),
                     Correction(new, terms.weigh(self.org.id, new)),
                 )
             assert (done.content, done.is_latest) == (new, True)
@@ -162,7 +170,7 @@ class Following(RuleBasedStateMachine):
     def forget(self, tag: str, text: str) -> None:
         if any((tag, text) == one[1:] for one in self.said):
             with self.db.begin() as tx:
-                memories.forget(tx, self.tenant, tag, Target(content=text), None)
+                memories.forget(tx, self.tenant, tag, MemoryTarget(content=text), None)
             self.said = {one for one in self.said if one[1:] != (tag, text)}
 
     @invariant()

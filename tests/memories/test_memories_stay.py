@@ -13,7 +13,7 @@ from recollect.db import Tx
 from recollect.documents import DocumentChange
 from recollect.index import terms
 from recollect.memories import memories
-from recollect.memories.memories import Correction, Fact, MemoryId, MemoryQuery, Span, Target
+from recollect.memories.memories import Correction, Fact, MemoryId, MemoryQuery, MemoryTarget, Span
 from recollect.model import DocumentId, Org, Tenant, random_id
 from recollect.orgs import tags
 
@@ -106,7 +106,7 @@ def test_what_was_forgotten_stays_so_where_it_comes_to(app: App, org: Org) -> No
     with app.db.begin() as tx:
         id, memory = bear(tx, org, "a", "Ann smokes.")
         bear(tx, org, "a", "Ann smokes.", "And she drinks.")
-        memories.forget(tx, tenant, "a", Target(memory), "wrong")
+        memories.forget(tx, tenant, "a", MemoryTarget(memory), "wrong")
         retag(tx, org, id, ["b"])
 
         assert where(tx, org, "Ann smokes.") == {}
@@ -116,7 +116,7 @@ def test_what_was_forgotten_stays_so_where_it_comes_to(app: App, org: Org) -> No
 
 def correct(tx: Tx, org: Org, tag: str, id: MemoryId, text: str) -> MemoryId:
     correction = Correction(text, terms.weigh(org.id, text))
-    return memories.correct(tx, Tenant(org.id), tag, Target(id), correction).id
+    return memories.correct(tx, Tenant(org.id), tag, MemoryTarget(id), correction).id
 
 
 def test_two_that_come_to_say_the_same_are_one(app: App, org: Org) -> None:
@@ -131,7 +131,7 @@ def test_two_that_come_to_say_the_same_are_one(app: App, org: Org) -> None:
         assert set(one.sources) == {first_source, second_source}
         for id in (first, second, latest):
             assert [m.id for m in memories.named(tx, tenant, "a", [id])] == [latest]
-        memories.forget(tx, tenant, "a", Target(content="Ann lives in Kiel."), None)
+        memories.forget(tx, tenant, "a", MemoryTarget(content="Ann lives in Kiel."), None)
         assert memories.known(tx, tenant, "a") == []
 
 
@@ -195,7 +195,7 @@ def test_what_a_user_forgot_stays_forgotten_when_a_document_says_it_again(
     tenant = Tenant(org.id)
     with app.db.begin() as tx:
         _, memory = bear(tx, org, "a", "Ann smokes.")
-        memories.forget(tx, tenant, "a", Target(memory), "private")
+        memories.forget(tx, tenant, "a", MemoryTarget(memory), "private")
         other, _ = bear(tx, org, "a", "Something else.")
         said = replace(fact(org, "Ann smokes."), spans=[Span(b"\0" * 16, 0, 11)])
         [kept] = memories.store(tx, org.id, other, "a", [said], read=[])

@@ -130,7 +130,7 @@ def url_of(app: App) -> str:
     return app.db.url
 
 
-def save(app: App, path: Path, **more: Any) -> backup.Made:
+def save(app: App, path: Path, **more: Any) -> backup.WrittenBackup:
     return backup.backup(url_of(app), app.blobs, path, sealed_with=MARK, **more)
 
 
@@ -1011,7 +1011,7 @@ def test_memories_go_along_with_their_versions_relations_and_sources(
             tx,
             tenant,
             "notes",
-            memories.Target(id=old.id),
+            memories.MemoryTarget(id=old.id),
             memories.Correction(said, fact(said).weights, fact(said).vector),
         )
     expected = {q: recalled(app, tenant, q) for q in ("cats of the miller", "mill in winter")}
@@ -1224,7 +1224,7 @@ def corrected(app: App, tenant: Tenant, id: memories.MemoryId, text: str) -> mem
     said = fact(app, tenant, text)
     change = memories.Correction(text, said.weights, said.vector)
     with app.db.begin() as tx:
-        return memories.correct(tx, tenant, "notes", memories.Target(id=id), change).id
+        return memories.correct(tx, tenant, "notes", memories.MemoryTarget(id=id), change).id
 
 
 def drawn(app: App, tenant: Tenant, document: str, quote: str) -> memories.MemoryId:
@@ -1371,7 +1371,7 @@ def test_what_was_corrected_here_too_stands_and_is_told(
     corrected(other, there, bonn, "Ada lives in Jena.")
     corrected(other, there, further, "Ada has two boats.")
     with other.db.begin() as tx:
-        memories.forget(tx, there, "notes", memories.Target(id=tea), None)
+        memories.forget(tx, there, "notes", memories.MemoryTarget(id=tea), None)
 
     bundle_of(app, tmp_path / "second")
     done = backup.bring(other, tmp_path / "second", org="elsewhere")

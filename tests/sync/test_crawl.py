@@ -14,7 +14,7 @@ from recollect.app import App
 from recollect.db import Database, Tx
 from recollect.model import Connection, ConnectionId, Plan, Tenant, random_id
 from recollect.sync import connections, items
-from recollect.sync.connections import NewConnection
+from recollect.sync.connections import SealedConnection
 from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.fakes.embedder import WordEmbedder
@@ -67,7 +67,7 @@ def crawling(tenant: Tenant, site: Site) -> Callable[..., Connection]:
         with app.db.begin() as tx:
             if known is None:
                 metadata = {"startUrl": site.url("/"), **given}
-                new = NewConnection("web-crawler", ["web"], 1000, metadata, None, pending=False)
+                new = SealedConnection("web-crawler", ["web"], 1000, metadata, None, pending=False)
                 known = connections.create(tx, tenant.id, new, ConnectionId(random_id()))
             tx.execute(
                 "update connections set due_at = now(), parked_until = null where id = %s",

@@ -40,7 +40,7 @@ from recollect.model import (
 )
 from recollect.orgs import orgs, settings
 from recollect.sync import connection_queue, connections, items
-from recollect.sync.connections import NewConnection
+from recollect.sync.connections import SealedConnection
 from recollect.sync.item_filter import UNDECIDED, Gate, describe, open_gate
 from recollect.sync.runs import run
 from recollect.worker import syncs
@@ -105,7 +105,7 @@ def shelf() -> Generator[Shelf]:
 def connect(app: App, tenant: Tenant, shelf: Shelf) -> Callable[..., Connection]:
     def make(provider: str = "shelf", *, limit: int = 1000, **metadata: Any) -> Connection:
         [name] = [name for name, known in SHELVES.items() if known is shelf]
-        new = NewConnection(
+        new = SealedConnection(
             provider, ["notes"], limit, {"shelf": name, **metadata}, None, pending=False
         )
         with app.db.begin() as tx:
@@ -851,7 +851,7 @@ def test_a_preview_is_of_ones_own_connections(
     assert effect["connectionId"] == other.id
     with judged.db.begin() as tx:
         stranger = orgs.create(tx, f"org-{random_id()}", Plan.ENTERPRISE)
-        new = NewConnection("shelf", ["notes"], 10, dict(one.metadata), None, pending=True)
+        new = SealedConnection("shelf", ["notes"], 10, dict(one.metadata), None, pending=True)
         theirs = connections.create(tx, stranger.id, new, ConnectionId(random_id()))
 
     for id in (theirs.id, "nobody"):

@@ -31,7 +31,7 @@ from recollect.model import (
 from recollect.orgs import settings, tags
 from recollect.sync import authorizations, connection_queue, connections, item_filter, items
 from recollect.sync import connect as connect_
-from recollect.sync.connections import ConnectionChange, NewConnection
+from recollect.sync.connections import ConnectionChange, SealedConnection
 from recollect.sync.credentials import open_secrets, seal_secrets
 from recollect.telemetry.tracing import open_tracer
 from recollect.worker import syncs
@@ -64,7 +64,7 @@ def shelf() -> Generator[Shelf]:
 def connect(app: App, tenant: Tenant, shelf: Shelf) -> Callable[..., Connection]:
     def make(provider: str = "shelf", *, limit: int = 100, **metadata: Any) -> Connection:
         [name] = [name for name, known in SHELVES.items() if known is shelf]
-        new = NewConnection(
+        new = SealedConnection(
             provider, ["notes"], limit, {"shelf": name, **metadata}, None, pending=False
         )
         with app.db.begin() as tx:
@@ -691,7 +691,7 @@ def test_secrets_whose_key_is_lost_can_be_given_anew(
         tx.execute("update connections set secrets = %s where id = %s", (lost, connection.id))
     assert sync(app, connection).state is ConnectionState.NEEDS_AUTH
     given = {**connection.metadata, "password": "new"}
-    connect_.change(app, tenant, again(app, connection), connect_.Changed(metadata=given))
+    connect_.change(app, tenant, again(app, connection), connect_.ConnectionChanges(metadata=given))
     assert sync(app, connection).state is ConnectionState.READY
     with app.db.begin() as tx:
         sealed = connections.sealed(tx, connection.id).secrets
@@ -937,7 +937,7 @@ def test_what_is_picked_while_metadata_is_changed_stays_picked(
         lambda: connect_.pick(app, tenant, connection, [{"id": "3"}]),
     ]
 
-    change = connect_.Changed(metadata={"shelf": shelf, "depth": 2})
+    change = connect_.ConnectionChanges(metadata={"shelf": shelf, "depth": 2})
     now = connect_.change(app, tenant, connection, change)
 
     assert now.metadata == {"shelf": shelf, "depth": 2, "resources": [{"id": "2"}]}
@@ -948,7 +948,7 @@ def test_metadata_that_is_changed_before_something_is_picked_stays_changed(
 ) -> None:
     connection = connect("picking-shelf", depth=1)
     shelf = connection.metadata["shelf"]
-    change = connect_.Changed(metadata={"shelf": shelf, "depth": 2})
+    change = connect_.ConnectionChanges(metadata={"shelf": shelf, "depth": 2})
     connect_.change(app, tenant, connection, change)
 
     connect_.pick(app, tenant, connection, [{"id": "1"}])
@@ -962,10 +962,10 @@ def test_secrets_that_are_given_while_metadata_is_changed_stay(
 ) -> None:
     connection = connect("picking-shelf", depth=1)
     shelf = connection.metadata["shelf"]
-    newer = connect_.Changed(metadata={"shelf": shelf, "depth": 3, "password": "newer"})
+    newer = connect_.ConnectionChanges(metadata={"shelf": shelf, "depth": 3, "password": "newer"})
     picking.meanwhile = [lambda: connect_.change(app, tenant, connection, newer)]
 
-    change = connect_.Changed(metadata={"shelf": shelf, "depth": 2})
+    change = connect_.ConnectionChanges(metadata={"shelf": shelf, "depth": 2})
     connect_.change(app, tenant, connection, change)
 
     assert again(app, connection).metadata == {"shelf": shelf, "depth": 2}

@@ -13,7 +13,7 @@ from recollect.model import ConnectionId, DocumentId, Org, Scope, Tenant, random
 from recollect.orgs import orgs
 from recollect.sync import change_log, connection_queue, connections, runs
 from recollect.sync.connections import ConnectionChange
-from recollect.sync.items import HELD, Counts
+from recollect.sync.items import HELD, SyncCounts
 from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.fakes.shelf import SHELVES, MissingConnector, Shelf, ShelfConnector
@@ -395,12 +395,12 @@ def test_scheduled_syncs_that_began_together_drift_apart(
     with app.db.begin() as tx:
         connection = connections.get(tx, Tenant(org.id), followed.id)
 
-    waits = {runs.next_in(app, connection, Counts()) for _ in range(50)}
+    waits = {runs.next_in(app, connection, SyncCounts()) for _ in range(50)}
 
     interval = app.config.sync_interval
     assert all(interval <= wait <= interval * runs.SPREAD for wait in waits)
     assert max(waits) - min(waits) > interval * 0.01
-    assert runs.next_in(app, connection, Counts(code=HELD)) == app.config.poll_interval
+    assert runs.next_in(app, connection, SyncCounts(code=HELD)) == app.config.poll_interval
 
 
 def test_reading_it_takes_as_many_statements_however_long_it_is(

@@ -13,7 +13,7 @@ import pytest
 
 from recollect import connectors, documents
 from recollect.app import App
-from recollect.documents import DocumentQuery, Turn
+from recollect.documents import DocumentQuery, DocumentTurn
 from recollect.model import (
     Connection,
     ConnectionId,
@@ -25,7 +25,7 @@ from recollect.model import (
 )
 from recollect.orgs import orgs
 from recollect.sync import connection_queue, connections
-from recollect.sync.connections import NewConnection
+from recollect.sync.connections import SealedConnection
 from recollect.worker import processing, syncs
 from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
 from tests.worker.test_cut_commits import eventually
@@ -58,7 +58,7 @@ def connect(app: App) -> Generator[Connect]:
     def make(tenant: Tenant, shelf: Shelf) -> Connection:
         names.append(random_id())
         SHELVES[names[-1]] = shelf
-        new = NewConnection("shelf", ["notes"], 1_000, {"shelf": names[-1]}, None, pending=False)
+        new = SealedConnection("shelf", ["notes"], 1_000, {"shelf": names[-1]}, None, pending=False)
         with app.db.begin() as tx:
             return connections.create(tx, tenant.id, new, ConnectionId(random_id()))
 
@@ -71,7 +71,7 @@ def with_settings(app: App, **change: Any) -> App:
     return replace(app, config=app.config.model_copy(update=change))
 
 
-def claim(app: App, limit: int, turn: Turn | None = None, **how: Any) -> list[SyncClaim]:
+def claim(app: App, limit: int, turn: DocumentTurn | None = None, **how: Any) -> list[SyncClaim]:
     with app.db.begin() as tx:
         return connection_queue.claim(tx, lease=app.lease, limit=limit, turn=turn, **how)
 
@@ -108,7 +108,7 @@ def test_organisations_take_turns(
         connect(tenant, Shelf())
     for _ in range(3):
         connect(neighbour, Shelf())
-    turn = Turn()
+    turn = DocumentTurn()
     order = [owner for _ in range(6) for owner in owners(claim(app, 1, turn))]
     assert Counter(order) == {tenant.id: 3, neighbour.id: 3}
     assert all(one != other for one, other in pairwise(order))

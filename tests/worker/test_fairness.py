@@ -8,7 +8,7 @@ import pytest
 
 from recollect import documents
 from recollect.app import App
-from recollect.documents import NewDocument, Turn
+from recollect.documents import DocumentTurn, NewDocument
 from recollect.model import Claim, Content, DocumentId, Org, OrgId, Plan, Tenant, random_id
 from recollect.orgs import orgs
 from recollect.worker import processing
@@ -37,7 +37,7 @@ def add(app: App) -> Add:
     return add
 
 
-def claim(app: App, limit: int, turn: Turn | None = None) -> list[Claim]:
+def claim(app: App, limit: int, turn: DocumentTurn | None = None) -> list[Claim]:
     with app.db.begin() as tx:
         return documents.claim(
             tx, lease=timedelta(minutes=1), limit=limit, max_attempts=5, turn=turn
@@ -53,7 +53,7 @@ def test_one_document_waits_for_one_of_the_others_only(
 ) -> None:
     add(tenant, 200)
     add(neighbour, 1)
-    turn = Turn()
+    turn = DocumentTurn()
     first = [claim(app, 1, turn)[0].document.org_id for _ in range(2)]
     assert sorted(first) == sorted([tenant.id, neighbour.id])
     assert owners(claim(app, 4, turn)) == {tenant.id: 4}
@@ -70,7 +70,7 @@ def test_a_claim_of_several_is_shared(
 def test_the_tags_of_an_organisation_take_turns(app: App, tenant: Tenant, add: Add) -> None:
     add(tenant, 50, "large")
     add(tenant, 3, "small")
-    turn = Turn()
+    turn = DocumentTurn()
     tags = [claim(app, 1, turn)[0].document.container_tags[0] for _ in range(8)]
     assert sorted(tags[:6]) == ["large"] * 3 + ["small"] * 3
     assert tags[6:] == ["large"] * 2
@@ -82,7 +82,7 @@ def test_many_tags_are_no_larger_share(
     for number in range(12):
         add(tenant, 1, f"tag-{number:02}")
     add(neighbour, 12)
-    turn = Turn()
+    turn = DocumentTurn()
     assert owners([claim(app, 1, turn)[0] for _ in range(12)]) == {
         tenant.id: 6,
         neighbour.id: 6,
@@ -151,7 +151,7 @@ def test_what_waits_tells_how_many_are_before_it(
 
 
 def test_a_turn_forgets_tags_of_long_ago() -> None:
-    turn = Turn()
+    turn = DocumentTurn()
     for number in range(1_000):
         turn.pass_on(f"org {number}", "tag")
     assert len(turn.tags) == documents.TURNS_KEPT

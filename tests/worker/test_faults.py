@@ -30,7 +30,7 @@ from recollect.ops import purge
 from recollect.ops.purge import Purger
 from recollect.orgs import orgs, tags
 from recollect.sync import connections
-from recollect.sync.connections import NewConnection
+from recollect.sync.connections import SealedConnection
 from recollect.telemetry import metrics
 from recollect.worker import maintenance, processing, syncs, tag_merges
 from recollect.worker import pulls as pull
@@ -96,7 +96,7 @@ class Ground:
             return documents.add(tx, self.tenant, new, DocumentId(random_id())).id
 
     def connect(self) -> ConnectionId:
-        new = NewConnection("shelf", ["notes"], 100, {"shelf": "faults"}, None, pending=False)
+        new = SealedConnection("shelf", ["notes"], 100, {"shelf": "faults"}, None, pending=False)
         with self.app.db.begin() as tx:
             return connections.create(tx, self.tenant.id, new, ConnectionId(random_id())).id
 

@@ -15,7 +15,7 @@ Metadata = Annotated[dict[str, Any], Field(description="`{}` when there is none.
 StatusWord = Literal["queued", "extracting", "chunking", "embedding", "indexing", "done", "failed"]
 
 
-class Written(Wire):
+class NsWritten(Wire):
     id: str
     status: StatusWord
 
@@ -57,7 +57,7 @@ class ChunkSystem(Wire):
     created_at: Timestamp
 
 
-class ChunkOut(Wire):
+class NsChunkOut(Wire):
     id: str
     position: int
     content: str
@@ -85,7 +85,7 @@ class ChunkOut(Wire):
         )
 
 
-class MemoryOut(Wire):
+class NsMemoryOut(Wire):
     id: str
     memory: str
     metadata: Metadata
@@ -139,7 +139,7 @@ class SourceOut(Wire):
         )
 
 
-class Changed(Wire):
+class NsChanged(Wire):
     updated_at: Timestamp
     created_at: Timestamp | None = absent()
 
@@ -150,7 +150,7 @@ class RelatedOut(Wire):
     version: int = Field(description="Its own number among its versions, from 1.")
     memory: str
     metadata: Metadata
-    system: Changed
+    system: NsChanged
     document: SourceOut | None = absent()
 
 
@@ -192,7 +192,7 @@ def related(
                     version=one.version,
                     memory=one.memory,
                     metadata=flat(one.metadata),
-                    system=Changed(updated_at=one.updated_at),
+                    system=NsChanged(updated_at=one.updated_at),
                     document=SourceOut.newest(sources[one.id]) if sources is not None else None,
                 )
                 for one in some

@@ -41,7 +41,7 @@ from recollect.model import (
 )
 from recollect.sync import connect, connection_queue, connections
 from recollect.sync.authorizations import AUTH_LINK_LIFE
-from recollect.sync.connect import Asked, Changed
+from recollect.sync.connect import ConnectionChanges, ConnectionRequest
 from recollect.sync.connections import LIMIT
 from recollect.sync.sources import end
 
@@ -100,14 +100,14 @@ class ConnectorPatch(Closed):
 # --- answers -------------------------------------------------------------------------------------
 
 
-class Link(Wire):
+class NsLink(Wire):
     url: str
     expires_at: Timestamp
 
 
-class Made(Wire):
+class NsNewConnection(Wire):
     id: str
-    authorization: Link | None = Field(description="Where the user agrees; null: nobody has to.")
+    authorization: NsLink | None = Field(description="Where the user agrees; null: nobody has to.")
 
 
 class Capabilities(Wire):
@@ -195,7 +195,7 @@ class ConnectorOut(Wire):
     provider: str
     namespace: str | None = Field(description="The first of its container tags.")
     account: str | None
-    authorization: Link | None = absent()
+    authorization: NsLink | None = absent()
     capabilities: Capabilities
     config: dict[str, str | bool | int | float] | None
     selection: dict[str, list[Selected]] | None = Field(description="null: it syncs everything.")
@@ -266,12 +266,12 @@ def find(
 )
 def create(
     space: Writes, body: NewConnector, key: CurrentKey, app: CurrentApp, _: AsksOthers
-) -> Made:
+) -> NsNewConnection:
     """With OAuth the first sync follows the user's consent at `authorization.url`; others sync at
     once."""
     connector = providers.get(body.provider)
     connect.check_plan(connector, key.org.plan)
-    asked = Asked(
+    asked = ConnectionRequest(
         provider=connector.provider,
         tags=[space.name],
         metadata=_config(connector.provider, body.config or {}),
@@ -282,7 +282,7 @@ def create(
     link = None
     if connector.oauth is not None:
         link = _link(app, space.key, made, body.redirect_url)
-    return Made(id=made.id, authorization=link)
+    return NsNewConnection(id=made.id, authorization=link)
 
 
 @router.get(
@@ -337,7 +337,7 @@ def patch(
     with app.db.begin() as tx:
         found = _connection(tx, space, id)
     if body.selection is None:
-        connect.change(app, space.key, found, Changed(limit=body.document_limit))
+        connect.change(app, space.key, found, ConnectionChanges(limit=body.document_limit))
     else:
         kind, ids = body.selection.only()
         wanted = providers.get(found.provider).selects
@@ -468,9 +468,9 @@ def _syncs(tx: Tx, tenant: Tenant, found: Connection) -> list[Sync]:
     return [Sync.of(found.id, run, failed[run.id]) for run in runs]
 
 
-def _link(app: App, tenant: Tenant, found: Connection, redirect_url: str | None) -> Link:
+def _link(app: App, tenant: Tenant, found: Connection, redirect_url: str | None) -> NsLink:
     url = connect.link(app, tenant, found, redirect_url)
-    return Link(url=url, expires_at=datetime.now(UTC) + AUTH_LINK_LIFE)
+    return NsLink(url=url, expires_at=datetime.now(UTC) + AUTH_LINK_LIFE)
 
 
 def _may_write(key: Key) -> bool:

@@ -24,13 +24,13 @@ from recollect.api.namespaces._door import (
     router as door,
 )
 from recollect.api.namespaces._shapes import (
-    ChunkOut,
     DocumentSystem,
-    MemoryOut,
     Metadata,
+    NsChunkOut,
+    NsMemoryOut,
+    NsWritten,
     Refusal,
     StatusWord,
-    Written,
 )
 from recollect.api.room import CurrentRoom, Holding
 from recollect.api.schemas import (
@@ -97,7 +97,7 @@ class BatchedDocument(Beside):
     id: CustomId | None = None
 
 
-class NewDocument(BatchedDocument, Handling):
+class NsNewDocument(BatchedDocument, Handling):
     model_config = closed(
         content="Ann moved to Bonn in May.", id="notes/1", metadata={"source": "chat"}
     )
@@ -139,7 +139,7 @@ class PartialUpload(Upload):
 # --- answers -------------------------------------------------------------------------------------
 
 
-class BatchItem(Wire):
+class NsBatchItem(Wire):
     id: str
     status: StatusWord | Literal["error"]
     error: str | None = absent()
@@ -147,13 +147,13 @@ class BatchItem(Wire):
     url: str | None = absent()
 
 
-class BatchOut(Wire):
-    results: list[BatchItem]
+class NsBatchOut(Wire):
+    results: list[NsBatchItem]
     count: int = Field(description="Documents that were taken.")
     failed: int
 
 
-class DocumentOut(Wire):
+class NsDocumentOut(Wire):
     id: str
     custom_id: str | None
     title: str | None
@@ -164,8 +164,8 @@ class DocumentOut(Wire):
     metadata: Metadata
     group: dict[str, Any] | None = absent()
     system: DocumentSystem
-    chunks: list[ChunkOut] | None = absent()
-    memories: list[MemoryOut] | None = absent()
+    chunks: list[NsChunkOut] | None = absent()
+    memories: list[NsMemoryOut] | None = absent()
 
 
 class DeletedOut(Wire):
@@ -177,31 +177,31 @@ class DeletedOut(Wire):
 
 
 @router.post("/ns/{namespace}/document", summary="Add a document", operation_id="nsAddDocument")
-def add(space: Writes, body: NewDocument, app: CurrentApp) -> Written:
+def add(space: Writes, body: NsNewDocument, app: CurrentApp) -> NsWritten:
     """Text, or one URL to fetch. A known `id`: updates that document. The namespace is made if it
     is not there."""
-    return Written.of(_added(app, space, body, body))
+    return NsWritten.of(_added(app, space, body, body))
 
 
 @router.post(
     "/ns/{namespace}/document/batch", summary="Add many documents", operation_id="nsAddDocuments"
 )
-def add_batch(space: Writes, body: Batch, app: CurrentApp) -> BatchOut:
+def add_batch(space: Writes, body: Batch, app: CurrentApp) -> NsBatchOut:
     """Each on its own. Those that were taken come first, then the bad ones."""
-    good: list[BatchItem] = []
-    bad: list[BatchItem] = []
+    good: list[NsBatchItem] = []
+    bad: list[NsBatchItem] = []
     for given in body.documents:
         content = given.get("content")
         try:
             one = BatchedDocument.model_validate(given)
-            written = Written.of(_added(app, space, one, body))
-            good.append(BatchItem(id=written.id, status=written.status))
+            written = NsWritten.of(_added(app, space, one, body))
+            good.append(NsBatchItem(id=written.id, status=written.status))
         except (ValidationError, RequestError) as error:
             message, details = refusal(error)
             is_address = isinstance(content, str) and documents.is_address(content)
             name = given.get("id")
             bad.append(
-                BatchItem(
+                NsBatchItem(
                     id=name if isinstance(name, str) else "",
                     status="error",
                     error=message,
@@ -209,7 +209,7 @@ def add_batch(space: Writes, body: Batch, app: CurrentApp) -> BatchOut:
                     url=content.strip() if isinstance(content, str) and is_address else None,
                 )
             )
-    return BatchOut(results=[*good, *bad], count=len(good), failed=len(bad))
+    return NsBatchOut(results=[*good, *bad], count=len(good), failed=len(bad))
 
 
 Includes = Annotated[
@@ -223,7 +223,7 @@ Includes = Annotated[
     "/ns/{namespace}/document/{id:path}",
     summary="Get a document",
     operation_id="nsGetDocument",
-    response_model=DocumentOut,
+    response_model=NsDocumentOut,
 )
 def get(
     space: Reads, id: RestId, app: CurrentApp, room: CurrentRoom, include: Includes = ()
@@ -247,7 +247,7 @@ def get(
                 documents.chunks(tx, space.inside, document.id) if "chunks" in include else None
             )
         return holding.answer(
-            DocumentOut(
+            NsDocumentOut(
                 id=document.id,
                 custom_id=document.custom_id,
                 title=document.title,
@@ -258,8 +258,8 @@ def get(
                 metadata=flat(document.metadata),
                 group=None if document.group is None else flat(document.group),
                 system=DocumentSystem.of(document, dreaming, count),
-                chunks=None if chunks is None else [ChunkOut.of(document, one) for one in chunks],
-                memories=None if known is None else [MemoryOut.of(one) for one in known],
+                chunks=None if chunks is None else [NsChunkOut.of(document, one) for one in chunks],
+                memories=None if known is None else [NsMemoryOut.of(one) for one in known],
             )
         )
 
@@ -319,11 +319,11 @@ def upload(
     app: CurrentApp,
     form: UploadForm,
     file: Annotated[UploadFile, File(description="At most 50 MB.")],
-) -> Written:
+) -> NsWritten:
     """The kind is found by the bytes, then the name, then `mimeType`; `fileType` forces it."""
     labels = form_of(Upload, **form)
     beside = _beside(space, labels, labels, None)
-    return Written.of(intake.take_file(app, space.inside, beside, _sent(file, labels)))
+    return NsWritten.of(intake.take_file(app, space.inside, beside, _sent(file, labels)))
 
 
 @router.post(
@@ -337,7 +337,7 @@ def replace_with_file(
     app: CurrentApp,
     form: UploadForm,
     file: Annotated[UploadFile, File(description="At most 50 MB.")],
-) -> Written:
+) -> NsWritten:
     """The whole document anew: metadata, group and date that are not sent are cleared."""
     labels = form_of(Upload, **form)
     with intake.file_of(app, space.inside, _sent(file, labels)) as content:
@@ -350,7 +350,7 @@ def replace_with_file(
             dreaming=labels.dreaming,
             clears=("metadata", "group", "document_date"),
         )
-        return Written.of(intake.change(app, space.inside, id, change, labels.supporting_context))
+        return NsWritten.of(intake.change(app, space.inside, id, change, labels.supporting_context))
 
 
 @router.patch(
@@ -364,7 +364,7 @@ def update_file(
     app: CurrentApp,
     form: UploadForm,
     file: Annotated[UploadFile | None, File(description="At most 50 MB.")] = None,
-) -> Written:
+) -> NsWritten:
     """What is not sent stays."""
     labels = form_of(PartialUpload, **form)
     if file is None and not _names_something(labels):
@@ -378,10 +378,10 @@ def update_file(
     )
     context = labels.supporting_context
     if file is None:
-        return Written.of(intake.change(app, space.inside, id, change, context))
+        return NsWritten.of(intake.change(app, space.inside, id, change, context))
     with intake.file_of(app, space.inside, _sent(file, labels)) as content:
         with_file = replace(change, content=content)
-        return Written.of(intake.change(app, space.inside, id, with_file, context))
+        return NsWritten.of(intake.change(app, space.inside, id, with_file, context))
 
 
 @router.patch(
@@ -389,7 +389,7 @@ def update_file(
     summary="Change a document",
     operation_id="nsUpdateDocument",
 )
-def update(space: Writes, id: RestId, app: CurrentApp, body: Changes | None = None) -> Written:
+def update(space: Writes, id: RestId, app: CurrentApp, body: Changes | None = None) -> NsWritten:
     """New content replaces the old and is processed; metadata replaces all there was."""
     if body is None or (body.content is None and not _names_something(body)):
         raise BadRequestError(NOTHING_NAMED)
@@ -401,7 +401,7 @@ def update(space: Writes, id: RestId, app: CurrentApp, body: Changes | None = No
         task_type=body.task_type,
         dreaming=body.dreaming,
     )
-    return Written.of(intake.change(app, space.inside, id, change, body.supporting_context))
+    return NsWritten.of(intake.change(app, space.inside, id, change, body.supporting_context))
 
 
 def _names_something(given: Beside) -> bool:

@@ -20,8 +20,8 @@ from recollect.api.namespaces._door import (
     router as door,
 )
 from recollect.api.namespaces._shapes import (
-    MemoryOut,
     Named,
+    NsMemoryOut,
     Refusal,
     Related,
     SourceOut,
@@ -56,13 +56,13 @@ class ForgettingByQuery(Closed):
     dry_run: bool
 
 
-class Included(Wire):
+class MemoryInclusions(Wire):
     related: Related | None = absent()
     document: SourceOut | None = absent()
 
 
-class WholeMemory(MemoryOut):
-    included: Included | None = absent()
+class WholeMemory(NsMemoryOut):
+    included: MemoryInclusions | None = absent()
 
 
 class ForgottenOut(Wire):
@@ -107,11 +107,11 @@ def get(
         sources = memories.sources(tx, space.inside, shown) if with_documents else None
     included = None
     if with_related or with_documents:
-        included = Included(
+        included = MemoryInclusions(
             related=related(groups, sources) if with_related else None,
             document=SourceOut.newest(sources[memory.id]) if sources is not None else None,
         )
-    return WholeMemory(**MemoryOut.fields(memory), included=included)
+    return WholeMemory(**NsMemoryOut.fields(memory), included=included)
 
 
 @router.delete(

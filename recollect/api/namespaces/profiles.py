@@ -18,7 +18,7 @@ from recollect.api.schemas import Bucket, Text, Wire
 from recollect.db import Tx
 from recollect.documents.predicates import parse
 from recollect.memories import memories
-from recollect.memories.memories import Entry
+from recollect.memories.memories import ProfileEntry
 from recollect.model import Tenant
 from recollect.orgs import settings, tags
 
@@ -69,11 +69,11 @@ class Sections(Wire):
     buckets: dict[str, list[Named]]
 
 
-class ProfileOut(Wire):
+class NsProfileOut(Wire):
     profile: Sections
 
 
-class BucketsOut(Wire):
+class NsBucketsOut(Wire):
     buckets: dict[str, str]
 
 
@@ -81,7 +81,7 @@ class BucketsOut(Wire):
     "/ns/{namespace}/profile",
     summary="Get a profile",
     operation_id="nsGetProfile",
-    response_model=ProfileOut,
+    response_model=NsProfileOut,
     responses={200: {"content": {MARKDOWN: {"schema": {"type": "string"}}}}},
 )
 def profile(
@@ -89,7 +89,7 @@ def profile(
     app: CurrentApp,
     body: ProfileBody | None = None,
     accept: Annotated[str | None, Header()] = None,
-) -> Response | ProfileOut:
+) -> Response | NsProfileOut:
     """What is known: lasting facts (`static`), the others, newest first (`dynamic`), and those of
     each bucket. As Markdown for who accepts that before JSON."""
     body = body or ProfileBody()
@@ -106,11 +106,11 @@ def profile(
     )
     if _wants_markdown(accept or ""):
         return PlainTextResponse(_markdown(sections), media_type=MARKDOWN)
-    return ProfileOut(profile=sections)
+    return NsProfileOut(profile=sections)
 
 
 @router.get("/ns/{namespace}/profile/buckets", summary="List buckets", operation_id="nsGetBuckets")
-def buckets(space: Reads, app: CurrentApp) -> BucketsOut:
+def buckets(space: Reads, app: CurrentApp) -> NsBucketsOut:
     """Those of the organisation, and the namespace's own beside them."""
     with app.db.begin() as tx:
         return _shown(tx, space.inside, space.name)
@@ -119,7 +119,7 @@ def buckets(space: Reads, app: CurrentApp) -> BucketsOut:
 @router.put(
     "/ns/{namespace}/profile/buckets", summary="Define buckets", operation_id="nsSetBuckets"
 )
-def set_buckets(space: Writes, body: NewBuckets, app: CurrentApp) -> BucketsOut:
+def set_buckets(space: Writes, body: NewBuckets, app: CurrentApp) -> NsBucketsOut:
     """Adds and redefines; the others stay. 409 for one of the organisation's."""
     with app.db.begin() as tx:
         return _changed(tx, space.inside, space.name, body.buckets)
@@ -128,7 +128,7 @@ def set_buckets(space: Writes, body: NewBuckets, app: CurrentApp) -> BucketsOut:
 @router.delete(
     "/ns/{namespace}/profile/buckets", summary="Remove buckets", operation_id="nsDeleteBuckets"
 )
-def delete_buckets(space: Writes, body: GoneBuckets, app: CurrentApp) -> BucketsOut:
+def delete_buckets(space: Writes, body: GoneBuckets, app: CurrentApp) -> NsBucketsOut:
     """Memories stay; unknown names are passed over. 409 for one of the organisation's."""
     with app.db.begin() as tx:
         return _changed(tx, space.inside, space.name, dict.fromkeys(body.buckets))
@@ -136,18 +136,18 @@ def delete_buckets(space: Writes, body: GoneBuckets, app: CurrentApp) -> Buckets
 
 def _changed(
     tx: Tx, tenant: Tenant, name: str, change: dict[str, str] | dict[str, None]
-) -> BucketsOut:
+) -> NsBucketsOut:
     organisation = settings.read(tx, tenant.id)["profileBuckets"]
     tags.change_buckets(tx, tenant, name, change, organisation=organisation)
     return _shown(tx, tenant, name)
 
 
-def _shown(tx: Tx, tenant: Tenant, name: str) -> BucketsOut:
+def _shown(tx: Tx, tenant: Tenant, name: str) -> NsBucketsOut:
     found = buckets_of(tx, tenant, name)
-    return BucketsOut(buckets={one["key"]: one.get("description") or "" for one in found})
+    return NsBucketsOut(buckets={one["key"]: one.get("description") or "" for one in found})
 
 
-def _named(entries: Sequence[Entry]) -> list[Named]:
+def _named(entries: Sequence[ProfileEntry]) -> list[Named]:
     return [Named(id=one.id, memory=one.text) for one in entries]
 
 

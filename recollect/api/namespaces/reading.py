@@ -31,11 +31,11 @@ from recollect.api.namespaces._door import (
     router as door,
 )
 from recollect.api.namespaces._shapes import (
-    Changed,
-    ChunkOut,
     DocumentSystem,
-    MemoryOut,
     Metadata,
+    NsChanged,
+    NsChunkOut,
+    NsMemoryOut,
     Related,
     SourceOut,
     Times,
@@ -137,7 +137,7 @@ class Result(Wire):
     rerank_score: float | None = absent()
     is_latest: bool
     is_inference: bool
-    system: Changed
+    system: NsChanged
     included: Included | None = absent()
     is_aggregated: bool | None = absent()
     aggregated_from: list[str] | None = absent()
@@ -168,8 +168,8 @@ class Lists(Wire):
     """Only what was asked for is filled."""
 
     documents: list[ListedWithText | ListedOut] = Field(default=[])
-    chunks: list[ChunkOut] = Field(default=[])
-    memories: list[MemoryOut] = Field(default=[])
+    chunks: list[NsChunkOut] = Field(default=[])
+    memories: list[NsMemoryOut] = Field(default=[])
     pagination: Pagination
     warnings: list[str] | None = absent()
 
@@ -260,7 +260,7 @@ def _result(
         rerank_score=one.rerank_score,
         is_latest=memory is None or (memory.is_latest and not memory.is_forgotten),
         is_inference=bool(one.is_aggregated or (memory and memory.is_inference)),
-        system=Changed(updated_at=one.updated_at, created_at=born),
+        system=NsChanged(updated_at=one.updated_at, created_at=born),
         included=Included(
             related=beside_it,
             document=_source(newest) if include.documents and newest is not None else None,
@@ -336,7 +336,7 @@ def find(
             case "chunks":
                 with app.db.begin() as tx:
                     chunks = documents.find_chunks(tx, space.inside, query)
-                shown = [ChunkOut.of(of, chunk, listed=True) for of, chunk in chunks.items]
+                shown = [NsChunkOut.of(of, chunk, listed=True) for of, chunk in chunks.items]
                 found = Lists(chunks=shown, pagination=Pagination.of(chunks))
             case _:
                 found = _memories(app, space, query, body.include)
@@ -391,4 +391,6 @@ def _memories(app: App, space: Space, query: DocumentQuery, include: ListInclude
     )
     with app.db.begin() as tx:
         page: Page[Memory] = memories.find(tx, space.inside, asked)
-    return Lists(memories=[MemoryOut.of(one) for one in page.items], pagination=Pagination.of(page))
+    return Lists(
+        memories=[NsMemoryOut.of(one) for one in page.items], pagination=Pagination.of(page)
+    )

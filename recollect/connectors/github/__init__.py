@@ -38,7 +38,7 @@ from recollect.connectors.github._guide import GUIDE
 from recollect.connectors.github._listing import listing
 from recollect.connectors.github._picked import (
     RESOURCES,
-    Picked,
+    PickedRepository,
     checked,
     cursor_of,
     picked_of,
@@ -47,9 +47,9 @@ from recollect.connectors.github._picked import (
 )
 from recollect.connectors.github._repository import look_at, must_be_there, repository_of
 from recollect.connectors.oauth import OAuth, Tokens, missing
-from recollect.connectors.pushes import FORGED, Notice, Push, Registration
+from recollect.connectors.pushes import FORGED, Push, PushResult, Registration
 from recollect.errors import BadRequestError, NotFoundError, Permanent, Transient
-from recollect.fetch import Answer, Endpoint
+from recollect.fetch import Endpoint, EndpointAnswer
 from recollect.model import Blob, Remembered
 
 VISIBILITY = "visibility"
@@ -103,7 +103,7 @@ class Github(Connector):
             "x-github-api-version": "2022-11-28",
         }
 
-    def judge(self, answer: Answer) -> Exception | None:
+    def judge(self, answer: EndpointAnswer) -> Exception | None:
         if answer.status not in (403, 429):
             return None
         wait = wait_of(answer)
@@ -231,7 +231,7 @@ class Github(Connector):
             accept=frozenset({404, 409}),
         )
         if answer.status in (404, 409):
-            must_be_there(source.api, Picked(id, repository))
+            must_be_there(source.api, PickedRepository(id, repository))
             raise NotFoundError(f"{path} is not in {repository} any more")
         data = _content(answer, item.version)
         if POINTER.match(data) and len(data) < 1024:  # the most that a pointer may have
@@ -309,20 +309,20 @@ class Github(Connector):
     def reads(self, push: Push) -> bool:
         return push.registration is not None and "x-hub-signature-256" in push.headers
 
-    def receive(self, push: Push) -> Notice:
+    def receive(self, push: Push) -> PushResult:
         if push.registration is None:
-            return Notice(status=202)
+            return PushResult(status=202)
         if not _signed(push, push.registration.secret):
             return FORGED
         key = push.headers.get("x-github-delivery", "")[:100] or None
         match push.headers.get("x-github-event"):
             case "ping":
-                return Notice(status=200, key=key)
+                return PushResult(status=200, key=key)
             case "push":
                 concerned = _on_default_branch(push.body, push.registration.resource)
-                return Notice(status=202, concerned=concerned, key=key)
+                return PushResult(status=202, concerned=concerned, key=key)
             case _:
-                return Notice(status=202, key=key)
+                return PushResult(status=202, key=key)
 
 
 def _rights(granted: str | None, needed: Sequence[str]) -> Assumption:
@@ -337,7 +337,7 @@ def _rights(granted: str | None, needed: Sequence[str]) -> Assumption:
     return Assumption("rights", True, f"the token has {granted.strip()}")
 
 
-def _budget(answer: Answer) -> Assumption:
+def _budget(answer: EndpointAnswer) -> Assumption:
     if answer.status == 404:
         return Assumption("budget", True, "this server limits no calls")
     core = field_of(field_of(as_json(answer), "resources", dict), "core", dict)
@@ -348,7 +348,7 @@ def _budget(answer: Answer) -> Assumption:
     return Assumption("budget", left * 10 >= most, told)
 
 
-def _may_be_watched(source: Source, picked: Picked) -> Assumption:
+def _may_be_watched(source: Source, picked: PickedRepository) -> Assumption:
     """Whether the account may add a webhook to a repository."""
     answer = call(source.api, "GET", f"/repositories/{picked.id}", accept=frozenset({404}))
     if answer.status == 404:
@@ -367,7 +367,7 @@ def _may_be_watched(source: Source, picked: Picked) -> Assumption:
     )
 
 
-def _content(answer: Answer, sha: str) -> bytes:
+def _content(answer: EndpointAnswer, sha: str) -> bytes:
     """The bytes of a blob, certainly: git names it by their hash."""
     data = answer.data
     if _sha(data, sha) != sha:
@@ -389,7 +389,7 @@ def _sha(data: bytes, like: str) -> str:
     return hashlib.sha1(header + data, usedforsecurity=False).hexdigest()
 
 
-def _page(api: Api, params: Mapping[str, str], page: int, per_page: int) -> Answer:
+def _page(api: Api, params: Mapping[str, str], page: int, per_page: int) -> EndpointAnswer:
     return api.call(
         "GET", "/user/repos", params={**params, "page": str(page), "per_page": str(per_page)}
     )

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from recollect.connectors.api import PROVIDER_UNAVAILABLE, Api
 from recollect.errors import Permanent, Transient
-from recollect.fetch import Answer, believable, told_time
+from recollect.fetch import EndpointAnswer, believable, told_time
 
 HOPS = 3
 MOVED = frozenset({301, 302, 307, 308})
@@ -22,7 +22,7 @@ def call(
     json: object | None = None,
     headers: Mapping[str, str] | None = None,
     accept: frozenset[int] = frozenset(),
-) -> Answer:
+) -> EndpointAnswer:
     """A call that goes after renamed repositories; GitHub wants it repeated as it was.
 
     Raises what `Api.call` raises: Permanent (`foreign_address`) when it leads to another host.
@@ -42,7 +42,7 @@ def unless(etag: str | None) -> Mapping[str, str]:
     return {} if etag is None else {"if-none-match": etag}
 
 
-def links(answer: Answer) -> dict[str, str]:
+def links(answer: EndpointAnswer) -> dict[str, str]:
     """Addresses of the Link header, by what they are (RFC 8288)."""
     found = re.findall(r'<([^<>]*)>\s*;\s*rel="(\w+)"', answer.headers.get("link", ""))
     return {relation: url for url, relation in found}
@@ -55,7 +55,7 @@ def objects_of(value: Any) -> list[dict[str, Any]]:
     return cast("list[dict[str, Any]]", value)
 
 
-def wait_of(answer: Answer) -> timedelta | None:
+def wait_of(answer: EndpointAnswer) -> timedelta | None:
     """How long a refusal asks us to wait; None: it is none for asking too often.
 
     docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api
@@ -72,7 +72,7 @@ def wait_of(answer: Answer) -> timedelta | None:
     return None
 
 
-def _until_reset(answer: Answer) -> timedelta:
+def _until_reset(answer: EndpointAnswer) -> timedelta:
     """By GitHub's clock where it tells it: ours may be off."""
     reset = answer.headers.get("x-ratelimit-reset", "")
     if not re.fullmatch(r"[0-9]{1,11}", reset):

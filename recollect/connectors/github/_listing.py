@@ -15,7 +15,7 @@ from recollect.connectors.base import (
     Verdict,
 )
 from recollect.connectors.github._picked import State, cursor_of
-from recollect.connectors.github._repository import File, Look
+from recollect.connectors.github._repository import RepositoryFile, RepositoryLook
 
 LARGEST_FILE = 50_000_000
 """bytes, as for an upload"""
@@ -26,7 +26,11 @@ BATCH = 200
 
 
 def listing(
-    source: Source, id: str, look: Look, files: Sequence[File], states: Mapping[str, State]
+    source: Source,
+    id: str,
+    look: RepositoryLook,
+    files: Sequence[RepositoryFile],
+    states: Mapping[str, State],
 ) -> Generator[Change, None, bool]:
     """Says the files; whether the sync took what is gone for gone, or wants to hear it again."""
     known = {row.id: row.version for row in source.remembered(branch=id)}
@@ -45,7 +49,7 @@ def listing(
     return not any(source.remembered(sorted(gone)[:1]))
 
 
-def _said_of(id: str, file: File, state: State, formerly: str | None) -> Item | Verdict:
+def _said_of(id: str, file: RepositoryFile, state: State, formerly: str | None) -> Item | Verdict:
     path = file.path.encode(errors="replace")
     if path != file.path.encode(errors="surrogatepass") or len(path) > LONGEST_PATH:
         mark = hashlib.sha256(file.path.encode(errors="surrogatepass")).hexdigest()
@@ -74,7 +78,9 @@ def _said_of(id: str, file: File, state: State, formerly: str | None) -> Item | 
     )
 
 
-def _former(id: str, files: Sequence[File], known: Mapping[str, str | None]) -> dict[str, str]:
+def _former(
+    id: str, files: Sequence[RepositoryFile], known: Mapping[str, str | None]
+) -> dict[str, str]:
     """Former ids by new path: the same content is gone in one place and new in another.
 
     Among equal files, those that kept their name go together, then the others in order.

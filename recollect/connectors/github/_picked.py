@@ -28,7 +28,7 @@ ADVICE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Picked:
+class PickedRepository:
     id: str
     name: str
     """`owner/repository`, as it was when it was picked"""
@@ -70,11 +70,14 @@ def checked(entry: object, where: str) -> dict[str, Any]:
     return {"id": id, "name": name, **({"defaultBranch": branch} if branch else {})}
 
 
-def picked_of(metadata: Mapping[str, Any]) -> list[Picked]:
+def picked_of(metadata: Mapping[str, Any]) -> list[PickedRepository]:
     picked: Any = metadata.get(RESOURCES)
     if not isinstance(picked, list):
         return []
-    return [Picked(entry["id"], entry["name"]) for entry in objects_of(cast("list[Any]", picked))]
+    return [
+        PickedRepository(entry["id"], entry["name"])
+        for entry in objects_of(cast("list[Any]", picked))
+    ]
 
 
 def states_of(cursor: Cursor | None) -> dict[str, State]:
@@ -98,6 +101,6 @@ def place(state: State) -> tuple[str, str, str]:
     return state.name, state.branch, state.url
 
 
-def trouble(picked: Picked, error: Permanent | Transient) -> Trouble:
+def trouble(picked: PickedRepository, error: Permanent | Transient) -> Trouble:
     advice = ADVICE.get(error.code, "It is tried again with the next sync")
     return Trouble(f"{picked.name}: {error}. {advice}.", error.code, picked.id)

@@ -12,7 +12,7 @@ from recollect.connectors.base import (
     Verdict,
 )
 from recollect.connectors.github._calls import call, objects_of, unless
-from recollect.connectors.github._picked import NAME, Picked, State, place
+from recollect.connectors.github._picked import NAME, PickedRepository, State, place
 from recollect.errors import Permanent
 
 MOST_FILES = 200_000
@@ -26,22 +26,22 @@ WANTED = re.compile(r"\.(md|mdx|markdown|txt|rst|adoc|org)\Z", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class RepositoryFile:
     path: str
     sha: str
     size: int
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RepositoryLook:
     """What a look at a repository found; `files` None: nothing that must be listed."""
 
     state: State
-    files: Sequence[File] | None = None
+    files: Sequence[RepositoryFile] | None = None
     verdict: Verdict | None = None
 
 
-def look_at(source: Source, picked: Picked, before: State | None) -> Look:
+def look_at(source: Source, picked: PickedRepository, before: State | None) -> RepositoryLook:
     """All that must be asked of a repository, so that nothing can go wrong while it is listed."""
     api = source.api
     now = repository_of(api, picked, before)
@@ -56,18 +56,18 @@ def look_at(source: Source, picked: Picked, before: State | None) -> Look:
     if answer.status == 404:
         return _without_branch(api, picked, now)
     if listed and answer.status == 304:
-        return Look(replace(now, head=listed.head, etag=listed.etag))
+        return RepositoryLook(replace(now, head=listed.head, etag=listed.etag))
     commit = field_of(as_json(answer), "commit", dict)
     head = field_of(commit, "sha", str)
     now = replace(now, head=head, etag=answer.headers.get("etag"))
     if listed and head == listed.head:
-        return Look(now)
+        return RepositoryLook(now)
     inner: Any = commit.get("commit")
     tree = field_of(field_of(inner, "tree", dict), "sha", str) if inner is not None else head
-    return Look(now, _files(source, now.name, tree))
+    return RepositoryLook(now, _files(source, now.name, tree))
 
 
-def repository_of(api: Api, picked: Picked, before: State | None) -> State:
+def repository_of(api: Api, picked: PickedRepository, before: State | None) -> State:
     """Its present name and default branch, by name and then by id: the name may be another's now.
 
     Raises Permanent when the account cannot read it, Reauthorize when that is because the token
@@ -103,7 +103,7 @@ def repository_of(api: Api, picked: Picked, before: State | None) -> State:
     )
 
 
-def must_be_there(api: Api, picked: Picked) -> None:
+def must_be_there(api: Api, picked: PickedRepository) -> None:
     """Raises Permanent when it is the repository that cannot be read any more."""
     try:
         repository_of(api, picked, None)
@@ -111,7 +111,7 @@ def must_be_there(api: Api, picked: Picked) -> None:
         raise Permanent(f"{picked.name}: {error}", code=error.code) from error
 
 
-def _without_branch(api: Api, picked: Picked, now: State) -> Look:
+def _without_branch(api: Api, picked: PickedRepository, now: State) -> RepositoryLook:
     """An empty repository, or one whose default branch does not exist."""
     branch = quote(now.branch, safe="")
     answer = call(
@@ -131,15 +131,15 @@ def _without_branch(api: Api, picked: Picked, now: State) -> Look:
         url=now.url,
         title=now.name,
     )
-    return Look(now, verdict=verdict)
+    return RepositoryLook(now, verdict=verdict)
 
 
-def _files(source: Source, name: str, root: str) -> list[File]:
+def _files(source: Source, name: str, root: str) -> list[RepositoryFile]:
     """All documentation files below a tree, however large it is.
 
     Raises Permanent when that cannot be said for certain.
     """
-    found: list[File] = []
+    found: list[RepositoryFile] = []
     folders = [] if root == EMPTY_TREE else [("", root)]
     asked = 0
     while folders:
@@ -156,7 +156,7 @@ def _files(source: Source, name: str, root: str) -> list[File]:
                 if entry["type"] == "tree" and entry["sha"] != EMPTY_TREE
             ]
         found += [
-            File(prefix + entry["path"], entry["sha"], entry.get("size") or 0)
+            RepositoryFile(prefix + entry["path"], entry["sha"], entry.get("size") or 0)
             for entry in entries
             if entry.get("mode") in FILES and WANTED.search(entry["path"])
         ]

@@ -26,7 +26,7 @@ from recollect.connectors.api import Api, as_json, field_of
 from recollect.connectors.base import Account, Assumption, Change, Connector, Cursor, Source
 from recollect.connectors.gmail._guide import GUIDE
 from recollect.connectors.gmail._pass import LABELS, QUERY, Pass
-from recollect.connectors.gmail._text import Reader
+from recollect.connectors.gmail._text import ThreadReader
 from recollect.connectors.gmail._threads import (
     UNPRINTABLE,
     number_of,
@@ -37,9 +37,9 @@ from recollect.connectors.gmail._threads import (
 from recollect.connectors.gmail.proofs import FindKey, json_of, keys_at, verify
 from recollect.connectors.gmail.pubsub import Subscription, diagnosed, notice_of, open_subscription
 from recollect.connectors.oauth import Tokens
-from recollect.connectors.pushes import FORGED, Notice, Push, Registration
+from recollect.connectors.pushes import FORGED, Push, PushResult, Registration
 from recollect.errors import BadRequestError, NotFoundError, Permanent, Transient
-from recollect.fetch import Answer, Fetcher, believable, told_time
+from recollect.fetch import EndpointAnswer, Fetcher, believable, told_time
 from recollect.model import Extracted, Remembered
 
 TOPIC = "pubsubTopic"
@@ -84,7 +84,7 @@ class Gmail(Connector):
     def select(self, metadata: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
         return {**metadata, LABELS: ",".join(ids)}
 
-    def judge(self, answer: Answer) -> Exception | None:
+    def judge(self, answer: EndpointAnswer) -> Exception | None:
         known = _google.judge(answer, scope="gmail.readonly")
         if isinstance(known, Transient) and known.after is None:
             return Transient(str(known), code=known.code, after=_told_wait(answer))
@@ -120,7 +120,7 @@ class Gmail(Connector):
             raise Permanent(f"{item.title}: {error}", code=error.code) from error
         if thread is None:
             raise NotFoundError(f"{item.title} is not in the mailbox any more")
-        return Reader(source).read(thread)
+        return ThreadReader(source).read(thread)
 
     def assumptions(self, source: Source) -> Iterator[Assumption]:
         profile = source.api.get(path_of("profile"))
@@ -196,7 +196,7 @@ class Gmail(Connector):
         """Where a token comes along that we could prove."""
         return bool(push.config.get("audience")) and "authorization" in push.headers
 
-    def receive(self, push: Push) -> Notice:
+    def receive(self, push: Push) -> PushResult:
         """Of `Push.config`: `audience`, `service_account`, and `keys` by their names (`Keys`).
 
         What is authentic is always acknowledged; Pub/Sub would repeat it for a week.
@@ -218,7 +218,7 @@ class Gmail(Connector):
         return notice_of(as_object(json_of(push.body).get("message")))
 
 
-def _told_wait(answer: Answer) -> timedelta | None:
+def _told_wait(answer: EndpointAnswer) -> timedelta | None:
     """Gmail hides it in the message for people: `Retry after 2026-01-31T12:00:00.000Z`."""
     found = WAIT_UNTIL.search(_google.message(answer))
     if found is None:

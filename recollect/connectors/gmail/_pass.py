@@ -60,7 +60,7 @@ FOR_ALL = frozenset({"api_disabled", "domain_policy", "no_mailbox"})
 
 
 @dataclass(slots=True)
-class UnderWay:
+class ListingUnderWay:
     """A listing that is going on; JSON in the cursor, so that the next sync can go on with it."""
 
     began: str
@@ -83,7 +83,7 @@ class State:
     """whole, and whatever was not there is gone"""
     more: bool = False
     """older threads wait for documentLimit; they were not asked for"""
-    listing: UnderWay | None = None
+    listing: ListingUnderWay | None = None
     again: list[str] = field(default_factory=list[str])
     """threads that Gmail could not give the last time"""
 
@@ -157,13 +157,13 @@ class Pass:
             scope=self._scope,
             address=line_of(field_of(profile, "emailAddress", str)),
             history=str(number_of(history)),
-            listing=UnderWay(self._source.since.isoformat()),
+            listing=ListingUnderWay(self._source.since.isoformat()),
             again=self._state.again,
         )
         yield Listing()
         yield self._checkpoint()
 
-    def _list(self, listing: UnderWay) -> Iterator[Change]:
+    def _list(self, listing: ListingUnderWay) -> Iterator[Change]:
         seen = {listing.page} if listing.page else set[str]()
         resumed = listing.page
         while not listing.paged:
@@ -215,7 +215,7 @@ class Pass:
                 yield self._checkpoint()
                 free, said = self._source.room(), 0
 
-    def _end(self, listing: UnderWay) -> Iterator[Change]:
+    def _end(self, listing: ListingUnderWay) -> Iterator[Change]:
         yield Listed()
         yield self._checkpoint()
         began = datetime.fromisoformat(listing.began)
@@ -240,7 +240,7 @@ class Pass:
             self._state.history = newest
             yield self._checkpoint()
 
-    def _keep_moved(self, listing: UnderWay) -> Iterator[Change]:
+    def _keep_moved(self, listing: ListingUnderWay) -> Iterator[Change]:
         """With a query the next sync says whether they are still in scope; nothing is gone yet."""
         began = datetime.fromisoformat(listing.began)
         for touched, _ in self._news():
@@ -412,5 +412,5 @@ def _state(cursor: Cursor | None) -> State | None:
         began, page = under_way.get("began"), under_way.get("page")
         if not (isinstance(began, str) and isinstance(page, str | None)):
             return None
-        state.listing = UnderWay(began, page, under_way.get("paged") is True)
+        state.listing = ListingUnderWay(began, page, under_way.get("paged") is True)
     return state

@@ -38,7 +38,7 @@ MOST_CALLS = 50
 UNSTORABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-class Reader:
+class ThreadReader:
     """One thread as Markdown: mail after mail, so that another one is added at the end.
 
     The first mail keeps what it quotes, since that is nowhere else in the document; the others

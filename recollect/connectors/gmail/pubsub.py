@@ -26,9 +26,9 @@ from recollect.connectors.api import as_json
 from recollect.connectors.base import Assumption
 from recollect.connectors.gmail._charsets import bytes_of
 from recollect.connectors.gmail.proofs import json_of
-from recollect.connectors.pushes import Notice, Received
+from recollect.connectors.pushes import PushResult, Received
 from recollect.errors import Permanent, SetupError, Transient
-from recollect.fetch import Answer, Endpoint
+from recollect.fetch import Endpoint, EndpointAnswer
 
 SCOPE = "https://www.googleapis.com/auth/pubsub"
 TOKEN_URL = "https://oauth2.googleapis.com/token"  # noqa: S105 # an address
@@ -44,12 +44,12 @@ AGEING = 60.0
 """A token with fewer seconds to live is replaced before it is used."""
 
 
-def notice_of(message: Mapping[str, Any]) -> Notice:
+def notice_of(message: Mapping[str, Any]) -> PushResult:
     """What a message of Gmail's comes to, whichever way it came; any other concerns nobody."""
     data = json_of(bytes_of(as_word(message.get("data"))) or b"")
     address = as_word(data.get("emailAddress"))
     key = as_word(message.get("messageId"))[:100]
-    return Notice(status=200, accounts=[address] if address else [], key=key or None)
+    return PushResult(status=200, accounts=[address] if address else [], key=key or None)
 
 
 # --- who asks ----------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ class ServiceAccount:
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class GcloudUser:
     """Whose refresh token `gcloud` wrote down; it does not expire by itself."""
 
     client_id: str
@@ -96,7 +96,7 @@ class User:
         }
 
 
-Key = ServiceAccount | User
+Key = ServiceAccount | GcloudUser
 
 
 def read_key(path: Path) -> Key:
@@ -117,7 +117,7 @@ def read_key(path: Path) -> Key:
             return ServiceAccount(email, id, key, url)
         case "authorized_user":
             id, secret, token = _words(path, told, "client_id", "client_secret", "refresh_token")
-            return User(id, secret, token, url)
+            return GcloudUser(id, secret, token, url)
         case _:
             raise SetupError(
                 f"{path} is neither the key of a service account nor what `gcloud auth"
@@ -191,7 +191,7 @@ class Subscription:
         if received:
             self._call("acknowledge", {"ackIds": [one.ack for one in received]})
 
-    def _call(self, verb: str, body: object) -> Answer:
+    def _call(self, verb: str, body: object) -> EndpointAnswer:
         for fresh in (False, True):
             token = self._access(anew=fresh)
             answer = self._api.request(
@@ -206,7 +206,7 @@ class Subscription:
             return answer
         raise self._refusal(answer, token)
 
-    def _refusal(self, answer: Answer, token: str) -> Exception:
+    def _refusal(self, answer: EndpointAnswer, token: str) -> Exception:
         message = _google.message(answer)
         match answer.status:
             case 401:

@@ -28,9 +28,9 @@ from recollect.connectors.google_drive._content import content_of
 from recollect.connectors.google_drive._feeds import USER, drives_of, of_feed, start_of
 from recollect.connectors.google_drive._pass import Pass
 from recollect.connectors.oauth import Tokens
-from recollect.connectors.pushes import FORGED, Notice, Push, Registration
+from recollect.connectors.pushes import FORGED, Push, PushResult, Registration
 from recollect.errors import BadRequestError, Permanent
-from recollect.fetch import Answer, Fetcher
+from recollect.fetch import EndpointAnswer, Fetcher
 from recollect.model import Blob, Remembered
 
 SCOPE = "https://www.googleapis.com/auth/drive.readonly"
@@ -96,7 +96,7 @@ class GoogleDrive(Connector):
     def select(self, metadata: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
         return _folders.select(metadata, ids)
 
-    def judge(self, answer: Answer) -> Exception | None:
+    def judge(self, answer: EndpointAnswer) -> Exception | None:
         known = _google.judge(answer, scope="drive.readonly")
         if known is not None or answer.status != 403:
             return known
@@ -164,14 +164,14 @@ class GoogleDrive(Connector):
         """Its headers say all."""
         return False
 
-    def receive(self, push: Push) -> Notice:
+    def receive(self, push: Push) -> PushResult:
         """Nothing is signed; the channel's id, its resource and our token together are the proof.
 
         The first one, `sync`, may come before the answer that names the resource.
         """
         registration = push.registration
         if registration is None:
-            return Notice(status=200)
+            return PushResult(status=200)
         expected = {
             "x-goog-channel-id": registration.id,
             "x-goog-channel-token": registration.secret,
@@ -188,7 +188,7 @@ class GoogleDrive(Connector):
         number = push.headers.get("x-goog-message-number", "")[:40]
         key = f"{registration.id}:{number}" if number else None
         concerned = push.headers.get("x-goog-resource-state") != "sync"
-        return Notice(status=200, concerned=concerned, key=key)
+        return PushResult(status=200, concerned=concerned, key=key)
 
 
 def _folder_id(given: str) -> str:

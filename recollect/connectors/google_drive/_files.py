@@ -29,7 +29,7 @@ ENTRY = (
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class DriveFile:
     """What Drive tells of a file, as far as it is used."""
 
     id: str
@@ -58,11 +58,11 @@ def keyed(id: str, key: str) -> dict[str, str]:
     return {"x-goog-drive-resource-keys": f"{id}/{key}"} if key else {}
 
 
-def told_files(entries: Sequence[Any]) -> list[File]:
+def told_files(entries: Sequence[Any]) -> list[DriveFile]:
     return [told_file(entry) for entry in entries]
 
 
-def told_file(entry: Any) -> File:
+def told_file(entry: Any) -> DriveFile:
     """Raises Transient when something is missing that every file has."""
     id, mime = field_of(entry, "id", str), as_name(field_of(entry, "mimeType", str))
     modified = field_of(entry, "modifiedTime", str)
@@ -70,7 +70,7 @@ def told_file(entry: Any) -> File:
     owner = as_object(owners[0]) if owners else {}
     shortcut = as_object(entry.get("shortcutDetails"))
     size = as_word(entry.get("size"))
-    return File(
+    return DriveFile(
         id=id,
         name=as_name(field_of(entry, "name", str)) or "Untitled",
         mime=mime,
@@ -105,13 +105,13 @@ def away(row: Remembered) -> Gone | Verdict:
     )
 
 
-def refusal(file: File, branch: str, kind: str, detail: str) -> Verdict:
+def refusal(file: DriveFile, branch: str, kind: str, detail: str) -> Verdict:
     return Verdict(
         file.id, kind, detail, extra=extra_of(file), branch=branch, url=file.url, title=file.name
     )
 
 
-def extra_of(file: File) -> dict[str, Any]:
+def extra_of(file: DriveFile) -> dict[str, Any]:
     """What is needed to say it again without asking."""
     kept = {
         "mime": file.mime,
@@ -125,8 +125,8 @@ def extra_of(file: File) -> dict[str, Any]:
     return {name: value for name, value in kept.items() if value}
 
 
-def known_file(row: Remembered) -> File:
-    return File(
+def known_file(row: Remembered) -> DriveFile:
+    return DriveFile(
         id=row.id,
         name=row.title or "Untitled",
         mime=said_of(row, "mime"),

@@ -41,7 +41,7 @@ from recollect.connectors.google_drive._files import (
     NO_TARGETS,
     OUT_OF_REACH,
     SHORTCUT,
-    File,
+    DriveFile,
     away,
     extra_of,
     keyed,
@@ -296,19 +296,19 @@ class Pass:
             yield self._checkpoint()
 
     def _list_shortcuts(self, listing: UnderWay, feed: str) -> Iterator[Change]:
-        found: list[File] = []
+        found: list[DriveFile] = []
         for entries, _ in self._pages(listing, feed, f"mimeType = '{SHORTCUT}'"):
             found += [file for file in entries if self._belongs(file, feed)]
         yield self._checkpoint()
         yield from self._resolve(found, feed, listing)
 
-    def _belongs(self, file: File, feed: str) -> bool:
+    def _belongs(self, file: DriveFile, feed: str) -> bool:
         """Whether it is said in the listing of this feed: the account's has some of all drives."""
         return self._home(file) == feed and self._in_scope(file.parent)
 
     def _pages(
         self, listing: UnderWay | None, feed: str, query: str, page: str | None = None
-    ) -> Iterator[tuple[list[File], str | None]]:
+    ) -> Iterator[tuple[list[DriveFile], str | None]]:
         """Pages of what is not in the trash, each with the token of the next."""
         drive = {"corpora": "user"} if feed == USER else {"corpora": "drive", "driveId": feed}
         params = {
@@ -383,9 +383,9 @@ class Pass:
             if following is None:
                 return
 
-    def _changed(self, feed: str, entries: Sequence[Any]) -> dict[str, File | None]:
+    def _changed(self, feed: str, entries: Sequence[Any]) -> dict[str, DriveFile | None]:
         """By id, the last that was said of each; None: gone, as far as this feed knows."""
-        found: dict[str, File | None] = {}
+        found: dict[str, DriveFile | None] = {}
         for entry in entries:
             said = as_object(entry)
             if said.get("changeType") == "drive":
@@ -399,7 +399,7 @@ class Pass:
             found[id] = file
         return found
 
-    def _apply(self, feed: str, changes: Mapping[str, File | None]) -> Iterator[Change]:
+    def _apply(self, feed: str, changes: Mapping[str, DriveFile | None]) -> Iterator[Change]:
         """One page of the feed. None: removed, or not to be seen any more.
 
         Folders are said last: should this end in between, it begins again with what was known.
@@ -407,7 +407,7 @@ class Pass:
         rows = {row.id: row for row in self._source.remembered(list(changes))}
         before = dict(self._folders)
         in_trash, unseen = self._apply_folders(changes)
-        shortcuts: list[File] = []
+        shortcuts: list[DriveFile] = []
         released: list[Remembered] = []
         for id, file in changes.items():
             row = rows.get(id)
@@ -437,7 +437,7 @@ class Pass:
         """Folders that are new, renamed or moved."""
         return {id for id, folder in self._folders.items() if before.get(id) != folder}
 
-    def _apply_folders(self, changes: Mapping[str, File | None]) -> tuple[set[str], set[str]]:
+    def _apply_folders(self, changes: Mapping[str, DriveFile | None]) -> tuple[set[str], set[str]]:
         """Bring the folders up to date; all that were known and went into the trash, and all that
         may not be seen any more."""
         trashed: set[str] = set()
@@ -454,7 +454,7 @@ class Pass:
             self._folders.pop(id, None)
         return in_trash, unseen - in_trash
 
-    def _tell(self, file: File, row: Remembered | None) -> Iterator[Change]:
+    def _tell(self, file: DriveFile, row: Remembered | None) -> Iterator[Change]:
         """A file as it is now, wherever it was before."""
         via = [] if row is None else shortcuts_to(row)
         own = self._in_scope(file.parent)
@@ -468,7 +468,7 @@ class Pass:
     def _lost(self, row: Remembered) -> Change:
         """Not to be seen any more; but what a link leads to may be read by who has the link."""
         found = self._read(row.id, said_of(row, "key")) if shortcuts_to(row) else ""
-        if isinstance(found, File):
+        if isinstance(found, DriveFile):
             return self._answer(found, row.branch, shortcuts_to(row), own=False)
         return away(row)
 
@@ -506,7 +506,7 @@ class Pass:
             yield self._answer(known_file(row), row.branch, shortcuts_to(row), own=own)
         elif row.verdict == OUT_OF_REACH:
             found = self._read(row.id, said_of(row, "key"))
-            if isinstance(found, File):
+            if isinstance(found, DriveFile):
                 yield from self._tell(found, row)
 
     def _list_again(self, branch: str) -> None:
@@ -532,7 +532,7 @@ class Pass:
         All folders first: what is in scope may depend on any of them.
         """
         waiting, done = list(folders), set(folders)
-        found: list[File] = []
+        found: list[DriveFile] = []
         while waiting:
             home = self._home_of(waiting[0])
             now = [id for id in waiting if self._home_of(id) == home][:TOGETHER]
@@ -556,7 +556,7 @@ class Pass:
             yield self._checkpoint()
             yield from self._reshow(shortcuts)
 
-    def _content_of(self, home: str, folders: Sequence[str]) -> list[File] | None:
+    def _content_of(self, home: str, folders: Sequence[str]) -> list[DriveFile] | None:
         """None: one of them is gone again, or not to be listed by itself."""
         inside = " or ".join(f"'{id}' in parents" for id in folders)
         try:
@@ -568,7 +568,7 @@ class Pass:
 
     # --- shortcuts ---
 
-    def _reshow(self, shortcuts: Sequence[File]) -> Iterator[Change]:
+    def _reshow(self, shortcuts: Sequence[DriveFile]) -> Iterator[Change]:
         inside = [file for file in shortcuts if self._in_scope(file.parent)]
         for feed in sorted({self._home(file) for file in inside}):
             yield from self._resolve([file for file in inside if self._home(file) == feed], feed)
@@ -579,10 +579,10 @@ class Pass:
         yield from self._release(released)
 
     def _resolve(
-        self, shortcuts: Iterable[File], feed: str, listing: UnderWay | None = None
+        self, shortcuts: Iterable[DriveFile], feed: str, listing: UnderWay | None = None
     ) -> Iterator[Change]:
         """Say the targets. What a listing under way has not seen so far is not there by itself."""
-        by_target: dict[str, list[File]] = {}
+        by_target: dict[str, list[DriveFile]] = {}
         for shortcut in shortcuts:
             by_target.setdefault(shortcut.target, []).append(shortcut)
         for target, group in by_target.items():
@@ -595,7 +595,7 @@ class Pass:
             via = sorted(
                 {*(shortcuts_to(row) if row else ()), *(shortcut.id for shortcut in group)}
             )
-            if isinstance(found, File):
+            if isinstance(found, DriveFile):
                 kind, detail = "shortcut", f"It stands for {found.id}."
                 branch = row.branch if own and row is not None else feed
                 yield self._answer(found, branch, via, own=own)
@@ -607,7 +607,7 @@ class Pass:
             for shortcut in group:
                 yield refusal(shortcut, feed, kind, detail)
 
-    def _target(self, shortcut: File) -> File | str:
+    def _target(self, shortcut: DriveFile) -> DriveFile | str:
         """What a shortcut stands for, or why that is no document. Only once: no shortcuts to
         shortcuts, so there are no circles."""
         if shortcut.target_mime == FOLDER:
@@ -616,7 +616,7 @@ class Pass:
             return "It stands for another shortcut."
         return self._read(shortcut.target, shortcut.target_key)
 
-    def _read(self, id: str, key: str) -> File | str:
+    def _read(self, id: str, key: str) -> DriveFile | str:
         try:
             answer = self._api.call(
                 "GET",
@@ -657,7 +657,7 @@ class Pass:
         places = above(self._folders if folders is None else folders, parent)
         return any(id in self._selected for id in places)
 
-    def _home(self, file: File) -> str:
+    def _home(self, file: DriveFile) -> str:
         """The feed that it is listed with. Files of foreign shared drives are the account's."""
         return file.drive if file.drive in self._state.drives else USER
 
@@ -673,7 +673,7 @@ class Pass:
         return self._folders[drive].name if drive in self._folders else drive
 
     def _answer(
-        self, file: File, branch: str, via: Sequence[str] = (), *, own: bool = True
+        self, file: DriveFile, branch: str, via: Sequence[str] = (), *, own: bool = True
     ) -> Item | Verdict:
         if file.mime.startswith(GOOGLE) and file.mime not in EXPORTS:
             kind = file.mime.removeprefix(GOOGLE)

@@ -21,15 +21,15 @@ from recollect.connectors._json import as_object
 from recollect.connectors.about import Application, Guide
 from recollect.connectors.api import RATE_LIMITED, Api, as_json, field_of
 from recollect.connectors.base import Account, Assumption, Change, Connector, Cursor, Source
-from recollect.connectors.notion._blocks import GONE, Reader, render
+from recollect.connectors.notion._blocks import GONE, BlockReader, render
 from recollect.connectors.notion._files import read_files
 from recollect.connectors.notion._markdown import has_unknown, shown_files, simplified
 from recollect.connectors.notion._pass import PER_SECOND, RESTRICTED, Pass
 from recollect.connectors.notion._values import tidy
 from recollect.connectors.oauth import OAuth, Tokens
-from recollect.connectors.pushes import FORGED, Notice, Push
+from recollect.connectors.pushes import FORGED, Push, PushResult
 from recollect.errors import NotFoundError, Permanent, Transient
-from recollect.fetch import Answer, Endpoint, outcome
+from recollect.fetch import Endpoint, EndpointAnswer, outcome
 from recollect.model import Extracted, Remembered
 
 VERSION = "2025-09-03"
@@ -63,7 +63,7 @@ class Notion(Connector):
     def headers(self) -> Mapping[str, str]:
         return {"notion-version": VERSION}
 
-    def judge(self, answer: Answer) -> Exception | None:
+    def judge(self, answer: EndpointAnswer) -> Exception | None:
         code = _code(answer)
         if answer.status == 403 and code == RESTRICTED:
             return Permanent(
@@ -127,7 +127,7 @@ class Notion(Connector):
         Notion's own rendering is one call for a page. Where it leaves something out, or does not
         exist, the blocks are read.
         """
-        reader = Reader(source.api.call)
+        reader = BlockReader(source.api.call)
         markdown = _rendered(source.api, item.id)
         if markdown is not None:
             text, shown = simplified(markdown), shown_files(markdown)
@@ -181,7 +181,7 @@ class Notion(Connector):
         named = config.notion_verification_token
         return [] if named is None else [named.get_secret_value()]
 
-    def receive(self, push: Push) -> Notice:
+    def receive(self, push: Push) -> PushResult:
         """Events of all workspaces come by one registration, which the operator made by hand.
 
         Before the first of them comes a token, unsigned, from Notion or from anybody: it is
@@ -191,15 +191,15 @@ class Notion(Connector):
         token = body.get("verification_token")
         if token is not None and "type" not in body:
             if not isinstance(token, str) or not TOKEN.fullmatch(token):
-                return Notice(status=400)
-            return Notice(status=200, pending_secret=token)
+                return PushResult(status=400)
+            return PushResult(status=200, pending_secret=token)
         if not _signed(push):
             return FORGED
         key = tidy(body.get("id"))[:100] or None
         workspace = body.get("workspace_id")
         if isinstance(workspace, str) and tidy(body.get("type")).startswith(CONCERNING):
-            return Notice(status=200, accounts=[_short(workspace)], key=key)
-        return Notice(status=200, key=key)
+            return PushResult(status=200, accounts=[_short(workspace)], key=key)
+        return PushResult(status=200, key=key)
 
 
 def _rendered(api: Api, id: str) -> str | None:
@@ -236,10 +236,10 @@ def _body(data: bytes) -> dict[str, Any]:
         return {}
 
 
-def _field(answer: Answer, name: str) -> str:
+def _field(answer: EndpointAnswer, name: str) -> str:
     return tidy(_body(answer.data).get(name))
 
 
-def _code(answer: Answer) -> str:
+def _code(answer: EndpointAnswer) -> str:
     """Notion's word for an error."""
     return _field(answer, "code")

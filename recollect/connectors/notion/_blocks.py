@@ -23,9 +23,9 @@ from recollect.connectors.notion._values import (
     tidy,
 )
 from recollect.errors import Permanent, Transient
-from recollect.fetch import Answer
+from recollect.fetch import EndpointAnswer
 
-Call = Callable[..., Answer]
+Call = Callable[..., EndpointAnswer]
 """`Api.call`, or what stands in front of it"""
 PAGE_SIZE = 100
 """the most that Notion gives at a time"""
@@ -68,7 +68,7 @@ class ListPage:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PageContents:
     """What a look through a page finds."""
 
     children: list[tuple[str, str]]
@@ -77,7 +77,9 @@ class Found:
     """there is nothing to read in it"""
 
 
-def pages(ask: Callable[[str | None], Answer], start: str | None = None) -> Iterator[ListPage]:
+def pages(
+    ask: Callable[[str | None], EndpointAnswer], start: str | None = None
+) -> Iterator[ListPage]:
     """All pages of a list; raises Transient when its cursors lead back to where it was."""
     seen = {start}
     at = start
@@ -96,7 +98,7 @@ def pages(ask: Callable[[str | None], Answer], start: str | None = None) -> Iter
 
 
 @dataclass
-class Reader:
+class BlockReader:
     """Reads the blocks of one page, with so many calls at most."""
 
     call: Call
@@ -109,7 +111,7 @@ class Reader:
     def children(self, id: str) -> list[dict[str, Any]]:
         """Raises Permanent (`no_access`) when there is no such block, or none for us."""
 
-        def ask(at: str | None) -> Answer:
+        def ask(at: str | None) -> EndpointAnswer:
             if self.left <= 0:
                 raise Permanent("it has too many blocks to read them all", code="too_large")
             self.left -= 1
@@ -133,8 +135,8 @@ class Reader:
 # --- looking through ---------------------------------------------------------------------------
 
 
-def look_through(reader: Reader, page: str) -> Found:
-    """Which pages and databases stand in a page, at any depth; raises what `Reader` raises."""
+def look_through(reader: BlockReader, page: str) -> PageContents:
+    """Which pages and databases stand in a page, at any depth; raises what `BlockReader` raises."""
     children: dict[str, str] = {}
     blank = True
     entered = {page}
@@ -151,7 +153,7 @@ def look_through(reader: Reader, page: str) -> Found:
                 if inner not in entered:
                     entered.add(inner)
                     waiting.append((inner, depth + 1))
-    return Found([(kind, id) for id, kind in children.items()], blank)
+    return PageContents([(kind, id) for id, kind in children.items()], blank)
 
 
 def _says_something(kind: str, content: Mapping[str, Any]) -> bool:
@@ -177,8 +179,8 @@ class Piece:
     """an item of a list, next to which others stand without a blank line"""
 
 
-def render(reader: Reader, page: str) -> str:
-    """The content of a page; raises what `Reader` raises."""
+def render(reader: BlockReader, page: str) -> str:
+    """The content of a page; raises what `BlockReader` raises."""
     return _together(_pieces(reader, reader.children(page), (page,)))
 
 
@@ -194,7 +196,9 @@ def _together(pieces: list[Piece]) -> str:
     return text
 
 
-def _pieces(reader: Reader, blocks: list[dict[str, Any]], above: tuple[str, ...]) -> list[Piece]:
+def _pieces(
+    reader: BlockReader, blocks: list[dict[str, Any]], above: tuple[str, ...]
+) -> list[Piece]:
     found: list[Piece] = []
     number = 0
     for block in blocks:
@@ -205,7 +209,7 @@ def _pieces(reader: Reader, blocks: list[dict[str, Any]], above: tuple[str, ...]
 
 
 def _block(
-    reader: Reader, block: dict[str, Any], kind: str, number: int, above: tuple[str, ...]
+    reader: BlockReader, block: dict[str, Any], kind: str, number: int, above: tuple[str, ...]
 ) -> list[Piece]:
     content = as_object(block.get(kind))
     if kind in SILENT:
@@ -225,13 +229,17 @@ def _block(
     return [Piece(_own(kind, content, block)), *inner]
 
 
-def _pieces_below(reader: Reader, block: dict[str, Any], above: tuple[str, ...]) -> list[Piece]:
+def _pieces_below(
+    reader: BlockReader, block: dict[str, Any], above: tuple[str, ...]
+) -> list[Piece]:
     source = _source(block)
     inside = (*above, source) if source else above
     return _pieces(reader, _below(reader, block, above), inside)
 
 
-def _below(reader: Reader, block: dict[str, Any], above: tuple[str, ...]) -> list[dict[str, Any]]:
+def _below(
+    reader: BlockReader, block: dict[str, Any], above: tuple[str, ...]
+) -> list[dict[str, Any]]:
     """The blocks within a block; those of the original, where it is a copy."""
     source = _source(block)
     # A copy can stand within its own original.

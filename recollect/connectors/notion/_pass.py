@@ -32,8 +32,8 @@ from recollect.connectors.base import (
 from recollect.connectors.notion._blocks import (
     MOST_CALLS,
     PAGE_SIZE,
+    BlockReader,
     ListPage,
-    Reader,
     look_through,
     pages,
 )
@@ -49,7 +49,7 @@ from recollect.connectors.notion._values import (
     value_of,
 )
 from recollect.errors import Permanent, Transient
-from recollect.fetch import Answer
+from recollect.fetch import EndpointAnswer
 from recollect.model import MetadataValue, Remembered
 
 OVERLAP = timedelta(minutes=2)
@@ -162,7 +162,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownObject:
     """What earlier passes kept of a thing in `extra`."""
 
     row: Remembered
@@ -309,13 +309,13 @@ class Pass:
                 yield from self._gone(known)
                 yield from self._follow()
 
-    def _gone(self, known: Known) -> Iterator[Change]:
+    def _gone(self, known: KnownObject) -> Iterator[Change]:
         self._said[known.row.id] = TRASHED
         self._forget(known.row.id)
         yield Gone(known.row.id)
         self._doubt(known)
 
-    def _doubt(self, known: Known) -> None:
+    def _doubt(self, known: KnownObject) -> None:
         """What stood in something that is not there any more."""
         self._doubtful.extend(id for kind, id in known.children if kind == PAGE)
         containers = {id for kind, id in known.children if kind == DATABASE}
@@ -391,7 +391,7 @@ class Pass:
         for row in self._source.remembered():
             if row.seen_at < began:
                 continue
-            known = Known(row)
+            known = KnownObject(row)
             self._waiting.extend(known.children)
             if known.object == DATABASE and row.extra.get("listed") != check.began:
                 yield from self._guarded(self._rows_of(row.id, always=True), row.id)
@@ -446,7 +446,7 @@ class Pass:
                 yield self._checkpoint()
 
     def _page(
-        self, id: str, page: Mapping[str, Any], known: Known | None, always: bool
+        self, id: str, page: Mapping[str, Any], known: KnownObject | None, always: bool
     ) -> Iterator[Change]:
         if page.get("in_trash") or page.get("archived"):
             if known is not None:
@@ -503,7 +503,7 @@ class Pass:
         )
 
     def _database(
-        self, id: str, found: Mapping[str, Any], known: Known | None, always: bool
+        self, id: str, found: Mapping[str, Any], known: KnownObject | None, always: bool
     ) -> Iterator[Change]:
         """A data source: a table, whose rows are the documents."""
         if found.get("in_trash") or found.get("archived"):
@@ -592,15 +592,15 @@ class Pass:
         return self._titles[id]
 
     def _look_through(
-        self, id: str, version: str, known: Known | None
-    ) -> Generator[Change, None, "Look"]:
+        self, id: str, version: str, known: KnownObject | None
+    ) -> Generator[Change, None, "PageLook"]:
         """What stands in a page; not looked for where it is known, or of no use."""
-        before = Look([] if known is None else known.children, blank=False, whole=False)
+        before = PageLook([] if known is None else known.children, blank=False, whole=False)
         if known is not None and known.walked(version):
-            return Look(before.children, bool(known.row.extra.get("blank")), whole=True)
+            return PageLook(before.children, bool(known.row.extra.get("blank")), whole=True)
         if not self._roomy and (known is None or known.row.document_id is None):
             return before
-        reader = Reader(self._call)
+        reader = BlockReader(self._call)
         try:
             found = look_through(reader, id)
         except (Permanent, Transient) as error:
@@ -608,7 +608,7 @@ class Pass:
             return before
         finally:
             self._walked += MOST_CALLS - reader.left
-        return Look(found.children, found.blank and not reader.lacking, not reader.lacking)
+        return PageLook(found.children, found.blank and not reader.lacking, not reader.lacking)
 
     # --- what was heard of ---
 
@@ -650,7 +650,7 @@ class Pass:
         for id, known in self._known(list(ids)).items():
             yield from self._guarded(self._ask_for_one(known, again), id)
 
-    def _ask_for_one(self, known: Known, again: bool) -> Iterator[Change]:
+    def _ask_for_one(self, known: KnownObject, again: bool) -> Iterator[Change]:
         id = known.row.id
         path = "data_sources" if known.object == DATABASE else "pages"
         answer = self._call("GET", f"/v1/{path}/{id}", accept=GONE)
@@ -688,24 +688,24 @@ class Pass:
 
     # --- calls ---
 
-    def _search(self, at: str | None) -> Answer:
+    def _search(self, at: str | None) -> EndpointAnswer:
         return self._list("/v1/search", {"sort": NEWEST_FIRST}, at)
 
-    def _search_trash(self, at: str | None) -> Answer:
+    def _search_trash(self, at: str | None) -> EndpointAnswer:
         return self._list("/v1/search", {"sort": NEWEST_FIRST, "filter": {"in_trash": True}}, at)
 
-    def _query(self, id: str, at: str | None, since: str | None) -> Answer:
+    def _query(self, id: str, at: str | None, since: str | None) -> EndpointAnswer:
         body: dict[str, Any] = {"sorts": [{"timestamp": "created_time", "direction": "ascending"}]}
         if since is not None:
             created = {"on_or_after": since}
             body["filter"] = {"timestamp": "created_time", "created_time": created}
         return self._list(f"/v1/data_sources/{id}/query", body, at)
 
-    def _list(self, path: str, body: Mapping[str, Any], at: str | None) -> Answer:
+    def _list(self, path: str, body: Mapping[str, Any], at: str | None) -> EndpointAnswer:
         asked = {**body, "page_size": PAGE_SIZE, **({"start_cursor": at} if at else {})}
         return self._call("POST", path, json=asked)
 
-    def _call(self, method: str, path: str, **asked: Any) -> Answer:
+    def _call(self, method: str, path: str, **asked: Any) -> EndpointAnswer:
         """They all read, so they may be repeated."""
         self._calls += 1
         answer = self._source.api.call(method, path, repeat=True, **asked)
@@ -718,10 +718,12 @@ class Pass:
             self._now = self._now.replace(tzinfo=UTC)
         return answer
 
-    def _known(self, ids: Sequence[str]) -> dict[str, Known]:
+    def _known(self, ids: Sequence[str]) -> dict[str, KnownObject]:
         if not ids:
             return {}
-        return {row.id: Known(row) for row in self._source.remembered(list(dict.fromkeys(ids)))}
+        return {
+            row.id: KnownObject(row) for row in self._source.remembered(list(dict.fromkeys(ids)))
+        }
 
     def _forget(self, id: str) -> None:
         """It was found, or is gone: nothing waits to be asked of it."""
@@ -731,14 +733,14 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PageLook:
     children: Sequence[tuple[str, str]]
     blank: bool
     whole: bool
     """nothing was left out"""
 
 
-def _object(answer: Answer) -> dict[str, Any]:
+def _object(answer: EndpointAnswer) -> dict[str, Any]:
     found = as_object(as_json(answer))
     field_of(found, "object", str)
     return found

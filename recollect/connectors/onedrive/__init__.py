@@ -30,9 +30,9 @@ from recollect.connectors.oauth import OAuth, Tokens
 from recollect.connectors.onedrive._files import LARGEST_FILE, known_file
 from recollect.connectors.onedrive._graph import REDIRECTS, download, drive_of, error_of, limit_of
 from recollect.connectors.onedrive._pass import DELTA, DRIVE, SHARED, Pass
-from recollect.connectors.pushes import FORGED, Notice, Push, Registration
+from recollect.connectors.pushes import FORGED, Push, PushResult, Registration
 from recollect.errors import BadRequestError, NotFoundError, Permanent, Reauthorize, Transient
-from recollect.fetch import Answer, Fetcher
+from recollect.fetch import EndpointAnswer, Fetcher
 from recollect.model import Blob, Remembered
 
 ROOT = "root"
@@ -106,7 +106,7 @@ class OneDrive(Connector):
         # learn.microsoft.com/sharepoint/dev/general-development, "how to decorate your traffic"
         return {"accept": "application/json", "user-agent": "NONISV|Recollect|Recollect/1.0"}
 
-    def judge(self, answer: Answer) -> Exception | None:
+    def judge(self, answer: EndpointAnswer) -> Exception | None:
         codes, message = error_of(answer)
         status = answer.status
         asked = "retry-after" in answer.headers
@@ -211,7 +211,7 @@ class OneDrive(Connector):
     def reads(self, push: Push) -> bool:
         return push.registration is not None and "validationToken" not in push.query
 
-    def receive(self, push: Push) -> Notice:
+    def receive(self, push: Push) -> PushResult:
         """Nothing is signed; our secret, in each notification, is the proof of that one.
 
         Microsoft sends several at once: what is proven is taken, and the rest says nothing.
@@ -220,9 +220,9 @@ class OneDrive(Connector):
         """
         token = push.query.get("validationToken")
         if token is not None:
-            return Notice(200, token) if HANDSHAKE.fullmatch(token) else Notice(400)
+            return PushResult(200, token) if HANDSHAKE.fullmatch(token) else PushResult(400)
         if push.registration is None:
-            return Notice(202)
+            return PushResult(202)
         secret = push.registration.secret.encode()
         proven = [
             each
@@ -234,7 +234,7 @@ class OneDrive(Connector):
         if not proven:
             return FORGED
         events = {as_word(each.get("lifecycleEvent")) for each in proven}
-        return Notice(202, concerned=True, lost=not events.isdisjoint(LOST))
+        return PushResult(202, concerned=True, lost=not events.isdisjoint(LOST))
 
 
 def _notifications(body: bytes) -> list[Mapping[str, Any]]:

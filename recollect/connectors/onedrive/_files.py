@@ -18,7 +18,7 @@ FIELDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class OneDriveFile:
     """What Graph tells of a file or a shortcut, as far as it is used."""
 
     id: str
@@ -42,7 +42,7 @@ class File:
     """why it cannot be a document: `package`, `malware`, `kind`"""
 
 
-def told_file(entry: Mapping[str, Any]) -> File:
+def told_file(entry: Mapping[str, Any]) -> OneDriveFile:
     """Raises Transient when it has no id."""
     file, remote = as_object(entry.get("file")), as_object(entry.get("remoteItem"))
     size: Any = entry.get("size")
@@ -52,7 +52,7 @@ def told_file(entry: Mapping[str, Any]) -> File:
     publication = as_object(entry.get("publication"))
     # `delta` leaves out the cTag in drives for work or school, where folders list it.
     version = f"{hashed} {size}" if hashed else tag or f"{modified} {size}"
-    return File(
+    return OneDriveFile(
         id=field_of(entry, "id", str),
         name=name_of(entry),
         parent=parent_of(entry),
@@ -78,7 +78,7 @@ def _kind_of_fault(entry: Mapping[str, Any]) -> str:
     return "" if isinstance(entry.get("file"), dict) else "kind"
 
 
-def fault_of(file: File) -> tuple[str, str] | None:
+def fault_of(file: OneDriveFile) -> tuple[str, str] | None:
     """Why it cannot be a document: our word, and a sentence."""
     match file.fault:
         case "package":
@@ -128,7 +128,7 @@ def _who(identities: Any) -> str:
 
 
 def refusal(
-    file: File,
+    file: OneDriveFile,
     branch: str,
     kind: str,
     detail: str,
@@ -153,12 +153,12 @@ KEPT = (
 """fields of a file that are needed to say it again without asking"""
 
 
-def extra_of(file: File) -> dict[str, Any]:
+def extra_of(file: OneDriveFile) -> dict[str, Any]:
     kept = {name: getattr(file, name) for name in KEPT}
     return {name: value for name, value in kept.items() if value not in ("", False)}
 
 
-def known_file(row: Remembered) -> File:
+def known_file(row: Remembered) -> OneDriveFile:
     said = {name: value for name, value in row.extra.items() if name in KEPT}
     version = row.version or as_word(row.extra.get("version"))
-    return File(row.id, row.title or "Untitled", version=version, url=row.url or "", **said)
+    return OneDriveFile(row.id, row.title or "Untitled", version=version, url=row.url or "", **said)

@@ -6,9 +6,9 @@ from urllib.parse import quote, urljoin
 
 from recollect.connectors._json import as_name, as_object, as_word
 from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED
-from recollect.connectors.onedrive._files import LARGEST_FILE, File
+from recollect.connectors.onedrive._files import LARGEST_FILE, OneDriveFile
 from recollect.errors import Transient
-from recollect.fetch import Answer, Fetcher, outcome
+from recollect.fetch import EndpointAnswer, Fetcher, outcome
 
 DOWNLOAD_TIME = 300.0
 """seconds for one file"""
@@ -17,11 +17,11 @@ BANDWIDTH_WAIT = timedelta(minutes=10)
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
-def drive_of(file: File) -> str:
+def drive_of(file: OneDriveFile) -> str:
     return f"/v1.0/drives/{quote(file.drive, safe='')}" if file.drive else "/v1.0/me/drive"
 
 
-def download(fetcher: Fetcher, url: str, hops: int = HOPS) -> Answer:
+def download(fetcher: Fetcher, url: str, hops: int = HOPS) -> EndpointAnswer:
     """From an address that serves whoever knows it; no message may repeat it."""
     try:
         answer = fetcher.ask(url, max_bytes=LARGEST_FILE, total=DOWNLOAD_TIME)
@@ -46,7 +46,7 @@ def _joined(base: str, location: str) -> str:
         raise Transient("the download leads nowhere", code=PROVIDER_UNAVAILABLE) from error
 
 
-def limit_of(answer: Answer) -> Transient:
+def limit_of(answer: EndpointAnswer) -> Transient:
     asked = outcome(429, answer.headers, "OneDrive asks to wait")
     after = asked.after if isinstance(asked, Transient) else None
     if after is None and answer.status in (507, 509):
@@ -58,7 +58,7 @@ def limit_of(answer: Answer) -> Transient:
     )
 
 
-def error_of(answer: Answer) -> tuple[frozenset[str], str]:
+def error_of(answer: EndpointAnswer) -> tuple[frozenset[str], str]:
     """Codes of a refusal, the outer and the inner ones, and what it tells people."""
     try:
         said = as_object(as_object(json.loads(answer.data)).get("error"))

@@ -29,7 +29,7 @@ from recollect.connectors.base import (
 from recollect.connectors.onedrive._cursor import State, state_of
 from recollect.connectors.onedrive._files import (
     FIELDS,
-    File,
+    OneDriveFile,
     extra_of,
     fault_of,
     is_deleted,
@@ -42,7 +42,7 @@ from recollect.connectors.onedrive._files import (
 )
 from recollect.connectors.onedrive._graph import HOPS, drive_of
 from recollect.errors import CursorExpired, Permanent, Reauthorize, RecollectError, Transient
-from recollect.fetch import Answer
+from recollect.fetch import EndpointAnswer
 from recollect.model import Remembered
 
 SHARED = "shared"
@@ -73,7 +73,7 @@ EXPIRED = frozenset({400, 404, 410})
 """what Graph may say to a link of an earlier sync"""
 
 
-class Place(Enum):
+class ItemPlace(Enum):
     """Where something is, as far as the connection is concerned."""
 
     IN = "in scope"
@@ -215,7 +215,7 @@ class Pass:
                 return
             yield self._checkpoint()
 
-    def _ask(self, link: str, doubtful: bool) -> Answer:
+    def _ask(self, link: str, doubtful: bool) -> EndpointAnswer:
         try:
             return self._api.call(
                 "GET",
@@ -296,18 +296,18 @@ class Pass:
 
     # --- files ---
 
-    def _tell(self, file: File, row: Remembered | None) -> Iterator[Change]:
+    def _tell(self, file: OneDriveFile, row: Remembered | None) -> Iterator[Change]:
         """A file or shortcut as it is now, wherever it was before."""
         place = self._place(file)
         if not _is_rooted(self._folders, file.parent):
             self._state.stale = True
         is_document = row is not None and row.document_id is not None
-        if place is Place.OUT:
+        if place is ItemPlace.OUT:
             if row is not None:
                 yield Gone(file.id)
         elif file.target:
             yield self._shortcut(file, row)
-        elif place is Place.IN or is_document:
+        elif place is ItemPlace.IN or is_document:
             yield self._answer(file)
         else:
             yield refusal(
@@ -318,7 +318,7 @@ class Pass:
                 extra={**extra_of(file), "version": file.version},
             )
 
-    def _shortcut(self, file: File, row: Remembered | None) -> Item | Verdict:
+    def _shortcut(self, file: OneDriveFile, row: Remembered | None) -> Item | Verdict:
         """What it stands for is looked at after all changes."""
         if not self._shared:
             told = (
@@ -335,7 +335,7 @@ class Pass:
         return self._answer(replace(known, name=file.name, parent=file.parent), SHORTCUTS)
 
     def _answer(
-        self, file: File, branch: str = DRIVE, above: Sequence[str] | None = None
+        self, file: OneDriveFile, branch: str = DRIVE, above: Sequence[str] | None = None
     ) -> Item | Verdict:
         """`above`: names of the folders that it is in, if those are not ours."""
         refused = fault_of(file)
@@ -365,19 +365,19 @@ class Pass:
 
     # --- places ---
 
-    def _place(self, file: File) -> Place:
+    def _place(self, file: OneDriveFile) -> ItemPlace:
         place = self._place_of(file.parent, self._folders)
         chosen = self._selected is not None and file.id in self._selected
-        return Place.IN if chosen and place is not Place.BINNED else place
+        return ItemPlace.IN if chosen and place is not ItemPlace.BINNED else place
 
-    def _place_of(self, id: str, folders: Mapping[str, Folder]) -> Place:
+    def _place_of(self, id: str, folders: Mapping[str, Folder]) -> ItemPlace:
         """Of a folder and what is in it, going by these folders."""
         places = above(folders, id)
         if BIN in places:
-            return Place.BINNED
+            return ItemPlace.BINNED
         if self._selected is None or any(id in self._selected for id in places):
-            return Place.IN
-        return Place.OUT if _is_rooted(folders, id) else Place.UNKNOWN
+            return ItemPlace.IN
+        return ItemPlace.OUT if _is_rooted(folders, id) else ItemPlace.UNKNOWN
 
     def _names(self, id: str) -> list[str]:
         """Of the folder and those that it is in, from the top; the root has none."""
@@ -414,14 +414,17 @@ class Pass:
             self._again, self._state.listed = True, None
 
     def _came_in(self, id: str, before: Mapping[str, Folder]) -> bool:
-        was = self._place_of(id, before) if id in before else Place.UNKNOWN
+        was = self._place_of(id, before) if id in before else ItemPlace.UNKNOWN
         now = self._place_of(id, self._folders)
         if self._state.listing:
-            return was in (Place.OUT, Place.BINNED) and now in (Place.IN, Place.UNKNOWN)
-        if now is Place.OUT and (self._selected or set()) - self._folders.keys():
+            return was in (ItemPlace.OUT, ItemPlace.BINNED) and now in (
+                ItemPlace.IN,
+                ItemPlace.UNKNOWN,
+            )
+        if now is ItemPlace.OUT and (self._selected or set()) - self._folders.keys():
             # What is selected went with a folder around it, and may be back with that.
-            return was in (Place.UNKNOWN, Place.BINNED)
-        return was is not Place.IN and now is Place.IN
+            return was in (ItemPlace.UNKNOWN, ItemPlace.BINNED)
+        return was is not ItemPlace.IN and now is ItemPlace.IN
 
     def _walk(self, drive: str, roots: Sequence[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         """Pages of what is in these folders and all below: the folder, and entries of it."""
@@ -456,7 +459,7 @@ class Pass:
         followed = {
             row.id
             for row in self._source.remembered(branch=SHORTCUTS)
-            if self._shared and self._place(known_file(row)) is Place.IN
+            if self._shared and self._place(known_file(row)) is ItemPlace.IN
         }
         said = 0
         for row in self._source.remembered():
@@ -479,11 +482,11 @@ class Pass:
             return None
         file = known_file(row)
         match self._place(file):
-            case Place.OUT | Place.BINNED:
+            case ItemPlace.OUT | ItemPlace.BINNED:
                 return Gone(row.id)
-            case Place.IN if row.verdict == PLANNED and not file.target:
+            case ItemPlace.IN if row.verdict == PLANNED and not file.target:
                 return self._answer(file)
-            case Place.IN if row.version is not None:
+            case ItemPlace.IN if row.version is not None:
                 told = self._answer(file, row.branch)
                 return None if told.extra.get("path") == row.extra.get("path") else told
             case _:
@@ -495,7 +498,7 @@ class Pass:
         """One that fails keeps nothing else from being synced."""
         for row in list(self._source.remembered(branch=SHORTCUTS)):
             file = known_file(row)
-            if not file.target or self._place(file) is not Place.IN:
+            if not file.target or self._place(file) is not ItemPlace.IN:
                 continue
             try:
                 if file.folder:
@@ -514,7 +517,7 @@ class Pass:
                 )
             yield self._checkpoint()
 
-    def _follow_file(self, file: File) -> Change:
+    def _follow_file(self, file: OneDriveFile) -> Change:
         path = f"{drive_of(file)}/items/{quote(file.target, safe='')}"
         answer = self._api.call("GET", path, params={"$select": FIELDS}, accept=frozenset({404}))
         if answer.status == 404:
@@ -523,7 +526,7 @@ class Pass:
         here = {"id": file.id, "name": file.name, "parent": file.parent}
         return self._answer(replace(found, **here, drive=file.drive, target=file.target), SHORTCUTS)
 
-    def _follow_folder(self, shortcut: File) -> Iterator[Change]:
+    def _follow_folder(self, shortcut: OneDriveFile) -> Iterator[Change]:
         """Paging through folders may miss what is written meanwhile, so what is not found counts
         as gone when it is not found again."""
         names = {shortcut.target: [*self._names(shortcut.parent), shortcut.name]}

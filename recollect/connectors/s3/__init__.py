@@ -26,9 +26,9 @@ from recollect.connectors.base import (
     Source,
     Verdict,
 )
-from recollect.connectors.s3._bucket import LARGEST_OBJECT, Bucket, Settings, Stored
+from recollect.connectors.s3._bucket import LARGEST_OBJECT, S3Bucket, Settings, Stored
 from recollect.connectors.s3._guide import GUIDE
-from recollect.connectors.s3._pattern import Pattern
+from recollect.connectors.s3._pattern import KeyPattern
 from recollect.errors import BadRequestError
 from recollect.fetch import Fetcher
 from recollect.model import Blob, Remembered
@@ -82,7 +82,7 @@ class S3(Connector):
     def changes(self, source: Source, cursor: Cursor | None) -> Iterator[Change]:
         """One listing. New keys wait for its end, while there may be a key that they were."""
         settings = _settings(source.metadata)
-        bucket = Bucket(settings, source.fetcher, source.pause)
+        bucket = S3Bucket(settings, source.fetcher, source.pause)
         regex = source.metadata.get(TAG_PATTERN)
         pattern = _pattern(regex) if regex else None
         asked = {"url": settings.base_url, "prefix": settings.prefix}
@@ -115,12 +115,12 @@ class S3(Connector):
         yield Checkpoint({**asked, "after": None})
 
     def fetch(self, source: Source, item: Remembered) -> Blob:
-        bucket = Bucket(_settings(source.metadata), source.fetcher, source.pause)
+        bucket = S3Bucket(_settings(source.metadata), source.fetcher, source.pause)
         return Blob(bucket.get(item.id), name=_title(item.id))
 
     def assumptions(self, source: Source) -> Iterator[Assumption]:
         settings = _settings(source.metadata)
-        off = Bucket(settings, source.fetcher, source.pause).clock_off(datetime.now(UTC))
+        off = S3Bucket(settings, source.fetcher, source.pause).clock_off(datetime.now(UTC))
         if off is None:
             yield Assumption("clock", None, "the service does not tell its time")
         else:
@@ -192,12 +192,12 @@ def _endpoint(given: str, fetcher: Fetcher) -> str:
     return verdict.href.rstrip("/")
 
 
-def _pattern(source: str) -> Pattern:
+def _pattern(source: str) -> KeyPattern:
     """Raises BadRequestError."""
     if len(source) > LONGEST_PATTERN:
         raise BadRequestError(f"metadata.{TAG_PATTERN}: at most {LONGEST_PATTERN} characters")
     try:
-        return Pattern(source)
+        return KeyPattern(source)
     except ValueError as error:
         raise BadRequestError(f"metadata.{TAG_PATTERN}: {error}") from error
 
@@ -221,7 +221,7 @@ def _resumed(
     return (began, unquote(after)) if now - began < LONGEST_LISTING else (now, None)
 
 
-def _change(stored: Stored, settings: Settings, pattern: Pattern | None) -> Item | Verdict:
+def _change(stored: Stored, settings: Settings, pattern: KeyPattern | None) -> Item | Verdict:
     key = stored.key
     url = f"s3://{settings.bucket}/{key}"
     verdict = _unreadable(stored)

@@ -18,7 +18,7 @@ from xml.parsers import expat
 
 from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, rest
 from recollect.errors import NotFoundError, Permanent, Reauthorize, Transient
-from recollect.fetch import Answer, Fetcher, outcome
+from recollect.fetch import EndpointAnswer, Fetcher, outcome
 
 LARGEST_OBJECT = 50_000_000
 """bytes"""
@@ -89,13 +89,13 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class BucketPage:
     objects: Sequence[Stored]
     """in the order of their keys"""
     more: bool
 
 
-class Bucket:
+class S3Bucket:
     def __init__(
         self, settings: Settings, fetcher: Fetcher, pause: Callable[[float], None]
     ) -> None:
@@ -103,7 +103,7 @@ class Bucket:
         self._fetcher = fetcher
         self._pause = pause
 
-    def list(self, after: str | None, most: int) -> Listed:
+    def list(self, after: str | None, most: int) -> BucketPage:
         """The objects whose keys come after one, `most` of them at a time.
 
         Raises Reauthorize, Transient (`rate_limited`, `provider_unavailable`), Permanent
@@ -173,7 +173,9 @@ class Bucket:
     def _host(self) -> str:
         return urlsplit(self._settings.base_url).netloc
 
-    def _get(self, path: str, query: Mapping[str, str], max_bytes: int, *, total: float) -> Answer:
+    def _get(
+        self, path: str, query: Mapping[str, str], max_bytes: int, *, total: float
+    ) -> EndpointAnswer:
         """The answer, after a few tries if it is one that passes."""
         base = urlsplit(self._settings.base_url)
         path = (base.path + quote(path)) or "/"
@@ -197,7 +199,7 @@ class Bucket:
             self._pause(wait)
         raise AssertionError("the last try ends the loop")
 
-    def _passing(self, answer: Answer) -> Transient | None:
+    def _passing(self, answer: EndpointAnswer) -> Transient | None:
         """What an answer means that is worth another try; None: it is none."""
         if 200 <= answer.status < 400:
             return None
@@ -219,7 +221,7 @@ class Bucket:
             )
         return None
 
-    def _refusal(self, answer: Answer, right: str) -> Exception:
+    def _refusal(self, answer: EndpointAnswer, right: str) -> Exception:
         """What an answer means that no other try would change; `right` is what was needed."""
         code, said, region = _error(answer.data)
         if code in REFUSED_KEYS:
@@ -283,7 +285,7 @@ def sign(settings: Settings, host: str, path: str, query: str, at: datetime) -> 
     }
 
 
-def _listing(data: bytes) -> Listed:
+def _listing(data: bytes) -> BucketPage:
     """Raises ValueError for everything that is not a whole answer to ListObjectsV2."""
     leaves = _leaves(data)
     top = {path: text for path, text in leaves if path.count("/") == 1}
@@ -299,7 +301,7 @@ def _listing(data: bytes) -> Listed:
             fields = {}
         elif path.startswith(f"{CONTENTS}/"):
             fields[path.removeprefix(f"{CONTENTS}/")] = text
-    return Listed(objects, truncated == "true")
+    return BucketPage(objects, truncated == "true")
 
 
 def _stored(fields: Mapping[str, str], decode: Callable[[str], str]) -> Stored:
@@ -358,4 +360,4 @@ def _refuse(*_: object) -> NoReturn:
     raise ValueError("a document type")
 
 
-__all__ = ["LARGEST_OBJECT", "Bucket", "Listed", "Settings", "Stored", "sign"]
+__all__ = ["LARGEST_OBJECT", "BucketPage", "S3Bucket", "Settings", "Stored", "sign"]

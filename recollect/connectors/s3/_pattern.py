@@ -25,7 +25,7 @@ class _Compiled(Protocol):
     def search(self, text: str) -> _Match | None: ...
 
 
-class Pattern:
+class KeyPattern:
     """Finds the one named group of a pattern; `(?<name>…)` or `(?P<name>…)`."""
 
     def __init__(self, source: str) -> None:

@@ -20,7 +20,7 @@ from recollect.connectors.base import (
 from recollect.connectors.web_crawler._crawl import Crawl
 from recollect.connectors.web_crawler._guide import GUIDE
 from recollect.connectors.web_crawler._host import visit_alone
-from recollect.connectors.web_crawler._scope import Scope, wrong
+from recollect.connectors.web_crawler._scope import CrawlScope, wrong
 from recollect.connectors.web_crawler._visit import NotHtml, Redirected, blob
 from recollect.errors import BadRequestError, NotFoundError, Permanent
 from recollect.fetch import Fetched, Fetcher, parse_url
@@ -40,7 +40,7 @@ class WebCrawler(Connector):
     interval = timedelta(days=7)
 
     def check(self, metadata: Mapping[str, Any], fetcher: Fetcher) -> dict[str, Any]:
-        scope = Scope.of(metadata)
+        scope = CrawlScope.of(metadata)
         verdict = fetcher.check(scope.start)
         # A name that cannot be looked up now may be right; the crawl tells.
         if not verdict.allowed and (verdict.addresses or not _may_be_public(scope.start)):
@@ -64,7 +64,7 @@ class WebCrawler(Connector):
 
     def fetch(self, source: Source, item: Remembered) -> Blob | Extracted:
         """A page whose text was not kept when it was listed."""
-        answer = visit_alone(source, Scope.of(source.metadata).start, item.id)
+        answer = visit_alone(source, CrawlScope.of(source.metadata).start, item.id)
         match answer:
             case Fetched():
                 return source.survey(blob(answer)).extracted

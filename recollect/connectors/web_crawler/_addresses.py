@@ -10,15 +10,15 @@ from recollect.connectors import _urls
 from recollect.connectors.base import Source, Verdict
 from recollect.connectors.web_crawler._dead_end import resting
 from recollect.connectors.web_crawler._host import Host
-from recollect.connectors.web_crawler._ledger import Ledger
+from recollect.connectors.web_crawler._ledger import CrawlLedger
 from recollect.connectors.web_crawler._page import (
     DENIED,
     LEADING,
     MOST_HOPS,
+    CrawlPage,
     Frontier,
-    Page,
 )
-from recollect.connectors.web_crawler._scope import Scope
+from recollect.connectors.web_crawler._scope import CrawlScope
 from recollect.model import Link, Remembered
 
 MOST_URLS = 100_000
@@ -32,7 +32,7 @@ MASK = "…@"
 
 class Addresses:
     def __init__(
-        self, source: Source, scope: Scope, host: Host, frontier: Frontier, ledger: Ledger
+        self, source: Source, scope: CrawlScope, host: Host, frontier: Frontier, ledger: CrawlLedger
     ) -> None:
         self._source = source
         self._scope = scope
@@ -48,7 +48,7 @@ class Addresses:
         self._abroad = 0
         self._deep: set[str] = set()
         self._unfollowed: set[str] = set()
-        self._stale: dict[str, Page] = {}
+        self._stale: dict[str, CrawlPage] = {}
         """those without a document that another crawl saw"""
         self._quiet: dict[str | None, list[Remembered]] = {}
         """page → rows that its links made, which hold as long as it does"""
@@ -57,7 +57,7 @@ class Addresses:
 
     def recall(self, row: Remembered) -> None:
         """A row that another crawl made, and that is no document."""
-        page = Page.of(row)
+        page = CrawlPage.of(row)
         linked_only = row.verdict == "nofollow" or self._is_abroad(row) or MASK in row.id
         if linked_only:
             self._quiet.setdefault(page.referrer, []).append(row)
@@ -82,23 +82,23 @@ class Addresses:
         """Pages of this host that only redirect elsewhere are not."""
         return row.verdict == "off_host" and _urls.split(row.id).host != self._scope.host
 
-    def await_turn(self, page: Page) -> None:
+    def await_turn(self, page: CrawlPage) -> None:
         """It waits already, or is a document: nothing speaks against it but its rules."""
         self._seen.add(page.url)
         self._frontier.add(page)
 
-    def take_entry(self) -> Page:
+    def take_entry(self) -> CrawlPage:
         """The start page, taken from wherever it waits."""
         url = self._scope.start
         page = self._stale.pop(url, None)
         page = self._frontier.take(url) or page
         self._seen.add(url)
         if page is None:
-            page = Page(url, 0)
+            page = CrawlPage(url, 0)
             self._ledger.plan(page)
         return replace(page, depth=0, entry=True)
 
-    def stale(self) -> list[Page]:
+    def stale(self) -> list[CrawlPage]:
         """What another crawl saw and this one did not meet yet."""
         return list(self._stale.values())
 
@@ -107,7 +107,7 @@ class Addresses:
     def has_met(self, url: str) -> bool:
         return url in self._seen or url in self._foreign
 
-    def admit(self, page: Page, *, urgent: bool = False) -> None:
+    def admit(self, page: CrawlPage, *, urgent: bool = False) -> None:
         """Into the frontier with it, unless it was there before or its address speaks against."""
         url = page.url
         if _urls.split(url).host != self._scope.host:
@@ -137,13 +137,13 @@ class Addresses:
             if before is None:
                 self._ledger.plan(page)
 
-    def discover(self, page: Page, links: Sequence[Link], *, follow: bool) -> None:
+    def discover(self, page: CrawlPage, links: Sequence[Link], *, follow: bool) -> None:
         """Links that a page has now."""
         for link in links:
             if self.has_met(link.url):
                 continue
             try:
-                found = Page(_urls.normalise(link.url), page.depth + 1, page.url)
+                found = CrawlPage(_urls.normalise(link.url), page.depth + 1, page.url)
             except ValueError as error:
                 self._note_blocked(page, link.url, str(error))
                 continue
@@ -152,10 +152,10 @@ class Addresses:
             else:
                 self._note_unfollowed(found)
 
-    def rediscover(self, page: Page) -> None:
+    def rediscover(self, page: CrawlPage) -> None:
         """Links that it had when it was read last, and still has."""
         for row in self._quiet.pop(page.url, ()):
-            link = Page(row.id, page.depth + 1, page.url)
+            link = CrawlPage(row.id, page.depth + 1, page.url)
             match row.verdict:
                 case "nofollow":
                     self._note_unfollowed(link)
@@ -168,9 +168,9 @@ class Addresses:
         sign = f"{self._scope.start}#more"
         if sign not in self._ledger.settled:
             detail = f"more than {MOST_URLS:,} addresses were seen; further ones are not noted"
-            self._ledger.say(Page(sign, 0).verdict("limit", detail))
+            self._ledger.say(CrawlPage(sign, 0).verdict("limit", detail))
 
-    def _note_abroad(self, page: Page) -> None:
+    def _note_abroad(self, page: CrawlPage) -> None:
         """One row for each address, and when there are many, one for each host."""
         if page.url in self._foreign or len(self._foreign) >= MOST_URLS:
             return
@@ -184,15 +184,15 @@ class Addresses:
         self._abroad += 1
         self._ledger.say(named.verdict("off_host", self._elsewhere))
 
-    def _note_blocked(self, page: Page, url: str, reason: str) -> None:
+    def _note_blocked(self, page: CrawlPage, url: str, reason: str) -> None:
         """Without the password that it may carry."""
         scheme, _, rest = url.partition("://")
         hidden = f"{scheme}://{MASK}{rest.rpartition('@')[2]}"
         if hidden not in self._ledger.settled:
-            masked = Page(hidden, page.depth + 1, page.url)
+            masked = CrawlPage(hidden, page.depth + 1, page.url)
             self._ledger.say(masked.verdict("blocked", reason))
 
-    def _note_unfollowed(self, page: Page) -> None:
+    def _note_unfollowed(self, page: CrawlPage) -> None:
         """It may still be found by another link."""
         url = page.url
         if url in self._seen or url in self._unfollowed or len(self._unfollowed) >= MOST_URLS:
@@ -207,7 +207,7 @@ class Addresses:
 
     # --- judging ---
 
-    def judge(self, page: Page) -> Verdict | None:
+    def judge(self, page: CrawlPage) -> Verdict | None:
         """Why a page is not to be fetched. Raises Parked."""
         parts = _urls.split(page.url)
         if parts.host != self._scope.host:  # startUrl was changed

@@ -27,17 +27,17 @@ from recollect.connectors.base import (
 )
 from recollect.connectors.web_crawler._addresses import Addresses
 from recollect.connectors.web_crawler._dead_end import noted
-from recollect.connectors.web_crawler._host import Host, Parked
-from recollect.connectors.web_crawler._ledger import Ledger
+from recollect.connectors.web_crawler._host import Host, SiteParked
+from recollect.connectors.web_crawler._ledger import CrawlLedger
 from recollect.connectors.web_crawler._page import (
     DENIED,
     DOCUMENTS,
     MOST_HOPS,
     PLANNED,
+    CrawlPage,
     Frontier,
-    Page,
 )
-from recollect.connectors.web_crawler._scope import Scope
+from recollect.connectors.web_crawler._scope import CrawlScope
 from recollect.connectors.web_crawler._state import State
 from recollect.connectors.web_crawler._texts import Texts, are_near, fingerprint, version_of
 from recollect.connectors.web_crawler._visit import (
@@ -78,7 +78,7 @@ class _Unreachable(Exception):
 class Crawl:
     def __init__(self, source: Source, cursor: Cursor | None) -> None:
         self._source = source
-        self._scope = Scope.of(source.metadata)
+        self._scope = CrawlScope.of(source.metadata)
         begun = State.of(cursor, self._scope.start)
         self._is_new = begun is None
         self._state = begun or State(self._scope.start, source.since)
@@ -87,7 +87,7 @@ class Crawl:
         self._host = Host(source, self._state)
         self._streak = 0
         self._frontier = Frontier()
-        self._ledger = Ledger(self._frontier)
+        self._ledger = CrawlLedger(self._frontier)
         self._addresses = Addresses(source, self._scope, self._host, self._frontier, self._ledger)
         self._texts = Texts()
 
@@ -108,7 +108,7 @@ class Crawl:
         start = _urls.split(self._scope.start)
         try:
             rules = self._host.rules_of(start.origin)
-        except Parked as parked:
+        except SiteParked as parked:
             raise parked.reason from parked
         rule = rules.verdict(start.target)
         if rule.allowed:
@@ -135,7 +135,7 @@ class Crawl:
             yield Trouble(str(error), error.code, away=away)
             yield Checkpoint({})
             return
-        except Parked as error:
+        except SiteParked as error:
             yield from self._checkpoint()
             raise error.reason from error
         yield from self._ledger.said()
@@ -146,17 +146,17 @@ class Crawl:
     # --- beginnings ---
 
     def _recall(self) -> None:
-        known: list[Page] = []
-        planned: list[Page] = []
+        known: list[CrawlPage] = []
+        planned: list[CrawlPage] = []
         for row in self._source.remembered():
             if row.verdict == PLANNED:
-                planned.append(Page.of(row))
+                planned.append(CrawlPage.of(row))
             elif not self._is_new and row.seen_at >= self._state.started:
                 self._addresses.recall_answered(row)
                 if row.verdict in DOCUMENTS:
                     self._texts.register(row.id, row.version, row.extra.get("print"))
             elif row.verdict in DOCUMENTS:
-                known.append(Page.of(row))
+                known.append(CrawlPage.of(row))
                 self._ledger.had.add(row.id)
             else:
                 self._addresses.recall(row)
@@ -185,7 +185,7 @@ class Crawl:
         self._state.sitemaps = self._own_addresses(named)
         yield from self._checkpoint()
 
-    def _settle_entry(self, page: Page, answer: Visit) -> Generator[Change]:
+    def _settle_entry(self, page: CrawlPage, answer: Visit) -> Generator[Change]:
         match answer:
             case Transient():
                 self._ledger.say(page.verdict("error", str(answer), keep=True, failed=True))
@@ -266,7 +266,7 @@ class Crawl:
         for entry in sitemap.pages:
             with suppress(ValueError):
                 modified = moment(entry.modified) if entry.modified else None
-                page = Page(_urls.normalise(entry.url), 1, url, modified=modified)
+                page = CrawlPage(_urls.normalise(entry.url), 1, url, modified=modified)
                 self._addresses.admit(page)
                 yield from self._checkpoint_if_due()
         return sitemap.sitemaps
@@ -317,7 +317,7 @@ class Crawl:
             self._ledger.say(refusal)
         return False
 
-    def _needs_room(self, page: Page) -> bool:
+    def _needs_room(self, page: CrawlPage) -> bool:
         """Whether it would be one more document; what only moved takes the old one's place."""
         return not page.has_document and not any(
             one.redirect and one.page.has_document for one in self._ledger.waiting_for(page.url)
@@ -343,7 +343,7 @@ class Crawl:
 
     # --- answers ---
 
-    def _settle(self, page: Page, answer: Visit) -> Generator[Change]:
+    def _settle(self, page: CrawlPage, answer: Visit) -> Generator[Change]:
         if not isinstance(answer, Transient):
             self._streak = 0
         match answer:
@@ -362,7 +362,7 @@ class Crawl:
             case Transient():
                 self._failed(page, answer)
 
-    def _read(self, page: Page, fetched: Fetched) -> Generator[Change]:
+    def _read(self, page: CrawlPage, fetched: Fetched) -> Generator[Change]:
         found = validators(fetched.headers)
         try:
             web = self._source.survey(blob(fetched))
@@ -396,7 +396,7 @@ class Crawl:
         else:
             self._keep(page, web, found)
 
-    def _canonical(self, page: Page, web: WebPage) -> str | None:
+    def _canonical(self, page: CrawlPage, web: WebPage) -> str | None:
         """The page that it says it is a copy of, if that is believable."""
         if web.canonical is None or page.hops > MOST_HOPS:
             return None
@@ -407,7 +407,7 @@ class Crawl:
         own = _urls.split(target).host == self._scope.host
         return target if own and target != page.url else None
 
-    def _keep(self, page: Page, web: WebPage, found: Mapping[str, str]) -> None:
+    def _keep(self, page: CrawlPage, web: WebPage, found: Mapping[str, str]) -> None:
         """Make it a document, unless it says nothing, or nothing new."""
         text = web.extracted.text
         title = web.extracted.title
@@ -457,7 +457,7 @@ class Crawl:
 
     def _refusal_of_text(
         self,
-        page: Page,
+        page: CrawlPage,
         text: str,
         title: str | None,
         version: str,
@@ -485,7 +485,7 @@ class Crawl:
             return page.verdict("limit", "documentLimit is reached", title=title)
         return None
 
-    def _variant(self, page: Page, print: bytes | None) -> str | None:
+    def _variant(self, page: CrawlPage, print: bytes | None) -> str | None:
         """A page nearly the same that only the query tells apart: sorted, printed, in a session.
 
         Pages of different paths stay documents, however alike: a wrong merge loses content.
@@ -496,7 +496,7 @@ class Crawl:
         one, other = _urls.split(near), _urls.split(page.url)
         return near if (one.origin, one.path) == (other.origin, other.path) else None
 
-    def _renaming(self, page: Page, version: str, print: bytes | None) -> str | None:
+    def _renaming(self, page: CrawlPage, version: str, print: bytes | None) -> str | None:
         """The document that used to be at an address which leads here now, if its text is here."""
         if page.has_document:
             return None
@@ -509,7 +509,7 @@ class Crawl:
                 return known.id
         return None
 
-    def _unchanged(self, page: Page) -> None:
+    def _unchanged(self, page: CrawlPage) -> None:
         """304: what its row says still holds, and so do its links."""
         row = page.known
         assert row is not None, "only what is known is asked for with conditions"
@@ -531,7 +531,7 @@ class Crawl:
         same = row.verdict == "near_duplicate" or self._texts.owner(row.extra.get("hash"))
         return self._ledger.settled.get(original, False) and bool(same)
 
-    def _moved(self, page: Page, raw: str) -> None:
+    def _moved(self, page: CrawlPage, raw: str) -> None:
         try:
             target = _urls.normalise(raw)
         except ValueError as error:
@@ -544,12 +544,14 @@ class Crawl:
             detail = f"redirects to {target}"
             self._dead_end(page, page.verdict("off_host", detail, confirm=True))
 
-    def _defer(self, page: Page, target: str, *, redirect: bool, extra: Mapping[str, str]) -> None:
+    def _defer(
+        self, page: CrawlPage, target: str, *, redirect: bool, extra: Mapping[str, str]
+    ) -> None:
         onward = self._ledger.defer(page, target, redirect=redirect, extra=extra)
         if onward is not None:
             self._addresses.admit(onward, urgent=True)
 
-    def _refused(self, page: Page, error: Permanent) -> None:
+    def _refused(self, page: CrawlPage, error: Permanent) -> None:
         match error.code:
             # One that says it is gone for good may still be a mistake of a morning's deployment.
             case "http_404" | "http_410" if page.has_document:
@@ -565,14 +567,14 @@ class Crawl:
                 self._dead_end(page, page.verdict("error", str(error), keep=True, failed=True))
                 self._addresses.rediscover(page)
 
-    def _dead_end(self, page: Page, verdict: Verdict) -> None:
+    def _dead_end(self, page: CrawlPage, verdict: Verdict) -> None:
         self._ledger.say(noted(page, verdict, self._source.since))
 
-    def _failed(self, page: Page, error: Transient) -> None:
+    def _failed(self, page: CrawlPage, error: Transient) -> None:
         again = replace(page, tries=page.tries + 1)
         try:
             limited = self._host.hold(error, page.tries)
-        except Parked:
+        except SiteParked:
             self._frontier.add(page, urgent=True)
             raise
         if limited:
@@ -588,10 +590,10 @@ class Crawl:
             self._streak = 0
             rules = self._host.fetch_rules(_urls.split(self._scope.start).origin)
             if rules.reason is not None:
-                raise Parked(Transient(rules.reason, code=PROVIDER_UNAVAILABLE))
+                raise SiteParked(Transient(rules.reason, code=PROVIDER_UNAVAILABLE))
 
 
-def _depth_of(page: Page) -> int:
+def _depth_of(page: CrawlPage) -> int:
     return page.depth
 
 
@@ -611,7 +613,7 @@ def _same(row: Remembered) -> Item:
     )
 
 
-def _is_same_text(page: Page, text: str) -> bool:
+def _is_same_text(page: CrawlPage, text: str) -> bool:
     """Whether the page still says what its document says, or nearly."""
     if page.known is None:
         return False
@@ -621,7 +623,7 @@ def _is_same_text(page: Page, text: str) -> bool:
 
 
 def _history(
-    page: Page, version: str, formerly: str | None, near: str | None, now: datetime
+    page: CrawlPage, version: str, formerly: str | None, near: str | None, now: datetime
 ) -> str:
     """What people may want to know of how a document came, or came to change.
 

@@ -12,14 +12,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from recollect.connectors.base import Verdict
-from recollect.connectors.web_crawler._page import Page
+from recollect.connectors.web_crawler._page import CrawlPage
 from recollect.loop import backoff
 
 FIRST_REST = timedelta(days=14)
 LONGEST_REST = timedelta(days=84)
 
 
-def noted(page: Page, verdict: Verdict, now: datetime) -> Verdict:
+def noted(page: CrawlPage, verdict: Verdict, now: datetime) -> Verdict:
     """The verdict with what must be remembered; of a document it stays as it is."""
     if page.has_document:
         return verdict
@@ -37,7 +37,7 @@ def noted(page: Page, verdict: Verdict, now: datetime) -> Verdict:
     return replace(verdict, detail=detail, extra=extra)
 
 
-def resting(page: Page, now: datetime) -> Verdict | None:
+def resting(page: CrawlPage, now: datetime) -> Verdict | None:
     """What was said last, if it is too early to ask again, and no sitemap tells of a change."""
     row = page.known
     if row is None or page.has_document or "asked" not in row.extra:

@@ -15,8 +15,8 @@ from time import monotonic
 from recollect.connectors import _urls
 from recollect.connectors._robots import AGENT, MAX_BYTES, Robots
 from recollect.connectors.api import LONGEST_PAUSE, PROVIDER_UNAVAILABLE, RATE_LIMITED, TRIES
-from recollect.connectors.base import Source, Turn
-from recollect.connectors.web_crawler._page import Page
+from recollect.connectors.base import HostTurn, Source
+from recollect.connectors.web_crawler._page import CrawlPage
 from recollect.connectors.web_crawler._state import State
 from recollect.connectors.web_crawler._visit import Visit, visit_file, visit_page
 from recollect.errors import Permanent, Transient, Unavailable
@@ -42,7 +42,7 @@ TICK = 0.5
 """seconds between looks whether to go on"""
 
 
-class Parked(Exception):
+class SiteParked(Exception):
     """The site wants to be left alone, or is away: go on in another sync."""
 
     def __init__(self, reason: Transient) -> None:
@@ -78,7 +78,7 @@ class Host:
         """seconds that the latest answer took"""
         self._launched = 0.0
         """when a page was last sent for"""
-        self._flying: dict[Future[Visit], Page] = {}
+        self._flying: dict[Future[Visit], CrawlPage] = {}
         self._done: SimpleQueue[Future[Visit]] = SimpleQueue()
         """those of the flying that have landed"""
         self._rules: dict[str, _Rules] = {}
@@ -92,7 +92,7 @@ class Host:
     # --- requests ---
 
     @property
-    def flying(self) -> list[Page]:
+    def flying(self) -> list[CrawlPage]:
         return list(self._flying.values())
 
     @property
@@ -109,7 +109,7 @@ class Host:
     def _is_at_hand(self) -> bool:
         return 0 < self._latest < AT_HAND and monotonic() - self._launched < AT_HAND
 
-    def launch(self, page: Page) -> None:
+    def launch(self, page: CrawlPage) -> None:
         """Send for a page, when it is time. Raises Parked."""
         self._wait_turn()
         future = self._visit(page)
@@ -117,7 +117,7 @@ class Host:
         self._launched = monotonic()
         future.add_done_callback(self._done.put)
 
-    def landed(self, seconds: float) -> list[tuple[Page, Visit]]:
+    def landed(self, seconds: float) -> list[tuple[CrawlPage, Visit]]:
         """What came of pages that were sent for, after waiting so long for one."""
         landed: list[Future[Visit]] = []
         with suppress(Empty):
@@ -126,14 +126,14 @@ class Host:
                 landed.append(self._done.get_nowait())
         return [(self._flying.pop(future), future.result()) for future in landed]
 
-    def read(self, page: Page) -> Visit:
+    def read(self, page: CrawlPage) -> Visit:
         """Fetch a page now, trying again in place while that may help. Raises Parked."""
         return self._insist(lambda: self._visit(page))
 
     def read_sitemap(self, url: str, admit: Callable[[str], None]) -> Visit:
         return self._await(lambda: self._pool.submit(visit_file, self._fetcher, url, admit, None))
 
-    def _visit(self, page: Page) -> "Future[Visit]":
+    def _visit(self, page: CrawlPage) -> "Future[Visit]":
         return self._pool.submit(self._timed_visit, page.url, page.conditions())
 
     def _timed_visit(self, url: str, headers: Mapping[str, str]) -> Visit:
@@ -173,7 +173,7 @@ class Host:
         self._source.rest(self._name, seconds if limited else min(seconds, LONGEST_PAUSE))
         self._asked = -BURST
         if limited and (seconds > LONGEST_PAUSE or tries + 1 >= TRIES):
-            raise Parked(Transient(str(error), code=RATE_LIMITED, after=error.after))
+            raise SiteParked(Transient(str(error), code=RATE_LIMITED, after=error.after))
         return limited
 
     def _wait_turn(self) -> None:
@@ -185,7 +185,7 @@ class Host:
         self._asked = monotonic()
         self._width = max(1, self._most // turn.guests)
         if turn.rest > LONGEST_PAUSE:  # another crawl was told so
-            raise Parked(_resting(self._name, turn))
+            raise SiteParked(_resting(self._name, turn))
         if turn.wait > 0:
             self._source.pause(turn.wait)
 
@@ -200,7 +200,7 @@ class Host:
             return Robots.nothing(f"more than {MOST_ORIGINS} ports of the host are linked")
         rules = self.fetch_rules(origin)
         if rules.reason is not None and origin == _urls.split(self._state.start).origin:
-            raise Parked(Transient(rules.reason, code=PROVIDER_UNAVAILABLE))
+            raise SiteParked(Transient(rules.reason, code=PROVIDER_UNAVAILABLE))
         return rules
 
     def fetch_rules(self, origin: str) -> Robots:
@@ -267,7 +267,7 @@ def _is_limit(error: Transient) -> bool:
     return error.code == "http_429" or error.after is not None
 
 
-def _resting(name: str, turn: Turn) -> Transient:
+def _resting(name: str, turn: HostTurn) -> Transient:
     return Transient(
         f"{name} asked to be left alone", code=RATE_LIMITED, after=timedelta(seconds=turn.rest)
     )

@@ -6,26 +6,26 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recollect.connectors.base import Change, Item, Missing, Verdict
-from recollect.connectors.web_crawler._page import LEADING, PLANNED, Frontier, Page
+from recollect.connectors.web_crawler._page import LEADING, PLANNED, CrawlPage, Frontier
 
 
 @dataclass(frozen=True, slots=True)
 class Deferral:
     """A page that says it is another one, until we know what that is."""
 
-    page: Page
+    page: CrawlPage
     target: str
     redirect: bool
     """or else a canonical link"""
     extra: Mapping[str, Any]
 
 
-class Ledger:
+class CrawlLedger:
     def __init__(self, frontier: Frontier) -> None:
         self._frontier = frontier
         self._answers: list[Change] = []
         """to be said with the next checkpoint"""
-        self._fresh: dict[str, Page] = {}
+        self._fresh: dict[str, CrawlPage] = {}
         """pages in the frontier or in flight that no row tells of yet"""
         self._waiting: dict[str, list[Deferral]] = {}
         self._awaits: dict[str, str] = {}
@@ -42,7 +42,7 @@ class Ledger:
         """How many rows the next checkpoint makes."""
         return len(self._fresh) + len(self._answers)
 
-    def plan(self, page: Page) -> None:
+    def plan(self, page: CrawlPage) -> None:
         self._fresh[page.url] = page
 
     def said(self) -> Generator[Change]:
@@ -75,8 +75,8 @@ class Ledger:
     # --- pages that are other pages ---
 
     def defer(
-        self, page: Page, target: str, *, redirect: bool, extra: Mapping[str, Any]
-    ) -> Page | None:
+        self, page: CrawlPage, target: str, *, redirect: bool, extra: Mapping[str, Any]
+    ) -> CrawlPage | None:
         """Answer for a page when its target is; returns the target if nobody looked for it yet."""
         deferral = Deferral(page, target, redirect, extra)
         end = target
@@ -92,7 +92,7 @@ class Ledger:
         else:
             self._awaits[page.url] = target
             self._waiting.setdefault(target, []).append(deferral)
-            return Page(
+            return CrawlPage(
                 target, page.depth, page.url, hops=page.hops + 1, entry=page.entry and redirect
             )
         return None
@@ -120,5 +120,5 @@ class Ledger:
         else:
             self._doubt(page)
 
-    def _doubt(self, page: Page) -> None:
+    def _doubt(self, page: CrawlPage) -> None:
         self._frontier.add(replace(page, doubted=True), urgent=True)

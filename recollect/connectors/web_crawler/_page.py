@@ -29,7 +29,7 @@ go when they are said a second time"""
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class CrawlPage:
     """An address that is to be fetched."""
 
     url: str
@@ -115,20 +115,20 @@ def _row_id(url: str) -> str:
 class Frontier:
     """Pages to fetch: those with documents first, so that what they free is known by then."""
 
-    known: deque[Page] = field(default_factory=deque[Page])
-    found: deque[Page] = field(default_factory=deque[Page])
+    known: deque[CrawlPage] = field(default_factory=deque[CrawlPage])
+    found: deque[CrawlPage] = field(default_factory=deque[CrawlPage])
 
     def __bool__(self) -> bool:
         return bool(self.known or self.found)
 
-    def add(self, page: Page, *, urgent: bool = False) -> None:
+    def add(self, page: CrawlPage, *, urgent: bool = False) -> None:
         queue = self.known if page.has_document else self.found
         if urgent:
             queue.appendleft(page)
         else:
             queue.append(page)
 
-    def take(self, url: str) -> Page | None:
+    def take(self, url: str) -> CrawlPage | None:
         """The page of this address, out of the middle of the queue."""
         for queue in (self.known, self.found):
             for waiting in [one for one in queue if one.url == url]:
@@ -136,7 +136,7 @@ class Frontier:
                 return waiting
         return None
 
-    def queue(self, *, known_only: bool) -> deque[Page] | None:
+    def queue(self, *, known_only: bool) -> deque[CrawlPage] | None:
         """Where the next page stands."""
         if self.known:
             return self.known

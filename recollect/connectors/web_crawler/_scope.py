@@ -13,7 +13,7 @@ DEPTH = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class CrawlScope:
     start: str
     """normalised"""
     host: str

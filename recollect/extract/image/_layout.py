@@ -23,7 +23,7 @@ _SYLLABLE = re.compile(r"[^\W\d_][-\u00ad\u2010]$")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TextLine:
     """A line of writing and its box, y pointing down, on a page that stands upright."""
 
     text: str
@@ -65,7 +65,7 @@ class _Row:
         return (self.top + self.bottom) / 2
 
 
-def arrange(lines: Sequence[Line]) -> str:
+def arrange(lines: Sequence[TextLine]) -> str:
     """All of them once, in reading order: paragraphs between blank lines.
 
     Lines of a paragraph are joined if they fill their column, else they stay lines.
@@ -74,7 +74,7 @@ def arrange(lines: Sequence[Line]) -> str:
     return "\n\n".join(part for block in blocks for part in _paragraphs(_rows(block)))
 
 
-def _columns(lines: Sequence[Line]) -> Iterator[Sequence[Line]]:
+def _columns(lines: Sequence[TextLine]) -> Iterator[Sequence[TextLine]]:
     """Blocks of one column each. What spans two columns parts what is above from below."""
     gutter = _gutter(lines)
     if gutter is None:
@@ -91,7 +91,7 @@ def _columns(lines: Sequence[Line]) -> Iterator[Sequence[Line]]:
             yield from _columns([line for line in band if line.left >= gutter])
 
 
-def _gutter(lines: Sequence[Line]) -> float | None:
+def _gutter(lines: Sequence[TextLine]) -> float | None:
     """Where a gap between two columns of prose runs down the page."""
     if len(lines) < 2 * _FEW:
         return None
@@ -127,8 +127,8 @@ def _gutter(lines: Sequence[Line]) -> float | None:
     return gutter
 
 
-def _rows(block: Sequence[Line]) -> list[_Row]:
-    rows: list[list[Line]] = []
+def _rows(block: Sequence[TextLine]) -> list[_Row]:
+    rows: list[list[TextLine]] = []
     for line in sorted(block, key=lambda line: line.middle):
         last = rows[-1][-1] if rows else None
         if last and abs(line.middle - last.middle) < min(line.height, last.height) / 2:
@@ -138,7 +138,7 @@ def _rows(block: Sequence[Line]) -> list[_Row]:
     return [_row(sorted(row, key=lambda line: line.left)) for row in rows]
 
 
-def _row(lines: Sequence[Line]) -> _Row:
+def _row(lines: Sequence[TextLine]) -> _Row:
     height = max(line.height for line in lines)
     return _Row(
         text=" ".join(line.text.strip() for line in lines),

@@ -51,7 +51,7 @@ def seconds_left() -> float:
     return limit - usage.ru_utime - usage.ru_stime
 
 
-class Budget:
+class TimeBudget:
     """Says when to stop: before the processor time would not suffice for one more page."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from rapidocr import main
 
-from recollect.extract.image._layout import Line, arrange
+from recollect.extract.image._layout import TextLine, arrange
 from recollect.extract.image._models import LONG_SIDE, models
 
 Pixels = NDArray[np.uint8]
@@ -151,11 +151,11 @@ def _tilt(boxes: Sequence[Sequence[tuple[float, float]]]) -> float:
     return median(angles) if angles else 0.0
 
 
-def _line(text: str, box: Sequence[tuple[float, float]], tilt: float) -> Line:
+def _line(text: str, box: Sequence[tuple[float, float]], tilt: float) -> TextLine:
     cos, sin = math.cos(-tilt), math.sin(-tilt)
     xs = [x * cos - y * sin for x, y in box]
     ys = [x * sin + y * cos for x, y in box]
-    return Line(text, min(xs), min(ys), max(xs), max(ys))
+    return TextLine(text, min(xs), min(ys), max(xs), max(ys))
 
 
 def _confidence(texts: Sequence[tuple[str, float]]) -> float:

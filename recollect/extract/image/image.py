@@ -27,7 +27,7 @@ def extract_heavy(blob: Blob) -> Extracted:
     known: set[str] = set()
     with _picture.opened(blob.data) as picture:
         about = picture.about()
-        budget = _ocr.Budget()
+        budget = _ocr.TimeBudget()
         for frame in picture.seen():
             if not budget.suffices():
                 name = "page" if picture.has_pages else "frame"

@@ -10,7 +10,7 @@ from recollect.extract._text import clean_line
 from recollect.extract._zip import Package
 
 
-class Relation(NamedTuple):
+class PartRelation(NamedTuple):
     kind: str
     """last part of its type: `slide`, `sharedStrings` …"""
     target: str
@@ -25,18 +25,18 @@ def open_package(data: bytes) -> Package:
     return Package(data)
 
 
-def relations(package: Package, part: str) -> Mapping[str, Relation]:
+def relations(package: Package, part: str) -> Mapping[str, PartRelation]:
     """Relations of a part by their ids; those of the whole package for `""`."""
     folder, name = posixpath.split(part)
     source = posixpath.join(folder, "_rels", f"{name}.rels")
-    found: dict[str, Relation] = {}
+    found: dict[str, PartRelation] = {}
 
     def start(tag: str, attributes: Mapping[str, str]) -> None:
         if tag == "Relationship" and attributes.get("TargetMode") != "External":
             target = attributes.get("Target", "")
             path = posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
             kind = attributes.get("Type", "").rpartition("/")[2]
-            found[attributes.get("Id", "")] = Relation(kind, path)
+            found[attributes.get("Id", "")] = PartRelation(kind, path)
 
     if source in package.names:
         _xml.parse(package.pieces(source), start)

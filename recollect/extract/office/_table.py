@@ -138,7 +138,7 @@ def write_sheets(sheets: Iterable[Sheet]) -> tuple[str, Places]:
     return "\n".join(written), places
 
 
-class Budget:
+class SheetBudget:
     """What one spreadsheet may hold; the rest is left out, with a warning."""
 
     def __init__(self) -> None:

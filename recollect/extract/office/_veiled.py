@@ -57,7 +57,7 @@ def unveil(package: Package, data: bytes) -> tuple[bytes, int]:
     return out.getvalue(), hidden
 
 
-def _first(package: Package, relations: Iterable[_ooxml.Relation], kind: str) -> str | None:
+def _first(package: Package, relations: Iterable[_ooxml.PartRelation], kind: str) -> str | None:
     return next(
         (one.target for one in relations if one.kind == kind and one.target in package.names), None
     )

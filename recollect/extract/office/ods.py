@@ -41,7 +41,7 @@ _WRITTEN = _Names(
 
 def extract(blob: Blob) -> Extracted:
     package = _odf.open_package(blob.data)
-    budget = _table.Budget()
+    budget = _table.SheetBudget()
     spreadsheet = _Spreadsheet(budget)
     text, places = _table.write_sheets(spreadsheet.read(package.pieces("content.xml")))
     return Extracted(
@@ -55,7 +55,7 @@ def extract(blob: Blob) -> Extracted:
 class _Spreadsheet:
     """Reads the sheets of a content.xml (OpenDocument 1.3 part 3, 9)."""
 
-    def __init__(self, budget: _table.Budget) -> None:
+    def __init__(self, budget: _table.SheetBudget) -> None:
         self.hidden: list[str] = []
         self._budget = budget
         self._invisible: set[str] = set()

@@ -36,7 +36,7 @@ def extract(blob: Blob) -> Extracted:
     data = streams.read(name)
     try:
         book = _read_book(data)
-        budget = _table.Budget()
+        budget = _table.SheetBudget()
         text, places = _table.write_sheets(
             _table.Sheet(name, _rows(data, start, book, budget)) for name, start in book.sheets
         )
@@ -194,7 +194,7 @@ def _shared_strings(pieces: Sequence[bytes]) -> Iterator[str]:
         source.take(4 * runs + more)
 
 
-def _rows(data: bytes, start: int, book: _Book, budget: _table.Budget) -> Iterator[_table.Row]:
+def _rows(data: bytes, start: int, book: _Book, budget: _table.SheetBudget) -> Iterator[_table.Row]:
     row, cells = -1, dict[int, str]()
     for number, column, text in _cells(data, start, book):
         if number != row:

@@ -26,7 +26,7 @@ def extract(blob: Blob) -> Extracted:
     package = _ooxml.open_package(blob.data)
     book = _ooxml.main_part(package)
     workbook = _Workbook(package, book)
-    budget = _table.Budget()
+    budget = _table.SheetBudget()
     strings = _strings(package, _ooxml.related(package, book, "sharedStrings"))
     formats = _formats(package, _ooxml.related(package, book, "styles"))
     text, places = _table.write_sheets(
@@ -157,7 +157,7 @@ class _Rows:
         strings: Sequence[str],
         formats: Sequence[str | None],
         epoch: datetime,
-        budget: _table.Budget,
+        budget: _table.SheetBudget,
     ) -> None:
         self._strings, self._formats, self._epoch = strings, formats, epoch
         self._budget = budget

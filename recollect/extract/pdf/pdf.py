@@ -84,7 +84,7 @@ def extract(blob: Blob) -> Extracted:
 
 def extract_heavy(blob: Blob) -> Extracted:
     read = _read(blob.data)
-    budget = _ocr.Budget()
+    budget = _ocr.TimeBudget()
     pages: list[_Page] = []
     left_out: list[int] = []
     with _pdfium.opened(blob.data) as document:

@@ -108,14 +108,14 @@ _MARKDOWN = re.compile(r"\n {0,3}(?:#{1,6} |```|~~~|[-*+] |\d+[.)] |> |\|.*\||\[
 _TEMPLATE = re.compile(r"\bclassName=|=\{|\{\{|\{%|<%|<\?php")
 
 
-class Tag(NamedTuple):
+class MarkupTag(NamedTuple):
     start: int
     end: int
     name: str
     closing: bool
 
 
-def tags(text: str) -> Iterator[Tag]:
+def tags(text: str) -> Iterator[MarkupTag]:
     """The tags of an HTML text in order, each once, in linear time.
 
     Comments and the contents of script, style and the like hold none.
@@ -128,7 +128,7 @@ def tags(text: str) -> Iterator[Tag]:
             position = end + 3 if end >= 0 else len(text)
             continue
         name, closing = match[2].lower(), match[1] == "/"
-        yield Tag(start, position, name, closing)
+        yield MarkupTag(start, position, name, closing)
         if name in _RAW and not closing:
             position = _end_of_raw(text, name, position)
 
@@ -166,7 +166,7 @@ def refuse_hostile(text: str) -> None:
             raise Permanent(f"the HTML is nested more than {MAX_NESTING:,} levels deep")
 
 
-def _refuse_attributes(text: str, tag: Tag) -> None:
+def _refuse_attributes(text: str, tag: MarkupTag) -> None:
     position = tag.start + 1 + len(tag.name)
     for _ in range(MAX_ATTRIBUTES + 1):
         match = _ATTRIBUTE.match(text, position, tag.end)

@@ -26,7 +26,7 @@ import msgspec
 
 from recollect.errors import Transient
 from recollect.fetch import Fetcher, GuardedProxy, ProxyLimits
-from recollect.fetch.video._wire import Found, Job, validate
+from recollect.fetch.video._wire import FoundVideo, VideoJob, validate
 from recollect.model import Blob
 
 PACKAGE = "yt_dlp"
@@ -71,7 +71,7 @@ class VideoPages(AbstractContextManager["VideoPages"]):
         self._lock = threading.Lock()
         self._words: frozenset[str] | None = None
 
-    def look(self, page: Blob, url: str, *, with_sound: bool) -> Found | None:
+    def look(self, page: Blob, url: str, *, with_sound: bool) -> FoundVideo | None:
         """What a page shows that was fetched from `url`; None if that is no video.
 
         Sound comes only for want of captions. An ordinary page costs a look at its bytes; once in
@@ -88,7 +88,7 @@ class VideoPages(AbstractContextManager["VideoPages"]):
         address = (known or addresses[-1:])[0]
         found = self._ask(self._job(address, marked=marked, with_sound=with_sound))
         if isinstance(found, str):
-            found = Found(shown=True, trouble=found)
+            found = FoundVideo(shown=True, trouble=found)
         return found if found.shown else None
 
     def close(self) -> None:
@@ -112,9 +112,9 @@ class VideoPages(AbstractContextManager["VideoPages"]):
                 self._words = frozenset() if isinstance(found, str) else frozenset(found.words)
             return self._words
 
-    def _job(self, url: str | None, *, marked: bool, with_sound: bool) -> Job:
+    def _job(self, url: str | None, *, marked: bool, with_sound: bool) -> VideoJob:
         limits = self._limits
-        return Job(
+        return VideoJob(
             url=url,
             site=site(url) if url else "",
             marked=marked,
@@ -126,7 +126,7 @@ class VideoPages(AbstractContextManager["VideoPages"]):
             wall_seconds=limits.wall_seconds,
         )
 
-    def _ask(self, job: Job) -> Found | str:
+    def _ask(self, job: VideoJob) -> FoundVideo | str:
         """Its answer, or why there is none, for people."""
         with self._turns, self._fetcher.proxy(ProxyLimits(total=job.wall_seconds)) as proxy:
             ours, theirs = socket.socketpair()
@@ -145,7 +145,7 @@ class VideoPages(AbstractContextManager["VideoPages"]):
                         process.kill()
                 status = process.returncode
         try:
-            found = msgspec.msgpack.decode(answer or b"", type=Found)
+            found = msgspec.msgpack.decode(answer or b"", type=FoundVideo)
             validate(found, job)
         except (msgspec.DecodeError, ValueError):
             late = answer is None or status in (-signal.SIGXCPU, -signal.SIGALRM)
@@ -157,7 +157,7 @@ class VideoPages(AbstractContextManager["VideoPages"]):
         process: subprocess.Popen[bytes],
         line: socket.socket,
         proxy: GuardedProxy,
-        job: Job,
+        job: VideoJob,
     ) -> bytes | None:
         """Hand out connections until the answer is there; None if it does not come in time."""
         assert process.stdin is not None

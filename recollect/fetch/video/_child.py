@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from recollect.fetch.video._wire import Job
+from recollect.fetch.video._wire import VideoJob
 from recollect.sandbox.confine import confine
 
 _DESCRIPTORS = 64
@@ -23,7 +23,7 @@ def serve() -> None:
     # Whatever prints must not write into the answer.
     os.dup2(2, 1)
     with open(0, "rb", closefd=False) as reader:
-        job = msgspec.msgpack.decode(reader.read(), type=Job)
+        job = msgspec.msgpack.decode(reader.read(), type=VideoJob)
     line = socket.socket(fileno=int(sys.argv[1]))
     resource.setrlimit(resource.RLIMIT_CPU, (job.cpu_seconds, job.cpu_seconds + 5))
     signal.setitimer(signal.ITIMER_REAL, job.wall_seconds + 5)

@@ -19,7 +19,7 @@ NOTES = 100_000
 _Line = Annotated[str, msgspec.Meta(max_length=LINE)]
 
 
-class Job(msgspec.Struct, frozen=True):
+class VideoJob(msgspec.Struct, frozen=True):
     """A page to look at; without `url` only the words of addresses are wanted.
 
     `marked`: the page says that it shows a video, so that it is looked at whatever its address.
@@ -38,7 +38,7 @@ class Job(msgspec.Struct, frozen=True):
     wall_seconds: float
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundVideo(msgspec.Struct, frozen=True):
     """What yt-dlp made of a page; `shown` is false for one that is none of a video."""
 
     words: Annotated[tuple[_Line, ...], msgspec.Meta(max_length=MAX_WORDS)] = ()
@@ -62,7 +62,7 @@ class Found(msgspec.Struct, frozen=True):
     """why something is not there, for people"""
 
 
-def validate(found: Found, job: Job) -> None:
+def validate(found: FoundVideo, job: VideoJob) -> None:
     """ValueError for what no honest child says: nothing of it reaches the document."""
     texts = (found.title, found.uploader, found.description, found.language, found.trouble)
     if any(storable(text) != text for text in texts):

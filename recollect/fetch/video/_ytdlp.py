@@ -16,7 +16,7 @@ from yt_dlp.downloader import common
 from yt_dlp.extractor import gen_extractor_classes
 from yt_dlp.utils import dfxp2srt
 
-from recollect.fetch.video._wire import LINE, MAX_WORDS, NOTES, Found, Job
+from recollect.fetch.video._wire import LINE, MAX_WORDS, NOTES, FoundVideo, VideoJob
 from recollect.model import storable
 
 _READABLE = ("vtt", "srt", "ttml", "dfxp")
@@ -30,12 +30,12 @@ class _TooLarge(Exception):
     """More bytes come than are wanted."""
 
 
-def answer(job: Job, line: socket.socket) -> Found:
+def answer(job: VideoJob, line: socket.socket) -> FoundVideo:
     if job.url is None:
-        return Found(words=tuple(itertools.islice(_words(), MAX_WORDS)))
+        return FoundVideo(words=tuple(itertools.islice(_words(), MAX_WORDS)))
     extractor = _extractor(job.url, job.site)
     if extractor is None and not job.marked:
-        return Found()
+        return FoundVideo()
     _connect_through(line)
     return _look(job, job.url, extractor, _keep_in_memory(job.most_bytes))
 
@@ -170,7 +170,7 @@ def _options(proxy: str) -> dict[str, Any]:
 # --- the video -----------------------------------------------------------------------------------
 
 
-def _look(job: Job, url: str, extractor: str | None, files: dict[str, _File]) -> Found:
+def _look(job: VideoJob, url: str, extractor: str | None, files: dict[str, _File]) -> FoundVideo:
     own = extractor is not None
     with cast(Any, yt_dlp).YoutubeDL(_options(job.proxy)) as ydl:
         try:
@@ -181,10 +181,12 @@ def _look(job: Job, url: str, extractor: str | None, files: dict[str, _File]) ->
                 # Of a page with several videos the first; a list of pages is none of a video.
                 entries = [] if own else [one for one in info.get("entries") or () if one]
                 if not entries:
-                    return Found(shown=not own, trouble="" if own else "no video was found on it")
+                    return FoundVideo(
+                        shown=not own, trouble="" if own else "no video was found on it"
+                    )
                 info = entries[0]
         except Exception as error:  # noqa: BLE001 - a thousand parsers of what strangers write
-            return Found(shown=True, own=own, trouble=_said(error, job.proxy))
+            return FoundVideo(shown=True, own=own, trouble=_said(error, job.proxy))
         found = _known(info, own)
         trouble = ""
         for language, track, automatic in _tracks(info):
@@ -204,9 +206,9 @@ def _look(job: Job, url: str, extractor: str | None, files: dict[str, _File]) ->
             return msgspec.structs.replace(found, trouble=_said(error, job.proxy))
 
 
-def _known(info: Mapping[str, Any], own: bool) -> Found:
+def _known(info: Mapping[str, Any], own: bool) -> FoundVideo:
     uploaded = str(info.get("upload_date") or info.get("release_date"))
-    return Found(
+    return FoundVideo(
         shown=True,
         own=own,
         title=_line(info.get("title")),

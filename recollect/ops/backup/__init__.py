@@ -9,17 +9,17 @@ from recollect.ops.backup._bundle import Bundle
 from recollect.ops.backup._export import export
 from recollect.ops.backup._import import Brought, bring, must_embed, open_bundle
 from recollect.ops.backup._restore import Restored, check_schema, restore
-from recollect.ops.backup._write import Made, backup
+from recollect.ops.backup._write import WrittenBackup, backup
 
 __all__ = [
     "Archive",
     "Brought",
     "Bundle",
-    "Made",
     "Manifest",
     "Progress",
     "Restored",
     "Tell",
+    "WrittenBackup",
     "backup",
     "bring",
     "check_schema",

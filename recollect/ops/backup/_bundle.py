@@ -26,7 +26,7 @@ DOCUMENTS = "documents.jsonl"
 MEMORIES = "memories.jsonl"
 
 
-class Model(msgspec.Struct, frozen=True):
+class VectorModel(msgspec.Struct, frozen=True):
     """Which model made the vectors."""
 
     name: str
@@ -146,7 +146,7 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     made_at: datetime | None = None
     org: str | None = None
     only_tags: list[str] | None = None
-    embedder: Model | None = None
+    embedder: VectorModel | None = None
     tags: list[BundledTag] = []
     documents: int | None = None
     chunks: int | None = None

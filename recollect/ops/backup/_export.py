@@ -32,7 +32,7 @@ from recollect.ops.backup._bundle import (
     BundledMemory,
     BundledSource,
     BundledTag,
-    Model,
+    VectorModel,
     vector_text,
 )
 from recollect.ops.backup._session import snapshot, unlock_migrations
@@ -136,7 +136,7 @@ def _exported(
         made_at=row["made_at"],
         org=owner.name,
         only_tags=None if tags is None else list(tags),
-        embedder=Model(index.used.name, index.used.dimensions) if index else None,
+        embedder=VectorModel(index.used.name, index.used.dimensions) if index else None,
         tags=_tags(tx, owner.id, tags),
         documents=counted.documents,
         chunks=counted.chunks,

@@ -29,7 +29,7 @@ from recollect.blobs import new_key
 from recollect.db import Tx
 from recollect.errors import RequestError, SetupError, Unavailable
 from recollect.index import terms
-from recollect.index.vector_index import Made
+from recollect.index.vector_index import ModelVectors
 from recollect.inference.embed import Embedder
 from recollect.ingest import chunk
 from recollect.memories import memories
@@ -58,7 +58,7 @@ from recollect.ops.backup._bundle import (
     BundledDocument,
     BundledMemory,
     BundledSource,
-    Model,
+    VectorModel,
     vector_of,
 )
 from recollect.orgs import orgs, tags
@@ -143,7 +143,7 @@ def _digest(path: Path) -> str:
 
 def must_embed(bundle: Bundle, embedder: Embedder | None) -> str | None:
     """Why the vectors of the bundle are of no use here; None when they are, or none are wanted."""
-    if embedder is None or bundle.embedder == Model(*index_identity(embedder)):
+    if embedder is None or bundle.embedder == VectorModel(*index_identity(embedder)):
         return None
     made = bundle.embedder.name if bundle.embedder else "none"
     return (
@@ -451,10 +451,10 @@ class _Carrier:
             return self._decoded(given)
         return embedder.embed([text])[0]
 
-    def _decoded(self, text: str) -> Made:
+    def _decoded(self, text: str) -> ModelVectors:
         """A vector of the bundle, which is of the model that the index had at the beginning."""
         name, dimensions = self._model
-        return Made.of(_decoded(text, dimensions), name)
+        return ModelVectors.of(_decoded(text, dimensions), name)
 
     def _entries(self, chunks: Sequence[Chunk], given: Sequence[BundledChunk]) -> list[Entry]:
         """One for each text, with the vector of the bundle if it can serve."""

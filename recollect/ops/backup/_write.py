@@ -31,7 +31,7 @@ STEP = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class WrittenBackup:
     """A backup that was written."""
 
     path: Path
@@ -48,7 +48,7 @@ def backup(
     secrets: Mapping[str, bytes] | None = None,
     force: bool = False,
     tell: Tell = silent,
-) -> Made:
+) -> WrittenBackup:
     """Write all rows of one moment, and the files they name, into one file.
 
     `sealed_with` is the mark of the installation's key; `secrets` are files of the data folder to
@@ -87,7 +87,7 @@ def backup(
             secrets=sorted(secrets or {}),
         )
         file.put(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
-    return Made(path, path.stat().st_size, manifest)
+    return WrittenBackup(path, path.stat().st_size, manifest)
 
 
 @dataclass(frozen=True, slots=True)

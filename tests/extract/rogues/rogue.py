@@ -23,7 +23,7 @@ from typing import NoReturn
 
 from recollect.errors import Permanent
 from recollect.extract import _child
-from recollect.extract._wire import Listed, Packed, Reply, Stretch, Surveyed, pack
+from recollect.extract._wire import Packed, ReadReply, SitemapEntries, Stretch, Surveyed, pack
 from recollect.extract.kinds import NeedsHeavy
 from recollect.inference.speech import Heard
 from recollect.model import Blob, Extracted
@@ -378,32 +378,36 @@ def _booby_trap(words: str) -> str:
 def _take_over(_: str) -> str:
     """Have this process answer what we like, whatever it is asked from now on."""
 
-    def work(*_: object) -> Reply:
-        return Reply(text="by the rogue")
+    def work(*_: object) -> ReadReply:
+        return ReadReply(text="by the rogue")
 
     _child.work = work
     return "taken over"
 
 
 LIES = {
-    "nul": Reply(text="a\0b"),
-    "nul-title": Reply(text="a", title="a\0b"),
-    "nul-warning": Reply(text="a", warnings=("a\0b",)),
-    "huge": Reply(text="a" * 2_000),
-    "page": Reply(text="a", page=Surveyed((), None, (), None, None, None)),
-    "sitemap": Reply(text="a", sitemap=Listed((), ())),
-    "heard": Reply(text="a", heard=Heard(0.0, None)),
-    "nan": Reply(text="a", places=(Stretch({"time": math.nan}, None, True, bytes(4), bytes(8)),)),
-    "inf": Reply(
+    "nul": ReadReply(text="a\0b"),
+    "nul-title": ReadReply(text="a", title="a\0b"),
+    "nul-warning": ReadReply(text="a", warnings=("a\0b",)),
+    "huge": ReadReply(text="a" * 2_000),
+    "page": ReadReply(text="a", page=Surveyed((), None, (), None, None, None)),
+    "sitemap": ReadReply(text="a", sitemap=SitemapEntries((), ())),
+    "heard": ReadReply(text="a", heard=Heard(0.0, None)),
+    "nan": ReadReply(
+        text="a", places=(Stretch({"time": math.nan}, None, True, bytes(4), bytes(8)),)
+    ),
+    "inf": ReadReply(
         text="a",
         places=(Stretch({}, "time", False, bytes(4), struct.pack("=d", math.inf)),),
     ),
-    "nul-place": Reply(text="a", places=(Stretch({"a\0": 1}, None, True, bytes(4), bytes(8)),)),
-    "backwards": Reply(
+    "nul-place": ReadReply(text="a", places=(Stretch({"a\0": 1}, None, True, bytes(4), bytes(8)),)),
+    "backwards": ReadReply(
         text="abcdef", places=(Stretch({}, "row", True, struct.pack("=II", 5, 1), bytes(16)),)
     ),
-    "beyond": Reply(text="a", places=(Stretch({}, "row", True, struct.pack("=I", 5), bytes(8)),)),
-    "packed": Reply(packed=Packed("a.txt", 1)),
+    "beyond": ReadReply(
+        text="a", places=(Stretch({}, "row", True, struct.pack("=I", 5), bytes(8)),)
+    ),
+    "packed": ReadReply(packed=Packed("a.txt", 1)),
 }
 """Answers that no honest child gives."""
 
