@@ -21,6 +21,7 @@ from recollect.api.schemas import (
     absent,
     example,
 )
+from recollect.memories.forgetting import LEAST
 from recollect.memories.memories import Evidence, Memory, Neighbour, Relation
 from recollect.model import Document
 
@@ -109,10 +110,9 @@ class ForgetMatching(RequestBody):
         None, description="Exactly these, of a dry run; the query then is not asked again."
     )
     dry_run: bool = False
-    threshold: Threshold | None = Field(
-        None,
-        description="The least likeness. Without it what answers the query about as well as the"
-        " likest does, and at 0.6 or more.",
+    threshold: Threshold = Field(
+        LEAST,
+        description="How likely it has to be that the query means a memory; 0.5: as likely as not.",
     )
     max_forget: int = Field(100, ge=1, le=MOST_FORGOTTEN)
     reason: Reason | None = None

@@ -5,9 +5,9 @@ Answers show nullable fields as null and leave optional ones out.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self, cast, get_args
 
 from pydantic import (
     AfterValidator,
@@ -16,11 +16,13 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    ValidationInfo,
     WithJsonSchema,
     field_validator,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
 
 from recollect.ingest import intake
 from recollect.memories.extraction_queue import Dreaming
@@ -179,6 +181,13 @@ class Wire(BaseModel):
     )
 
 
+def _kinds(annotation: object) -> Iterator[object]:
+    """The types that an annotation names, those of a union one by one."""
+    yield annotation
+    for one in get_args(annotation):
+        yield from _kinds(one)
+
+
 class RequestBody(Wire):
     """What a caller sends: null in a field that has a default means the default."""
 
@@ -195,6 +204,16 @@ class RequestBody(Wire):
         }
         pairs = cast("dict[str, object]", given).items()
         return {name: value for name, value in pairs if value is not None or name not in filled}
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_flag_for_a_number(cls, value: object, field: ValidationInfo) -> object:
+        """Python takes true for 1, a caller does not."""
+        if isinstance(value, bool):
+            kinds = {*_kinds(cls.model_fields[field.field_name or ""].annotation)}
+            if kinds & {int, float} and bool not in kinds:
+                raise PydanticCustomError("number_type", "must be a number, not true or false")
+        return value
 
 
 def example(**body: Any) -> ConfigDict:

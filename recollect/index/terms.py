@@ -334,20 +334,32 @@ def idf(
     number of its group, so the group's frequency is the sum.
     """
     weights: dict[int, float] = {}
-    for group in groups:
-        found = [number for number in group if counted.get(number, 0) > 0]
-        n = sum(counted[number] for number in found)
-        rarity = math.log1p((max(total - n, 0) + 0.5) / (n + 0.5))
-        for number in found:
-            weights[number] = max(rarity, weights.get(number, 0.0))
+    for group, rarity in zip(groups, rarities(groups, counted, total), strict=True):
+        for number in group:
+            if counted.get(number, 0) > 0:
+                weights[number] = max(rarity, weights.get(number, 0.0))
     return weights
 
 
-def share(groups: Sequence[Sequence[int]], held: Collection[int]) -> float:
-    """Which share of a query's words a text holds, 0 … 1; `held` are the numbers of the text."""
-    if not groups:
-        return 0.0
-    return sum(any(number in held for number in group) for group in groups) / len(groups)
+def rarities(
+    groups: Sequence[Sequence[int]], counted: Mapping[int, int], total: int
+) -> list[float]:
+    """Of each word: the fewer of the `total` texts hold it, the more; see `idf`."""
+    held = [sum(counted.get(number, 0) for number in group) for group in groups]
+    return [math.log1p((max(total - n, 0) + 0.5) / (n + 0.5)) for n in held]
+
+
+def share(
+    groups: Sequence[Sequence[int]], held: Collection[int], weights: Sequence[float] | None = None
+) -> float:
+    """Which share of a query's words a text holds, 0 … 1; `held` are the numbers of the text.
+
+    With `weights`, one for each word, a word counts for as much.
+    """
+    weights = [1.0] * len(groups) if weights is None else weights
+    there = [any(number in held for number in group) for group in groups]
+    whole = sum(weights)
+    return sum(w for w, held in zip(weights, there, strict=True) if held) / whole if whole else 0.0
 
 
 def number(org: str, stem: str) -> int:

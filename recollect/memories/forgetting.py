@@ -1,48 +1,80 @@
-"""Forgetting what answers a query: the likest memories of a tag, looked at before they go."""
+"""Forgetting what a query means: the memories of a tag, looked at before they go."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from recollect.app import App
+from recollect.index import vector_index
 from recollect.memories import memories
-from recollect.memories.memories import FoundMemory, Memory, MemoryQuery
+from recollect.memories.memories import Compared, FoundMemory, Memory, MemoryQuery
 from recollect.model import Tenant
 
-MOST_MEMORIES = 1_000_000
-"""More than a tag holds: all that match are looked at."""
-
-
-LEAST = 0.6
-"""From here on a memory answers a query (`memories.likeness`)."""
-NEAR = 0.06
-"""What is further below the likest than this is of the same person or matter, and something else:
-by the default model, facts about somebody are all at 0.6 and more for a question about one."""
+LEAST = 0.5
+"""As likely as not, the query means the memory."""
+NEIGHBOURS = 7
+"""The nearest others that a memory has to stand out from: about one person, all are near."""
+FITS: Mapping[str, Sequence[float]] = {
+    "local:multilingual-e5-small-q4": (-17.22, 0.30, 3.94, 18.56, 22.28),
+    "local:all-MiniLM-L6-v2": (-2.93, 2.41, 2.72, 0.44, 7.19),
+}
+"""A constant, and coefficients of the share of the words, of the rare ones, of the cosine, and of
+how far it stands out; from `bench.likeness`."""
+OTHER_FIT = FITS["local:all-MiniLM-L6-v2"]
+WORDS_FIT = (-3.56, 4.72, 1.79)
+"""without vectors: a constant, the share of the words, and that of the rare ones"""
 
 
 def matching(
-    app: App, tenant: Tenant, tag: str, query: str, threshold: float | None = None
+    app: App, tenant: Tenant, tag: str, query: str, threshold: float = LEAST
 ) -> list[FoundMemory]:
-    """Live memories of the tag that answer the query, the likest first; before all others those
+    """Live memories of the tag that the query means, the likest first; before all others those
     whose text is the query itself, but for case and spaces.
 
-    Without a `threshold` only those that answer it about as well as the likest does.
+    `similarity` is how likely it is that the query means the memory (`chances`).
     """
     vector = None if app.embedder is None else app.embedder.embed([query], query=True)[0]
     with app.db.begin() as tx:
         same = memories.saying(tx, tenant, tag, query)
-        found = memories.search(
-            tx,
-            tenant,
-            query,
-            vector,
-            MemoryQuery(any_of=[tag], limit=MOST_MEMORIES),
-            threshold=LEAST if threshold is None else threshold,
-            candidates=None,
+        compared = memories.compare(
+            tx, tenant, query, vector, MemoryQuery(any_of=[tag]), candidates=None
         )
-    if threshold is None and found:
-        found = [one for one in found if one.similarity >= found[0].similarity - NEAR]
+    likely = zip(compared, chances(compared, vector_index.made_by(vector)), strict=True)
+    found = [FoundMemory(one.memory, chance) for one, chance in likely if chance >= threshold]
+    found.sort(key=lambda one: one.similarity, reverse=True)
     first = {one.id for one in same}
     likest = [one for one in found if one.memory.id not in first]
     return [*(FoundMemory(one, 1.0) for one in same), *likest]
+
+
+def chances(compared: Sequence[Compared], model: str) -> list[float]:
+    """How likely it is, 0 … 1, that a query means each of the memories that it was held against.
+
+    A cosine alone does not tell: to a question about a person, all facts about that person are
+    near. So it counts how far one stands out from the nearest others, and which share of the
+    query's words it holds, the rare ones for more. `bench.likeness` fits and measures this.
+    """
+    words = np.array([[one.share, one.rare_share] for one in compared]).reshape(-1, 2)
+    without = np.array([one.cosine is None for one in compared], bool)
+    cosines = np.array([one.cosine or 0.0 for one in compared])
+    fit, worded = np.array(FITS.get(model, OTHER_FIT)), np.array(WORDS_FIT)
+    both: NDArray[np.float64] = np.column_stack([words, cosines, apart(cosines)]) @ fit[1:] + fit[0]
+    points = np.where(without, words @ worded[1:] + worded[0], both)
+    return [1 / (1 + math.exp(-one)) for one in points.tolist()]
+
+
+def apart(cosines: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How far each is above the mean of the nearest others; 0 where there is no other."""
+    if len(cosines) < 2:
+        return np.zeros(len(cosines))
+    order = np.argsort(-cosines, kind="stable")
+    best = cosines[order[: NEIGHBOURS + 1]]
+    found = cosines - best[:NEIGHBOURS].mean()
+    for place, number in enumerate(order[: NEIGHBOURS + 1]):
+        found[number] = cosines[number] - np.delete(best, place).mean()
+    return found
 
 
 def forget(

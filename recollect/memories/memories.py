@@ -212,6 +212,18 @@ class FoundMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class Compared:
+    """A memory beside a query. `cosine` is None without vectors of one model on both sides."""
+
+    memory: Memory
+    cosine: float | None
+    share: float
+    """of the query's words that it holds"""
+    rare_share: float
+    """the same, where a word counts for as much as it is rare among the memories"""
+
+
+@dataclass(frozen=True, slots=True)
 class Neighbour:
     """A memory beside another: an older (`distance` < 0) or newer version, or a related one."""
 
@@ -850,6 +862,24 @@ def search(
     By words and by meaning; `threshold` is the least similarity. `candidates`: how many of the
     best of each side are judged, None for all.
     """
+    model = vector_index.made_by(vector)
+    compared = compare(tx, tenant, text, vector, query, candidates=candidates)
+    found = [FoundMemory(one.memory, likeness(one.cosine, one.share, model)) for one in compared]
+    liked = sorted(found, key=lambda one: one.similarity, reverse=True)
+    return [one for one in liked if one.similarity >= threshold][: query.limit]
+
+
+def compare(
+    tx: Tx,
+    tenant: Tenant,
+    text: str,
+    vector: NDArray[np.float32] | None,
+    query: MemoryQuery,
+    *,
+    candidates: int | None,
+) -> list[Compared]:
+    """The memories that are nearest by words and those by meaning, `candidates` of each (None:
+    all), beside the query; those first that are high in both orders."""
     groups = terms.query_terms(tenant.id, text)
     groups += [terms.numbers(tenant.id, word) for one in query.phrases for word in one.words]
     # Single words are looked for in the index; the order of several is looked at below.
@@ -893,22 +923,20 @@ def search(
             "k": RANK_CONSTANT,
         },
     ).fetchall()
-    model = vector_index.made_by(vector)
     wanted, standing = set(told).intersection(query.phrases), PhraseStanding(told)
 
     def admitted(text: str) -> bool:
         stands = standing.of(text)
         return stands >= wanted and stands.isdisjoint(query.excluded)
 
-    found = [
-        FoundMemory(
-            _read(row), likeness(row["cosine"], terms.share(groups, set(row["terms"])), model)
-        )
-        for row in rows
-        if not told or admitted(row["content"])
-    ]
-    liked = sorted(found, key=lambda one: one.similarity, reverse=True)
-    return [one for one in liked if one.similarity >= threshold][: query.limit]
+    rarity = terms.rarities(groups, counted, counted[None])
+
+    def beside(row: Mapping[str, Any]) -> Compared:
+        held = set(row["terms"])
+        shares = terms.share(groups, held), terms.share(groups, held, rarity)
+        return Compared(_read(row), row["cosine"], *shares)
+
+    return [beside(row) for row in rows if not told or admitted(row["content"])]
 
 
 # --- rows --------------------------------------------------------------------------------------

@@ -2,13 +2,16 @@
 broken stream."""
 
 import re
+from collections.abc import Iterator
 from urllib.parse import quote
 
 import httpx
 import pytest
+from pydantic import ValidationError
 from starlette.routing import Route
 
 from recollect import console
+from recollect.api.schemas import RequestBody
 from tests.console.test_console import FORM
 from tests.contract.calls import add
 
@@ -132,3 +135,28 @@ def test_a_stream_takes_up_only_where_it_ended(client: httpx.Client):
             words, heard = answer.iter_text(), ""
             while "listening" not in heard or (told and id not in heard):
                 heard += next(words)
+
+
+def bodies(model: type[RequestBody] = RequestBody) -> Iterator[type[RequestBody]]:
+    for one in model.__subclasses__():
+        yield one
+        yield from bodies(one)
+
+
+def numbers() -> Iterator[tuple[type[RequestBody], str]]:
+    """Fields of all bodies that take a number and no flag, as their schema says."""
+    for body in bodies():
+        for name, told in body.model_json_schema(by_alias=True).get("properties", {}).items():
+            kinds = {one.get("type") for one in (told, *told.get("anyOf", ()))}
+            if kinds & {"number", "integer"} and "boolean" not in kinds:
+                yield body, name
+
+
+def test_true_is_no_number():
+    found = list(numbers())
+    assert len(found) > 20
+    for body, name in found:
+        with pytest.raises(ValidationError) as refused:
+            body.model_validate({name: True})
+        told = {one["loc"]: one["msg"] for one in refused.value.errors()}
+        assert "number" in told[(name,)] or "integer" in told[(name,)], (body, name)

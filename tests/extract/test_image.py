@@ -383,12 +383,12 @@ def test_pages_for_which_time_does_not_suffice_are_named(alone):
 
 WITHOUT_ENGINE = """
 import sys
-from recollect.extract.image import _ocr, image
+from recollect.extract.image import _models, image
 from recollect.extract.pdf import pdf
 from recollect.errors import Permanent
 from recollect.model import Blob
 from tests.extract import pictures
-_ocr.importlib.util.find_spec = lambda name: None
+_models.importlib.util.find_spec = lambda name: None
 page = pictures.page("some words")
 try:
     image.extract(Blob(pictures.encoded(page)))
