@@ -119,6 +119,10 @@ class Unavailable(Transient):
         super().__init__(message, code=code, after=after)
 
 
+DISK_FULL = "disk_full"
+"""`code` of an Unavailable: the database has no room left to write to."""
+
+
 class Contended(Unavailable):
     """The database ended this transaction, in favour of others or because it took too long.
 

@@ -10,7 +10,15 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from recollect import log
-from recollect.errors import BadRequestError, Issue, Permanent, RateLimitError, RequestError
+from recollect.errors import (
+    DISK_FULL,
+    BadRequestError,
+    Issue,
+    Permanent,
+    RateLimitError,
+    RequestError,
+    Unavailable,
+)
 from recollect.loop import tell_bug
 
 LOG = log.get("api")
@@ -73,6 +81,8 @@ def unavailable(_: Request, error: Exception) -> Response:
         details = "something that the service needs refuses what it is asked; the log has more"
         return answer(503, "Service unavailable", details, headers={"x-should-retry": "false"})
     details = "something that the service needs does not answer; try again in a moment"
+    if isinstance(error, Unavailable) and error.code == DISK_FULL:
+        details = "the disk of the database is full: nothing can be stored until there is room"
     return answer(503, "Service unavailable", details, headers={"retry-after": "1"})
 
 

@@ -26,11 +26,12 @@ from contextlib import contextmanager
 import psycopg
 from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 
-from recollect.errors import Contended, Refused, Unavailable
+from recollect.errors import DISK_FULL, Contended, Refused, Unavailable
 
 _OUTAGE = ("08", "28", "3D", "53", "58", "57P01", "57P02", "57P03", "57P04", "57P05", "25006")
 _CONTENDED = ("40", "53400", "55P03", "57014", "25P03", "25P04")
 _REFUSED = ("22", "23514", "54")
+_DISK_FULL = "53100"
 _TELLING = ("23514", "54")
 """Those whose message names a limit or a rule; others quote the value."""
 
@@ -52,6 +53,8 @@ def judged(error: psycopg.Error, away: str = "the database does not answer") -> 
     name = f"{type(error).__name__}, SQLSTATE {state}"
     if state.startswith(_CONTENDED):
         return Contended(f"the database gave up a transaction ({name}): {first_line(error)}")
+    if state == _DISK_FULL:
+        return Unavailable(f"{away}: {first_line(error)}", code=DISK_FULL)
     if state.startswith(_OUTAGE):
         return Unavailable(f"{away}: {first_line(error)}")
     if state.startswith(_REFUSED):

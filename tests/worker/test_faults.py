@@ -685,6 +685,9 @@ def test_the_api_says_which_it_was(ground: Ground, http: httpx.Client):
         expected = 503 if state in (*OUTAGES, *CONTENDED) else 400 if state in REFUSED else 500
         assert answer.status_code == expected, (state, answer.text)
         assert ("retry-after" in answer.headers) == (expected == 503)
+        assert ("disk" in answer.text) == (state == "53100"), (
+            "what its owner can do something about"
+        )
         assert "stumbled" not in answer.text or state.startswith(("54", "23514"))
     ground.fault("documents", None)
     answer = http.post("/v3/documents", json={"content": "hello", "containerTag": "notes"})
