@@ -1146,7 +1146,16 @@ FAULTS = [
     ('{"containerTags": ["a"], "file": {"sha256": "../../etc", "size": 1}}', "no SHA-256"),
     ('{"containerTags": ["a"], "file": {"sha256": "' + "0" * 64 + '", "size": 1}}', "read"),
     ('{"containerTags": ["a"], "text": "x", "id": "../x"}', "id: "),
+    ('{"containerTags": ["a"], "text": "x", "customId": "' + "x" * 256 + '"}', "customId"),
+    ('{"containerTags": ["a"], "text": "x", "type": "A kind"}', "type"),
+    ('{"containerTags": ["a"], "text": "x", "source": "' + "x" * 1_001 + '"}', "source"),
     ("{", "truncated"),
+]
+MEMORY = {"id": "m", "tag": "a", "content": "Ada."}
+MEMORY_FAULTS = [
+    ({"version": 1 << 31}, "version"),
+    ({"version": 0}, "version"),
+    ({"tag": "a b"}, "letters, digits"),
 ]
 
 
@@ -1159,6 +1168,23 @@ def test_a_faulty_line_is_named(new_place: Callable[..., App], tmp_path: Path) -
         (tmp_path / "documents.jsonl").write_text(f"{good}\n{line}\n")
 
         with pytest.raises(SetupError, match="line 2: ") as caught:
+            backup.bring(app, tmp_path, org="acme")
+
+        assert fault in str(caught.value)
+
+
+def test_a_faulty_memory_is_named(new_place: Callable[..., App], tmp_path: Path) -> None:
+    app = new_place()
+    new_org(app)
+    document = {"id": "d", "containerTags": ["a"], "text": "Ada."}
+    (tmp_path / "bundle.json").write_text('{"format": "recollect-bundle", "version": 1}')
+    (tmp_path / "documents.jsonl").write_text(json.dumps(document))
+    source = {"document": "d", "start": 0, "end": 4}
+    for more, fault in MEMORY_FAULTS:
+        line = json.dumps({**MEMORY, "sources": [source], **more})
+        (tmp_path / "memories.jsonl").write_text(f"{line}\n")
+
+        with pytest.raises(SetupError, match=r"memories.jsonl, line 1: ") as caught:
             backup.bring(app, tmp_path, org="acme")
 
         assert fault in str(caught.value)

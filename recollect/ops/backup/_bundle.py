@@ -12,7 +12,7 @@ import base64
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -73,11 +73,11 @@ class BundledDocument(
 
     container_tags: list[str]
     id: str | None = None
-    custom_id: str | None = None
-    type: str = "text"
+    custom_id: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
+    type: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_-]{1,40}$")] = "text"
     title: str | None = None
     url: str | None = None
-    source: str = "api"
+    source: Annotated[str, msgspec.Meta(max_length=1_000)] = "api"
     filepath: str | None = None
     metadata: dict[str, str | float | bool | list[str]] | None = None
     group: dict[str, str | float | bool | list[str]] | None = None
@@ -117,7 +117,7 @@ class BundledMemory(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     tag: str
     content: str
     sources: list[BundledSource]
-    version: int = 1
+    version: Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)] = 1
     parent: str | None = None
     root: str | None = None
     latest: bool = True
@@ -167,6 +167,8 @@ def vector_text(vector: NDArray[np.float16]) -> str:
 def vector_of(text: str, dimensions: int) -> NDArray[np.float32]:
     """Raises ValueError when it is none of that many dimensions."""
     found = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f2")
-    if len(found) != dimensions or not np.isfinite(found).all():
+    if len(found) != dimensions:
         raise ValueError(f"a vector of {len(found)} dimensions, not {dimensions}")
+    if not np.isfinite(found).all():
+        raise ValueError("a vector with infinite numbers, or what is none")
     return found.astype(np.float32)
