@@ -5,6 +5,7 @@ Built once, by `cli`; everything below `app` gets values, never this class's env
 
 import os
 from datetime import timedelta
+from difflib import get_close_matches
 from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import platformdirs
+from dotenv import dotenv_values
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
@@ -50,6 +52,11 @@ Duration = Annotated[timedelta, BeforeValidator(_seconds)]
 
 PROVIDERS = ("google-drive", "gmail", "notion", "onedrive", "github")
 """Those with an application and addresses of their own."""
+
+
+PREFIX = "RECOLLECT_"
+_NO_SETTINGS = tuple(f"{PREFIX}{name}" for name in ("COMPLETE", "TEST_", "CHAOS_", "FUZZ_"))
+"""of the shell's completion, and of the tests"""
 
 
 class ProviderSettings(BaseSettings):
@@ -373,6 +380,25 @@ class Config(BaseSettings):
     @cached_property
     def blobs(self) -> str:
         return self.blob_url or (self.data_dir.absolute() / "blobs").as_uri()
+
+
+def unknown() -> dict[str, str | None]:
+    """Names in the environment and in `.env` that begin as settings do and are none, each with
+    the setting that was probably meant."""
+    known = {f"{PREFIX}{name.upper()}" for name in Config.model_fields if name != "providers"}
+    known |= {
+        f"{PREFIX}{provider.replace('-', '_').upper()}_{name.upper()}"
+        for provider in PROVIDERS
+        for name in ProviderSettings.model_fields
+    }
+    names = (*os.environ, *dotenv_values(".env"))  # noqa: TID251 # here it is read
+    given = {name.upper() for name in names}
+    wrong = sorted(
+        name
+        for name in given - known
+        if name.startswith(PREFIX) and not name.startswith(_NO_SETTINGS)
+    )
+    return {name: next(iter(get_close_matches(name, known, 1)), None) for name in wrong}
 
 
 def _is_this_machine(host: str) -> bool:

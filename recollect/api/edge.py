@@ -46,8 +46,12 @@ OPEN_BELOW = ("/v3/files/", "/console/", *OUTSIDE)
 which prove themselves, and users who come back from authorizing with a state."""
 CALLBACK = re.compile(r"/v3/connections/[a-z0-9-]+/callback")
 """Another spelling of the callback's path."""
-ALIASES = {"/v3/memories": "/v3/documents"}
-"""Older names of paths, which older clients use."""
+ALIASES = {
+    "/v3/memories": "/v3/documents",
+    "/openapi.json": "/v3/openapi",
+    "/favicon.ico": "/console/static/icon.svg",
+}
+"""Older names of paths, which older clients use, and those at which others look."""
 LONGEST_RETRY = 60
 """Clients obey a Retry-After of at most so many seconds."""
 ANY_HOST = frozenset({"/health", "/ready"})

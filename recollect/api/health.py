@@ -3,7 +3,8 @@
 import time
 from datetime import timedelta
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
 
 from recollect.api.deps import CurrentApp
 from recollect.api.schemas import Canary, Health, Readiness
@@ -19,9 +20,12 @@ SLACK = timedelta(minutes=5)
 _UNREADY = [{"$ref": f"#/components/schemas/{name}"} for name in ("Readiness", "Error")]
 
 
-@router.get("/", include_in_schema=False)
-async def root() -> dict[str, str]:
-    return {"service": "recollect", "docs": "/docs"}
+@router.get("/", include_in_schema=False, response_model=None)
+async def root(request: Request) -> dict[str, str] | RedirectResponse:
+    """A browser is led to the console."""
+    if "text/html" in request.headers.get("accept", ""):
+        return RedirectResponse("console", 303)
+    return {"service": "recollect", "docs": "/docs", "console": "/console"}
 
 
 @router.get("/health", summary="Alive", operation_id="health")

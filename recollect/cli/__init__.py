@@ -7,7 +7,9 @@ search takes to run.
 from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.metadata import version
 from types import MappingProxyType
+from typing import Annotated
 
 import typer
 from typer._click.core import Command
@@ -127,8 +129,19 @@ app = typer.Typer(
 )
 
 
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"recollect {version('recollect')}")
+        raise typer.Exit
+
+
 @app.callback()
-def recollect() -> None:
+def recollect(
+    _: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
     """Self-hosted knowledge ingestion and search."""
 
 

@@ -96,7 +96,7 @@ def change_plan(name: str, plan: Plan) -> None:
 def create_key(
     org: Annotated[str, typer.Option(help="Name of the organisation.")] = orgs.DEFAULT,
     name: Annotated[str, typer.Option(help="What the key is for.")] = "",
-    scope: Annotated[Scope, typer.Option(help="What it may do.")] = Scope.ADMIN,
+    scope: Annotated[Scope, typer.Option(help="What it may do.")] = Scope.WRITE,
     tag: Annotated[list[str] | None, typer.Option(help="Only these container tags.")] = None,
     expires: Annotated[
         str | None,
@@ -135,7 +135,7 @@ def create_key(
     else:
         typer.echo(secret)
         end = f", until {until:%Y-%m-%d %H:%M} UTC" if until else ""
-        typer.echo(f"key {key.id} of {owner.name}, scope {key.scope}{end}; shown once", err=True)
+        typer.echo(f"{key.scope} key {key.id} of {owner.name}{end}; shown once", err=True)
 
 
 @_keys.command("list")

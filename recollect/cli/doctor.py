@@ -3,11 +3,11 @@
 import os
 import platform
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 import typer
@@ -23,8 +23,8 @@ from recollect.app import (
 )
 from recollect.cli._log import log_of_command
 from recollect.cli.client import AsJson
-from recollect.cli.output import echo_json, shown, table
-from recollect.config import Config, load
+from recollect.cli.output import echo_json, shown, table, tell, unknown_settings
+from recollect.config import PREFIX, Config, load
 from recollect.connectors import all as all_connectors
 from recollect.db import Database, migrate, versions
 from recollect.db.embedded import Embedded, database
@@ -38,8 +38,10 @@ from recollect.inference.transcribe import GET_BETTER
 from recollect.sync import connections
 from recollect.sync.credentials import client_of_installation
 
-State = Literal["ok", "off", "FAIL"]
+State = Literal["ok", "off", "warn", "FAIL"]
 """`off`: not there, and nothing else suffers"""
+SEVERITY: tuple[State, ...] = ("FAIL", "warn", "ok", "off")
+"""in the order in which they are shown"""
 STATES: Mapping[bool | None, State] = {True: "ok", None: "off", False: "FAIL"}
 LEAST_FREE = 2_000_000_000
 """bytes on the disk of the data folder below which writing is in danger"""
@@ -56,8 +58,13 @@ def register(app: typer.Typer) -> None:
     app.command(rich_help_panel="Tend")(doctor)
 
 
-def doctor(as_json: AsJson = False) -> None:
-    """Effective settings, database, model, tools: what works, what is missing, how to mend it.
+def doctor(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show all settings, not only those that are set.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say what works, what is off, what is missing, and what to do about it.
 
     Example: recollect doctor --json
     """
@@ -81,15 +88,34 @@ def doctor(as_json: AsJson = False) -> None:
         )
     else:
         typer.echo(f"Recollect {version('recollect')}, Python {platform.python_version()}")
-        rows = [
-            [f"RECOLLECT_{name.upper()}", value, "environment or .env" if given else "default"]
-            for name, value, given in settings
-        ]
-        table(["setting", "value", "from"], rows)
-        for finding in findings:
+        typer.echo(_verdict(findings))
+        for finding in sorted(findings, key=lambda one: list(SEVERITY).index(one.state)):
             typer.echo(f"{finding.state:4} {finding.name}: {finding.details}")
+        rows = [
+            [f"{PREFIX}{name.upper()}", value, "environment or .env" if given else "default"]
+            for name, value, given in settings
+            if given or everything
+        ]
+        if rows:
+            typer.echo()
+            table(["setting", "value", "from"], rows)
+        if not everything:
+            tell("all settings: recollect doctor --all")
     if any(finding.state == "FAIL" for finding in findings):
         raise typer.Exit(1)
+
+
+def _verdict(findings: Sequence[CheckResult]) -> str:
+    failed = [one.name for one in findings if one.state == "FAIL"]
+    if failed:
+        return f"{len(failed)} of {len(findings)} checks failed: {', '.join(failed)}"
+    notes = {
+        name: count
+        for name, state in (("off", "off"), ("to look at", "warn"))
+        if (count := sum(one.state == state for one in findings))
+    }
+    told = ", ".join(f"{count} {name}" for name, count in notes.items())
+    return f"everything works ({told})" if told else "everything works"
 
 
 def _surely(check: Callable[[Config], list[CheckResult]], config: Config) -> list[CheckResult]:
@@ -133,13 +159,13 @@ def _database(config: Config) -> list[CheckResult]:
             "they belong to the user nobody, and so to every service that runs as nobody; make a"
             " user named recollect, and move to it by `recollect backup` and `recollect restore`"
         )
-        found.append(CheckResult("database files", "off", told))
+        found.append(CheckResult("database files", "warn", told))
     if others:
         told = (
             f"{others} connections are sealed with an older key; a running service seals them"
             " anew, if RECOLLECT_SECRET_KEY still names that key behind the new one"
         )
-        found.append(CheckResult("secret key", "off", told))
+        found.append(CheckResult("secret key", "warn", told))
     return found
 
 
@@ -272,6 +298,12 @@ def _providers(config: Config) -> list[CheckResult]:
     return found
 
 
+def _names(_: Config) -> list[CheckResult]:
+    return [
+        CheckResult("settings", "warn", f"{told} It has no effect.") for told in unknown_settings()
+    ]
+
+
 def _disk(config: Config) -> list[CheckResult]:
     folder = config.data_dir
     while not folder.exists():
@@ -291,5 +323,6 @@ CHECKS = (
     _model,
     _reranker,
     _providers,
+    _names,
     _disk,
 )

@@ -24,6 +24,8 @@ from recollect.search.ranking import ONLY_WEAK
 PANEL = "Look and tend"
 PASSAGE = 400
 """Characters of a chunk that a person is shown."""
+LINES = 12
+"""of them"""
 BATCH = 100
 """The most ids that one request may name."""
 HERE = OrgId("")
@@ -57,7 +59,7 @@ def register(app: typer.Typer) -> None:
 
 
 def search(
-    query: str,
+    words: Annotated[list[str], typer.Argument(metavar="QUERY...", help="What to look for.")],
     tag: Tags = None,
     limit: Annotated[int, typer.Option(min=1, max=100, help="At most so many documents.")] = 10,
     filter: Annotated[
@@ -72,8 +74,9 @@ def search(
 ) -> None:
     """Find documents by words and meaning: title, score, passage, and where it stands.
 
-    Example: recollect search "how are tasks cancelled" --tag handbook --limit 5
+    Example: recollect search how are tasks cancelled --tag handbook --limit 5
     """
+    query = " ".join(words)
     if not query.strip():
         fail("the query is empty", code=2)
     body: dict[str, Any] = {"q": query, "limit": limit, "containerTags": tag, "rerank": rerank}
@@ -100,7 +103,9 @@ def print_hit(number: int, hit: dict[str, Any], query: str) -> None:
     out = console()
     best = hit["chunks"][0]
     title = one_line(hit["title"] or "") or "(no title)"
-    passage = Text(excerpt(one_line(best["content"]), query))
+    # On a terminal, code and tables keep their lines; elsewhere a hit has three lines.
+    found = harmless(best["content"]) if out.is_terminal else one_line(best["content"])
+    passage = Text(_few_lines(excerpt(found, query)))
     for start, end in matches(passage.plain, query):
         passage.stylize("bold", start, end)
     place = [
@@ -110,12 +115,19 @@ def print_hit(number: int, hit: dict[str, Any], query: str) -> None:
     ]
     if len(hit["chunks"]) > 1:
         place.append(f"{len(hit['chunks']) - 1} more passages")
-    heading = Text.assemble(f"{number}. ", (title, "bold"), f"  {hit['score']:.3f}")
+    weak = "" if best["isRelevant"] else " weak"
+    heading = Text.assemble(f"{number}. ", (title, "bold"), f"  {hit['score']:.3f}{weak}")
     where = Text(" · ".join(place), style="dim")
     if out.is_terminal:
         out.print(heading, Padding(passage, (0, 0, 0, 3)), Padding(where, (0, 0, 1, 3)))
     else:
         typer.echo(f"{heading.plain}\n   {passage.plain}\n   {where.plain}\n")
+
+
+def _few_lines(text: str) -> str:
+    """Without blank lines at its ends and several in a row; the rest is cut after `LINES`."""
+    lines = re.sub(r"\n[ \t]*\n[ \t\n]*", "\n\n", text.strip("\n")).split("\n")
+    return "\n".join([*lines[:LINES], *(["…"] if len(lines) > LINES else [])])
 
 
 def matches(text: str, query: str) -> list[tuple[int, int]]:

@@ -8,15 +8,20 @@ import json
 import sys
 import unicodedata
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NoReturn
 
 import typer
+from pydantic import TypeAdapter
 from rich.cells import cell_len
 from rich.console import Console
 from rich.status import Status
 
+from recollect.config import unknown
+
 GAP = "  "
+_ISO = TypeAdapter(timedelta)
+"""a duration as the settings take it"""
 
 
 def fail(message: str, code: int = 1) -> NoReturn:
@@ -85,6 +90,16 @@ def shown(value: object) -> str:
     """A value in a cell of a table."""
     if value is None:
         return ""
+    if isinstance(value, timedelta):
+        return _ISO.dump_python(value, mode="json")
     if isinstance(value, list):
         return ", ".join(str(part) for part in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return str(value)
+
+
+def unknown_settings() -> list[str]:
+    """A sentence for each name in the environment that is no setting."""
+    return [
+        f"There is no setting {name}" + (f"; did you mean {near}?" if near else ".")
+        for name, near in unknown().items()
+    ]

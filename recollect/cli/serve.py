@@ -28,7 +28,7 @@ import typer
 
 from recollect import log
 from recollect.cli._process import Host, Port, Workers, on_signals
-from recollect.cli.output import fail
+from recollect.cli.output import fail, tell, unknown_settings
 from recollect.config import Config, load
 from recollect.db.embedded import database
 from recollect.errors import RecollectError, SetupError, Unavailable
@@ -59,6 +59,8 @@ def serve(
     """
     config = load(host=host, port=port, data_dir=data_dir, workers=workers)
     log.configure(config.log_level, process="serve")
+    for told in unknown_settings():
+        tell(f"warning: {told} It has no effect.")
     try:
         Supervisor(config).run()
     except RecollectError as error:

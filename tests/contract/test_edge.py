@@ -224,3 +224,13 @@ def test_the_prefix_lets_nobody_in_without_a_key(app: App):
     with TestClient(create_app(replace(app, config=config))) as http:
         for path in ("/p/v3/settings", "/v3/settings", "/p/p/v3/settings", "/p//v3/settings"):
             assert http.get(path).status_code == 401, path
+
+
+def test_who_looks_at_the_usual_places_finds_something(client: httpx.Client):
+    browser = {"accept": "text/html,application/xhtml+xml"}
+    led = client.get("/", headers=browser, follow_redirects=False)
+    assert (led.status_code, led.headers["location"]) == (303, "console")
+    assert client.get("/").json()["service"] == "recollect"
+    del client.headers["authorization"]
+    assert client.get("/openapi.json").json() == client.get("/v3/openapi").json()
+    assert client.get("/favicon.ico").headers["content-type"].startswith("image/svg")

@@ -157,7 +157,7 @@ class World:
         self._files()
         self.terminal = Terminal(folder, self.environment)
         self.org = self.new_org()
-        self.key = str(self.told("keys", "create", "--org", self.org)["key"])
+        self.key = str(self.told("keys", "create", "--org", self.org, "--scope", "admin")["key"])
         self.terminal.run("status", RECOLLECT_API_KEY=self.key)
         self.http = httpx.Client(
             base_url=service.url,

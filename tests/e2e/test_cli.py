@@ -312,10 +312,31 @@ def test_search_says_what_stands_where(run: Shell, tag: str) -> None:
     assert "can easily and safely be cancelled" in passage
     assert place.strip().startswith(f"guide.md · chars {best['start']}")
     assert (elsewhere.code, elsewhere.out, elsewhere.err) == (0, "", "nothing found\n")
+    spoken = run("search", "how", "is", "a", "task", "cancelled", "--tag", tag, "--json").json
+    assert spoken["results"] == found["results"]
     weak = run("search", "zxqvbn", "--tag", tag)
+    assert weak.out.splitlines()[0].endswith(" weak")
     assert weak.err == "Only weak matches: none of these is likely to answer the query.\n"
     assert weak.code == 0
     assert weak.out.startswith("1. ")
+
+
+def test_a_setting_that_is_misspelt_is_named(
+    starter: Starter, tmp_path: Path, new_database: Callable[[], str]
+) -> None:
+    given = {"LLM_URI": "x", "AUDIT_RETENTION": "P3D", "EMBEDDER": "none"}
+    given |= {"DATABASE_URL": new_database(), "DATA_DIR": str(tmp_path)}
+    run = Shell(starter, tmp_path, {f"RECOLLECT_{name}": value for name, value in given.items()})
+    ended = run("doctor")
+
+    assert ended.code == 0, ended.out
+    version, verdict, first, *_ = ended.out.splitlines()
+    assert version.startswith("Recollect ")
+    assert verdict.startswith("everything works (")
+    assert first.startswith("warn settings: There is no setting RECOLLECT_LLM_URI; did you mean")
+    assert "RECOLLECT_AUDIT_RETENTION  P3D" in ended.out
+    assert "RECOLLECT_WORKERS" not in ended.out
+    assert run("--version").out.startswith("recollect ")
 
 
 def test_search_marks_what_matched_on_a_terminal(run: Shell, tag: str) -> None:
