@@ -108,6 +108,10 @@ class Peer(ABC):
         """To another place, where there are places."""
         return
 
+    def folder_id(self, folder: str) -> str:
+        """Of one that something was moved to, as a selection names it."""
+        raise NotImplementedError
+
     def share(self, name: str) -> None:
         """Change who may see it, other than us, where that can be."""
         return
@@ -655,6 +659,9 @@ class OneDrivePeer(Peer):
             self._folders[folder] = self.user.drive.folder(folder)
         self.user.drive.move(self._things()[name], self._folders[folder])
 
+    def folder_id(self, folder: str) -> str:
+        return self._folders[folder].id
+
     def share(self, name: str) -> None:
         self.user.drive.share(self._things()[name])
 
@@ -847,6 +854,9 @@ class GoogleDrivePeer(Peer):
         if folder not in self._folders:
             self._folders[folder] = self.drive.folder(folder)
         self.drive.move(self._ids()[name], self._folders[folder])
+
+    def folder_id(self, folder: str) -> str:
+        return self._folders[folder]
 
     def share(self, name: str) -> None:
         self.drive.share(self._ids()[name])

@@ -322,6 +322,30 @@ def test_4_nothing_new_costs_nothing(world: World) -> None:
     assert (run["added"], run["changed"], run["removed"], run["itemsFailed"]) == (0, 0, 0, 0)
 
 
+@every("world", ["google-drive", "onedrive"], indirect=True)
+def test_a_selection_at_the_newest_door_brings_what_is_in_it_and_nothing_else(world: World) -> None:
+    world.connect()
+    world.sync()
+    world.agrees()
+    for name, folder in (("n1", "Box"), ("n2", "Shelf")):
+        world.peer.move(name, folder)
+
+    for folders, names in ((("Box",), {"n1"}), (("Box", "Shelf"), {"n1", "n2"})):
+        selection = {"folders": [world.peer.folder_id(folder) for folder in folders]}
+        path = f"/ns/notes/connectors/{world.id}"
+        answer = world.http.patch(path, json={"selection": selection})
+        assert answer.status_code == 200, answer.text
+        world.sync()
+        world.sync()
+
+        assert set(world.documents()) == names
+        assert {n: world.finds(f"zebra{n}") for n in range(3)} == {
+            n: f"n{n}" in names for n in range(3)
+        }
+    [run, *_] = world.http.get(path, params={"include": "syncs"}).json()["syncs"]
+    assert run["failures"] == []
+
+
 @every("world", conforming("labels"), indirect=True)
 def test_4_labels_that_a_user_set_stay_beside_those_of_the_source(world: World) -> None:
     world.connect()
