@@ -1,7 +1,9 @@
 """Whether the process lives, whether the service can work."""
 
+import shutil
 import time
 from datetime import timedelta
+from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
@@ -17,6 +19,8 @@ _STARTED = time.monotonic()
 MISSED = 3
 """Canaries that may be missing before nothing seems to work at all."""
 SLACK = timedelta(minutes=5)
+LEAST_FREE = 64 << 20
+"""bytes in the data folder below which nothing can be written for long"""
 _UNREADY = [{"$ref": f"#/components/schemas/{name}"} for name in ("Readiness", "Error")]
 
 
@@ -47,12 +51,12 @@ async def health() -> Health:
     },
 )
 def ready(app: CurrentApp, response: Response) -> Readiness:
-    """200 when the database answers, no stage of processing fails for reasons of its own, and the
-    last canary came through."""
+    """200 when the database answers, the disk has room, no stage of processing fails for reasons
+    of its own, and the last canary came through."""
     with app.db.begin() as tx:
         reason = metrics.failing(tx)
         fate = canary.last(tx)
-    reason = reason or _missing(fate, app.config.canary_interval)
+    reason = reason or _missing(fate, app.config.canary_interval) or _full(app.config.data_dir)
     if reason:
         response.status_code = 503
     return Readiness(
@@ -67,6 +71,14 @@ def ready(app: CurrentApp, response: Response) -> Readiness:
             ms=fate.ms,
         ),
     )
+
+
+def _full(folder: Path) -> str | None:
+    try:
+        free = shutil.disk_usage(folder).free
+    except FileNotFoundError:  # of a process that keeps nothing on its machine
+        return None
+    return f"the disk is full: {free >> 20} MB free" if free < LEAST_FREE else None
 
 
 def _missing(fate: Fate | None, interval: timedelta) -> str | None:

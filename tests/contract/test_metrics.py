@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 
 from bench.ground import PROJECT
 from recollect import documents
+from recollect.api import health
 from recollect.app import App
 from recollect.blobs import open_blobs
 from recollect.cli.api import website
@@ -269,6 +270,14 @@ def test_ready_warns_of_weak_confinement_and_stays_ready(client: httpx.Client, a
     assert answer.json()["status"] == "ready"
     assert answer.json()["warning"].startswith("RECOLLECT_SANDBOX=off: ")
     assert "warning" not in client.get("/ready").json() or app.sandbox.missing() is not None
+
+
+def test_a_full_disk_is_not_ready(client: httpx.Client, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(health, "LEAST_FREE", 1 << 60)
+    answer = client.get("/ready")
+
+    assert answer.status_code == 503
+    assert answer.json()["reason"].startswith("the disk is full: ")
 
 
 def test_bad_documents_do_not_turn_it_red(client: httpx.Client, app: App):
