@@ -204,8 +204,18 @@ def list_documents(
     found, total = service.page(**query)
     if found:
         table(
-            ["id", "status", "title", "source"],
-            [[d.id, _status(d), _cut(d.title or "", 60), d.source] for d in found],
+            ["id", "status", "title", "tags", "added", "source"],
+            [
+                [
+                    d.id,
+                    _status(d),
+                    _cut(d.title or "", 60),
+                    _cut(", ".join(d.tags), 30),
+                    age(d.created_at, datetime.now(UTC)),
+                    d.source,
+                ]
+                for d in found
+            ],
         )
     first = (page - 1) * limit + 1
     if not found:
