@@ -132,7 +132,7 @@ class Service:
     def get(self, path: str) -> dict[str, Any]:
         return self._answered(lambda: self._endpoint.request("GET", path))
 
-    def send(self, method: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         return self._answered(lambda: self._endpoint.request(method, path, json=body))
 
     def array(

@@ -236,11 +236,15 @@ def disconnect(
 
     Example: recollect disconnect 7msRU48jI0KqwTPC6nnlhv --keep-documents
     """
+    service = open_service(url, key)
+    path = f"/v3/connections/{quote(id, safe='')}"
+    found = service.send("GET", path)
     if not keep_documents and not yes:
-        typer.confirm("Its documents are deleted for good. Go on?", abort=True, err=True)
+        whose = f" of {found['email']}" if found.get("email") else ""
+        told = f"the {found['provider']} connection{whose}, and all documents that it brought"
+        typer.confirm(f"Delete {told}, for good?", abort=True, err=True)
     flag = "false" if keep_documents else "true"
-    path = f"/v3/connections/{quote(id, safe='')}?deleteDocuments={flag}"
-    gone = open_service(url, key).send("DELETE", path, {})
+    gone = service.send("DELETE", f"{path}?deleteDocuments={flag}", {})
     if as_json:
         echo_json(gone)
     else:

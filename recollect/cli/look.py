@@ -314,7 +314,7 @@ def rm(
     ids: Annotated[list[str] | None, typer.Argument(help="Ids or customIds.")] = None,
     tag: Annotated[str | None, typer.Option(help="With --all: everything in this tag.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All documents of --tag.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
     url: Url = None,
     key: ApiKey = None,
@@ -328,7 +328,7 @@ def rm(
     service = open_service(url, key)
     if tag is not None:
         _, total = service.page(containerTags=[tag], limit=1)
-        if not yes:
+        if total and not yes:
             typer.confirm(f"Delete all {total} documents of tag {tag}?", abort=True, err=True)
         selectors: list[dict[str, object]] = [{"containerTags": [tag]}]
     else:

@@ -321,6 +321,15 @@ def test_search_says_what_stands_where(run: Shell, tag: str) -> None:
     assert weak.out.startswith("1. ")
 
 
+def test_nothing_asks_before_it_has_looked(run: Shell, tag: str) -> None:
+    gone = run("disconnect", "nosuch")
+    none = run("rm", "--tag", tag, "--all")
+
+    assert gone.code == 1
+    assert "Connection not found" in gone.err
+    assert (none.code, none.out) == (0, "deleted 0\n")
+
+
 def test_a_setting_that_is_misspelt_is_named(
     starter: Starter, tmp_path: Path, new_database: Callable[[], str]
 ) -> None:
