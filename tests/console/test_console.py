@@ -31,7 +31,7 @@ from recollect import console, documents
 from recollect.api import create_app
 from recollect.app import App, check_secrets, secret_keys, signing_keys, weakness
 from recollect.config import Config
-from recollect.console import _show
+from recollect.console import _reading, _show
 from recollect.console._room import COOKIE
 from recollect.documents import DocumentQuery, NewDocument
 from recollect.errors import SetupError
@@ -1049,9 +1049,9 @@ def test_a_hit_leads_to_its_place_with_the_words_marked(me: httpx.Client, app: A
     wanted = one(answer, ".chunk.wanted")
 
     assert wanted.attributes["id"] == urlsplit(place).fragment
-    assert int(place.rsplit("-", 1)[1]) > console.PART
+    assert int(place.rsplit("-", 1)[1]) > _reading.PART
     assert {mark.text() for mark in wanted.css("mark")} >= {"egrets", "wading"}
-    assert len(tree(answer).css(".chunk")) <= console.PART
+    assert len(tree(answer).css(".chunk")) <= _reading.PART
     assert one(answer, ".pages a[aria-current]") is not None
 
 

@@ -1,0 +1,189 @@
+"""The table of documents, and what is done with several of them."""
+
+from collections.abc import Sequence
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Form, Query, Request, Response
+from fastapi.responses import RedirectResponse
+
+from recollect import documents
+from recollect.app import App
+from recollect.console import (
+    _room,
+    _show,
+)
+from recollect.console._room import (
+    LIVE,
+    CurrentApp,
+    Part,
+    Reader,
+    SignedInPage,
+    Text,
+    Writer,
+    address,
+    inside,
+    known_tags,
+    near,
+    page,
+)
+from recollect.db import Tx
+from recollect.documents import figures
+from recollect.errors import (
+    BadRequestError,
+    ConflictError,
+    NotFoundError,
+)
+from recollect.model import (
+    Document,
+    Status,
+    Tenant,
+)
+
+RETRIED = 1_000
+"""Failed documents that one transaction queues again."""
+SIZES = (25, 50, 100)
+KINDS = ("text", "webpage", "pdf", "image", "audio", "video", "github_markdown", "notion_doc")
+"""Types that the field offers; it takes any."""
+DOCUMENTS = "/console/documents"
+NOTICES = {
+    "retry": "queued to be processed again",
+    "delete": "deleted for good",
+}
+
+rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
+
+
+@rooms.get(DOCUMENTS)
+def find(
+    request: Request,
+    tenant: Reader,
+    app: CurrentApp,
+    tag: Text = "",
+    status: str = "",
+    kind: Annotated[Text, Query(alias="type", max_length=100)] = "",
+    size: int = SIZES[0],
+    number: Annotated[int, Query(alias="page", ge=1, le=1_000_000)] = 1,
+    done: str = "",
+    n: int = 0,
+    part: Part = "",
+) -> Response:
+    asked = figures.TableQuery(
+        tag=tag.strip(),
+        status=Status(status) if status in list(Status) else None,
+        kind=kind.strip(),
+        limit=size if size in SIZES else SIZES[0],
+        page=number,
+    )
+    with app.db.begin() as tx:
+        found = figures.find(tx, tenant, asked)
+        known = known_tags(tx, tenant)
+    last = max(1, -(-found.total.number // found.limit))
+    chosen = {"tag": tag, "status": status, "type": kind, "size": found.limit}
+    values = {
+        "found": found,
+        "statuses": list(Status),
+        "reached": figures.LOOKED_AT,
+        "tag": tag,
+        "status": status,
+        "kind": kind,
+        "kinds": KINDS,
+        "sizes": SIZES,
+        "own_tags": tenant.tags,
+        "known": known,
+        "notice": f"{_show.counted(n, 'document')} {NOTICES[done]}." if done in NOTICES else None,
+        "last": last,
+        "links": {at: address(DOCUMENTS, **chosen, page=at) for at in near(number, last)},
+        "back": address(DOCUMENTS, **chosen, page=number),
+        "snippets": {}
+        if asked.kind  # which the API does not list by
+        else _room.code(request, "listDocuments", _listing(asked)),
+    }
+    return page(request, "_documents.html" if part == LIVE else "documents.html", values)
+
+
+def _listing(asked: figures.TableQuery) -> dict[str, object]:
+    """The table as the body of `POST /v3/documents/list`."""
+    body: dict[str, object] = {"limit": asked.limit, "page": asked.page}
+    if asked.tag:
+        body["containerTags"] = [asked.tag]
+    if asked.status is not None:
+        body["status"] = asked.status.value
+    return body
+
+
+@rooms.post("/console/documents/confirm")
+def confirm(
+    request: Request,
+    tenant: Writer,
+    app: CurrentApp,
+    action: Annotated[str, Form()],
+    id: Annotated[list[Text] | None, Form(max_length=1_000)] = None,
+    back: Annotated[Text, Form()] = DOCUMENTS,
+    after: Annotated[Text, Form()] = DOCUMENTS,
+) -> Response:
+    """Ask once more, naming what it is about. `failed` as action: retry all that failed."""
+    if action not in (*NOTICES, "failed"):
+        raise BadRequestError("action: retry, delete or failed")
+    with app.db.begin() as tx:
+        chosen = those(tx, tenant, id or ())
+        failed = figures.failed(tx, tenant)
+    values = {
+        "action": action,
+        "chosen": chosen,
+        "failed": failed,
+        "back": inside(back, DOCUMENTS),
+        "after": inside(after, DOCUMENTS),
+    }
+    return page(request, "confirm.html", values)
+
+
+@rooms.post("/console/documents/apply")
+def apply(
+    tenant: Writer,
+    app: CurrentApp,
+    action: Annotated[str, Form()],
+    id: Annotated[list[Text] | None, Form(max_length=1_000)] = None,
+    after: Annotated[Text, Form()] = DOCUMENTS,
+) -> Response:
+    """Retry or delete; documents that are gone by now are passed over."""
+    ids = id or []
+    match action:
+        case "retry":
+            with app.db.begin() as tx:
+                done = len(documents.reprocess(tx, tenant, ids=ids))
+        case "failed":
+            done = _retry_failed(app, tenant)
+        case "delete":
+            with app.db.begin() as tx:
+                done = len(documents.delete_named(tx, tenant, ids)[0])
+        case _:
+            raise BadRequestError("action: retry, delete or failed")
+    notice = {"done": "delete" if action == "delete" else "retry", "n": done}
+    target = inside(after, DOCUMENTS)
+    return RedirectResponse(target + ("&" if "?" in target else "?") + urlencode(notice), 303)
+
+
+def _retry_failed(app: App, tenant: Tenant) -> int:
+    """Queue all that failed once more, in parts; what fails again meanwhile is left."""
+    done = 0
+    last = None
+    while True:
+        with app.db.begin() as tx:
+            some = figures.failed_before(tx, tenant, last, RETRIED)
+            if some:
+                done += len(documents.reprocess(tx, tenant, ids=[id for _, id in some]))
+        if len(some) < RETRIED:
+            return done
+        last = some[-1]
+
+
+def those(tx: Tx, tenant: Tenant, ids: Sequence[str]) -> list[Document]:
+    """The documents of the ids, without those that are gone."""
+    found: list[Document] = []
+    for id in dict.fromkeys(ids):
+        try:
+            found.append(documents.get(tx, tenant, id))
+        except (NotFoundError, ConflictError):
+            continue
+    return found
