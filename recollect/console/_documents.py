@@ -1,6 +1,6 @@
 """The table of documents, and what is done with several of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -45,6 +45,12 @@ RETRIED = 1_000
 SIZES = (25, 50, 100)
 KINDS = ("text", "webpage", "pdf", "image", "audio", "video", "github_markdown", "notion_doc")
 """Types that the field offers; it takes any."""
+SORTS: Mapping[figures.Order, str] = {
+    "newest": "newest first",
+    "oldest": "oldest first",
+    "changed": "last changed",
+    "title": "title",
+}
 DOCUMENTS = "/console/documents"
 NOTICES = {
     "retry": "queued to be processed again",
@@ -59,8 +65,10 @@ def find(
     request: Request,
     tenant: Reader,
     app: CurrentApp,
+    q: Annotated[Text, Query(max_length=500)] = "",
     tag: Text = "",
     status: str = "",
+    sort: str = "",
     kind: Annotated[Text, Query(alias="type", max_length=100)] = "",
     size: int = SIZES[0],
     number: Annotated[int, Query(alias="page", ge=1, le=1_000_000)] = 1,
@@ -68,10 +76,14 @@ def find(
     n: int = 0,
     part: Part = "",
 ) -> Response:
+    meant: list[figures.Order] = [one for one in SORTS if one == sort]
+    order: figures.Order = meant[0] if meant else "newest"
     asked = figures.TableQuery(
+        text=q.strip(),
         tag=tag.strip(),
         status=Status(status) if status in list(Status) else None,
         kind=kind.strip(),
+        order=order,
         limit=size if size in SIZES else SIZES[0],
         page=number,
     )
@@ -79,11 +91,17 @@ def find(
         found = figures.find(tx, tenant, asked)
         known = known_tags(tx, tenant)
     last = max(1, -(-found.total.number // found.limit))
-    chosen = {"tag": tag, "status": status, "type": kind, "size": found.limit}
+    chosen = {"q": q, "tag": tag, "status": status, "type": kind, "size": found.limit}
+    if order != "newest":
+        chosen["sort"] = order
     values = {
         "found": found,
         "statuses": list(Status),
         "reached": figures.LOOKED_AT,
+        "q": q,
+        "sorts": SORTS,
+        "sort": order,
+        "narrowed": bool(q or tag or status or kind),
         "tag": tag,
         "status": status,
         "kind": kind,
@@ -96,7 +114,7 @@ def find(
         "links": {at: address(DOCUMENTS, **chosen, page=at) for at in near(number, last)},
         "back": address(DOCUMENTS, **chosen, page=number),
         "snippets": {}
-        if asked.kind  # which the API does not list by
+        if asked.kind or asked.text or order != "newest"  # which the API does not list by
         else _room.code(request, "listDocuments", _listing(asked)),
     }
     return page(request, "_documents.html" if part == LIVE else "documents.html", values)

@@ -937,6 +937,44 @@ def test_documents_are_filtered_and_paged(me: httpx.Client, app: App, tenant: Te
     }
 
 
+def titles(answer: httpx.Response) -> list[str]:
+    return [link.text() for link in tree(answer).css(".documents tbody th > a")]
+
+
+def test_documents_are_found_by_title_and_path_and_sorted(
+    me: httpx.Client, browse: Callable[..., httpx.Client], app: App, org: Org, tenant: Tenant
+):
+    for path in ("src/heron/__init__.py", "src/owl/__init__.py", "src/owl/100%_sure.py"):
+        _, folder, name = path.split("/")
+        add(app, tenant, f"{name}\n\nabout the {folder}", filepath=path, tags=[folder])
+    drain(app)
+    table = "/console/documents"
+
+    both = me.get(table, params={"q": "__INIT__"})
+    assert titles(both) == ["__init__.py"] * 2
+    paths = [path.text() for path in tree(both).css(".documents .path")]
+    assert paths == ["src/owl/__init__.py", "src/heron/__init__.py"]
+    assert [cell.text() for cell in tree(both).css(".documents td.number.wide")][::2] == ["1", "1"]
+    assert "2 documents" in body(both)
+    assert one(both, "#q").attributes["value"] == "__INIT__"
+    assert titles(me.get(table, params={"q": "src/owl"})) == ["100%_sure.py", "__init__.py"]
+    assert titles(me.get(table, params={"q": "0%_s"})) == ["100%_sure.py"]
+    assert titles(me.get(table, params={"q": "owl_"})) == [], "a sign is only itself"
+    assert "No document matches." in body(me.get(table, params={"q": "zxqvbn"}))
+
+    by_title = ["100%_sure.py", "__init__.py", "__init__.py"]
+    assert titles(me.get(table, params={"sort": "title"})) == by_title
+    oldest = me.get(table, params={"sort": "oldest", "q": "__init__", "size": "25"})
+    paths = [path.text() for path in tree(oldest).css(".documents .path")]
+    assert paths == ["src/heron/__init__.py", "src/owl/__init__.py"]
+    assert titles(me.get(table, params={"sort": "; drop"})) == titles(me.get(table))
+
+    _, bound = new_key(app, org, scope=Scope.READ, tags=["heron"])
+    mine = browse(bound).get(table, params={"q": "__init__"})
+    assert [path.text() for path in tree(mine).css(".documents .path")] == ["src/heron/__init__.py"]
+    assert titles(browse(bound).get(table, params={"q": "owl"})) == []
+
+
 def test_bulk_delete_asks_first_and_names_what_it_is_about(
     me: httpx.Client, app: App, tenant: Tenant
 ):
