@@ -28,17 +28,20 @@ from recollect.console._room import (
     page,
 )
 from recollect.db import Tx
-from recollect.documents import figures
+from recollect.documents import DocumentChange, figures
 from recollect.errors import (
     BadRequestError,
     ConflictError,
     NotFoundError,
+    RequestError,
 )
+from recollect.ingest import intake
 from recollect.model import (
     Document,
     Status,
     Tenant,
 )
+from recollect.orgs import tags
 
 RETRIED = 1_000
 """Failed documents that one transaction queues again."""
@@ -55,7 +58,9 @@ DOCUMENTS = "/console/documents"
 NOTICES = {
     "retry": "queued to be processed again",
     "delete": "deleted for good",
+    "tag": "given the tag",
 }
+ACTIONS = "action: retry, tag, delete or failed"
 
 rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
 
@@ -142,29 +147,56 @@ def confirm(
 ) -> Response:
     """Ask once more, naming what it is about. `failed` as action: retry all that failed."""
     if action not in (*NOTICES, "failed"):
-        raise BadRequestError("action: retry, delete or failed")
+        raise BadRequestError(ACTIONS)
+    return _question(request, app, tenant, action, id or (), back, after)
+
+
+def _question(
+    request: Request,
+    app: App,
+    tenant: Tenant,
+    action: str,
+    ids: Sequence[str],
+    back: str,
+    after: str,
+    tag: str = "",
+    refused: Mapping[str, RequestError] | None = None,
+) -> Response:
+    """The page that asks; `refused`: what could not be done, by id, or for all of them by ""."""
+    refused = refused or {}
     with app.db.begin() as tx:
-        chosen = those(tx, tenant, id or ())
+        chosen = those(tx, tenant, ids)
         failed = figures.failed(tx, tenant)
+        known = known_tags(tx, tenant)
     values = {
         "action": action,
         "chosen": chosen,
         "failed": failed,
+        "own_tags": tenant.tags,
+        "known": known,
+        "tag": tag,
+        "refused": refused,
         "back": inside(back, DOCUMENTS),
         "after": inside(after, DOCUMENTS),
     }
-    return page(request, "confirm.html", values)
+    status = next((error.status for error in refused.values()), 200)
+    return page(request, "confirm.html", values, status)
 
 
 @rooms.post("/console/documents/apply")
 def apply(
+    request: Request,
     tenant: Writer,
     app: CurrentApp,
     action: Annotated[str, Form()],
     id: Annotated[list[Text] | None, Form(max_length=1_000)] = None,
+    tag: Annotated[Text, Form()] = "",
     after: Annotated[Text, Form()] = DOCUMENTS,
 ) -> Response:
-    """Retry or delete; documents that are gone by now are passed over."""
+    """Retry, tag or delete; documents that are gone by now are passed over.
+
+    Where a tag is refused, the page asks again with the documents that are left, and says why.
+    """
     ids = id or []
     match action:
         case "retry":
@@ -172,14 +204,43 @@ def apply(
                 done = len(documents.reprocess(tx, tenant, ids=ids))
         case "failed":
             done = _retry_failed(app, tenant)
+        case "tag":
+            done, refused = _tag(app, tenant, ids, tag.strip())
+            if refused:
+                left = ids if "" in refused else list(refused)
+                return _question(request, app, tenant, action, left, after, after, tag, refused)
         case "delete":
             with app.db.begin() as tx:
                 done = len(documents.delete_named(tx, tenant, ids)[0])
         case _:
-            raise BadRequestError("action: retry, delete or failed")
-    notice = {"done": "delete" if action == "delete" else "retry", "n": done}
+            raise BadRequestError(ACTIONS)
+    notice = {"done": "retry" if action == "failed" else action, "n": done}
     target = inside(after, DOCUMENTS)
     return RedirectResponse(target + ("&" if "?" in target else "?") + urlencode(notice), 303)
+
+
+def _tag(
+    app: App, tenant: Tenant, ids: Sequence[str], tag: str
+) -> tuple[int, dict[str, RequestError]]:
+    """Give each document this tag instead of those that the key may touch; how many have it now,
+    and what was refused, by id (by "": all of them)."""
+    try:
+        if not tag:
+            raise BadRequestError("tag: name the tag that the documents get")
+        named = tags.asked(tenant, tag, None, default=False, field="tag")
+    except RequestError as error:
+        return 0, {"": error}
+    done = 0
+    refused: dict[str, RequestError] = {}
+    for id in dict.fromkeys(ids):
+        try:
+            intake.change(app, tenant, id, DocumentChange(tags=named))
+            done += 1
+        except NotFoundError:
+            continue
+        except RequestError as error:
+            refused[id] = error
+    return done, refused
 
 
 def _retry_failed(app: App, tenant: Tenant) -> int:

@@ -99,6 +99,7 @@ PAYLOADS = (
     f"\uff1cscript\uff1e{RUN}\uff1c/script\uff1e",
 )
 HARMLESS = "harmless"
+APPLY = "/console/documents/apply"
 any_speed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """whatever else the machine does"""
 
@@ -994,6 +995,48 @@ def test_bulk_delete_asks_first_and_names_what_it_is_about(
     assert done.headers["location"] == "/console/documents?tag=x&done=delete&n=2"
     assert [found.id for found in all_of(app, tenant)] == [kept.id]
     assert "2 documents deleted for good." in body(me.get(done.headers["location"]))
+
+
+def test_the_selected_are_tagged_and_what_is_refused_says_why(
+    me: httpx.Client, browse: Callable[..., httpx.Client], app: App, org: Org, tenant: Tenant
+):
+    taken = add(app, tenant, "the first", tags=["birds"], custom_id="one")
+    same = add(app, tenant, "the second", tags=["notes"], custom_id="one")
+    free = add(app, tenant, "the third", tags=["notes"])
+    drain(app)
+    ids = [same.id, free.id, "gone"]
+
+    asked = me.post("/console/documents/confirm", data={"action": "tag", "id": ids})
+    assert "Tag 2 documents" in body(asked)
+    for wrong, reason in (("", "tag: name the tag"), ("a b/c\n", "tag")):
+        answer = me.post(APPLY, data={"action": "tag", "id": ids, "tag": wrong})
+        assert answer.status_code == 400
+        assert reason in one(answer, "[role=alert]").text()
+        kept = {box.attributes["value"] for box in tree(answer).css("[name=id]")}
+        assert kept == {same.id, free.id}, "what was chosen is still chosen"
+
+    answer = me.post(APPLY, data={"action": "tag", "id": ids, "tag": "birds"})
+    assert answer.status_code == 400
+    assert one(answer, "[name=id]").attributes["value"] == same.id
+    assert "'one' is taken in tag 'birds'" in body(answer)
+    assert "1 document could not be tagged; the others are." in body(answer)
+    assert get(app, tenant, free.id).container_tags == ["birds"]
+    assert get(app, tenant, same.id).container_tags == ["notes"]
+
+    done = me.post(APPLY, data={"action": "tag", "id": ids, "tag": "owls"})
+    assert done.status_code == 303
+    assert "2 documents given the tag." in body(me.get(done.headers["location"]))
+    assert get(app, tenant, same.id).container_tags == ["owls"]
+
+    _, limited = new_key(app, org, scope=Scope.WRITE, tags=["birds"])
+    answer = browse(limited).post(APPLY, data={"action": "tag", "id": taken.id, "tag": "owls"})
+    assert answer.status_code == 403
+    done = browse(limited).post(APPLY, data={"action": "tag", "id": free.id, "tag": "birds"})
+    assert done.headers["location"].endswith("n=0"), "it does not exist for this key"
+    assert get(app, tenant, taken.id).container_tags == ["birds"]
+    _, reading = new_key(app, org, scope=Scope.READ)
+    answer = browse(reading).post(APPLY, data={"action": "tag", "id": taken.id, "tag": "owls"})
+    assert answer.status_code == 403
 
 
 def _by_name(fields: list[tuple[str | None, str | None]]) -> dict[str, list[str]]:
