@@ -2,14 +2,156 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import RedirectResponse
+from starlette.datastructures import FormData, UploadFile
+
+from recollect import extract
 from recollect.app import App
-from recollect.errors import BadRequestError
+from recollect.console import (
+    _room,
+)
+from recollect.console._documents import those
+from recollect.console._room import (
+    LIVE,
+    CurrentApp,
+    Part,
+    Reader,
+    SignedInPage,
+    Text,
+    Writer,
+    address,
+    known_tags,
+    page,
+)
+from recollect.errors import (
+    BadRequestError,
+    RequestError,
+)
 from recollect.ingest import intake
-from recollect.ingest.intake import CUSTOM_ID, Labels
-from recollect.model import Document, Tenant, storable
+from recollect.ingest.intake import CUSTOM_ID, Labels, Sent
+from recollect.model import (
+    Document,
+    DocumentId,
+    Tenant,
+    storable,
+)
 from recollect.orgs import tags
+
+METADATA_ROWS = 3
+
+Ids = Annotated[list[Text] | None, Query(max_length=1_000)]
+
+rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FormDraft:
+    """What a form holds, as it was typed."""
+
+    content: str = ""
+    tag: str = ""
+    custom_id: str = ""
+    rows: Sequence[tuple[str, str, str]] = ()
+    """metadata as (key, type, value)"""
+
+
+@rooms.get("/console/add")
+def add_form(request: Request, tenant: Writer, app: CurrentApp) -> Response:
+    return _form(request, app, tenant, FormDraft(), [], [])
+
+
+@rooms.post("/console/add")
+async def add(request: Request, tenant: Writer, app: CurrentApp) -> Response:
+    # Read here because the framework's own reading would end a pasted text at 1 MB.
+    limit = intake.CONTENT_LIMIT
+    async with request.form(max_files=100, max_fields=500, max_part_size=limit) as form:
+        return await run_in_threadpool(_add, request, app, tenant, form)
+
+
+def _add(request: Request, app: App, tenant: Tenant, form: FormData) -> Response:
+    """Add what the form holds, each on its own; what was refused is shown above the form."""
+    names, kinds, values = (_fields(form, name) for name in ("key", "kind", "value"))
+    content, tag, custom_id = ("".join(_fields(form, n)) for n in ("content", "tag", "customId"))
+    draft = FormDraft(content, tag, custom_id, list(zip(names, kinds, values, strict=False)))
+    files = [
+        part for part in form.getlist("file") if isinstance(part, UploadFile) and part.filename
+    ]
+    texts = [content] if content.strip() else []
+    try:
+        labelled = labels(tenant, tag.strip(), custom_id.strip(), draft.rows)
+        if not files and not texts:
+            raise BadRequestError("content: write a text, paste a URL, or choose a file")
+        if labelled.custom_id and len(files) + len(texts) > 1:
+            raise BadRequestError("customId: names one document; add one at a time")
+    except RequestError as error:
+        return _form(request, app, tenant, draft, [("", error)], [])
+    added: list[DocumentId] = []
+    refused: list[tuple[str, RequestError]] = []
+    for text in texts:
+        try:
+            added.append(add_text(app, tenant, labelled, text).id)
+            draft = replace(draft, content="")
+        except RequestError as error:
+            refused.append(("", error))
+    for file in files:
+        sent = Sent(file.file, file.filename, file.content_type)
+        try:
+            added.append(intake.take_file(app, tenant, labelled, sent).id)
+        except RequestError as error:
+            refused.append((file.filename or "", error))
+    if refused:
+        return _form(request, app, tenant, draft, refused, added)
+    return RedirectResponse(address("/console/progress", id=added), 303)
+
+
+def _form(
+    request: Request,
+    app: App,
+    tenant: Tenant,
+    draft: FormDraft,
+    refused: Sequence[tuple[str, RequestError]],
+    added: Sequence[DocumentId],
+) -> Response:
+    with app.db.begin() as tx:
+        known = known_tags(tx, tenant)
+    blank = max(METADATA_ROWS - len(draft.rows), 0)
+    values = {
+        "draft": draft,
+        "rows": [*draft.rows, *[("", "text", "")] * blank],
+        "own_tags": tenant.tags,
+        "known": known,
+        "megabytes": app.config.max_file_mb,
+        "kinds": extract.supported(),
+        "refused": refused,
+        "added": len(added),
+        "progress": address("/console/progress", id=added),
+        "snippets": _room.code(request, "addDocument"),
+        "of_files": _room.code(request, "uploadFile"),
+    }
+    return page(request, "add.html", values, refused[0][1].status if refused else 200)
+
+
+@rooms.get("/console/progress")
+def progress(
+    request: Request,
+    tenant: Reader,
+    app: CurrentApp,
+    id: Ids = None,
+    part: Part = "",
+) -> Response:
+    """Some documents on their way, until all are searchable or have failed."""
+    with app.db.begin() as tx:
+        values = {"documents": those(tx, tenant, id or ())}
+    return page(request, "_progress.html" if part == LIVE else "progress.html", values)
+
+
+def _fields(form: FormData, name: str) -> list[str]:
+    return [value for value in form.getlist(name) if isinstance(value, str)]
 
 
 def labels(

@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import AfterValidator
+from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 
 from recollect import log
@@ -309,3 +310,11 @@ def _unreadable(error: HTTPException) -> RequestError:
     if isinstance(error.__cause__, RequestError):
         return error.__cause__
     return BadRequestError(str(error.detail))
+
+
+def foreseeing(request: Request, response: Response) -> Response:
+    """The answer, and behind it what takes a second of a process once: the OpenAPI document, of
+    which pages make their code. Whoever came in by this page looks at one of those next."""
+    if request.app.openapi_schema is None:
+        response.background = BackgroundTask(request.app.openapi)
+    return response

@@ -8,7 +8,7 @@ are the newest `LOOKED_AT`.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import LiteralString
+from typing import Literal, LiteralString
 
 from recollect.db import Tx, tenancy
 from recollect.documents._rows import BELOW, COLUMNS, REACH, read, sought
@@ -42,13 +42,27 @@ class Figure:
         return f"{about}{self.number:,}{'+' if self.sign == '+' else ''}"
 
 
+_NAMES = "d.title, d.filepath, d.url, d.archive_path"
+Order = Literal["newest", "oldest", "changed", "title"]
+_ORDERS: Mapping[Order, LiteralString] = {
+    "newest": " order by d.created_at desc, d.id desc ",
+    "oldest": " order by d.created_at, d.id ",
+    "changed": " order by d.updated_at desc, d.id desc ",
+    "title": " order by lower(coalesce(d.title, d.url, d.custom_id)) nulls last, d.id ",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class TableQuery:
     """Which documents the table shows; empty: all. A tag may be `team:*`."""
 
+    text: str = ""
+    """what its title, filepath, URL or path in an archive holds, in any case"""
     tag: str = ""
     status: Status | None = None
     kind: str = ""
+    order: Order = "newest"
+    """the others sort what is looked at: the newest `LOOKED_AT`"""
     limit: int = 25
     page: int = 1
 
@@ -237,7 +251,7 @@ def database(tx: Tx, org: OrgId) -> int | None:
 
 
 def find(tx: Tx, tenant: Tenant, asked: TableQuery) -> TablePage:
-    """One page of documents, the newest first."""
+    """One page of documents, in the order that was asked for."""
     where, parameters = _within(tenant)
     parameters |= {"limit": asked.limit, "offset": (asked.page - 1) * asked.limit}
     if asked.tag:
@@ -262,12 +276,15 @@ def find(tx: Tx, tenant: Tenant, asked: TableQuery) -> TablePage:
     if asked.kind:
         also += " and d.kind = %(kind)s"
         parameters["kind"] = asked.kind
-    plain = not asked.tag and also == "true" and tenant.tags is None
+    if asked.text:
+        also += " and strpos(lower(concat_ws(E'\n', " + _NAMES + ")), lower(%(text)s)) > 0"
+        parameters["text"] = asked.text
+    plain = not asked.tag and also == "true" and tenant.tags is None and asked.order == "newest"
     most = parameters["most"] = COUNTED if plain else LOOKED_AT
-    newest = " order by d.created_at desc, d.id desc "
+    newest = _ORDERS["newest"]
     counted = tx.execute(
         "select count(*) as seen, count(*) filter (where " + also + ") as n from ("
-        + ("select 1" if also == "true" else "select d.status, d.kind")
+        + ("select 1" if also == "true" else "select d.status, d.kind, " + _NAMES)
         + " from documents d where " + where
         + ("" if also == "true" else newest)
         + " limit %(most)s) d",
@@ -277,7 +294,7 @@ def find(tx: Tx, tenant: Tenant, asked: TableQuery) -> TablePage:
     rows = tx.execute(
         "select " + COLUMNS + " from (select d.* from documents d where " + where
         + newest + "limit %(most)s) d where " + also
-        + newest + "limit %(limit)s offset %(offset)s",
+        + _ORDERS[asked.order] + "limit %(limit)s offset %(offset)s",
         parameters,
     )  # fmt: skip
     cut = counted["seen"] >= most

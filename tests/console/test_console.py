@@ -31,7 +31,7 @@ from recollect import console, documents
 from recollect.api import create_app
 from recollect.app import App, check_secrets, secret_keys, signing_keys, weakness
 from recollect.config import Config
-from recollect.console import _show
+from recollect.console import _reading, _show
 from recollect.console._room import COOKIE
 from recollect.documents import DocumentQuery, NewDocument
 from recollect.errors import SetupError
@@ -99,6 +99,7 @@ PAYLOADS = (
     f"\uff1cscript\uff1e{RUN}\uff1c/script\uff1e",
 )
 HARMLESS = "harmless"
+APPLY = "/console/documents/apply"
 any_speed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """whatever else the machine does"""
 
@@ -937,6 +938,44 @@ def test_documents_are_filtered_and_paged(me: httpx.Client, app: App, tenant: Te
     }
 
 
+def titles(answer: httpx.Response) -> list[str]:
+    return [link.text() for link in tree(answer).css(".documents tbody th > a")]
+
+
+def test_documents_are_found_by_title_and_path_and_sorted(
+    me: httpx.Client, browse: Callable[..., httpx.Client], app: App, org: Org, tenant: Tenant
+):
+    for path in ("src/heron/__init__.py", "src/owl/__init__.py", "src/owl/100%_sure.py"):
+        _, folder, name = path.split("/")
+        add(app, tenant, f"{name}\n\nabout the {folder}", filepath=path, tags=[folder])
+    drain(app)
+    table = "/console/documents"
+
+    both = me.get(table, params={"q": "__INIT__"})
+    assert titles(both) == ["__init__.py"] * 2
+    paths = [path.text() for path in tree(both).css(".documents .path")]
+    assert paths == ["src/owl/__init__.py", "src/heron/__init__.py"]
+    assert [cell.text() for cell in tree(both).css(".documents td.number.wide")][::2] == ["1", "1"]
+    assert "2 documents" in body(both)
+    assert one(both, "#q").attributes["value"] == "__INIT__"
+    assert titles(me.get(table, params={"q": "src/owl"})) == ["100%_sure.py", "__init__.py"]
+    assert titles(me.get(table, params={"q": "0%_s"})) == ["100%_sure.py"]
+    assert titles(me.get(table, params={"q": "owl_"})) == [], "a sign is only itself"
+    assert "No document matches." in body(me.get(table, params={"q": "zxqvbn"}))
+
+    by_title = ["100%_sure.py", "__init__.py", "__init__.py"]
+    assert titles(me.get(table, params={"sort": "title"})) == by_title
+    oldest = me.get(table, params={"sort": "oldest", "q": "__init__", "size": "25"})
+    paths = [path.text() for path in tree(oldest).css(".documents .path")]
+    assert paths == ["src/heron/__init__.py", "src/owl/__init__.py"]
+    assert titles(me.get(table, params={"sort": "; drop"})) == titles(me.get(table))
+
+    _, bound = new_key(app, org, scope=Scope.READ, tags=["heron"])
+    mine = browse(bound).get(table, params={"q": "__init__"})
+    assert [path.text() for path in tree(mine).css(".documents .path")] == ["src/heron/__init__.py"]
+    assert titles(browse(bound).get(table, params={"q": "owl"})) == []
+
+
 def test_bulk_delete_asks_first_and_names_what_it_is_about(
     me: httpx.Client, app: App, tenant: Tenant
 ):
@@ -956,6 +995,48 @@ def test_bulk_delete_asks_first_and_names_what_it_is_about(
     assert done.headers["location"] == "/console/documents?tag=x&done=delete&n=2"
     assert [found.id for found in all_of(app, tenant)] == [kept.id]
     assert "2 documents deleted for good." in body(me.get(done.headers["location"]))
+
+
+def test_the_selected_are_tagged_and_what_is_refused_says_why(
+    me: httpx.Client, browse: Callable[..., httpx.Client], app: App, org: Org, tenant: Tenant
+):
+    taken = add(app, tenant, "the first", tags=["birds"], custom_id="one")
+    same = add(app, tenant, "the second", tags=["notes"], custom_id="one")
+    free = add(app, tenant, "the third", tags=["notes"])
+    drain(app)
+    ids = [same.id, free.id, "gone"]
+
+    asked = me.post("/console/documents/confirm", data={"action": "tag", "id": ids})
+    assert "Tag 2 documents" in body(asked)
+    for wrong, reason in (("", "tag: name the tag"), ("a b/c\n", "tag")):
+        answer = me.post(APPLY, data={"action": "tag", "id": ids, "tag": wrong})
+        assert answer.status_code == 400
+        assert reason in one(answer, "[role=alert]").text()
+        kept = {box.attributes["value"] for box in tree(answer).css("[name=id]")}
+        assert kept == {same.id, free.id}, "what was chosen is still chosen"
+
+    answer = me.post(APPLY, data={"action": "tag", "id": ids, "tag": "birds"})
+    assert answer.status_code == 400
+    assert one(answer, "[name=id]").attributes["value"] == same.id
+    assert "'one' is taken in tag 'birds'" in body(answer)
+    assert "1 document could not be tagged; the others are." in body(answer)
+    assert get(app, tenant, free.id).container_tags == ["birds"]
+    assert get(app, tenant, same.id).container_tags == ["notes"]
+
+    done = me.post(APPLY, data={"action": "tag", "id": ids, "tag": "owls"})
+    assert done.status_code == 303
+    assert "2 documents given the tag." in body(me.get(done.headers["location"]))
+    assert get(app, tenant, same.id).container_tags == ["owls"]
+
+    _, limited = new_key(app, org, scope=Scope.WRITE, tags=["birds"])
+    answer = browse(limited).post(APPLY, data={"action": "tag", "id": taken.id, "tag": "owls"})
+    assert answer.status_code == 403
+    done = browse(limited).post(APPLY, data={"action": "tag", "id": free.id, "tag": "birds"})
+    assert done.headers["location"].endswith("n=0"), "it does not exist for this key"
+    assert get(app, tenant, taken.id).container_tags == ["birds"]
+    _, reading = new_key(app, org, scope=Scope.READ)
+    answer = browse(reading).post(APPLY, data={"action": "tag", "id": taken.id, "tag": "owls"})
+    assert answer.status_code == 403
 
 
 def _by_name(fields: list[tuple[str | None, str | None]]) -> dict[str, list[str]]:
@@ -1049,9 +1130,9 @@ def test_a_hit_leads_to_its_place_with_the_words_marked(me: httpx.Client, app: A
     wanted = one(answer, ".chunk.wanted")
 
     assert wanted.attributes["id"] == urlsplit(place).fragment
-    assert int(place.rsplit("-", 1)[1]) > console.PART
+    assert int(place.rsplit("-", 1)[1]) > _reading.PART
     assert {mark.text() for mark in wanted.css("mark")} >= {"egrets", "wading"}
-    assert len(tree(answer).css(".chunk")) <= console.PART
+    assert len(tree(answer).css(".chunk")) <= _reading.PART
     assert one(answer, ".pages a[aria-current]") is not None
 
 

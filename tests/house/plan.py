@@ -21,7 +21,6 @@ LONG_FILES: Mapping[str, str] = {
     "connectors/google_drive/_pass.py": "one pass over a changing source is one state machine",
     "connectors/notion/_pass.py": "one pass over a changing source is one state machine",
     "connectors/web_crawler/_crawl.py": "one crawl is one state machine",
-    "console/__init__.py": "documents, adding, playground, signing in; to be split",
     "console/_connections.py": "list, form, page of a run; to be split",
     "memories/memories.py": "store, find, profile; to be split",
     "ops/backup/_import.py": "reading a bundle, row by row",

@@ -1,0 +1,268 @@
+"""The table of documents, and what is done with several of them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Form, Query, Request, Response
+from fastapi.responses import RedirectResponse
+
+from recollect import documents
+from recollect.app import App
+from recollect.console import (
+    _room,
+    _show,
+)
+from recollect.console._room import (
+    LIVE,
+    CurrentApp,
+    Part,
+    Reader,
+    SignedInPage,
+    Text,
+    Writer,
+    address,
+    inside,
+    known_tags,
+    near,
+    page,
+)
+from recollect.db import Tx
+from recollect.documents import DocumentChange, figures
+from recollect.errors import (
+    BadRequestError,
+    ConflictError,
+    NotFoundError,
+    RequestError,
+)
+from recollect.ingest import intake
+from recollect.model import (
+    Document,
+    Status,
+    Tenant,
+)
+from recollect.orgs import tags
+
+RETRIED = 1_000
+"""Failed documents that one transaction queues again."""
+SIZES = (25, 50, 100)
+KINDS = ("text", "webpage", "pdf", "image", "audio", "video", "github_markdown", "notion_doc")
+"""Types that the field offers; it takes any."""
+SORTS: Mapping[figures.Order, str] = {
+    "newest": "newest first",
+    "oldest": "oldest first",
+    "changed": "last changed",
+    "title": "title",
+}
+DOCUMENTS = "/console/documents"
+NOTICES = {
+    "retry": "queued to be processed again",
+    "delete": "deleted for good",
+    "tag": "given the tag",
+}
+ACTIONS = "action: retry, tag, delete or failed"
+
+rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
+
+
+@rooms.get(DOCUMENTS)
+def find(
+    request: Request,
+    tenant: Reader,
+    app: CurrentApp,
+    q: Annotated[Text, Query(max_length=500)] = "",
+    tag: Text = "",
+    status: str = "",
+    sort: str = "",
+    kind: Annotated[Text, Query(alias="type", max_length=100)] = "",
+    size: int = SIZES[0],
+    number: Annotated[int, Query(alias="page", ge=1, le=1_000_000)] = 1,
+    done: str = "",
+    n: int = 0,
+    part: Part = "",
+) -> Response:
+    meant: list[figures.Order] = [one for one in SORTS if one == sort]
+    order: figures.Order = meant[0] if meant else "newest"
+    asked = figures.TableQuery(
+        text=q.strip(),
+        tag=tag.strip(),
+        status=Status(status) if status in list(Status) else None,
+        kind=kind.strip(),
+        order=order,
+        limit=size if size in SIZES else SIZES[0],
+        page=number,
+    )
+    with app.db.begin() as tx:
+        found = figures.find(tx, tenant, asked)
+        known = known_tags(tx, tenant)
+    last = max(1, -(-found.total.number // found.limit))
+    chosen = {"q": q, "tag": tag, "status": status, "type": kind, "size": found.limit}
+    if order != "newest":
+        chosen["sort"] = order
+    values = {
+        "found": found,
+        "statuses": list(Status),
+        "reached": figures.LOOKED_AT,
+        "q": q,
+        "sorts": SORTS,
+        "sort": order,
+        "narrowed": bool(q or tag or status or kind),
+        "tag": tag,
+        "status": status,
+        "kind": kind,
+        "kinds": KINDS,
+        "sizes": SIZES,
+        "own_tags": tenant.tags,
+        "known": known,
+        "notice": f"{_show.counted(n, 'document')} {NOTICES[done]}." if done in NOTICES else None,
+        "last": last,
+        "links": {at: address(DOCUMENTS, **chosen, page=at) for at in near(number, last)},
+        "back": address(DOCUMENTS, **chosen, page=number),
+        "snippets": {}
+        if asked.kind or asked.text or order != "newest"  # which the API does not list by
+        else _room.code(request, "listDocuments", _listing(asked)),
+    }
+    return page(request, "_documents.html" if part == LIVE else "documents.html", values)
+
+
+def _listing(asked: figures.TableQuery) -> dict[str, object]:
+    """The table as the body of `POST /v3/documents/list`."""
+    body: dict[str, object] = {"limit": asked.limit, "page": asked.page}
+    if asked.tag:
+        body["containerTags"] = [asked.tag]
+    if asked.status is not None:
+        body["status"] = asked.status.value
+    return body
+
+
+@rooms.post("/console/documents/confirm")
+def confirm(
+    request: Request,
+    tenant: Writer,
+    app: CurrentApp,
+    action: Annotated[str, Form()],
+    id: Annotated[list[Text] | None, Form(max_length=1_000)] = None,
+    back: Annotated[Text, Form()] = DOCUMENTS,
+    after: Annotated[Text, Form()] = DOCUMENTS,
+) -> Response:
+    """Ask once more, naming what it is about. `failed` as action: retry all that failed."""
+    if action not in (*NOTICES, "failed"):
+        raise BadRequestError(ACTIONS)
+    return _question(request, app, tenant, action, id or (), back, after)
+
+
+def _question(
+    request: Request,
+    app: App,
+    tenant: Tenant,
+    action: str,
+    ids: Sequence[str],
+    back: str,
+    after: str,
+    tag: str = "",
+    refused: Mapping[str, RequestError] | None = None,
+) -> Response:
+    """The page that asks; `refused`: what could not be done, by id, or for all of them by ""."""
+    refused = refused or {}
+    with app.db.begin() as tx:
+        chosen = those(tx, tenant, ids)
+        failed = figures.failed(tx, tenant)
+        known = known_tags(tx, tenant)
+    values = {
+        "action": action,
+        "chosen": chosen,
+        "failed": failed,
+        "own_tags": tenant.tags,
+        "known": known,
+        "tag": tag,
+        "refused": refused,
+        "back": inside(back, DOCUMENTS),
+        "after": inside(after, DOCUMENTS),
+    }
+    status = next((error.status for error in refused.values()), 200)
+    return page(request, "confirm.html", values, status)
+
+
+@rooms.post("/console/documents/apply")
+def apply(
+    request: Request,
+    tenant: Writer,
+    app: CurrentApp,
+    action: Annotated[str, Form()],
+    id: Annotated[list[Text] | None, Form(max_length=1_000)] = None,
+    tag: Annotated[Text, Form()] = "",
+    after: Annotated[Text, Form()] = DOCUMENTS,
+) -> Response:
+    """Retry, tag or delete; documents that are gone by now are passed over.
+
+    Where a tag is refused, the page asks again with the documents that are left, and says why.
+    """
+    ids = id or []
+    match action:
+        case "retry":
+            with app.db.begin() as tx:
+                done = len(documents.reprocess(tx, tenant, ids=ids))
+        case "failed":
+            done = _retry_failed(app, tenant)
+        case "tag":
+            done, refused = _tag(app, tenant, ids, tag.strip())
+            if refused:
+                left = ids if "" in refused else list(refused)
+                return _question(request, app, tenant, action, left, after, after, tag, refused)
+        case "delete":
+            with app.db.begin() as tx:
+                done = len(documents.delete_named(tx, tenant, ids)[0])
+        case _:
+            raise BadRequestError(ACTIONS)
+    notice = {"done": "retry" if action == "failed" else action, "n": done}
+    target = inside(after, DOCUMENTS)
+    return RedirectResponse(target + ("&" if "?" in target else "?") + urlencode(notice), 303)
+
+
+def _tag(
+    app: App, tenant: Tenant, ids: Sequence[str], tag: str
+) -> tuple[int, dict[str, RequestError]]:
+    """Give each document this tag instead of those that the key may touch; how many have it now,
+    and what was refused, by id (by "": all of them)."""
+    try:
+        if not tag:
+            raise BadRequestError("tag: name the tag that the documents get")
+        named = tags.asked(tenant, tag, None, default=False, field="tag")
+    except RequestError as error:
+        return 0, {"": error}
+    done = 0
+    refused: dict[str, RequestError] = {}
+    for id in dict.fromkeys(ids):
+        try:
+            intake.change(app, tenant, id, DocumentChange(tags=named))
+            done += 1
+        except NotFoundError:
+            continue
+        except RequestError as error:
+            refused[id] = error
+    return done, refused
+
+
+def _retry_failed(app: App, tenant: Tenant) -> int:
+    """Queue all that failed once more, in parts; what fails again meanwhile is left."""
+    done = 0
+    last = None
+    while True:
+        with app.db.begin() as tx:
+            some = figures.failed_before(tx, tenant, last, RETRIED)
+            if some:
+                done += len(documents.reprocess(tx, tenant, ids=[id for _, id in some]))
+        if len(some) < RETRIED:
+            return done
+        last = some[-1]
+
+
+def those(tx: Tx, tenant: Tenant, ids: Sequence[str]) -> list[Document]:
+    """The documents of the ids, without those that are gone."""
+    found: list[Document] = []
+    for id in dict.fromkeys(ids):
+        try:
+            found.append(documents.get(tx, tenant, id))
+        except (NotFoundError, ConflictError):
+            continue
+    return found

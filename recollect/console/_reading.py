@@ -1,0 +1,258 @@
+"""One document: its text as searchers see it, its original, and what is known of it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Query, Request, Response
+
+from recollect import documents
+from recollect.app import App
+from recollect.console import (
+    _original,
+    _room,
+    _show,
+)
+from recollect.console._documents import DOCUMENTS, NOTICES
+from recollect.console._room import (
+    LIVE,
+    CurrentApp,
+    Part,
+    PathId,
+    Reader,
+    SignedInPage,
+    Text,
+    address,
+    near,
+    page,
+)
+from recollect.db import Tx
+from recollect.documents import figures
+from recollect.errors import (
+    BadRequestError,
+    NotFoundError,
+    Permanent,
+    Unavailable,
+)
+from recollect.memories import extraction_queue, memories
+from recollect.model import (
+    Chunk,
+    Connection,
+    Document,
+    DocumentId,
+    Page,
+    StoredBlob,
+    Tenant,
+)
+from recollect.search import hybrid
+from recollect.search.ask import Answer, ask
+from recollect.sync import connections
+
+PART = 100
+"""Chunks shown at once of a document."""
+WHOLE = 50_000
+"""Characters shown of a text that is not cut into chunks yet."""
+MEMORIES = 50
+"""Shown at once of a document."""
+REVISIONS = 20
+"""Shown at most of a document that a connection brought."""
+MEMBERS = 50
+"""Files shown at once of an archive."""
+OPENED: Mapping[_original.Shape, str] = {
+    "pdf": "frame-src 'self'",
+    "audio": "media-src 'self'",
+    "video": "media-src 'self'",
+}
+"""What the policy of a page with such a file allows besides."""
+
+rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
+
+
+@rooms.get("/console/documents/{id}")
+def show(
+    request: Request,
+    id: PathId,
+    tenant: Reader,
+    app: CurrentApp,
+    q: Text = "",
+    chunk: Annotated[int | None, Query(ge=0)] = None,
+    start: Annotated[int, Query(alias="from", ge=0)] = 0,
+    files: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
+    done: str = "",
+    part: Part = "",
+) -> Response:
+    """The text as searchers see it, from the part that holds `chunk`; words of `q` marked.
+
+    Of an archive also its files, from page `files` on.
+    """
+    q = q.strip()
+    with app.db.begin() as tx:
+        document = documents.get(tx, tenant, id, with_text=True)
+        chunks = documents.chunks(tx, tenant, document.id)
+        known = memories.of_document(tx, tenant, document.id)
+        blob = _blob(tx, tenant, document.id)
+        held = _members(tx, tenant, document, files)
+        archive = _archive(tx, tenant, document)
+        source = _source(tx, tenant, document)
+        revisions = (
+            figures.revisions(tx, source.id, document.id, REVISIONS) if source is not None else []
+        )
+        dreaming = extraction_queue.state(tx, document.id) if app.llm is not None else None
+    best = _best(app, tenant, document.id, q)
+    beside = None if blob is None else _beside(app, document, blob)
+    at = 0 if chunk is None else min(chunk, max(len(chunks) - 1, 0))
+    first = (start if chunk is None else at) // PART * PART
+    own = f"{DOCUMENTS}/{document.id}"
+    values = {
+        "document": document,
+        "pieces": _pieces(document, chunks[first : first + PART], q),
+        "total": len(chunks),
+        "original": beside,
+        "opened": _original.spot(
+            beside.shape if beside else None,
+            chunks[at].place if chunk is not None and chunks else {},
+        ),
+        "spot": _original.spot,
+        "most": _original.MOST,
+        "held": held,
+        "held_links": {}
+        if held is None
+        else {
+            at: address(own, q=q, files=at) + "#files"
+            for at in near(files, max(1, -(-held.total // MEMBERS)))
+        },
+        "archive": archive,
+        "connection": source,
+        "revisions": revisions,
+        "memories": known[:MEMORIES],
+        "remembered": len(known),
+        "dreaming": dreaming,
+        "has_model": app.llm is not None,
+        "snippets": _room.code(request, "getDocument", path={"id": document.id}),
+        "parts": [
+            (at, min(at + PART, len(chunks)), address(own, q=q, **{"from": at}))
+            for at in range(0, len(chunks), PART)
+        ],
+        "first": first,
+        "q": q,
+        "chosen": chunk,
+        "whole": WHOLE,
+        "best": [
+            (hit.position, place(document.id, q, hit.position))
+            for found in best.hits
+            for hit in found.chunks
+        ],
+        "notice": f"This document was {NOTICES['retry']}."
+        if done == "retry"
+        else next(iter(best.warnings), None),
+        "own": own,
+    }
+    response = page(request, "_document.html" if part == LIVE else "document.html", values)
+    allowed = OPENED.get(beside.shape) if beside is not None and beside.shape else None
+    if allowed:
+        response.headers[_room.POLICY] = f"{_room.HEADERS[_room.POLICY]}; {allowed}"
+    return response
+
+
+@rooms.get("/console/documents/{id}/original")
+def original(id: PathId, tenant: Reader, app: CurrentApp) -> Response:
+    """The file as it was uploaded, to keep: a stranger's HTML would run if it were shown here."""
+    _, blob, data = _file(app, tenant, id)
+    name = quote(blob.name or "file", safe="")
+    headers = {
+        "content-disposition": f"attachment; filename*=UTF-8''{name}",
+        _room.POLICY: _original.SEALED,
+    }
+    return Response(data, media_type="application/octet-stream", headers=headers)
+
+
+@rooms.get("/console/documents/{id}/view")
+def view(request: Request, id: PathId, tenant: Reader, app: CurrentApp) -> Response:
+    """The file for the browser's own viewer: a picture, a PDF, sound or film by its own bytes, and
+    nothing else."""
+    document, blob, data = _file(app, tenant, id)
+    type = _original.media_type(_original.shape(document.kind, blob), data)
+    if type is None:
+        raise NotFoundError("File not found", "this is no file that is shown; it can be downloaded")
+    return _original.handed_over(data, type, request.headers.get("range"))
+
+
+def _file(app: App, tenant: Tenant, id: str) -> tuple[Document, StoredBlob, bytes]:
+    """An uploaded file with its document; raises NotFoundError."""
+    with app.db.begin() as tx:
+        document = documents.get(tx, tenant, id)
+        blob = documents.file(tx, tenant, document.id)
+    try:
+        return document, blob, app.blobs.get(blob.key)
+    except Permanent as error:
+        raise NotFoundError("File not found", str(error)) from error
+
+
+def _beside(app: App, document: Document, blob: StoredBlob) -> _original.Original:
+    """What of the file stands beside the text; of a store that is away, nothing."""
+    shape = _original.shape(document.kind, blob)
+    if shape != "text":
+        return _original.Original(blob, shape)
+    try:
+        return _original.shown(blob, app.blobs.get(blob.key))
+    except (Permanent, Unavailable):
+        return _original.Original(blob, None)
+
+
+def _blob(tx: Tx, tenant: Tenant, id: DocumentId) -> StoredBlob | None:
+    try:
+        return documents.file(tx, tenant, id)
+    except NotFoundError:
+        return None
+
+
+def _members(tx: Tx, tenant: Tenant, document: Document, number: int) -> Page[Document] | None:
+    """A page of the files that came out of it; None for what is no archive."""
+    if document.members is None:
+        return None
+    return figures.members(tx, tenant, document.id, limit=MEMBERS, page=number)
+
+
+def _archive(tx: Tx, tenant: Tenant, document: Document) -> Document | None:
+    """The archive that it came out of, if the tenant sees that."""
+    if document.archive_id is None:
+        return None
+    try:
+        return documents.get(tx, tenant, document.archive_id)
+    except NotFoundError:
+        return None
+
+
+def _source(tx: Tx, tenant: Tenant, document: Document) -> Connection | None:
+    """The connection that brought it, if the tenant sees that."""
+    if document.connection_id is None:
+        return None
+    try:
+        return connections.get(tx, tenant, document.connection_id)
+    except NotFoundError:
+        return None
+
+
+def _pieces(
+    document: Document, chunks: Sequence[Chunk], q: str
+) -> list[tuple[Chunk | None, list[_show.Piece]]]:
+    """Chunks with their text in pieces; before there are any, the accepted text without borders."""
+    mark = _show.marker(document.org_id, q)
+    if not chunks and document.text and not document.indexed_revision:
+        return [(None, mark(document.text[:WHOLE]))]
+    return [(chunk, mark(chunk.text)) for chunk in chunks]
+
+
+def _best(app: App, tenant: Tenant, id: DocumentId, q: str) -> Answer:
+    """The chunks of a document that answer a query; none, with the reason, where it cannot be."""
+    if not q:
+        return Answer([], [])
+    try:
+        return ask(app, tenant, hybrid.Query(q, None), inside=id)
+    except BadRequestError as error:
+        return Answer([], [error.details or error.message])
+
+
+def place(id: DocumentId, q: str, position: int) -> str:
+    """Where a chunk stands in its document, with the query to mark."""
+    return f"{address(f'{DOCUMENTS}/{id}', q=q, chunk=position)}#chunk-{position}"

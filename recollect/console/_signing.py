@@ -1,0 +1,91 @@
+"""Signing in with a key, and out again."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request, Response
+from fastapi.responses import RedirectResponse
+
+from recollect.console import (
+    _room,
+)
+from recollect.console._room import (
+    COOKIE,
+    HOME,
+    LOGIN,
+    CurrentApp,
+    PublicPage,
+    SignedInPage,
+    Text,
+    inside,
+    page,
+)
+from recollect.errors import (
+    AuthenticationError,
+)
+from recollect.orgs import orgs
+
+BODY_OF_LOGIN = 4_096
+"""bytes"""
+
+doors = APIRouter(route_class=PublicPage, include_in_schema=False)
+rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
+
+
+@doors.get(LOGIN)
+def login(request: Request, next: Text = HOME) -> Response:
+    if _room.visitor(request) is not None:
+        return RedirectResponse(inside(next), 303)
+    return _room.foreseeing(
+        request, page(request, "login.html", {"next": inside(next), "error": None})
+    )
+
+
+@doors.post(LOGIN, max_body_size=BODY_OF_LOGIN)
+def sign_in(
+    request: Request,
+    app: CurrentApp,
+    key: Annotated[str, Form()] = "",
+    next: Annotated[Text, Form()] = HOME,
+) -> Response:
+    secret = key.strip()
+    try:
+        if not secret or not orgs.well_formed(secret):
+            raise AuthenticationError
+        with app.db.begin() as tx:
+            token = orgs.sign_in(tx, orgs.authenticate(tx, secret).id)
+    except AuthenticationError:
+        request.app.state.guesses.wrong(request.state.address)
+        with app.db.begin() as tx:
+            orgs.note_wrong(tx, secret)
+        error = "This key opens nothing: it is mistyped, revoked or expired."
+        return page(request, "login.html", {"next": inside(next), "error": error}, 401)
+    response = RedirectResponse(inside(next), 303)
+    response.set_cookie(
+        COOKIE,
+        token,
+        max_age=int(orgs.SESSION.total_seconds()),
+        path=HOME,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+    return response
+
+
+@doors.get("/console/session")
+def session(request: Request) -> Response:
+    """204 when signed in. A link from another site arrives without the cookie; the login page
+    asks here, from our own, and goes on by itself."""
+    return Response(status_code=200 if _room.visitor(request) is None else 204)
+
+
+@rooms.post("/console/logout")
+def sign_out(
+    request: Request, app: CurrentApp, everywhere: Annotated[bool, Form()] = False
+) -> Response:
+    """`everywhere`: all sessions of the key end, in other browsers, too."""
+    with app.db.begin() as tx:
+        orgs.sign_out(tx, request.cookies[COOKIE], everywhere=everywhere)
+    response = RedirectResponse(LOGIN, 303)
+    response.delete_cookie(COOKIE, path=HOME, httponly=True, samesite="strict")
+    return response
