@@ -6,7 +6,8 @@ queries that mean all of them. Each is asked over every fact alone, over its own
 tags in one, and over all. Half of the tags are learned from and the others tried, and the other way
 round. It prints what was tried: which share of the memories meant would be forgotten, how many
 others with each query, and how many queries that mean none would have one forgotten. The
-coefficients, which stand in `recollect/memories/forgetting.py`, are learned from all.
+coefficients, which stand in `recollect/memories/forgetting.py`, are learned from all, and tried on
+`likeness_tried.jsonl`, from which nothing is learned.
 """
 
 import argparse
@@ -28,6 +29,8 @@ from recollect.memories.forgetting import LEAST, apart
 from recollect.memories.memories import likeness
 
 SET = Path(__file__).with_suffix(".jsonl")
+TRIED = SET.with_name("likeness_tried.jsonl")
+"""Tags of 14 facts by another author, who had not seen the first: nothing is learned from them."""
 ORG = "bench"
 IN_ONE = (0, 1, 3, 12)
 """how many tags of the set stand in the one that is asked; 0: a single fact of its own"""
@@ -55,8 +58,8 @@ class Asked:
         return np.column_stack([ones, self.words, *more])
 
 
-def read(embedder: Embedder) -> Iterator[Asked]:
-    rows = [json.loads(line) for line in SET.read_text().splitlines()]
+def read(embedder: Embedder, file: Path) -> Iterator[Asked]:
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
     vectors = [embedder.embed(row["facts"]) for row in rows]
     held = [[set(terms.weigh(ORG, fact)) for fact in row["facts"]] for row in rows]
     for number, row in enumerate(rows):
@@ -108,6 +111,8 @@ def tell(name: str, asked: Sequence[Asked], forgets: Callable[[Asked], NDArray[n
             some = [
                 (forgets(one), one.means) for one in asked if (one.tags, one.kind) == (tags, kind)
             ]
+            if not some:
+                continue
             wrong = np.mean([np.sum(gone & ~meant) for gone, meant in some])
             if kind == "not answered":
                 share = np.mean([gone.any() for gone, _ in some])
@@ -132,7 +137,7 @@ def main() -> None:
         choice = EmbedderChoice("local", model=model)
         embedder = open_embedder(choice, cache=Path(folder), threads=2)
         assert embedder is not None
-        asked = list(read(embedder))
+        asked, others = list(read(embedder, SET)), list(read(embedder, TRIED))
 
     def before(one: Asked) -> NDArray[np.bool_]:
         pairs = zip(one.cosines.tolist(), one.words[:, 0].tolist(), strict=True)
@@ -151,7 +156,9 @@ def main() -> None:
             asked,
             partial(likely, halves, words_only=words_only),
         )
-        print(f"  {tuple(learned(asked, words_only=words_only).round(2).tolist())}")
+        whole = learned(asked, words_only=words_only)
+        print(f"  {tuple(whole.round(2).tolist())}")
+        tell("  of another author", others, partial(likely, [whole, whole], words_only=words_only))
 
 
 if __name__ == "__main__":

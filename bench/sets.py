@@ -140,13 +140,18 @@ def _squad(
     # Another language's answers are its own words: there the document has to do.
     same = documents == asked
     questions = [
-        Question(one["question"], [Wanted(number, tuple(a["text"] for a in one["answers"]) * same)])
+        Question(one["question"], [Wanted(number, _answers(one) * same)])
         for number, paragraph in enumerate(_paragraphs(asked))
         for one in paragraph["qas"]
         if one["answers"]
     ]
     sources = [Source({"content": paragraph["context"]}) for paragraph in _paragraphs(documents)]
     return Set(name, corpus, sources, questions, measures, judged)
+
+
+def _answers(asked: Mapping[str, Any]) -> tuple[str, ...]:
+    """Without the blanks that annotators marked around some: no passage begins or ends with one."""
+    return tuple(answer["text"].strip() for answer in asked["answers"])
 
 
 def _paragraphs(file: Path) -> list[Mapping[str, Any]]:
