@@ -25,8 +25,8 @@ from bench.relevance import fit
 from recollect.index import terms
 from recollect.inference.embed import Embedder, EmbedderChoice, open_embedder
 from recollect.inference.local_model import DEFAULT, MODELS, local_name
+from recollect.memories.finding import likeness
 from recollect.memories.forgetting import LEAST, apart
-from recollect.memories.memories import likeness
 
 SET = Path(__file__).with_suffix(".jsonl")
 TRIED = SET.with_name("likeness_tried.jsonl")

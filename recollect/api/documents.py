@@ -49,9 +49,9 @@ from recollect.errors import BadRequestError, Issue, RequestError
 from recollect.events.streams import LOOK, Events
 from recollect.ingest import intake
 from recollect.ingest.intake import Sent
-from recollect.memories import extraction_queue, memories
+from recollect.memories import extraction_queue, reading
 from recollect.memories.extraction_queue import Dreaming
-from recollect.memories.memories import Memory
+from recollect.memories.records import Memory
 from recollect.model import Document, Status, Tenant
 from recollect.orgs import orgs
 
@@ -396,7 +396,7 @@ def _read(
     """With what waits before it, what was drawn from it, and, with a model, what is still to be."""
     with app.db.begin() as tx:
         document = documents.get(tx, tenant, id, newest=True)
-        known = memories.of_document(tx, tenant, document.id)
+        known = reading.of_document(tx, tenant, document.id)
         dreaming = extraction_queue.state(tx, document.id) if app.llm is not None else None
         return document, documents.ahead(tx, document), known, dreaming
 

@@ -33,8 +33,9 @@ from recollect.db import Tx
 from recollect.documents.filters import parse as parse_filter
 from recollect.errors import BadRequestError
 from recollect.index import terms
-from recollect.memories import forgetting, memories
-from recollect.memories.memories import Correction, Fact, FoundMemory, MemoryQuery, MemoryTarget
+from recollect.memories import forgetting, memories, reading
+from recollect.memories.finding import FoundMemory
+from recollect.memories.records import Correction, Fact, MemoryQuery, MemoryTarget
 from recollect.model import DocumentId, Tenant, random_id
 from recollect.orgs import settings, tags
 
@@ -122,8 +123,8 @@ def find(body: ListMemories, tenant: Reader, app: CurrentApp) -> MemoryList:
         page=body.page,
     )
     with app.db.begin() as tx:
-        page = memories.find(tx, tenant, query)
-        versions = memories.history(tx, tenant, [memory.id for memory in page.items])
+        page = reading.find(tx, tenant, query)
+        versions = reading.history(tx, tenant, [memory.id for memory in page.items])
     return MemoryList(
         memory_entries=[MemoryEntry.entry(memory, versions[memory.id]) for memory in page.items],
         pagination=Pagination.of(page),
@@ -147,7 +148,7 @@ def forget_matching(body: ForgetMatching, tenant: Writer, app: CurrentApp) -> Fo
         matching = forgetting.matching(app, tenant, tag, body.query or "", body.threshold)
     else:
         with app.db.begin() as tx:
-            matching = [FoundMemory(one, 1.0) for one in memories.named(tx, tenant, tag, body.ids)]
+            matching = [FoundMemory(one, 1.0) for one in reading.named(tx, tenant, tag, body.ids)]
     found = matching[: body.max_forget]
     batch = None
     if found and not body.dry_run:
@@ -206,7 +207,7 @@ def profile(body: ProfileRequest, tenant: Reader, app: CurrentApp) -> ProfileOut
         keys = body.buckets
         if keys is None:
             keys = [bucket["key"] for bucket in buckets_of(tx, tenant, tag)]
-        known = memories.profile(tx, tenant, tag, filter, keys)
+        known = reading.profile(tx, tenant, tag, filter, keys)
     sections = ProfileSections(
         static=[one.text for one in known.static] if "static" in wanted else None,
         dynamic=[one.text for one in known.dynamic] if "dynamic" in wanted else None,

@@ -22,7 +22,8 @@ from recollect.api.schemas import (
     example,
 )
 from recollect.memories.forgetting import LEAST
-from recollect.memories.memories import Evidence, Memory, Neighbour, Relation
+from recollect.memories.reading import Evidence, Neighbour
+from recollect.memories.records import Memory, Relation
 from recollect.model import Document
 
 MEMORY_LENGTH = 10_000

@@ -26,7 +26,7 @@ from pydantic_core import PydanticCustomError
 
 from recollect.ingest import intake
 from recollect.memories.extraction_queue import Dreaming
-from recollect.memories.memories import Memory
+from recollect.memories.records import Memory
 from recollect.model import Changed, Chunk, Document, Hit, HitChunk, Page, Stage, Status, storable
 from recollect.orgs.settings import CREDENTIAL_LENGTH, PATTERN_LENGTH, PATTERNS, PROMPT_LENGTH
 from recollect.orgs.tags import Merge, TagDetails

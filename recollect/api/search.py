@@ -26,8 +26,9 @@ from recollect.db import Tx
 from recollect.documents.filters import parse as parse_filter
 from recollect.errors import Permanent, Transient
 from recollect.index import terms, vector_index
-from recollect.memories import memories
-from recollect.memories.memories import FoundMemory, MemoryQuery
+from recollect.memories import finding, reading
+from recollect.memories.finding import FoundMemory
+from recollect.memories.records import MemoryQuery
 from recollect.model import DocumentId, Hit, HitChunk, Tenant
 from recollect.search import hybrid, query_vectors, ranking
 from recollect.search.aggregate import Aggregate, Noted, aggregates
@@ -137,7 +138,7 @@ def find_memories(body: MemorySearch, tenant: Reader, app: CurrentApp) -> Memory
 
 
 def answers(app: App, tenant: Tenant, body: MemorySearch) -> tuple[list[MemoryResult], list[str]]:
-    """Memories (see `memories.likeness`) and chunks (by their score), the likest first, or as
+    """Memories (see `finding.likeness`) and chunks (by their score), the likest first, or as
     reranked; and what was asked for and not done."""
     named = effective_tags(
         tenant, body.container_tag, body.container_tags, default=False, prefixes=True
@@ -157,7 +158,7 @@ def answers(app: App, tenant: Tenant, body: MemorySearch) -> tuple[list[MemoryRe
         with app.db.begin() as tx:
             found = asked.memories(tx, tenant, query, body.threshold)
             results = _memories(tx, tenant, found, body)
-            by_chunks = by_chunks or not (found or memories.drawn(tx, tenant, named))
+            by_chunks = by_chunks or not (found or reading.drawn(tx, tenant, named))
     if body.aggregate:
         results += _aggregated(app, tenant, body, results, asked)
     if by_chunks:
@@ -208,9 +209,9 @@ def _memories(
     tx: Tx, tenant: Tenant, found: Sequence[FoundMemory], body: MemorySearch
 ) -> list[MemoryResult]:
     ids = [one.memory.id for one in found]
-    sources = memories.sources(tx, tenant, ids)
-    beside = memories.neighbours(tx, tenant, ids) if body.include.related_memories else None
-    evidence = memories.evidence(tx, tenant, ids) if body.include.chunks else None
+    sources = reading.sources(tx, tenant, ids)
+    beside = reading.neighbours(tx, tenant, ids) if body.include.related_memories else None
+    evidence = reading.evidence(tx, tenant, ids) if body.include.chunks else None
     with_documents = body.include.documents or body.include.summaries
     results: list[MemoryResult] = []
     for one in found:
@@ -293,7 +294,7 @@ def _aggregate(
         memory=made.text,
         # All that it is made of passed the threshold.
         similarity=max(
-            round(memories.likeness(cosine, share, vector_index.made_by(vector)), 6),
+            round(finding.likeness(cosine, share, vector_index.made_by(vector)), 6),
             min(one.similarity for one in sources),
         ),
         metadata=None,

@@ -19,7 +19,7 @@ from recollect.api.schemas import (
     example,
 )
 from recollect.documents import DocumentQuery
-from recollect.memories import memories
+from recollect.memories import reading
 from recollect.model import Plan, Scope
 from recollect.orgs import tags
 from recollect.sync import connections
@@ -103,7 +103,7 @@ def totals(
     with app.db.begin() as tx:
         return Totals(
             total_memories=sum(documents.counts(tx, tenant).values()),
-            total_memory_entries=memories.total(tx, tenant),
+            total_memory_entries=reading.total(tx, tenant),
             total_connections=len(connections.find(tx, tenant)),
             total_container_tags=tags.find(tx, tenant, limit=1, page=1).total,
         )
@@ -128,7 +128,7 @@ def find(
     )
     with app.db.begin() as tx:
         page = documents.find(tx, tenant, query)
-        known = memories.of_documents(tx, tenant, [one.id for one in page.items])
+        known = reading.of_documents(tx, tenant, [one.id for one in page.items])
     words = app.config.status_words
     shown: list[dict[str, Any]] = [
         {

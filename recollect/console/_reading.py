@@ -34,7 +34,7 @@ from recollect.errors import (
     Permanent,
     Unavailable,
 )
-from recollect.memories import extraction_queue, memories
+from recollect.memories import extraction_queue, reading
 from recollect.model import (
     Chunk,
     Connection,
@@ -89,7 +89,7 @@ def show(
     with app.db.begin() as tx:
         document = documents.get(tx, tenant, id, with_text=True)
         chunks = documents.chunks(tx, tenant, document.id)
-        known = memories.of_document(tx, tenant, document.id)
+        known = reading.of_document(tx, tenant, document.id)
         blob = _blob(tx, tenant, document.id)
         held = _members(tx, tenant, document, files)
         archive = _archive(tx, tenant, document)

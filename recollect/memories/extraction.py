@@ -27,9 +27,9 @@ from recollect.errors import (
 )
 from recollect.index import terms
 from recollect.inference.llm import Question, Reply
-from recollect.memories import extraction_queue, memories
+from recollect.memories import extraction_queue, finding, memories, reading
 from recollect.memories.extraction_queue import DreamClaim
-from recollect.memories.memories import Fact, Memory, MemoryId, MemoryQuery, Relation, Span
+from recollect.memories.records import Fact, Memory, MemoryId, MemoryQuery, Relation, Span
 from recollect.model import Chunk, Document, Failure, Tenant, storable
 from recollect.orgs import settings, tags
 from recollect.telemetry import metrics
@@ -155,7 +155,7 @@ def dream(app: App, claim: DreamClaim, pause: Pause) -> ExtractionTurn:
     if more:
         return ExtractionTurn(read, facts, asked[-1][-1].position, failure)
     with app.db.begin() as tx:
-        left = memories.unread_count(tx, claim.document_id)
+        left = reading.unread_count(tx, claim.document_id)
     return ExtractionTurn(read, facts, None, failure, left)
 
 
@@ -186,7 +186,7 @@ def _open(tx: Tx, claim: DreamClaim) -> _Book:
     context, own = tags.guidance(tx, claim.org_id, tag)
     owners = settings.read(tx, claim.org_id)
     buckets = tags.buckets(owners["profileBuckets"], own)
-    page = memories.unread(tx, document.id, after=claim.place, limit=PAGE)
+    page = reading.unread(tx, document.id, after=claim.place, limit=PAGE)
     unread = {one.hash: one for one in reversed(page)}
     return _Book(
         document,
@@ -222,7 +222,7 @@ def _read(app: App, claim: DreamClaim, book: _Book, batch: Sequence[Chunk], paus
     with app.db.begin() as tx:
         group = book.document.group
         query = MemoryQuery(any_of=[book.tag], grouped=True, group=group, limit=KNOWN)
-        known = [one.memory for one in memories.search(tx, reader, text, vector, query)]
+        known = [one.memory for one in finding.search(tx, reader, text, vector, query)]
     try:
         answer = app.llm.ask(_question(book, batch, known), pause=pause)
     except Permanent as error:

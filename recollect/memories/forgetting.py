@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from recollect.app import App
 from recollect.index import vector_index
-from recollect.memories import memories
-from recollect.memories.memories import Compared, FoundMemory, Memory, MemoryQuery
+from recollect.memories import finding, memories, reading
+from recollect.memories.finding import Compared, FoundMemory
+from recollect.memories.records import Memory, MemoryQuery
 from recollect.model import Tenant
 
 LEAST = 0.5
@@ -37,8 +38,8 @@ def matching(
     """
     vector = None if app.embedder is None else app.embedder.embed([query], query=True)[0]
     with app.db.begin() as tx:
-        same = memories.saying(tx, tenant, tag, query)
-        compared = memories.compare(
+        same = reading.saying(tx, tenant, tag, query)
+        compared = finding.compare(
             tx, tenant, query, vector, MemoryQuery(any_of=[tag]), candidates=None
         )
     likely = zip(compared, chances(compared, vector_index.made_by(vector)), strict=True)
@@ -84,7 +85,7 @@ def forget(
     ids = [one.memory.id for one in found]
     with app.db.begin() as tx:
         memories.hold(tx, tenant, tag)
-        still = {one.id for one in memories.named(tx, tenant, tag, ids)}
+        still = {one.id for one in reading.named(tx, tenant, tag, ids)}
         return memories.forget_these(
             tx, tenant, tag, [id for id in ids if id in still], reason, batch
         )

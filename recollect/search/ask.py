@@ -14,8 +14,8 @@ from recollect.db import Tx
 from recollect.errors import Permanent, Transient
 from recollect.index.phrases import Reading, read
 from recollect.inference.rerank import NEEDS_RERANKER
-from recollect.memories import memories
-from recollect.memories.memories import MemoryId, MemoryQuery
+from recollect.memories import finding
+from recollect.memories.records import MemoryId, MemoryQuery
 from recollect.model import DocumentId, Hit, Tenant
 from recollect.search import hybrid, query_vectors, ranking
 from recollect.search.hybrid import Query
@@ -123,7 +123,7 @@ class Asked:
 
     def memories(
         self, tx: Tx, tenant: Tenant, query: MemoryQuery, threshold: float
-    ) -> list[memories.FoundMemory]:
+    ) -> list[finding.FoundMemory]:
         """What answers any of the wordings, each as likely as with the likest."""
         query = replace(
             query,
@@ -131,9 +131,9 @@ class Asked:
             excluded=self.reading.excluded,
             limit=max(query.limit, self.judged),
         )
-        best: dict[MemoryId, memories.FoundMemory] = {}
+        best: dict[MemoryId, finding.FoundMemory] = {}
         for text, vector in self.worded:
-            for one in memories.search(tx, tenant, text, vector, query, threshold=threshold):
+            for one in finding.search(tx, tenant, text, vector, query, threshold=threshold):
                 before = best.get(one.memory.id)
                 if before is None or one.similarity > before.similarity:
                     best[one.memory.id] = one

@@ -29,7 +29,7 @@ from recollect.errors import (
     Transient,
 )
 from recollect.fetch import Endpoint, Fetcher
-from recollect.memories import memories
+from recollect.memories import reading
 from recollect.model import (
     Blob,
     Claim,
@@ -473,7 +473,7 @@ def end_tag(tx: Tx, app: App, tenant: Tenant, tag: str) -> EndedTag:
     """
     tags.refuse_merging(tx, tenant.id, tag)
     tags.get(tx, tenant, tag)
-    known = memories.live(tx, tenant, tag)
+    known = reading.live(tx, tenant, tag)
     # Connections are locked before documents, as a sync does it. What only this tag holds goes with
     # it and is counted; a connection's documents that are left carry further tags.
     alone = [
@@ -486,7 +486,7 @@ def end_tag(tx: Tx, app: App, tenant: Tenant, tag: str) -> EndedTag:
     tags.forget(tx, tenant.id, tag)
     return EndedTag(
         documents=len(gone),
-        memories=len(known) - memories.left(tx, tenant.id, known),
+        memories=len(known) - reading.left(tx, tenant.id, known),
         naming=connections.naming(tx, tenant, tag),
     )
 

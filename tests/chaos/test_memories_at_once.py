@@ -8,8 +8,8 @@ import pytest
 
 from recollect.app import App
 from recollect.index import terms
-from recollect.memories import memories
-from recollect.memories.memories import Correction, Fact, MemoryQuery, MemoryTarget
+from recollect.memories import memories, reading
+from recollect.memories.records import Correction, Fact, MemoryQuery, MemoryTarget
 from recollect.model import DocumentId, Tenant, random_id
 from tests.conftest import eventually, plain_client, serving
 
@@ -55,4 +55,4 @@ def test_what_is_corrected_at_the_moment_it_is_forgotten_is_forgotten(
     assert answer.status_code == 200, answer.text
     assert answer.json().get("count", 1) == 1
     with app.db.begin() as tx:
-        assert memories.find(tx, tenant, MemoryQuery(any_of=["a"])).items == []
+        assert reading.find(tx, tenant, MemoryQuery(any_of=["a"])).items == []

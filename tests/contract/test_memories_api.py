@@ -10,8 +10,8 @@ import pytest
 from recollect.app import App
 from recollect.db import Database
 from recollect.index import terms
-from recollect.memories import memories
-from recollect.memories.memories import Fact, MemoryId, Relation, Span
+from recollect.memories import memories, reading
+from recollect.memories.records import Fact, MemoryId, Relation, Span
 from recollect.model import DocumentId, Org, Scope
 from recollect.worker.processing import drain
 from tests.contract.calls import add, found, get, listed, refused
@@ -75,7 +75,7 @@ def draw(db: Database, org: Org, document: str, text: str, tag: str, **more: Any
     with db.begin() as tx:
         id = DocumentId(document)
         tx.execute("delete from memory_reads where document_id = %s", (id,))
-        [chunk, *_] = memories.unread(tx, id)
+        [chunk, *_] = reading.unread(tx, id)
         fact = Fact(
             text, terms.weigh(org.id, text), spans=[Span(chunk.hash, 0, len(chunk.text))], **more
         )

@@ -10,7 +10,7 @@ from recollect import documents
 from recollect.app import App
 from recollect.documents import AT_ONCE, DocumentQuery, NewDocument
 from recollect.errors import LeaseLost, NotFoundError, Unavailable
-from recollect.memories import memories
+from recollect.memories import memories, records
 from recollect.model import DocumentId, Plan, Stage, Tenant, random_id
 from recollect.ops import purge, verify
 from recollect.orgs import orgs, tags
@@ -148,7 +148,7 @@ def test_who_works_on_one_loses_it_and_what_is_known_of_it_goes_too(
     named = add(app, tenant, "many", "It has a name.", custom_id="name")
     with app.db.begin() as tx:
         [claim] = documents.claim(tx, lease=timedelta(minutes=1), limit=1, max_attempts=5)
-        memories.add(tx, tenant, "many", [memories.Fact("A fact.", {})], DocumentId(random_id()))
+        memories.add(tx, tenant, "many", [records.Fact("A fact.", {})], DocumentId(random_id()))
     assert claim.document.id == named
 
     assert delete(app, tenant, "many") >= MANY + 1

@@ -25,7 +25,8 @@ from typer.testing import CliRunner, Result
 from recollect.app import App
 from recollect.cli import app as commands
 from recollect.cli import connect
-from recollect.cli.add import SENDERS, AddReport, DocumentWatch, identity, walk
+from recollect.cli._add_run import SENDERS, DocumentWatch
+from recollect.cli._add_sources import AddReport, identity, walk
 from recollect.cli.client import Service as Client
 from recollect.cli.look import PASSAGE, excerpt, matches
 from recollect.cli.output import harmless

@@ -30,8 +30,8 @@ from recollect.errors import SetupError, Unavailable
 from recollect.index import missing_vectors, model_switch, terms, vector_index
 from recollect.index.embedder import FRESH, IndexEmbedder
 from recollect.inference.embed import Embedder
-from recollect.memories import memories
-from recollect.memories.memories import Fact, MemoryQuery
+from recollect.memories import finding, memories
+from recollect.memories.records import Fact, MemoryQuery
 from recollect.model import DocumentId, Hit, Plan, Status, Tenant, random_id
 from recollect.ops import backup as backups
 from recollect.ops import verify
@@ -98,11 +98,11 @@ class Ground:
             }
         return hits, shown
 
-    def recall(self, app: App, text: str = QUERY) -> list[memories.FoundMemory]:
+    def recall(self, app: App, text: str = QUERY) -> list[finding.FoundMemory]:
         assert app.embedder is not None
         vector = app.embedder.embed([text], query=True)[0]
         with app.db.begin() as tx:
-            return memories.search(tx, self.tenant, text, vector, MemoryQuery(limit=20))
+            return finding.search(tx, self.tenant, text, vector, MemoryQuery(limit=20))
 
     def switch(self) -> None:
         with self.app.db.begin() as tx:

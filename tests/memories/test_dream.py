@@ -29,9 +29,9 @@ from recollect.documents import DocumentChange, NewDocument, filters
 from recollect.errors import LeaseLost
 from recollect.index import terms
 from recollect.inference.llm import Llm, wait
-from recollect.memories import extraction, extraction_queue, memories
+from recollect.memories import extraction, extraction_queue, memories, reading
 from recollect.memories.extraction import FactsReply, Quote, Told, judge
-from recollect.memories.memories import (
+from recollect.memories.records import (
     Correction,
     Memory,
     MemoryId,
@@ -53,7 +53,7 @@ from recollect.model import (
 from recollect.orgs import orgs, settings, tags
 from recollect.search.hybrid import Query, search
 from recollect.telemetry import metrics
-from recollect.worker import extraction as reading
+from recollect.worker import extraction as drawing
 from recollect.worker.extraction import Dreamer
 from recollect.worker.processing import Worker, drain
 from tests.conftest import eventually, plain_client, serving
@@ -163,12 +163,12 @@ def ripen(app: App, tenant: Tenant) -> None:
 
 def read_all(app: App, tenant: Tenant) -> int:
     ripen(app, tenant)
-    return reading.drain(app)
+    return drawing.drain(app)
 
 
 def known(app: App, tenant: Tenant, tag: str = "ann") -> dict[str, Memory]:
     with app.db.begin() as tx:
-        return {memory.content: memory for memory in memories.known(tx, tenant, tag)}
+        return {memory.content: memory for memory in reading.known(tx, tenant, tag)}
 
 
 def row(app: App, id: DocumentId) -> dict[str, Any]:
@@ -239,7 +239,7 @@ def test_facts_are_stored_with_their_evidence(
     assert moves.forget_after == datetime(2031, 6, 1, tzinfo=UTC)
     assert moves.temporal == {"documentDate": NOW.isoformat(), "eventDate": ["2031-05-03"]}
     with reader.db.begin() as tx:
-        [place] = memories.evidence(tx, tenant, [moves.id])[moves.id]
+        [place] = reading.evidence(tx, tenant, [moves.id])[moves.id]
     assert text[place.start : place.end] == "moved to Bonn"
 
 
@@ -250,7 +250,7 @@ def by_group(told: tuple[str, object, int]) -> str:
 def grouped(app: App, tenant: Tenant) -> list[tuple[str, object, int]]:
     """Each memory with its group and how many sources it has."""
     with app.db.begin() as tx:
-        page = memories.find(tx, tenant, MemoryQuery(any_of=["ann"], limit=100))
+        page = reading.find(tx, tenant, MemoryQuery(any_of=["ann"], limit=100))
     found = [(one.content, one.group, len(one.sources)) for one in page.items]
     return sorted(found, key=by_group)
 
@@ -303,7 +303,7 @@ def test_filters_see_the_group_of_a_memory_and_a_correction_keeps_it(
         for negate, text in ((False, changed), (True, "Ann lives in Bonn.")):
             condition = {"key": "patient", "value": "p1", "negate": negate}
             query = MemoryQuery(any_of=["ann"], filter=filters.parse({"AND": [condition]}))
-            assert [one.content for one in memories.find(tx, tenant, query).items] == [text]
+            assert [one.content for one in reading.find(tx, tenant, query).items] == [text]
 
 
 def test_a_moved_memory_stays_in_its_group(
@@ -394,7 +394,7 @@ def test_the_api_tells_how_it_stands(app: App, reader: App, tenant: Tenant, key:
         drain(reader)
         assert shown(http, id) == ("done", "dreaming", 0)
         assert shown(plain, id) == ("done", "done", 0)
-        assert reading.drain(reader) == 1
+        assert drawing.drain(reader) == 1
         assert shown(http, id) == ("done", "done", 1)
 
 
@@ -411,7 +411,7 @@ def test_dynamic_waits_for_more_and_instant_does_not(
             "update dreams set due_at = now() + interval '5 minutes' where document_id = %s",
             (later,),
         )
-    assert reading.drain(reader) == 1
+    assert drawing.drain(reader) == 1
 
     with reader.db.begin() as tx:
         tx.execute(
@@ -481,7 +481,7 @@ def test_memories_go_with_the_text_and_stay_with_it(
     bonn = after["Ann lives in Bonn."].id
     assert bonn == before["Ann lives in Bonn."].id
     with reader.db.begin() as tx:
-        [place] = memories.evidence(tx, tenant, [bonn])[bonn]
+        [place] = reading.evidence(tx, tenant, [bonn])[bonn]
     assert new[place.start : place.end] == "Ann moved to Bonn"
 
     read_all(reader, tenant)
@@ -529,7 +529,7 @@ def test_relations_reach_what_was_shown(
     assert (ulm.version, found["Ann sleeps badly."].is_inference) == (2, True)
     assert sorted(tea.sources) == sorted([first, second])
     with reader.db.begin() as tx:
-        beside = memories.neighbours(tx, tenant, [tea.id])[tea.id]
+        beside = reading.neighbours(tx, tenant, [tea.id])[tea.id]
         assert {(one.memory, one.relation) for one in beside} == {
             ("Ann takes it cold.", Relation.EXTENDS),
             ("Ann sleeps badly.", Relation.DERIVES),
@@ -557,7 +557,7 @@ def test_memories_lie_in_the_first_tag_and_nobody_else_is_shown(
     assert list(known(reader, tenant)) == ["Ann drinks green tea."]
     assert known(reader, tenant, "team") == {}
     with reader.db.begin() as tx:
-        assert memories.known(tx, Tenant(tenant.id, ["team"]), "ann") == []
+        assert reading.known(tx, Tenant(tenant.id, ["team"]), "ann") == []
         tx.execute("delete from orgs where id = %s", (stranger.id,))
 
 
@@ -578,7 +578,7 @@ def test_a_long_document_goes_behind_the_others(
             "update dreams set due_at = due_at - interval '1 s' where document_id = %s", [long]
         )
 
-    assert reading.drain(reader) == 4
+    assert drawing.drain(reader) == 4
     where = ["green tea" in json.dumps(asked.data["parts"]) for asked in model.asked]
     assert where == [False, False, True, False, False, False]
     assert (state(reader, long), state(reader, short)) == ((False, None), (False, None))
@@ -953,8 +953,8 @@ def test_what_comes_meanwhile_begins_a_new_pass(
     turn = extraction_queue.QueueTurn()
     with reader.db.begin() as tx:
         [claim] = extraction_queue.claim(tx, lease=reader.lease, limit=1, turn=turn)
-    outcome = reading.attempt(reader, claim, lambda _: None)
-    reading.settle(reader, claim, outcome, reading.Mood())
+    outcome = drawing.attempt(reader, claim, lambda _: None)
+    drawing.settle(reader, claim, outcome, drawing.Mood())
     assert row(reader, id)["place"] >= 0
 
     edit(id, paragraphs(TEA, "Nothing at all.", BONN))
@@ -974,13 +974,13 @@ def test_chunks_to_read_come_in_pages(
 ):
     id = write(paragraphs(*[f"Nothing {n}." for n in range(5)]))
     with reader.db.begin() as tx:
-        whole = memories.unread(tx, id)
+        whole = reading.unread(tx, id)
         pages = [
-            memories.unread(tx, id, limit=2),
-            memories.unread(tx, id, after=whole[1].position, limit=2),
-            memories.unread(tx, id, after=whole[3].position, limit=2),
+            reading.unread(tx, id, limit=2),
+            reading.unread(tx, id, after=whole[1].position, limit=2),
+            reading.unread(tx, id, after=whole[3].position, limit=2),
         ]
-        assert memories.unread_count(tx, id) == len(whole)
+        assert reading.unread_count(tx, id) == len(whole)
 
     assert len(whole) >= 5
     assert [*pages[0], *pages[1], *pages[2]] == whole[:6]
@@ -1019,9 +1019,9 @@ def test_who_dies_between_answer_and_store_leaves_the_work_to_others(
     id = write(TEA)
     ripen(reader, tenant)
     with pytest.raises(KeyboardInterrupt):
-        reading.drain(replace(reader, embedder=Mortal()))
+        drawing.drain(replace(reader, embedder=Mortal()))
     assert (row(reader, id)["held"], len(model.asked), known(reader, tenant)) == (True, 1, {})
-    assert reading.drain(reader) == 0
+    assert drawing.drain(reader) == 0
 
     assert read_all(reader, tenant) == 1  # its lease is over
     assert len(model.asked) == 2
@@ -1044,9 +1044,9 @@ def test_who_lost_the_lease_stores_nothing(
         return by_words(SCRIPT)(asked)
 
     model.answer = answer
-    outcome = reading.attempt(reader, old, wait)
+    outcome = drawing.attempt(reader, old, wait)
     assert isinstance(outcome, LeaseLost)
-    reading.settle(reader, old, outcome, reading.Mood())
+    drawing.settle(reader, old, outcome, drawing.Mood())
     assert list(known(reader, tenant)) == ["The other's fact."]
     assert state(reader, id) == (False, None)
 
@@ -1156,7 +1156,7 @@ def test_a_slow_model_holds_up_nobody_and_stopping_does_not_wait_for_it(
     model: Model,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(reading.Dreamer, "grace", timedelta(seconds=0.2))
+    monkeypatch.setattr(drawing.Dreamer, "grace", timedelta(seconds=0.2))
     model.misbehave = [Silent()] * 3
     slow = write(TEA, dreaming="instant")
     with at_work(Dreamer(reader), Worker(reader)):
@@ -1178,7 +1178,7 @@ def test_the_loop_rests_while_the_model_is_down_and_goes_on(
     model: Model,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(reading, "FIRST_PAUSE", timedelta(seconds=0.2))
+    monkeypatch.setattr(drawing, "FIRST_PAUSE", timedelta(seconds=0.2))
     ids = [write(f"{TEA} {n}", dreaming="instant") for n in range(5)]
     model.misbehave = [HttpStatus(503)] * 4
     with at_work(Dreamer(reader)):

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recollect.memories.finding import Compared, likeness
 from recollect.memories.forgetting import LEAST, NEIGHBOURS, apart, chances
-from recollect.memories.memories import Compared, Memory, likeness
+from recollect.memories.records import Memory
 
 E5 = "local:multilingual-e5-small-q4"
 

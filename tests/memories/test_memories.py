@@ -16,8 +16,8 @@ from recollect.documents.filters import parse as parse_filter
 from recollect.errors import BadRequestError, ConflictError, LeaseLost, NotFoundError
 from recollect.index import terms
 from recollect.ingest import chunk
-from recollect.memories import memories
-from recollect.memories.memories import (
+from recollect.memories import finding, memories, reading
+from recollect.memories.records import (
     WHOLE,
     Correction,
     Fact,
@@ -88,14 +88,14 @@ def draw(
     tx: Tx, org: Org, document: DocumentId, *texts: str, tag: str = "a", **more: Any
 ) -> list[MemoryId]:
     """Facts as if a model had read all that is unread: each from the first of those chunks."""
-    chunks = memories.unread(tx, document)
+    chunks = reading.unread(tx, document)
     span = Span(chunks[0].hash, 0, 7)
     facts = [fact(org, text, spans=[span], **more) for text in texts]
     return memories.store(tx, org.id, document, tag, facts, read=[one.hash for one in chunks])
 
 
 def live(tx: Tx, tenant: Tenant, **query: Any) -> list[str]:
-    page = memories.find(tx, tenant, MemoryQuery(sort="updated_at", limit=100, **query))
+    page = reading.find(tx, tenant, MemoryQuery(sort="updated_at", limit=100, **query))
     assert page.total == len(page.items)
     return sorted(memory.content for memory in page.items)
 
@@ -133,7 +133,7 @@ def test_what_is_added_directly_has_a_document_that_is_done(
     assert (tea.version, tea.parent_id, tea.root_id, tea.is_latest) == (1, None, None, True)
     assert (tea.is_static, bonn.is_static) == (False, True)
     with db.begin() as tx:
-        places = memories.evidence(tx, tenant, [bonn.id])[bonn.id]
+        places = reading.evidence(tx, tenant, [bonn.id])[bonn.id]
     assert [(p.document_id, p.position, p.text) for p in places] == [(id, None, bonn.content)]
     assert document.text[places[0].start : places[0].end] == "Ann lives in Bonn."
     assert drain(app) == 0
@@ -211,13 +211,13 @@ def test_a_correction_is_a_version_with_the_same_sources(
         assert (third.is_static, third.buckets) == (True, ["home"])
         assert third.sources == first.sources
         assert live(tx, tenant) == ["Ann lives in Jena."]
-        versions = memories.history(tx, tenant, [third.id])[third.id]
+        versions = reading.history(tx, tenant, [third.id])[third.id]
         assert [(v.id, v.is_latest) for v in versions] == [
             (third.id, True),
             (second.id, False),
             (first.id, False),
         ]
-        [ulm, bonn] = memories.neighbours(tx, tenant, [third.id])[third.id]
+        [ulm, bonn] = reading.neighbours(tx, tenant, [third.id])[third.id]
         assert {(n.memory, n.distance) for n in (ulm, bonn)} == {
             ("Ann lives in Ulm.", -1),
             ("Ann lives in Bonn.", -2),
@@ -232,7 +232,7 @@ def test_expiry_is_inherited_replaced_or_cleared(
 
     def changed(text: str, **more: Any) -> tuple[datetime | None, str | None]:
         with db.begin() as tx:
-            [known] = memories.known(tx, tenant, "a")
+            [known] = reading.known(tx, tenant, "a")
             made = memories.correct(
                 tx, tenant, "a", MemoryTarget(content=known.content), correction(org, text, **more)
             )
@@ -255,9 +255,9 @@ def test_what_is_forgotten_or_expired_is_shown_to_nobody(
 
     with db.begin() as tx:
         assert live(tx, tenant) == []
-        assert memories.known(tx, tenant, "a") == []
-        assert memories.search(tx, tenant, "Ann tea away", None, MemoryQuery()) == []
-        assert memories.profile(tx, tenant, "a", None, []).dynamic == []
+        assert reading.known(tx, tenant, "a") == []
+        assert finding.search(tx, tenant, "Ann tea away", None, MemoryQuery()) == []
+        assert reading.profile(tx, tenant, "a", None, []).dynamic == []
         assert live(tx, tenant, forgotten=True) == ["Ann is away.", "Ann likes tea."]
         for text in ("Ann likes tea.", "Ann is away."):
             with pytest.raises(ConflictError):
@@ -303,17 +303,17 @@ def test_only_what_is_new_is_unread(
     long = "\n\n".join(f"## Part {n}\n\n" + f"Sentence {n} of it. " * 60 for n in range(4))
     id = write(long)
     with app.db.begin() as tx:
-        every = memories.unread(tx, id)
+        every = reading.unread(tx, id)
         draw(tx, org, id, "There are parts.")
         assert len(every) > 2
-        assert memories.unread(tx, id) == []
+        assert reading.unread(tx, id) == []
         documents.update(
             tx, tenant, id, DocumentChange(content=documents.text_content(long + "\n\nThe end."))
         )
     drain(app)
 
     with app.db.begin() as tx:
-        fresh = memories.unread(tx, id)
+        fresh = reading.unread(tx, id)
         assert 0 < len(fresh) < len(every)
         assert fresh[-1].text.endswith("The end.")
 
@@ -327,9 +327,9 @@ def test_the_same_document_read_again_doubles_nothing(
         tx.execute("delete from memory_reads")
         [again] = draw(tx, org, id, "Herons eat frogs.")
         assert again == first
-        [memory] = memories.of_document(tx, tenant, id)
+        [memory] = reading.of_document(tx, tenant, id)
         assert memory.sources == [id]
-        [place] = memories.evidence(tx, tenant, [first])[first]
+        [place] = reading.evidence(tx, tenant, [first])[first]
         text = documents.get(tx, tenant, id, with_text=True).text or ""
     assert (place.position, place.text[:8]) == (0, "# Herons")
     assert text[place.start : place.end] == "# Heron"
@@ -349,7 +349,7 @@ def test_what_stood_only_in_a_part_that_was_taken_out_is_gone(
         draw(tx, org, id, "Herons eat mice.")
 
         assert live(tx, tenant) == ["Herons eat frogs.", "Herons eat mice."]
-        [frogs] = [m for m in memories.known(tx, tenant, "a") if "frogs" in m.content]
+        [frogs] = [m for m in reading.known(tx, tenant, "a") if "frogs" in m.content]
         assert frogs.sources == [other]
 
 
@@ -364,11 +364,11 @@ def test_a_later_document_updates_and_its_end_restores(
         assert live(tx, tenant) == ["Ann lives in Jena."]
 
         documents.delete(tx, tenant, [middle])
-        [latest] = memories.known(tx, tenant, "a")
+        [latest] = reading.known(tx, tenant, "a")
         assert (latest.id, latest.version, latest.parent_id) == (jena, 3, bonn)
 
         documents.delete(tx, tenant, [new])
-        [latest] = memories.known(tx, tenant, "a")
+        [latest] = reading.known(tx, tenant, "a")
         assert (latest.id, latest.is_latest) == (bonn, True)
 
 
@@ -387,7 +387,7 @@ def test_when_the_first_versions_go_the_rest_hold_together(
         )
         documents.delete(tx, tenant, [old])
 
-        versions = memories.history(tx, tenant, [last.id])[last.id]
+        versions = reading.history(tx, tenant, [last.id])[last.id]
         assert [v.content for v in versions] == ["Ann lives in Kiel.", "Ann lives in Jena."]
         assert versions[1].parent_id is None
 
@@ -404,7 +404,7 @@ def test_relations_reach_what_took_the_place(
         toads = memories.correct(
             tx, tenant, "a", MemoryTarget(id=frogs), correction(org, "Herons eat toads.")
         )
-        beside = memories.neighbours(tx, tenant, [green, toads.id])
+        beside = reading.neighbours(tx, tenant, [green, toads.id])
 
     [told] = beside[green]
     assert (told.memory, told.relation, told.distance) == (
@@ -420,7 +420,7 @@ def test_nothing_is_stored_of_a_document_that_is_gone(
 ):
     id = write()
     with app.db.begin() as tx:
-        [chunk] = memories.unread(tx, id)
+        [chunk] = reading.unread(tx, id)
         documents.delete(tx, tenant, [id])
         said = fact(org, "Herons eat frogs.", spans=[Span(chunk.hash, 0, 5)])
         with pytest.raises(LeaseLost):
@@ -437,9 +437,9 @@ def test_a_memory_goes_with_its_last_document(
     with app.db.begin() as tx:
         [first] = draw(tx, org, one, "Herons eat frogs.")
         draw(tx, org, two, "Herons eat frogs.")
-        draw(tx, org, two, "x") if memories.unread(tx, two) else None
+        draw(tx, org, two, "x") if reading.unread(tx, two) else None
         documents.delete(tx, tenant, [one])
-        [memory] = memories.known(tx, tenant, "a")
+        [memory] = reading.known(tx, tenant, "a")
         assert (memory.id, memory.sources) == (first, [two])
         documents.delete(tx, tenant, [two])
     assert left(app.db, org) == 0
@@ -519,7 +519,7 @@ def test_reading_one_document_and_the_end_of_another_do_not_wait_for_each_other(
         ids = draw(tx, org, two, *(f"Herons eat frog {n}." for n in range(3)))
     first, middle, last = sorted(ids)
     with app.db.begin() as tx:
-        texts = {memory.id: memory.content for memory in memories.named(tx, tenant, "a", ids)}
+        texts = {memory.id: memory.content for memory in reading.named(tx, tenant, "a", ids)}
     failures: list[BaseException] = []
 
     def surely(work: Callable[[Tx], object]) -> None:
@@ -637,7 +637,7 @@ def test_adding_what_is_known_and_the_end_of_its_document_do_not_wait_for_each_o
         ids = draw(tx, org, id, *(f"Herons eat frog {n}." for n in range(3)))
     first, middle, last = sorted(ids)
     with app.db.begin() as tx:
-        texts = {memory.id: memory.content for memory in memories.named(tx, tenant, "a", ids)}
+        texts = {memory.id: memory.content for memory in reading.named(tx, tenant, "a", ids)}
     failures: list[BaseException] = []
 
     def surely(work: Callable[[Tx], object]) -> None:
@@ -715,7 +715,7 @@ def test_a_document_takes_its_memories_to_another_tag(
         documents.update(tx, tenant, mover, DocumentChange(tags=["b"]))
 
         assert live(tx, tenant, any_of=["b"]) == ["Both say it.", "Only the mover says it."]
-        [both] = memories.known(tx, tenant, "a")
+        [both] = reading.known(tx, tenant, "a")
         assert (both.content, both.sources) == ("Both say it.", [stayer])
 
 
@@ -734,9 +734,9 @@ def test_merging_tags_merges_their_memories(
             assert (moved, kept) == (1, [])
         tags.advance_merge(tx, merge, 2, [], done=True)
 
-        [both] = memories.known(tx, tenant, "b")
+        [both] = reading.known(tx, tenant, "b")
         assert (both.content, set(both.sources)) == ("Both say it.", {one, two})
-        assert memories.known(tx, tenant, "a") == []
+        assert reading.known(tx, tenant, "a") == []
 
 
 # --- finding -----------------------------------------------------------------------------------
@@ -752,7 +752,7 @@ def test_words_and_meaning_both_find(
     def found(text: str, *, vector: bool, **more: Any) -> list[tuple[str, float]]:
         seen = embedder.embed([text], query=True)[0] if vector else None
         with db.begin() as tx:
-            hits = memories.search(tx, tenant, text, seen, MemoryQuery(tags=["a"]), **more)
+            hits = finding.search(tx, tenant, text, seen, MemoryQuery(tags=["a"]), **more)
         return [(hit.memory.content, hit.similarity) for hit in hits]
 
     [(tea, similarity)] = found("teas liked", vector=False)
@@ -772,7 +772,7 @@ def test_vectors_of_another_model_are_passed_over(
             tx, tenant, "a", [fact(org, "Ann likes tea.", embedder)], DocumentId(random_id())
         )
         other = embedder.embed(["Ann likes tea."], query=True)[0][:32]
-        [hit] = memories.search(tx, tenant, "tea", other, MemoryQuery())
+        [hit] = finding.search(tx, tenant, "tea", other, MemoryQuery())
         assert hit.memory.content == "Ann likes tea."
 
         memories.forget_vectors(tx)
@@ -780,7 +780,7 @@ def test_vectors_of_another_model_are_passed_over(
     def found_by_meaning() -> bool:
         with db.begin() as tx:
             seen = embedder.embed(["x Ann likes y"], query=True)[0]
-            [hit] = memories.search(tx, tenant, "tea", seen, MemoryQuery())
+            [hit] = finding.search(tx, tenant, "tea", seen, MemoryQuery())
         return hit.similarity < 1
 
     assert not found_by_meaning()
@@ -799,7 +799,7 @@ def test_filters_tags_and_paths_narrow(
         draw(tx, org, two, "Bob likes tea.", tag="team:b", metadata={"kinds": ["drink"]})
 
         def found(**query: Any) -> list[str]:
-            hits = memories.search(tx, tenant, "tea", None, MemoryQuery(**query))
+            hits = finding.search(tx, tenant, "tea", None, MemoryQuery(**query))
             listed = live(tx, tenant, **query)
             assert sorted(hit.memory.content for hit in hits) == listed
             return listed
@@ -814,9 +814,9 @@ def test_filters_tags_and_paths_narrow(
         assert found(filter=parse_filter(hot)) == ["Ann likes tea."]
         scoped = Tenant(tenant.id, ["team:b"])
         assert live(tx, scoped) == ["Bob likes tea."]
-        assert memories.of_document(tx, scoped, one) == []
-        assert memories.drawn(tx, scoped, ["team:b"])
-        assert not memories.drawn(tx, scoped, ["team:a"])
+        assert reading.of_document(tx, scoped, one) == []
+        assert reading.drawn(tx, scoped, ["team:b"])
+        assert not reading.drawn(tx, scoped, ["team:a"])
 
 
 def test_a_profile_has_its_sections(db: Database, tenant: Tenant, add: Callable[..., Memory]):
@@ -824,11 +824,11 @@ def test_a_profile_has_its_sections(db: Database, tenant: Tenant, add: Callable[
     add("Ann is tired.", metadata={"mood": "low"})
     add("Ann is in Rome.", tag="b")
     with db.begin() as tx:
-        found = memories.profile(tx, tenant, "a", None, ["work", "home"])
+        found = reading.profile(tx, tenant, "a", None, ["work", "home"])
         low = parse_filter({"AND": [{"key": "mood", "value": "low"}]})
-        filtered = memories.profile(tx, tenant, "a", low, [])
+        filtered = reading.profile(tx, tenant, "a", low, [])
 
-    def texts(some: Sequence[memories.ProfileEntry]) -> list[str]:
+    def texts(some: Sequence[reading.ProfileEntry]) -> list[str]:
         return [one.text for one in some]
 
     assert (texts(found.static), texts(found.dynamic)) == (["Ann is a doctor."], ["Ann is tired."])

@@ -18,8 +18,8 @@ from recollect import documents
 from recollect.db import Database, Tx
 from recollect.documents import DocumentChange
 from recollect.index import terms
-from recollect.memories import memories
-from recollect.memories.memories import (
+from recollect.memories import memories, reading
+from recollect.memories.records import (
     WHOLE,
     Correction,
     Fact,
@@ -40,7 +40,7 @@ def fact(org: Org, text: str, spans: Sequence[Span] = ()) -> Fact:
 
 
 def everything(tx: Tx, tenant: Tenant) -> list[Memory]:
-    return list(memories.find(tx, tenant, MemoryQuery(limit=1000)).items)
+    return list(reading.find(tx, tenant, MemoryQuery(limit=1000)).items)
 
 
 @pytest.mark.parametrize("before", CHOICES, ids="".join)
@@ -177,7 +177,7 @@ class Following(RuleBasedStateMachine):
     def found_where_said(self) -> None:
         with self.db.begin() as tx:
             found = everything(tx, self.tenant)
-            versions = memories.history(tx, self.tenant, [one.id for one in found])
+            versions = reading.history(tx, self.tenant, [one.id for one in found])
         assert sorted((one.tag, one.content) for one in found) == sorted(
             {(tag, text) for _, tag, text in self.said}
         )

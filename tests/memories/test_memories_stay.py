@@ -12,8 +12,8 @@ from recollect.app import App
 from recollect.db import Tx
 from recollect.documents import DocumentChange
 from recollect.index import terms
-from recollect.memories import memories
-from recollect.memories.memories import Correction, Fact, MemoryId, MemoryQuery, MemoryTarget, Span
+from recollect.memories import memories, reading
+from recollect.memories.records import Correction, Fact, MemoryId, MemoryQuery, MemoryTarget, Span
 from recollect.model import DocumentId, Org, Tenant, random_id
 from recollect.orgs import tags
 
@@ -50,7 +50,7 @@ def where(tx: Tx, org: Org, text: str) -> dict[str, int]:
     """In which tags the text is known, and how many live memories say it there."""
     found: dict[str, int] = {}
     for name in NAMES:
-        known = memories.known(tx, Tenant(org.id), name)
+        known = reading.known(tx, Tenant(org.id), name)
         if count := sum(one.content == text for one in known):
             found[name] = count
     return found
@@ -96,8 +96,8 @@ def test_a_whole_history_moves(app: App, org: Org) -> None:
 
         assert where(tx, org, "Ann lives in Kiel.") == {"b": 1}
         assert where(tx, org, "Ann lives in Bonn.") == {}
-        [latest] = memories.known(tx, Tenant(org.id), "b")
-        versions = memories.history(tx, Tenant(org.id), [latest.id])[latest.id]
+        [latest] = reading.known(tx, Tenant(org.id), "b")
+        versions = reading.history(tx, Tenant(org.id), [latest.id])[latest.id]
         assert [one.content for one in versions] == ["Ann lives in Kiel.", "Ann lives in Bonn."]
 
 
@@ -110,7 +110,7 @@ def test_what_was_forgotten_stays_so_where_it_comes_to(app: App, org: Org) -> No
         retag(tx, org, id, ["b"])
 
         assert where(tx, org, "Ann smokes.") == {}
-        kept = memories.find(tx, tenant, MemoryQuery(any_of=["b"], forgotten=True)).items
+        kept = reading.find(tx, tenant, MemoryQuery(any_of=["b"], forgotten=True)).items
         assert [(one.content, one.is_forgotten) for one in kept] == [("Ann smokes.", True)]
 
 
@@ -127,12 +127,12 @@ def test_two_that_come_to_say_the_same_are_one(app: App, org: Org) -> None:
         latest = correct(tx, org, "a", second, "Ann lives in Kiel.")
 
         assert where(tx, org, "Ann lives in Kiel.") == {"a": 1}
-        [one] = memories.known(tx, tenant, "a")
+        [one] = reading.known(tx, tenant, "a")
         assert set(one.sources) == {first_source, second_source}
         for id in (first, second, latest):
-            assert [m.id for m in memories.named(tx, tenant, "a", [id])] == [latest]
+            assert [m.id for m in reading.named(tx, tenant, "a", [id])] == [latest]
         memories.forget(tx, tenant, "a", MemoryTarget(content="Ann lives in Kiel."), None)
-        assert memories.known(tx, tenant, "a") == []
+        assert reading.known(tx, tenant, "a") == []
 
 
 def test_the_united_one_stays_while_either_document_does(app: App, org: Org) -> None:
@@ -155,7 +155,7 @@ def test_a_fact_that_comes_to_where_it_is_known_is_one(app: App, org: Org) -> No
         retag(tx, org, id, ["b"])
 
         assert where(tx, org, "Ann drinks tea.") == {"b": 1}
-        [one] = memories.known(tx, Tenant(org.id), "b")
+        [one] = reading.known(tx, Tenant(org.id), "b")
         assert set(one.sources) == {there, id}
 
 
@@ -173,7 +173,7 @@ def test_a_copy_waits_for_the_vector_that_its_original_waits_for(app: App, org: 
             (memory.id, memory.id),
         )
         retag(tx, org, id, ["b"])
-        [copy] = memories.known(tx, Tenant(org.id), "b")
+        [copy] = reading.known(tx, Tenant(org.id), "b")
         gap = tx.execute("select 1 from vector_gaps where first = %s", (copy.id,)).fetchone()
 
         assert gap is not None

@@ -17,8 +17,8 @@ import pytest
 from recollect import documents
 from recollect.db import Database, Tx
 from recollect.index import phrases, terms, vector_index
-from recollect.memories import extraction_queue, memories
-from recollect.memories.memories import MemoryQuery
+from recollect.memories import extraction_queue, finding, memories, reading, records
+from recollect.memories.records import MemoryQuery
 from recollect.model import DocumentId, Plan, Tenant
 from recollect.orgs import orgs
 from tests.search.test_query_plans import Explained, ExplainingCursor, nodes, one
@@ -144,7 +144,7 @@ def test_a_search_in_a_tag_reads_that_tag_and_nothing_else(
 ):
     def work(tx: Tx) -> None:
         query = MemoryQuery(tags=[tag], limit=10)
-        found = memories.search(tx, large[1], words, NOISE, query)
+        found = finding.search(tx, large[1], words, NOISE, query)
         assert {one.memory.tag for one in found} == {tag}
 
     plans = [found for found in explain(work) if "from memories m" in found.statement]
@@ -166,35 +166,35 @@ def test_an_excluded_phrase_brings_a_bounded_number_of_memories_here(
 
     def work(tx: Tx) -> None:
         query = MemoryQuery(excluded=reading.excluded, limit=100)
-        assert len(memories.search(tx, large[1], WORD, NOISE, query)) == 100
+        assert len(finding.search(tx, large[1], WORD, NOISE, query)) == 100
 
     found = one(explain(work), "with lexical")
 
     limits = [node["Plan Rows"] for node in nodes(found.plan) if node["Node Type"] == "Limit"]
     assert len(limits) == 2  # by words and by meaning
-    assert max(limits) <= memories.READ
+    assert max(limits) <= finding.READ
 
 
 @pytest.mark.parametrize(
     "work",
     [
-        lambda tx, tenant: memories.known(tx, tenant, "few"),
-        lambda tx, tenant: memories.profile(tx, tenant, "few", None, []),
-        lambda tx, tenant: memories.drawn(tx, tenant, ["few"]),
-        lambda tx, tenant: memories.unread(tx, DocumentId(f"{tenant.id}few1")),
-        lambda tx, tenant: memories.unread_count(tx, DocumentId(f"{tenant.id}few1")),
+        lambda tx, tenant: reading.known(tx, tenant, "few"),
+        lambda tx, tenant: reading.profile(tx, tenant, "few", None, []),
+        lambda tx, tenant: reading.drawn(tx, tenant, ["few"]),
+        lambda tx, tenant: reading.unread(tx, DocumentId(f"{tenant.id}few1")),
+        lambda tx, tenant: reading.unread_count(tx, DocumentId(f"{tenant.id}few1")),
         lambda tx, tenant: memories.store(
             tx,
             tenant.id,
             DocumentId(f"{tenant.id}few1"),
             "few",
             [
-                memories.Fact(
+                records.Fact(
                     "fact 2",
                     {},
-                    updates=memories.MemoryId(f"{tenant.id}few3"),
-                    related={memories.MemoryId(f"{tenant.id}few4"): memories.Relation.EXTENDS},
-                    spans=[memories.Span(b"x", 0, 1)],
+                    updates=records.MemoryId(f"{tenant.id}few3"),
+                    related={records.MemoryId(f"{tenant.id}few4"): records.Relation.EXTENDS},
+                    spans=[records.Span(b"x", 0, 1)],
                 )
             ],
             read=[b"x"],

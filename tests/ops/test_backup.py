@@ -30,7 +30,7 @@ from recollect.db import Database, migrate, scripts
 from recollect.documents import NewDocument
 from recollect.errors import AuthenticationError, NotFoundError, SetupError, Unavailable
 from recollect.index import terms, vector_index
-from recollect.memories import memories
+from recollect.memories import finding, memories, reading, records
 from recollect.model import (
     ConnectionId,
     Content,
@@ -953,9 +953,9 @@ def recalled(app: App, tenant: Tenant, text: str) -> list[tuple[str, int, list[s
     assert app.embedder is not None
     [vector] = app.embedder.embed([text], query=True)
     with app.db.begin() as tx:
-        found = memories.search(tx, tenant, text, vector, memories.MemoryQuery(tags=["notes"]))
+        found = finding.search(tx, tenant, text, vector, records.MemoryQuery(tags=["notes"]))
         ids = [one.memory.id for one in found]
-        related, evidence = memories.neighbours(tx, tenant, ids), memories.evidence(tx, tenant, ids)
+        related, evidence = reading.neighbours(tx, tenant, ids), reading.evidence(tx, tenant, ids)
     return [
         (
             one.memory.content,
@@ -976,16 +976,16 @@ def test_memories_go_along_with_their_versions_relations_and_sources(
     add(app, tenant, "The miller told that the mill stands still in winter.", custom_id="talk")
     drain(app)
 
-    def fact(text: str, **more: Any) -> memories.Fact:
+    def fact(text: str, **more: Any) -> records.Fact:
         assert app.embedder is not None
-        return memories.Fact(
+        return records.Fact(
             text, terms.weigh(tenant.id, text), app.embedder.embed([text], query=True)[0], **more
         )
 
     with app.db.begin() as tx:
         document = documents.get(tx, tenant, "talk")
         [chunk] = documents.chunks(tx, tenant, document.id)
-        span = memories.Span(chunk.hash, 21, 52)
+        span = records.Span(chunk.hash, 21, 52)
         drawn = fact(
             "The mill stands still in winter.",
             spans=[span],
@@ -1001,7 +1001,7 @@ def test_memories_go_along_with_their_versions_relations_and_sources(
                 fact("The miller has two cats.", metadata={"sure": True}),
                 fact(
                     "Winter is quiet at the mill.",
-                    related={memories.MemoryId(kept[0]): memories.Relation.DERIVES},
+                    related={records.MemoryId(kept[0]): records.Relation.DERIVES},
                 ),
             ],
             DocumentId(random_id()),
@@ -1011,8 +1011,8 @@ def test_memories_go_along_with_their_versions_relations_and_sources(
             tx,
             tenant,
             "notes",
-            memories.MemoryTarget(id=old.id),
-            memories.Correction(said, fact(said).weights, fact(said).vector),
+            records.MemoryTarget(id=old.id),
+            records.Correction(said, fact(said).weights, fact(said).vector),
         )
     expected = {q: recalled(app, tenant, q) for q in ("cats of the miller", "mill in winter")}
     assert [(said, 2)] == [one[:2] for one in expected["cats of the miller"] if "cats" in one[0]]
@@ -1031,15 +1031,15 @@ def test_memories_go_along_with_their_versions_relations_and_sources(
     for question, found in expected.items():
         assert sorted(recalled(app, second, question)) == sorted(found)
     with other.db.begin() as tx:
-        ids = [one.id for one in memories.find(tx, there, memories.MemoryQuery()).items]
-        versions = sorted(len(past) for past in memories.history(tx, there, ids).values())
-        assert memories.unread(tx, documents.get(tx, there, "talk").id) == []
-        grouped = memories.MemoryQuery(grouped=True, group={"town": "Bonn"})
-        [still] = memories.find(tx, there, grouped).items
+        ids = [one.id for one in reading.find(tx, there, records.MemoryQuery()).items]
+        versions = sorted(len(past) for past in reading.history(tx, there, ids).values())
+        assert reading.unread(tx, documents.get(tx, there, "talk").id) == []
+        grouped = records.MemoryQuery(grouped=True, group={"town": "Bonn"})
+        [still] = reading.find(tx, there, grouped).items
         assert still.content == "The mill stands still in winter."
     with app.db.begin() as tx:
-        mine = [one.id for one in memories.find(tx, tenant, memories.MemoryQuery()).items]
-        assert versions == sorted(len(p) for p in memories.history(tx, tenant, mine).values())
+        mine = [one.id for one in reading.find(tx, tenant, records.MemoryQuery()).items]
+        assert versions == sorted(len(p) for p in reading.history(tx, tenant, mine).values())
 
 
 def test_an_import_that_was_cut_off_goes_on(new_place: Callable[..., App], tmp_path: Path) -> None:
@@ -1234,41 +1234,41 @@ class CutError(Exception):
     pass
 
 
-def fact(app: App, tenant: Tenant, text: str, **more: Any) -> memories.Fact:
+def fact(app: App, tenant: Tenant, text: str, **more: Any) -> records.Fact:
     assert app.embedder is not None
     [vector] = app.embedder.embed([text])
-    return memories.Fact(text, terms.weigh(tenant.id, text), vector, **more)
+    return records.Fact(text, terms.weigh(tenant.id, text), vector, **more)
 
 
-def tell_fact(app: App, tenant: Tenant, text: str, **more: Any) -> memories.MemoryId:
+def tell_fact(app: App, tenant: Tenant, text: str, **more: Any) -> records.MemoryId:
     told = fact(app, tenant, text, **more)
     with app.db.begin() as tx:
         return memories.add(tx, tenant, "notes", [told], DocumentId(random_id()))[1][0].id
 
 
-def corrected(app: App, tenant: Tenant, id: memories.MemoryId, text: str) -> memories.MemoryId:
+def corrected(app: App, tenant: Tenant, id: records.MemoryId, text: str) -> records.MemoryId:
     said = fact(app, tenant, text)
-    change = memories.Correction(text, said.weights, said.vector)
+    change = records.Correction(text, said.weights, said.vector)
     with app.db.begin() as tx:
-        return memories.correct(tx, tenant, "notes", memories.MemoryTarget(id=id), change).id
+        return memories.correct(tx, tenant, "notes", records.MemoryTarget(id=id), change).id
 
 
-def drawn(app: App, tenant: Tenant, document: str, quote: str) -> memories.MemoryId:
+def drawn(app: App, tenant: Tenant, document: str, quote: str) -> records.MemoryId:
     """A memory with that text as its evidence, as a model draws it."""
     with app.db.begin() as tx:
         found = documents.get(tx, tenant, document)
         chunk = next(c for c in documents.chunks(tx, tenant, found.id) if quote in c.text)
         start = chunk.text.index(quote)
-        span = memories.Span(chunk.hash, start, start + len(quote))
+        span = records.Span(chunk.hash, start, start + len(quote))
         one = fact(app, tenant, quote, spans=[span], is_inference=True)
         [id] = memories.store(tx, tenant.id, found.id, "notes", [one], read=[chunk.hash])
-    return memories.MemoryId(id)
+    return records.MemoryId(id)
 
 
 def standing(app: App, tenant: Tenant) -> set[str]:
     """What is known now, by its text."""
     with app.db.begin() as tx:
-        return {one.content for one in memories.find(tx, tenant, memories.MemoryQuery()).items}
+        return {one.content for one in reading.find(tx, tenant, records.MemoryQuery()).items}
 
 
 def packed(files: dict[str, str]) -> bytes:
@@ -1287,7 +1287,7 @@ def settled(app: App, tenant: Tenant) -> Tenant:
     drain(app)
     ship = drawn(app, tenant, "note-1", "stands beside the")
     cats = tell_fact(app, tenant, "The miller has two cats.")
-    tell_fact(app, tenant, "A mill is quiet.", related={ship: memories.Relation.DERIVES})
+    tell_fact(app, tenant, "A mill is quiet.", related={ship: records.Relation.DERIVES})
     three = corrected(app, tenant, cats, "The miller has three cats.")
     corrected(app, tenant, three, "The miller has four cats.")
     return tenant
@@ -1397,7 +1397,7 @@ def test_what_was_corrected_here_too_stands_and_is_told(
     corrected(other, there, bonn, "Ada lives in Jena.")
     corrected(other, there, further, "Ada has two boats.")
     with other.db.begin() as tx:
-        memories.forget(tx, there, "notes", memories.MemoryTarget(id=tea), None)
+        memories.forget(tx, there, "notes", records.MemoryTarget(id=tea), None)
 
     bundle_of(app, tmp_path / "second")
     done = backup.bring(other, tmp_path / "second", org="elsewhere")

@@ -8,7 +8,8 @@ from pydantic import Field
 from recollect.api.namespaces._door import flat
 from recollect.api.schemas import Timestamp, Wire, absent, public_status
 from recollect.memories.extraction_queue import Dreaming
-from recollect.memories.memories import Memory, Neighbour, Relation
+from recollect.memories.reading import Neighbour
+from recollect.memories.records import Memory, Relation
 from recollect.model import Chunk, Document, Status
 
 Metadata = Annotated[dict[str, Any], Field(description="`{}` when there is none.")]

@@ -49,7 +49,7 @@ from recollect.documents import DocumentChange
 from recollect.errors import BadRequestError, RequestError
 from recollect.ingest import intake
 from recollect.ingest.intake import Labels, Sent
-from recollect.memories import extraction_queue, memories
+from recollect.memories import extraction_queue, reading
 from recollect.model import Document
 
 router = door("documents")
@@ -237,9 +237,9 @@ def get(
         with app.db.begin() as tx:
             document = documents.get(tx, space.inside, document.id, newest=True)
             dreaming = extraction_queue.state(tx, document.id) if app.llm is not None else None
-            count = memories.counts(tx, space.inside, [document.id])[document.id]
+            count = reading.counts(tx, space.inside, [document.id])[document.id]
             known = (
-                memories.of_document(tx, space.inside, document.id)
+                reading.of_document(tx, space.inside, document.id)
                 if "memories" in include
                 else None
             )

@@ -30,8 +30,8 @@ from recollect.api.namespaces._shapes import (
 )
 from recollect.api.schemas import Text, Wire, absent, not_blank
 from recollect.errors import RequestError
-from recollect.memories import forgetting, memories
-from recollect.memories.memories import Memory
+from recollect.memories import forgetting, memories, reading
+from recollect.memories.records import Memory
 from recollect.model import random_id
 
 router = door("memories")
@@ -97,14 +97,14 @@ def get(
     and the documents that they come from."""
     with_related, with_documents = "related" in include, "documents" in include
     with app.db.begin() as tx:
-        memory = memories.get(tx, space.inside, id)
+        memory = reading.get(tx, space.inside, id)
         groups = (
-            beside(memories.neighbours(tx, space.inside, [memory.id])[memory.id], related_limit)
+            beside(reading.neighbours(tx, space.inside, [memory.id])[memory.id], related_limit)
             if with_related
             else {}
         )
         shown = [memory.id, *(one.id for some in groups.values() for one in some)]
-        sources = memories.sources(tx, space.inside, shown) if with_documents else None
+        sources = reading.sources(tx, space.inside, shown) if with_documents else None
     included = None
     if with_related or with_documents:
         included = MemoryInclusions(

@@ -17,8 +17,8 @@ from recollect.api.namespaces.reading import FilterIn
 from recollect.api.schemas import Bucket, Text, Wire
 from recollect.db import Tx
 from recollect.documents.predicates import parse
-from recollect.memories import memories
-from recollect.memories.memories import ProfileEntry
+from recollect.memories import reading
+from recollect.memories.reading import ProfileEntry
 from recollect.model import Tenant
 from recollect.orgs import settings, tags
 
@@ -98,7 +98,7 @@ def profile(
         defined = [one["key"] for one in buckets_of(tx, space.inside, space.name)]
         wanted = defined if body.buckets is None else body.buckets
         asked = [key for key in wanted if key in defined]
-        known = memories.profile(tx, space.inside, space.name, filter, asked)
+        known = reading.profile(tx, space.inside, space.name, filter, asked)
     sections = Sections(
         static=_named(known.static),
         dynamic=_named(known.dynamic),

@@ -51,8 +51,9 @@ from recollect.documents import DocumentQuery
 from recollect.documents.filters import Filter
 from recollect.documents.predicates import parse
 from recollect.errors import BadRequestError, NotFoundError
-from recollect.memories import extraction_queue, memories
-from recollect.memories.memories import Memory, MemoryId, MemoryQuery, Neighbour
+from recollect.memories import extraction_queue, reading
+from recollect.memories.reading import Neighbour
+from recollect.memories.records import Memory, MemoryId, MemoryQuery
 from recollect.model import Document, Page
 
 router = door("reading")
@@ -231,9 +232,9 @@ def _results(
     others: dict[MemoryId, list[Neighbour]] = {}
     if ids:
         with app.db.begin() as tx:
-            known = {one.id: one for one in memories.versions(tx, space.inside, ids)}
+            known = {one.id: one for one in reading.versions(tx, space.inside, ids)}
             if include.related:
-                others = memories.neighbours(tx, space.inside, ids, filter=filter)
+                others = reading.neighbours(tx, space.inside, ids, filter=filter)
     return [
         _result(one, known.get(one.id), others.get(MemoryId(one.id), []), include) for one in found
     ]
@@ -295,7 +296,7 @@ def count(space: Reads, body: CountBody, app: CurrentApp) -> CountsOut:
     """Live memories by the document that they come from; ids that are not there are left out."""
     with app.db.begin() as tx:
         named, _ = documents.named(tx, space.inside, body.ids, inside=space.name)
-        found = memories.counts(tx, space.inside, list(named.values()))
+        found = reading.counts(tx, space.inside, list(named.values()))
     counted = [CountOut(id=name, memory_count=found[id]) for name, id in named.items()]
     return CountsOut(counts=counted)
 
@@ -351,7 +352,7 @@ def _documents(
         page = documents.find(tx, space.inside, query)
         ids = [one.id for one in page.items]
         dreaming = extraction_queue.states(tx, ids) if app.llm is not None else {}
-        counts = memories.counts(tx, space.inside, ids) if include.memory_count else {}
+        counts = reading.counts(tx, space.inside, ids) if include.memory_count else {}
     found = page.items
     if include.content:
         found = with_texts(app, space.inside, found, holding, "content", warnings)
@@ -390,7 +391,7 @@ def _memories(app: App, space: Space, query: DocumentQuery, include: ListInclude
         page=query.page,
     )
     with app.db.begin() as tx:
-        page: Page[Memory] = memories.find(tx, space.inside, asked)
+        page: Page[Memory] = reading.find(tx, space.inside, asked)
     return Lists(
         memories=[NsMemoryOut.of(one) for one in page.items], pagination=Pagination.of(page)
     )

@@ -20,7 +20,7 @@ from recollect.api.namespaces._door import (
 from recollect.api.namespaces._shapes import Times
 from recollect.api.schemas import EntityContext, Pagination, Wire
 from recollect.errors import BadRequestError
-from recollect.memories import memories
+from recollect.memories import reading
 from recollect.model import random_id
 from recollect.orgs import tags
 from recollect.orgs.tags import TagDetails
@@ -94,7 +94,7 @@ def find(
     """Those that the key may use, the newest first."""
     with app.db.begin() as tx:
         found = tags.find(tx, tenant, limit=limit, page=page, part=q, order="newest")
-        known = memories.counts_of_tags(tx, tenant, [one.tag.name for one in found.items])
+        known = reading.counts_of_tags(tx, tenant, [one.tag.name for one in found.items])
     listed = [
         ListedSpace(
             id=one.tag.name,

@@ -32,7 +32,7 @@ from recollect.index import terms
 from recollect.index.vector_index import ModelVectors
 from recollect.inference.embed import Embedder
 from recollect.ingest import chunk
-from recollect.memories import memories
+from recollect.memories import memories, records
 from recollect.model import (
     ALPHABET,
     Chunk,
@@ -419,7 +419,7 @@ class _Carrier:
         tx.execute(
             "insert into memory_sources (memory_id, document_id, hash, start_at, end_at)"
             " values (%s, %s, %s, 0, %s)",
-            (id, bearer.id, memories.WHOLE, len(content)),
+            (id, bearer.id, records.WHOLE, len(content)),
         )
         return True
 
