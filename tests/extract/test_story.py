@@ -143,9 +143,9 @@ def test_pages_made_to_be_slow_take_time_in_proportion(name):
         text(HOSTILE[name](count))
         return time.thread_time() - started
 
-    # Where others work beside it, a measure is at most too long.
-    small, large = (min(seconds(count) for _ in range(2)) for count in (4_000, 16_000))
-    assert large < 12 * max(small, 0.05)
+    # Where others work beside it, a measure is at most too long: one that is short enough will do.
+    small = min(seconds(4_000) for _ in range(2))
+    assert any(seconds(16_000) < 12 * max(small, 0.05) for _ in range(6))
 
 
 @pytest.mark.parametrize(
