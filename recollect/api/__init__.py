@@ -53,8 +53,9 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
         version=__version__,
         summary="Self-hosted knowledge ingestion and search.",
         description="Send the key as `Authorization: Bearer KEY`. Every error has the body"
-        " `{error, details?, issues?}`. Unknown fields of a request are ignored, and null is as"
-        " good as absent (in settings it clears). Container tags in a query may end in `:*`,"
+        " `{error, details?, issues?}`. Unknown fields of a request are ignored and named in"
+        " `warnings` (under `/ns` they are refused); null is as good as absent (in settings it"
+        " clears). Container tags in a query may end in `:*`,"
         " which means any tag that begins so. `/v3/memories…` is an older name of"
         " `/v3/documents…`.",
         openapi_url="/v3/openapi",

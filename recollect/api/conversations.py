@@ -47,6 +47,7 @@ def add(body: Conversation, tenant: Writer, app: CurrentApp) -> ConversationWrit
         id=document.id,
         conversation_id=body.conversation_id,
         status=public_status(document, app.config.status_words),
+        warnings=body.passed_over(),
     )
 
 

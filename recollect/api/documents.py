@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, TypeVar, cast
 
-from fastapi import APIRouter, File, Form, Query, Request, Response, UploadFile
+from fastapi import APIRouter, Depends, File, Form, Query, Request, Response, UploadFile
 from fastapi.concurrency import run_in_threadpool
 from pydantic import TypeAdapter, ValidationError
 
@@ -59,6 +59,7 @@ router = APIRouter(tags=["documents"])
 STALE = timedelta(hours=4)
 """Unfinished documents that nothing happened to for so long are shown as stuck."""
 ENDED = (Status.DONE, Status.FAILED)
+UPLOAD_FIELDS = {"file", *(field.alias for field in UploadLabels.model_fields.values())}
 _TAGS = TypeAdapter(list[str])
 LabelsT = TypeVar("LabelsT", bound=RequestBody)
 _STATUSES: Mapping[str, Status] = {
@@ -74,7 +75,7 @@ _STATUSES: Mapping[str, Status] = {
 def add(body: AddDocument, tenant: Writer, app: CurrentApp) -> WrittenOut:
     """Text, a conversation, Markdown, HTML, or a URL. Known customId: updates that document."""
     content = intake.content_of(app, body.content)
-    return _written(app, intake.take(app, tenant, _beside(app, tenant, body), content))
+    return _written(app, intake.take(app, tenant, _beside(app, tenant, body), content), body)
 
 
 @router.post("/v3/documents/batch", summary="Add many documents", operation_id="addDocuments")
@@ -82,7 +83,16 @@ def add_batch(body: BatchAdd, tenant: Writer, app: CurrentApp) -> BatchOut:
     """Each on its own: a bad one is reported in its place and the others go on."""
     results = [_batch_item(app, tenant, body, item) for item in body.documents]
     failed = sum(result.status == "error" for result in results)
-    return BatchOut(results=results, success=len(results) - failed, failed=failed)
+    return BatchOut(
+        results=results,
+        success=len(results) - failed,
+        failed=failed,
+        warnings=body.passed_over(),
+    )
+
+
+async def _form_names(request: Request) -> list[str]:
+    return list(await request.form())
 
 
 @router.post("/v3/documents/file", summary="Upload a file", operation_id="uploadFile")
@@ -108,10 +118,13 @@ def upload(
     document_date: Annotated[str | None, Form(alias="documentDate")] = None,
     task_type: Annotated[str | None, Form(alias="taskType")] = None,
     dreaming: Annotated[str | None, Form()] = None,
+    *,
+    sent_names: Annotated[list[str], Depends(_form_names)],
 ) -> WrittenOut:
     """The kind is found by the bytes, then the name, then `mimeType`; `fileType` forces it."""
     labels = form_of(
         UploadLabels,
+        **{name: "?" for name in sent_names if name not in UPLOAD_FIELDS},
         customId=custom_id,
         containerTag=container_tag,
         containerTags=_tag_list(container_tags),
@@ -126,7 +139,7 @@ def upload(
         mimeType=mime_type,
     )
     sent = Sent(file.file, file.filename, labels.mime_type or file.content_type, labels.file_type)
-    return _written(app, intake.take_file(app, tenant, _beside(app, tenant, labels), sent))
+    return _written(app, intake.take_file(app, tenant, _beside(app, tenant, labels), sent), labels)
 
 
 @router.post(
@@ -152,7 +165,7 @@ def find(
         limit=body.limit,
         page=body.page,
     )
-    warnings: list[str] = []
+    warnings = body.passed_over() or []
     with Holding(room) as holding:
         with app.db.begin() as tx:
             page = documents.find(tx, tenant, query)
@@ -358,7 +371,7 @@ def update(id: PathId, body: UpdateDocument, tenant: Writer, app: CurrentApp) ->
         task_type=body.task_type,
         dreaming=body.dreaming,
     )
-    return _written(app, intake.change(app, tenant, id, change, body.entity_context))
+    return _written(app, intake.change(app, tenant, id, change, body.entity_context), body)
 
 
 @router.delete(
@@ -416,11 +429,13 @@ def _batch_item(app: App, tenant: Tenant, body: BatchAdd, item: object) -> Batch
         named = {name: value for name, value in given.items() if value is not None}
         one = AddDocument.model_validate({**defaults, **named})
         content = intake.content_of(app, one.content)
-        written = _written(app, intake.take(app, tenant, _beside(app, tenant, one), content))
+        written = _written(app, intake.take(app, tenant, _beside(app, tenant, one), content), one)
     except (ValidationError, RequestError) as error:
         message, details = refusal(error)
         return BatchItem(id="", status="error", error=message, details=details)
-    return BatchItem(id=written.id, status=written.status, url=content.url)
+    return BatchItem(
+        id=written.id, status=written.status, url=content.url, warnings=written.warnings
+    )
 
 
 def refusal(error: ValidationError | RequestError) -> tuple[str, str | None]:
@@ -460,5 +475,9 @@ def _statuses(given: str | None) -> list[Status]:
     return [_STATUSES[given]]
 
 
-def _written(app: App, document: Document) -> WrittenOut:
-    return WrittenOut(id=document.id, status=public_status(document, app.config.status_words))
+def _written(app: App, document: Document, asked: RequestBody) -> WrittenOut:
+    return WrittenOut(
+        id=document.id,
+        status=public_status(document, app.config.status_words),
+        warnings=asked.passed_over(),
+    )

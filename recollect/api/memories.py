@@ -70,7 +70,15 @@ def add(body: AddMemories, tenant: Writer, app: CurrentApp) -> MemoriesAdded:
     with app.db.begin() as tx:
         tags.ensure(tx, tenant.id, [tag])
         id, added = memories.add(tx, tenant, tag, facts, DocumentId(random_id()))
-    return MemoriesAdded(document_id=id, memories=[MemoryOut.of(memory) for memory in added])
+    return MemoriesAdded(
+        document_id=id,
+        memories=[MemoryOut.of(memory) for memory in added],
+        warnings=[
+            *(body.passed_over() or ()),
+            *(told for one in body.memories for told in one.passed_over() or ()),
+        ]
+        or None,
+    )
 
 
 @router.patch("/v4/memories", summary="Update a memory", operation_id="updateMemory")

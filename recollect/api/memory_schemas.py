@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field
 
 from recollect.api.schemas import (
+    WARNINGS,
     Bucket,
     FiltersIn,
     Label,
@@ -184,6 +185,7 @@ class MemorySearch(RequestBody):
 class MemoriesAdded(Wire):
     document_id: str
     memories: list[MemoryOut]
+    warnings: list[str] | None = WARNINGS
 
 
 class Forgotten(Wire):
@@ -349,11 +351,7 @@ class MemoryResults(Wire):
     results: list[MemoryResult]
     timing: float = Field(description="Milliseconds.")
     total: int
-    warnings: list[str] | None = Field(
-        default=None,
-        description="What was asked for and not done, and why.",
-        exclude_if=lambda value: value is None,
-    )
+    warnings: list[str] | None = WARNINGS
 
 
 class ProfileSections(Wire):

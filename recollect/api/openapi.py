@@ -1,6 +1,11 @@
-"""The OpenAPI document as it is served: our error body, no 422, which we never send, and what each
-operation answers."""
+"""The OpenAPI document as it is served: our error body, no 422, which we never send, what each
+operation answers, and what each field means."""
 
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from importlib.resources import files
 from typing import Any
 
 from fastapi import FastAPI
@@ -41,6 +46,8 @@ _ERROR: dict[str, Any] = {
         },
     },
 }
+_FORM = "Body_"
+"""Begins what FastAPI calls the model of a form, whose fields are texts."""
 _SENTENCES = {
     "400": "Missing or invalid parameter.",
     "401": "Missing or unknown API key.",
@@ -73,10 +80,16 @@ def document_errors(api: FastAPI, address: str | None) -> None:
             components["Error"] = _ERROR
             components.pop("HTTPValidationError", None)
             components.pop("ValidationError", None)
+            meanings = tomllib.loads(
+                files("recollect.api").joinpath("fields.toml").read_text("utf-8")
+            )
+            for name, model in components.items():
+                _explain(name, model, meanings["fields"])
             for path, item in schema["paths"].items():
                 for operation in item.values():
                     _declare(operation, is_open=path in ANY_HOST)
                     _show(operation)
+                    _explain_parameters(operation, meanings["parameters"])
             api.openapi_schema = schema
         return api.openapi_schema
 
@@ -101,3 +114,40 @@ def _show(operation: dict[str, Any]) -> None:
         told = response.get("content", {}).get("application/json")
         if status.startswith("2") and told and operation["operationId"] in ANSWERS:
             told["example"] = ANSWERS[operation["operationId"]]
+
+
+def _explain(model: str, schema: dict[str, Any], meanings: Mapping[str, str | list[str]]) -> None:
+    """Describe the fields that the model itself does not, and give them titles of words."""
+    if "title" in schema:
+        schema["title"] = _in_words(model)
+    for name, field in schema.get("properties", {}).items():
+        field["title"] = _in_words(name)
+        _fill(field, meanings.get(f"{model}.{name}", meanings.get(name)))
+        if model.startswith(_FORM) and "examples" in field:
+            field["examples"] = [
+                one if isinstance(one, str) else json.dumps(one) for one in field["examples"]
+            ]
+
+
+def _explain_parameters(operation: dict[str, Any], meanings: Mapping[str, str | list[str]]) -> None:
+    for parameter in operation.get("parameters", ()):
+        schema = parameter["schema"]
+        schema["title"] = _in_words(parameter["name"])
+        _fill(schema, meanings.get(parameter["name"]))
+        parameter.setdefault("description", schema.get("description", ""))
+
+
+def _fill(schema: dict[str, Any], meaning: str | list[str] | None) -> None:
+    """`meaning` is a description, with examples as JSON after it."""
+    if meaning is None:
+        return
+    description, *examples = [meaning] if isinstance(meaning, str) else meaning
+    schema.setdefault("description", description)
+    if examples:
+        schema.setdefault("examples", [json.loads(example) for example in examples])
+
+
+def _in_words(name: str) -> str:
+    """`containerTags` is "Container tags"."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[_-]", " ", name).split()
+    return " ".join(words).lower().capitalize()

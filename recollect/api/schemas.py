@@ -7,6 +7,7 @@ Answers show nullable fields as null and leave optional ones out.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self, cast, get_args
 
 from pydantic import (
@@ -15,6 +16,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
     PlainSerializer,
     ValidationInfo,
     WithJsonSchema,
@@ -33,6 +35,9 @@ from recollect.orgs.tags import Merge, TagDetails
 from recollect.sync.item_filter import KEYS as FILTER_KEYS
 
 MESSAGE_LEVELS = 32
+MOST_NAMED = 10
+LONGEST_NAMED = 100
+"""Of the fields that a request has and should not: how many are named, and how much of a name."""
 
 
 def text(value: str) -> str:
@@ -166,6 +171,11 @@ def absent() -> Any:
     return _ABSENT
 
 
+WARNINGS: Any = Field(
+    default=None,
+    description="What was asked for and not done, and why.",
+    exclude_if=lambda value: value is None,
+)
 PLACE: Any = Field(
     description="Where it stands in the original, what applies: page, sheet, row, time (seconds),"
     " message, heading (the path of headings); …End where it goes on to another.",
@@ -191,19 +201,41 @@ def _kinds(annotation: object) -> Iterator[object]:
 class RequestBody(Wire):
     """What a caller sends: null in a field that has a default means the default."""
 
-    @model_validator(mode="before")
+    _passed_over: tuple[str, ...] = ()
+
+    @model_validator(mode="wrap")
     @classmethod
-    def _without_nulls(cls, given: object) -> object:
+    def _without_nulls(cls, given: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if not isinstance(given, dict):
-            return given
+            return handler(given)
         filled = {
             spelling
             for name, field in cls.model_fields.items()
             if not field.is_required() and field.default is not None
             for spelling in (name, field.alias)
         }
-        pairs = cast("dict[str, object]", given).items()
-        return {name: value for name, value in pairs if value is not None or name not in filled}
+        pairs = cast("dict[str, object]", given)
+        made = handler(
+            {
+                name: value
+                for name, value in pairs.items()
+                if value is not None or name not in filled
+            }
+        )
+        known = cls.model_fields.keys() | {field.alias for field in cls.model_fields.values()}
+        made._passed_over = tuple(name for name in pairs if name not in known)
+        return made
+
+    def passed_over(self) -> list[str] | None:
+        """A sentence for each field that is none of this request, the first ten; None: none is."""
+        names = [field.alias or name for name, field in type(self).model_fields.items()]
+        by_lower = {name.lower(): name for name in names}
+        sentences: list[str] = []
+        for given in self._passed_over[:MOST_NAMED]:
+            near = get_close_matches(given.lower()[:LONGEST_NAMED], by_lower, 1, cutoff=0.75)
+            meant = f"; did you mean {by_lower[near[0]]}?" if near else "."
+            sentences.append(f"{text(given[:LONGEST_NAMED])}: no such field, ignored{meant}")
+        return sentences or None
 
     @field_validator("*", mode="before")
     @classmethod
@@ -514,6 +546,7 @@ class Conversation(RequestBody):
 class WrittenOut(Wire):
     id: str
     status: str
+    warnings: list[str] | None = WARNINGS
 
 
 class BatchItem(Wire):
@@ -522,12 +555,14 @@ class BatchItem(Wire):
     error: str | None = _ABSENT
     details: str | None = _ABSENT
     url: str | None = _ABSENT
+    warnings: list[str] | None = WARNINGS
 
 
 class BatchOut(Wire):
     results: list[BatchItem]
     success: int
     failed: int
+    warnings: list[str] | None = WARNINGS
 
 
 class ChangedOut(Wire):
@@ -745,11 +780,7 @@ class Pagination(Wire):
 class DocumentList(Wire):
     memories: list[ListedDocument]
     pagination: Pagination
-    warnings: list[str] | None = Field(
-        default=None,
-        description="What was asked for and left out, and why.",
-        exclude_if=lambda value: value is None,
-    )
+    warnings: list[str] | None = WARNINGS
 
 
 class DeleteError(Wire):
@@ -851,6 +882,7 @@ class ConversationWritten(Wire):
     id: str
     conversation_id: str
     status: str
+    warnings: list[str] | None = WARNINGS
 
 
 class TagOut(Wire):
@@ -1007,11 +1039,7 @@ class SearchOut(Wire):
     results: list[HitOut]
     timing: float = Field(description="Milliseconds.")
     total: int
-    warnings: list[str] | None = Field(
-        default=None,
-        description="What was asked for and not done, and why.",
-        exclude_if=lambda value: value is None,
-    )
+    warnings: list[str] | None = WARNINGS
 
 
 Shown = Annotated[str | None, Field(description="Shown masked.")]
@@ -1048,7 +1076,7 @@ class SettingsChanged(Wire):
     org_id: str
     org_slug: str
     updated: SettingsOut
-    warnings: list[str] | None = _ABSENT
+    warnings: list[str] | None = WARNINGS
 
 
 class FilterExample(Wire):

@@ -86,7 +86,7 @@ def find(body: SearchRequest, tenant: Reader, app: CurrentApp, room: CurrentRoom
                 results=[HitOut.of(hit) for hit in answer.hits],
                 timing=took,
                 total=len(answer.hits),
-                warnings=list(answer.warnings) or None,
+                warnings=[*(body.passed_over() or ()), *answer.warnings] or None,
             )
         )
 
@@ -133,7 +133,7 @@ def find_memories(body: MemorySearch, tenant: Reader, app: CurrentApp) -> Memory
         results=results,
         timing=round((time.monotonic() - started) * 1000, 3),
         total=len(results),
-        warnings=warnings or None,
+        warnings=[*(body.passed_over() or ()), *warnings] or None,
     )
 
 

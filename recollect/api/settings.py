@@ -36,7 +36,8 @@ def patch(
         org_id=key.org.id,
         org_slug=key.org.name,
         updated=_shown(now),
-        warnings=item_filter.lacks(change, app.llm) or None,
+        warnings=[*((body and body.passed_over()) or ()), *item_filter.lacks(change, app.llm)]
+        or None,
     )
 
 

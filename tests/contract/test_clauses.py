@@ -99,6 +99,48 @@ def test_unknown_fields_are_ignored_everywhere(client: httpx.Client, schema: dic
         ), path
 
 
+def test_unknown_fields_are_named_where_content_comes_in_or_is_asked_for(client: httpx.Client):
+    """A misspelt field went unnoticed: the document was in the wrong tag."""
+    meant = "containertag: no such field, ignored; did you mean containerTag?"
+    wrong = {"containertag": "b"}
+    note = {"content": "A heron.", **wrong}
+    added = client.post("/v3/documents", json=note).json()
+    batch = {"documents": [note], "metdata": {}}
+    batched = client.post("/v3/documents/batch", json=batch).json()
+    file = {"file": ("a.txt", b"A heron.")}
+    uploaded = client.post("/v3/documents/file", files=file, data=wrong).json()
+    talk = {"conversationId": "c", "messages": [{"role": "user", "content": "x"}], **wrong}
+    known = {"containerTag": "a", "memories": [{"content": "Ann sings.", "is_statc": True}]}
+
+    assert added["warnings"] == [meant]
+    assert batched["results"][0]["warnings"] == [meant]
+    assert batched["warnings"] == ["metdata: no such field, ignored; did you mean metadata?"]
+    assert uploaded["warnings"] == [meant]
+    for method, path, body in (
+        ("PATCH", f"/v3/documents/{added['id']}", wrong),
+        ("POST", "/v3/documents/list", wrong),
+        ("POST", "/v4/conversations", talk),
+        ("POST", "/v3/search", {"q": "x", **wrong}),
+        ("POST", "/v4/search", {"q": "x", **wrong}),
+    ):
+        assert meant in client.request(method, path, json=body).json()["warnings"], path
+    answer = client.post("/v4/memories", json=known).json()
+    assert answer["warnings"] == ["is_statc: no such field, ignored; did you mean isStatic?"]
+    answer = client.patch("/v3/settings", json={"filterPromt": "x"}).json()
+    assert answer["warnings"] == ["filterPromt: no such field, ignored; did you mean filterPrompt?"]
+    assert "warnings" not in client.post("/v3/documents", json={"content": "A heron."}).json()
+
+
+def test_of_many_unknown_fields_a_few_are_named_in_part(client: httpx.Client):
+    body = {f"\ud800{n}" + "x" * 300: n for n in range(50)}
+    sent = json.dumps({"content": "A heron.", **body})
+    answer = client.post(
+        "/v3/documents", content=sent, headers={"Content-Type": "application/json"}
+    ).json()
+    assert len(answer["warnings"]) == 10
+    assert all(len(told) < 150 for told in answer["warnings"])
+
+
 def test_bodies_of_the_namespace_door_are_closed(client: httpx.Client, schema: dict[str, Any]):
     closed = [(method, path, model) for method, path, model in bodies(schema) if is_closed(model)]
     assert {path.split("/")[1] for _, path, _ in closed} == {"ns", "organization"}

@@ -1,11 +1,23 @@
 """The OpenAPI document tells the truth about what is served."""
 
+import re
+import tomllib
+from importlib.resources import files
 from typing import Any
 
 import httpx
 import pytest
 
 METHODS = ("get", "put", "post", "delete", "patch", "options", "head", "trace")
+KINDS: dict[str, type | tuple[type, ...]] = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+    "null": type(None),
+}
 
 
 @pytest.fixture
@@ -98,3 +110,74 @@ def test_every_json_body_has_an_example_that_is_taken(client: httpx.Client, sche
             seen += 1
 
     assert seen >= 10
+
+
+def test_every_field_and_parameter_says_what_it_means(schema: dict[str, Any]):
+    """In words, with an example unless its kind says all: a choice, a switch, a file, an object
+    that is described itself."""
+    lacking = [
+        f"{model}.{name}"
+        for model, described in schema["components"]["schemas"].items()
+        for name, field in described.get("properties", {}).items()
+        if not (field.get("description", "").strip() and _shows_a_value(field))
+    ]
+    lacking += [
+        f"{name} {parameter['name']}"
+        for name, operation in operations(schema).items()
+        for parameter in operation.get("parameters", ())
+        if not (parameter.get("description", "").strip() and _shows_a_value(parameter["schema"]))
+    ]
+    assert lacking == []
+
+
+def test_titles_are_words(schema: dict[str, Any]):
+    titles = {
+        field["title"]
+        for described in schema["components"]["schemas"].values()
+        for field in described.get("properties", {}).values()
+    }
+    assert {"Container tags", "Is relevant", "Tool call id", "Should llm filter"} <= titles
+    assert all(re.fullmatch(r"[A-Z0-9][a-z0-9]*( [a-z0-9]+)*", title) for title in titles)
+
+
+def test_what_is_said_of_fields_is_said_of_fields_that_are_there(schema: dict[str, Any]):
+    meanings = tomllib.loads(files("recollect.api").joinpath("fields.toml").read_text("utf-8"))
+    models = schema["components"]["schemas"]
+    fields = {name for model in models.values() for name in model.get("properties", ())}
+    fields |= {f"{name}.{field}" for name in models for field in models[name].get("properties", ())}
+    assert set(meanings["fields"]) <= fields
+    parameters = {
+        parameter["name"]
+        for operation in operations(schema).values()
+        for parameter in operation.get("parameters", ())
+    }
+    assert set(meanings["parameters"]) <= parameters
+
+
+def test_examples_of_fields_are_of_their_kind(schema: dict[str, Any]):
+    wrong = [
+        (f"{model}.{name}", example)
+        for model, described in schema["components"]["schemas"].items()
+        for name, field in described.get("properties", {}).items()
+        for example in field.get("examples", ())
+        if (kinds := {one.get("type") for one in [field, *field.get("anyOf", ())]} - {None})
+        and "$ref" not in str(field)
+        and not any(isinstance(example, KINDS[kind]) for kind in kinds)
+    ]
+    assert wrong == []
+
+
+def _shows_a_value(field: dict[str, Any]) -> bool:
+    if field.get("examples") or {"enum", "const", "$ref"} & field.keys():
+        return True
+    if (
+        field.get("default") is not None
+        or field.get("contentMediaType")
+        or field.get("format") == "binary"
+    ):
+        return True
+    if "anyOf" in field:
+        return all(_shows_a_value(one) for one in field["anyOf"])
+    if field.get("type") == "array":
+        return _shows_a_value(field["items"])
+    return field.get("type") in ("boolean", "null")
