@@ -20,6 +20,7 @@ LEVELS: Mapping[str, int] = {
     "info": logging.INFO,
     "warning": logging.WARNING,
     "error": logging.ERROR,
+    "critical": logging.CRITICAL,
 }
 
 LONGEST = 500
@@ -28,8 +29,11 @@ _SECRET = re.compile(r"//[^/@\s]*@|\?\S+")
 """Of an address: who asks, with a password, and its query."""
 
 
-def configure(level: str = "info", *, process: str | None = None) -> None:
-    """Set up logging of this process; `process` names it on each line (`api`, `worker`)."""
+def configure(level: str = "info", *, process: str | None = None, brief: bool = False) -> None:
+    """Set up logging of this process; `process` names it on each line (`api`, `worker`).
+
+    `brief`: on a terminal only what somebody who watches wants to know.
+    """
     terminal = sys.stderr.isatty()
     written: Processor = (
         structlog.dev.ConsoleRenderer()
@@ -37,6 +41,7 @@ def configure(level: str = "info", *, process: str | None = None) -> None:
         else structlog.processors.JSONRenderer(sort_keys=False)
     )
     processors: list[Processor] = [
+        *([_briefly] if terminal and brief else []),
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         _clean,
@@ -79,6 +84,14 @@ def _traced(error: BaseException, told: set[int]) -> Iterator[str]:
     if isinstance(error, BaseExceptionGroup):
         for one in cast("BaseExceptionGroup[BaseException]", error).exceptions:
             yield from _traced(one, told)
+
+
+def _briefly(logger: object, method: str, line: EventDict) -> EventDict:
+    """Warnings, documents that failed, and that the database was brought up to date."""
+    failed = line["event"] == "document" and line.get("outcome") == "failed"
+    if LEVELS[method] > logging.INFO or failed or line["event"] == "migrated":
+        return line
+    raise structlog.DropEvent
 
 
 def _clean(logger: object, method: str, line: EventDict) -> EventDict:

@@ -718,7 +718,8 @@ CREATE TABLE public.sessions (
     id bytea NOT NULL,
     key_id text NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
-    expires_at timestamp with time zone NOT NULL
+    expires_at timestamp with time zone NOT NULL,
+    once boolean DEFAULT false NOT NULL
 );
 CREATE TABLE public.settings (
     org_id text NOT NULL,

@@ -375,6 +375,10 @@ _ORGANISATION: Mapping[str, Any] = {
         "plan": "enterprise",
         "scope": {"type": "full", "permission": "admin"},
     },
+    "linkSession": {
+        "path": "/console/login?once=3yJm0Hh2yq8PzqkL1p6Zr0tVw9s4uXbN7cQeRfTgYhU",
+        "expiresIn": 120,
+    },
     "countEverything": {
         "totalMemories": 4,
         "totalMemoryEntries": 3,

@@ -21,7 +21,7 @@ from recollect.api.schemas import (
 from recollect.documents import DocumentQuery
 from recollect.memories import reading
 from recollect.model import Plan, Scope
-from recollect.orgs import tags
+from recollect.orgs import orgs, tags
 from recollect.sync import connections
 
 router = APIRouter(tags=["session"])
@@ -49,6 +49,11 @@ class SessionOut(Wire):
     org: Organisation
     plan: Plan
     scope: SessionScope
+
+
+class ConsoleLink(Wire):
+    path: str = Field(description="To be put behind the address of the service.")
+    expires_in: int = Field(description="In seconds.", examples=[120])
 
 
 class Totals(Wire):
@@ -90,6 +95,16 @@ def session(key: CurrentKey) -> SessionOut:
             permission=key.scope,
             container_tags=None if key.tags is None else list(key.tags),
         ),
+    )
+
+
+@router.post("/v3/session/link", summary="Open the console signed in", operation_id="linkSession")
+def link(key: CurrentKey, app: CurrentApp) -> ConsoleLink:
+    """A link that signs one browser in with this key, once and within two minutes."""
+    with app.db.begin() as tx:
+        token = orgs.link(tx, key.id)
+    return ConsoleLink(
+        path=f"/console/login?once={token}", expires_in=int(orgs.LINK.total_seconds())
     )
 
 

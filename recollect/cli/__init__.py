@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "api": "api",
         "work": "work",
         "mcp": "mcp",
+        "open": "open",
         "orgs": "admin",
         "keys": "admin",
         "doctor": "doctor",

@@ -1,6 +1,14 @@
-"""The log of a command that works on the database itself."""
+"""The log of the service's processes, and of a command that works on the database itself."""
 
 from recollect import log
+from recollect.config import Config
+
+
+def log_of_process(config: Config, process: str) -> None:
+    """All of it, but on a terminal briefly, unless RECOLLECT_LOG_LEVEL says how much."""
+    log.configure(
+        config.log_level, process=process, brief="log_level" not in config.model_fields_set
+    )
 
 
 def log_of_command(level: str) -> None:

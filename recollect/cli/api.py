@@ -7,9 +7,10 @@ import typer
 import uvicorn
 from fastapi import FastAPI
 
-from recollect import console, log
+from recollect import console
 from recollect.api import create_app
 from recollect.app import App
+from recollect.cli._log import log_of_process
 from recollect.cli._opened import opened
 from recollect.cli._process import Host, Port, Supervised, when_orphaned
 from recollect.cli._wire import BoundedHttp
@@ -56,7 +57,7 @@ def api(
     Example: RECOLLECT_DATABASE_URL=postgresql://… recollect api --port 6767
     """
     config = load(host=host, port=port)
-    log.configure(config.log_level, process="api")
+    log_of_process(config, "api")
     with opened(config, supervised=supervised) as app:
         web = website(app)
         server = _Server(

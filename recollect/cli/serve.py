@@ -13,8 +13,10 @@ import http.client
 import multiprocessing
 import os
 import select
+import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -27,6 +29,7 @@ from urllib.parse import urlsplit
 import typer
 
 from recollect import log
+from recollect.cli._log import log_of_process
 from recollect.cli._process import Host, Port, Workers, on_signals
 from recollect.cli.output import fail, tell, unknown_settings
 from recollect.config import Config, load
@@ -51,14 +54,21 @@ def register(app: typer.Typer) -> None:
 
 
 def serve(
-    host: Host = None, port: Port = None, data_dir: DataDir = None, workers: Workers = None
+    host: Host = None,
+    port: Port = None,
+    data_dir: DataDir = None,
+    workers: Workers = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="On a terminal show each request and document, too.")
+    ] = False,
 ) -> None:
     """Run the whole service on this machine: database, API and workers.
 
     Example: recollect serve --port 6767 --data-dir ./data
     """
-    config = load(host=host, port=port, data_dir=data_dir, workers=workers)
-    log.configure(config.log_level, process="serve")
+    more = {"log_level": "info"} if verbose else {}
+    config = load(host=host, port=port, data_dir=data_dir, workers=workers, **more)
+    log_of_process(config, "serve")
     for told in unknown_settings():
         tell(f"warning: {told} It has no effect.")
     try:
@@ -121,7 +131,10 @@ class Supervisor:
             finally:
                 _end(children)
                 listening.close()
-        typer.echo("Stopped.")
+        if _shares_a_log():
+            LOG.info("stopped")
+        else:
+            typer.echo("Stopped.")
 
     def _heed_signals(self) -> None:
         for end in (self._bell, self._rope):
@@ -177,6 +190,11 @@ class Supervisor:
             "RECOLLECT_HOST": self._config.host,
             "RECOLLECT_PORT": str(self._config.port),
             "RECOLLECT_WORKERS": str(self._config.workers),
+            **(
+                {"RECOLLECT_LOG_LEVEL": self._config.log_level}
+                if "log_level" in self._config.model_fields_set
+                else {}
+            ),
         }
 
     def _keep_database(self, ensure: Callable[[], str]) -> None:
@@ -252,17 +270,29 @@ def _keep_key(config: Config, secret: str) -> None:
 
 
 def _announce(config: Config, secret: str | None) -> None:
+    kept = config.data_dir / "api-key"
+    if _shares_a_log():
+        LOG.info("ready", address=config.address, key_file=str(kept))
+        return
     typer.echo(f"Recollect is ready at {config.address}")
     typer.echo(f"  console  {config.address}/console")
     typer.echo(f"  API      {config.address}/docs")
-    if secret is not None:
-        kept = config.data_dir / "api-key"
-        if _is_logged():
-            typer.echo(f"  key      is in {kept}; a log must not hold it")
-        else:
-            typer.echo(f"  key      {secret}")
-            typer.echo(f"           shown once; kept for you in {kept}")
+    if secret is not None and _is_logged():
+        typer.echo(f"  key      is in {kept}; a log must not hold it")
+    elif secret is not None:
+        typer.echo(f"  key      {secret}")
+        typer.echo(f"           shown once; kept for you in {kept}")
+    program = _program()
+    typer.echo(f"Next: `{program} open` opens the console, `{program} quickstart` finds something.")
     typer.echo("Stop with Ctrl-C.")
+
+
+def _program() -> str:
+    """What to type for this command line in the shell that it was started from."""
+    given = sys.argv[0]
+    if Path(given).name != "recollect":
+        return f"{os.path.relpath(sys.executable)} -m recollect"
+    return "recollect" if shutil.which("recollect") else os.path.relpath(given)
 
 
 def _is_logged() -> bool:
@@ -273,6 +303,12 @@ def _is_logged() -> bool:
     out = os.fstat(sys.stdout.fileno())
     journal = os.environ.get("JOURNAL_STREAM")  # noqa: TID251 # systemd's word, no setting
     return os.getpid() == 1 or journal == f"{out.st_dev}:{out.st_ino}"
+
+
+def _shares_a_log() -> bool:
+    """Whether we print into the file that has the log's lines, each of them JSON."""
+    out, log_file = os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno())
+    return stat.S_ISREG(out.st_mode) and os.path.samestat(out, log_file)
 
 
 def _end(children: Sequence[Child]) -> None:

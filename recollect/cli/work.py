@@ -3,6 +3,7 @@
 import typer
 
 from recollect import log
+from recollect.cli._log import log_of_process
 from recollect.cli._opened import opened
 from recollect.cli._process import Supervised, Workers, on_signals, when_orphaned
 from recollect.config import load
@@ -27,7 +28,7 @@ def work(workers: Workers = None, supervised: Supervised = False) -> None:
     Example: RECOLLECT_DATABASE_URL=postgresql://… recollect work --workers 4
     """
     config = load(workers=workers)
-    log.configure(config.log_level, process="worker")
+    log_of_process(config, "worker")
     with opened(config, supervised=supervised) as app:
         worker, purger = Worker(app), Purger(app)
         others = [Tender(app), Deliverer(app), Pulse(app), Dreamer(app)]

@@ -5,9 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import RedirectResponse
 
-from recollect.console import (
-    _room,
-)
+from recollect.app import App
+from recollect.console import _room
 from recollect.console._room import (
     COOKIE,
     HOME,
@@ -19,9 +18,7 @@ from recollect.console._room import (
     inside,
     page,
 )
-from recollect.errors import (
-    AuthenticationError,
-)
+from recollect.errors import AuthenticationError
 from recollect.orgs import orgs
 
 BODY_OF_LOGIN = 4_096
@@ -32,12 +29,23 @@ rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
 
 
 @doors.get(LOGIN)
-def login(request: Request, next: Text = HOME) -> Response:
+def login(
+    request: Request, app: CurrentApp, next: Text = HOME, once: Text | None = None
+) -> Response:
+    """With `once`, the token of a link, nothing has to be typed."""
     if _room.visitor(request) is not None:
         return RedirectResponse(inside(next), 303)
-    return _room.foreseeing(
-        request, page(request, "login.html", {"next": inside(next), "error": None})
-    )
+    error = None
+    if once is not None:
+        try:
+            with app.db.begin() as tx:
+                return _signed_in(request, orgs.redeem(tx, once), next)
+        except AuthenticationError:
+            request.app.state.guesses.wrong(request.state.address)
+            error = "This link was used or is older than two minutes: ask for another."
+    values = {"next": inside(next), "error": error, "key_file": _key_file(request, app)}
+    status = 200 if error is None else 401
+    return _room.foreseeing(request, page(request, "login.html", values, status))
 
 
 @doors.post(LOGIN, max_body_size=BODY_OF_LOGIN)
@@ -57,8 +65,19 @@ def sign_in(
         request.app.state.guesses.wrong(request.state.address)
         with app.db.begin() as tx:
             orgs.note_wrong(tx, secret)
-        error = "This key opens nothing: it is mistyped, revoked or expired."
-        return page(request, "login.html", {"next": inside(next), "error": error}, 401)
+        error = "This key is not valid: it is mistyped, revoked or expired."
+        values = {"next": inside(next), "error": error, "key_file": _key_file(request, app)}
+        return page(request, "login.html", values, 401)
+    return _signed_in(request, token, next)
+
+
+def _key_file(request: Request, app: App) -> str:
+    """Where `serve` keeps the first key; only who sits at the machine learns the folder."""
+    here = app.config.public_url is None and request.state.address is None
+    return str(app.config.data_dir / "api-key") if here else "api-key"
+
+
+def _signed_in(request: Request, token: str, next: str) -> Response:
     response = RedirectResponse(inside(next), 303)
     response.set_cookie(
         COOKIE,

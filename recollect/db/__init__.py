@@ -259,7 +259,8 @@ def migrate(url: str) -> list[str]:
                 session.execute(script)
                 session.execute("insert into migrations (name) values (%s)", (name,))
             applied.append(name)
-            LOG.info("migrated", migration=name)
+        if applied:
+            LOG.info("migrated", migrations=len(applied), newest=applied[-1])
         unknown = done - {name for name, _ in scripts()}
         if unknown:
             raise SetupError(

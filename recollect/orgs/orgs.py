@@ -30,6 +30,8 @@ OPENS = "k.revoked_at is null and (k.expires_at is null or k.expires_at > now())
 """Whether a row of `keys k` opens anything."""
 SESSION = timedelta(hours=12)
 """How long one who signed in to the console stays so."""
+LINK = timedelta(minutes=2)
+"""How long a link that signs in to the console can be used."""
 _KEY = "k.id, k.name, k.scope, k.tags, k.created_at, k.expires_at, k.revoked_at, " + _ORG
 
 
@@ -233,11 +235,32 @@ def key(tx: Tx, id: KeyId) -> Key:
 
 def sign_in(tx: Tx, key: KeyId) -> str:
     """Open a session of the console; what the browser keeps of it, which is kept nowhere else."""
+    return _open(tx, key, SESSION, once=False)
+
+
+def link(tx: Tx, key: KeyId) -> str:
+    """A token that `redeem` takes once, for two minutes."""
+    return _open(tx, key, LINK, once=True)
+
+
+def redeem(tx: Tx, token: str) -> str:
+    """Sign in by the token of a `link`, as `sign_in` does. Raises AuthenticationError."""
+    row = tx.execute(
+        "delete from sessions s using keys k where s.id = %s and s.once and s.expires_at > now()"
+        " and k.id = s.key_id and " + OPENS + " returning k.id",
+        (_hash(token),),
+    ).fetchone()
+    if row is None:
+        raise AuthenticationError
+    return sign_in(tx, row["id"])
+
+
+def _open(tx: Tx, key: KeyId, lifetime: timedelta, *, once: bool) -> str:
     token = secrets.token_urlsafe(32)
     tx.execute("delete from sessions where expires_at < now()")
     tx.execute(
-        "insert into sessions (id, key_id, expires_at) values (%s, %s, now() + %s)",
-        (_hash(token), key, SESSION),
+        "insert into sessions (id, key_id, expires_at, once) values (%s, %s, now() + %s, %s)",
+        (_hash(token), key, lifetime, once),
     )
     return token
 
@@ -246,7 +269,8 @@ def signed_in(tx: Tx, token: str) -> Key:
     """The key behind a session; raises AuthenticationError, with one answer for every reason."""
     row = tx.execute(
         "select " + _KEY + " from sessions s join keys k on k.id = s.key_id"
-        " join orgs o on o.id = k.org_id where s.id = %s and s.expires_at > now() and " + OPENS,
+        " join orgs o on o.id = k.org_id"
+        " where s.id = %s and not s.once and s.expires_at > now() and " + OPENS,
         (_hash(token),),
     ).fetchone()
     if row is None:

@@ -68,7 +68,9 @@ def test_the_readme_names_the_systems():
 
 @pytest.mark.slow  # it fetches and installs everything
 @pytest.mark.timeout(900)
-def test_the_wheel_alone_gives_a_service_that_finds_by_meaning(wheel: Path, tmp_path: Path, short_tmp: Path):
+def test_the_wheel_alone_gives_a_service_that_finds_by_meaning(
+    wheel: Path, tmp_path: Path, short_tmp: Path
+):
     venv.create(tmp_path / "venv", with_pip=True)
     programs = tmp_path / "venv" / "bin"
     subprocess.run([programs / "pip", "install", "--quiet", str(wheel)], check=True)

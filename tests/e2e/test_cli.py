@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
 
+import httpx
 import pytest
 from docx import Document as WordDocument
 from hypothesis import given
@@ -329,6 +330,20 @@ def test_nothing_asks_before_it_has_looked(run: Shell, tag: str) -> None:
     assert gone.code == 1
     assert "Connection not found" in gone.err
     assert (none.code, none.out) == (0, "deleted 0\n")
+
+
+def test_open_opens_the_console_signed_in(run: Shell, service: Service, tmp_path: Path) -> None:
+    opened = tmp_path / "opened"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
+    browser.chmod(0o700)
+    told = run("open", BROWSER=str(browser))
+    assert "Opened" in told.err
+    address = opened.read_text().strip()
+    assert address.startswith(f"{service.url}/console/login?once=")
+    assert httpx.get(address, trust_env=False).headers["location"] == "/console"
+    assert "once=" not in told.out + told.err
+    assert json.loads(run("open", "--json").out)["expiresIn"] == 120
 
 
 def test_a_setting_that_is_misspelt_is_named(
