@@ -435,6 +435,7 @@ ANSWERS_VARY = (
     "uploadFile",
     "addConversation",
     "createScopedKey",
+    "linkSession",
     "searchDocuments",
     "searchMemories",
     "addMemories",
