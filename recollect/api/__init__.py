@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from recollect import __version__
 from recollect.api import (
+    answering,
     audit,
     connections,
     conversations,
@@ -82,6 +83,7 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
         files,
         conversations,
         search,
+        answering,
         memories,
         tags,
         settings,

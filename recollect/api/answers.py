@@ -375,6 +375,30 @@ _ORGANISATION: Mapping[str, Any] = {
         "plan": "enterprise",
         "scope": {"type": "full", "permission": "admin"},
     },
+    "answerQuestion": {
+        "state": "answered",
+        "answer": "The team meets on Mondays at nine. [1]",
+        "sentences": [
+            {"text": "The team meets on Mondays at nine.", "sources": [1], "unsupported": False}
+        ],
+        "sources": [
+            {
+                "number": 1,
+                "content": "We meet on Mondays at nine.",
+                "score": 0.87,
+                "documentId": "RHajSjRUH1l6pDeNVPy3J6",
+                "customId": "notes/1",
+                "title": "Notes",
+                "position": 0,
+                "start": 0,
+                "end": 27,
+                "place": {},
+            }
+        ],
+        "droppedCitations": 0,
+        "reason": None,
+        "timing": 1840.2,
+    },
     "linkSession": {
         "path": "/console/login?once=3yJm0Hh2yq8PzqkL1p6Zr0tVw9s4uXbN7cQeRfTgYhU",
         "expiresIn": 120,

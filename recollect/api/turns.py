@@ -112,7 +112,9 @@ def _lasts(scope: Scope) -> bool:
     meanwhile (`own_turn`); calls of an assistant come in once more, by themselves."""
     path: str = scope["path"].removeprefix(scope.get("root_path", ""))
     waits = path.startswith("/v3/documents/") and b"wait=" in scope["query_string"]
-    return path in ("/v3/documents/events", "/mcp") or (waits and scope["method"] == "GET")
+    return path in ("/v3/documents/events", "/v4/answer", "/mcp") or (
+        waits and scope["method"] == "GET"
+    )
 
 
 def own_turn(request: Request) -> AbstractAsyncContextManager[None]:

@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "quickstart": "quickstart",
         "add": "add",
         "search": "look",
+        "ask": "ask",
         "list": "look",
         "show": "look",
         "rm": "look",

@@ -30,6 +30,7 @@ WHERE_KEYS_ARE = (
     " in DATA_DIR/api-key, `recollect keys create` makes more; give it with --key or"
     " RECOLLECT_API_KEY"
 )
+PATIENCE = 60.0
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds between the tries of a patient service."""
 LONGEST_PAUSE = 60.0
@@ -112,14 +113,22 @@ class Service:
     SetupError when there is none, or something else, at its address.
     """
 
-    def __init__(self, url: str, key: str | None, pauses: Sequence[float] = ()) -> None:
-        """`pauses`: seconds to wait before each further try when the service cannot answer."""
+    def __init__(
+        self,
+        url: str,
+        key: str | None,
+        pauses: Sequence[float] = (),
+        *,
+        patience: float = PATIENCE,
+    ) -> None:
+        """`pauses`: seconds to wait before each further try when the service cannot answer;
+        `patience`: seconds without any word of it."""
         self.url = url.rstrip("/")
         self._key = key
         self._pauses = pauses
         self._stop = threading.Event()
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._endpoint = Endpoint(self.url, headers=headers)
+        self._endpoint = Endpoint(self.url, headers=headers, timeout=patience)
 
     def patient(self) -> "Service":
         """The same for long work: a restart of the service or a rate limit is waited out."""
@@ -210,13 +219,13 @@ class Service:
         return error
 
 
-def open_service(url: str | None, key: str | None) -> Service:
+def open_service(url: str | None, key: str | None, *, patience: float = PATIENCE) -> Service:
     """The service that the options, else the settings name. Raises SetupError."""
     config = load()
     address = (url or config.url or config.address).rstrip("/")
     if key is None and config.api_key is not None:
         key = config.api_key.get_secret_value()
-    return Service(address, key or _kept_key(config, address))
+    return Service(address, key or _kept_key(config, address), patience=patience)
 
 
 def _kept_key(config: Config, address: str) -> str | None:

@@ -66,6 +66,12 @@ class Question(Generic[A]):
     answer: type[A]
     hurried: bool = False
     """somebody waits: there is one try, of `HURRY` seconds"""
+    once: bool = False
+    """somebody waits and knows that it takes long: there is one try, of the whole time"""
+
+    @property
+    def is_tried_once(self) -> bool:
+        return self.hurried or self.once
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +153,7 @@ class Llm:
         self._lanes = threading.BoundedSemaphore(lanes)
         self._pauses = pauses
         self._hurry = hurry
+        self._total = total
         self._breaker = breaker or Breaker("language model, for searches")
         self._schemas = True
         self._spent: dict[str, Spent] = {}
@@ -205,7 +212,7 @@ class Llm:
         self._hurried.close()
 
     def _answer(self, question: Question[A], pause: Callable[[float], None]) -> A:
-        for once_more in (False,) if question.hurried else (True, False):
+        for once_more in (False,) if question.is_tried_once else (True, False):
             said = self._say(question, pause)
             try:
                 return question.answer.model_validate_json(_json_of(said))
@@ -215,7 +222,7 @@ class Llm:
         raise Permanent("the model did not answer in the form asked for", code=BAD_ANSWER)
 
     def _say(self, question: Question[Any], pause: Callable[[float], None]) -> str:
-        for before_next in (None,) if question.hurried else (*self._pauses, None):
+        for before_next in (None,) if question.is_tried_once else (*self._pauses, None):
             try:
                 return self._content(self._call(question))
             except Unavailable:
@@ -234,7 +241,7 @@ class Llm:
 
     def _whose_fault(self, question: Question[Any], error: Transient) -> None:
         """Raises Permanent when another question is answered: then it was this one."""
-        if question.hurried or error.code not in ("http_500", "timeout"):
+        if question.is_tried_once or error.code not in ("http_500", "timeout"):
             return
         try:
             self._call(replace(_HARMLESS, purpose=question.purpose))
@@ -284,7 +291,7 @@ class Llm:
             "response_format": form,
         }
         endpoint = self._hurried if question.hurried else self._endpoint
-        if not self._lanes.acquire(timeout=self._hurry if question.hurried else None):
+        if not self._lanes.acquire(timeout=self._patience(question)):
             raise Unavailable("the model is busy with other questions", code="timeout")
         began = time.monotonic()
         try:
@@ -294,6 +301,12 @@ class Llm:
         finally:
             self._lanes.release()
             self._count(question, calls=1, seconds=time.monotonic() - began)
+
+    def _patience(self, question: Question[Any]) -> float | None:
+        """Seconds that it waits for a lane; None: for as long as it takes."""
+        if question.hurried:
+            return self._hurry
+        return self._total if question.once else None
 
     def _judged(self, question: Question[Any], answer: EndpointAnswer) -> Transient | Permanent:
         """What a refusal means. Its text is not passed on: it may quote what was asked."""
@@ -306,7 +319,7 @@ class Llm:
         if isinstance(judged, Transient):
             return judged
         # Wrong settings must not look like a question that the model does not like.
-        if question.answer is not _Fine and not question.hurried:
+        if question.answer is not _Fine and not question.is_tried_once:
             try:
                 self._call(replace(_HARMLESS, purpose=question.purpose))
             except Permanent:

@@ -277,6 +277,7 @@ ROWS: dict[str, Row] = {
     "deleteWebhook": Row(lambda http, n: http.delete(f"/v3/webhooks/{n.webhook}"), Scope.WRITE),
     "listAudit": Row(lambda http, n: http.get("/v3/audit?limit=1000"), Scope.ADMIN),
     "getSession": Row(lambda http, n: http.get("/v3/session"), Scope.READ),
+    "answerQuestion": Row(post("/v4/answer", lambda n: {"q": "heron"}), Scope.READ),
     "linkSession": Row(lambda http, n: http.post("/v3/session/link"), Scope.READ),
     "countEverything": Row(lambda http, n: http.get("/v3/analytics/memory"), Scope.READ),
     "listDocumentsWithMemories": Row(
@@ -436,6 +437,7 @@ ANSWERS_VARY = (
     "addConversation",
     "createScopedKey",
     "linkSession",
+    "answerQuestion",
     "searchDocuments",
     "searchMemories",
     "addMemories",

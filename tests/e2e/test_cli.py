@@ -332,6 +332,19 @@ def test_nothing_asks_before_it_has_looked(run: Shell, tag: str) -> None:
     assert (none.code, none.out) == (0, "deleted 0\n")
 
 
+def test_ask_shows_what_was_found_and_what_to_set(run: Shell, tag: str) -> None:
+    (run.folder / "meeting.md").write_text("The team meets on Mondays at nine in the blue room.")
+    run("add", "meeting.md", "--tag", tag)
+    told = run("ask", "when", "does", "the", "team", "meet", "on", "Mondays", "--tag", tag)
+    assert "[1] " in told.out
+    assert "blue room" in told.out
+    assert "RECOLLECT_LLM_URL" in told.err
+    as_json = json.loads(run("ask", "--json", "zxqvbn", "--tag", tag).out)
+    assert as_json["state"] == "nothing_found"
+    assert "no model was asked" in run("ask", "zxqvbn", "--tag", tag).err
+    assert run("ask", " ").code == 2
+
+
 def test_open_opens_the_console_signed_in(run: Shell, service: Service, tmp_path: Path) -> None:
     opened = tmp_path / "opened"
     browser = tmp_path / "browser"

@@ -1,0 +1,78 @@
+"""`recollect ask`: an answer with the passages that it rests on."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from recollect.cli.client import ApiKey, AsJson, Url, open_service
+from recollect.cli.output import console, echo_json, fail, harmless, one_line, tell
+
+PASSAGE = 240
+"""Characters of a source that a person is shown."""
+LONGEST = 600.0
+"""Seconds that the service's own model may take (`RECOLLECT_LLM_TIMEOUT`)."""
+ENDS = {
+    "nothing_found": "Nothing relevant was found, so no model was asked.",
+    "not_answered": "What was found does not answer the question.",
+}
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel="Look and tend")(ask)
+
+
+def ask(
+    words: Annotated[list[str], typer.Argument(metavar="QUESTION", help="The question.")],
+    tag: Annotated[
+        list[str] | None,
+        typer.Option("--tag", help="Only from what has this container tag; repeat for several."),
+    ] = None,
+    rerank: Annotated[
+        bool, typer.Option("--rerank", help="Have the reranker put the best first.")
+    ] = False,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: ApiKey = None,
+) -> None:
+    """Answer a question from your documents and memories, each sentence with its sources.
+
+    The language model of RECOLLECT_LLM_URL writes it; the service checks every citation.
+
+    Example: recollect ask when do we meet --tag team:a
+    """
+    question = " ".join(words)
+    if not question.strip():
+        fail("the question is empty", code=2)
+    service = open_service(url, key, patience=LONGEST)
+    body = {"q": question, "containerTags": tag, "rerank": rerank}
+    with console(err=True).status("Reading what answers …"):
+        told = service.send("POST", "/v4/answer", body)
+    if as_json:
+        echo_json(told)
+        return
+    _print(told)
+    for warning in told.get("warnings", ()):
+        tell(warning)
+    if told["state"] != "answered":
+        tell(ENDS.get(told["state"]) or f"No answer: {told['reason']}")
+    if told["droppedCitations"]:
+        tell(f"{told['droppedCitations']} citations named nothing that was found; left out.")
+
+
+def _print(told: dict[str, Any]) -> None:
+    out = console()
+    for sentence in told["sentences"]:
+        marks = "".join(f" [{number}]" for number in sentence["sources"])
+        doubt = " (no source)" if sentence["unsupported"] else ""
+        out.print(Text.assemble(harmless(sentence["text"]), (f"{marks}{doubt}", "dim")))
+    cited = {number for sentence in told["sentences"] for number in sentence["sources"]}
+    shown = [one for one in told["sources"] if one["number"] in cited or not cited]
+    if shown:
+        out.print()
+    for source in shown:
+        named = source.get("title") or source.get("filepath") or source.get("url") or "a memory"
+        place = f"id {source.get('documentId') or source.get('memoryId')}"
+        out.print(Text.assemble(f"[{source['number']}] ", (one_line(named), "bold"), f"  {place}"))
+        passage = one_line(source["content"])
+        out.print(Text(f"    {passage[:PASSAGE]}{'…' if len(passage) > PASSAGE else ''}", "dim"))
