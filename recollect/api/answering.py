@@ -30,7 +30,15 @@ from recollect.api.turns import AsksOthers, own_turn
 from recollect.documents.filters import parse as parse_filter
 from recollect.errors import BadRequestError
 from recollect.search import answer
-from recollect.search.answer import Answered, AnswerState, AskedFor, Found, Sentence, Source, Turn
+from recollect.search.answer import (
+    Answered,
+    AnswerState,
+    AskedFor,
+    GivenSource,
+    GivenSources,
+    Sentence,
+    Turn,
+)
 
 router = APIRouter(tags=["search"])
 ALIVE = 15.0
@@ -112,7 +120,7 @@ class AnswerSource(Wire):
     place: dict[str, Any] | None = PLACE
 
     @classmethod
-    def of(cls, source: Source) -> Self:
+    def of(cls, source: GivenSource) -> Self:
         score = None if source.score is None else round(source.score, 6)
         if source.hit is None or source.chunk is None:
             return cls(
@@ -217,7 +225,7 @@ async def answer_question(
 
 
 async def _told(
-    asking: asyncio.Future[Answered], found: Found, warnings: list[str], began: float
+    asking: asyncio.Future[Answered], found: GivenSources, warnings: list[str], began: float
 ) -> AsyncGenerator[str]:
     shown = [AnswerSource.of(one).model_dump(by_alias=True, mode="json") for one in found.sources]
     yield _event("sources", {"sources": shown, "warnings": warnings})

@@ -11,6 +11,7 @@ from fastapi.staticfiles import StaticFiles
 
 from recollect.console import (
     _adding,
+    _asking,
     _audit,
     _connections,
     _documents,
@@ -31,7 +32,7 @@ from recollect.errors import NotFoundError
 
 PARTS = (
     _live, _connections, _filters, _webhooks, _keys, _audit, _settings,
-    _signing, _overview, _documents, _reading, _adding, _playground,
+    _signing, _overview, _documents, _reading, _adding, _playground, _asking,
 )  # fmt: skip
 
 

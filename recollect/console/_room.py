@@ -53,6 +53,7 @@ ROOMS = (
     (f"{HOME}/documents", "Documents"),
     (f"{HOME}/add", "Add"),
     (f"{HOME}/playground", "Playground"),
+    (f"{HOME}/ask", "Ask"),
     (f"{HOME}/connections", "Connections"),
     (f"{HOME}/filters", "Filters"),
     (f"{HOME}/webhooks", "Webhooks"),

@@ -81,7 +81,7 @@ class AskedFor:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class GivenSource:
     """What a sentence may rest on: a passage of a document, a memory, or a line of the profile."""
 
     number: int
@@ -103,10 +103,10 @@ class Sentence:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class GivenSources:
     """What the model is given: the numbers of `sources` are their places, from 1."""
 
-    sources: Sequence[Source]
+    sources: Sequence[GivenSource]
     is_relevant: bool
     warnings: Sequence[str]
 
@@ -132,7 +132,7 @@ class CitedReply(Reply):
     sentences: list[CitedSentence]
 
 
-def find(app: App, tenant: Tenant, asked_for: AskedFor) -> Found:
+def find(app: App, tenant: Tenant, asked_for: AskedFor) -> GivenSources:
     """What may answer, the documents that answer best first, each document's passages in its order.
 
     A question that follows others is searched together with the one before it, of which it may
@@ -158,10 +158,10 @@ def find(app: App, tenant: Tenant, asked_for: AskedFor) -> Found:
             facts = [*profile.static, *profile.dynamic]
     hits = asked.reranked(hits)[: asked_for.limit]
     relevant = bool(known) or any(chunk.is_relevant for hit in hits for chunk in hit.chunks)
-    return Found(list(_numbered(hits, known, facts)), relevant, asked.warnings)
+    return GivenSources(list(_numbered(hits, known, facts)), relevant, asked.warnings)
 
 
-def answer(llm: Llm | None, asked_for: AskedFor, found: Found) -> Answered:
+def answer(llm: Llm | None, asked_for: AskedFor, found: GivenSources) -> Answered:
     """What the model says, checked. Takes as long as the model does, `RECOLLECT_LLM_TIMEOUT` at
     most: not to be called in a transaction. Never raises for a model that fails."""
     if not found.is_relevant:
@@ -194,7 +194,7 @@ def _memories(tx: Tx, tenant: Tenant, asked_for: AskedFor, asked: Asked) -> list
 
 def _numbered(
     hits: Sequence[Hit], known: Sequence[FoundMemory], facts: Sequence[ProfileEntry]
-) -> Iterator[Source]:
+) -> Iterator[GivenSource]:
     """Without what says the same word for word, as much as fits."""
     room, number = LARGEST, 0
     seen = set[str]()
@@ -206,23 +206,25 @@ def _numbered(
         seen.add(plain)
         room -= size
         number += 1
-        yield Source(number, source.text, source.score, source.hit, source.chunk, source.memory)
+        yield GivenSource(
+            number, source.text, source.score, source.hit, source.chunk, source.memory
+        )
 
 
 def _all(
     hits: Sequence[Hit], known: Sequence[FoundMemory], facts: Sequence[ProfileEntry]
-) -> Iterator[Source]:
+) -> Iterator[GivenSource]:
     for one in known:
-        yield Source(0, one.memory.content, one.similarity, memory=one.memory.id)
+        yield GivenSource(0, one.memory.content, one.similarity, memory=one.memory.id)
     for fact in facts:
-        yield Source(0, fact.text, None, memory=fact.id)
+        yield GivenSource(0, fact.text, None, memory=fact.id)
     for hit in hits:
         for chunk in sorted(hit.chunks, key=lambda one: one.position):
             if chunk.is_relevant or chunk.score >= LEAST:
-                yield Source(0, chunk.text, chunk.score, hit=hit, chunk=chunk)
+                yield GivenSource(0, chunk.text, chunk.score, hit=hit, chunk=chunk)
 
 
-def _shown(source: Source) -> dict[str, object]:
+def _shown(source: GivenSource) -> dict[str, object]:
     shown: dict[str, object] = {"number": source.number, "text": source.text[:LONGEST_PASSAGE]}
     if source.hit is not None:
         document = source.hit.document
