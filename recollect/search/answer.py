@@ -7,7 +7,7 @@ data to the model, and what it says is shown and kept nowhere.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from recollect.app import App
@@ -206,9 +206,7 @@ def _numbered(
         seen.add(plain)
         room -= size
         number += 1
-        yield GivenSource(
-            number, source.text, source.score, source.hit, source.chunk, source.memory
-        )
+        yield replace(source, number=number)
 
 
 def _all(
