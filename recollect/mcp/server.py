@@ -19,9 +19,11 @@ from starlette.types import Receive, Scope, Send
 
 from recollect import __version__, log
 from recollect.errors import RecollectError, RequestError, Transient
-from recollect.mcp import tools
+from recollect.mcp import documents
+from recollect.mcp.documents import SCHEME, TEMPLATE, ListedAnswer
 from recollect.mcp.seam import Session
-from recollect.mcp.tools import SCHEME, TEMPLATE, TOOLS, Tool
+from recollect.mcp.tool import Tool
+from recollect.mcp.tools import TOOLS
 
 LOG = log.get("mcp")
 INSTRUCTIONS = (
@@ -56,7 +58,7 @@ def build(session_of: Callable[[Ctx], Session]) -> Server[Any]:
         ctx: Ctx, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         page = _page(params.cursor if params else None)
-        found = await _or_refused(tools.resources(session_of(ctx), page))
+        found = await _or_refused(documents.resources(session_of(ctx), page))
         return types.ListResourcesResult(
             resources=[_resource(document) for document in found.documents],
             next_cursor=str(page + 1) if found.more else None,
@@ -80,7 +82,7 @@ def build(session_of: Callable[[Ctx], Session]) -> Server[Any]:
         quoted = uri.removeprefix(SCHEME)
         if quoted == uri or not quoted or any(mark in quoted for mark in "/?#"):
             raise MCPError(INVALID_PARAMS, f"resources are {TEMPLATE}, not {uri!r}")
-        text = await _or_refused(tools.text_of(session_of(ctx), quoted))
+        text = await _or_refused(documents.text_of(session_of(ctx), quoted))
         contents = types.TextResourceContents(uri=uri, mime_type=MARKDOWN, text=text)
         return types.ReadResourceResult(contents=[contents])
 
@@ -205,7 +207,7 @@ def _page(cursor: str | None) -> int:
     return int(cursor)
 
 
-def _resource(document: tools.ListedAnswer) -> types.Resource:
+def _resource(document: ListedAnswer) -> types.Resource:
     return types.Resource(
         uri=document.uri,
         name=document.source or document.id,

@@ -24,7 +24,7 @@ from recollect.api import create_app
 from recollect.app import App
 from recollect.db import Database
 from recollect.errors import Transient
-from recollect.mcp import tools
+from recollect.mcp import documents as mcp_documents
 from recollect.mcp.door import is_loopback
 from recollect.mcp.inside import Inside
 from recollect.model import Org, Scope
@@ -34,7 +34,10 @@ from tests.conftest import Service
 from tests.contract.calls import add, get, listed, refused
 from tests.fakes.site import Site
 
-TOOLS = {"search", "add", "get", "list", "forget", "connect", "sync_status"}
+TOOLS = {
+    "search", "add", "get", "fetch", "list", "list_tags", "profile", "forget", "connect",
+    "sync_status",
+}  # fmt: skip
 MODES = ("auto", "legacy")
 Assistant = Callable[[], AbstractAsyncContextManager[Client]]
 HELLO = {
@@ -143,6 +146,15 @@ async def use_every_tool(client: Client, tag: str, site: Site) -> set[str]:
     part = await call(client, "get", id=added["id"], start=2, length=6)
     assert (part["text"], part["start"]) == ("Herons", 2)
 
+    whole = await call(client, "fetch", id=hits[0]["id"])
+    assert whole["text"] == document["text"]
+    assert (whole["url"], hits[0]["url"]) == (added["uri"], added["uri"])
+    assert len((await call(client, "search", query="heron", passages=1))["results"]) == 1
+    tags = (await call(client, "list_tags"))["tags"]
+    assert (tag, 1) in [(one["tag"], one["documents"]) for one in tags]
+    known = await call(client, "profile", query="What does the heron do?")
+    assert known == {"tag": tag, "static": [], "dynamic": [], "found": []}
+
     page = await call(client, "list", status="done")
     assert ([one["id"] for one in page["documents"]], page["total"]) == ([added["id"]], 1)
 
@@ -173,7 +185,8 @@ async def use_every_tool(client: Client, tag: str, site: Site) -> set[str]:
 
     assert (await call(client, "forget", id=added["id"]))["forgotten"]
     assert "no document" in await trouble(client, "get", id=added["id"])
-    return {"add", "search", "get", "list", "connect", "sync_status", "forget"}
+    return {"add", "search", "get", "fetch", "list", "list_tags", "profile", "connect",
+            "sync_status", "forget"}  # fmt: skip
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -209,7 +222,10 @@ def test_tools_say_what_they_do(live_url: str, key: str) -> None:
     assert {name for name, hint in hints.items() if hint.read_only_hint} == {
         "search",
         "get",
+        "fetch",
         "list",
+        "list_tags",
+        "profile",
         "sync_status",
     }
     assert [name for name, hint in hints.items() if hint.destructive_hint] == ["forget"]
@@ -287,16 +303,18 @@ def test_a_limited_key_keeps_its_limits(
         assert [hit["id"] for hit in found["results"]] == [own]
         assert [one["id"] for one in everything["documents"]] == [own]
         assert len((await assistant.list_resources()).resources) == 1
+        assert [one["tag"] for one in (await call(assistant, "list_tags"))["tags"]] == ["mine"]
         with pytest.raises(MCPError, match="Document not found"):
             await assistant.read_resource(f"recollect://documents/{secret}")
         for id in (secret, "owned"):
-            for tool in ("get", "forget"):
+            for tool in ("get", "fetch", "forget"):
                 assert "Document not found" in await trouble(assistant, tool, id=id)
         return [
             await trouble(assistant, "search", query="x", tag="vault"),
             await trouble(assistant, "add", content="x", tag="vault"),
             await trouble(assistant, "list", tag="vault"),
             await trouble(assistant, "sync_status", tag="vault"),
+            await trouble(assistant, "profile", tag="vault"),
         ]
 
     refusals = talk(partial(way, live_url, scoped), visit)
@@ -320,15 +338,17 @@ def test_another_organisation_reaches_nothing(
             await trouble(assistant, "get", id=id),
             await trouble(assistant, "get", id="absent"),
             await trouble(assistant, "forget", id="owned"),
+            await trouble(assistant, "fetch", id=id),
         ]
 
-    found, everything, connections, one, absent, gone = talk(
+    found, everything, connections, one, absent, gone, whole = talk(
         partial(over_http, live_url, foreign), visit
     )
 
     assert (found["results"], everything["documents"], connections["connections"]) == ([], [], [])
     assert one.replace(id, "*") == absent.replace("absent", "*")
     assert "Document not found" in gone
+    assert whole == one
     assert get(client, id)["status"] == "done"
 
 
@@ -550,7 +570,7 @@ def words_beside_ids(app: App) -> set[str]:
 def test_words_that_are_routes_are_no_ids(live_url: str, app: App, key: str) -> None:
     words = words_beside_ids(app)
     assert "events" in words
-    assert words == set(tools.NO_IDS)
+    assert words == set(mcp_documents.NO_IDS)
 
     async def visit(assistant: Client) -> list[str]:
         said = [await trouble(assistant, "get", id=word) for word in sorted(words)]

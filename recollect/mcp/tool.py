@@ -1,0 +1,55 @@
+"""What a tool of an assistant is, and the arguments that several have.
+
+Descriptions are read by language models: they say when to call, and what to do with the answer.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from recollect.mcp.seam import Session
+
+Tag = Annotated[
+    str | None,
+    Field(description="Container tag; absent: the one of this session, else what the key allows."),
+]
+ReadTag = Annotated[
+    str | None,
+    Field(
+        description="Only documents with this container tag; `team:*` means any that begins with"
+        " `team:`. Absent: the one of this session, else all that the key may read."
+    ),
+]
+
+
+class Arguments(BaseModel):
+    """Unknown arguments are refused: a model that invents one should hear of it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ToolAnswer(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
+AnswerT = TypeVar("AnswerT", bound=ToolAnswer)
+
+
+@dataclass(frozen=True, slots=True)
+class Tool(Generic[ArgumentsT, AnswerT]):
+    """`read_only`: changes nothing. `destructive`: what it changes cannot be had back.
+    `open_world`: reaches beyond this service."""
+
+    name: str
+    title: str
+    description: str
+    arguments: type[ArgumentsT]
+    answer: type[AnswerT]
+    run: Callable[[Session, ArgumentsT], Awaitable[AnswerT]]
+    read_only: bool = False
+    destructive: bool = False
+    idempotent: bool = False
+    open_world: bool = False
