@@ -79,7 +79,12 @@ def one_line(text: str) -> str:
 
 def age(moment: datetime, now: datetime) -> str:
     """`3 min`: how long ago, in the largest unit."""
-    seconds = max(0.0, (now - moment).total_seconds())
+    return span((now - moment).total_seconds())
+
+
+def span(seconds: float) -> str:
+    """`3 min`: in the largest unit."""
+    seconds = max(0.0, seconds)
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"

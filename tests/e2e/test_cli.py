@@ -280,11 +280,13 @@ def test_an_interrupted_add_goes_on_where_it_was(
             interrupted.set()
             out, err = process.communicate(timeout=100)
         stopped = json.loads(out)
+        arrived = len(listed())
         proxy.behave()
         went_on = run(*arguments, RECOLLECT_URL=proxy.url).json
 
     assert process.returncode == 130
-    assert stopped["added"] + stopped["notReached"] == FILES
+    assert stopped["added"] == arrived == ARRIVING + SENDERS
+    assert (stopped["added"] + stopped["notReached"], stopped["failed"]) == (FILES, 0)
     assert 0 < stopped["notReached"] < FILES, err
     assert went_on["unchanged"] >= stopped["added"]
     assert went_on["added"] + went_on["updated"] + went_on["unchanged"] == FILES
