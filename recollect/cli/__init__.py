@@ -6,7 +6,6 @@ search takes to run.
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from importlib import import_module
 from importlib.metadata import version
 from types import MappingProxyType
 from typing import Annotated
@@ -16,8 +15,8 @@ from typer._click.core import Command
 from typer._click.exceptions import UsageError
 from typer._click.shell_completion import CompletionItem
 from typer.core import TyperGroup
-from typer.main import get_group
 
+from recollect.cli._lazy import loaded, tell_new_name
 from recollect.cli.output import tell
 from recollect.errors import RecollectError
 
@@ -56,8 +55,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "receipt": "trust",
         "check-url": "admin",
         "torture": "torture",
-        "webhooks": "admin",
-        "endpoints": "events",
+        "webhooks": "webhooks",
         "audit": "admin",
     }
 )
@@ -79,6 +77,8 @@ ELSEWHERE: Mapping[str, str] = MappingProxyType(
     }
 )
 """What other programs call a command."""
+RENAMED: Mapping[str, str] = MappingProxyType({"endpoints": "webhooks"})
+"""Names of earlier versions, which go on working."""
 
 
 class _Lazy(TyperGroup):
@@ -86,11 +86,10 @@ class _Lazy(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: typer.Context, cmd_name: str):  # pyright: ignore[reportIncompatibleMethodOverride] # as above
-        if cmd_name not in COMMANDS:
-            return None
-        part = typer.Typer()
-        import_module(f"recollect.cli.{COMMANDS[cmd_name]}").register(part)
-        return get_group(part).commands[cmd_name]
+        if cmd_name in RENAMED:
+            tell_new_name(ctx, cmd_name, RENAMED[cmd_name])
+            cmd_name = RENAMED[cmd_name]
+        return loaded(COMMANDS[cmd_name], cmd_name) if cmd_name in COMMANDS else None
 
     def resolve_command(  # pyright: ignore[reportIncompatibleMethodOverride] # as above
         self, ctx: typer.Context, args: list[str]

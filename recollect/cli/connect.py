@@ -7,7 +7,9 @@ from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
 import typer
+from typer.core import TyperGroup
 
+from recollect.cli._lazy import loaded
 from recollect.cli.client import ApiKey, AsJson, Service, Url, open_service
 from recollect.cli.output import age, echo_json, fail, one_line, table, tell
 
@@ -23,11 +25,23 @@ Tags = Annotated[list[str] | None, typer.Option("--tag", help="Container tag; re
 
 def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=PANEL)(connect)
-    app.command(rich_help_panel=PANEL)(connections)
+    connected = typer.Typer(cls=_Connections)
+    connected.callback(invoke_without_command=True)(connections)
+    app.add_typer(connected, name="connections", rich_help_panel=PANEL)
     app.command(rich_help_panel=PANEL)(sync)
     app.command(rich_help_panel=PANEL)(changes)
     app.command(rich_help_panel=PANEL)(seen)
     app.command(rich_help_panel=PANEL)(disconnect)
+
+
+class _Connections(TyperGroup):
+    """Lists, and has a command that needs the code of the database."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # pyright: ignore[reportIncompatibleMethodOverride] # typer's context is click's
+        return ["verify"]
+
+    def get_command(self, ctx: typer.Context, cmd_name: str):  # pyright: ignore[reportIncompatibleMethodOverride] # as above
+        return loaded("verification", cmd_name) if cmd_name == "verify" else None
 
 
 def connect(
@@ -87,6 +101,7 @@ def connect(
 
 
 def connections(
+    ctx: typer.Context,
     tag: Tags = None,
     as_json: AsJson = False,
     url: Url = None,
@@ -96,6 +111,8 @@ def connections(
 
     Example: recollect connections --tag docs
     """
+    if ctx.invoked_subcommand is not None:
+        return
     body = {"containerTags": tag} if tag else {}
     found = open_service(url, key).array("POST", "/v3/connections/list", body)
     if as_json:
