@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 
 from recollect.cli._lazy import loaded, tell_new_name
 from recollect.cli.output import tell
-from recollect.errors import RecollectError
+from recollect.errors import BadRequestError, RecollectError
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
@@ -148,6 +148,9 @@ def main() -> None:
     """Run the command that the arguments name; what we know to go wrong is one line, no trace."""
     try:
         app(prog_name="recollect")
+    except BadRequestError as error:
+        tell(f"error: {error.details}")
+        raise SystemExit(2) from None
     except RecollectError as error:
         tell(f"error: {error}")
         raise SystemExit(1) from None

@@ -33,6 +33,7 @@ from recollect.cli._add_sources import (
 from recollect.cli.client import DocumentRow, Service
 from recollect.errors import (
     AuthenticationError,
+    BadRequestError,
     NotFoundError,
     PermissionDeniedError,
     RequestError,
@@ -57,6 +58,8 @@ def attempt(source: str, work: Job) -> AddReport:
         return work()
     except (AuthenticationError, PermissionDeniedError):
         raise
+    except BadRequestError as error:
+        return AddReport(source, Outcome.FAILED, reason=error.details)
     except (RequestError, Transient) as error:
         return AddReport(source, Outcome.FAILED, reason=str(error))
     except OSError as error:

@@ -1,6 +1,7 @@
 """Commands whose code is loaded when they are called."""
 
 from importlib import import_module
+from typing import Any
 
 import typer
 from typer._click.core import Command
@@ -9,11 +10,16 @@ from typer.main import get_group
 from recollect.cli.output import tell
 
 
+def part(module: str) -> Any:
+    """A module of this package that only some calls of a command need."""
+    return import_module(f"recollect.cli.{module}")
+
+
 def loaded(module: str, name: str) -> Command:
     """A command as a module of this package registers it."""
-    part = typer.Typer()
-    import_module(f"recollect.cli.{module}").register(part)
-    return get_group(part).commands[name]
+    app = typer.Typer()
+    part(module).register(app)
+    return get_group(app).commands[name]
 
 
 def tell_new_name(ctx: typer.Context, old: str, new: str) -> None:

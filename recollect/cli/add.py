@@ -15,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from recollect.cli import _complete
 from recollect.cli._add_choice import FileChoice
 from recollect.cli._add_ledger import open_ledger
 from recollect.cli._add_run import AddRun, DocumentWatch
@@ -60,7 +61,10 @@ def add(
         list[str], typer.Argument(metavar="PATH|DIR|URL|-", help="- reads standard input.")
     ],
     tag: Annotated[
-        list[str] | None, typer.Option("--tag", help="Container tag; repeat for several.")
+        list[str] | None,
+        typer.Option(
+            "--tag", help="Container tag; repeat for several.", autocompletion=_complete.tags
+        ),
     ] = None,
     id: Annotated[
         str | None, typer.Option("--id", help="customId, for one source; the same id updates.")

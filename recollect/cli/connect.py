@@ -7,9 +7,11 @@ from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
 import typer
-from typer.core import TyperGroup
+from typer._click.formatting import HelpFormatter
+from typer.core import TyperCommand, TyperGroup
 
-from recollect.cli._lazy import loaded
+from recollect.cli import _complete
+from recollect.cli._lazy import loaded, part
 from recollect.cli.client import ApiKey, AsJson, Service, Url, open_service
 from recollect.cli.output import age, echo_json, fail, one_line, table, tell
 
@@ -19,12 +21,17 @@ LOOK = 1.0
 MOVING = ("queued", "processing")
 STATES = {"holds": "ok", "fails": "FAILS", "unknown": "?"}
 
-Id = Annotated[str, typer.Argument(help="Id of the connection.")]
-Tags = Annotated[list[str] | None, typer.Option("--tag", help="Container tag; repeat for several.")]
+Id = Annotated[
+    str, typer.Argument(help="Id of the connection.", autocompletion=_complete.connections)
+]
+Tags = Annotated[
+    list[str] | None,
+    typer.Option("--tag", help="Container tag; repeat for several.", autocompletion=_complete.tags),
+]
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=PANEL)(connect)
+    app.command(cls=_Connect, rich_help_panel=PANEL)(connect)
     connected = typer.Typer(cls=_Connections)
     connected.callback(invoke_without_command=True)(connections)
     app.add_typer(connected, name="connections", rich_help_panel=PANEL)
@@ -32,6 +39,14 @@ def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=PANEL)(changes)
     app.command(rich_help_panel=PANEL)(seen)
     app.command(rich_help_panel=PANEL)(disconnect)
+
+
+class _Connect(TyperCommand):
+    """Its help lists what `--set` takes."""
+
+    def format_help(self, ctx: typer.Context, formatter: HelpFormatter) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] # as above
+        super().format_help(ctx, formatter)
+        table(["provider", "--set", "meaning"], list(part("_providers").keys()))
 
 
 class _Connections(TyperGroup):
@@ -45,7 +60,12 @@ class _Connections(TyperGroup):
 
 
 def connect(
-    provider: Annotated[str, typer.Argument(help="web-crawler, github, s3, google-drive …")],
+    provider: Annotated[
+        str,
+        typer.Argument(
+            help="web-crawler, github, s3, google-drive …", autocompletion=_complete.providers
+        ),
+    ],
     tag: Tags = None,
     set: Annotated[
         list[str] | None,
@@ -75,7 +95,8 @@ def connect(
 
     Example: recollect connect web-crawler --set startUrl=https://docs.example.org --tag docs
     """
-    body: dict[str, Any] = {"metadata": _pairs(set or [])}
+    metadata = _pairs(set or [])
+    body: dict[str, Any] = {"metadata": metadata}
     if tag:
         body["containerTags"] = tag
     if limit is not None:
@@ -84,6 +105,9 @@ def connect(
     if check and not set and limit is None and (found := _newest_of(service, provider, tag)):
         _report(service, found, as_json)
         return
+    if lacking := part("_providers").lacking(provider, metadata):
+        rows = "".join(f"\n  --set {name}=…  {meaning}" for name, meaning in lacking)
+        fail(f"{provider} needs to know more:{rows}", code=2)
     made = service.send("POST", f"/v3/connections/{quote(provider, safe='')}", body)
     if as_json and not check:
         echo_json(made)

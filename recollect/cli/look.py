@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.padding import Padding
 from rich.text import Text
 
+from recollect.cli import _complete
 from recollect.cli.client import ApiKey, AsJson, DocumentRow, Service, Url, open_service
 from recollect.cli.output import age, console, echo_json, fail, harmless, one_line, table, tell
 from recollect.errors import NotFoundError
@@ -42,7 +43,16 @@ _WORD = re.compile(r"[^\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3
 
 Tags = Annotated[
     list[str] | None,
-    typer.Option("--tag", help="Only with this container tag; repeat for several."),
+    typer.Option(
+        "--tag",
+        help="Only with this container tag; repeat for several.",
+        autocompletion=_complete.tags,
+    ),
+]
+
+Ids = Annotated[
+    list[str] | None,
+    typer.Argument(help="Ids or customIds.", autocompletion=_complete.documents),
 ]
 
 
@@ -175,10 +185,18 @@ def excerpt(text: str, query: str) -> str:
 def list_documents(
     tag: Tags = None,
     status: Annotated[
-        str | None, typer.Option(help="Only queued, processing, done or failed.")
+        str | None,
+        typer.Option(
+            help="Only queued, processing, done or failed.", autocompletion=_complete.statuses
+        ),
     ] = None,
     archive: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only the files out of this archive.")
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="Only the files out of this archive.",
+            autocompletion=_complete.archives,
+        ),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1100, help="Documents on a page.")] = 20,
     page: Annotated[int, typer.Option(min=1, help="Which page.")] = 1,
@@ -225,7 +243,7 @@ def list_documents(
 
 
 def show(
-    id: Annotated[str, typer.Argument(help="Id or customId.")],
+    id: Annotated[str, typer.Argument(help="Id or customId.", autocompletion=_complete.documents)],
     text: Annotated[bool, typer.Option("--text", help="Print the extracted text alone.")] = False,
     as_json: AsJson = False,
     url: Url = None,
@@ -311,8 +329,11 @@ def _cut(text: str, length: int) -> str:
 
 
 def rm(
-    ids: Annotated[list[str] | None, typer.Argument(help="Ids or customIds.")] = None,
-    tag: Annotated[str | None, typer.Option(help="With --all: everything in this tag.")] = None,
+    ids: Ids = None,
+    tag: Annotated[
+        str | None,
+        typer.Option(help="With --all: everything in this tag.", autocompletion=_complete.tags),
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All documents of --tag.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
@@ -349,7 +370,7 @@ def rm(
 
 
 def retry(
-    ids: Annotated[list[str] | None, typer.Argument(help="Ids or customIds.")] = None,
+    ids: Ids = None,
     failed: Annotated[bool, typer.Option("--failed", help="All that failed.")] = False,
     as_json: AsJson = False,
     url: Url = None,

@@ -7,12 +7,13 @@ from urllib.parse import quote, urlencode
 import typer
 from typer.core import TyperGroup
 
+from recollect.cli import _complete
 from recollect.cli._lazy import loaded, tell_new_name
 from recollect.cli.client import ApiKey, AsJson, Url, open_service
 from recollect.cli.output import age, echo_json, one_line, table, tell
 
 PANEL = "Tend"
-Id = Annotated[str, typer.Argument(help="Id of the webhook.")]
+Id = Annotated[str, typer.Argument(help="Id of the webhook.", autocompletion=_complete.webhooks)]
 
 
 def register(app: typer.Typer) -> None:
@@ -72,7 +73,10 @@ def add(
         list[str] | None, typer.Option("--event", help="Only this kind; repeat for several.")
     ] = None,
     tag: Annotated[
-        list[str] | None, typer.Option("--tag", help="Only of this container tag; repeat.")
+        list[str] | None,
+        typer.Option(
+            "--tag", help="Only of this container tag; repeat.", autocompletion=_complete.tags
+        ),
     ] = None,
     description: Annotated[str, typer.Option(help="What it is for, for those who list it.")] = "",
     as_json: AsJson = False,

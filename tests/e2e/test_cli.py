@@ -475,8 +475,8 @@ def test_the_key_of_the_first_boot_is_found(
 def test_what_the_service_refuses_is_one_line(run: Shell) -> None:
     ended = run("search", "x", "--filter", '{"key": "a"}')
 
-    assert ended.code == 1
-    assert ended.err.startswith("error: Invalid request parameters: ")
+    assert ended.code == 2
+    assert ended.err.startswith("error: --filter")
     assert len(ended.err.splitlines()) == 1
 
 

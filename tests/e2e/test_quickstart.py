@@ -243,7 +243,7 @@ def test_completing_a_command_loads_none() -> None:
     )
 
     assert set(ended.stdout.split()) >= {"search", "serve", "status"}
-    assert ended.stderr.strip() == "['recollect.cli.output']"
+    assert ended.stderr.strip() == "['recollect.cli._lazy', 'recollect.cli.output']"
 
 
 @pytest.mark.parametrize("kind", ["bash", "zsh", "fish"])
