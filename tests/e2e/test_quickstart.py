@@ -43,8 +43,8 @@ ASKING = (
     ("disconnect", "x", "--yes"),
     ("filters", "show"),
     ("filters", "preview"),
-    ("endpoints", "list"),
-    ("endpoints", "log", "x"),
+    ("webhooks", "list"),
+    ("webhooks", "log", "x"),
 )
 """Every way of asking a running service for something."""
 NOTE = b"A note."
@@ -243,7 +243,7 @@ def test_completing_a_command_loads_none() -> None:
     )
 
     assert set(ended.stdout.split()) >= {"search", "serve", "status"}
-    assert ended.stderr.strip() == "['recollect.cli._lazy', 'recollect.cli.output']"
+    assert ended.stderr.strip() == "['recollect.cli.output', 'recollect.cli._lazy']"
 
 
 @pytest.mark.parametrize("kind", ["bash", "zsh", "fish"])
