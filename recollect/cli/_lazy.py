@@ -7,6 +7,7 @@ import typer
 from typer._click.core import Command
 from typer.main import get_group
 
+from recollect.cli._help import plain
 from recollect.cli.output import tell
 
 
@@ -15,11 +16,11 @@ def part(module: str) -> Any:
     return import_module(f"recollect.cli.{module}")
 
 
-def loaded(module: str, name: str) -> Command:
+def loaded(ctx: typer.Context, module: str, name: str) -> Command:
     """A command as a module of this package registers it."""
     app = typer.Typer()
     part(module).register(app)
-    return get_group(app).commands[name]
+    return plain(get_group(app).commands[name], ctx)
 
 
 def tell_new_name(ctx: typer.Context, old: str, new: str) -> None:

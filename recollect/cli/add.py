@@ -53,7 +53,7 @@ MANY = 1_000
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Add")(add)
+    app.command()(add)
 
 
 def add(

@@ -32,11 +32,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def register(app: typer.Typer) -> None:
-    app.add_typer(_orgs, name="orgs", rich_help_panel="Tend")
-    app.add_typer(_keys, name="keys", rich_help_panel="Tend")
-    app.command(rich_help_panel="Tend")(reindex)
-    app.command(rich_help_panel="Tend")(audit)
-    app.command("check-url", rich_help_panel="Tend")(check_url)
+    app.add_typer(_orgs, name="orgs")
+    app.add_typer(_keys, name="keys")
+    app.command()(reindex)
+    app.command()(audit)
+    app.command("check-url")(check_url)
 
 
 _orgs = typer.Typer(help="Organisations and their plan.", no_args_is_help=True)

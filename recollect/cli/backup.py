@@ -34,10 +34,10 @@ OrgName = Annotated[str, typer.Option("--org", help="Name of the organisation.")
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Tend")(backup)
-    app.command(rich_help_panel="Tend")(restore)
-    app.command(rich_help_panel="Tend")(export)
-    app.command("import", rich_help_panel="Tend")(bring)
+    app.command()(backup)
+    app.command()(restore)
+    app.command()(export)
+    app.command("import")(bring)
 
 
 def backup(

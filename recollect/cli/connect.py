@@ -1,7 +1,8 @@
 """Commands for connections: connect, look, sync, disconnect, and why something is no document."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
@@ -11,13 +12,14 @@ from typer._click.formatting import HelpFormatter
 from typer.core import TyperCommand, TyperGroup
 
 from recollect.cli import _complete
+from recollect.cli._bar import BarState, bar
 from recollect.cli._lazy import loaded, part
 from recollect.cli.client import ApiKey, AsJson, Service, Url, open_service
-from recollect.cli.output import age, echo_json, fail, one_line, table, tell
+from recollect.cli.output import age, console, echo_json, fail, one_line, table, tell
 
-PANEL = "Connections"
 LOOK = 1.0
 """Seconds between two looks of `--follow`."""
+KINDS = ("added", "changed", "unchanged", "removed")
 MOVING = ("queued", "processing")
 STATES = {"holds": "ok", "fails": "FAILS", "unknown": "?"}
 
@@ -31,14 +33,14 @@ Tags = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    app.command(cls=_Connect, rich_help_panel=PANEL)(connect)
+    app.command(cls=_Connect)(connect)
     connected = typer.Typer(cls=_Connections)
     connected.callback(invoke_without_command=True)(connections)
-    app.add_typer(connected, name="connections", rich_help_panel=PANEL)
-    app.command(rich_help_panel=PANEL)(sync)
-    app.command(rich_help_panel=PANEL)(changes)
-    app.command(rich_help_panel=PANEL)(seen)
-    app.command(rich_help_panel=PANEL)(disconnect)
+    app.add_typer(connected, name="connections")
+    app.command()(sync)
+    app.command()(changes)
+    app.command()(seen)
+    app.command()(disconnect)
 
 
 class _Connect(TyperCommand):
@@ -56,7 +58,7 @@ class _Connections(TyperGroup):
         return ["verify"]
 
     def get_command(self, ctx: typer.Context, cmd_name: str):  # pyright: ignore[reportIncompatibleMethodOverride] # as above
-        return loaded("verification", cmd_name) if cmd_name == "verify" else None
+        return loaded(ctx, "verification", cmd_name) if cmd_name == "verify" else None
 
 
 def connect(
@@ -330,18 +332,56 @@ def _newest(service: Service, id: str) -> str | None:
 def _follow(service: Service, id: str, before: str | None) -> Mapping[str, Any]:
     """Until a run that is not `before` has ended, and its documents are searchable."""
     stop = threading.Event()
-    said = ""
-    for run in _runs(service, id, before, stop):
-        line = f"{run['status']}: {_counts(run)}"
-        if line != said:
+    with _shown() as show:
+        run = _ended(service, id, before, stop, show)
+    for note in run["notes"]:
+        tell(note)
+    if run["status"] == "failed":
+        fail(run["error"] or "the sync failed")
+    with _shown() as show:
+        _settle(service, id, stop, show)
+    return run
+
+
+Show = Callable[[str, BarState], None]
+
+
+@contextmanager
+def _shown() -> Generator[Show]:
+    """A bar on a terminal, and the last line below it; elsewhere each line that is new."""
+    out, last = console(err=True), ""
+
+    def say(line: str, _: BarState) -> None:
+        nonlocal last
+        if line != last:
             tell(line)
-            said = line
+            last = line
+
+    if not out.is_terminal:
+        yield say
+        return
+    with bar(out) as draw:
+
+        def show(line: str, state: BarState) -> None:
+            nonlocal last
+            last = line
+            draw(state)
+
+        yield show
+    if last:
+        tell(last)
+
+
+def _ended(
+    service: Service, id: str, before: str | None, stop: threading.Event, show: Show
+) -> Mapping[str, Any]:
+    for run in _runs(service, id, before, stop):
+        looked_at = sum(run[name] for name in KINDS) + sum(run["skipped"].values())
+        show(
+            f"{run['status']}: {_counts(run)}",
+            BarState("looked at", looked_at, None, run["itemsFailed"]),
+        )
         if run["status"] != "running":
-            for note in run["notes"]:
-                tell(note)
-            if run["status"] == "failed":
-                fail(run["error"] or "the sync failed")
-            _settle(service, id, stop)
             return run
     raise AssertionError("runs never end")
 
@@ -360,24 +400,23 @@ def _runs(
         stop.wait(LOOK)
 
 
-def _settle(service: Service, id: str, stop: threading.Event) -> None:
+def _settle(service: Service, id: str, stop: threading.Event, show: Show) -> None:
     one = service.get(f"/v3/connections/{quote(id, safe='')}")
     path = f"/v3/connections/{quote(one['provider'], safe='')}/documents"
-    left = -1
     while True:
         brought = service.array("POST", path, {"containerTags": one["containerTags"]})
         moving = sum(document["status"] in MOVING for document in brought)
-        if moving != left and brought:
-            tell(f"{len(brought) - moving} of {len(brought)} documents are searchable")
-            left = moving
+        done = len(brought) - moving
+        if brought:
+            line = f"{done} of {len(brought)} documents are searchable"
+            show(line, BarState("searchable", done, len(brought)))
         if moving == 0:
             return
         stop.wait(LOOK)
 
 
 def _counts(run: Mapping[str, Any]) -> str:
-    names = ("added", "changed", "unchanged", "removed")
-    told = [f"{run[name]} {name}" for name in names if run[name]]
+    told = [f"{run[name]} {name}" for name in KINDS if run[name]]
     told += [f"{count} skipped ({reason})" for reason, count in run["skipped"].items()]
     if run["itemsFailed"]:
         told.append(f"{run['itemsFailed']} failed")

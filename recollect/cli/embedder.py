@@ -44,7 +44,7 @@ _embedder = typer.Typer(
 
 
 def register(app: typer.Typer) -> None:
-    app.add_typer(_embedder, name="embedder", rich_help_panel="Tend")
+    app.add_typer(_embedder, name="embedder")
 
 
 @_embedder.command()

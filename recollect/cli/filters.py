@@ -41,7 +41,7 @@ Clear = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    app.add_typer(_filters, name="filters", rich_help_panel="Connections")
+    app.add_typer(_filters, name="filters")
 
 
 @_filters.command("show")

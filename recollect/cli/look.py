@@ -22,7 +22,6 @@ from recollect.index import terms
 from recollect.model import OrgId
 from recollect.search.ranking import ONLY_WEAK
 
-PANEL = "Look and tend"
 PASSAGE = 400
 """Characters of a chunk that a person is shown."""
 LINES = 12
@@ -57,12 +56,12 @@ Ids = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=PANEL)(search)
-    app.command("list", rich_help_panel=PANEL)(list_documents)
-    app.command(rich_help_panel=PANEL)(show)
-    app.command(rich_help_panel=PANEL)(rm)
-    app.command(rich_help_panel=PANEL)(retry)
-    app.command(rich_help_panel=PANEL)(status)
+    app.command()(search)
+    app.command("list")(list_documents)
+    app.command()(show)
+    app.command()(rm)
+    app.command()(retry)
+    app.command()(status)
 
 
 # --- search ------------------------------------------------------------------------------------

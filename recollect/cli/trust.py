@@ -27,9 +27,9 @@ MB = 1_048_576
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Tend")(purge)
-    app.command(rich_help_panel="Tend")(verify)
-    app.command(rich_help_panel="Tend")(receipt)
+    app.command()(purge)
+    app.command()(verify)
+    app.command()(receipt)
 
 
 def purge(

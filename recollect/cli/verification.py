@@ -20,10 +20,10 @@ def register(app: typer.Typer) -> None:
 
 def verify(
     provider: Annotated[
-        str | None, typer.Argument(metavar="[PROVIDER]", help="Whose pushes.")
+        str | None, typer.Argument(metavar="PROVIDER", help="Whose pushes.")
     ] = None,
     token: Annotated[
-        str | None, typer.Argument(metavar="[TOKEN]", help="The token that the provider took.")
+        str | None, typer.Argument(metavar="TOKEN", help="The token that the provider took.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -12,12 +12,11 @@ from recollect.cli._lazy import loaded, tell_new_name
 from recollect.cli.client import ApiKey, AsJson, Url, open_service
 from recollect.cli.output import age, echo_json, one_line, table, tell
 
-PANEL = "Tend"
 Id = Annotated[str, typer.Argument(help="Id of the webhook.", autocompletion=_complete.webhooks)]
 
 
 def register(app: typer.Typer) -> None:
-    app.add_typer(_webhooks, name="webhooks", rich_help_panel=PANEL)
+    app.add_typer(_webhooks, name="webhooks")
 
 
 class _Webhooks(TyperGroup):
@@ -27,7 +26,7 @@ class _Webhooks(TyperGroup):
         if cmd_name != "confirm":
             return super().get_command(ctx, cmd_name)
         tell_new_name(ctx, "webhooks confirm", "connections verify")
-        return loaded("verification", "verify")
+        return loaded(ctx, "verification", "verify")
 
 
 _webhooks = typer.Typer(

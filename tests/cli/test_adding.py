@@ -16,6 +16,7 @@ from recollect.cli.add import MANY
 from recollect.model import Stage
 from tests.conftest import Service
 from tests.e2e.shell import Shell, Starter
+from tests.fakes.site import Site
 
 
 @pytest.fixture
@@ -106,6 +107,21 @@ def test_many_files_are_asked_about_on_a_terminal(run: Shell) -> None:
     assert code == 0
     assert "searchable 1/1" in shown
     assert "Add " not in shown
+
+
+def test_a_sync_is_followed_by_a_bar(run: Shell) -> None:
+    with Site() as site:
+        site.write("/", links=["/page"])
+        site.write("/page")
+        start, tag = f"startUrl={site.url('/')}", f"follow-{uuid.uuid4().hex[:12]}"
+        connect = ("connect", "web-crawler", "--set", start, "--tag", tag, "--follow")
+        code, shown = at_a_terminal(run, connect, b"")
+
+    assert code == 0, shown
+    assert "searchable 2/2" in shown  # of the bar
+    lines = [line.strip() for line in shown.splitlines()]
+    assert any(line.endswith("completed: 2 added") for line in lines), lines
+    assert lines[-1].endswith("2 of 2 documents are searchable")
 
 
 def progress(**given: object) -> AddProgress:

@@ -87,8 +87,10 @@ def test_a_provider_tells_all_keys_that_it_lacks(run: Shell) -> None:
 
 def offered(shell: Shell, line: str, **settings: str) -> set[str]:
     words = line.split(" ")
-    asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    ended = shell(_RECOLLECT_COMPLETE="complete_bash", **asked, **settings)
+    asking = Shell(shell.starter, shell.folder, {**shell.settings, **settings})
+    ended = asking(
+        _RECOLLECT_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1)
+    )
     assert ended.err == ""
     return set(ended.out.split())
 

@@ -317,6 +317,7 @@ IDENTIFIED: Mapping[str, Callable[[World], str]] = {
     "webhooks": lambda world: world.endpoint,
     "receipt": World.deleted,
     "show": World.document,
+    "edit": World.document,
     "rm": World.document,
     "retry": World.document,
 }

@@ -43,6 +43,8 @@ ASKING = (
     ("disconnect", "x", "--yes"),
     ("filters", "show"),
     ("filters", "preview"),
+    ("edit", "x", "--tag", "y"),
+    ("tags",),
     ("webhooks", "list"),
     ("webhooks", "log", "x"),
 )
@@ -243,7 +245,9 @@ def test_completing_a_command_loads_none() -> None:
     )
 
     assert set(ended.stdout.split()) >= {"search", "serve", "status"}
-    assert ended.stderr.strip() == "['recollect.cli.output', 'recollect.cli._lazy']"
+    assert ended.stderr.strip() == str(
+        ["recollect.cli._help", "recollect.cli.output", "recollect.cli._lazy"]
+    )
 
 
 @pytest.mark.parametrize("kind", ["bash", "zsh", "fish"])
