@@ -45,7 +45,7 @@ _keys = typer.Typer(help="API keys.", no_args_is_help=True)
 
 @_orgs.command("create")
 def create_org(name: str, plan: Plan = Plan.ENTERPRISE, as_json: AsJson = False) -> None:
-    """Make an organisation.
+    """Create an organisation.
 
     Example: recollect orgs create acme --plan scale
     """
@@ -72,14 +72,17 @@ def list_orgs(as_json: AsJson = False) -> None:
 
 
 @_orgs.command("plan")
-def change_plan(name: str, plan: Plan) -> None:
+def change_plan(name: str, plan: Plan, as_json: AsJson = False) -> None:
     """Change an organisation's plan.
 
     Example: recollect orgs plan acme scale
     """
     with transaction() as tx:
         org = orgs.change_plan(tx, name, plan)
-    typer.echo(f"{org.name} is on plan {org.plan}")
+    if as_json:
+        echo_json({"id": org.id, "name": org.name, "plan": org.plan})
+    else:
+        typer.echo(f"{org.name} is on plan {org.plan}")
 
 
 @_keys.command("create")
@@ -96,7 +99,7 @@ def create_key(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key; its secret is printed once.
+    """Create a key; its secret is printed once.
 
     Example: recollect keys create --scope read --expires 2h
     """
@@ -159,20 +162,24 @@ def list_keys(
 
 
 @_keys.command("revoke")
-def revoke_key(id: str) -> None:
-    """Make a key useless at once.
+def revoke_key(id: str, as_json: AsJson = False) -> None:
+    """Revoke a key: it stops working at once.
 
     Example: recollect keys revoke 4f0c2ab19d3e
     """
     with transaction() as tx:
         orgs.revoke_key(tx, KeyId(id))
-    typer.echo(f"key {id} is revoked")
+    if as_json:
+        echo_json({"id": id, "revoked": True})
+    else:
+        typer.echo(f"key {id} is revoked")
 
 
 def reindex(
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Bind the index to the embedding model of the settings and embed everything anew.
+    """Bind the index to the embedding model of the settings and embed everything again.
 
     Stop the service first; documents stay searchable by words while the workers go through them.
     Memories are embedded before it ends.
@@ -188,7 +195,7 @@ def reindex(
         fail(str(error))
     name, dimensions = index_identity(embedder)
     if not yes:
-        typer.confirm(f"Embed every document anew with {name}?", abort=True)
+        typer.confirm(f"Embed every document again with {name}?", abort=True, err=True)
     with transaction() as tx:
         vector_index.rebind(tx, name, dimensions)
         queued = documents.reindex(tx)
@@ -200,7 +207,10 @@ def reindex(
                 embed_memories(db, embedder)
         except RecollectError as error:
             fail(f"{error}; memories without a vector are found by words: run it again")
-    typer.echo(f"{queued} documents are queued; start the service to work through them")
+    if as_json:
+        echo_json({"embedder": name, "queued": queued})
+    else:
+        typer.echo(f"{queued} documents are queued; start the service to work through them")
 
 
 def embed_memories(db: Database, embedder: Embedder) -> int:

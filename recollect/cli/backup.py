@@ -179,7 +179,7 @@ def restore(
 
 
 def export(
-    folder: Annotated[Path, typer.Argument(help="The folder to make.")],
+    folder: Annotated[Path, typer.Argument(help="The folder to create.")],
     org: OrgName = orgs.DEFAULT,
     tag: Annotated[
         list[str] | None, typer.Option(help="Only documents with this container tag.")

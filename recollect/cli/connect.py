@@ -78,7 +78,7 @@ def connect(
         ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help="At most so many documents.")
+        int | None, typer.Option(min=1, max=10_000, help="Bring in this many documents at most.")
     ] = None,
     follow: Annotated[bool, typer.Option(help="Wait for the first sync.")] = False,
     check: Annotated[
@@ -145,7 +145,7 @@ def connections(
         echo_json(found)
         return
     if not found:
-        tell("no connections; make one with `recollect connect`")
+        tell("no connections; create one with `recollect connect`")
         return
     now = datetime.now(UTC)
     rows = [
@@ -196,8 +196,8 @@ def changes(
     run: Annotated[
         str | None, typer.Argument(help="Id of a run; else the latest that began.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 100,
-    page: Annotated[int, typer.Option(min=1, help="The next so many: 2, 3 …")] = 1,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Rows on a page.")] = 100,
+    page: Annotated[int, typer.Option(min=1, help="Which page.")] = 1,
     as_json: AsJson = False,
     url: Url = None,
     key: ApiKey = None,
@@ -239,7 +239,7 @@ def seen(
     verdict: Annotated[
         str | None, typer.Option(help="Only with this verdict: robots, error, off_host …")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Rows on a page.")] = 100,
     as_json: AsJson = False,
     url: Url = None,
     key: ApiKey = None,

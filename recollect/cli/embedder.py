@@ -71,7 +71,7 @@ def switch(
     wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make the vectors of another model beside those in use; searches use them once all are there.
+    """Compute vectors of another model beside those in use; searches use them once all are there.
 
     The key of its endpoint is read from RECOLLECT_EMBEDDER_NEXT_KEY, and kept sealed. Nothing has
     to be restarted; the old vectors stay until `finish`, for `rollback`.

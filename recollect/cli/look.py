@@ -70,7 +70,7 @@ def register(app: typer.Typer) -> None:
 def search(
     words: Annotated[list[str], typer.Argument(metavar="QUERY...", help="What to look for.")],
     tag: Tags = None,
-    limit: Annotated[int, typer.Option(min=1, max=100, help="At most so many documents.")] = 10,
+    limit: Annotated[int, typer.Option(min=1, max=100, help="How many documents at most.")] = 10,
     filter: Annotated[
         str | None, typer.Option(help='Metadata filter, JSON: {"AND": [{"key": …}]}.')
     ] = None,
@@ -375,7 +375,7 @@ def retry(
     url: Url = None,
     key: ApiKey = None,
 ) -> None:
-    """Process documents again with the content they have; URLs are fetched anew.
+    """Process documents again with the content they have; URLs are fetched again.
 
     Example: recollect retry --failed
     """

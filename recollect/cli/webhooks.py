@@ -1,5 +1,6 @@
 """Commands for webhooks: who is told what happens, and what was sent."""
 
+import sys
 from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
@@ -102,12 +103,24 @@ def add(
 
 
 @_webhooks.command("rm")
-def remove(id: Id, as_json: AsJson = False, url: Url = None, key: ApiKey = None) -> None:
-    """Delete a webhook with its log.
+def remove(
+    id: Id,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: ApiKey = None,
+) -> None:
+    """Delete a webhook with its log; on a terminal it asks first.
 
     Example: recollect webhooks rm 7msRU48jI0KqwTPC6nnlhv
     """
-    open_service(url, key).send("DELETE", _path(id), {})
+    service = open_service(url, key)
+    if sys.stdin.isatty() and not yes:
+        found = [one["url"] for one in service.get("/v3/webhooks")["endpoints"] if one["id"] == id]
+        if found:
+            asked = f"Delete the webhook to {one_line(found[0])}, and what is logged of it?"
+            typer.confirm(asked, abort=True, err=True)
+    service.send("DELETE", _path(id), {})
     _done(as_json, {"id": id, "deleted": True}, f"deleted {id}")
 
 

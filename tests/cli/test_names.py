@@ -63,6 +63,11 @@ def test_tokens_of_providers_are_verified_where_connections_are(
 
 # --- help --------------------------------------------------------------------------------------
 
+ENDLESS = {("serve",), ("api",), ("work",)}
+"""They run until they are stopped, and have a log."""
+GROUPS = {(name,) for name in ("orgs", "keys", "webhooks", "embedder", "filters")}
+"""They do nothing by themselves."""
+
 
 def commands(path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Every command and every command below one."""
@@ -83,6 +88,8 @@ def test_help_has_placeholders_and_is_wrapped_once(path: tuple[str, ...]) -> Non
     shown = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "100", "TERM": "dumb"})
 
     assert shown.exit_code == 0, shown.output
+    if path and path not in GROUPS:
+        assert ("--json" in shown.output) == (path not in ENDLESS)
     for python in ("<bool>", "<str>", "<int", "<float", "list[", "{id}", "[["):
         assert python not in shown.output
     # A line that is no paragraph's last is full: the next word would not have fitted.
