@@ -146,7 +146,7 @@ def _whole(text: str) -> str:
 def _outer_rules(root: Path) -> Rules:
     """Those of the folders above, up to the one that is the repository; outside of one, none."""
     above = [root, *root.parents]
-    repository = next((at for at, one in enumerate(above) if (one / ".git").exists()), 0)
+    repository = next((at for at, one in enumerate(above) if os.path.exists(one / ".git")), 0)
     return [found for folder in above[1 : repository + 1] for found in _read(folder)]
 
 
