@@ -40,7 +40,7 @@ PANELS: Mapping[str, tuple[_Row, ...]] = MappingProxyType(
             ("tags", "tags", "List container tags with their documents."),
         ),
         "Connections": (
-            ("connect", "connect", "Connect a provider: a website, GitHub, S3 …"),
+            ("connect", "connect", "Connect a provider: a website, a drive, mails …"),
             ("connections", "connect", "List connections and what is wrong with them."),
             ("sync", "connect", "Sync a connection now."),
             ("changes", "connect", "Show what a sync added, changed and removed."),
