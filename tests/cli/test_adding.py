@@ -107,6 +107,9 @@ def test_many_files_are_asked_about_on_a_terminal(run: Shell) -> None:
     assert code == 0
     assert "searchable 1/1" in shown
     assert "Add " not in shown
+    _, shown = at_a_terminal(run, ("list", "--tag", tag), b"")
+    assert "\x1b[32mdone\x1b[0m    " in shown  # as wide as its heading
+    assert "\x1b" not in run("list", "--tag", tag).out
 
 
 def test_a_sync_is_followed_by_a_bar(run: Shell) -> None:
