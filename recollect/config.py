@@ -309,7 +309,7 @@ class Config(BaseSettings):
     )
     notion_verification_token: SecretStr | None = Field(
         default=None,
-        description="Notion's webhook token, if it is not confirmed by `recollect webhooks`.",
+        description="Token of Notion, if it is not confirmed by `recollect connections verify`.",
     )
     providers: dict[str, ProviderSettings] = Field(
         default_factory=_provider_settings,

@@ -33,7 +33,7 @@ SMOKE_PROVIDER = "cabinet"
 OWN = {
     "api": ("tests/contract",),
     "mcp": ("tests/contract/test_mcp.py", "tests/contract/test_reach.py"),
-    "cli": ("tests/e2e/test_cli.py", "tests/e2e/test_quickstart.py", "tests/docs"),
+    "cli": ("tests/cli", "tests/e2e/test_cli.py", "tests/e2e/test_quickstart.py", "tests/docs"),
     "console": ("tests/console", "tests/e2e/test_console_browser.py"),
     "sandbox": ("tests/extract/test_confine.py", "tests/extract/test_sandbox.py"),
     "torture": ("tests/chaos/test_torture.py",),

@@ -264,12 +264,12 @@ def _proofs(app: App, connector: Connector) -> list[str]:
 
 
 def _keep_pending(app: App, provider: str, secret: str) -> None:
-    """Shown to the operator by `recollect webhooks`; a stranger may have sent it."""
+    """Shown to the operator by `recollect connections verify`; a stranger may have sent it."""
     sealed = encryption.seal(secret_keys(app.config), secret, place=(provider, "hook"))
     digest = hashlib.sha256(secret.encode()).digest()
     with app.db.begin() as tx:
         push_registrations.keep_hook_secret(tx, provider, digest, sealed)
-    LOG.warning("verification token came", provider=provider, do="recollect webhooks")
+    LOG.warning("verification token came", provider=provider, do="recollect connections verify")
 
 
 def _page(title: str, text: str, status: int = 200) -> Response:

@@ -6,7 +6,6 @@ search takes to run.
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from importlib import import_module
 from importlib.metadata import version
 from types import MappingProxyType
 from typing import Annotated
@@ -14,54 +13,76 @@ from typing import Annotated
 import typer
 from typer._click.core import Command
 from typer._click.exceptions import UsageError
+from typer._click.formatting import HelpFormatter
 from typer._click.shell_completion import CompletionItem
-from typer.core import TyperGroup
-from typer.main import get_group
+from typer.core import TyperCommand, TyperGroup
 
+from recollect.cli._help import plain
+from recollect.cli._lazy import loaded, tell_new_name
 from recollect.cli.output import tell
-from recollect.errors import RecollectError
+from recollect.errors import BadRequestError, RecollectError
 
-COMMANDS: Mapping[str, str] = MappingProxyType(
+_Row = tuple[str, str, str]
+PANELS: Mapping[str, tuple[_Row, ...]] = MappingProxyType(
     {
-        "quickstart": "quickstart",
-        "add": "add",
-        "search": "look",
-        "ask": "ask",
-        "list": "look",
-        "show": "look",
-        "rm": "look",
-        "retry": "look",
-        "status": "look",
-        "connect": "connect",
-        "connections": "connect",
-        "sync": "connect",
-        "changes": "connect",
-        "seen": "connect",
-        "disconnect": "connect",
-        "filters": "filters",
-        "serve": "serve",
-        "api": "api",
-        "work": "work",
-        "mcp": "mcp",
-        "open": "open",
-        "orgs": "admin",
-        "keys": "admin",
-        "doctor": "doctor",
-        "embedder": "embedder",
-        "reindex": "admin",
-        "backup": "backup",
-        "restore": "backup",
-        "export": "backup",
-        "import": "backup",
-        "purge": "trust",
-        "verify": "trust",
-        "receipt": "trust",
-        "check-url": "admin",
-        "torture": "torture",
-        "webhooks": "admin",
-        "endpoints": "events",
-        "audit": "admin",
+        "Add and search": (
+            ("quickstart", "quickstart", "Try it: add a sample, ask it a question."),
+            ("add", "add", "Add files, folders, URLs and standard input."),
+            ("search", "look", "Find documents by words and meaning."),
+            ("ask", "ask", "Answer a question from what is found, with its sources."),
+        ),
+        "Documents": (
+            ("list", "look", "List documents, the newest first."),
+            ("show", "look", "Show a document, or its text."),
+            ("edit", "edit", "Change tags, metadata or content of a document."),
+            ("rm", "look", "Delete documents for good."),
+            ("retry", "look", "Process documents again."),
+            ("status", "look", "Show how many wait, are worked on, failed, and why."),
+            ("tags", "tags", "List container tags with their documents."),
+        ),
+        "Connections": (
+            ("connect", "connect", "Connect a provider: a website, a drive, mails …"),
+            ("connections", "connect", "List connections and what is wrong with them."),
+            ("sync", "connect", "Sync a connection now."),
+            ("changes", "connect", "Show what a sync added, changed and removed."),
+            ("seen", "connect", "Show why something is no document."),
+            ("disconnect", "connect", "End a connection."),
+            ("filters", "filters", "Choose what of connected sources is kept out."),
+        ),
+        "Run the service": (
+            ("serve", "serve", "Run all of it on this machine."),
+            ("api", "api", "Run an API process, one of several."),
+            ("work", "work", "Run a worker process, one of several."),
+            ("open", "open", "Open the console in a browser, signed in."),
+            ("mcp", "mcp", "Serve assistants over standard input and output."),
+            ("doctor", "doctor", "Check the installation; say what to do."),
+            ("embedder", "embedder", "Change the embedding model while it runs."),
+            ("reindex", "admin", "Embed everything again, while it is stopped."),
+        ),
+        "Access and events": (
+            ("orgs", "admin", "Organisations and their plan."),
+            ("keys", "admin", "API keys."),
+            ("webhooks", "webhooks", "Send signed events to your programs."),
+            ("audit", "admin", "Show who did what."),
+        ),
+        "Keep and delete data": (
+            ("backup", "backup", "Write everything into one file."),
+            ("restore", "backup", "Bring a backup back."),
+            ("export", "backup", "Write documents as JSON and files."),
+            ("import", "backup", "Add the documents of an export."),
+            ("purge", "trust", "Remove from the disk what was deleted."),
+            ("receipt", "trust", "Show that a document was deleted."),
+            ("verify", "trust", "Check that documents, index and files agree."),
+        ),
+        "Try out": (
+            ("check-url", "admin", "Say whether an address may be fetched, and why not."),
+            ("torture", "torture", "Break a scratch service and count what it lost."),
+        ),
     }
+)
+"""Panel of the help → command, module of this package that registers it, what it does."""
+COMMANDS: Mapping[str, str] = MappingProxyType(
+    {name: module for rows in PANELS.values() for name, module, _ in rows}
 )
 """Command → module of this package that registers it, in the order of the help."""
 ELSEWHERE: Mapping[str, str] = MappingProxyType(
@@ -81,6 +102,8 @@ ELSEWHERE: Mapping[str, str] = MappingProxyType(
     }
 )
 """What other programs call a command."""
+RENAMED: Mapping[str, str] = MappingProxyType({"endpoints": "webhooks"})
+"""Names of earlier versions, which go on working."""
 
 
 class _Lazy(TyperGroup):
@@ -88,11 +111,22 @@ class _Lazy(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: typer.Context, cmd_name: str):  # pyright: ignore[reportIncompatibleMethodOverride] # as above
+        if cmd_name in RENAMED:
+            tell_new_name(ctx, cmd_name, RENAMED[cmd_name])
+            cmd_name = RENAMED[cmd_name]
         if cmd_name not in COMMANDS:
             return None
-        part = typer.Typer()
-        import_module(f"recollect.cli.{COMMANDS[cmd_name]}").register(part)
-        return get_group(part).commands[cmd_name]
+        return loaded(ctx, COMMANDS[cmd_name], cmd_name)
+
+    def format_help(self, ctx: typer.Context, formatter: HelpFormatter) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] # as above
+        # From the lines above: to load every command takes seconds.
+        shown = TyperGroup(
+            name=self.name, params=self.params, help=self.help, rich_markup_mode="rich"
+        )
+        for panel, rows in PANELS.items():
+            for name, _, told in rows:
+                shown.add_command(TyperCommand(name, help=told, rich_help_panel=panel))
+        plain(shown, ctx).format_help(ctx, formatter)
 
     def resolve_command(  # pyright: ignore[reportIncompatibleMethodOverride] # as above
         self, ctx: typer.Context, args: list[str]
@@ -151,6 +185,9 @@ def main() -> None:
     """Run the command that the arguments name; what we know to go wrong is one line, no trace."""
     try:
         app(prog_name="recollect")
+    except BadRequestError as error:
+        tell(f"error: {error.details}")
+        raise SystemExit(2) from None
     except RecollectError as error:
         tell(f"error: {error}")
         raise SystemExit(1) from None

@@ -5,27 +5,41 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-
+from recollect.cli._bar import BarState, bar
 from recollect.cli.output import console, tell
 from recollect.model import Stage
 
 
 @dataclass(frozen=True, slots=True)
 class AddProgress:
+    verb: str
+    """what is counted in the end: searchable, uploaded"""
     total: int
     handled: int
+    refused: int
+    closed: int
+    """of those handled, the ones that nothing more is waited for"""
     queued: int
     stages: Mapping[Stage, int]
     awaited: int
     searchable: int
     failed: int
+    reading: str | None
+    """name of a document that is being read"""
 
     @property
     def complete(self) -> bool:
         return self.handled == self.total and self.searchable + self.failed == self.awaited
+
+    @property
+    def bar(self) -> BarState:
+        return BarState(
+            self.verb,
+            done=self.closed + self.searchable,
+            total=self.closed + self.refused + self.awaited + self.total - self.handled,
+            failed=self.refused + self.failed,
+            reading=self.reading,
+        )
 
 
 Show = Callable[[AddProgress], None]
@@ -33,15 +47,15 @@ Show = Callable[[AddProgress], None]
 
 @contextmanager
 def screen() -> Generator[Show]:
-    """Bars on a terminal, lines elsewhere; on standard error, so that data stays clean."""
+    """A bar on a terminal, lines elsewhere; on standard error, so that data stays clean."""
     out = console(err=True)
-    if not out.is_terminal:
+    if out.is_terminal:
+        with bar(out) as draw:
+            yield lambda progress: draw(progress.bar)
+    else:
         yield _paced(
             lambda progress: tell(", ".join(f"{name} {n}" for name, n in _steps(progress))), 1.0
         )
-        return
-    with Live(console=out, transient=True, auto_refresh=False) as live:
-        yield _paced(lambda progress: live.update(_bars(progress), refresh=True), 0.1)
 
 
 def _paced(show: Show, seconds: float) -> Show:
@@ -56,17 +70,6 @@ def _paced(show: Show, seconds: float) -> Show:
             shown, not_before = progress, time.monotonic() + seconds
 
     return maybe
-
-
-def _bars(progress: AddProgress) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    ends = {"uploading": (progress.handled, progress.total)}
-    ends["searchable"] = (progress.searchable, progress.awaited)
-    for name, count in _steps(progress):
-        done, total = ends.get(name, (0, 0))
-        bar = ProgressBar(total, done, width=40) if name in ends else ""
-        grid.add_row(name, count, bar)
-    return grid
 
 
 def _steps(progress: AddProgress) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
+from pathlib import PurePosixPath
 from typing import Any
 
 import typer
@@ -38,6 +39,8 @@ PAUSES = (0.1, 1.0)
 """Seconds between two rounds: at least, at most."""
 QUIET = 60.0
 """Seconds without any movement after which the wait is explained."""
+SHOWN_EVERY = 0.1
+"""Seconds between two counts of all that there is."""
 FEW = 10
 """Up to so many sources each get a line in the summary."""
 
@@ -53,28 +56,33 @@ class AddRun:
         decided: Sequence[AddReport],
         *,
         wait: bool,
+        dry: bool = False,
     ) -> None:
-        """`decided`: sources for which nothing is to be done; `wait`: until all is searchable."""
+        """`decided`: sources for which nothing is to be done; `wait`: until all is searchable;
+        `dry`: the jobs only say what they would do."""
         self.interrupted = False
         self.stopped_by: RecollectError | None = None
         self._service = service
         self._ledger = ledger
         self._watch = watch
-        self._wait = wait
-        self._reports = list(decided)
+        self._wait = wait and not dry
+        self._dry = dry
+        self._decided = list(decided)
         self._total = 0
-        self._handled = 0
+        self._not_before = 0.0
+        self._ended: dict[Future[AddReport], AddReport] = {}
+        """what became of each job, noted once even where Ctrl-C comes between"""
 
     def go(self, jobs: Sequence[Job]) -> None:
         """Returns also when it was interrupted or the service went away; `reports` says how far."""
         self._total = len(jobs)
-        done = _done(jobs)
+        senders = _Senders(jobs)
         pause = threading.Event()
         try:
             with screen() as show:
-                for report in done:
-                    if report is not None:
-                        self._note(report)
+                while senders.busy:
+                    for future in senders.look():
+                        self._note(future)
                     self._look(show)
                 while self._watch.pending:
                     pause.wait(self._watch.due_in())
@@ -86,25 +94,31 @@ class AddRun:
             self.stopped_by = error
         finally:
             self._service.stop()
-            done.close()
+            # What was under way may have arrived: it is counted. What failed now is tried again
+            # by the same command, like what was never begun.
+            for future in senders.end():
+                with suppress(RecollectError):
+                    if future not in self._ended and future.result().outcome is not Outcome.FAILED:
+                        self._note(future)
 
     @property
     def reports(self) -> list[AddReport]:
         """What became of each source, with what the service said last."""
-        return [self._latest(report) for report in self._reports]
+        return [self._latest(report) for report in (*self._decided, *self._ended.values())]
 
     @property
     def members(self) -> list[AddReport]:
         """What became of each file of each archive that was waited for."""
-        return [one for report in self._reports for one in self._members(report)]
+        return [one for report in self._ended.values() for one in self._members(report)]
 
     def as_json(self) -> dict[str, Any]:
         reports = self.reports
         counts = Counter(report.outcome for report in reports)
         return {
+            **({"dryRun": True} if self._dry else {}),
             **{outcome.value: counts[outcome] for outcome in Outcome},
             "unfinished": sum(_is_open(report) for report in reports),
-            "notReached": self._total - self._handled,
+            "notReached": self._total - len(self._ended),
             "members": _tally(self.members),
             "sources": [
                 _as_json(report)
@@ -118,10 +132,11 @@ class AddRun:
 
     def print_summary(self) -> None:
         reports = self.reports
-        if len(reports) <= FEW:
+        if len(reports) <= FEW or self._dry:
             for report in reports:
-                if report.id and report.outcome is not Outcome.FAILED:
-                    typer.echo(f"{report.outcome:<10} {one_line(report.source)}  {report.id}")
+                if report.outcome not in (Outcome.FAILED, Outcome.SKIPPED):
+                    id = f"  {report.id}" if report.id else ""
+                    typer.echo(f"{report.outcome:<10} {one_line(report.source)}{id}")
         skipped: dict[str, list[str]] = {}
         for report in reports:
             if report.outcome is Outcome.SKIPPED:
@@ -132,7 +147,8 @@ class AddRun:
         members = self.members
         self._print_trouble(reports, members)
         counts = Counter(report.outcome for report in reports)
-        typer.echo(", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome))
+        told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome)
+        typer.echo(f"would be {told}; nothing was sent" if self._dry else told)
         if members:
             tally = _tally(members)
             typer.echo(f"files in archives: {tally['done']} searchable, {tally['failed']} failed")
@@ -141,8 +157,8 @@ class AddRun:
             typer.echo(
                 f"{unfinished} not searchable yet; `recollect status --watch` shows progress"
             )
-        if self._handled < self._total:
-            tell(f"{self._total - self._handled} not reached; the same command goes on from here")
+        if left := self._total - len(self._ended):
+            tell(f"{left} not reached; the same command goes on from here")
 
     def _print_trouble(self, reports: Sequence[AddReport], members: Sequence[AddReport]) -> None:
         for report in reports:
@@ -153,9 +169,8 @@ class AddRun:
                 reason = one_line(report.reason or "")
                 typer.echo(f"{Outcome.FAILED:<10} {one_line(report.source)}: {reason}")
 
-    def _note(self, report: AddReport) -> None:
-        self._handled += 1
-        self._reports.append(report)
+    def _note(self, future: Future[AddReport]) -> None:
+        report = future.result()
         if report.entry is not None:
             self._ledger.note(report.entry)
         if self._wait and report.id is not None:
@@ -163,23 +178,32 @@ class AddRun:
                 self._watch.expect(report.id)
             elif report.is_archive:
                 self._watch.open(report.id)
+        self._ended[future] = report
 
     def _look(self, show: "Show") -> None:
         self._watch.look()
-        show(self._progress())
+        if time.monotonic() >= self._not_before:
+            show(self._progress())
+            self._not_before = time.monotonic() + SHOWN_EVERY
 
     def _progress(self) -> "AddProgress":
         waiting, working = len(self._watch.pending), self._watch.stages
         settled = self._watch.settled.values()
         searchable = sum(document is not None and document.status == "done" for document in settled)
+        refused = sum(report.outcome is Outcome.FAILED for report in self._ended.values())
+        awaited = sum(_is_open(report) for report in self._ended.values()) if self._wait else 0
         return AddProgress(
+            verb="looked at" if self._dry else "searchable" if self._wait else "uploaded",
             total=self._total,
-            handled=self._handled,
+            handled=len(self._ended),
+            refused=refused,
+            closed=len(self._ended) - refused - awaited,
             queued=waiting - sum(working.values()),
             stages={stage: working.get(stage, 0) for stage in Stage},
             awaited=waiting + len(settled),
             searchable=searchable,
             failed=len(settled) - searchable,
+            reading=self._watch.reading,
         )
 
     def _latest(self, report: AddReport) -> AddReport:
@@ -205,22 +229,35 @@ class AddRun:
         return self._watch.warnings.get(archive.id or "", ())
 
 
-def _done(jobs: Iterable[Job]) -> Generator[AddReport | None]:
-    """Reports of the jobs, as they end; None now and then while none does."""
-    queue = iter(jobs)
-    pool = ThreadPoolExecutor(SENDERS)
-    pending: set[Future[AddReport]] = set()
-    try:
-        while True:
-            pending |= {pool.submit(job) for job in islice(queue, AHEAD - len(pending))}
-            if not pending:
-                return
-            ended, pending = wait_for(pending, timeout=0.2, return_when=FIRST_COMPLETED)
-            yield from (future.result() for future in ended)
-            if not ended:
-                yield None
-    finally:
-        pool.shutdown(cancel_futures=True)
+class _Senders:
+    """Do jobs in threads, a few ahead of those that were taken."""
+
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        self._queue = iter(jobs)
+        self._pool = ThreadPoolExecutor(SENDERS)
+        self._pending: set[Future[AddReport]] = set()
+        self._refill()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._pending)
+
+    def look(self) -> Generator[Future[AddReport]]:
+        """Those that have ended, each until it was taken; none when none does for a moment."""
+        ended, _ = wait_for(self._pending, timeout=0.2, return_when=FIRST_COMPLETED)
+        for future in ended:
+            yield future
+            self._pending.discard(future)
+        self._refill()
+
+    def end(self) -> list[Future[AddReport]]:
+        """Begin no more, wait for those under way; all that have ended and were not taken."""
+        self._pool.shutdown(cancel_futures=True)
+        return [future for future in self._pending if not future.cancelled()]
+
+    def _refill(self) -> None:
+        ahead = islice(self._queue, AHEAD - len(self._pending))
+        self._pending |= {self._pool.submit(job) for job in ahead}
 
 
 def _is_open(report: AddReport) -> bool:
@@ -262,6 +299,8 @@ class DocumentWatch:
         """of each archive: id → path in it"""
         self.warnings: dict[str, Sequence[str]] = {}
         """of each archive, such as how many files of it were not read, and where to see why"""
+        self.reading: str | None = None
+        """name of a pending document that is in work"""
         self._working: dict[str, str] = {}
         self._service = service
         self._since = since
@@ -303,6 +342,8 @@ class DocumentWatch:
         self._read_changes()
         working, _ = self._service.page(status="processing", sort="updatedAt", limit=CHANGES)
         self._working = {document.id: document.stage or Stage.EXTRACTING for document in working}
+        at_hand = [document for document in working if document.id in self.pending]
+        self.reading = next((_name(document) for document in reversed(at_hand)), None)
         if (len(self.pending), self.stages) == before:
             self._recheck()
             self._pause = min(self._pause * 1.5, PAUSES[1])
@@ -350,3 +391,9 @@ class DocumentWatch:
             self.settled[id] = document
             if document is not None and document.status == "done" and document.members is not None:
                 self.open(id)
+
+
+def _name(document: DocumentRow) -> str:
+    if document.archive_path or document.filepath:
+        return PurePosixPath(document.archive_path or document.filepath or "").name
+    return document.url or document.title or document.id

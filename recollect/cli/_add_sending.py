@@ -2,10 +2,10 @@
 
 import hashlib
 import io
-import mimetypes
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,18 +25,21 @@ from recollect.cli._add_sources import (
     Outcome,
     SharedLabels,
     identity,
+    mime_of,
     printable,
+    refusal,
     why_unreadable,
 )
 from recollect.cli.client import DocumentRow, Service
 from recollect.errors import (
     AuthenticationError,
+    BadRequestError,
     NotFoundError,
     PermissionDeniedError,
     RequestError,
     Transient,
 )
-from recollect.extract import HEAD, detect
+from recollect.extract import HEAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,8 @@ def attempt(source: str, work: Job) -> AddReport:
         return work()
     except (AuthenticationError, PermissionDeniedError):
         raise
+    except BadRequestError as error:
+        return AddReport(source, Outcome.FAILED, reason=error.details)
     except (RequestError, Transient) as error:
         return AddReport(source, Outcome.FAILED, reason=str(error))
     except OSError as error:
@@ -70,22 +75,13 @@ def bring_file(
     before = _standing(service, target, known)
     if before and _is_sent(entry, look, labels) and before.status != "failed":
         noted = replace(entry, size=look.size, mtime=look.mtime, noted=now) if entry else None
-        return AddReport(
-            target.label,
-            Outcome.UNCHANGED,
-            before.id,
-            before.status,
-            entry=noted,
-            is_archive=bool(before.members),
-        )
-    mime = mimetypes.guess_type(file.path.name)[0] or UNKNOWN_MIME
-    if reason := _refusal(look, file.path.name, mime):
-        outcome = Outcome.FAILED if file.named else Outcome.SKIPPED
-        return AddReport(target.label, outcome, reason=reason)
+        return _unchanged(target, before, noted)
+    if reason := refusal(look.size, look.head, file.path.name):  # it changed since it was found
+        return AddReport(target.label, Outcome.FAILED, reason=reason)
     answer = service.upload(
         lambda: file.path.open("rb"),
         printable(file.path.name),
-        mime,
+        mime_of(file.path.name),
         {
             **labels.fields(),
             "customId": target.custom_id,
@@ -106,6 +102,29 @@ def bring_file(
     # What else the service holds is known of folders only.
     is_new = before is None and (not file.named or _is_new(service, answer["id"]))
     return _report(target.label, answer, labels, is_new=is_new, entry=sent)
+
+
+def foresee_file(
+    service: Service, target: AddTarget, known: KnownDocuments, labels: SharedLabels
+) -> AddReport:
+    """What `bring_file` would do; nothing is sent."""
+    before = _standing(service, target, known)
+    if before and before.status != "failed":
+        if _is_sent(target.entry, _look(target.file.path, target.entry), labels):
+            return _unchanged(target, before, None)
+    elif target.file.named:
+        return foresee(service, target.label, target.custom_id)
+    return AddReport(target.label, Outcome.UPDATED if before else Outcome.ADDED)
+
+
+def foresee(service: Service, source: str, custom_id: str | None) -> AddReport:
+    """What adding under a customId would do, as far as can be told without the content."""
+    if custom_id is None:
+        return AddReport(source, Outcome.ADDED)
+    with suppress(NotFoundError):
+        service.document(custom_id)
+        return AddReport(source, Outcome.UPDATED)
+    return AddReport(source, Outcome.ADDED)
 
 
 def bring_url(service: Service, url: str, id: str | None, labels: SharedLabels) -> AddReport:
@@ -164,14 +183,15 @@ def _is_sent(entry: LedgerEntry | None, look: FileState, labels: SharedLabels) -
     return labels.metadata_text in (None, entry.metadata)
 
 
-def _refusal(look: FileState, name: str, mime: str) -> str | None:
-    if look.size == 0:
-        return "empty"
-    if look.size > LARGEST:
-        return TOO_LARGE
-    if detect(look.head, name=name, mime=mime) is None:
-        return "kind not supported"
-    return None
+def _unchanged(target: AddTarget, before: DocumentRow, noted: LedgerEntry | None) -> AddReport:
+    return AddReport(
+        target.label,
+        Outcome.UNCHANGED,
+        before.id,
+        before.status,
+        entry=noted,
+        is_archive=bool(before.members),
+    )
 
 
 def _is_new(service: Service, id: str) -> bool:

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import math
+import mimetypes
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,9 +12,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from recollect.cli._add_choice import FileChoice, FolderSieve
 from recollect.cli._add_ledger import AddLedger, LedgerEntry
 from recollect.cli.client import DocumentRow, Service
 from recollect.cli.output import fail
+from recollect.extract import HEAD, detect
 
 LARGEST = 50 * 1024 * 1024
 """Bytes that one upload may have."""
@@ -119,8 +122,9 @@ def check_sources(sources: Sequence[str], id: str | None) -> None:
         fail("--id names one document: give one file, URL or -", code=2)
 
 
-def walk(root: Path) -> Iterator[LocalFile | AddReport]:
+def walk(root: Path, choice: FileChoice | None = None) -> Iterator[LocalFile | AddReport]:
     """Files below a folder, and what is passed over. Links are followed, each folder seen once."""
+    sieve = FolderSieve(root, choice or FileChoice.of())
     seen: set[tuple[int, int]] = set()
     folders, links = [root], list[Path]()
     while folders or links:
@@ -141,7 +145,10 @@ def walk(root: Path) -> Iterator[LocalFile | AddReport]:
             continue
         for entry in entries:
             path = Path(entry.path)
-            match _kind(entry):
+            kind = _kind(entry)
+            if kind in ("folder", "file"):
+                kind = sieve.why_not(path, folder=kind == "folder") or kind
+            match kind:
                 case "folder":
                     (links if entry.is_symlink() else folders).append(path)
                 case "file":
@@ -203,6 +210,33 @@ def identity(name: str) -> str:
 
 def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "_" for c in text)
+
+
+def refusal(size: int, head: bytes, name: str) -> str | None:
+    """Why a file is not sent, by its size, its first bytes and its name."""
+    if size == 0:
+        return "empty"
+    if size > LARGEST:
+        return TOO_LARGE
+    if detect(head, name=name, mime=mime_of(name)) is None:
+        return "kind not supported"
+    return None
+
+
+def refused(file: LocalFile) -> AddReport | None:
+    """None: the file can be sent."""
+    try:
+        with file.path.open("rb") as opened:
+            size = os.fstat(opened.fileno()).st_size
+            reason = refusal(size, opened.read(HEAD), file.path.name)
+    except OSError as error:
+        return AddReport(file.label, Outcome.FAILED, reason=why_unreadable(error))
+    outcome = Outcome.FAILED if file.named else Outcome.SKIPPED
+    return None if reason is None else AddReport(file.label, outcome, reason=reason)
+
+
+def mime_of(name: str) -> str:
+    return mimetypes.guess_type(name)[0] or UNKNOWN_MIME
 
 
 @dataclass(frozen=True, slots=True)

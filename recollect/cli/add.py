@@ -15,30 +15,45 @@ from typing import Annotated
 
 import typer
 
-from recollect.cli._add_ledger import AddLedger, open_ledger
+from recollect.cli import _complete
+from recollect.cli._add_choice import FileChoice
+from recollect.cli._add_ledger import open_ledger
 from recollect.cli._add_run import AddRun, DocumentWatch
-from recollect.cli._add_sending import attempt, bring_bytes, bring_file, bring_url
+from recollect.cli._add_sending import (
+    attempt,
+    bring_bytes,
+    bring_file,
+    bring_url,
+    foresee,
+    foresee_file,
+)
 from recollect.cli._add_sources import (
     LARGEST,
     STDIN,
     URL,
     AddReport,
+    AddTarget,
     Job,
     LocalFile,
     Outcome,
     SharedLabels,
     aim,
     check_sources,
+    identity,
     metadata,
+    refused,
     walk,
     what_is_known,
 )
 from recollect.cli.client import ApiKey, AsJson, Service, Url, open_service
-from recollect.cli.output import echo_json, fail
+from recollect.cli.output import echo_json, fail, working
+
+MANY = 1_000
+"""Files above which a person is asked."""
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Add")(add)
+    app.command()(add)
 
 
 def add(
@@ -46,7 +61,10 @@ def add(
         list[str], typer.Argument(metavar="PATH|DIR|URL|-", help="- reads standard input.")
     ],
     tag: Annotated[
-        list[str] | None, typer.Option("--tag", help="Container tag; repeat for several.")
+        list[str] | None,
+        typer.Option(
+            "--tag", help="Container tag; repeat for several.", autocompletion=_complete.tags
+        ),
     ] = None,
     id: Annotated[
         str | None, typer.Option("--id", help="customId, for one source; the same id updates.")
@@ -55,6 +73,23 @@ def add(
         list[str] | None,
         typer.Option("--meta", metavar="KEY=VALUE", help="Metadata; numbers and true, false too."),
     ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option("--exclude", metavar="GLOB", help="Of folders: none of these; repeatable."),
+    ] = None,
+    include: Annotated[
+        list[str] | None,
+        typer.Option("--include", metavar="GLOB", help="Of folders: only these; repeatable."),
+    ] = None,
+    ignore: Annotated[
+        bool, typer.Option("--ignore/--no-ignore", help="Leave out what .gitignore leaves out.")
+    ] = True,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be added; send nothing.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask, however many files there are.")
+    ] = False,
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Wait until all of it is searchable.")
     ] = True,
@@ -65,11 +100,13 @@ def add(
     """Add files, folders (with all below), URLs and standard input; again brings up to date.
 
     Unchanged files are not sent again, so what was interrupted goes on where it was.
+    Of folders, hidden files, node_modules and what .gitignore names are left out.
     The files in an archive are waited for, too. The exit code is 1 when anything failed.
 
     Example: recollect add notes/ report.pdf https://example.org/page --tag handbook
     """
     labels = SharedLabels(tag or [], metadata(meta or []))
+    choice = FileChoice.of(exclude or (), include or (), gitignore=ignore)
     check_sources(sources, id)
     impatient = open_service(url, key)
     # Before anything is read: is there a service, does it know the key and the tags?
@@ -77,8 +114,14 @@ def add(
     service = impatient.patient()
     started = newest[0].updated_at if newest else None
     with open_ledger(f"{service.url} {json.dumps(labels.tags)}") as ledger:
-        reports, jobs = _plan(service, ledger, sources, labels, id)
-        run = AddRun(service, ledger, DocumentWatch(service, started), reports, wait=wait)
+        with working("looking for files"):
+            reports, files = _find(sources, choice)
+        if not (yes or dry_run):
+            _ask(files)
+        targets = aim(ledger, files, id)
+        jobs = _jobs(service, sources, targets, labels, id, dry=dry_run)
+        watch = DocumentWatch(service, started)
+        run = AddRun(service, ledger, watch, reports, wait=wait, dry=dry_run)
         run.go(jobs)
     if as_json:
         echo_json(run.as_json())
@@ -95,37 +138,55 @@ def add(
 # --- what there is to do -----------------------------------------------------------------------
 
 
-def _plan(
-    service: Service,
-    ledger: "AddLedger",
-    sources: Sequence[str],
-    labels: SharedLabels,
-    id: str | None,
-) -> tuple[list[AddReport], list[Job]]:
-    """What is decided already, and what is to be done."""
+def _find(
+    sources: Sequence[str], choice: FileChoice
+) -> tuple[list[AddReport], Sequence[LocalFile]]:
+    """What is passed over, and the files that can be sent, each once."""
     reports: list[AddReport] = []
-    jobs: list[Job] = []
     files: dict[Path, LocalFile] = {}
     for source in dict.fromkeys(sources):
-        if source == "-":
+        if source == "-" or URL.fullmatch(source):
+            continue
+        path = Path(source).resolve()
+        found = walk(path, choice) if path.is_dir() else [LocalFile(path, path.name, named=True)]
+        for one in found:
+            report = one if isinstance(one, AddReport) else refused(one)
+            if report is not None:
+                reports.append(report)
+            elif isinstance(one, LocalFile):
+                files.setdefault(one.path, one)
+    return reports, list(files.values())
+
+
+def _ask(files: Sequence[LocalFile]) -> None:
+    """Many files may be a mistake, such as a home folder."""
+    if len(files) > MANY and sys.stdin.isatty() and sys.stderr.isatty():
+        told = f"Add {len(files):,} files? `--dry-run` lists them, `--exclude` leaves some out."
+        typer.confirm(told, abort=True, err=True)
+
+
+def _jobs(
+    service: Service,
+    sources: Sequence[str],
+    targets: Sequence[AddTarget],
+    labels: SharedLabels,
+    id: str | None,
+    *,
+    dry: bool,
+) -> list[Job]:
+    """`dry`: jobs that send nothing and say what the others would do."""
+    work: list[tuple[str, Job]] = []
+    for source in dict.fromkeys(sources):
+        if source == "-" and dry:
+            work.append((STDIN, partial(foresee, service, STDIN, id)))
+        elif source == "-":
             data = sys.stdin.buffer.read(LARGEST + 1)
-            work = partial(bring_bytes, service, data, id, labels)
-            jobs.append(partial(attempt, STDIN, work))
+            work.append((STDIN, partial(bring_bytes, service, data, id, labels)))
+        elif URL.fullmatch(source) and dry:
+            work.append((source, partial(foresee, service, source, id or identity(source))))
         elif URL.fullmatch(source):
-            work = partial(bring_url, service, source, id, labels)
-            jobs.append(partial(attempt, source, work))
-        else:
-            path = Path(source).resolve()
-            found = walk(path) if path.is_dir() else [LocalFile(path, path.name, named=True)]
-            for one in found:
-                if isinstance(one, AddReport):
-                    reports.append(one)
-                else:
-                    files.setdefault(one.path, one)
-    targets = aim(ledger, files.values(), id)
+            work.append((source, partial(bring_url, service, source, id, labels)))
     known = what_is_known(service, targets, labels)
-    jobs += [
-        partial(attempt, target.label, partial(bring_file, service, target, known, labels))
-        for target in targets
-    ]
-    return reports, jobs
+    bring = foresee_file if dry else bring_file
+    work += [(one.label, partial(bring, service, one, known, labels)) for one in targets]
+    return [partial(attempt, source, job) for source, job in work]

@@ -1,27 +1,23 @@
 """Commands that tend the service from inside: organisations, keys, checks, the index."""
 
-import hashlib
 import json
-from collections.abc import Generator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
 
-from recollect import documents, encryption
+from recollect import documents
 from recollect.app import (
     index_identity,
     open_embedder_of,
-    secret_keys,
     user_agent,
 )
-from recollect.cli._log import log_of_command
-from recollect.cli.output import echo_json, fail, shown, table, tell
+from recollect.cli._transaction import transaction
+from recollect.cli.output import echo_json, fail, shown, table
 from recollect.config import load
 from recollect.connectors._robots import AGENT, MAX_BYTES, Robots, Rule
-from recollect.db import Database, Tx, migrate
+from recollect.db import Database
 from recollect.db.embedded import database
 from recollect.errors import Permanent, RecollectError, SetupError, Transient
 from recollect.fetch import Fetcher, UrlVerdict
@@ -31,35 +27,29 @@ from recollect.memories import memories
 from recollect.model import KeyId, Plan, Scope
 from recollect.orgs import audit as audits
 from recollect.orgs import orgs, tags
-from recollect.sync import push_registrations
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def register(app: typer.Typer) -> None:
-    app.add_typer(_orgs, name="orgs", rich_help_panel="Tend")
-    app.add_typer(_keys, name="keys", rich_help_panel="Tend")
-    app.command(rich_help_panel="Tend")(reindex)
-    app.command(rich_help_panel="Tend")(audit)
-    app.add_typer(_webhooks, name="webhooks", rich_help_panel="Tend")
-    app.command("check-url", rich_help_panel="Tend")(check_url)
+    app.add_typer(_orgs, name="orgs")
+    app.add_typer(_keys, name="keys")
+    app.command()(reindex)
+    app.command()(audit)
+    app.command("check-url")(check_url)
 
 
 _orgs = typer.Typer(help="Organisations and their plan.", no_args_is_help=True)
 _keys = typer.Typer(help="API keys.", no_args_is_help=True)
-_webhooks = typer.Typer(
-    help="Verification tokens that providers send for an application's webhook.",
-    no_args_is_help=True,
-)
 
 
 @_orgs.command("create")
 def create_org(name: str, plan: Plan = Plan.ENTERPRISE, as_json: AsJson = False) -> None:
-    """Make an organisation.
+    """Create an organisation.
 
     Example: recollect orgs create acme --plan scale
     """
-    with _transaction() as tx:
+    with transaction() as tx:
         org = orgs.create(tx, name, plan)
     if as_json:
         echo_json({"id": org.id, "name": org.name, "plan": org.plan})
@@ -73,7 +63,7 @@ def list_orgs(as_json: AsJson = False) -> None:
 
     Example: recollect orgs list
     """
-    with _transaction() as tx:
+    with transaction() as tx:
         found = orgs.list_all(tx)
     if as_json:
         echo_json([{"id": o.id, "name": o.name, "plan": o.plan} for o in found])
@@ -82,14 +72,17 @@ def list_orgs(as_json: AsJson = False) -> None:
 
 
 @_orgs.command("plan")
-def change_plan(name: str, plan: Plan) -> None:
+def change_plan(name: str, plan: Plan, as_json: AsJson = False) -> None:
     """Change an organisation's plan.
 
     Example: recollect orgs plan acme scale
     """
-    with _transaction() as tx:
+    with transaction() as tx:
         org = orgs.change_plan(tx, name, plan)
-    typer.echo(f"{org.name} is on plan {org.plan}")
+    if as_json:
+        echo_json({"id": org.id, "name": org.name, "plan": org.plan})
+    else:
+        typer.echo(f"{org.name} is on plan {org.plan}")
 
 
 @_keys.command("create")
@@ -106,11 +99,11 @@ def create_key(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key; its secret is printed once.
+    """Create a key; its secret is printed once.
 
     Example: recollect keys create --scope read --expires 2h
     """
-    with _transaction() as tx:
+    with transaction() as tx:
         until = None if expires is None else orgs.expiry(expires)
         owner = orgs.find(tx, org)
         key, secret = orgs.create_key(
@@ -147,7 +140,7 @@ def list_keys(
 
     Example: recollect keys list
     """
-    with _transaction() as tx:
+    with transaction() as tx:
         found = orgs.list_keys(tx, orgs.find(tx, org).id if org else None)
     rows = [
         {
@@ -169,20 +162,24 @@ def list_keys(
 
 
 @_keys.command("revoke")
-def revoke_key(id: str) -> None:
-    """Make a key useless at once.
+def revoke_key(id: str, as_json: AsJson = False) -> None:
+    """Revoke a key: it stops working at once.
 
     Example: recollect keys revoke 4f0c2ab19d3e
     """
-    with _transaction() as tx:
+    with transaction() as tx:
         orgs.revoke_key(tx, KeyId(id))
-    typer.echo(f"key {id} is revoked")
+    if as_json:
+        echo_json({"id": id, "revoked": True})
+    else:
+        typer.echo(f"key {id} is revoked")
 
 
 def reindex(
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Bind the index to the embedding model of the settings and embed everything anew.
+    """Bind the index to the embedding model of the settings and embed everything again.
 
     Stop the service first; documents stay searchable by words while the workers go through them.
     Memories are embedded before it ends.
@@ -191,15 +188,15 @@ def reindex(
     """
     config = load()
     try:
-        with _transaction() as tx:
+        with transaction() as tx:
             index = vector_index.read(tx)
         embedder = open_embedder_of(config, index)
     except SetupError as error:
         fail(str(error))
     name, dimensions = index_identity(embedder)
     if not yes:
-        typer.confirm(f"Embed every document anew with {name}?", abort=True)
-    with _transaction() as tx:
+        typer.confirm(f"Embed every document again with {name}?", abort=True, err=True)
+    with transaction() as tx:
         vector_index.rebind(tx, name, dimensions)
         queued = documents.reindex(tx)
         audits.record(tx, "index.rebuilt", embedder=name)
@@ -210,7 +207,10 @@ def reindex(
                 embed_memories(db, embedder)
         except RecollectError as error:
             fail(f"{error}; memories without a vector are found by words: run it again")
-    typer.echo(f"{queued} documents are queued; start the service to work through them")
+    if as_json:
+        echo_json({"embedder": name, "queued": queued})
+    else:
+        typer.echo(f"{queued} documents are queued; start the service to work through them")
 
 
 def embed_memories(db: Database, embedder: Embedder) -> int:
@@ -244,7 +244,7 @@ def audit(
 
     Example: recollect audit --action key. --since 2026-11-01
     """
-    with _transaction() as tx:
+    with transaction() as tx:
         found = audits.find(
             tx,
             org=orgs.find(tx, org).id if org else None,
@@ -346,61 +346,3 @@ def _rule(fetcher: Fetcher, verdict: UrlVerdict) -> Rule:
     except Transient as error:
         rules = Robots.nothing(str(error))
     return rules.verdict(target)
-
-
-@_webhooks.command("list")
-def list_webhooks(as_json: AsJson = False) -> None:
-    """Show the tokens that came, to be pasted back at the provider (Notion).
-
-    Example: recollect webhooks list
-    """
-    keys = secret_keys(load())
-    with _transaction() as tx:
-        found = push_registrations.hook_secrets(tx)
-    rows = [
-        {
-            "provider": one.provider,
-            "token": encryption.unseal(keys, one.sealed, place=(one.provider, "hook")),
-            "cameAt": one.came_at.isoformat(),
-            "confirmed": one.confirmed,
-        }
-        for one in found
-    ]
-    if as_json:
-        echo_json(rows)
-    elif not rows:
-        tell("no tokens came; a provider that uses one sends it when a subscription is made there")
-    else:
-        columns = ["provider", "token", "cameAt", "confirmed"]
-        table(columns, [[shown(row[column]) for column in columns] for row in rows])
-
-
-@_webhooks.command("confirm")
-def confirm_webhook(provider: str, token: str, as_json: AsJson = False) -> None:
-    """Let a token prove the provider's pushes, after the provider took it; others are forgotten.
-
-    Example: recollect webhooks confirm notion secret_…
-    """
-    digest = hashlib.sha256(token.encode()).digest()
-    with _transaction() as tx:
-        push_registrations.confirm_hook_secret(tx, provider, digest)
-    if as_json:
-        echo_json({"provider": provider, "confirmed": True})
-    else:
-        typer.echo(f"{provider}: confirmed")
-
-
-@contextmanager
-def _transaction() -> Generator[Tx]:
-    """One transaction on the service's database, whether the service runs or not."""
-    audits.act(audits.CLI)
-    config = load()
-    log_of_command(config.log_level)
-    try:
-        with database(config) as ensure:
-            url = ensure()
-            migrate(url)
-            with Database(url, size=1) as db, db.begin() as tx:
-                yield tx
-    except RecollectError as error:
-        fail(str(error))

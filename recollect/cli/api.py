@@ -21,7 +21,7 @@ Listening = Annotated[int | None, typer.Option("--listening", hidden=True)]
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Run")(api)
+    app.command()(api)
 
 
 TICKS = 5

@@ -19,7 +19,7 @@ ENDS = {
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Look and tend")(ask)
+    app.command()(ask)
 
 
 def ask(
@@ -44,7 +44,7 @@ def ask(
     question = " ".join(words)
     if not question.strip():
         fail("the question is empty", code=2)
-    service = open_service(url, key, patience=LONGEST)
+    service = open_service(url, key, timeout=LONGEST)
     body = {"q": question, "containerTags": tag, "rerank": rerank}
     with console(err=True).status("Reading what answers …"):
         told = service.send("POST", "/v4/answer", body)

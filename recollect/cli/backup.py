@@ -34,10 +34,10 @@ OrgName = Annotated[str, typer.Option("--org", help="Name of the organisation.")
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Tend")(backup)
-    app.command(rich_help_panel="Tend")(restore)
-    app.command(rich_help_panel="Tend")(export)
-    app.command("import", rich_help_panel="Tend")(bring)
+    app.command()(backup)
+    app.command()(restore)
+    app.command()(export)
+    app.command("import")(bring)
 
 
 def backup(
@@ -179,7 +179,7 @@ def restore(
 
 
 def export(
-    folder: Annotated[Path, typer.Argument(help="The folder to make.")],
+    folder: Annotated[Path, typer.Argument(help="The folder to create.")],
     org: OrgName = orgs.DEFAULT,
     tag: Annotated[
         list[str] | None, typer.Option(help="Only documents with this container tag.")

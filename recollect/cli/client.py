@@ -2,6 +2,7 @@
 
 import json
 import re
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import typer
 from recollect.config import Config, load
 from recollect.errors import (
     AuthenticationError,
+    BadRequestError,
     ConflictError,
     NotFoundError,
     PermissionDeniedError,
@@ -30,12 +32,23 @@ WHERE_KEYS_ARE = (
     " in DATA_DIR/api-key, `recollect keys create` makes more; give it with --key or"
     " RECOLLECT_API_KEY"
 )
-PATIENCE = 60.0
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds between the tries of a patient service."""
 LONGEST_PAUSE = 60.0
 PAGE = 1100
 """The most documents that one answer may list."""
+
+_OPTIONS = {
+    "containerTags": "--tag",
+    "containerTag": "--tag",
+    "customId": "--id",
+    "documentLimit": "--limit",
+    "events": "--event",
+    "filters": "--filter",
+    "q": "the query",
+}
+"""Fields of requests, and how they are given here."""
+_FIELD = re.compile(rf"(^|; )({'|'.join(_OPTIONS)})(?=[.:\[])")
 
 Url = Annotated[
     str | None,
@@ -114,21 +127,16 @@ class Service:
     """
 
     def __init__(
-        self,
-        url: str,
-        key: str | None,
-        pauses: Sequence[float] = (),
-        *,
-        patience: float = PATIENCE,
+        self, url: str, key: str | None, pauses: Sequence[float] = (), *, timeout: float = 60.0
     ) -> None:
         """`pauses`: seconds to wait before each further try when the service cannot answer;
-        `patience`: seconds without any word of it."""
+        `timeout`: seconds without any progress."""
         self.url = url.rstrip("/")
         self._key = key
         self._pauses = pauses
         self._stop = threading.Event()
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._endpoint = Endpoint(self.url, headers=headers, timeout=patience)
+        self._endpoint = Endpoint(self.url, headers=headers, timeout=timeout)
 
     def patient(self) -> "Service":
         """The same for long work: a restart of the service or a rate limit is waited out."""
@@ -214,18 +222,28 @@ class Service:
         return body
 
     def _explained(self, error: Transient) -> RecollectError:
-        if error.code == "unreachable":
+        if error.code != "unreachable":
+            return error
+        if (trouble := _tls_trouble(error)) is None:
             return SetupError(f"no service at {self.url}; start it with `recollect serve`")
-        return error
+        plain = self.url.replace("https:", "http:", 1)
+        return SetupError(f"{self.url}: {trouble}; without TLS its address is {plain}")
 
 
-def open_service(url: str | None, key: str | None, *, patience: float = PATIENCE) -> Service:
-    """The service that the options, else the settings name. Raises SetupError."""
+def open_service(url: str | None, key: str | None, *, timeout: float = 60.0) -> Service:
+    """The service that the options, else the settings name.
+
+    Raises SetupError, and BadRequestError for an address that is none.
+    """
     config = load()
     address = (url or config.url or config.address).rstrip("/")
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        source = "--url" if url else "RECOLLECT_URL"
+        raise BadRequestError(f"{source} {address}: give it as http://HOST:PORT")
     if key is None and config.api_key is not None:
         key = config.api_key.get_secret_value()
-    return Service(address, key or _kept_key(config, address), patience=patience)
+    return Service(address, key or _kept_key(config, address), timeout=timeout)
 
 
 def _kept_key(config: Config, address: str) -> str | None:
@@ -244,11 +262,27 @@ def _kept_key(config: Config, address: str) -> str | None:
         ) from error
 
 
+def _in_words_of_ours(details: str) -> str:
+    """What the API calls a field, as the option that gave it."""
+    return _FIELD.sub(lambda found: f"{found[1]}{_OPTIONS[found[2]]}", details)
+
+
 def _is_here(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _tls_trouble(error: BaseException | None) -> str | None:
+    """Why something answers there, but not in TLS, or not as who it should be."""
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return f"its certificate is not trusted ({error.verify_message})"
+        if isinstance(error, ssl.SSLError):
+            return "what answers there does not speak TLS"
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _refusal(answer: EndpointAnswer, body: Mapping[str, Any]) -> RecollectError:
@@ -264,6 +298,8 @@ def _refusal(answer: EndpointAnswer, body: Mapping[str, Any]) -> RecollectError:
             return NotFoundError(message, details)
         case 409:
             return ConflictError(message, details)
+        case 400 | 413 | 415 | 422:
+            return BadRequestError(_in_words_of_ours(details or message))
         case status if status in (408, 429) or status >= 500:
             wait = answer.headers.get("retry-after", "")
             return Transient(

@@ -1,37 +1,73 @@
 """Commands for connections: connect, look, sync, disconnect, and why something is no document."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
 import typer
+from typer._click.formatting import HelpFormatter
+from typer.core import TyperCommand, TyperGroup
 
+from recollect.cli import _complete
+from recollect.cli._bar import BarState, bar
+from recollect.cli._lazy import loaded, part
 from recollect.cli.client import ApiKey, AsJson, Service, Url, open_service
-from recollect.cli.output import age, echo_json, fail, one_line, table, tell
+from recollect.cli.output import age, console, echo_json, fail, one_line, table, tell
 
-PANEL = "Connections"
 LOOK = 1.0
 """Seconds between two looks of `--follow`."""
+KINDS = ("added", "changed", "unchanged", "removed")
 MOVING = ("queued", "processing")
 STATES = {"holds": "ok", "fails": "FAILS", "unknown": "?"}
 
-Id = Annotated[str, typer.Argument(help="Id of the connection.")]
-Tags = Annotated[list[str] | None, typer.Option("--tag", help="Container tag; repeat for several.")]
+Id = Annotated[
+    str, typer.Argument(help="Id of the connection.", autocompletion=_complete.connections)
+]
+Tags = Annotated[
+    list[str] | None,
+    typer.Option("--tag", help="Container tag; repeat for several.", autocompletion=_complete.tags),
+]
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=PANEL)(connect)
-    app.command(rich_help_panel=PANEL)(connections)
-    app.command(rich_help_panel=PANEL)(sync)
-    app.command(rich_help_panel=PANEL)(changes)
-    app.command(rich_help_panel=PANEL)(seen)
-    app.command(rich_help_panel=PANEL)(disconnect)
+    app.command(cls=_Connect)(connect)
+    connected = typer.Typer(cls=_Connections)
+    connected.callback(invoke_without_command=True)(connections)
+    app.add_typer(connected, name="connections")
+    app.command()(sync)
+    app.command()(changes)
+    app.command()(seen)
+    app.command()(disconnect)
+
+
+class _Connect(TyperCommand):
+    """Its help lists what `--set` takes."""
+
+    def format_help(self, ctx: typer.Context, formatter: HelpFormatter) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] # as above
+        super().format_help(ctx, formatter)
+        table(["provider", "--set", "meaning"], list(part("_providers").keys()))
+
+
+class _Connections(TyperGroup):
+    """Lists, and has a command that needs the code of the database."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # pyright: ignore[reportIncompatibleMethodOverride] # typer's context is click's
+        return ["verify"]
+
+    def get_command(self, ctx: typer.Context, cmd_name: str):  # pyright: ignore[reportIncompatibleMethodOverride] # as above
+        return loaded(ctx, "verification", cmd_name) if cmd_name == "verify" else None
 
 
 def connect(
-    provider: Annotated[str, typer.Argument(help="web-crawler, github, s3, google-drive …")],
+    provider: Annotated[
+        str,
+        typer.Argument(
+            help="web-crawler, github, s3, google-drive …", autocompletion=_complete.providers
+        ),
+    ],
     tag: Tags = None,
     set: Annotated[
         list[str] | None,
@@ -42,7 +78,7 @@ def connect(
         ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help="At most so many documents.")
+        int | None, typer.Option(min=1, max=10_000, help="Bring in this many documents at most.")
     ] = None,
     follow: Annotated[bool, typer.Option(help="Wait for the first sync.")] = False,
     check: Annotated[
@@ -61,7 +97,8 @@ def connect(
 
     Example: recollect connect web-crawler --set startUrl=https://docs.example.org --tag docs
     """
-    body: dict[str, Any] = {"metadata": _pairs(set or [])}
+    metadata = _pairs(set or [])
+    body: dict[str, Any] = {"metadata": metadata}
     if tag:
         body["containerTags"] = tag
     if limit is not None:
@@ -70,6 +107,9 @@ def connect(
     if check and not set and limit is None and (found := _newest_of(service, provider, tag)):
         _report(service, found, as_json)
         return
+    if lacking := part("_providers").lacking(provider, metadata):
+        rows = "".join(f"\n  --set {name}=…  {meaning}" for name, meaning in lacking)
+        fail(f"{provider} needs to know more:{rows}", code=2)
     made = service.send("POST", f"/v3/connections/{quote(provider, safe='')}", body)
     if as_json and not check:
         echo_json(made)
@@ -87,6 +127,7 @@ def connect(
 
 
 def connections(
+    ctx: typer.Context,
     tag: Tags = None,
     as_json: AsJson = False,
     url: Url = None,
@@ -96,13 +137,15 @@ def connections(
 
     Example: recollect connections --tag docs
     """
+    if ctx.invoked_subcommand is not None:
+        return
     body = {"containerTags": tag} if tag else {}
     found = open_service(url, key).array("POST", "/v3/connections/list", body)
     if as_json:
         echo_json(found)
         return
     if not found:
-        tell("no connections; make one with `recollect connect`")
+        tell("no connections; create one with `recollect connect`")
         return
     now = datetime.now(UTC)
     rows = [
@@ -153,8 +196,8 @@ def changes(
     run: Annotated[
         str | None, typer.Argument(help="Id of a run; else the latest that began.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 100,
-    page: Annotated[int, typer.Option(min=1, help="The next so many: 2, 3 …")] = 1,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Rows on a page.")] = 100,
+    page: Annotated[int, typer.Option(min=1, help="Which page.")] = 1,
     as_json: AsJson = False,
     url: Url = None,
     key: ApiKey = None,
@@ -196,7 +239,7 @@ def seen(
     verdict: Annotated[
         str | None, typer.Option(help="Only with this verdict: robots, error, off_host …")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Rows on a page.")] = 100,
     as_json: AsJson = False,
     url: Url = None,
     key: ApiKey = None,
@@ -289,18 +332,56 @@ def _newest(service: Service, id: str) -> str | None:
 def _follow(service: Service, id: str, before: str | None) -> Mapping[str, Any]:
     """Until a run that is not `before` has ended, and its documents are searchable."""
     stop = threading.Event()
-    said = ""
-    for run in _runs(service, id, before, stop):
-        line = f"{run['status']}: {_counts(run)}"
-        if line != said:
+    with _shown() as show:
+        run = _ended(service, id, before, stop, show)
+    for note in run["notes"]:
+        tell(note)
+    if run["status"] == "failed":
+        fail(run["error"] or "the sync failed")
+    with _shown() as show:
+        _settle(service, id, stop, show)
+    return run
+
+
+Show = Callable[[str, BarState], None]
+
+
+@contextmanager
+def _shown() -> Generator[Show]:
+    """A bar on a terminal, and the last line below it; elsewhere each line that is new."""
+    out, last = console(err=True), ""
+
+    def say(line: str, _: BarState) -> None:
+        nonlocal last
+        if line != last:
             tell(line)
-            said = line
+            last = line
+
+    if not out.is_terminal:
+        yield say
+        return
+    with bar(out) as draw:
+
+        def show(line: str, state: BarState) -> None:
+            nonlocal last
+            last = line
+            draw(state)
+
+        yield show
+    if last:
+        tell(last)
+
+
+def _ended(
+    service: Service, id: str, before: str | None, stop: threading.Event, show: Show
+) -> Mapping[str, Any]:
+    for run in _runs(service, id, before, stop):
+        looked_at = sum(run[name] for name in KINDS) + sum(run["skipped"].values())
+        show(
+            f"{run['status']}: {_counts(run)}",
+            BarState("looked at", looked_at, None, run["itemsFailed"]),
+        )
         if run["status"] != "running":
-            for note in run["notes"]:
-                tell(note)
-            if run["status"] == "failed":
-                fail(run["error"] or "the sync failed")
-            _settle(service, id, stop)
             return run
     raise AssertionError("runs never end")
 
@@ -319,24 +400,23 @@ def _runs(
         stop.wait(LOOK)
 
 
-def _settle(service: Service, id: str, stop: threading.Event) -> None:
+def _settle(service: Service, id: str, stop: threading.Event, show: Show) -> None:
     one = service.get(f"/v3/connections/{quote(id, safe='')}")
     path = f"/v3/connections/{quote(one['provider'], safe='')}/documents"
-    left = -1
     while True:
         brought = service.array("POST", path, {"containerTags": one["containerTags"]})
         moving = sum(document["status"] in MOVING for document in brought)
-        if moving != left and brought:
-            tell(f"{len(brought) - moving} of {len(brought)} documents are searchable")
-            left = moving
+        done = len(brought) - moving
+        if brought:
+            line = f"{done} of {len(brought)} documents are searchable"
+            show(line, BarState("searchable", done, len(brought)))
         if moving == 0:
             return
         stop.wait(LOOK)
 
 
 def _counts(run: Mapping[str, Any]) -> str:
-    names = ("added", "changed", "unchanged", "removed")
-    told = [f"{run[name]} {name}" for name in names if run[name]]
+    told = [f"{run[name]} {name}" for name in KINDS if run[name]]
     told += [f"{count} skipped ({reason})" for reason, count in run["skipped"].items()]
     if run["itemsFailed"]:
         told.append(f"{run['itemsFailed']} failed")

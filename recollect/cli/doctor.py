@@ -55,7 +55,7 @@ class CheckResult:
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Tend")(doctor)
+    app.command()(doctor)
 
 
 def doctor(

@@ -44,7 +44,7 @@ _embedder = typer.Typer(
 
 
 def register(app: typer.Typer) -> None:
-    app.add_typer(_embedder, name="embedder", rich_help_panel="Tend")
+    app.add_typer(_embedder, name="embedder")
 
 
 @_embedder.command()
@@ -71,7 +71,7 @@ def switch(
     wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make the vectors of another model beside those in use; searches use them once all are there.
+    """Compute vectors of another model beside those in use; searches use them once all are there.
 
     The key of its endpoint is read from RECOLLECT_EMBEDDER_NEXT_KEY, and kept sealed. Nothing has
     to be restarted; the old vectors stay until `finish`, for `rollback`.

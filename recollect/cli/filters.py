@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from recollect.cli import _complete
 from recollect.cli.client import ApiKey, AsJson, Url, open_service
 from recollect.cli.output import echo_json, fail, table, tell
 from recollect.sync.item_filter import KEYS
@@ -40,7 +41,7 @@ Clear = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    app.add_typer(_filters, name="filters", rich_help_panel="Connections")
+    app.add_typer(_filters, name="filters")
 
 
 @_filters.command("show")
@@ -61,7 +62,10 @@ def preview(
     prompt: Prompt = None,
     model: Model = None,
     clear: Clear = None,
-    connection: Annotated[str | None, typer.Option(help="Only this connection, by id.")] = None,
+    connection: Annotated[
+        str | None,
+        typer.Option(help="Only this connection, by id.", autocompletion=_complete.connections),
+    ] = None,
     ask: Annotated[
         bool, typer.Option("--ask", help="Have the model judge up to 50 things now.")
     ] = False,

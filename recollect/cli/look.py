@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.padding import Padding
 from rich.text import Text
 
+from recollect.cli import _complete
 from recollect.cli.client import ApiKey, AsJson, DocumentRow, Service, Url, open_service
 from recollect.cli.output import age, console, echo_json, fail, harmless, one_line, table, tell
 from recollect.errors import NotFoundError
@@ -21,7 +22,6 @@ from recollect.index import terms
 from recollect.model import OrgId
 from recollect.search.ranking import ONLY_WEAK
 
-PANEL = "Look and tend"
 PASSAGE = 400
 """Characters of a chunk that a person is shown."""
 LINES = 12
@@ -42,17 +42,26 @@ _WORD = re.compile(r"[^\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3
 
 Tags = Annotated[
     list[str] | None,
-    typer.Option("--tag", help="Only with this container tag; repeat for several."),
+    typer.Option(
+        "--tag",
+        help="Only with this container tag; repeat for several.",
+        autocompletion=_complete.tags,
+    ),
+]
+
+Ids = Annotated[
+    list[str] | None,
+    typer.Argument(help="Ids or customIds.", autocompletion=_complete.documents),
 ]
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=PANEL)(search)
-    app.command("list", rich_help_panel=PANEL)(list_documents)
-    app.command(rich_help_panel=PANEL)(show)
-    app.command(rich_help_panel=PANEL)(rm)
-    app.command(rich_help_panel=PANEL)(retry)
-    app.command(rich_help_panel=PANEL)(status)
+    app.command()(search)
+    app.command("list")(list_documents)
+    app.command()(show)
+    app.command()(rm)
+    app.command()(retry)
+    app.command()(status)
 
 
 # --- search ------------------------------------------------------------------------------------
@@ -61,7 +70,7 @@ def register(app: typer.Typer) -> None:
 def search(
     words: Annotated[list[str], typer.Argument(metavar="QUERY...", help="What to look for.")],
     tag: Tags = None,
-    limit: Annotated[int, typer.Option(min=1, max=100, help="At most so many documents.")] = 10,
+    limit: Annotated[int, typer.Option(min=1, max=100, help="How many documents at most.")] = 10,
     filter: Annotated[
         str | None, typer.Option(help='Metadata filter, JSON: {"AND": [{"key": …}]}.')
     ] = None,
@@ -175,10 +184,18 @@ def excerpt(text: str, query: str) -> str:
 def list_documents(
     tag: Tags = None,
     status: Annotated[
-        str | None, typer.Option(help="Only queued, processing, done or failed.")
+        str | None,
+        typer.Option(
+            help="Only queued, processing, done or failed.", autocompletion=_complete.statuses
+        ),
     ] = None,
     archive: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only the files out of this archive.")
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="Only the files out of this archive.",
+            autocompletion=_complete.archives,
+        ),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1100, help="Documents on a page.")] = 20,
     page: Annotated[int, typer.Option(min=1, help="Which page.")] = 1,
@@ -225,7 +242,7 @@ def list_documents(
 
 
 def show(
-    id: Annotated[str, typer.Argument(help="Id or customId.")],
+    id: Annotated[str, typer.Argument(help="Id or customId.", autocompletion=_complete.documents)],
     text: Annotated[bool, typer.Option("--text", help="Print the extracted text alone.")] = False,
     as_json: AsJson = False,
     url: Url = None,
@@ -311,8 +328,11 @@ def _cut(text: str, length: int) -> str:
 
 
 def rm(
-    ids: Annotated[list[str] | None, typer.Argument(help="Ids or customIds.")] = None,
-    tag: Annotated[str | None, typer.Option(help="With --all: everything in this tag.")] = None,
+    ids: Ids = None,
+    tag: Annotated[
+        str | None,
+        typer.Option(help="With --all: everything in this tag.", autocompletion=_complete.tags),
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All documents of --tag.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
@@ -349,13 +369,13 @@ def rm(
 
 
 def retry(
-    ids: Annotated[list[str] | None, typer.Argument(help="Ids or customIds.")] = None,
+    ids: Ids = None,
     failed: Annotated[bool, typer.Option("--failed", help="All that failed.")] = False,
     as_json: AsJson = False,
     url: Url = None,
     key: ApiKey = None,
 ) -> None:
-    """Process documents again with the content they have; URLs are fetched anew.
+    """Process documents again with the content they have; URLs are fetched again.
 
     Example: recollect retry --failed
     """

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Run")(mcp)
+    app.command()(mcp)
 
 
 def mcp(

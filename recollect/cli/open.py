@@ -9,7 +9,7 @@ from recollect.cli.output import echo_json, tell
 
 
 def register(app: typer.Typer) -> None:
-    app.command("open", rich_help_panel="Run")(open_console)
+    app.command("open")(open_console)
 
 
 def open_console(url: Url = None, key: ApiKey = None, as_json: AsJson = False) -> None:

@@ -20,6 +20,19 @@ from rich.status import Status
 from recollect.config import unknown
 
 GAP = "  "
+COLOURS = {
+    "done": "green",
+    "ready": "green",
+    "active": "green",
+    "processing": "cyan",
+    "queued": "yellow",
+    "paused": "yellow",
+    "failing": "red",
+    "failed": "red",
+    "needs_auth": "red",
+    "disabled": "red",
+}
+"""of cells that are a status"""
 _ISO = TypeAdapter(timedelta)
 """a duration as the settings take it"""
 
@@ -48,11 +61,17 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     lines = [[one_line(cell) for cell in row] for row in [columns, *rows]]
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
     for number, line in enumerate(lines):
-        padded = (
-            cell + " " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True)
-        )
+        ends = [" " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True)]
+        cells = line if number == 0 else [_coloured(cell) for cell in line]
+        padded = (cell + end for cell, end in zip(cells, ends, strict=True))
         shown = GAP.join(padded).rstrip()
         typer.echo(typer.style(shown, bold=True) if number == 0 else shown)
+
+
+def _coloured(cell: str) -> str:
+    """A status as people see it on a terminal; elsewhere colours are left away."""
+    colour = COLOURS.get(cell.partition(" (")[0])
+    return cell if colour is None else typer.style(cell, fg=colour)
 
 
 def console(*, err: bool = False) -> Console:
@@ -79,7 +98,12 @@ def one_line(text: str) -> str:
 
 def age(moment: datetime, now: datetime) -> str:
     """`3 min`: how long ago, in the largest unit."""
-    seconds = max(0.0, (now - moment).total_seconds())
+    return span((now - moment).total_seconds())
+
+
+def span(seconds: float) -> str:
+    """`3 min`: in the largest unit."""
+    seconds = max(0.0, seconds)
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"

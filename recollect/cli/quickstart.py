@@ -31,7 +31,7 @@ LOOK = 0.1
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Add")(quickstart)
+    app.command()(quickstart)
 
 
 def quickstart(

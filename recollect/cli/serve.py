@@ -50,7 +50,7 @@ DataDir = Annotated[Path | None, typer.Option(help="Folder of everything that is
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Run")(serve)
+    app.command()(serve)
 
 
 def serve(

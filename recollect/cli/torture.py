@@ -32,7 +32,7 @@ Keep = Annotated[bool, typer.Option("--keep", help="Keep the scratch folder: led
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Tend")(torture)
+    app.command()(torture)
 
 
 def torture(

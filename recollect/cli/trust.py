@@ -27,9 +27,9 @@ MB = 1_048_576
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Tend")(purge)
-    app.command(rich_help_panel="Tend")(verify)
-    app.command(rich_help_panel="Tend")(receipt)
+    app.command()(purge)
+    app.command()(verify)
+    app.command()(receipt)
 
 
 def purge(
@@ -69,12 +69,12 @@ def purge(
 
 
 def verify(
-    mend: Annotated[bool, typer.Option("--mend", help="Mend what can be mended.")] = False,
+    mend: Annotated[bool, typer.Option("--mend", help="Repair what can be repaired.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Prove that documents, index and files agree; exit code 1 when something was found.
 
-    The service may run meanwhile. With --mend the exit code is 1 only for what could not be mended.
+    The service may run meanwhile. With --mend the exit code is 1 for what could not be repaired.
 
     Example: recollect verify --mend
     """

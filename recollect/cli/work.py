@@ -19,7 +19,7 @@ LOG = log.get("work")
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Run")(work)
+    app.command()(work)
 
 
 def work(workers: Workers = None, supervised: Supervised = False) -> None:

@@ -67,9 +67,7 @@ class ProfileAnswer(ToolAnswer):
     tag: str
     static: list[str] = Field(description="What stays true.")
     dynamic: list[str] = Field(description="What was true lately, the newest first.")
-    found: list[FoundFact] = Field(
-        description="Memories that answer it, the likeliest first."
-    )
+    found: list[FoundFact] = Field(description="Memories that answer it, the likeliest first.")
 
 
 async def profile(session: Session, asked: AboutWhom) -> ProfileAnswer:

@@ -287,7 +287,7 @@ def test_what_pushes_need(world: World) -> None:
     assert world.provider == "web-crawler" or "every 5 minutes" in told
 
     state, told = check(world, public_url=PUBLIC)["pushes"]
-    lacking = {"gmail": "PUBSUB_SERVICE_ACCOUNT", "notion": "recollect webhooks"}
+    lacking = {"gmail": "PUBSUB_SERVICE_ACCOUNT", "notion": "recollect connections verify"}
     if world.provider in lacking:
         assert (state, lacking[world.provider] in told) == ("fails", True)
     else:

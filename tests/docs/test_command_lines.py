@@ -314,9 +314,10 @@ class World:
 
 IDENTIFIED: Mapping[str, Callable[[World], str]] = {
     "disconnect": World.new_connection,
-    "endpoints": lambda world: world.endpoint,
+    "webhooks": lambda world: world.endpoint,
     "receipt": World.deleted,
     "show": World.document,
+    "edit": World.document,
     "rm": World.document,
     "retry": World.document,
 }

@@ -120,7 +120,7 @@ def _become(arguments: list[str], environment: dict[str, str], folder: str, *str
 if __name__ == "__main__":
     from recollect.cli import COMMANDS, main
 
-    for module in ("look", "add", "connect", "filters", "events", "quickstart"):
+    for module in ("look", "add", "connect", "filters", "webhooks", "quickstart"):
         assert module in COMMANDS.values()
         import_module(f"recollect.cli.{module}")
     _fork_for_each_order()

@@ -43,8 +43,10 @@ ASKING = (
     ("disconnect", "x", "--yes"),
     ("filters", "show"),
     ("filters", "preview"),
-    ("endpoints", "list"),
-    ("endpoints", "log", "x"),
+    ("edit", "x", "--tag", "y"),
+    ("tags",),
+    ("webhooks", "list"),
+    ("webhooks", "log", "x"),
 )
 """Every way of asking a running service for something."""
 NOTE = b"A note."
@@ -243,7 +245,9 @@ def test_completing_a_command_loads_none() -> None:
     )
 
     assert set(ended.stdout.split()) >= {"search", "serve", "status"}
-    assert ended.stderr.strip() == "['recollect.cli.output']"
+    assert ended.stderr.strip() == str(
+        ["recollect.cli._help", "recollect.cli.output", "recollect.cli._lazy"]
+    )
 
 
 @pytest.mark.parametrize("kind", ["bash", "zsh", "fish"])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from recollect.errors import BadRequestError, Permanent, Transient
 from recollect.fetch import Fetcher, parse_url
+from recollect.fetch._address import NOT_PUBLIC
 
 
 def words(text: str) -> list[str]:
@@ -393,7 +394,7 @@ def test_names_of_inner_addresses_are_refused(address: IPv4Address | IPv6Address
     verdict = resolving(str(address)).check("http://a.com/")
 
     assert not verdict.allowed
-    assert verdict.reason == "target is not a public address"
+    assert verdict.reason == NOT_PUBLIC
 
 
 @given(address=st.ip_addresses(v=4) | st.ip_addresses(network=IPv6Network("2000::/3")))
@@ -428,7 +429,7 @@ def test_refusals_do_not_tell_what_was_found():
             resolving(address).get("http://a.com/")
         found.append((str(refusal.value), refusal.value.code))
 
-    assert set(found) == {("target is not a public address", "blocked_target")}
+    assert set(found) == {(NOT_PUBLIC, "blocked_target")}
 
 
 def test_check_tells_the_operator_which_rule_decided():
@@ -452,7 +453,7 @@ def test_check_tells_the_operator_which_rule_decided():
         ("no url", "not a valid URL"),
         ("ftp://a.com/", "only http and https URLs can be fetched"),
         ("http://me@a.com/", "a URL must not contain a user name or password"),
-        ("http://wiki/", "target is not a public address"),
+        ("http://wiki/", NOT_PUBLIC),
         ("http://a.com:25/", "port 25 is not for the web"),
     ],
 )

@@ -174,7 +174,7 @@ class Notion(Connector):
     def proof(self, config: Config, *, confirmed: bool) -> Assumption:
         if confirmed or config.notion_verification_token:
             return Assumption("pushes", True, "the verification token of pushes is confirmed")
-        told = "Notion's verification token is not confirmed: see `recollect webhooks`"
+        told = "Notion's verification token is not confirmed: see `recollect connections verify`"
         return Assumption("pushes", False, told)
 
     def hook_secrets(self, config: Config) -> Sequence[str]:

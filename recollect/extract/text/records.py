@@ -32,7 +32,7 @@ def extract(blob: Blob) -> Extracted:
     except JSONDecodeError as error:
         if error.msg == "Extra data":
             return _read_lines(text)
-        warning = f"It is not valid JSON (line {error.lineno}: {error.msg}); it was read as text."
+        warning = f"It is not valid JSON (line {error.lineno}); it was read as text."
         return Extracted(text, warnings=[warning], markdown=False)
 
 

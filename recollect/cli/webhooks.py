@@ -1,40 +1,54 @@
-"""Commands for events out: endpoints, and what they were told."""
+"""Commands for webhooks: who is told what happens, and what was sent."""
 
+import sys
 from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
 import typer
+from typer.core import TyperGroup
 
+from recollect.cli import _complete
+from recollect.cli._lazy import loaded, tell_new_name
 from recollect.cli.client import ApiKey, AsJson, Url, open_service
 from recollect.cli.output import age, echo_json, one_line, table, tell
 
-PANEL = "Tend"
-Id = Annotated[str, typer.Argument(help="Id of the endpoint.")]
+Id = Annotated[str, typer.Argument(help="Id of the webhook.", autocompletion=_complete.webhooks)]
 
 
 def register(app: typer.Typer) -> None:
-    app.add_typer(_endpoints, name="endpoints", rich_help_panel=PANEL)
+    app.add_typer(_webhooks, name="webhooks")
 
 
-_endpoints = typer.Typer(
-    help="Where events go: signed webhooks of documents, syncs and connections.",
+class _Webhooks(TyperGroup):
+    """With what `webhooks` meant before: tokens of providers."""
+
+    def get_command(self, ctx: typer.Context, cmd_name: str):  # pyright: ignore[reportIncompatibleMethodOverride] # typer's context is click's
+        if cmd_name != "confirm":
+            return super().get_command(ctx, cmd_name)
+        tell_new_name(ctx, "webhooks confirm", "connections verify")
+        return loaded(ctx, "verification", "verify")
+
+
+_webhooks = typer.Typer(
+    cls=_Webhooks,
+    help="Webhooks: send signed events of documents, syncs and connections to your programs.",
     no_args_is_help=True,
 )
 
 
-@_endpoints.command("list")
-def list_endpoints(as_json: AsJson = False, url: Url = None, key: ApiKey = None) -> None:
-    """Show the endpoints, and what is wrong with them.
+@_webhooks.command("list")
+def list_webhooks(as_json: AsJson = False, url: Url = None, key: ApiKey = None) -> None:
+    """List the webhooks, and what is wrong with them.
 
-    Example: recollect endpoints list
+    Example: recollect webhooks list
     """
     found = open_service(url, key).get("/v3/webhooks")["endpoints"]
     if as_json:
         echo_json(found)
         return
     if not found:
-        tell("no endpoints; make one with `recollect endpoints add URL`")
+        tell("no webhooks; create one with `recollect webhooks add URL`")
         return
     rows = [
         [
@@ -52,23 +66,26 @@ def list_endpoints(as_json: AsJson = False, url: Url = None, key: ApiKey = None)
             tell(f"{one['id']}: {one_line(one['disabledReason'])}")
 
 
-@_endpoints.command("add")
+@_webhooks.command("add")
 def add(
     address: Annotated[str, typer.Argument(metavar="URL", help="Where to send.")],
     event: Annotated[
         list[str] | None, typer.Option("--event", help="Only this kind; repeat for several.")
     ] = None,
     tag: Annotated[
-        list[str] | None, typer.Option("--tag", help="Only of this container tag; repeat.")
+        list[str] | None,
+        typer.Option(
+            "--tag", help="Only of this container tag; repeat.", autocompletion=_complete.tags
+        ),
     ] = None,
     description: Annotated[str, typer.Option(help="What it is for, for those who list it.")] = "",
     as_json: AsJson = False,
     url: Url = None,
     key: ApiKey = None,
 ) -> None:
-    """Make an endpoint; the secret that signs is printed once.
+    """Create a webhook; the secret that signs is printed once.
 
-    Example: recollect endpoints add https://app.example.org/hook --event document.failed
+    Example: recollect webhooks add https://app.example.org/hook --event document.failed
     """
     body: dict[str, Any] = {"url": address}
     if event:
@@ -82,50 +99,62 @@ def add(
         echo_json(made)
     else:
         typer.echo(made["secret"])
-        tell(f"endpoint {made['id']}; the secret is shown once")
+        tell(f"webhook {made['id']}; the secret is shown once")
 
 
-@_endpoints.command("rm")
-def remove(id: Id, as_json: AsJson = False, url: Url = None, key: ApiKey = None) -> None:
-    """Delete an endpoint with its log.
+@_webhooks.command("rm")
+def remove(
+    id: Id,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: ApiKey = None,
+) -> None:
+    """Delete a webhook with its log; on a terminal it asks first.
 
-    Example: recollect endpoints rm 7msRU48jI0KqwTPC6nnlhv
+    Example: recollect webhooks rm 7msRU48jI0KqwTPC6nnlhv
     """
-    open_service(url, key).send("DELETE", _path(id), {})
+    service = open_service(url, key)
+    if sys.stdin.isatty() and not yes:
+        found = [one["url"] for one in service.get("/v3/webhooks")["endpoints"] if one["id"] == id]
+        if found:
+            asked = f"Delete the webhook to {one_line(found[0])}, and what is logged of it?"
+            typer.confirm(asked, abort=True, err=True)
+    service.send("DELETE", _path(id), {})
     _done(as_json, {"id": id, "deleted": True}, f"deleted {id}")
 
 
-@_endpoints.command("enable")
+@_webhooks.command("enable")
 def enable(id: Id, as_json: AsJson = False, url: Url = None, key: ApiKey = None) -> None:
-    """Tell an endpoint again what happens, after it was disabled.
+    """Let a webhook that was disabled be sent events again.
 
-    Example: recollect endpoints enable 7msRU48jI0KqwTPC6nnlhv
+    Example: recollect webhooks enable 7msRU48jI0KqwTPC6nnlhv
     """
     changed = open_service(url, key).send("PATCH", _path(id), {"disabled": False})
     _done(as_json, changed, f"enabled {id}")
 
 
-@_endpoints.command("rotate")
+@_webhooks.command("rotate")
 def rotate(id: Id, as_json: AsJson = False, url: Url = None, key: ApiKey = None) -> None:
-    """Make a new secret, printed once; for a day the old one signs as well.
+    """Create a new secret, printed once; for a day the old one signs as well.
 
-    Example: recollect endpoints rotate 7msRU48jI0KqwTPC6nnlhv
+    Example: recollect webhooks rotate 7msRU48jI0KqwTPC6nnlhv
     """
     changed = open_service(url, key).send("PATCH", _path(id), {"rotateSecret": True})
     _done(as_json, changed, str(changed["secret"]))
 
 
-@_endpoints.command("test")
+@_webhooks.command("test")
 def try_out(id: Id, as_json: AsJson = False, url: Url = None, key: ApiKey = None) -> None:
-    """Send a webhook.test; the log tells how it went.
+    """Send a webhook.test event; `log` shows how it went.
 
-    Example: recollect endpoints test 7msRU48jI0KqwTPC6nnlhv
+    Example: recollect webhooks test 7msRU48jI0KqwTPC6nnlhv
     """
     sent = open_service(url, key).send("POST", f"{_path(id)}/test", {})
-    _done(as_json, sent, f"{sent['id']} is on its way; see `recollect endpoints log {id}`")
+    _done(as_json, sent, f"{sent['id']} is on its way; see `recollect webhooks log {id}`")
 
 
-@_endpoints.command("log")
+@_webhooks.command("log")
 def show_log(
     id: Id,
     state: Annotated[str | None, typer.Option(help="Only pending, delivered or dead ones.")] = None,
@@ -134,9 +163,9 @@ def show_log(
     url: Url = None,
     key: ApiKey = None,
 ) -> None:
-    """Show what an endpoint was told, the newest first, and why something was not taken.
+    """Show what was sent to a webhook, the newest first, and why something was not taken.
 
-    Example: recollect endpoints log 7msRU48jI0KqwTPC6nnlhv --state dead
+    Example: recollect webhooks log 7msRU48jI0KqwTPC6nnlhv --state dead
     """
     query = {"limit": str(limit), **({"state": state} if state else {})}
     found = open_service(url, key).get(f"{_path(id)}/deliveries?{urlencode(query)}")
@@ -161,7 +190,7 @@ def show_log(
     table(["id", "event", "since", "state", "attempts", "status", "reason"], rows)
 
 
-@_endpoints.command("replay")
+@_webhooks.command("replay")
 def replay(
     id: Id,
     delivery: Annotated[str, typer.Argument(help="Id of the delivery, msg_….")],
@@ -171,7 +200,7 @@ def replay(
 ) -> None:
     """Send something again, with the same webhook-id.
 
-    Example: recollect endpoints replay 7msRU48jI0KqwTPC6nnlhv msg_0f3a
+    Example: recollect webhooks replay 7msRU48jI0KqwTPC6nnlhv msg_0f3a
     """
     path = f"{_path(id)}/deliveries/{quote(delivery, safe='')}/replay"
     sent = open_service(url, key).send("POST", path, {})
@@ -189,7 +218,7 @@ def _done(as_json: bool, told: object, line: str) -> None:
         typer.echo(line)
 
 
-def _state(endpoint: dict[str, Any]) -> str:
-    if endpoint["disabled"]:
+def _state(webhook: dict[str, Any]) -> str:
+    if webhook["disabled"]:
         return "disabled"
-    return f"failing ({endpoint['failures']})" if endpoint["failures"] else "fine"
+    return f"failing ({webhook['failures']})" if webhook["failures"] else "active"

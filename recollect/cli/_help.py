@@ -1,0 +1,40 @@
+"""Help as people read it: placeholders instead of types, paragraphs that are wrapped once."""
+
+import inspect
+
+import typer
+from typer._click.core import Command
+from typer.core import TyperArgument, TyperGroup, TyperOption
+
+NUMBERS = (int, float)
+
+
+def plain(command: Command, ctx: typer.Context) -> Command:
+    """The command, and what is below it, with a help of that kind."""
+    if command.help:
+        paragraphs = inspect.cleandoc(command.help).split("\n\n")
+        command.help = "\n\n".join(" ".join(one.split("\n")) for one in paragraphs)
+    for param in (*command.params, command.get_help_option(ctx)):
+        if isinstance(param, TyperOption):
+            _name(param)
+        elif isinstance(param, TyperArgument):
+            if param.metavar is None and param.nargs == 1:
+                param.metavar = param.name.upper()
+            param.display_type_rich = _no_type  # pyright: ignore[reportAttributeAccessIssue] # its name says it
+    for one in command.commands.values() if isinstance(command, TyperGroup) else ():
+        plain(one, ctx)
+    return command
+
+
+def _name(option: TyperOption) -> None:
+    described = option.type_descriptor
+    if option.is_flag:
+        option.metavar = ""
+        option.show_default = option.show_default and bool(option.default)
+    elif option.metavar is None and not described.is_choice:
+        numeric = described.is_ranged or described.annotation in NUMBERS
+        option.metavar = "N" if numeric else option.name.upper().replace("_", "-")
+
+
+def _no_type(ctx: typer.Context) -> None:
+    return None

@@ -1,0 +1,36 @@
+"""What `connect` takes for each provider, from the forms that the console shows."""
+
+from collections.abc import Iterator, Mapping
+
+from recollect import connectors
+from recollect.connectors.about import Field
+
+
+def names() -> Mapping[str, str]:
+    """What a provider is called, by its word on the command line."""
+    return {word: connector.name for word, connector in connectors.all().items()}
+
+
+def keys() -> Iterator[tuple[str, str, str]]:
+    """Provider, key and meaning of everything that `--set` knows."""
+    for word, connector in connectors.all().items():
+        for field in connector.guide.fields:
+            yield word, field.name, _meaning(field)
+
+
+def lacking(provider: str, given: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Keys that have to be set and are not, with their meaning; none of a provider not known."""
+    connector = connectors.all().get(provider)
+    fields = () if connector is None else connector.guide.fields
+    return [
+        (field.name, _meaning(field))
+        for field in fields
+        if field.required and given.get(field.name) in (None, "")
+    ]
+
+
+def _meaning(field: Field) -> str:
+    choices = " or ".join(value for value, _ in field.choices if value)
+    told = [field.label, f"({choices})" if choices else "", "required" if field.required else ""]
+    sentence = ", ".join(filter(None, (" ".join(filter(None, told[:2])), told[2])))
+    return f"{sentence}. {field.hint}".strip() if field.hint else sentence

@@ -1,0 +1,137 @@
+"""Names of commands and their help: one word for one thing, and the old ones go on working."""
+
+import importlib
+import uuid
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.main import get_group
+from typer.testing import CliRunner
+
+from recollect.cli import COMMANDS, app
+from tests.conftest import Service, eventually
+from tests.e2e.shell import Shell, Starter
+
+
+@pytest.fixture
+def run(starter: Starter, service: Service, tmp_path: Path) -> Shell:
+    settings = {
+        "RECOLLECT_URL": service.url,
+        "RECOLLECT_API_KEY": service.key,
+        "RECOLLECT_DATA_DIR": str(service.data_dir),
+    }
+    return Shell(starter, tmp_path, settings)
+
+
+def test_a_webhook_is_what_the_console_calls_one(run: Shell) -> None:
+    made = run("webhooks", "add", "https://app.example.org/hook", "--json").json
+    listed = run("endpoints", "list", "--json")
+
+    assert made["id"] in [one["id"] for one in listed.json]
+    assert listed.err == "`recollect endpoints` is now `recollect webhooks`\n"
+    assert "active" in run("webhooks", "list").out
+    assert run("webhooks", "rm", made["id"]).code == 0
+    assert "endpoints" not in run("--help").out
+
+
+def test_tokens_of_providers_are_verified_where_connections_are(
+    run: Shell, service: Service
+) -> None:
+    with service.client() as http:
+        for token in ("secret_one", "secret_two"):
+            http.post("/v3/hooks/notion", json={"verification_token": token}).raise_for_status()
+    came = run("connections", "verify", "--json").json
+    old = run("webhooks", "confirm", "notion", "secret_one")
+    after = run("connections", "verify")
+
+    assert {(one["token"], one["confirmed"]) for one in came} >= {
+        ("secret_one", False),
+        ("secret_two", False),
+    }
+    assert (old.code, old.out) == (0, "notion: confirmed\n")
+    assert old.err == "`recollect webhooks confirm` is now `recollect connections verify`\n"
+    assert ["notion", "secret_one", "True"] in [
+        [line.split()[0], line.split()[1], line.split()[-1]] for line in after.out.splitlines()
+    ]
+    assert run("connections", "verify", "notion").code == 2
+    assert isinstance(run("connections", "--json").json, list)
+
+
+# --- help --------------------------------------------------------------------------------------
+
+ENDLESS = {("serve",), ("api",), ("work",)}
+"""They run until they are stopped, and have a log."""
+GROUPS = {(name,) for name in ("orgs", "keys", "webhooks", "embedder", "filters")}
+"""They do nothing by themselves."""
+
+
+def commands(path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command and every command below one."""
+    if not path:
+        for name in COMMANDS:
+            yield (name,)
+            yield from commands((name,))
+        return
+    module = importlib.import_module(f"recollect.cli.{COMMANDS[path[0]]}")
+    alone = typer.Typer()
+    module.register(alone)
+    for name in getattr(get_group(alone).commands[path[0]], "commands", {}):
+        yield (*path, name)
+
+
+@pytest.mark.parametrize("path", [(), *commands(), ("connections", "verify")], ids=" ".join)
+def test_help_has_placeholders_and_is_wrapped_once(path: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "100", "TERM": "dumb"})
+
+    assert shown.exit_code == 0, shown.output
+    if path and path not in GROUPS:
+        assert ("--json" in shown.output) == (path not in ENDLESS)
+    for python in ("<bool>", "<str>", "<int", "<float", "list[", "{id}", "[["):
+        assert python not in shown.output
+    # A line that is no paragraph's last is full: the next word would not have fitted.
+    lines = [line.strip() for line in shown.output.partition("╭")[0].splitlines()]
+    broken = [
+        (line, following)
+        for line, following in pairwise(lines)
+        if line and following and len(line) + 1 + len(following.split()[0]) <= 97
+    ]
+    assert broken == []
+
+
+def test_the_first_help_loads_no_command_and_has_one_line_for_each() -> None:
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80", "TERM": "dumb"})
+    lines = [line.strip("│ ") for line in shown.output.splitlines() if line.startswith("│")]
+
+    assert [line.split()[0] for line in lines if not line.startswith("-")][-len(COMMANDS) :] == (
+        list(COMMANDS)
+    )
+
+
+# --- edit and tags -----------------------------------------------------------------------------
+
+
+def test_a_document_is_edited_and_its_tags_are_listed(run: Shell, service: Service) -> None:
+    tag, other = f"edit-{uuid.uuid4().hex[:8]}", f"edited-{uuid.uuid4().hex[:8]}"
+    added = run("add", "-", "--tag", tag, "--meta", "a=1", "--json", input=b"Bees dance.").json
+    id = added["sources"][0]["id"]
+
+    def shown() -> dict[str, Any]:
+        return run("show", id, "--json").json
+
+    assert run("edit", id, "--tag", other).code == 0
+    after = shown()
+    assert (after["containerTags"], after["metadata"]) == ([other], {"a": 1})
+    assert after["content"] == "Bees dance."
+    replaced = run("edit", id, "--content", "-", "--meta", "b=2", "--json", input=b"Owls hoot.")
+    assert replaced.json["id"] == id
+    eventually(lambda: shown()["status"] == "done")
+    assert (shown()["content"], shown()["metadata"]) == ("Owls hoot.", {"b": 2})
+    listed = run("tags", "--limit", "1000").out
+    assert [other, "1"] in [line.split()[:2] for line in listed.splitlines()]
+    assert run("edit", id).code == 2
+    assert run("edit", id, "--content", "nosuch.txt").code == 2
+    assert run("edit", "nosuch", "--tag", "x").code == 1

@@ -1,0 +1,144 @@
+"""What a person is told who types something wrong, and what Tab offers before."""
+
+import socket
+import threading
+import uuid
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from recollect import connectors
+from tests.conftest import Service
+from tests.e2e.shell import Shell, Starter
+
+
+@pytest.fixture
+def run(starter: Starter, service: Service, tmp_path: Path) -> Shell:
+    settings = {"RECOLLECT_URL": service.url, "RECOLLECT_API_KEY": service.key}
+    return Shell(starter, tmp_path, settings)
+
+
+# --- usage -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("list", "--tag", "not a tag"), "error: --tag"),
+        (("add", "-", "--tag", "not a tag"), "error: --tag"),
+        (("search", "x", "--filter", '{"key": "a"}'), "error: --filter"),
+        (("list", "--status", "dome"), "error: status: "),
+        (("connect", "nosuch"), "error: provider: there is no 'nosuch'; there are github, gmail"),
+        (("status", "--url", "not-a-url"), "error: --url not-a-url: give it as http://HOST:PORT\n"),
+        (
+            ("status", "--url", "ftp://host"),
+            "error: --url ftp://host: give it as http://HOST:PORT\n",
+        ),
+        (
+            ("connect", "web-crawler", "--set", "startUrl=http://10.0.0.1/"),
+            "error: metadata.startUrl: target is not a public address;"
+            " RECOLLECT_ALLOW_NETWORKS opens own networks\n",
+        ),
+    ],
+)
+def test_wrong_usage_ends_with_2_and_says_what_to_change(
+    run: Shell, arguments: tuple[str, ...], told: str
+) -> None:
+    ended = run(*arguments)
+
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(told), ended.err
+    assert len(ended.err.splitlines()) == 1
+    assert "Invalid request" not in ended.err
+
+
+def test_https_to_a_port_without_tls_is_told_apart_from_no_service(run: Shell) -> None:
+    address = run.settings["RECOLLECT_URL"].replace("http:", "https:")
+    ended = run("status", "--url", address)
+
+    assert ended.code == 1
+    assert ended.err == (
+        f"error: {address}: what answers there does not speak TLS;"
+        f" without TLS its address is {run.settings['RECOLLECT_URL']}\n"
+    )
+
+
+def test_a_provider_tells_all_keys_that_it_lacks(run: Shell) -> None:
+    ended = run("connect", "s3", "--set", "bucket=letters")
+    shown = run("connect", "--help").out
+
+    assert ended.code == 2
+    assert ended.err.splitlines() == [
+        "error: s3 needs to know more:",
+        "  --set region=…  Region, required. Such as eu-central-1; auto for Cloudflare R2; others"
+        " often us-east-1.",
+        "  --set accessKeyId=…  Access key id, required",
+        "  --set secretAccessKey=…  Secret access key, required",
+    ]
+    for word, connector in connectors.all().items():
+        for field in connector.guide.fields:
+            assert [word, field.name] in [line.split()[:2] for line in shown.splitlines()]
+
+
+# --- completion --------------------------------------------------------------------------------
+
+
+def offered(shell: Shell, line: str, **settings: str) -> set[str]:
+    words = line.split(" ")
+    asking = Shell(shell.starter, shell.folder, {**shell.settings, **settings})
+    ended = asking(
+        _RECOLLECT_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1)
+    )
+    assert ended.err == ""
+    return set(ended.out.split())
+
+
+def test_tab_knows_tags_ids_providers_and_statuses(run: Shell) -> None:
+    tag = f"tab-{uuid.uuid4().hex[:12]}"
+    added = run("add", "-", "--id", f"note-{tag}", "--tag", tag, "--json", input=b"Bees.").json
+    id = added["sources"][0]["id"]
+    hook = run("webhooks", "add", "https://app.example.org/hook", "--json").json["id"]
+
+    for command in ("search x", "list", "add x", "rm", "connect s3", "connections"):
+        assert offered(run, f"recollect {command} --tag {tag[:8]}") == {tag}
+    for command in ("show", "rm", "retry"):
+        assert offered(run, f"recollect {command} {id[:12]}") == {id}
+    assert offered(run, f"recollect show note-{tag[:8]}") == {f"note-{tag}"}
+    assert offered(run, "recollect list --status ") == {"queued", "processing", "done", "failed"}
+    assert offered(run, "recollect list --status d") == {"done"}
+    assert offered(run, "recollect connect g") == {"github", "gmail", "google-drive"}
+    assert hook in offered(run, "recollect webhooks rm ")
+    assert hook in offered(run, "recollect endpoints rm ")
+    assert run("webhooks", "rm", hook).code == 0
+
+
+@contextmanager
+def silent() -> Generator[str]:
+    """An address that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        held: list[socket.socket] = []
+
+        def take() -> None:
+            while True:
+                try:
+                    held.append(listening.accept()[0])
+                except OSError:
+                    return
+
+        threading.Thread(target=take, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+        for one in held:
+            one.close()
+
+
+def test_tab_is_silent_where_nothing_answers(run: Shell) -> None:
+    line = "recollect search x --tag "
+    with silent() as mute:
+        for url in (mute, "http://127.0.0.1:9", "nonsense", run.settings["RECOLLECT_URL"]):
+            settings = {"RECOLLECT_URL": url, "RECOLLECT_API_KEY": "sm_wrong"}
+            assert offered(run, line, **settings) == set()
+    # A setting that is wrong is for `doctor` to tell.
+    assert offered(run, line, RECOLLECT_PORT="many") == set()
