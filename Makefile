@@ -53,7 +53,7 @@ picture: .venv/installed ## take the picture of the console that the README show
 schema: .venv/installed ## write down the sum of the migrations
 	$(BIN)/python -m tests.schema
 
-lock: ## resolve the dependencies anew (needs uv)
+lock: ## resolve the dependencies again (needs uv)
 	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
 	  --custom-compile-command "make lock" pyproject.toml --extra dev --extra all -o requirements/all.txt
 	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
@@ -75,7 +75,7 @@ audit: ## ask for known vulnerabilities of what is locked (needs a network)
 clean: ## remove .venv and caches
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
-# Confined children write no bytecode: without this each of those that tests start compiles anew.
+# Confined children write no bytecode: without this each of those that tests start compiles again.
 CONFINED := "import rapidocr, recollect.extract._child, recollect.extract.image._ocr, recollect.fetch.video._child;\
   from yt_dlp.extractor import gen_extractor_classes as known; known()"
 

@@ -2,7 +2,7 @@
 
 Over HTTP against the running service, by PATCH and by sending the whole text again under its
 customId; counted is what the service itself says it embedded. The ratio is to the chunks of the
-whole document, which is what processing it anew would embed.
+whole document, which is what processing it again would embed.
 """
 
 import statistics

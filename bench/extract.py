@@ -69,7 +69,7 @@ TINY = Size(rounds=1, seconds=0.01, pages=20, table=MB)
 
 def measure(ground: Ground, size: Size) -> Iterator[Figure]:
     del ground  # nothing here needs a service
-    # A service under work does not load its models anew for each picture.
+    # A service under work does not load its models again for each picture.
     with Sandbox(workers=1, limits=Limits(heavy_idle_seconds=600)) as sandbox:
         for kind, bare in BARE.items():
             yield _throughput(_reader(kind), kind, bare, size, f"{kind}.reader")

@@ -399,7 +399,7 @@ def _named_secrets(config: Config) -> list[str]:
         raise SetupError(
             f"RECOLLECT_SECRET_KEY: the first key {fault}; make one by `openssl rand -hex 32`. An"
             " installation that runs with this one names the new one before it, with a comma"
-            " between them: what the old one sealed opens still, and is sealed anew"
+            " between them: what the old one sealed opens still, and is sealed again"
         )
     return given
 

@@ -341,7 +341,7 @@ class Config(BaseSettings):
     audit_retention: Duration = Field(
         default=timedelta(days=365),
         ge=timedelta(),
-        description="How long the audit log is kept; 0: for ever.",
+        description="How long the audit log is kept; 0: forever.",
     )
     rate_limit: int = Field(
         default=0, ge=0, description="Requests per minute and key; 0 sets no limit."

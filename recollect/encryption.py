@@ -51,7 +51,7 @@ def unseal(keys: Sequence[bytes], sealed: str, *, place: Sequence[str]) -> str:
         raise SetupError(
             f"the secret of {' '.join(place)} cannot be opened; is the secret key of this"
             " installation another one? Put the old one back, or behind the new one after a comma,"
-            " or set the secret anew"
+            " or set the secret again"
         ) from error
 
 

@@ -127,7 +127,7 @@ class Contended(Unavailable):
     """The database ended this transaction, in favour of others or because it took too long.
 
     Nothing is down: nothing else pauses, and the attempt counts, or what is slow each time would
-    be tried for ever. Whoever only wants to try again treats it as any Unavailable.
+    be tried forever. Whoever only wants to try again treats it as any Unavailable.
     """
 
     def __init__(self, message: str) -> None:

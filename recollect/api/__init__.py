@@ -98,7 +98,7 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
         audit,
         *namespaces.MODULES,
     ):
-        # As they are: to include a router makes each route anew, at every start, once it is asked.
+        # As they are: to include a router makes each route again, at every start, once it is asked.
         api.router.routes.extend(module.router.routes)
         api.state.paths += [
             route.path

@@ -291,7 +291,7 @@ def check_url(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """May this address be fetched, and why not; with --robots also crawled.
+    """Say whether this address may be fetched, and why not; with --robots also crawled.
 
     Example: recollect check-url https://example.org/private/ --robots
     """

@@ -102,12 +102,12 @@ def backup(
     if config.secret_key is not None:
         tell(
             "RECOLLECT_SECRET_KEY is not in it: keep it elsewhere, or connections must be"
-            " authorized anew after a restore"
+            " authorized again after a restore"
         )
     elif "secret-key" not in manifest.secrets:
         tell(
             "the secret key is not in it: keep a copy of DATA_DIR/secret-key elsewhere, or"
-            " connections must be authorized anew after a restore"
+            " connections must be authorized again after a restore"
         )
 
 
@@ -172,8 +172,8 @@ def restore(
     if key_missing:
         tell(
             "the secret key of that installation is not here: what it sealed cannot be opened."
-            f" {closed} connections must be authorized anew, and secrets among the settings set"
-            " anew, unless you put its secret-key file into DATA_DIR, or its RECOLLECT_SECRET_KEY"
+            f" {closed} connections must be authorized again, and secrets among the settings set"
+            " again, unless you put its secret-key file into DATA_DIR, or its RECOLLECT_SECRET_KEY"
             " behind this one's after a comma"
         )
 

@@ -163,7 +163,7 @@ def _database(config: Config) -> list[CheckResult]:
     if others:
         told = (
             f"{others} connections are sealed with an older key; a running service seals them"
-            " anew, if RECOLLECT_SECRET_KEY still names that key behind the new one"
+            " again, if RECOLLECT_SECRET_KEY still names that key behind the new one"
         )
         found.append(CheckResult("secret key", "warn", told))
     return found

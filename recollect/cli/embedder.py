@@ -167,7 +167,7 @@ def _tell_cost(name: str, width: int, estimate: Estimate) -> None:
     tell(
         f"{name}: {width} dimensions; {estimate.texts:,} texts to embed; about"
         f" {disk / GB:.2f} GB of disk for its vectors and their index, and up to"
-        f" {estimate.rewritten / GB:.2f} GB for rows that are written anew"
+        f" {estimate.rewritten / GB:.2f} GB for rows that are written again"
     )
 
 

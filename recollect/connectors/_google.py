@@ -137,7 +137,7 @@ def _claims(token: str) -> Mapping[str, Any]:
 
 
 def _until_midnight(answer: EndpointAnswer) -> timedelta:
-    """Quotas of a day begin anew at midnight Pacific time; by Google's clock if it tells it."""
+    """Quotas of a day begin again at midnight Pacific time; by Google's clock if it tells it."""
     now = told_time(answer.headers)
     midnight = now.replace(hour=MIDNIGHT, minute=0, second=0, microsecond=0)
     return (midnight if midnight > now else midnight + timedelta(days=1)) - now

@@ -54,7 +54,7 @@ class PushResult:
     key: str | None = None
     """what a repetition of the same push has in common with it"""
     lost: bool = False
-    """the registration is gone at the provider and wants to be made anew"""
+    """the registration is gone at the provider and wants to be made again"""
     pending_secret: str | None = field(default=None, repr=False)
     """a verification token that the operator has to confirm. It came from anybody: it is to be
     shown, and never replaces one that is active"""

@@ -430,7 +430,7 @@ def _edit(
 
 
 def _difference(tenant: Tenant, found: Connection, form: Mapping[str, str]) -> ConnectionChanges:
-    """Only what differs, because other tags or metadata have everything listed anew."""
+    """Only what differs, because other tags or metadata have everything listed again."""
     guide = connectors.get(found.provider).guide
     named = _tags_of(tenant, form.get("tags", ""))
     limit = _limit_of(form.get("limit", ""))

@@ -54,7 +54,7 @@ def disown_blobs(tx: Tx, keys: Sequence[str]) -> list[str]:
     Bytes are stored before their row is made, and clocks do not tell which of them wait for it:
     one that is set right makes an upload of this second years old. So it is the key that is given
     up, for good (`doomed_at` is infinity), and a writer who comes to `name_blobs` too late begins
-    anew. Keys are random, and few are ever left: those of uploads that a crash cut off.
+    again. Keys are random, and few are ever left: those of uploads that a crash cut off.
     """
     tx.execute("select pg_advisory_xact_lock(hashtextextended('recollect.naming', 0))")
     known = known_blobs(tx, keys)

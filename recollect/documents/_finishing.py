@@ -263,7 +263,7 @@ def _is_first(claim: Claim) -> bool:
 def _insert_entries(
     tx: Tx, claim: Claim, scope: Sequence[int], entries: Sequence[Entry], delta: Counter[int]
 ) -> None:
-    """Put entries into the index; one that is there already only gets its vector anew."""
+    """Put entries into the index; one that is there already only gets its vector again."""
     if not entries:
         return
     id = claim.document.id

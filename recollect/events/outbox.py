@@ -256,8 +256,8 @@ def reseal(tx: Tx, keys: Sequence[bytes]) -> int:
                 opened = encryption.unseal(keys, row["secret"], place=place(row["id"]))
             except SetupError:
                 continue
-            anew = encryption.seal(keys, opened, place=place(row["id"]))
-            tx.execute("update endpoints set secret = %s where id = %s", (anew, row["id"]))
+            again = encryption.seal(keys, opened, place=place(row["id"]))
+            tx.execute("update endpoints set secret = %s where id = %s", (again, row["id"]))
             done += 1
     return done
 

@@ -353,9 +353,9 @@ class Sandbox:
         intake: Intake | None = None,
         owner: str | None = None,
         *,
-        anew: bool = False,
+        again: bool = False,
     ) -> ReadReply:
-        child = self._take(job, blob, owner, anew=anew)
+        child = self._take(job, blob, owner, again=again)
         deadline = time.monotonic() + job.wall_seconds
         try:
             reply = self._converse(child, job, blob, intake, deadline)
@@ -368,7 +368,7 @@ class Sandbox:
             # it read before is to blame.
             if (child.rested and status == 0) or self._may_ask_again(child, intake):
                 self._end(child)
-                return self._ask(job, blob, intake, owner, anew=True)
+                return self._ask(job, blob, intake, owner, again=True)
             raise self._post_mortem(child, status, job, blob) from gone
         except Late as late:
             self._end(child)
@@ -376,7 +376,7 @@ class Sandbox:
         except (msgspec.DecodeError, ValueError) as error:
             self._end(child)
             if self._may_ask_again(child, intake):
-                return self._ask(job, blob, intake, owner, anew=True)
+                return self._ask(job, blob, intake, owner, again=True)
             raise _crash(blob, job) from error
         except BaseException:  # an interrupt
             self._end(child)
@@ -421,15 +421,15 @@ class Sandbox:
             intake.announce(reply.packed)
             intake.take(reply.packed, receive_bytes(child.answers, reply.packed.size, deadline))
 
-    def _take(self, job: ReadJob, blob: Blob, owner: str | None, *, anew: bool) -> ReadingChild:
+    def _take(self, job: ReadJob, blob: Blob, owner: str | None, *, again: bool) -> ReadingChild:
         """One that has read nothing, or nothing but this very blob or files of this owner; with
-        `anew`, a new one."""
+        `again`, a new one."""
         birth = self._birth(job)
 
         def fits(one: ReadingChild) -> bool:
             if one.heavy != job.heavy:
                 return False
-            same = owner is not None and one.owner == owner and not anew
+            same = owner is not None and one.owner == owner and not again
             return one.blob is blob or (same and one.has.issuperset(birth.loads))
 
         with self._lock:
@@ -443,7 +443,7 @@ class Sandbox:
         if found:
             found.blob = blob
             return found
-        if anew or job.heavy:
+        if again or job.heavy:
             child = self._born(None, birth, heavy=job.heavy)
         else:
             child = self._start(birth)

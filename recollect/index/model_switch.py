@@ -191,7 +191,7 @@ def clear(tx: Tx) -> bool:
 def build_beside(database: Database, index: Index) -> bool:
     """The index over the other model's vectors, while entries are read and written.
 
-    False when another process builds it, or a purge is under way, which writes tables anew with
+    False when another process builds it, or a purge is under way, which writes tables again with
     the indexes that it found. Raises Unavailable.
     """
     assert index.other is not None

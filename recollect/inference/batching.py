@@ -69,7 +69,7 @@ class EmbeddingTurns:
         """One row per text, of which there is at least one.
 
         Raises what the model raised: Transient and Permanent only for a batch of these texts,
-        since one that failed with texts of others is tried anew for each caller alone.
+        since one that failed with texts of others is tried again for each caller alone.
         """
         ask = _Ask(texts, [_NO_ROW] * len(texts))
         with self._lock:

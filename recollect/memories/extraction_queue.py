@@ -1,7 +1,7 @@
 """The queue of documents from which memories are to be drawn (see the migration `0013_dreams`).
 
 A claim is fenced by `claims`, as in `documents`; what comes to a document while it is held makes
-it due again. It is read in passes (`0015_dream_passes`), which begin anew when something came.
+it due again. It is read in passes (`0015_dream_passes`), which begin again when something came.
 Attempts are only counted when they came to nothing.
 """
 
@@ -152,7 +152,7 @@ def onward(tx: Tx, claim: DreamClaim, place: int, failure: Failure | None) -> No
     )
 
 
-def anew(tx: Tx, claim: DreamClaim, after: timedelta, failure: Failure) -> None:
+def next_pass(tx: Tx, claim: DreamClaim, after: timedelta, failure: Failure) -> None:
     """A pass is over that left something: another one is due after `after`.
 
     It counts as an attempt unless something was read in it. Raises LeaseLost.

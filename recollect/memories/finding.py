@@ -83,7 +83,7 @@ _LEXICAL = sql.SQL(
 )
 _DENSE = sql.SQL(
     "select m.id, m.{column} <=> %(vector)s as distance from memories m"
-    # Another model's vectors, until they are made anew, are no distance away.
+    # Another model's vectors, until they are made again, are no distance away.
     " where vector_dims(m.{column}) = %(dimensions)s and {condition}"
     " order by distance, m.id limit %(candidates)s"
 )

@@ -213,7 +213,7 @@ def forget_named(
 
 
 def forget_vectors(tx: Tx) -> None:
-    """For a change of the embedding model; until they are embedded anew, words find memories."""
+    """For a change of the embedding model; until they are embedded again, words find memories."""
     tx.execute(
         "update memories set embedding = null, embedding_b = null"
         " where embedding is not null or embedding_b is not null"

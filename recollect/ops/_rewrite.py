@@ -14,9 +14,9 @@ from recollect.db import Tx
 from recollect.errors import Transient
 
 LARGE = 64 << 20
-"""Bytes from which a table is written anew beside the service, if nothing refers to it."""
+"""Bytes from which a table is written again beside the service, if nothing refers to it."""
 SOON = 256 << 20
-"""Bytes up to which a table that others refer to is written anew without being asked for: it is
+"""Bytes up to which a table that others refer to is written again without being asked for: it is
 locked for as long as that takes, some fifteen seconds."""
 PATIENCE = timedelta(minutes=5)
 """How long transactions that are older than the purge, and locks, are waited for."""
@@ -26,7 +26,7 @@ LOCK_WAIT = timedelta(seconds=2)
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """One table written anew; sizes in bytes with its indexes, times in seconds."""
+    """One table written again; sizes in bytes with its indexes, times in seconds."""
 
     table: str
     before: int

@@ -2,7 +2,7 @@
 
 PostgreSQL only marks deleted rows, and its vacuum only lets their space be used again; the bytes
 stay in pages, in the statistics of its planner, in the write-ahead log. So a purge writes every
-table anew with the rows that live, and then lets go of everything that was written before:
+table again with the rows that live, and then lets go of everything that was written before:
 
 1. files of deleted documents, from the blob store;
 2. tables with their indexes: small ones by `vacuum full`, which locks them for as long as it
@@ -167,7 +167,7 @@ def purge(db: Database, store: Blobs, data_dir: Path, *, gently: bool = False) -
         for table in large:
             session.execute(sql.SQL("vacuum {}").format(table.identifier))
             left.append(
-                f"{table.name}, which is large: nobody could use it while it is written anew; run"
+                f"{table.name}, which is large: nobody could use it while it is written again; run"
                 " `recollect purge --now` when that is fine"
             )
         # Only now: an upload that merely looked old has its document by this time.

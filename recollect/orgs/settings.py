@@ -89,7 +89,7 @@ def reseal(tx: Tx, org: OrgId, keys: Sequence[bytes]) -> int:
     """
     row = tx.execute("select data from settings where org_id = %s for update", (org,)).fetchone()
     stored: dict[str, Any] = row["data"] if row else {}
-    anew: dict[str, str] = {}
+    again: dict[str, str] = {}
     for name in SECRETS & stored.keys():
         if not encryption.stale(keys, stored[name]):
             continue
@@ -97,10 +97,10 @@ def reseal(tx: Tx, org: OrgId, keys: Sequence[bytes]) -> int:
             opened = encryption.unseal(keys, stored[name], place=(org, name))
         except SetupError:
             continue
-        anew[name] = encryption.seal(keys, opened, place=(org, name))
-    if anew:
-        tx.execute("update settings set data = data || %s where org_id = %s", (Jsonb(anew), org))
-    return len(anew)
+        again[name] = encryption.seal(keys, opened, place=(org, name))
+    if again:
+        tx.execute("update settings set data = data || %s where org_id = %s", (Jsonb(again), org))
+    return len(again)
 
 
 def reset(tx: Tx, org: OrgId) -> None:

@@ -18,7 +18,7 @@ class HeavyQueue:
     """Up to `places` callers stand in line, the one who is served included; None: all may.
 
     The others are sent away with Parked, each for as long as those sent away before it may need:
-    then they come back one by one, and neither is the child idle nor is a document read ever anew.
+    then they come back one by one, and neither is the child idle nor is a document read ever again.
     """
 
     def __init__(self, places: int | None = None) -> None:

@@ -59,7 +59,7 @@ READ = 2_000
 """Passages that hold the words of a phrase, the best first, in which their order is looked at; of
 several phrases, each has a share of them."""
 TRIES = 3
-"""How often a search begins anew when documents change between finding and reading them."""
+"""How often a search begins again when documents change between finding and reading them."""
 
 _PUBLISHED = sql.SQL(
     # What is stashed belongs to a document that is queued or being processed.

@@ -114,7 +114,7 @@ def create(app: App, tenant: Tenant, plan: Plan, asked: ConnectionRequest) -> Co
 
 def change(app: App, tenant: Tenant, found: Connection, changed: ConnectionChanges) -> Connection:
     """Change it, and have a sync make it so. Secrets and what was picked stay unless they are
-    given anew, since they cannot be sent back. Raises BadRequestError, NotFoundError."""
+    given again, since they cannot be sent back. Raises BadRequestError, NotFoundError."""
     while True:
         with app.db.begin() as tx:
             found = connections.get(tx, tenant, found.id)
@@ -146,7 +146,7 @@ def _wanted(app: App, found: Connection, changed: ConnectionChanges) -> Connecti
 
 
 def _known(app: App, found: Connection) -> Mapping[str, Any]:
-    """Its metadata with its secrets, unless their key is lost: then they are to be given anew."""
+    """Its metadata with its secrets, unless their key is lost: then they are to be given again."""
     try:
         return open_source(app, found).metadata
     except Reauthorize:

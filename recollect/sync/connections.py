@@ -191,7 +191,7 @@ def browse(
 def update(tx: Tx, tenant: Tenant, id: str, change: ConnectionChange) -> Connection:
     """Change it, and have a sync make it so; raises NotFoundError.
 
-    New metadata means another selection: everything is listed anew. Who changes what a connection
+    New metadata means another selection: everything is listed again. Who changes what a connection
     writes narrows its reach to the own; nothing widens it but tags that are named.
     """
     # Locked first, so that of two that narrow the reach at once the second sees the first.
@@ -200,9 +200,9 @@ def update(tx: Tx, tenant: Tenant, id: str, change: ConnectionChange) -> Connect
         {**tenancy.bounds(tenant), "id": id},
     )
     found = get(tx, tenant, id)
-    anew = change.metadata is not None or change.tags is not None
+    again = change.metadata is not None or change.tags is not None
     reach = found.reach
-    if anew and tenant.tags is not None:
+    if again and tenant.tags is not None:
         reach = [tag for tag in tenant.tags if reach is None or tag in reach]
     if reach is not None:
         reach = list(dict.fromkeys([*reach, *(change.tags or found.container_tags)]))
@@ -211,10 +211,10 @@ def update(tx: Tx, tenant: Tenant, id: str, change: ConnectionChange) -> Connect
         " reach = %(reach)s,"
         " document_limit = coalesce(%(limit)s, document_limit),"
         " metadata = coalesce(%(metadata)s, metadata), secrets = coalesce(%(secrets)s, secrets),"
-        " cursor = case when %(anew)s then null else cursor end,"
-        " listings = case when %(anew)s then '{}' else listings end,"
-        " claims = claims + case when %(anew)s then 1 else 0 end,"  # a sync that runs is outdated
-        " due_at = case when %(anew)s and state = 'syncing' then now() else due_at end,"
+        " cursor = case when %(again)s then null else cursor end,"
+        " listings = case when %(again)s then '{}' else listings end,"
+        " claims = claims + case when %(again)s then 1 else 0 end,"  # a sync that runs is outdated
+        " due_at = case when %(again)s and state = 'syncing' then now() else due_at end,"
         " paused = coalesce(%(paused)s, paused), updated_at = now() where id = %(id)s",
         {
             "id": found.id,
@@ -223,7 +223,7 @@ def update(tx: Tx, tenant: Tenant, id: str, change: ConnectionChange) -> Connect
             "limit": change.limit,
             "metadata": None if change.metadata is None else Jsonb(dict(change.metadata)),
             "secrets": change.secrets,
-            "anew": anew,
+            "again": again,
             "paused": change.paused,
         },
     )
@@ -248,7 +248,7 @@ def retag(tx: Tx, org: OrgId, sources: Sequence[str], target: str) -> None:
         "update connections set container_tags = (select array_agg(tag order by place) from"
         "   (select case when tag = any(%(sources)s) then %(target)s else tag end as tag,"
         "     min(place) as place from unnest(container_tags) with ordinality as old (tag, place)"
-        "     group by 1) as anew),"
+        "     group by 1) as again),"
         " reach = case when reach && %(sources)s::text[] then (select array_agg(distinct"
         "   case when tag = any(%(sources)s) then %(target)s else tag end)"
         "   from unnest(reach) as tag) else reach end,"
@@ -454,20 +454,20 @@ def reseal(tx: Tx, keys: Sequence[bytes], after: str, limit: int = 100) -> tuple
     sealed = 0
     for row in rows:
         for column, place in (("tokens", "tokens"), ("secrets", "secrets")):
-            anew = _resealed(keys, row[column], (row["id"], place))
-            if anew is not None:
+            again = _resealed(keys, row[column], (row["id"], place))
+            if again is not None:
                 column_name = sql.Identifier(column)
                 tx.execute(
                     sql.SQL("update connections set {} = %s where id = %s").format(column_name),
-                    (anew, row["id"]),
+                    (again, row["id"]),
                 )
                 sealed += 1
         for one in tx.execute(
             "select id, secret from registrations where connection_id = %s", (row["id"],)
         ).fetchall():
-            anew = _resealed(keys, one["secret"], (row["id"], "registration", one["id"]))
-            if anew is not None:
-                tx.execute("update registrations set secret = %s where id = %s", (anew, one["id"]))
+            again = _resealed(keys, one["secret"], (row["id"], "registration", one["id"]))
+            if again is not None:
+                tx.execute("update registrations set secret = %s where id = %s", (again, one["id"]))
                 sealed += 1
     return sealed, rows[-1]["id"] if len(rows) == limit else None
 

@@ -62,7 +62,7 @@ def add_registration(
 ) -> None:
     """Before the provider is asked, since its handshake may come before its answer.
 
-    Should we be cut off before that answer, it is made anew.
+    Should we be cut off before that answer, it is made again.
     """
     tx.execute(
         "insert into registrations (id, connection_id, resource, secret, url, renew_at)"
@@ -74,7 +74,7 @@ def add_registration(
 def keep_registration(
     tx: Tx, id: str, *, remote: Mapping[str, Any], expires_at: datetime | None
 ) -> list[StoredRegistration]:
-    """The provider took it, to be made anew at half its life; returns those that it replaces."""
+    """The provider took it, to be made again at half its life; returns those that it replaces."""
     row = tx.execute(
         "update registrations set remote = %s, expires_at = %s, error = null, attempts = 0,"
         # Somewhat before it, so that those that began together drift apart.
@@ -106,7 +106,7 @@ def refuse_registration(tx: Tx, id: str, reason: str, again: timedelta) -> None:
 
 
 def due_registrations(tx: Tx, limit: int = 20) -> list[StoredRegistration]:
-    """Those that want to be made anew; nobody else takes them for ten minutes."""
+    """Those that want to be made again; nobody else takes them for ten minutes."""
     rows = tx.execute(
         "with due as materialized (select g.id from registrations g"
         "  join connections c on c.id = g.connection_id"
@@ -161,7 +161,7 @@ def mute(tx: Tx, provider: str, reason: str, *, again: timedelta) -> int:
 
 
 def unmute(tx: Tx, provider: str) -> int:
-    """They can again: what was muted is registered anew, and a sync follows; how many are."""
+    """They can again: what was muted is registered again, and a sync follows; how many are."""
     done = tx.execute(
         "update registrations g set renew_at = now() from connections c"
         " where c.id = g.connection_id and c.provider = %s and not g.retired"

@@ -289,7 +289,7 @@ def _standing(
     connection: ConnectionId,
     stored: Sequence[StoredRegistration],
 ) -> list[StoredRegistration]:
-    """Those that are not lost at the provider; the others are forgotten, to be made anew."""
+    """Those that are not lost at the provider; the others are forgotten, to be made again."""
     lost: list[StoredRegistration] = []
     for one in stored:
         if not one.answered or one.retired:
@@ -306,7 +306,7 @@ def _standing(
 
 
 def renew(app: App, due: StoredRegistration, stop: threading.Event) -> None:
-    """Register anew at half of its life; the old one lives until the new one does."""
+    """Register again at half of its life; the old one lives until the new one does."""
     with app.db.begin() as tx:
         found = push_registrations.registration(tx, due.registration.id)
     if found is None:

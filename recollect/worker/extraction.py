@@ -185,11 +185,11 @@ def _turned(app: App, claim: DreamClaim, turn: ExtractionTurn) -> None:
         done = written(app, lambda tx: extraction_queue.onward(tx, claim, -1, None))
         word = "more"
     elif claim.fruitful or turn.read:
-        done = written(app, lambda tx: extraction_queue.anew(tx, claim, timedelta(), failure))
+        done = written(app, lambda tx: extraction_queue.next_pass(tx, claim, timedelta(), failure))
         word = "more"
     elif claim.attempts + 1 < MOST_ATTEMPTS:
         after = _backoff(claim)
-        done = written(app, lambda tx: extraction_queue.anew(tx, claim, after, failure))
+        done = written(app, lambda tx: extraction_queue.next_pass(tx, claim, after, failure))
         word = "again"
     else:
         told = replace(failure, message=_left(turn.unread, failure))

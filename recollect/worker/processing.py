@@ -206,7 +206,7 @@ class Worker(ClaimLoop[Claim]):
                 LOG.warning("reembedding waits", code=error.code, error=str(error))
                 self._stop.wait(_pause(error).total_seconds())
                 return
-            except Exception as error:  # noqa: BLE001 # a bug must not end it for ever
+            except Exception as error:  # noqa: BLE001 # a bug must not end it forever
                 tell_bug(LOG, error)
                 self._stop.wait(PAUSE.total_seconds())
                 return

@@ -132,7 +132,7 @@ def test_a_wish_gives_a_provider_that_is_still_away_as_long_again(
     absent(app, connection.id, 31)
     wish(app, connection, Trigger.MANUAL)
     syncs.drain(app)
-    assert again(app, connection).state == "ready", "a wish counts anew at any time"
+    assert again(app, connection).state == "ready", "a wish counts again at any time"
 
 
 def test_only_a_wish_of_a_user_brings_it_back(

@@ -212,7 +212,7 @@ class World:
         assert answer.status_code == 200, answer.text
         drain(self.app)
 
-    def anew(self) -> None:
+    def again(self) -> None:
         """Have the next sync list everything, as after a change of the selection."""
         with self.app.db.begin() as tx:
             tx.execute("update connections set cursor = null where id = %s", (self.id,))
@@ -359,7 +359,7 @@ def test_4_labels_that_a_user_set_stay_beside_those_of_the_source(world: World) 
     world.patch("n2", containerTags=["mine", "notes"], metadata={"only": "this"})
 
     world.sync()
-    world.anew()
+    world.again()
     world.sync()
 
     labelled = world.get("n1")
@@ -403,7 +403,7 @@ def test_4_content_that_a_user_replaced_stays_until_the_source_changes(world: Wo
     world.patch("n1", content="The okapi is what I say of number 1.")
 
     world.sync()
-    world.anew()
+    world.again()
     world.sync()
 
     assert world.finds("okapi")

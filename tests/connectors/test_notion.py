@@ -1911,7 +1911,7 @@ process.stdout.write(JSON.stringify({ signed, verified }))
 
 
 def test_what_the_official_signer_signed_is_taken():
-    """`signWebhookPayload` of @notionhq/client, with TOKEN: what is asked anew at night."""
+    """`signWebhookPayload` of @notionhq/client, with TOKEN: what is asked again at night."""
     body = '{"type": "page.created", "title": "Pâge 💡"}'.encode()
     signed = "sha256=c61f78883911087779d99551fd679ac73b4e2b077bc2cf5c6c6b8c3a96574483"
 

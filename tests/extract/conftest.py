@@ -15,7 +15,7 @@ Read = Callable[..., Extracted]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--golden", action="store_true", help="write the files of tests/extract/golden anew"
+        "--golden", action="store_true", help="write the files of tests/extract/golden again"
     )
 
 

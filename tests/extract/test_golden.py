@@ -1,6 +1,6 @@
 """What becomes of a small document of each kind, kept in `golden/` to be read as a diff.
 
-`pytest tests/extract --golden` writes these files anew; nothing else does.
+`pytest tests/extract --golden` writes these files again; nothing else does.
 """
 
 from collections.abc import Callable, Mapping

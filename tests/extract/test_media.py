@@ -220,7 +220,7 @@ def test_stretches_follow_each_other_without_gap_or_overlap(sandbox: Sandbox, co
     joined = np.concatenate(parts)
     assert len(parts) == 3
     assert len(joined) == pytest.approx(len(whole), abs=40)
-    # Codecs begin anew at each stretch, and some clocks tick in milliseconds: alike, not equal.
+    # Codecs begin again at each stretch, and some clocks tick in milliseconds: alike, not equal.
     loud, truly_loud = (loudness(wave) for wave in (joined, whole))
     length = min(len(loud), len(truly_loud))
     assert np.corrcoef(loud[:length], truly_loud[:length])[0, 1] > 0.98

@@ -66,7 +66,7 @@ class Rule:
     after: int = 0
     """matches that are let through first"""
     times: int | None = 1
-    """how often it serves; None: for ever"""
+    """how often it serves; None: forever"""
     do: Callable[[], None] | None = None
     """called first"""
     hold: threading.Event | None = None
@@ -188,7 +188,7 @@ class Proxy:
         return len(self.seen(match))
 
     def forget(self) -> None:
-        """Start the log anew."""
+        """Start the log again."""
         with self._news:
             self._log.clear()
 

@@ -297,7 +297,7 @@ def test_what_is_added_meanwhile_gets_both_vectors_at_once(filled: Ground) -> No
 
 
 def test_a_writer_that_has_not_heard_of_it_leaves_nothing_behind(filled: Ground) -> None:
-    deaf = replace(filled.app, embedder=filled.small)  # as before the switch, and for ever
+    deaf = replace(filled.app, embedder=filled.small)  # as before the switch, and forever
     filled.switch()
     while filled.one("select count(*) from vector_gaps where claims = 0") or not filled.one(
         "select planned_at is not null from index_settings"

@@ -559,7 +559,7 @@ def test_the_service_purges_by_itself(mine: App, owner: Tenant) -> None:
 
     def purged() -> bool:
         purger = purge.Purger(replace(mine, config=soon))
-        # The server counts what a session did once the session has a moment: so it may look anew.
+        # The server counts what a session did once the session has a moment: so it may look again.
         thread = threading.Thread(target=purger.run)
         thread.start()
         thread.join(1)

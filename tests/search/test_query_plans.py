@@ -395,7 +395,7 @@ def test_vectors_of_a_large_tag_are_walked(explain: Explain, tenant: Tenant) -> 
 def test_vectors_of_a_small_tag_are_all_compared(explain: Explain, tenant: Tenant) -> None:
     found = searched(explain, tenant, hybrid.Query("no such word", NOISE, tags=["few"]))
 
-    # From its documents to their entries: terms would be looked up anew for each document.
+    # From its documents to their entries: terms would be looked up again for each document.
     assert {"documents_scope", "entries_pkey"} <= found.indexes
     assert not found.indexes & {"entries_embedding", "entries_terms"}
 

@@ -123,7 +123,7 @@ def test_an_unchanged_site_costs_few_statements_and_no_embedding(
         connection = crawling(app, connection)
 
     assert counts(connection) == (0, 0, PAGES, 0)
-    assert embedder.texts == [], "nothing is embedded anew"
+    assert embedder.texts == [], "nothing is embedded again"
     assert connection.last_run is not None
     assert dict(connection.last_run.skipped) == {"error": len(DEAD), "off_host": len(FAR)}
     assert len(site.requests) == PAGES + 2, "robots.txt and the sitemap; no dead link"

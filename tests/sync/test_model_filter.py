@@ -318,7 +318,7 @@ def test_pages_are_judged_by_their_titles_and_take_no_room_when_refused(
         asked = len(titles(model))
 
         connection = sync(quick, connection)
-        assert len(titles(model)) == asked, "a page that is fetched anew is not judged anew"
+        assert len(titles(model)) == asked, "a page that is fetched again is not judged again"
 
         filtered(shouldLLMFilter=False)
         connection = sync(quick, connection)

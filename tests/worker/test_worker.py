@@ -649,7 +649,7 @@ def test_a_waiting_worker_is_woken_by_new_content(
 
 def test_the_heartbeat_keeps_a_slow_document_from_others(own: App, tenant: Tenant) -> None:
     gated = GatedEmbedder()
-    # One place, so that it does not take it anew itself, should its heart stop for a moment.
+    # One place, so that it does not take it again itself, should its heart stop for a moment.
     lease = own.config.model_copy(update={"lease_seconds": 0.6, "workers": 1})
     id = add(own, tenant, "slow to embed")
     with running(replace(own, embedder=gated, config=lease)), gated:

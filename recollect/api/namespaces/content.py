@@ -338,7 +338,7 @@ def replace_with_file(
     form: UploadForm,
     file: Annotated[UploadFile, File(description="At most 50 MB.")],
 ) -> NsWritten:
-    """The whole document anew: metadata, group and date that are not sent are cleared."""
+    """The whole document again: metadata, group and date that are not sent are cleared."""
     labels = form_of(Upload, **form)
     with intake.file_of(app, space.inside, _sent(file, labels)) as content:
         change = DocumentChange(

@@ -193,7 +193,7 @@ class Subscription:
 
     def _call(self, verb: str, body: object) -> EndpointAnswer:
         for fresh in (False, True):
-            token = self._access(anew=fresh)
+            token = self._access(again=fresh)
             answer = self._api.request(
                 "POST",
                 f"/v1/{self.name}:{verb}",
@@ -224,8 +224,8 @@ class Subscription:
             case _:
                 return _google.judge(answer) or self._api.refusal(answer, hide=(token,))
 
-    def _access(self, *, anew: bool) -> str:
-        if anew or self._clock() > self._until - AGEING:
+    def _access(self, *, again: bool) -> str:
+        if again or self._clock() > self._until - AGEING:
             now = self._clock()
             answer = self._tokens.request("POST", self._token_path, data=self._key.grant(now))
             said = json_of(answer.data)

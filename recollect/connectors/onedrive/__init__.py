@@ -57,7 +57,7 @@ REFUSALS = {
 }
 """Error codes of Graph that concern one file: our code, and what they mean."""
 LOST = frozenset({"reauthorizationRequired", "subscriptionRemoved"})
-"""lifecycle events after which a subscription has to be made anew"""
+"""lifecycle events after which a subscription has to be made again"""
 ITEM_ID = re.compile(r"[A-Za-z0-9!_.-]{3,200}")
 HANDSHAKE = re.compile(r"[^\x00-\x1f\x7f-\x9f<>\ud800-\udfff]{1,2048}")
 

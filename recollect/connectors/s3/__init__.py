@@ -207,7 +207,7 @@ def _resumed(
 ) -> tuple[datetime, str | None]:
     """When the listing began that goes on now, and behind which key; None: it begins now.
 
-    Another bucket or prefix is another question, and one of yesterday is asked anew. The key is
+    Another bucket or prefix is another question, and one of yesterday is asked again. The key is
     quoted: PostgreSQL stores no NUL.
     """
     known = cursor or {}

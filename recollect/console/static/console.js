@@ -11,7 +11,7 @@ function say(words) {
 }
 
 // --- live: a stream says when a region is worth another look; while there is no stream, the region
-// --- is fetched anew every 2 s as long as something in it is unfinished
+// --- is fetched again every 2 s as long as something in it is unfinished
 
 function unfinished(region) {
   return region.firstElementChild?.dataset.state === "unfinished";
@@ -142,7 +142,7 @@ function renew(region, html) {
   if (words) say(words);
 }
 
-// Everything but one element is put into the new one's place: a player or viewer begins anew when it
+// Everything but one element is put into the new one's place: a player or viewer begins again when it
 // is as much as moved.
 function around(kept, next, region, fresh) {
   for (let old = kept, one = next; one !== fresh && old.parentElement !== region;) {

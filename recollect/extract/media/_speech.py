@@ -53,7 +53,7 @@ class WhisperTranscriber:
 
         samples = np.frombuffer(pcm, "<i2").astype(np.float32) / 32_768
         # Without the filter it invents words in silence; with the text before as a prompt, it may
-        # repeat that text for ever.
+        # repeat that text forever.
         segments, _ = self._model.transcribe(
             samples, vad_filter=True, condition_on_previous_text=False
         )

@@ -741,7 +741,7 @@ def _is_there(tx: Tx, org: OrgId, id: str) -> bool:
 
 
 def _say_unpacked(tx: Tx, id: DocumentId, given: BundledDocument) -> None:
-    """After it is finished: its members, which come with the bundle, are not to be made anew."""
+    """After it is finished: its members, which come with the bundle, are not to be made again."""
     if given.unpacked is not None:
         tx.execute("update documents set unpacked = %s where id = %s", (Jsonb(given.unpacked), id))
 
