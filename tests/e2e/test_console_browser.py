@@ -22,7 +22,7 @@ def test_signing_in_by_hand(tab: Tab, site: str, key: str):
     tab.type("#key", key)
     tab.click("form button")
 
-    assert "This key opens nothing" in refused
+    assert "This key is not valid" in refused
     assert tab.js("location.pathname + location.search") == "/console/documents?status=failed"
     assert tab.js("document.cookie") == ""
     tab.click(".who button")
