@@ -768,9 +768,9 @@ PLACES = (
     "/console/documents?status=failed",
     "/console/documents?size=100&part=live",
     "/console/playground?q=needle&limit=100",
-    "/console/documents/{id}",
-    "/console/documents/{id}?q=needle",
-    "/console/documents/{id}?part=live",
+    "/console/documents/{id}?view=source",
+    "/console/documents/{id}?view=source&q=needle",
+    "/console/documents/{id}?view=source&part=live",
     "/console/progress?id={id}",
 )
 
@@ -795,7 +795,7 @@ def test_stored_markup_is_shown_and_never_becomes_markup(
 
                 assert skeleton(shown) == expected[place, number % 2], (payload, place)
                 assert not shown.css("a[href^='java' i], a[href^='data' i], a[href^='vb' i]")
-                if place == "/console/documents/{id}":
+                if place == "/console/documents/{id}?view=source":
                     assert [n.text() for n in shown.css(".prose")] == [f"needle {payload}".strip()]
                     assert [n.text() for n in shown.css("h1")] == [payload]
         for place in PLACES[:5]:
@@ -1081,7 +1081,7 @@ def test_a_document_shows_its_text_in_chunks_and_all_that_is_known(
     )
     before = me.get(f"/console/documents/{document.id}")
     drain(app)
-    answer = me.get(f"/console/documents/{document.id}")
+    answer = me.get(f"/console/documents/{document.id}?view=source")
     with app.db.begin() as tx:
         chunks = documents.chunks(tx, tenant, document.id)
 

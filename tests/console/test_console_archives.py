@@ -93,7 +93,7 @@ def test_an_archive_leads_to_its_files_and_they_lead_back(
 
     assert "2 documents came out of it" in one(page, ".members caption").text()
     assert [row.split()[0] for row in rows(page, ".members")] == ["a.txt", "sub/b.md"]
-    assert "Quinces are sour." in one(member, ".prose").text()
+    assert "Quinces are sour." in one(member, ".drawn").text()
     assert one(member, f".facts a[href='/console/documents/{held.id}']").text() == "fruit.zip"
     assert "sub/b.md" in one(member, ".facts").text()
     assert not tree(member).css(".members")
@@ -221,7 +221,7 @@ def test_changes_of_others_do_not_exist(me: httpx.Client, app: App, tenant: Tena
 def test_all_that_failed_is_retried_in_parts_and_once(
     me: httpx.Client, app: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("recollect.console.RETRIED", 2)
+    monkeypatch.setattr("recollect.console._documents.RETRIED", 2)
     broken = [add(app, tenant, f"broken {n}") for n in range(5)]
     for document in broken:
         fail(app, document, "too_large", "too large")
@@ -249,7 +249,7 @@ def test_stored_markup_in_members_changes_and_filters_stays_text(
         # Files stand in the order of their paths, so that elements differ in their order alone.
         return sorted((n.tag or "", tuple(sorted(n.attributes))) for n in tree(answer).css("*"))
 
-    monkeypatch.setattr("recollect.console.MEMBERS", 100)
+    monkeypatch.setattr("recollect.console._reading.MEMBERS", 100)
     monkeypatch.setattr("recollect.console._connections.CHANGES", 100)
     made = make(app, tenant)
     calm: dict[str, object] = {}

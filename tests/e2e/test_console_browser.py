@@ -63,7 +63,7 @@ def test_what_is_added_is_watched_until_it_is_searchable(
     assert room.text("#say") == "All finished"
     assert "1 chunk, searchable" in room.text()
     room.click("main .row a")
-    assert "The heron <b>wades</b> at dusk." in room.text(".prose")
+    assert "The heron <b>wades</b> at dusk." in room.text(".drawn")
     assert "topic" in room.text(".facts")
     assert room.complaints == []
 
