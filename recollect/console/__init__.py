@@ -18,10 +18,10 @@ from recollect.console import (
     _keys,
     _live,
     _overview,
-    _playground,
     _reading,
     _reference,
     _room,
+    _searching,
     _settings,
     _signing,
     _webhooks,
@@ -31,7 +31,7 @@ from recollect.errors import NotFoundError
 
 PARTS = (
     _live, _connections, _filters, _webhooks, _keys, _audit, _settings,
-    _signing, _overview, _documents, _reading, _adding, _playground,
+    _signing, _overview, _documents, _reading, _adding, _searching,
 )  # fmt: skip
 
 

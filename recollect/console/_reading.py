@@ -285,6 +285,8 @@ def _best(app: App, tenant: Tenant, id: DocumentId, q: str) -> Answer:
         return Answer([], [error.details or error.message])
 
 
-def place(id: DocumentId, q: str, position: int, view: str = "") -> str:
-    """Where a chunk stands in its document, with the query to mark."""
+def place(id: DocumentId, q: str, position: int | None, view: str = "") -> str:
+    """Where a chunk stands in its document, with the query to mark; without one, the document."""
+    if position is None:
+        return address(f"{DOCUMENTS}/{id}", q=q, view=view)
     return f"{address(f'{DOCUMENTS}/{id}', q=q, view=view, chunk=position)}#chunk-{position}"

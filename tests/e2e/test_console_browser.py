@@ -110,10 +110,10 @@ def test_a_hit_opens_the_document_at_its_place(room: Tab, app: App, tenant: Tena
     filler = "\n\n".join(f"# Part {n}\n\n{f'Filling number {n} here. ' * 45}" for n in range(130))
     add(app, tenant, filler + "\n\n# Last\n\nTwo egrets were wading at dusk.")
     drain(app)
-    room.click("nav a[href='/console/playground']")
+    room.click("nav a[href='/console/search']")
     room.type("#q", "wading egret")
     room.click(".search button")
-    room.click(".hits h2 a")
+    room.click(".hits h3 a")
     place = room.js("document.querySelector('.chunk.wanted').getBoundingClientRect().toJSON()")
     height = room.js("innerHeight")
 
@@ -124,13 +124,13 @@ def test_a_hit_opens_the_document_at_its_place(room: Tab, app: App, tenant: Tena
     assert room.js("document.querySelector('.chunk.wanted').id === location.hash.slice(1)")
 
 
-def test_the_playground_says_why_a_passage_stands_where_it_does(
+def test_a_search_says_why_a_passage_stands_where_it_does(
     room: Tab, app: App, tenant: Tenant, site: str
 ):
     for text in ("A heron wades.", "Egrets nest.", "Nothing of birds.", "A heron, an egret."):
         add(app, tenant, text)
     drain(app)
-    room.open(f"{site}/console/playground?q=egret+heron")
+    room.open(f"{site}/console/search?q=egret+heron")
     first = "document.querySelector('.hits .passage')"
     assert room.js(f"{first}.querySelector('.why dl').checkVisibility()") is False
     room.js("document.querySelector('.why summary').click()")
@@ -156,7 +156,7 @@ def test_code_is_copied(room: Tab, app: App, tenant: Tenant, site: str):
         origin=site,
         permissions=["clipboardReadWrite", "clipboardSanitizedWrite"],
     )
-    room.open(f"{site}/console/playground?q=heron+%26+%27egret%27")
+    room.open(f"{site}/console/search?q=heron+%26+%27egret%27")
     room.js("document.querySelector('[data-copy]').click()")
     eventually(lambda: room.text("#say") == "Copied")
 
@@ -214,7 +214,7 @@ def test_an_ended_session_is_told_and_not_asked_for_again(room: Tab, app: App, t
 @pytest.mark.parametrize("some", SOME)
 def test_no_stored_script_ever_runs(room: Tab, app: App, tenant: Tenant, site: str, some: slice):
     made = hostile(app, tenant, PAYLOADS)
-    places = ["", "/documents?size=100", "/playground?q=needle&limit=100"]
+    places = ["", "/documents?size=100", "/search?q=needle&limit=100"]
     places += [f"/documents/{document.id}?q=needle" for document in made[some]]
     progress = "&".join(f"id={document.id}" for document in made)
     for place in [*places, f"/progress?{progress}"]:
@@ -260,10 +260,10 @@ def test_without_scripts_everything_still_works(room: Tab, site: str, app: App, 
         room.click(".add .actions button")
         assert "0 of 1 document finished." in room.text()
         drain(app)
-        room.open(f"{site}/console/playground")
+        room.open(f"{site}/console/search")
         room.type("#q", "heron")
         room.click(".search button")
-        room.click(".hits h2 a")
+        room.click(".hits h3 a")
         assert room.text("mark") == "heron"
         room.click("button[value=delete]")
         room.click("button[value=delete]")
