@@ -14,6 +14,7 @@ from recollect.console import (
     _audit,
     _connections,
     _documents,
+    _editing,
     _filters,
     _keys,
     _live,
@@ -31,7 +32,7 @@ from recollect.errors import NotFoundError
 
 PARTS = (
     _live, _connections, _filters, _webhooks, _keys, _audit, _settings,
-    _signing, _overview, _documents, _reading, _adding, _searching,
+    _signing, _overview, _documents, _editing, _reading, _adding, _searching,
 )  # fmt: skip
 
 

@@ -56,6 +56,7 @@ class FormDraft:
     content: str = ""
     tag: str = ""
     custom_id: str = ""
+    filepath: str = ""
     rows: Sequence[tuple[str, str, str]] = ()
     """metadata as (key, type, value)"""
 
@@ -75,15 +76,14 @@ async def add(request: Request, tenant: Writer, app: CurrentApp) -> Response:
 
 def _add(request: Request, app: App, tenant: Tenant, form: FormData) -> Response:
     """Add what the form holds, each on its own; what was refused is shown above the form."""
-    names, kinds, values = (_fields(form, name) for name in ("key", "kind", "value"))
-    content, tag, custom_id = ("".join(_fields(form, n)) for n in ("content", "tag", "customId"))
-    draft = FormDraft(content, tag, custom_id, list(zip(names, kinds, values, strict=False)))
+    draft = drafted(form)
+    content = draft.content
     files = [
         part for part in form.getlist("file") if isinstance(part, UploadFile) and part.filename
     ]
     texts = [content] if content.strip() else []
     try:
-        labelled = labels(tenant, tag.strip(), custom_id.strip(), draft.rows)
+        labelled = labels(tenant, draft.tag, draft.custom_id.strip(), draft.rows)
         if not files and not texts:
             raise BadRequestError("content: write a text, paste a URL, or choose a file")
         if labelled.custom_id and len(files) + len(texts) > 1:
@@ -150,6 +150,15 @@ def progress(
     return page(request, "_progress.html" if part == LIVE else "progress.html", values)
 
 
+def drafted(form: FormData) -> FormDraft:
+    content, tag, custom_id, filepath = (
+        "".join(_fields(form, name)) for name in ("content", "tag", "customId", "filepath")
+    )
+    names, kinds, values = (_fields(form, name) for name in ("key", "kind", "value"))
+    rows = list(zip(names, kinds, values, strict=False))
+    return FormDraft(content, tag, custom_id, filepath, rows)
+
+
 def _fields(form: FormData, name: str) -> list[str]:
     return [value for value in form.getlist(name) if isinstance(value, str)]
 
@@ -157,11 +166,13 @@ def _fields(form: FormData, name: str) -> list[str]:
 def labels(
     tenant: Tenant, tag: str, custom_id: str, rows: Sequence[tuple[str, str, str]]
 ) -> Labels:
-    """Checked labels; empty fields mean absent. `rows`: metadata as (key, type, value).
+    """Checked labels; empty fields mean absent. `tag`: one, or several with commas between them;
+    `rows`: metadata as (key, type, value).
 
     Raises BadRequestError, and PermissionDeniedError for a tag that the key may not touch.
     """
-    named = tags.asked(tenant, tag or None, None, default=False, field="tag")
+    several = [name for part in tag.split(",") if (name := part.strip())]
+    named = tags.asked(tenant, None, several, default=False, field="tag")
     if custom_id and (len(custom_id) > CUSTOM_ID or not intake.is_one_line(custom_id)):
         raise BadRequestError(f"customId: 1 to {CUSTOM_ID} characters, none of them a control")
     given = {key: _value(key, kind, value) for key, kind, value in rows if key or value}

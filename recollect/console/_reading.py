@@ -16,7 +16,7 @@ from recollect.console import (
     _room,
     _show,
 )
-from recollect.console._documents import DOCUMENTS, NOTICES
+from recollect.console._documents import DOCUMENTS
 from recollect.console._room import (
     LIVE,
     CurrentApp,
@@ -65,6 +65,10 @@ REVISIONS = 20
 """Shown at most of a document that a connection brought."""
 MEMBERS = 50
 """Files shown at once of an archive."""
+DONE: Mapping[str, str] = {
+    "retry": "This document was queued to be processed again.",
+    "edit": "Saved. New text is searchable as soon as it is processed.",
+}
 OPENED: Mapping[_original.Shape, str] = {
     "pdf": "frame-src 'self'",
     "audio": "media-src 'self'",
@@ -162,9 +166,7 @@ def show(
             (one.position, place(document.id, q, one.position, view), _show.excerpt(mark(one.text)))
             for one in found
         ],
-        "notice": f"This document was {NOTICES['retry']}."
-        if done == "retry"
-        else next(iter(best.warnings), None),
+        "notice": DONE.get(done) or next(iter(best.warnings), None),
         "own": own,
     }
     response = page(request, "_document.html" if part == LIVE else "document.html", values)

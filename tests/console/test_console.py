@@ -642,7 +642,9 @@ def test_a_reading_key_sees_no_writing_buttons(
         page = tree(http.get(path))
         places = [form.attributes.get("action") for form in page.css("form[method=post]")]
         places += [a.attributes.get("href") for a in page.css("a[href='/console/add']")]
-        places += [box.attributes.get("name") for box in page.css("form[method=post] [type=checkbox]")]
+        places += [
+            box.attributes.get("name") for box in page.css("form[method=post] [type=checkbox]")
+        ]
         return [place for place in places if place != "/console/logout"]
 
     for path in (

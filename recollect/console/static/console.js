@@ -243,6 +243,8 @@ for (const zone of document.querySelectorAll("[data-drop]")) {
 
 // --- clicks ---
 
+let lastTicked = null; // with shift, all boxes from there on follow
+
 function plain(event) {
   return event.button === 0 && !(event.ctrlKey || event.metaKey || event.shiftKey || event.altKey);
 }
@@ -273,6 +275,14 @@ document.addEventListener("click", (event) => {
     for (const field of row.querySelectorAll("input")) field.value = "";
     rows.append(row);
     row.querySelector("input").focus();
+  }
+  if (event.target.matches("input[name=id]")) {
+    const boxes = [...document.querySelectorAll("input[name=id]")];
+    const [from, to] = [boxes.indexOf(lastTicked), boxes.indexOf(event.target)];
+    if (event.shiftKey && from >= 0) {
+      for (const box of boxes.slice(Math.min(from, to), Math.max(from, to))) box.checked = event.target.checked;
+    }
+    lastTicked = event.target;
   }
   if (event.target.matches("[data-all]")) {
     for (const box of event.target.closest("table").querySelectorAll("input[name=id]")) {
