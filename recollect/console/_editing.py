@@ -10,7 +10,7 @@ from fastapi.responses import RedirectResponse
 
 from recollect import documents
 from recollect.app import App
-from recollect.console._adding import METADATA_ROWS, FormDraft, drafted, labels
+from recollect.console._adding import METADATA_ROWS, FormDraft, drafted, labels, path
 from recollect.console._documents import DOCUMENTS
 from recollect.console._room import CurrentApp, PathId, SignedInPage, Writer, known_tags, page
 from recollect.documents import DocumentChange
@@ -20,8 +20,6 @@ from recollect.model import Document, Tenant, storable
 
 EDITABLE = 200_000
 """Characters of a text that a form holds."""
-LONGEST_PATH = 1_000
-"""characters, as of the API"""
 CHANGED = (
     "Somebody changed the document since the form was opened; nothing was saved. Copy what you"
     " typed, open the form again, and change what is there now."
@@ -67,9 +65,7 @@ def _change(app: App, tenant: Tenant, document: Document, typed: FormDraft) -> D
     kept = {name: value for name, value in before.items() if not _fits(value)}
     metadata = intake.flat(app, wanted.metadata)
     metadata = {**kept, **(metadata or {})}
-    filepath = typed.filepath.strip()
-    if filepath and (len(filepath) > LONGEST_PATH or not intake.is_one_line(filepath)):
-        raise BadRequestError(f"filepath: 1 to {LONGEST_PATH} characters, none of them a control")
+    filepath = path(typed.filepath)
     content = None
     if has_text(document):
         text = typed.content.replace("\r\n", "\n")

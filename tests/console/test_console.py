@@ -552,15 +552,18 @@ def test_pages_hold_nothing_that_the_policy_would_stop(me: httpx.Client, app: Ap
     ):
         page = tree(me.get(path))
 
-        assert [s.attributes for s in page.css("script")] == [
+        scripts: list[dict[str, str | None]] = [
             {"src": "/console/static/console.js", "defer": None}
         ]
+        if path == "/console/add":
+            scripts.append({"type": "module", "src": "/console/static/adding.js"})
+        assert [s.attributes for s in page.css("script")] == scripts
         assert not page.css("style, [style], iframe, object, base")
         for node in page.css("*"):
             assert not [name for name in node.attributes if name.startswith("on")]
 
 
-@pytest.mark.parametrize("path", ["console.js", "console.css", "icon.svg"])
+@pytest.mark.parametrize("path", ["console.js", "adding.js", "console.css", "icon.svg"])
 def test_static_files_are_open_and_asked_for_again(browse: Callable[..., httpx.Client], path: str):
     http = browse()
     answer = http.get(f"/console/static/{path}")
@@ -574,6 +577,7 @@ def test_static_files_are_open_and_asked_for_again(browse: Callable[..., httpx.C
 POSTS = (
     "/console/logout",
     "/console/add",
+    "/console/add/check",
     "/console/documents/confirm",
     "/console/documents/apply",
 )

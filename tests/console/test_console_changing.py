@@ -292,3 +292,15 @@ def test_what_is_typed_into_the_form_stays_text(
     for payload in PAYLOADS[::3]:
         assert skeleton(tree(page(payload))) == calm, payload
     assert get(app, tenant, note.id).revision == 1
+
+
+def test_other_sites_cannot_change_a_document(
+    me: httpx.Client, app: App, tenant: Tenant, note: Document
+):
+    form = {**form_of(me, note.id), "customId": "theirs"}
+    answer = me.post(
+        f"/console/documents/{note.id}/edit", data=form, headers={"sec-fetch-site": "cross-site"}
+    )
+
+    assert answer.status_code == 403
+    assert get(app, tenant, note.id).custom_id is None
