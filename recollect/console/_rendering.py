@@ -63,7 +63,7 @@ def look(document: Document, blob: StoredBlob | None) -> Look:
     name = (blob.name if blob else None) or document.filepath or document.title or ""
     ending = PurePath(name).suffix.lower()
     is_text = blob is not None or document.kind in ("text", "github_markdown")
-    if document.text is None or not is_text or document.kind == "webpage":
+    if not is_text or document.kind == "webpage":
         return Look("markdown")
     found = extract.detect(b"", name=name, mime=blob.mime if blob else None)
     reader = found.extractor if found else ""
@@ -84,6 +84,17 @@ def drawn(
             return [prose(_lines(text, chunk), mark) for chunk in chunks[first:last]]
         case "markdown":
             return list(_passages(text, chunks[:last], first, mark))
+
+
+def passage(text: str, look: Look, mark: Marker) -> Markup:
+    """One passage without those around it."""
+    match look.shape:
+        case "code":
+            return _block(text, look.language, mark)
+        case "plain":
+            return prose(text, mark)
+        case "markdown":
+            return markdown(text, mark)
 
 
 def _passages(text: str, chunks: Sequence[Chunk], first: int, mark: Marker) -> Iterator[Markup]:
@@ -278,7 +289,7 @@ def _block(code: str, language: str, mark: Marker) -> Markup:
 
 
 def _framed(code: str) -> Markup:
-    return Markup('<pre class="source"><code>{}</code></pre>').format(Markup(code.rstrip("\n")))  # noqa: S704
+    return Markup('<pre class="source"><code>{}</code></pre>').format(Markup(code))  # noqa: S704
 
 
 def _coloured(code: str, base: int, found: Sequence[Colour], mark: Marker) -> str:

@@ -3,15 +3,16 @@
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
+from markupsafe import Markup
 
 from recollect.app import App
-from recollect.console import _room, _show
+from recollect.console import _rendering, _room, _show
 from recollect.console._reading import place
 from recollect.console._room import (
     CurrentApp,
@@ -265,10 +266,10 @@ TELLING = 0.1
 
 @dataclass(frozen=True, slots=True)
 class HitPassage:
-    """A chunk of a hit, with its words of the query marked and the address of its place."""
+    """A chunk of a hit, drawn with its words of the query marked, and the address of its place."""
 
     chunk: HitChunk
-    pieces: Sequence[_show.Piece]
+    drawn: Markup
     place: str
 
     @property
@@ -350,10 +351,13 @@ def is_likely(hit: Hit) -> bool:
     return any(chunk.is_relevant for chunk in hit.chunks)
 
 
-def _shown_hit(
-    hit: Hit, q: str, mark: Callable[[str], Sequence[_show.Piece]]
-) -> tuple[Hit, list[HitPassage]]:
+def _shown_hit(hit: Hit, q: str, mark: _rendering.Marker) -> tuple[Hit, list[HitPassage]]:
+    look = _rendering.look(hit.document, None)
     return hit, [
-        HitPassage(chunk, mark(chunk.text), place(hit.document.id, q, chunk.position))
+        HitPassage(
+            chunk,
+            _rendering.passage(chunk.text, look, mark),
+            place(hit.document.id, q, chunk.position),
+        )
         for chunk in hit.chunks
     ]
