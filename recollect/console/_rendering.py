@@ -32,6 +32,8 @@ BRACKETS = 200
 """Of a passage that is drawn: what opens brackets without end costs the parser seconds a page."""
 WIDEST = 400
 """Characters of white space that are taken for what indents a line."""
+FULL = 50
+"""Characters of a line that its writer, or a program, ended because it was full."""
 HEADINGS_FROM = 3
 """The page and the section have the levels above."""
 Marker = Callable[[str], list[Piece]]
@@ -166,7 +168,7 @@ def inline(text: str) -> Markup:
 
 
 def _parser() -> MarkdownIt:
-    options = {"html": False, "breaks": True, "maxNesting": DEEPEST}
+    options = {"html": False, "maxNesting": DEEPEST}
     # Definitions of links stay visible as text: a reader of one passage would miss them.
     parser = MarkdownIt("commonmark", options).enable(["table", "strikethrough"])
     return parser.disable(["reference", "lheading"])
@@ -185,6 +187,17 @@ class Drawing(RendererHTML):
 
     def text(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         return _marked(tokens[idx].content, self.mark)
+
+    def softbreak(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
+    ) -> str:
+        """A line that was full goes on; a short one (of a list, an address, a poem) ends."""
+        length = 0
+        for token in reversed(tokens[:idx]):
+            if token.type in ("softbreak", "hardbreak"):
+                break
+            length += len(token.content)
+        return "\n" if length >= FULL else "<br>\n"
 
     def code_inline(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType

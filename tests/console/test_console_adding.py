@@ -45,7 +45,7 @@ def checked(http: httpx.Client, sent: Files | None = None, **form: str) -> dict[
 def test_a_wrong_field_is_told_before_anything_is_sent_and_when_it_is(
     me: httpx.Client, app: App, tenant: Tenant, form: dict[str, str], field: str
 ):
-    told = checked(me, **form)
+    told = checked(me, None, **form)
     number = int(form.pop("number", "1"))
     sent = me.post(ADD, data=form, files=files(*[("a.txt", b"text")] * number), headers=JSON)
     shown = me.post(ADD, data=form, files=files(*[("a.txt", b"text")] * number))

@@ -48,7 +48,9 @@ def asked(http: httpx.Client, action: str, matching: str = LIST) -> dict[str, An
     answer = http.post(CONFIRM, data={"action": action, "matching": matching, "back": matching})
     assert answer.status_code == 200, body(answer)
     fields = tree(answer).css("form[action$=apply] [name]:not(button)")
-    return {"action": action} | {f.attributes["name"]: f.attributes.get("value") for f in fields}
+    return {"action": action} | {
+        str(f.attributes["name"]): f.attributes.get("value") for f in fields
+    }
 
 
 def tagged(app: App, tenant: Tenant, tag: str) -> int:

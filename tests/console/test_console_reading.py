@@ -76,7 +76,7 @@ def plain(text: str) -> list[tuple[str, bool]]:
     return [(text, False)] if text else []
 
 
-def strange(root: LexborHTMLParser | LexborNode) -> list[str]:
+def strange(root: LexborHTMLParser | LexborNode) -> list[str | None]:
     """What stands in a drawn text and is not allowed there."""
     nodes = [node for node in root.css("*") if node.tag not in ("html", "head", "body")]
     wrong = [node.tag for node in nodes if node.tag not in ALLOWED]
@@ -169,6 +169,14 @@ def test_drawing_loses_no_word(words: list[str], signs: list[str]):
     shown = LexborHTMLParser(markdown(text, plain)).text()
 
     assert [word for word in words[: len(text)] if word not in shown.replace("\n", " ")] == []
+
+
+def test_full_lines_go_on_and_short_ones_end():
+    full = "A heron stands at the edge of the **river** and waits for\nits fish."
+    short = "12 River Road\n[Heronry](http://a.b)\nEast"
+
+    assert "<br>" not in markdown(full, plain)
+    assert markdown(short, plain).count("<br>") == 2
 
 
 def test_what_is_nested_without_end_is_shown_as_its_source():
