@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
@@ -144,9 +144,9 @@ def _table(
 
 def _of_address(listed: str) -> figures.TableQuery:
     """The table that an address of the list shows, as far as it says which documents."""
-    given = dict(parse_qsl(storable(urlsplit(listed).query)))
+    given = dict(parse_qsl(listed.partition("?")[2]))
     q, tag, status, kind, sort = (
-        given.get(name, "")[:500] for name in ("q", "tag", "status", "type", "sort")
+        storable(given.get(name, "")[:500]) for name in ("q", "tag", "status", "type", "sort")
     )
     return _table(q, tag, status, kind, sort)
 

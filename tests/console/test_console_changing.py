@@ -145,6 +145,29 @@ def test_all_that_match_are_those_of_the_key(
     assert (tagged(app, tenant, "park"), tagged(app, tenant, "zoo")) == (0, len(zoo))
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "http://[",
+        "?q=%00%ff",
+        "?tag=%ed%a0%80",
+        "?status=nonsense&sort=x",
+        "?" + "q=a&" * 1000,
+        "x",
+    ],
+)
+def test_an_odd_address_is_no_error_of_ours_and_nothing_is_done(
+    me: httpx.Client, app: App, tenant: Tenant, odd: str
+):
+    add(app, tenant, "a document", tags=["zoo"])
+    question = me.post(CONFIRM, data={"action": "delete", "matching": odd})
+    done = me.post(APPLY, data={"action": "delete", "matching": odd, "digest": "é"})
+
+    assert question.status_code == 200
+    assert done.status_code == 409
+    assert len(all_of(app, tenant)) == 1
+
+
 # --- one document -------------------------------------------------------------------------------
 
 
