@@ -30,7 +30,7 @@ from recollect.memories import finding, reading
 from recollect.memories.finding import FoundMemory
 from recollect.memories.records import MemoryQuery
 from recollect.model import DocumentId, Hit, HitChunk, Tenant
-from recollect.search import hybrid, query_vectors, ranking
+from recollect.search import hybrid, query_vectors
 from recollect.search.aggregate import Aggregate, Noted, aggregates
 from recollect.search.ask import Answer, Asked, Wording, ask, begin
 from recollect.search.hybrid import Query
@@ -183,17 +183,13 @@ def answers(app: App, tenant: Tenant, body: MemorySearch) -> tuple[list[MemoryRe
 
 def _judged(asked: Asked, results: Sequence[MemoryResult]) -> list[MemoryResult]:
     """The first ones as search and reranker put them together, then the others."""
-    first = results[: asked.judged]
-    scores = asked.scores([one.memory or one.chunk or "" for one in first])
-    if scores is None:
-        return list(results)
-    lifts = ranking.lifts([one.similarity for one in first], scores)
-    told = [
-        (one.similarity + lift, one.model_copy(update={"rerank_score": round(score, 6)}))
-        for one, score, lift in zip(first, scores, lifts, strict=True)
+    judged = asked.judged_first(
+        results, lambda one: one.memory or one.chunk or "", lambda one: one.similarity
+    )
+    return [
+        one if score is None else one.model_copy(update={"rerank_score": round(score, 6)})
+        for one, score in judged
     ]
-    ordered = sorted(told, key=lambda one: one[0], reverse=True)
-    return [*(one for _, one in ordered), *results[len(first) :]]
 
 
 def vectors(

@@ -15,14 +15,15 @@ from recollect.console import (
     _audit,
     _connections,
     _documents,
+    _editing,
     _filters,
     _keys,
     _live,
     _overview,
-    _playground,
     _reading,
     _reference,
     _room,
+    _searching,
     _settings,
     _signing,
     _webhooks,
@@ -32,7 +33,7 @@ from recollect.errors import NotFoundError
 
 PARTS = (
     _live, _connections, _filters, _webhooks, _keys, _audit, _settings,
-    _signing, _overview, _documents, _reading, _adding, _playground, _asking,
+    _signing, _overview, _documents, _editing, _reading, _adding, _searching, _asking,
 )  # fmt: skip
 
 

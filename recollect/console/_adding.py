@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import RedirectResponse
+from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.datastructures import FormData, UploadFile
 
 from recollect import extract
@@ -43,6 +43,11 @@ from recollect.model import (
 from recollect.orgs import tags
 
 METADATA_ROWS = 3
+LONGEST_PATH = 1_000
+"""characters, as of the API"""
+CHECKED = 50
+"""Files of which one request brings the first bytes."""
+FIELDS = ("content", "file", "tag", "customId", "metadata", "filepath")
 
 Ids = Annotated[list[Text] | None, Query(max_length=1_000)]
 
@@ -56,6 +61,7 @@ class FormDraft:
     content: str = ""
     tag: str = ""
     custom_id: str = ""
+    filepath: str = ""
     rows: Sequence[tuple[str, str, str]] = ()
     """metadata as (key, type, value)"""
 
@@ -75,21 +81,16 @@ async def add(request: Request, tenant: Writer, app: CurrentApp) -> Response:
 
 def _add(request: Request, app: App, tenant: Tenant, form: FormData) -> Response:
     """Add what the form holds, each on its own; what was refused is shown above the form."""
-    names, kinds, values = (_fields(form, name) for name in ("key", "kind", "value"))
-    content, tag, custom_id = ("".join(_fields(form, n)) for n in ("content", "tag", "customId"))
-    draft = FormDraft(content, tag, custom_id, list(zip(names, kinds, values, strict=False)))
-    files = [
-        part for part in form.getlist("file") if isinstance(part, UploadFile) and part.filename
-    ]
+    draft = drafted(form)
+    content = draft.content
+    files = _files(form)
     texts = [content] if content.strip() else []
     try:
-        labelled = labels(tenant, tag.strip(), custom_id.strip(), draft.rows)
+        labelled = _labelled(tenant, draft, len(files) + len(texts))
         if not files and not texts:
             raise BadRequestError("content: write a text, paste a URL, or choose a file")
-        if labelled.custom_id and len(files) + len(texts) > 1:
-            raise BadRequestError("customId: names one document; add one at a time")
     except RequestError as error:
-        return _form(request, app, tenant, draft, [("", error)], [])
+        return _refused(request, app, tenant, draft, [("", error)], [], bool(files))
     added: list[DocumentId] = []
     refused: list[tuple[str, RequestError]] = []
     for text in texts:
@@ -105,8 +106,76 @@ def _add(request: Request, app: App, tenant: Tenant, form: FormData) -> Response
         except RequestError as error:
             refused.append((file.filename or "", error))
     if refused:
-        return _form(request, app, tenant, draft, refused, added)
+        return _refused(request, app, tenant, draft, refused, added, bool(files))
+    if _wants_json(request):
+        return JSONResponse({"added": added, "faults": {}})
     return RedirectResponse(address("/console/progress", id=added), 303)
+
+
+@rooms.post("/console/add/check")
+async def check(request: Request, tenant: Writer) -> Response:
+    """What would be refused, before it is sent: by field, and for each file (of which the first
+    bytes came) the reason or null. `number`: how many things are about to be added."""
+    async with request.form(max_files=CHECKED, max_fields=500) as form:
+        return await run_in_threadpool(_check, tenant, form)
+
+
+def _check(tenant: Tenant, form: FormData) -> Response:
+    number = "".join(_fields(form, "number"))
+    faults: dict[str, str] = {}
+    try:
+        _labelled(tenant, drafted(form), int(number) if number.isdecimal() else 1)
+    except RequestError as error:
+        faults = {field_of(error): _said(error)}
+    return JSONResponse({"faults": faults, "files": [_unfit(file) for file in _files(form)]})
+
+
+def _unfit(file: UploadFile) -> str | None:
+    """Why a file is not taken, by its first bytes."""
+    mime = storable(file.content_type or "")[:255] or None
+    try:
+        intake.kind_of(file.file.read(extract.HEAD), extract.safe_name(file.filename), mime)
+    except RequestError as error:
+        return _said(error)
+    return None
+
+
+def _labelled(tenant: Tenant, draft: FormDraft, number: int) -> Labels:
+    """The labels for so many things; raises BadRequestError and PermissionDeniedError."""
+    found = labels(tenant, draft.tag, draft.custom_id.strip(), draft.rows)
+    if found.custom_id and number > 1:
+        raise BadRequestError("customId: names one document; add one at a time")
+    return replace(found, filepath=path(draft.filepath))
+
+
+def _refused(
+    request: Request,
+    app: App,
+    tenant: Tenant,
+    draft: FormDraft,
+    refused: Sequence[tuple[str, RequestError]],
+    added: Sequence[DocumentId],
+    had_files: bool,
+) -> Response:
+    """For the script what it asks for, else the form with what was typed, and the reasons."""
+    if not _wants_json(request):
+        return _form(request, app, tenant, draft, refused, added, had_files)
+    faults = {"file" if name else field_of(error): _said(error) for name, error in refused}
+    return JSONResponse({"added": added, "faults": faults}, refused[0][1].status)
+
+
+def _wants_json(request: Request) -> bool:
+    return request.headers.get("accept") == "application/json"
+
+
+def field_of(error: RequestError) -> str:
+    """The field of the form that an error names; empty: none of them."""
+    named = (error.details or "").partition(":")[0]
+    return named if named in FIELDS else ""
+
+
+def _said(error: RequestError) -> str:
+    return error.details or error.message
 
 
 def _form(
@@ -116,6 +185,7 @@ def _form(
     draft: FormDraft,
     refused: Sequence[tuple[str, RequestError]],
     added: Sequence[DocumentId],
+    had_files: bool = False,
 ) -> Response:
     with app.db.begin() as tx:
         known = known_tags(tx, tenant)
@@ -128,6 +198,8 @@ def _form(
         "megabytes": app.config.max_file_mb,
         "kinds": extract.supported(),
         "refused": refused,
+        "faults": {field_of(error): _said(error) for name, error in refused if not name},
+        "had_files": had_files,
         "added": len(added),
         "progress": address("/console/progress", id=added),
         "snippets": _room.code(request, "addDocument"),
@@ -150,6 +222,19 @@ def progress(
     return page(request, "_progress.html" if part == LIVE else "progress.html", values)
 
 
+def drafted(form: FormData) -> FormDraft:
+    content, tag, custom_id, filepath = (
+        "".join(_fields(form, name)) for name in ("content", "tag", "customId", "filepath")
+    )
+    names, kinds, values = (_fields(form, name) for name in ("key", "kind", "value"))
+    rows = list(zip(names, kinds, values, strict=False))
+    return FormDraft(content, tag, custom_id, filepath, rows)
+
+
+def _files(form: FormData) -> list[UploadFile]:
+    return [part for part in form.getlist("file") if isinstance(part, UploadFile) and part.filename]
+
+
 def _fields(form: FormData, name: str) -> list[str]:
     return [value for value in form.getlist(name) if isinstance(value, str)]
 
@@ -157,11 +242,13 @@ def _fields(form: FormData, name: str) -> list[str]:
 def labels(
     tenant: Tenant, tag: str, custom_id: str, rows: Sequence[tuple[str, str, str]]
 ) -> Labels:
-    """Checked labels; empty fields mean absent. `rows`: metadata as (key, type, value).
+    """Checked labels; empty fields mean absent. `tag`: one, or several with commas between them;
+    `rows`: metadata as (key, type, value).
 
     Raises BadRequestError, and PermissionDeniedError for a tag that the key may not touch.
     """
-    named = tags.asked(tenant, tag or None, None, default=False, field="tag")
+    several = [name for part in tag.split(",") if (name := part.strip())]
+    named = tags.asked(tenant, None, several, default=False, field="tag")
     if custom_id and (len(custom_id) > CUSTOM_ID or not intake.is_one_line(custom_id)):
         raise BadRequestError(f"customId: 1 to {CUSTOM_ID} characters, none of them a control")
     given = {key: _value(key, kind, value) for key, kind, value in rows if key or value}
@@ -170,6 +257,14 @@ def labels(
     except ValueError as error:
         raise BadRequestError(f"metadata: {error}") from error
     return Labels(tags=named, custom_id=custom_id or None, metadata=metadata or None)
+
+
+def path(typed: str) -> str | None:
+    """A file path, checked; None for an empty one. Raises BadRequestError."""
+    named = typed.strip()
+    if len(named) > LONGEST_PATH or not intake.is_one_line(named):
+        raise BadRequestError(f"filepath: 1 to {LONGEST_PATH} characters, none of them a control")
+    return named or None
 
 
 def add_text(app: App, tenant: Tenant, labels: Labels, text: str) -> Document:

@@ -1,8 +1,9 @@
 """The table of documents, and what is done with several of them."""
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
@@ -40,11 +41,19 @@ from recollect.model import (
     Document,
     Status,
     Tenant,
+    storable,
 )
 from recollect.orgs import tags
 
 RETRIED = 1_000
-"""Failed documents that one transaction queues again."""
+"""Documents that one transaction queues again, or deletes."""
+NAMED = 1_000
+"""Documents that a page names that were selected one by one."""
+LISTED = 20
+"""Documents that it names of all that match."""
+CHANGED = (
+    "What matches has changed since the page was shown, and nothing was done. It is now as below."
+)
 SIZES = (25, 50, 100)
 KINDS = ("text", "webpage", "pdf", "image", "audio", "video", "github_markdown", "notion_doc")
 """Types that the field offers; it takes any."""
@@ -81,17 +90,8 @@ def find(
     n: int = 0,
     part: Part = "",
 ) -> Response:
-    meant: list[figures.Order] = [one for one in SORTS if one == sort]
-    order: figures.Order = meant[0] if meant else "newest"
-    asked = figures.TableQuery(
-        text=q.strip(),
-        tag=tag.strip(),
-        status=Status(status) if status in list(Status) else None,
-        kind=kind.strip(),
-        order=order,
-        limit=size if size in SIZES else SIZES[0],
-        page=number,
-    )
+    asked = _table(q, tag, status, kind, sort, size, number)
+    order = asked.order
     with app.db.begin() as tx:
         found = figures.find(tx, tenant, asked)
         known = known_tags(tx, tenant)
@@ -118,11 +118,42 @@ def find(
         "last": last,
         "links": {at: address(DOCUMENTS, **chosen, page=at) for at in near(number, last)},
         "back": address(DOCUMENTS, **chosen, page=number),
+        "matching": address(DOCUMENTS, **chosen),
+        "gathered": figures.GATHERED,
         "snippets": {}
         if asked.kind or asked.text or order != "newest"  # which the API does not list by
         else _room.code(request, "listDocuments", _listing(asked)),
     }
     return page(request, "_documents.html" if part == LIVE else "documents.html", values)
+
+
+def _table(
+    q: str, tag: str, status: str, kind: str, sort: str, size: int = SIZES[0], number: int = 1
+) -> figures.TableQuery:
+    meant: list[figures.Order] = [one for one in SORTS if one == sort]
+    return figures.TableQuery(
+        text=q.strip(),
+        tag=tag.strip(),
+        status=Status(status) if status in list(Status) else None,
+        kind=kind.strip(),
+        order=meant[0] if meant else "newest",
+        limit=size if size in SIZES else SIZES[0],
+        page=number,
+    )
+
+
+def _of_address(listed: str) -> figures.TableQuery:
+    """The table that an address of the list shows, as far as it says which documents."""
+    given = dict(parse_qsl(listed.partition("?")[2]))
+    q, tag, status, kind, sort = (
+        storable(given.get(name, "")[:500]) for name in ("q", "tag", "status", "type", "sort")
+    )
+    return _table(q, tag, status, kind, sort)
+
+
+def _digest(ids: Sequence[str]) -> str:
+    """Stands for these documents, so that what is done is done to those that were asked about."""
+    return hashlib.sha256("\n".join(ids).encode()).hexdigest()
 
 
 def _listing(asked: figures.TableQuery) -> dict[str, object]:
@@ -142,13 +173,15 @@ def confirm(
     app: CurrentApp,
     action: Annotated[str, Form()],
     id: Annotated[list[Text] | None, Form(max_length=1_000)] = None,
+    matching: Annotated[Text, Form(max_length=5_000)] = "",
     back: Annotated[Text, Form()] = DOCUMENTS,
     after: Annotated[Text, Form()] = DOCUMENTS,
 ) -> Response:
-    """Ask once more, naming what it is about. `failed` as action: retry all that failed."""
+    """Ask once more, naming what it is about: the documents of `id`, or all that the list at the
+    address `matching` holds. `failed` as action: retry all that failed."""
     if action not in (*NOTICES, "failed"):
         raise BadRequestError(ACTIONS)
-    return _question(request, app, tenant, action, id or (), back, after)
+    return _question(request, app, tenant, action, id or (), back, after, matching=matching)
 
 
 def _question(
@@ -161,16 +194,23 @@ def _question(
     after: str,
     tag: str = "",
     refused: Mapping[str, RequestError] | None = None,
+    matching: str = "",
 ) -> Response:
     """The page that asks; `refused`: what could not be done, by id, or for all of them by ""."""
     refused = refused or {}
     with app.db.begin() as tx:
-        chosen = those(tx, tenant, ids)
+        if matching:
+            ids = figures.matching(tx, tenant, _of_address(matching))
+        chosen = those(tx, tenant, ids[: LISTED if matching else NAMED])
         failed = figures.failed(tx, tenant)
         known = known_tags(tx, tenant)
     values = {
         "action": action,
         "chosen": chosen,
+        "number": len(ids) if matching else len(chosen),
+        "matching": matching,
+        "digest": _digest(ids),
+        "gathered": figures.GATHERED,
         "failed": failed,
         "own_tags": tenant.tags,
         "known": known,
@@ -190,28 +230,45 @@ def apply(
     app: CurrentApp,
     action: Annotated[str, Form()],
     id: Annotated[list[Text] | None, Form(max_length=1_000)] = None,
+    matching: Annotated[Text, Form(max_length=5_000)] = "",
+    digest: Annotated[str, Form()] = "",
     tag: Annotated[Text, Form()] = "",
     after: Annotated[Text, Form()] = DOCUMENTS,
 ) -> Response:
     """Retry, tag or delete; documents that are gone by now are passed over.
 
-    Where a tag is refused, the page asks again with the documents that are left, and says why.
+    Where a tag is refused, the page asks again with the documents that are left, and says why; so
+    it does where not the same documents match as when it asked.
     """
-    ids = id or []
+    ids: Sequence[str] = id or []
+    if matching:
+        with app.db.begin() as tx:
+            ids = figures.matching(tx, tenant, _of_address(matching))
+        if _digest(ids) != digest:
+            refused = {"": ConflictError("Conflict", CHANGED)}
+            return _question(request, app, tenant, action, (), after, after, tag, refused, matching)
     match action:
         case "retry":
-            with app.db.begin() as tx:
-                done = len(documents.reprocess(tx, tenant, ids=ids))
+            done = 0
+            for some in _parts(ids):
+                with app.db.begin() as tx:
+                    done += len(documents.reprocess(tx, tenant, ids=some))
         case "failed":
             done = _retry_failed(app, tenant)
         case "tag":
             done, refused = _tag(app, tenant, ids, tag.strip())
+            if "" in refused:
+                return _question(
+                    request, app, tenant, action, ids, after, after, tag, refused, matching
+                )
             if refused:
-                left = ids if "" in refused else list(refused)
+                left = list(refused)[:NAMED]
                 return _question(request, app, tenant, action, left, after, after, tag, refused)
         case "delete":
-            with app.db.begin() as tx:
-                done = len(documents.delete_named(tx, tenant, ids)[0])
+            done = 0
+            for some in _parts(ids):
+                with app.db.begin() as tx:
+                    done += len(documents.delete_named(tx, tenant, some)[0])
         case _:
             raise BadRequestError(ACTIONS)
     notice = {"done": "retry" if action == "failed" else action, "n": done}
@@ -241,6 +298,12 @@ def _tag(
         except RequestError as error:
             refused[id] = error
     return done, refused
+
+
+def _parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """As many as one transaction takes."""
+    for start in range(0, len(ids), RETRIED):
+        yield ids[start : start + RETRIED]
 
 
 def _retry_failed(app: App, tenant: Tenant) -> int:

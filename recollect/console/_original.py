@@ -112,6 +112,15 @@ def shown(blob: StoredBlob, data: bytes) -> Original:
     return Original(blob, "text", storable(_decode(data[:MOST])), len(data) > MOST)
 
 
+def says(original: Original, text: str) -> bool:
+    """Whether the file says what the text says, white space aside; of a long one its beginning."""
+    if original.shape != "text" or not original.text.strip():
+        return False
+    said, whole = "".join(original.text.split()), "".join(text.split())
+    # The cut may have gone through a character.
+    return whole.startswith(said.rstrip("\ufffd")) if original.cut else said == whole
+
+
 def media_type(shape: Shape | None, data: bytes) -> str | None:
     """What a browser may be told that these bytes are, to show them so; None: nothing."""
     type = next((type for sign, type in _SIGNS if sign.match(data[:1024])), "")

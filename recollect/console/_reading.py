@@ -1,19 +1,22 @@
 """One document: its text as searchers see it, its original, and what is known of it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
+from markupsafe import Markup
 
 from recollect import documents
 from recollect.app import App
 from recollect.console import (
     _original,
+    _rendering,
     _room,
     _show,
 )
-from recollect.console._documents import DOCUMENTS, NOTICES
+from recollect.console._documents import DOCUMENTS
 from recollect.console._room import (
     LIVE,
     CurrentApp,
@@ -34,6 +37,7 @@ from recollect.errors import (
     Permanent,
     Unavailable,
 )
+from recollect.ingest import remedies
 from recollect.memories import extraction_queue, reading
 from recollect.model import (
     Chunk,
@@ -41,6 +45,7 @@ from recollect.model import (
     Document,
     DocumentId,
     Page,
+    Status,
     StoredBlob,
     Tenant,
 )
@@ -50,6 +55,8 @@ from recollect.sync import connections
 
 PART = 100
 """Chunks shown at once of a document."""
+SOURCE = "source"
+VIEWS: Mapping[str, str] = {"": "Read", SOURCE: "Source"}
 WHOLE = 50_000
 """Characters shown of a text that is not cut into chunks yet."""
 MEMORIES = 50
@@ -58,6 +65,10 @@ REVISIONS = 20
 """Shown at most of a document that a connection brought."""
 MEMBERS = 50
 """Files shown at once of an archive."""
+DONE: Mapping[str, str] = {
+    "retry": "This document was queued to be processed again.",
+    "edit": "Saved. New text is searchable as soon as it is processed.",
+}
 OPENED: Mapping[_original.Shape, str] = {
     "pdf": "frame-src 'self'",
     "audio": "media-src 'self'",
@@ -76,16 +87,18 @@ def show(
     app: CurrentApp,
     q: Text = "",
     chunk: Annotated[int | None, Query(ge=0)] = None,
-    start: Annotated[int, Query(alias="from", ge=0)] = 0,
+    start: Annotated[int | None, Query(alias="from", ge=0)] = None,
+    view: str = "",
     files: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
     done: str = "",
     part: Part = "",
 ) -> Response:
-    """The text as searchers see it, from the part that holds `chunk`; words of `q` marked.
+    """The text to read, or with `view` source as searchers see it, cut into chunks; from the part
+    that holds `chunk`, or else the best place for `q`, whose words are marked.
 
     Of an archive also its files, from page `files` on.
     """
-    q = q.strip()
+    q, view = q.strip(), SOURCE if view == SOURCE else ""
     with app.db.begin() as tx:
         document = documents.get(tx, tenant, id, with_text=True)
         chunks = documents.chunks(tx, tenant, document.id)
@@ -99,13 +112,25 @@ def show(
         )
         dreaming = extraction_queue.state(tx, document.id) if app.llm is not None else None
     best = _best(app, tenant, document.id, q)
+    found = [passage for hit in best.hits for passage in hit.chunks]
     beside = None if blob is None else _beside(app, document, blob)
+    if chunk is None and start is None and found:
+        chunk = found[0].position
     at = 0 if chunk is None else min(chunk, max(len(chunks) - 1, 0))
-    first = (start if chunk is None else at) // PART * PART
+    first = (start or 0 if chunk is None else at) // PART * PART
     own = f"{DOCUMENTS}/{document.id}"
+    mark = _show.marker(document.org_id, q)
     values = {
         "document": document,
-        "pieces": _pieces(document, chunks[first : first + PART], q),
+        "pieces": _pieces(document, blob, chunks, first, view, mark),
+        "view": view,
+        "views": {
+            one: (name, address(own, q=q, view=one, chunk=chunk, **{"from": start}))
+            for one, name in VIEWS.items()
+        },
+        "remedy": _rendering.inline(remedies.of(document.failure.code))
+        if document.failure
+        else None,
         "total": len(chunks),
         "original": beside,
         "opened": _original.spot(
@@ -118,7 +143,7 @@ def show(
         "held_links": {}
         if held is None
         else {
-            at: address(own, q=q, files=at) + "#files"
+            at: address(own, q=q, view=view, files=at) + "#files"
             for at in near(files, max(1, -(-held.total // MEMBERS)))
         },
         "archive": archive,
@@ -130,7 +155,7 @@ def show(
         "has_model": app.llm is not None,
         "snippets": _room.code(request, "getDocument", path={"id": document.id}),
         "parts": [
-            (at, min(at + PART, len(chunks)), address(own, q=q, **{"from": at}))
+            (at, min(at + PART, len(chunks)), address(own, q=q, view=view, **{"from": at}))
             for at in range(0, len(chunks), PART)
         ],
         "first": first,
@@ -138,13 +163,10 @@ def show(
         "chosen": chunk,
         "whole": WHOLE,
         "best": [
-            (hit.position, place(document.id, q, hit.position))
-            for found in best.hits
-            for hit in found.chunks
+            (one.position, place(document.id, q, one.position, view), _show.excerpt(mark(one.text)))
+            for one in found
         ],
-        "notice": f"This document was {NOTICES['retry']}."
-        if done == "retry"
-        else next(iter(best.warnings), None),
+        "notice": DONE.get(done) or next(iter(best.warnings), None),
         "own": own,
     }
     response = page(request, "_document.html" if part == LIVE else "document.html", values)
@@ -189,14 +211,17 @@ def _file(app: App, tenant: Tenant, id: str) -> tuple[Document, StoredBlob, byte
 
 
 def _beside(app: App, document: Document, blob: StoredBlob) -> _original.Original:
-    """What of the file stands beside the text; of a store that is away, nothing."""
+    """What of the file stands beside the text: nothing of one that says the same, that no viewer
+    opens since it could not be read, or whose store is away."""
     shape = _original.shape(document.kind, blob)
     if shape != "text":
-        return _original.Original(blob, shape)
+        is_unread = document.status is Status.FAILED and document.indexed_revision is None
+        return _original.Original(blob, None if is_unread and shape != "picture" else shape)
     try:
-        return _original.shown(blob, app.blobs.get(blob.key))
+        shown = _original.shown(blob, app.blobs.get(blob.key))
     except (Permanent, Unavailable):
         return _original.Original(blob, None)
+    return replace(shown, shape=None) if _original.says(shown, document.text or "") else shown
 
 
 def _blob(tx: Tx, tenant: Tenant, id: DocumentId) -> StoredBlob | None:
@@ -234,13 +259,22 @@ def _source(tx: Tx, tenant: Tenant, document: Document) -> Connection | None:
 
 
 def _pieces(
-    document: Document, chunks: Sequence[Chunk], q: str
-) -> list[tuple[Chunk | None, list[_show.Piece]]]:
-    """Chunks with their text in pieces; before there are any, the accepted text without borders."""
-    mark = _show.marker(document.org_id, q)
+    document: Document,
+    blob: StoredBlob | None,
+    chunks: Sequence[Chunk],
+    first: int,
+    view: str,
+    mark: _rendering.Marker,
+) -> list[tuple[Chunk | None, Markup]]:
+    """A part of the chunks as they are shown; before there are any, the accepted text."""
     if not chunks and document.text and not document.indexed_revision:
-        return [(None, mark(document.text[:WHOLE]))]
-    return [(chunk, mark(chunk.text)) for chunk in chunks]
+        return [(None, _rendering.prose(document.text[:WHOLE], mark))]
+    shown = chunks[first : first + PART]
+    if view == SOURCE:
+        return [(chunk, _rendering.prose(chunk.text, mark)) for chunk in shown]
+    look = _rendering.look(document, blob)
+    drawn = _rendering.drawn(document.text or "", chunks, first, first + PART, look, mark)
+    return list(zip(shown, drawn, strict=True))
 
 
 def _best(app: App, tenant: Tenant, id: DocumentId, q: str) -> Answer:
@@ -253,6 +287,8 @@ def _best(app: App, tenant: Tenant, id: DocumentId, q: str) -> Answer:
         return Answer([], [error.details or error.message])
 
 
-def place(id: DocumentId, q: str, position: int) -> str:
-    """Where a chunk stands in its document, with the query to mark."""
-    return f"{address(f'{DOCUMENTS}/{id}', q=q, chunk=position)}#chunk-{position}"
+def place(id: DocumentId, q: str, position: int | None, view: str = "") -> str:
+    """Where a chunk stands in its document, with the query to mark; without one, the document."""
+    if position is None:
+        return address(f"{DOCUMENTS}/{id}", q=q, view=view)
+    return f"{address(f'{DOCUMENTS}/{id}', q=q, view=view, chunk=position)}#chunk-{position}"

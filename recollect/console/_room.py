@@ -52,7 +52,7 @@ ROOMS = (
     (HOME, "Overview"),
     (f"{HOME}/documents", "Documents"),
     (f"{HOME}/add", "Add"),
-    (f"{HOME}/playground", "Playground"),
+    (f"{HOME}/search", "Search"),
     (f"{HOME}/ask", "Ask"),
     (f"{HOME}/connections", "Connections"),
     (f"{HOME}/filters", "Filters"),

@@ -51,6 +51,21 @@ def marker(org: OrgId, query: str) -> Callable[[str], list[Piece]]:
     return mark
 
 
+def excerpt(pieces: Sequence[Piece], before: int = 30, longest: int = 90) -> str:
+    """A line of a text around the first word that is marked."""
+    at = 0
+    for words, is_marked in pieces:
+        if is_marked:
+            break
+        at += len(words)
+    else:
+        at = 0
+    text = "".join(words for words, _ in pieces)
+    start = text.find(" ", at - before) + 1 if at > before else 0
+    said = " ".join(text[start : start + longest].split())
+    return f"{'… ' if start else ''}{said}{' …' if start + longest < len(text) else ''}"
+
+
 def _numbers(org: OrgId, text: str) -> frozenset[int]:
     return frozenset(number for group in terms.query_terms(org, text) for number in group)
 

@@ -20,6 +20,8 @@ COUNTED = 100_000
 """Rows of an index that are counted at most."""
 LOOKED_AT = 20_000
 """Rows of the table that are read at most for one figure or one list."""
+GATHERED = 5_000
+"""Documents that one request does something to at most."""
 WAITING = (Status.QUEUED, Status.PROCESSING)
 
 _OF_ALL = "d.org_id = %(org)s and d.gone_at is null"
@@ -252,8 +254,51 @@ def database(tx: Tx, org: OrgId) -> int | None:
 
 def find(tx: Tx, tenant: Tenant, asked: TableQuery) -> TablePage:
     """One page of documents, in the order that was asked for."""
-    where, parameters = _within(tenant)
+    where, also, parameters = _asked(tenant, asked)
     parameters |= {"limit": asked.limit, "offset": (asked.page - 1) * asked.limit}
+    plain = not asked.tag and also == "true" and tenant.tags is None and asked.order == "newest"
+    most = parameters["most"] = COUNTED if plain else LOOKED_AT
+    newest = _ORDERS["newest"]
+    counted = tx.execute(
+        "select count(*) as seen, count(*) filter (where " + also + ") as n from ("
+        + ("select 1" if also == "true" else "select d.status, d.kind, " + _NAMES)
+        + " from documents d where " + where
+        + ("" if also == "true" else newest)
+        + " limit %(most)s) d",
+        parameters,
+    ).fetchone()  # fmt: skip
+    assert counted is not None
+    rows = tx.execute(
+        "select " + COLUMNS + " from (select d.* from documents d where " + where
+        + newest + "limit %(most)s) d where " + also
+        + _ORDERS[asked.order] + "limit %(limit)s offset %(offset)s",
+        parameters,
+    )  # fmt: skip
+    cut = counted["seen"] >= most
+    total = Figure(int(counted["n"]), "+" if cut else "")
+    items = [read(row, tenant) for row in rows]
+    return TablePage(items, total, asked.page, asked.limit, cut)
+
+
+def matching(tx: Tx, tenant: Tenant, asked: TableQuery) -> list[DocumentId]:
+    """All documents of the table, whatever their page, in the order of their ids: of the newest
+    `LOOKED_AT`, the first `GATHERED` in the order that was asked for."""
+    where, also, parameters = _asked(tenant, asked)
+    parameters |= {"most": LOOKED_AT, "limit": GATHERED}
+    rows = tx.execute(
+        "select d.id from (select d.* from documents d where " + where
+        + _ORDERS["newest"] + "limit %(most)s) d where " + also
+        + _ORDERS[asked.order] + "limit %(limit)s",
+        parameters,
+    )  # fmt: skip
+    return sorted(DocumentId(row["id"]) for row in rows)
+
+
+def _asked(
+    tenant: Tenant, asked: TableQuery
+) -> tuple[LiteralString, LiteralString, dict[str, object]]:
+    """What an index finds of `documents d`, what is looked at of each, and the parameters."""
+    where, parameters = _within(tenant)
     if asked.tag:
         where += " and d.scope @> %(scope)s"
         parameters["scope"] = sought(tenant.id, [asked.tag])
@@ -279,28 +324,7 @@ def find(tx: Tx, tenant: Tenant, asked: TableQuery) -> TablePage:
     if asked.text:
         also += " and strpos(lower(concat_ws(E'\n', " + _NAMES + ")), lower(%(text)s)) > 0"
         parameters["text"] = asked.text
-    plain = not asked.tag and also == "true" and tenant.tags is None and asked.order == "newest"
-    most = parameters["most"] = COUNTED if plain else LOOKED_AT
-    newest = _ORDERS["newest"]
-    counted = tx.execute(
-        "select count(*) as seen, count(*) filter (where " + also + ") as n from ("
-        + ("select 1" if also == "true" else "select d.status, d.kind, " + _NAMES)
-        + " from documents d where " + where
-        + ("" if also == "true" else newest)
-        + " limit %(most)s) d",
-        parameters,
-    ).fetchone()  # fmt: skip
-    assert counted is not None
-    rows = tx.execute(
-        "select " + COLUMNS + " from (select d.* from documents d where " + where
-        + newest + "limit %(most)s) d where " + also
-        + _ORDERS[asked.order] + "limit %(limit)s offset %(offset)s",
-        parameters,
-    )  # fmt: skip
-    cut = counted["seen"] >= most
-    total = Figure(int(counted["n"]), "+" if cut else "")
-    items = [read(row, tenant) for row in rows]
-    return TablePage(items, total, asked.page, asked.limit, cut)
+    return where, also, parameters
 
 
 def _within(tenant: Tenant) -> tuple[LiteralString, dict[str, object]]:

@@ -158,9 +158,7 @@ def file_of(app: App, tenant: Tenant, sent: Sent) -> Generator[Content]:
         raise BadRequestError("file: is empty")
     name = extract.safe_name(sent.name)
     mime = storable(sent.mime or "")[:255] or None
-    kind = extract.detect(data[: extract.HEAD], name=name, mime=mime, forced=sent.forced)
-    if kind is None:
-        raise BadRequestError(f"file: this kind is not supported. {extract.nearest(name)}")
+    kind = kind_of(data[: extract.HEAD], name, mime, sent.forced)
     key = blobs.new_key(tenant.id, data)
     app.blobs.put(key, data)
     content = Content(
@@ -174,6 +172,17 @@ def file_of(app: App, tenant: Tenant, sent: Sent) -> Generator[Content]:
     except RequestError:
         app.blobs.delete(key)
         raise
+
+
+def kind_of(
+    head: bytes, name: str | None, mime: str | None, forced: str | None = None
+) -> extract.Format:
+    """What a file is, by its first bytes (`extract.HEAD`); raises BadRequestError for one of no
+    kind that can be read."""
+    kind = extract.detect(head, name=name, mime=mime, forced=forced)
+    if kind is None:
+        raise BadRequestError(f"file: this kind is not supported. {extract.nearest(name)}")
+    return kind
 
 
 def flat(app: App, metadata: Metadata | None) -> Metadata | None:

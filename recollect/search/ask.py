@@ -5,8 +5,9 @@ and the first passages are judged by a reranker. An engine that fails costs its 
 and the answer says so.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from recollect import documents
 from recollect.app import App
@@ -30,6 +31,8 @@ NO_REWRITER = (
     f" one); {AS_ASKED}"
 )
 
+Answering = TypeVar("Answering")
+"""a memory, or a passage"""
 Wording = tuple[str, Vector | None]
 """a query, or another one that means the same, with its vector"""
 
@@ -149,6 +152,27 @@ class Asked:
         lifts = ranking.lifts([chunk.parts.order for _, chunk in first], scores)
         places = [(id, chunk.position) for id, chunk in first]
         return hybrid.rerank(hits, dict(zip(places, zip(scores, lifts, strict=True), strict=True)))
+
+    def judged_first(
+        self,
+        likest: Sequence[Answering],
+        text: Callable[[Answering], str],
+        similarity: Callable[[Answering], float],
+    ) -> list[tuple[Answering, float | None]]:
+        """The first ones as search and reranker put them together, then the others; each with what
+        the reranker makes of it. `likest` come in the order of their similarity."""
+        first = likest[: self.judged]
+        scores = self.scores([text(one) for one in first])
+        if scores is None:
+            return [(one, None) for one in likest]
+        lifts = ranking.lifts([similarity(one) for one in first], scores)
+        judged = sorted(
+            zip(first, scores, lifts, strict=True),
+            key=lambda one: similarity(one[0]) + one[2],
+            reverse=True,
+        )
+        rest = likest[len(first) :]
+        return [*((one, score) for one, score, _ in judged), *((one, None) for one in rest)]
 
     def scores(self, passages: Sequence[str]) -> Sequence[float] | None:
         """What the reranker makes of each; None where it is not asked, or fails."""

@@ -514,8 +514,8 @@ def test_every_answer_carries_the_policy(
         "/console/add",
         f"/console/progress?id={document.id}",
         f"/console/progress?id={document.id}&part=live",
-        "/console/playground?q=needle",
-        "/console/playground?q=needle&filters=x",
+        "/console/search?q=needle",
+        "/console/search?q=needle&filters=x",
         "/console/nowhere",
         "/console/documents?page=x",
         "/console/static/console.js",
@@ -548,19 +548,22 @@ def test_pages_hold_nothing_that_the_policy_would_stop(me: httpx.Client, app: Ap
         "/console/documents",
         f"/console/documents/{document.id}",
         "/console/add",
-        "/console/playground?q=needle",
+        "/console/search?q=needle",
     ):
         page = tree(me.get(path))
 
-        assert [s.attributes for s in page.css("script")] == [
+        scripts: list[dict[str, str | None]] = [
             {"src": "/console/static/console.js", "defer": None}
         ]
+        if path == "/console/add":
+            scripts.append({"type": "module", "src": "/console/static/adding.js"})
+        assert [s.attributes for s in page.css("script")] == scripts
         assert not page.css("style, [style], iframe, object, base")
         for node in page.css("*"):
             assert not [name for name in node.attributes if name.startswith("on")]
 
 
-@pytest.mark.parametrize("path", ["console.js", "console.css", "icon.svg"])
+@pytest.mark.parametrize("path", ["console.js", "adding.js", "console.css", "icon.svg"])
 def test_static_files_are_open_and_asked_for_again(browse: Callable[..., httpx.Client], path: str):
     http = browse()
     answer = http.get(f"/console/static/{path}")
@@ -574,6 +577,7 @@ def test_static_files_are_open_and_asked_for_again(browse: Callable[..., httpx.C
 POSTS = (
     "/console/logout",
     "/console/add",
+    "/console/add/check",
     "/console/documents/confirm",
     "/console/documents/apply",
 )
@@ -642,7 +646,9 @@ def test_a_reading_key_sees_no_writing_buttons(
         page = tree(http.get(path))
         places = [form.attributes.get("action") for form in page.css("form[method=post]")]
         places += [a.attributes.get("href") for a in page.css("a[href='/console/add']")]
-        places += [box.attributes.get("name") for box in page.css("input[type=checkbox]")]
+        places += [
+            box.attributes.get("name") for box in page.css("form[method=post] [type=checkbox]")
+        ]
         return [place for place in places if place != "/console/logout"]
 
     for path in (
@@ -651,7 +657,7 @@ def test_a_reading_key_sees_no_writing_buttons(
         f"/console/documents/{done.id}",
         f"/console/documents/{broken.id}",
         f"/console/progress?id={broken.id}",
-        "/console/playground?q=needle",
+        "/console/search?q=needle",
     ):
         assert http.get(path).status_code == 200
         shown = writing(http, path)
@@ -672,7 +678,7 @@ def test_a_key_limited_to_tags_sees_and_adds_only_there(
         for path in (
             "/console",
             "/console/documents",
-            "/console/playground?q=needle",
+            "/console/search?q=needle",
             f"/console/progress?id={mine.id}&id={theirs.id}",
         )
     ]
@@ -686,7 +692,7 @@ def test_a_key_limited_to_tags_sees_and_adds_only_there(
     assert "Documents 1 Chunks 1" in body(pages[0])
     assert written.status_code == 303
     assert foreign.status_code == 403
-    assert http.get("/console/playground?q=needle&tag=theirs").status_code == 403
+    assert http.get("/console/search?q=needle&tag=theirs").status_code == 403
     assert {found.container_tags[0] for found in all_of(app, tenant)} == {"mine", "theirs"}
     assert len(all_of(app, tenant)) == 3
     assert [o.text() for o in tree(http.get("/console/add")).css("select#tag option")] == ["mine"]
@@ -706,7 +712,7 @@ def test_a_shared_document_shows_a_limited_key_its_own_tags(
         "/console/documents",
         f"/console/documents/{shared.id}",
         f"/console/documents/{broken.id}",
-        "/console/playground?q=needle",
+        "/console/search?q=needle",
         f"/console/progress?id={shared.id}&id={waiting.id}&id={broken.id}",
         "/console/add",
         "/console/connections",
@@ -745,7 +751,7 @@ def test_another_organisations_documents_do_not_exist(me: httpx.Client, app: App
         assert present.status_code == absent.status_code == 404
         assert body(present) == body(absent).replace("absent", foreign.id)
         assert "of others" not in confirm.text
-        for path in ("", "/documents", f"/progress?id={foreign.id}", "/playground?q=needle"):
+        for path in ("", "/documents", f"/progress?id={foreign.id}", "/search?q=needle"):
             assert "of others" not in me.get(f"/console{path}").text
         assert get(app, other, foreign.id).status == "failed"
     finally:
@@ -767,10 +773,9 @@ PLACES = (
     "/console/documents",
     "/console/documents?status=failed",
     "/console/documents?size=100&part=live",
-    "/console/playground?q=needle&limit=100",
-    "/console/documents/{id}",
-    "/console/documents/{id}?q=needle",
-    "/console/documents/{id}?part=live",
+    "/console/documents/{id}?view=source",
+    "/console/documents/{id}?view=source&q=needle",
+    "/console/documents/{id}?view=source&part=live",
     "/console/progress?id={id}",
 )
 
@@ -786,19 +791,19 @@ def test_stored_markup_is_shown_and_never_becomes_markup(
         good = hostile(app, Tenant(twin.id), [f"{HARMLESS}{n}" for n in range(len(PAYLOADS))])
         expected = {
             (place, n % 2): skeleton(tree(calm.get(place.format(id=good[n].id))))
-            for place in PLACES[5:]
+            for place in PLACES[4:]
             for n in (0, 1)
         }
         for number, payload in enumerate(PAYLOADS):
-            for place in PLACES[5:]:
+            for place in PLACES[4:]:
                 shown = tree(me.get(place.format(id=bad[number].id)))
 
                 assert skeleton(shown) == expected[place, number % 2], (payload, place)
                 assert not shown.css("a[href^='java' i], a[href^='data' i], a[href^='vb' i]")
-                if place == "/console/documents/{id}":
+                if place == "/console/documents/{id}?view=source":
                     assert [n.text() for n in shown.css(".prose")] == [f"needle {payload}".strip()]
                     assert [n.text() for n in shown.css("h1")] == [payload]
-        for place in PLACES[:5]:
+        for place in PLACES[:4]:
             shown = skeleton(tree(me.get(place)))
 
             assert shown == skeleton(tree(calm.get(place))), place
@@ -813,7 +818,7 @@ def test_what_is_typed_comes_back_as_text(me: httpx.Client, browse: Callable[...
     def pages(typed: str) -> list[httpx.Response]:
         form = {"content": typed, "tag": "<>", "customId": typed, "key": typed, "value": typed}
         return [
-            me.get("/console/playground", params={"q": typed, "tag": typed, "filters": typed}),
+            me.get("/console/search", params={"q": typed, "tag": typed, "filters": typed}),
             me.get("/console/documents", params={"tag": typed, "status": typed}),
             me.get("/console/" + quote(typed, safe="")),
             me.get("/console/documents/" + quote(typed, safe="")),
@@ -857,9 +862,9 @@ def test_no_input_is_an_error_of_ours(me: httpx.Client, app: App, tenant: Tenant
             f"/console/documents/{document.id}?q={value}",
             f"/console/documents/{document.id}?chunk=99999999999999999999",
             f"/console/progress?id={value}",
-            f"/console/playground?q={value}",
-            f"/console/playground?q=x&tag={value}&filters={value}",
-            f"/console/playground?q=x&limit={value}",
+            f"/console/search?q={value}",
+            f"/console/search?q=x&tag={value}&filters={value}",
+            f"/console/search?q=x&limit={value}",
             f"/console/login?next={value}",
         ):
             assert me.get(path).status_code < 500, path
@@ -1081,7 +1086,7 @@ def test_a_document_shows_its_text_in_chunks_and_all_that_is_known(
     )
     before = me.get(f"/console/documents/{document.id}")
     drain(app)
-    answer = me.get(f"/console/documents/{document.id}")
+    answer = me.get(f"/console/documents/{document.id}?view=source")
     with app.db.begin() as tx:
         chunks = documents.chunks(tx, tenant, document.id)
 
@@ -1124,8 +1129,8 @@ def test_a_hit_leads_to_its_place_with_the_words_marked(me: httpx.Client, app: A
     filler = "\n\n".join(f"# Part {n}\n\n{f'Filling number {n} here. ' * 45}" for n in range(130))
     add(app, tenant, filler + "\n\n# Last\n\nTwo egrets were wading at dusk.", title="Long")
     drain(app)
-    found = me.get("/console/playground", params={"q": "egret wades"})
-    place = one(found, ".hits h2 a").attributes["href"] or ""
+    found = me.get("/console/search", params={"q": "egret wades"})
+    place = one(found, ".hits h3 a").attributes["href"] or ""
     answer = me.get(place)
     wanted = one(answer, ".chunk.wanted")
 
@@ -1275,18 +1280,18 @@ def test_one_custom_id_names_one_document(me: httpx.Client, app: App, tenant: Te
     assert all_of(app, tenant) == []
 
 
-# --- playground --------------------------------------------------------------------------------
+# --- search ------------------------------------------------------------------------------------
 
 
-def test_the_playground_splits_the_score(me: httpx.Client, app: App, tenant: Tenant):
+def test_a_search_splits_the_score(me: httpx.Client, app: App, tenant: Tenant):
     add(app, tenant, "The heron stands in the river.", metadata={"topic": "birds"})
     add(app, tenant, "Trains stand in the station.", metadata={"topic": "rail"})
     drain(app)
     query = {"q": "heron river", "filters": '{"AND": [{"key": "topic", "value": "birds"}]}'}
-    answer = me.get("/console/playground", params=query)
+    answer = me.get("/console/search", params=query)
     rows = [" ".join(d.text(separator=" ").split()) for d in tree(answer).css(".scores > div")]
 
-    assert [a.text() for a in tree(answer).css(".hits h2 a")] == ["The heron stands in the river."]
+    assert [a.text() for a in tree(answer).css(".hits h3 a")] == ["The heron stands in the river."]
     assert [mark.text() for mark in tree(answer).css(".hits mark")] == ["heron", "river"]
     assert re.fullmatch(r"Score 0\.\d{3}", rows[0])
     assert re.fullmatch(r"Lexical \d\.\d\d", rows[1])
@@ -1295,7 +1300,7 @@ def test_the_playground_splits_the_score(me: httpx.Client, app: App, tenant: Ten
     assert [one and one[1] for one in lifts] == ["Words", "Meaning", "Window", "Pairs"]
     assert "1 document in" in body(answer)
     assert "Only weak matches" not in body(answer)
-    weak = me.get("/console/playground", params={"q": "zxqvbn"})
+    weak = me.get("/console/search", params={"q": "zxqvbn"})
     assert "Only weak matches" in body(weak)
 
 
@@ -1311,7 +1316,7 @@ def test_the_playground_splits_the_score(me: httpx.Client, app: App, tenant: Ten
     ],
 )
 def test_a_search_that_cannot_be_says_why(me: httpx.Client, query: dict[str, str], reason: str):
-    answer = me.get("/console/playground", params={"q": "heron", **query})
+    answer = me.get("/console/search", params={"q": "heron", **query})
 
     assert answer.status_code == 400
     assert reason in one(answer, "[role=alert]").text()
@@ -1326,7 +1331,7 @@ def codes(me: httpx.Client) -> dict[str, str]:
         '{"AND": [{"key": "topic", "value": "it\'s"}, {"key": "n", "value": "1", "negate": true}]}'
     )
     query = {"q": ODD, "limit": 3, "tag": "birds", "filters": filters}
-    page = tree(me.get("/console/playground", params=query))
+    page = tree(me.get("/console/search", params=query))
     names = [node.text() for node in page.css(".code h3")]
     return dict(zip(names, [node.text() for node in page.css(".code pre")], strict=True))
 

@@ -93,7 +93,7 @@ def test_an_archive_leads_to_its_files_and_they_lead_back(
 
     assert "2 documents came out of it" in one(page, ".members caption").text()
     assert [row.split()[0] for row in rows(page, ".members")] == ["a.txt", "sub/b.md"]
-    assert "Quinces are sour." in one(member, ".prose").text()
+    assert "Quinces are sour." in one(member, ".drawn").text()
     assert one(member, f".facts a[href='/console/documents/{held.id}']").text() == "fruit.zip"
     assert "sub/b.md" in one(member, ".facts").text()
     assert not tree(member).css(".members")

@@ -659,7 +659,7 @@ def test_a_reading_key_sees_no_buttons_and_may_do_nothing(
     assert links == [
         "Overview",
         "Documents",
-        "Playground",
+        "Search",
         "Connections",
         "Filters",
         "Webhooks",

@@ -129,7 +129,7 @@ def short_sighted(monkeypatch: pytest.MonkeyPatch) -> None:
         ("/console/documents?tag=many", f"{LOOKED_AT:,}+ documents"),
         ("/console/documents?type=pdf", "2+ documents"),
         ("/console/documents/{org}77", "Title 77"),
-        ("/console/playground", "Playground"),
+        ("/console/search", "Search"),
         ("/console/connections", f"{LOOKED_AT:,}+ connections, page 1 of 40"),
         ("/console/connections?provider=s3", "500+ connections, page 1 of 20"),
         ("/console/connections?tag=few&page=2", "30+ connections, page 2 of 2"),

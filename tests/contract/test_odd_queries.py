@@ -107,10 +107,10 @@ def mcp(place: Place, q: str) -> httpx.Response:
     return place.http.post("/mcp", json=asked, headers=accept)
 
 
-def playground(place: Place, q: str) -> httpx.Response:
+def console(place: Place, q: str) -> httpx.Response:
     # This client sends no longer address, nor does a browser take one.
     sent = q if len(quote(q)) < LONGEST_ADDRESS else q[: LONGEST_ADDRESS // 10]
-    return place.http.get("/console/playground", params={"q": sent})
+    return place.http.get("/console/search", params={"q": sent})
 
 
 ASKED: dict[str, Callable[[Place, str], httpx.Response]] = {
@@ -118,7 +118,7 @@ ASKED: dict[str, Callable[[Place, str], httpx.Response]] = {
     "v4": v4,
     "profile": profile,
     "mcp": mcp,
-    "playground": playground,
+    "console": console,
 }
 
 
@@ -128,7 +128,7 @@ def test_every_face_answers_or_refuses(place: Place):
         for face, ask in ASKED.items():
             answer = ask(place, query)
             # A body is cleaned of NUL, as documents are; an address with one is refused.
-            refuses = ask is playground and "\x00" in query
+            refuses = ask is console and "\x00" in query
             assert answer.status_code == (400 if refuses else 200), (name, face, answer.text)
         told = mcp(place, query).json()["result"]
         assert not told.get("isError"), (name, told)
@@ -145,7 +145,7 @@ def test_every_face_answers_or_refuses(place: Place):
         # `main` tells either in one line.
         assert isinstance(ran.exception, SystemExit | RecollectError), (name, ran.exception)
         # A page without a query is the form; what cannot be asked is said on it.
-        answer = playground(place, query)
+        answer = console(place, query)
         assert answer.status_code == (400 if query.strip() else 200), (name, answer.status_code)
 
 

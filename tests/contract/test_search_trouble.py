@@ -248,7 +248,7 @@ def test_every_face_tells_it(site: str, key: str) -> None:
         assert "only words were searched for" in warning
         found = answer["result"]["structuredContent"]["results"]
 
-        page = http.get("/console/playground", params={"q": "heron"})
+        page = http.get("/console/search", params={"q": "heron"})
         assert page.status_code == 200
         assert "only words were searched for" in page.text
         assert "Similarity" in page.text

@@ -69,7 +69,7 @@ def door(
 
     def console(q: str) -> set[str]:
         with console_site(app) as site, visiting(site, key) as http:
-            page = http.get("/console/playground", params={"q": q})
+            page = http.get("/console/search", params={"q": q})
             assert page.status_code == 200
             text = page.text.replace("<mark>", "").replace("</mark>", "")
             return {one for one in EVERY if one in text}
@@ -112,7 +112,7 @@ def test_to_ask_only_for_what_must_not_be_there_is_refused(
     said = talk(lambda: over_http(live_url, key), lambda c: trouble(c, "search", query="-frog"))
     told = CliRunner().invoke(cli, ["search", "--url", live_url, "--key", key, "--", "-frog"])
     with console_site(app) as site, visiting(site, key) as http:
-        page = http.get("/console/playground", params={"q": "-frog"})
+        page = http.get("/console/search", params={"q": "-frog"})
         id = found(filled, "frog")[0]["documentId"]
         shown = http.get(f"/console/documents/{id}", params={"q": "-frog"})
 

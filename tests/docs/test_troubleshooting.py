@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from recollect.ingest import remedies
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/troubleshooting.md"
 
@@ -39,3 +41,12 @@ def test_no_code_is_explained_that_there_is_not():
     assert {
         code for code in told if f'"{code}"' not in source and f"'{code}'" not in source
     } == set()
+
+
+def test_the_page_says_what_the_console_says_to_do():
+    table = PAGE.read_text().partition("## Error codes of documents")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`[a-z_`, ]+`) \| .* \| (.*) \|$", table, re.MULTILINE)
+    told = {code: said for codes, said in rows for code in re.findall(r"`([a-z_]+)`", codes)}
+
+    assert {code: remedies.of(code) for code in told} == told
+    assert remedies.OTHERWISE not in told.values()

@@ -98,7 +98,7 @@ def furnished(app: App, tenant: Tenant) -> list[str]:
         "/console/documents/absent",
         "/console/add",
         f"/console/progress?id={done.id}&id={broken.id}&id={waiting.id}",
-        "/console/playground",
-        "/console/playground?q=heron",
-        "/console/playground?q=x&filters=%7B",
+        "/console/search",
+        "/console/search?q=heron",
+        "/console/search?q=x&filters=%7B",
     ]

@@ -52,7 +52,7 @@ def fill(service: Service) -> None:
 
 
 def taken(tab: Tab, service: Service) -> bytes:
-    """The playground with the answer, as a PNG of few colours."""
+    """The search with the answer, as a PNG of few colours."""
     tab.open(f"{service.url}/console")
     tab.type("#key", service.key)
     tab.click("form button")
@@ -65,7 +65,7 @@ def taken(tab: Tab, service: Service) -> bytes:
         deviceScaleFactor=SCALE,
         mobile=False,
     )
-    asked = f"{service.url}/console/playground?{urlencode({'q': QUESTION, 'tag': TAG})}"
+    asked = f"{service.url}/console/search?{urlencode({'q': QUESTION, 'tag': TAG})}"
     tab.open(asked)
     tab.open(asked)  # the first search after a start takes longer than any other
     assert tab.js("document.querySelectorAll('.hits > li').length") >= 3

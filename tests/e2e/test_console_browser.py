@@ -1,5 +1,7 @@
 """The console as a person uses it, in a headless Chromium."""
 
+from pathlib import Path
+
 import pytest
 
 from recollect.app import App
@@ -63,57 +65,110 @@ def test_what_is_added_is_watched_until_it_is_searchable(
     assert room.text("#say") == "All finished"
     assert "1 chunk, searchable" in room.text()
     room.click("main .row a")
-    assert "The heron <b>wades</b> at dusk." in room.text(".prose")
+    assert "The heron <b>wades</b> at dusk." in room.text(".drawn")
     assert "topic" in room.text(".facts")
     assert room.complaints == []
 
 
-def test_files_are_dropped_and_added(room: Tab, app: App, tenant: Tenant):
-    room.click("nav a[href='/console/add']")
-    room.js("""
+CHOSEN = "[...document.querySelectorAll('[data-chosen] li')].map((row) => row.innerText)"
+
+
+def choose(room: Tab, *files: str) -> None:
+    """Put files, as JavaScript makes them, into the field."""
+    room.js(f"""
       const files = new DataTransfer();
-      files.items.add(new File(["# Egret\\n\\nwhite"], "egret <i>.md", {type: "text/markdown"}));
-      files.items.add(new File(["crane"], "crane.txt", {type: "text/plain"}));
-      const zone = document.querySelector("[data-drop]");
-      for (const name of ["dragover", "drop"]) {
-        zone.dispatchEvent(new DragEvent(name, {
-          dataTransfer: files, bubbles: true, cancelable: true}));
-      }
+      for (const file of [{", ".join(files)}]) files.items.add(file);
+      const input = document.querySelector("#file");
+      input.files = files.files;
+      input.dispatchEvent(new Event("change", {{bubbles: true}}));
     """)
-    listed = room.text("[data-chosen]")
-    room.click(".add .actions button")
+
+
+def checked(room: Tab, number: int) -> list[str]:
+    """The rows of the files, once all were looked at."""
+    eventually(lambda: f"{number} files chosen" in room.text("#say"))
+    return room.js(CHOSEN)
+
+
+def test_a_folder_is_dropped_looked_at_and_added(
+    room: Tab, app: App, tenant: Tenant, tmp_path: Path
+):
+    for path, data in (
+        ("birds/egret <i>.md", b"# Egret\n\nwhite"),
+        ("birds/far/away/crane.txt", b"crane"),
+        ("birds/.git/config", b"hidden"),
+        ("birds/wing.bin", bytes(range(256))),
+    ):
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    for folder in (tmp_path, *tmp_path.rglob("*")):
+        folder.chmod(0o755)
+    room.click("nav a[href='/console/add']")
+    room.js("document.querySelector('[data-drop]').scrollIntoView({block: 'center'})")
+    place = room.js("document.querySelector('[data-drop]').getBoundingClientRect().toJSON()")
+    data = {"items": [], "files": [str(tmp_path / "birds")], "dragOperationsMask": 1}
+    for kind in ("dragEnter", "dragOver", "drop"):
+        at = {"x": place["x"] + 5, "y": place["y"] + 5}
+        room.send("Input.dispatchDragEvent", type=kind, data=data, **at)
+    rows = checked(room, 3)
+    room.type("#tag", "birds")
+    room.js("document.querySelector('.add .actions button').click()")
+    room.until(
+        "!document.querySelector('form[aria-busy]') && /2 added/.test(document.body.innerText)"
+    )
+    left = room.js(CHOSEN)
+    room.click("[data-sent] a")
     drain(app)
     eventually(lambda: "All finished." in room.text())
 
-    assert listed.splitlines() == ["egret <i>.md · 1 kB", "crane.txt · 1 kB"]
-    assert sorted(document.title or "" for document in all_of(app, tenant)) == [
-        "Egret",
-        "crane.txt",
-    ]
+    assert {row.split(" · ")[0] for row in rows} == {
+        "birds/egret <i>.md", "birds/far/away/crane.txt", "birds/wing.bin",
+    }  # fmt: skip
+    (unfit,) = (row for row in rows if "will not be sent" in row)
+    assert "wing.bin" in unfit
+    assert "this kind is not supported" in unfit
+    assert sum("added" in row for row in left) == 2
+    assert {(d.title, d.filepath) for d in all_of(app, tenant)} == {
+        ("Egret", "birds/egret <i>.md"), ("crane.txt", "birds/far/away/crane.txt"),
+    }  # fmt: skip
+    assert room.complaints == []
 
 
-def test_a_file_too_large_is_refused_before_it_is_sent(room: Tab):
+def test_nothing_chosen_is_lost_by_a_wrong_tag(room: Tab, app: App, tenant: Tenant):
     room.click("nav a[href='/console/add']")
-    said = room.js("""
-      const files = new DataTransfer();
-      files.items.add(new File([new Uint8Array(50 * 1024 * 1024 + 1)], "big.txt"));
-      const input = document.querySelector("#file");
-      input.files = files.files;
-      input.dispatchEvent(new Event("change", {bubbles: true}));
-      input.validationMessage
-    """)
+    choose(
+        room,
+        'new File(["a heron"], "heron.txt")',
+        'new File([new Uint8Array(50 * 1024 * 1024 + 1)], "big.txt")',
+    )
+    rows = checked(room, 2)
+    room.type("#tag", "no spaces")
+    room.js("document.querySelector('.add .actions button').click()")
+    eventually(lambda: "1 to 100 characters" in room.text("#tag-fault"))
+    kept = room.js(CHOSEN)
+    focused = room.js("document.activeElement.id")
+    nothing = all_of(app, tenant)
+    room.js("document.querySelector('#tag').value = 'birds'")
+    room.js("[...document.querySelectorAll('[data-chosen] button')].at(-1).click()")
+    room.click(".add .actions button")
 
-    assert said == "big.txt is larger than 50 MB."
+    assert "It is larger than 50 MB." in rows[1]
+    assert (kept, focused, nothing) == (rows, "tag", [])
+    room.until("location.pathname === '/console/progress'")
+    (added,) = all_of(app, tenant)
+    assert (added.title, added.container_tags) == ("heron.txt", ["birds"])
+    assert room.complaints == []
 
 
 def test_a_hit_opens_the_document_at_its_place(room: Tab, app: App, tenant: Tenant):
     filler = "\n\n".join(f"# Part {n}\n\n{f'Filling number {n} here. ' * 45}" for n in range(130))
     add(app, tenant, filler + "\n\n# Last\n\nTwo egrets were wading at dusk.")
     drain(app)
-    room.click("nav a[href='/console/playground']")
+    room.click("nav a[href='/console/search']")
     room.type("#q", "wading egret")
     room.click(".search button")
-    room.click(".hits h2 a")
+    room.click(".hits h3 a")
     place = room.js("document.querySelector('.chunk.wanted').getBoundingClientRect().toJSON()")
     height = room.js("innerHeight")
 
@@ -124,13 +179,13 @@ def test_a_hit_opens_the_document_at_its_place(room: Tab, app: App, tenant: Tena
     assert room.js("document.querySelector('.chunk.wanted').id === location.hash.slice(1)")
 
 
-def test_the_playground_says_why_a_passage_stands_where_it_does(
+def test_a_search_says_why_a_passage_stands_where_it_does(
     room: Tab, app: App, tenant: Tenant, site: str
 ):
     for text in ("A heron wades.", "Egrets nest.", "Nothing of birds.", "A heron, an egret."):
         add(app, tenant, text)
     drain(app)
-    room.open(f"{site}/console/playground?q=egret+heron")
+    room.open(f"{site}/console/search?q=egret+heron")
     first = "document.querySelector('.hits .passage')"
     assert room.js(f"{first}.querySelector('.why dl').checkVisibility()") is False
     room.js("document.querySelector('.why summary').click()")
@@ -156,7 +211,7 @@ def test_code_is_copied(room: Tab, app: App, tenant: Tenant, site: str):
         origin=site,
         permissions=["clipboardReadWrite", "clipboardSanitizedWrite"],
     )
-    room.open(f"{site}/console/playground?q=heron+%26+%27egret%27")
+    room.open(f"{site}/console/search?q=heron+%26+%27egret%27")
     room.js("document.querySelector('[data-copy]').click()")
     eventually(lambda: room.text("#say") == "Copied")
 
@@ -214,7 +269,7 @@ def test_an_ended_session_is_told_and_not_asked_for_again(room: Tab, app: App, t
 @pytest.mark.parametrize("some", SOME)
 def test_no_stored_script_ever_runs(room: Tab, app: App, tenant: Tenant, site: str, some: slice):
     made = hostile(app, tenant, PAYLOADS)
-    places = ["", "/documents?size=100", "/playground?q=needle&limit=100"]
+    places = ["", "/documents?size=100", "/search?q=needle&limit=100"]
     places += [f"/documents/{document.id}?q=needle" for document in made[some]]
     progress = "&".join(f"id={document.id}" for document in made)
     for place in [*places, f"/progress?{progress}"]:
@@ -260,10 +315,10 @@ def test_without_scripts_everything_still_works(room: Tab, site: str, app: App, 
         room.click(".add .actions button")
         assert "0 of 1 document finished." in room.text()
         drain(app)
-        room.open(f"{site}/console/playground")
+        room.open(f"{site}/console/search")
         room.type("#q", "heron")
         room.click(".search button")
-        room.click(".hits h2 a")
+        room.click(".hits h3 a")
         assert room.text("mark") == "heron"
         room.click("button[value=delete]")
         room.click("button[value=delete]")

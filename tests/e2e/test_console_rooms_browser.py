@@ -263,8 +263,8 @@ def test_a_failed_document_is_retried_watched_and_deleted(
 
     assert "The file is damaged" in before
     assert room.js("window.same")
-    room.open(f"{site}/console/playground?q=heron")
-    assert "A heron at dusk." in room.text(".hits h2")
+    room.open(f"{site}/console/search?q=heron")
+    assert "A heron at dusk." in room.text(".hits h3")
     room.open(f"{site}/console/documents/{document.id}")
     room.click("button[value=delete]")
     room.click("button[value=delete]")

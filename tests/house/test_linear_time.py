@@ -180,6 +180,7 @@ UNKNOWN = {
     "recollect.memories.extraction": "the model's quote, escaped, with white space between them",
     "recollect.extract.web._markup": "a name of the page's own between letters",
     "recollect.connectors.notion._markdown": "tabs at the beginning of a line, up to a number",
+    "recollect.console._syntax": "made once at import, so they are found live",
     "recollect.api.bodies": "names of providers, without any mark",
     "recollect.connectors.gmail._quotes": "made once at import, so it is found live",
     "recollect.index.terms": "made once at import, so they are found live",

@@ -162,7 +162,7 @@ function around(kept, next, region, fresh) {
 // --- what only works with a script is hidden until there is one ---
 
 function reveal(root) {
-  for (const part of root.querySelectorAll("[data-copy], [data-all], [data-more], [data-drop-hint]")) {
+  for (const part of root.querySelectorAll("[data-copy], [data-all], [data-more]")) {
     part.hidden = false;
   }
 }
@@ -184,64 +184,9 @@ async function copy(button) {
   setTimeout(() => { button.innerHTML = label; }, 1500);
 }
 
-// --- files ---
-
-function size(bytes) {
-  return bytes < 1024 * 1024 ? `${Math.ceil(bytes / 1024)} kB` : `${(bytes / 1024 / 1024).toFixed(1)} MB`;
-}
-
-function showChosen(zone) {
-  const input = zone.querySelector("input[type=file]");
-  const list = zone.querySelector("[data-chosen]");
-  const most = Number(input.dataset.most);
-  const tooLarge = [...input.files].find((file) => file.size > most * 1024 * 1024);
-  input.setCustomValidity(tooLarge ? `${tooLarge.name} is larger than ${most} MB.` : "");
-  list.replaceChildren(...[...input.files].map((file) => {
-    const line = document.createElement("li");
-    line.textContent = `${file.name} · ${size(file.size)}`;
-    return line;
-  }));
-  list.hidden = input.files.length === 0;
-}
-
-function accept(zone, transfer) {
-  const input = zone.querySelector("input[type=file]");
-  const all = new DataTransfer();
-  for (const file of input.files) all.items.add(file);
-  let folders = 0;
-  for (const item of transfer.items) {
-    if (item.kind !== "file") continue;
-    if (item.webkitGetAsEntry?.()?.isDirectory) folders += 1;
-    else all.items.add(item.getAsFile());
-  }
-  input.files = all.files;
-  showChosen(zone);
-  say(folders ? "Folders are left out; use recollect add for them." : `${input.files.length} files chosen`);
-}
-
-function carriesFiles(event) {
-  return [...event.dataTransfer.types].includes("Files");
-}
-
-for (const zone of document.querySelectorAll("[data-drop]")) {
-  zone.addEventListener("change", () => showChosen(zone));
-  zone.addEventListener("dragover", (event) => {
-    if (!carriesFiles(event)) return;
-    event.preventDefault();
-    zone.classList.add("over");
-  });
-  zone.addEventListener("dragleave", (event) => {
-    if (!zone.contains(event.relatedTarget)) zone.classList.remove("over");
-  });
-  zone.addEventListener("drop", (event) => {
-    if (!carriesFiles(event)) return;
-    event.preventDefault();
-    zone.classList.remove("over");
-    accept(zone, event.dataTransfer);
-  });
-}
-
 // --- clicks ---
+
+let lastTicked = null; // with shift, all boxes from there on follow
 
 function plain(event) {
   return event.button === 0 && !(event.ctrlKey || event.metaKey || event.shiftKey || event.altKey);
@@ -273,6 +218,14 @@ document.addEventListener("click", (event) => {
     for (const field of row.querySelectorAll("input")) field.value = "";
     rows.append(row);
     row.querySelector("input").focus();
+  }
+  if (event.target.matches("input[name=id]")) {
+    const boxes = [...document.querySelectorAll("input[name=id]")];
+    const [from, to] = [boxes.indexOf(lastTicked), boxes.indexOf(event.target)];
+    if (event.shiftKey && from >= 0) {
+      for (const box of boxes.slice(Math.min(from, to), Math.max(from, to))) box.checked = event.target.checked;
+    }
+    lastTicked = event.target;
   }
   if (event.target.matches("[data-all]")) {
     for (const box of event.target.closest("table").querySelectorAll("input[name=id]")) {
