@@ -57,7 +57,7 @@ class AboutWhom(Arguments):
     )
 
 
-class FoundFact(ToolAnswer):
+class MatchedMemory(ToolAnswer):
     memory: str
     likelihood: float = Field(description="That it answers the query, 0 to 1.")
     updated_at: str
@@ -67,7 +67,7 @@ class ProfileAnswer(ToolAnswer):
     tag: str
     static: list[str] = Field(description="What stays true.")
     dynamic: list[str] = Field(description="What was true lately, the newest first.")
-    found: list[FoundFact] = Field(description="Memories that answer it, the likeliest first.")
+    found: list[MatchedMemory] = Field(description="Memories that answer it, the likeliest first.")
 
 
 async def profile(session: Session, asked: AboutWhom) -> ProfileAnswer:
@@ -83,7 +83,7 @@ async def profile(session: Session, asked: AboutWhom) -> ProfileAnswer:
         static=told.get("static") or [],
         dynamic=told.get("dynamic") or [],
         found=[
-            FoundFact(
+            MatchedMemory(
                 memory=one["memory"], likelihood=one["similarity"], updated_at=one["updatedAt"]
             )
             for one in found

@@ -660,6 +660,7 @@ def test_a_reading_key_sees_no_buttons_and_may_do_nothing(
         "Overview",
         "Documents",
         "Search",
+        "Ask",
         "Connections",
         "Filters",
         "Webhooks",
