@@ -357,6 +357,7 @@ _ORGANISATION: Mapping[str, Any] = {
             "/v3/container-tags",
             "/v3/connections",
             "/v3/webhooks",
+            "/v4/answer",
             "/v4/conversations",
             "/v4/memories",
             "/v4/profile",

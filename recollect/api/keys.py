@@ -20,6 +20,7 @@ ALLOWED = [
     "/v3/container-tags",
     "/v3/connections",
     "/v3/webhooks",
+    "/v4/answer",
     "/v4/conversations",
     "/v4/memories",
     "/v4/profile",

@@ -25,6 +25,8 @@ ASKING = (
     ("quickstart", "--clean"),
     ("add", "-"),
     ("search", "x"),
+    ("ask", "x"),
+    ("open",),
     ("list",),
     ("show", "x"),
     ("rm", "x"),
