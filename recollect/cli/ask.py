@@ -68,7 +68,7 @@ def _print(told: dict[str, Any]) -> None:
         out.print(Text.assemble(harmless(sentence["text"]), (f"{marks}{doubt}", "dim")))
     cited = {number for sentence in told["sentences"] for number in sentence["sources"]}
     shown = [one for one in told["sources"] if one["number"] in cited or not cited]
-    if shown:
+    if shown and told["sentences"]:
         out.print()
     for source in shown:
         named = source.get("title") or source.get("filepath") or source.get("url") or "a memory"

@@ -50,10 +50,10 @@ HEADERS: Mapping[str, str] = {
 }
 ROOMS = (
     (HOME, "Overview"),
-    (f"{HOME}/documents", "Documents"),
-    (f"{HOME}/add", "Add"),
     (f"{HOME}/search", "Search"),
     (f"{HOME}/ask", "Ask"),
+    (f"{HOME}/documents", "Documents"),
+    (f"{HOME}/add", "Add"),
     (f"{HOME}/connections", "Connections"),
     (f"{HOME}/filters", "Filters"),
     (f"{HOME}/webhooks", "Webhooks"),
@@ -61,6 +61,8 @@ ROOMS = (
     (f"{HOME}/audit", "Audit"),
     (f"{HOME}/settings", "Settings"),
 )
+"""The work first, then what is administered: from `FIRST_ADMINISTERED` on."""
+FIRST_ADMINISTERED = "Filters"
 POLICY = "content-security-policy"
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -266,6 +268,7 @@ def page(
         "may_tend": key is not None and may_tend(key),
         "is_whole": key is not None and key.tags is None,
         "open_rooms": [] if key is None else _open_rooms(key),
+        "apart": FIRST_ADMINISTERED,
     }
     return HTMLResponse(_environment.get_template(template).render({**shared, **values}), status)
 

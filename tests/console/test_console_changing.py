@@ -280,7 +280,7 @@ def test_the_text_of_a_file_is_not_changed_by_a_form(me: httpx.Client, app: App,
     after = get(app, tenant, file.id)
 
     assert (after.text, after.revision, after.container_tags) == ("# A heron", 1, ["birds"])
-    assert "comes from a file" in body(me.get(f"/console/documents/{file.id}/edit"))
+    assert "come from a file" in body(me.get(f"/console/documents/{file.id}/edit"))
 
 
 def test_a_key_changes_what_it_may_and_nothing_else(

@@ -658,9 +658,9 @@ def test_a_reading_key_sees_no_buttons_and_may_do_nothing(
     links = [a.text() for a in tree(http.get(ROOMS)).css("nav[aria-label=Rooms] a")]
     assert links == [
         "Overview",
-        "Documents",
         "Search",
         "Ask",
+        "Documents",
         "Connections",
         "Filters",
         "Webhooks",

@@ -247,3 +247,5 @@ reveal(document);
 document.querySelectorAll("[data-live]").forEach(watch);
 // The part of a document that a hit names; when the text came later, the browser did not find it.
 document.querySelector(".chunk.wanted")?.scrollIntoView({ block: "center" });
+// On a phone the rooms are one row that scrolls.
+document.querySelector(".top nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
