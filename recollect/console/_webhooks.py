@@ -42,7 +42,7 @@ ABOUT = {
     "connection.needs_auth": "somebody has to authorize a connection again",
 }
 NOTICES = {
-    "pause": "Paused: it is told nothing, and what waited for it can be sent again from the log.",
+    "pause": "Paused: it gets no events, and what waited for it can be sent again from the log.",
     "resume": "It is told what happens from now on.",
     "test": "A test is on its way; the log tells how it went.",
     "replay": "It is sent again, with the same webhook-id.",

@@ -134,7 +134,7 @@ def test_a_webhook_is_changed_paused_resumed_and_deleted(
     assert not tree(paused).css("button[value=replay]")
     assert replayed.status_code == 400
     assert find(app, tenant)[0].disabled_at is None
-    assert "told nothing more" in body(me.get(f"{own}/delete"))
+    assert "gets no more events" in body(me.get(f"{own}/delete"))
     assert me.post(f"{own}/delete").headers["location"] == f"{HOOKS}?done=deleted"
     assert find(app, tenant) == []
 

@@ -23,6 +23,10 @@ NOT_USED = {
     "something else than": "something other than",
     "opens nothing": "is not valid",
     "where it hurts": "what is wrong",
+    "told (nothing|anything|everything)": "notified of",
+    "make it": "create, or the verb of the thing",
+    "kept nowhere": "not stored",
+    "does not exist for it": "the key sees nothing else",
 }
 """A pattern, and what to write instead."""
 
