@@ -219,8 +219,8 @@ def command_line(app: App, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
         tx.execute("delete from hook_secrets")
 
 
-def webhooks(*words: str) -> Result:
-    return CliRunner().invoke(commands, ["webhooks", *words])
+def verify(*words: str) -> Result:
+    return CliRunner().invoke(commands, ["connections", "verify", *words])
 
 
 @every("world", ["notion"], indirect=True)
@@ -232,15 +232,15 @@ def test_notions_token_is_shown_to_the_operator_and_confirmed_by_a_command(
     page = next(iter(notion.readable().values()))
     with serving(world.app) as url:
         made = notion.subscribe(f"{url}/v3/hooks/notion")
-        shown = webhooks("list")
-        [pending] = json.loads(webhooks("list", "--json").stdout)
+        shown = verify()
+        [pending] = json.loads(verify("--json").stdout)
         before = notion.deliver(notion.event("page.created", page))
         assert notion.confirm(made.token)
-        wrong = webhooks("confirm", "notion", "secret_of_somebody_else")
+        wrong = verify("notion", "secret_of_somebody_else")
         between = notion.deliver(notion.event("page.created", page))
-        right = webhooks("confirm", "notion", made.token)
+        right = verify("notion", made.token)
         after = notion.deliver(notion.event("page.created", page))
-        [active] = json.loads(webhooks("list", "--json").stdout)
+        [active] = json.loads(verify("--json").stdout)
 
     assert shown.exit_code == 0, shown.output
     assert made.token in shown.output

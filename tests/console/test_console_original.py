@@ -125,7 +125,7 @@ def test_a_pdf_stands_beside_its_text_and_opens_at_the_page_of_a_hit(
     src = f"{own}/view?page=3#page=3&navpanes=0&view=FitH"
     assert one(hit, ".original iframe").attributes["src"] == link["href"] == src
     found = me.get("/console/search", params={"q": "herons"})
-    assert re.search(r"Chunk \d+, pages? \d", body(found))
+    assert re.search(r"Passage \d+, pages? \d", body(found))
     assert link["target"] == one(hit, ".original iframe").attributes["name"] == "original"
     assert "page 3" in one(hit, f"#chunk-{at.position} .spot").text()
     assert hit.headers["content-security-policy"] == f"{POLICY}; frame-src 'self'"
