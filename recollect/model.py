@@ -266,8 +266,9 @@ class Place:
     """From offset `start` of a text on, until the next place, it stands there in the original.
 
     `at` names the spot in the original's own terms, counted from 1: `{"page": 3}` (slides, too),
-    `{"sheet": "Q1", "row": 17}`, `{"chapter": "The Orchard"}`, `{"member": "a/b.txt"}` of an
-    archive together with what its own kind says, `{"time": 83.5}` in seconds.
+    `{"sheet": "Q1", "row": 17}`, `{"chapter": "The Orchard"}`, `{"cell": 4}` of a notebook,
+    `{"member": "a/b.txt"}` of an archive together with what its own kind says, `{"time": 83.5}`
+    in seconds.
     """
 
     start: int

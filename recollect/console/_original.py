@@ -26,7 +26,12 @@ SEALED = "sandbox; default-src 'none'"
 
 Shape = Literal["picture", "pdf", "audio", "video", "text"]
 
-_TEXTS = frozenset({"text", "html", "code", "records", "subtitles", "mail", "sheet"})
+_TEXTS = frozenset(
+    {
+        "text", "html", "code", "records", "subtitles", "mail", "sheet", "notebook", "xml", "rst",
+        "asciidoc", "org",
+    }
+)  # fmt: skip
 """Extractors of what is text to begin with."""
 _BINARY = frozenset(
     {

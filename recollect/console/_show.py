@@ -194,7 +194,7 @@ def span(run: SyncRun) -> str:
 def place(named: Mapping[str, Any]) -> str:
     """Where a chunk stands in the original: `page 3`, `Q1, rows 17 to 20`, `1:23 to 2:10`."""
     said = [str(named[name]) for name in ("member", "sheet", "chapter") if name in named]
-    for name in ("page", "row", "message"):
+    for name in ("page", "row", "cell", "message"):
         if name in named:
             end = named.get(f"{name}End")
             said.append(f"{name}s {named[name]} to {end}" if end else f"{name} {named[name]}")

@@ -238,6 +238,42 @@ KINDS = (
         sample=b'{"a": 1}',
     ),
     Kind(
+        "notebook",
+        f"{HERE}.text.notebook",
+        frozenset({"application/x-ipynb+json", ".ipynb"}),
+        _magic.text,
+        is_light=True,
+        loads=_CHARSETS,
+        sample=b'{"cells": []}',
+    ),
+    Kind(
+        "rst",
+        f"{HERE}.text.rst",
+        frozenset({"text/x-rst", "text/prs.fallenstein.rst", ".rst"}),
+        _magic.text,
+        is_light=True,
+        loads=_CHARSETS,
+        sample=b"a\n=\n",
+    ),
+    Kind(
+        "asciidoc",
+        f"{HERE}.text.asciidoc",
+        frozenset({"text/asciidoc", "text/x-asciidoc", ".adoc", ".asciidoc"}),
+        _magic.text,
+        is_light=True,
+        loads=_CHARSETS,
+        sample=b"= a\n",
+    ),
+    Kind(
+        "org",
+        f"{HERE}.text.org",
+        frozenset({"text/org", "text/x-org", ".org"}),
+        _magic.text,
+        is_light=True,
+        loads=_CHARSETS,
+        sample=b"* a\n",
+    ),
+    Kind(
         "subtitles",
         f"{HERE}.text.subtitles",
         frozenset({"text/vtt", "application/x-subrip", "text/srt", ".vtt", ".srt"}),
@@ -269,6 +305,20 @@ KINDS = (
         loads=_CHARSETS,
         sample=b"<html><head><title>t</title></head><body><h1>a</h1><p>b <a href='/c'>c</a></body>"
         b"</html>",
+    ),
+    Kind(
+        "xml",
+        f"{HERE}.text.xml",
+        frozenset(
+            {
+                "application/xml", "text/xml", "application/rss+xml", "application/atom+xml",
+                ".xml", ".rss", ".atom",
+            }
+        ),
+        _magic.text,
+        is_light=True,
+        loads=_CHARSETS,
+        sample=b"<a>b</a>",
     ),
     Kind(
         "mail",

@@ -23,7 +23,7 @@ MESSAGE = re.compile(
 )
 FEWEST_MESSAGES = 2
 """with fewer it is a text that happens to have such a line"""
-SPANNING = ("page", "row", "time", "message")
+SPANNING = ("page", "row", "cell", "time", "message")
 """of these a chunk that goes on to another one also names the last, as `pageEnd` and so on"""
 
 Named = Mapping[str, object]

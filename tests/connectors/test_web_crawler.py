@@ -783,6 +783,72 @@ def test_patterns_of_the_connection_narrow_it(site: Site, source: MemorySource):
     assert site.pages() == ["/", "/docs/a"]
 
 
+@pytest.mark.parametrize(
+    ("name", "called"),
+    [
+        ("end", "{} - The Weir Book"),
+        ("beginning", "Weir Book | {}"),
+        ("longest", "{} — Chapter 1 — The Weir Book"),
+        ("not all", "{} · The Weir Book"),
+    ],
+)
+def test_titles_lose_what_the_pages_of_the_site_share(
+    site: Site, source: MemorySource, name: str, called: str
+):
+    paths = [f"/{n}" for n in range(30)]
+    site.write("/", links=[*paths, "/odd", "/none"], title="The Weir Book")
+    site.write("/odd", title="Weirs - a list")
+    site.write("/none", title=called.format("").strip(" -|—·"))
+    for path in paths:
+        site.write(path, title=called.format(f"Gate {path}"))
+    crawl(source)
+
+    titles = {row.id.removeprefix(site.url("")): row.title for row in source.rows.values()}
+    assert {path: titles[path] for path in paths} == {path: f"Gate {path}" for path in paths}
+    assert titles["/"] == "The Weir Book"
+    assert titles["/odd"] == "Weirs - a list"
+
+    before = {id: replace(item, text=None) for id, item in source.items.items()}
+    site.write("/3", prose("changed"), title=called.format("Gate /3"))
+    said = again(source)
+    items = {item.id: replace(item, text=None) for item in of_kind(said, Item)}
+    changed = {id for id, item in items.items() if item.version != before[id].version}
+    assert changed == {site.url("/3")}
+    assert {id: item.title for id, item in items.items()} == {
+        id: item.title for id, item in before.items()
+    }
+    assert len(items) == len(of_kind(said, Item)), "nothing is said twice"
+
+
+def test_a_site_that_takes_another_name_has_it_taken_off_as_well(site: Site, source: MemorySource):
+    paths = [f"/{n}" for n in range(5)]
+    for called in ("{} - Old", "{} - New", "{}"):
+        site.write("/", links=paths, title="Home")
+        for path in paths:
+            site.write(path, title=called.format(f"Gate {path}"))
+        again(source)
+
+        assert {item.title for item in source.items.values()} == {
+            "Home",
+            *(f"Gate {path}" for path in paths),
+        }
+
+
+def test_a_few_pages_with_the_same_words_are_no_site(site: Site, source: MemorySource):
+    site.write("/", links=["/a", "/b", "/c"], title="Home")
+    site.write("/a", title="Gates - drawings")
+    site.write("/b", title="Locks - drawings")
+    site.write("/c", title="Prices")
+    crawl(source)
+
+    assert {item.title for item in source.items.values()} == {
+        "Home",
+        "Gates - drawings",
+        "Locks - drawings",
+        "Prices",
+    }
+
+
 def test_a_page_without_a_title_is_no_match_for_titles_to_include(site: Site, source: MemorySource):
     only = {"titlePatterns": ["Page*"], "urlPatterns": []}
     source.refuse = item_filter.refusal({"includeItems": only, "excludeItems": None})

@@ -86,6 +86,11 @@ def _empty_rows() -> bytes:
     return office.raw_xlsx(b"<worksheet><sheetData>" + rows + b"</sheetData></worksheet>")
 
 
+def _long_notebook(outputs: int) -> bytes:
+    output = b'{"output_type":"stream","text":"' + b"line " * 100_000 + b'"},'
+    return b'{"cells":[{"cell_type":"code","outputs":[' + output * outputs + b"{}]}]}"
+
+
 ITEMS: Mapping[str, Item] = {
     "nothing": Item("done", "a.txt", lambda: b""),
     "zeros": Item("unsupported_kind", "a.txt", lambda: bytes(MB)),
@@ -95,6 +100,24 @@ ITEMS: Mapping[str, Item] = {
         "unreadable_content", "a.csv", lambda: b'a;b\n"' + b"x;y\n" * MB
     ),
     "JSON of 400,000 brackets": Item("unreadable_content", "a.json", lambda: b"[" * 400_000),
+    "notebook of 50 MB of brackets": Item(
+        "extraction_memory", "a.ipynb", lambda: b'{"cells":[' + b"[]," * 16 * MB + b"[]]}"
+    ),
+    "notebook of 100 MB": Item("too_large", "a.ipynb", lambda: _long_notebook(200)),
+    "notebook with outputs of 40 MB": Item("done", "a.ipynb", lambda: _long_notebook(80)),
+    "XML with a billion laughs": Item(
+        "unreadable_content", "a.xml", lambda: _LAUGHS.encode() + b"<x>&b;</x>"
+    ),
+    "XML that asks for /etc/passwd": Item(
+        "unreadable_content", "a.xml", lambda: _SECRET.encode() + b"<x>&b;</x>"
+    ),
+    "XML nested 10 million deep": Item("unreadable_content", "a.xml", lambda: b"<a>" * 10 * MB),
+    "XML of 6 million elements": Item(
+        "done", "a.xml", lambda: b"<r>" + b"<a>x</a>" * 6 * MB + b"</r>"
+    ),
+    "XML in 500 layers of words": Item(
+        "done", "a.xml", lambda: (b"<a><b/>" + b"x" * 50_000) * 499 + b"</a>" * 499
+    ),
     "page nested 100,000 deep": Item(
         "unreadable_content", "a.html", lambda: b"<html>" + b"<b>" * 100_000
     ),

@@ -40,6 +40,17 @@ def pdf(*pages: str, title: str | None = None, password: str | None = None) -> b
     return out.getvalue()
 
 
+def set_pdf(*lines: str) -> bytes:
+    """One page of lines set one below the other; an empty one leaves a gap."""
+    out = io.BytesIO()
+    canvas = Canvas(out, pagesize=A4)
+    for number, line in enumerate(lines):
+        canvas.drawString(60, 800 - 14 * number, line)
+    canvas.showPage()
+    canvas.save()
+    return out.getvalue()
+
+
 def report_pdf() -> bytes:
     """A heading, a table, then a page in two columns."""
     out = io.BytesIO()

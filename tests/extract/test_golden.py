@@ -3,6 +3,7 @@
 `pytest tests/extract --golden` writes these files again; nothing else does.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -43,6 +44,26 @@ MAKERS: Mapping[str, Callable[[], bytes]] = {
     "orchard.html": PAGE.encode,
     "orchard.csv": lambda: b"tree;planted;apples\nBoskoop;2019-04-02;112\nElstar;;98,5\n",
     "orchard.json": lambda: b'{"name": "orchard", "trees": [{"name": "Boskoop", "apples": 112}]}',
+    "orchard.ipynb": lambda: json.dumps(
+        {
+            "cells": [
+                {"cell_type": "markdown", "source": ["# The orchard\n", "Apples and pears."]},
+                {
+                    "cell_type": "code",
+                    "source": "sum(trees)",
+                    "outputs": [{"output_type": "execute_result", "data": {"text/plain": "112"}}],
+                },
+            ],
+            "metadata": {"language_info": {"name": "python"}},
+        }
+    ).encode(),
+    "orchard.xml": lambda: (
+        b"<orchard><tree kind='apple'><name>Boskoop</name><apples>112</apples></tree>"
+        b"<tree kind='pear'><name>Elstar</name></tree></orchard>"
+    ),
+    "orchard.rst": lambda: b"The orchard\n===========\n\nApples.\n\nTrees\n-----\n\n* Boskoop\n",
+    "orchard.adoc": lambda: b"= The orchard\n\nApples.\n\n== Trees\n\n* Boskoop\n",
+    "orchard.org": lambda: b"#+TITLE: The orchard\nApples.\n* Trees\n- Boskoop\n",
     "orchard.srt": CAPTIONS.encode,
     "orchard.docx": _word,
     "orchard.doc": lambda: office.doc("Apples and pears.\nBoskoop, Elstar."),

@@ -9,8 +9,11 @@ LONG = (
     "PDF with a form in itself",
     "PDF whose list of pages contains itself",
     "animation of 8 pictures of 16 million points",
+    "notebook of 50 MB of brackets",
+    "XML of 6 million elements",
 )
-"""`test_pdf.py`, `test_work.py` and `test_image.py` have the like in every run"""
+"""`test_pdf.py`, `test_work.py`, `test_image.py`, `test_notebook.py` and `test_xml.py`
+have the like in every run"""
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,45 @@ def test_headings_tables_and_columns_become_markdown(read):
     assert not extracted.warnings
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2.18 metres over the sill, and stayed.",
+        "7) was torn away by the flood.",
+        "14 that the log names were there.",
+        "3. of the month they came back.",
+        "2.18 Meter over the sill, says the log.",
+        "(c) of the act was broken then.",
+        "1,200 men came with sand.",
+    ],
+)
+def test_a_line_that_begins_with_a_number_goes_on_with_its_sentence(read, line):
+    page = samples.set_pdf(
+        "The survey of the weir", "", "", "At post 81 the water stood", line, "The men went home."
+    )
+
+    assert f"the water stood {line}" in read(page, "survey.pdf").text
+
+
+def test_what_is_a_list_or_stands_apart_remains_so(read):
+    page = samples.set_pdf(
+        "What the wardens of the weir do",
+        "1. Open the gates of the lock",
+        "2. Close the gates at night",
+        "3. Go home when it is late",
+        "",
+        "",
+        "Here a sentence ends.",
+        "",
+        "2.1 Methods of the survey",
+    )
+    text = read(page, "survey.pdf").text
+
+    items = ["1\\. Open the gates of the lock", "2\\. Close the gates at night", "3\\. Go home"]
+    assert all(f"\n- {item}" in text for item in items)
+    assert "\n\n2.1 Methods" in text or "\n# 2.1 Methods" in text
+
+
 def test_the_pages_come_in_order(read):
     text = read(samples.pdf("first page", "second page", "third page"), "a.pdf").text
 

@@ -40,6 +40,7 @@ from recollect.connectors.web_crawler._page import (
 from recollect.connectors.web_crawler._scope import CrawlScope
 from recollect.connectors.web_crawler._state import State
 from recollect.connectors.web_crawler._texts import Texts, are_near, fingerprint, version_of
+from recollect.connectors.web_crawler._titles import SiteTitles
 from recollect.connectors.web_crawler._visit import (
     NotHtml,
     Redirected,
@@ -90,6 +91,7 @@ class Crawl:
         self._ledger = CrawlLedger(self._frontier)
         self._addresses = Addresses(source, self._scope, self._host, self._frontier, self._ledger)
         self._texts = Texts()
+        self._titles = SiteTitles()
 
         self._room = source.room()
         self._pages = 0
@@ -130,7 +132,7 @@ class Crawl:
                 yield from self._checkpoint_if_due()
             yield from self._work()
         except _Unreachable as error:
-            yield from self._ledger.said()
+            yield from self._said()
             away = error.code == PROVIDER_UNAVAILABLE
             yield Trouble(str(error), error.code, away=away)
             yield Checkpoint({})
@@ -138,7 +140,8 @@ class Crawl:
         except SiteParked as error:
             yield from self._checkpoint()
             raise error.reason from error
-        yield from self._ledger.said()
+        yield from self._said()
+        yield from self._retitled()
         if not self._incomplete:
             yield Listed()
         yield Checkpoint({})
@@ -149,6 +152,8 @@ class Crawl:
         known: list[CrawlPage] = []
         planned: list[CrawlPage] = []
         for row in self._source.remembered():
+            if row.verdict in DOCUMENTS:
+                self._titles.recall(row)
             if row.verdict == PLANNED:
                 planned.append(CrawlPage.of(row))
             elif not self._is_new and row.seen_at >= self._state.started:
@@ -333,8 +338,20 @@ class Crawl:
         if late or self._pages >= BATCH or rows >= SAID:
             yield from self._checkpoint()
 
+    def _said(self) -> Iterator[Change]:
+        return self._titles.shorten(self._ledger.said())
+
+    def _retitled(self) -> Generator[Change]:
+        """What the pages share shows when many are there: those said before lose it now."""
+        outdated = self._titles.outdated()
+        for first in range(0, len(outdated), SAID):
+            yield Checkpoint(self._state.as_cursor())
+            rows = self._source.remembered(outdated[first : first + SAID])
+            same = [_same(row) for row in rows if row.verdict == "document" and row.version]
+            yield from self._titles.shorten(same)
+
     def _checkpoint(self) -> Generator[Change]:
-        yield from self._ledger.said()
+        yield from self._said()
         yield Checkpoint(self._state.as_cursor())
         self._pages = 0
         self._stored = monotonic()

@@ -17,7 +17,7 @@ from recollect.extract.image import _ocr
 from recollect.extract.image._models import LONG_SIDE
 from recollect.extract.kinds import NeedsHeavy
 from recollect.extract.office import _xberg
-from recollect.extract.pdf import _pdfium
+from recollect.extract.pdf import _lines, _pdfium
 from recollect.model import Blob, Extracted, Place
 
 LONG = 500
@@ -118,7 +118,7 @@ def _read(data: bytes) -> _Read:
     title = clean_line(converted.title or "")
     drawn = _pdfium.look(data, len(converted.pages))
     pages = [
-        _Page(number, _bulleted(text), look)
+        _Page(number, _lines.joined(_bulleted(text)), look)
         for number, (text, look) in enumerate(zip(converted.pages, drawn, strict=True), 1)
     ]
     return _Read(pages, title if title and not _JUNK_TITLE.match(title) else None, [])

@@ -11,7 +11,7 @@ _HEADING = re.compile(r"^ {0,3}# +(.*?)[ #]*$")
 
 def extract(blob: Blob) -> Extracted:
     text = decode(blob.data)
-    return Extracted(text, title=_first_heading(text) if _is_markdown(blob) else None)
+    return Extracted(text, title=first_heading(text) if _is_markdown(blob) else None)
 
 
 def _is_markdown(blob: Blob) -> bool:
@@ -20,7 +20,7 @@ def _is_markdown(blob: Blob) -> bool:
     ).lower().startswith(("text/markdown", "text/x-markdown"))
 
 
-def _first_heading(text: str) -> str | None:
+def first_heading(text: str) -> str | None:
     fenced = False
     for line in text.splitlines():
         if _FENCE.match(line):
