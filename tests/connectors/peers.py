@@ -482,16 +482,16 @@ class FolderPeer(Peer):
         before.rename(before.with_name(f"{new}.txt"))
 
     def move(self, name: str, folder: str) -> None:
-        target = self.folder.path / folder
+        target = self.folder.real / folder
         target.mkdir(exist_ok=True)
         self._file(name).rename(target / f"{name}.txt")
 
     def _file(self, name: str) -> Path:
-        found = list(self.folder.path.rglob(f"{name}.txt"))
-        return found[0] if found else self.folder.path / f"{name}.txt"
+        found = list(self.folder.real.rglob(f"{name}.txt"))
+        return found[0] if found else self.folder.real / f"{name}.txt"
 
     def names(self) -> set[str]:
-        return {one.stem for one in self.folder.path.rglob("*.txt")}
+        return {one.stem for one in self.folder.real.rglob("*.txt")}
 
     def name_of(self, document: dict[str, Any]) -> str:
         return document["url"].rsplit("/", 1)[1].removesuffix(".txt")

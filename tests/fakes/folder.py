@@ -42,6 +42,14 @@ class MountedFolder:
                 self.path.mkdir()
         return Rule(re.compile(match))
 
+    @property
+    def real(self) -> Path:
+        """Where its files are now: users may work on them while the service does not see them."""
+        return self._elsewhere if self._elsewhere.exists() else self.path
+
+    def forget(self) -> None:
+        """As `Proxy.forget`."""
+
     def behave(self) -> None:
         """It is there again, as it was."""
         if self._elsewhere.exists():
