@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import platformdirs
 from dotenv import dotenv_values
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from recollect.errors import SetupError
@@ -34,6 +34,14 @@ def _split(value: object) -> object:
     return value
 
 
+def _absolute(folders: list[Path]) -> list[Path]:
+    for folder in folders:
+        if not folder.is_absolute():
+            raise ValueError(f"{str(folder)!r} is no path from the root, such as /srv/papers")
+    return [Path(os.path.normpath(folder)) for folder in folders]
+
+
+Folders = Annotated[list[Path], NoDecode, BeforeValidator(_split), AfterValidator(_absolute)]
 Networks = Annotated[list[IPv4Network | IPv6Network], NoDecode, BeforeValidator(_split)]
 
 
@@ -246,6 +254,11 @@ class Config(BaseSettings):
     allow_networks: Networks = Field(
         default_factory=list,
         description="Networks (CIDR, …) that URLs may point into besides the public internet.",
+    )
+    folders: Folders = Field(
+        default_factory=list[Path],
+        description="Folders of this machine (/srv/papers, …) that may be connected by anyone"
+        " with a key that may write, with all below them.",
     )
     redirect_origins: Annotated[list[str], NoDecode, BeforeValidator(_split)] = Field(
         default_factory=list,

@@ -152,7 +152,7 @@ def connections(
         [
             one["id"],
             one["provider"],
-            one.get("email") or str(one["metadata"].get("startUrl") or ""),
+            one.get("email") or _subject(one["metadata"]),
             ",".join(one["containerTags"]),
             "paused" if one["paused"] else one["state"],
             _last(one, now),
@@ -164,6 +164,13 @@ def connections(
     for one in found:
         if one["error"]:
             tell(f"{one['id']}: {one_line(one['error'])}")
+
+
+def _subject(metadata: Mapping[str, Any]) -> str:
+    """What it is of, where no account says so."""
+    return next(
+        (str(metadata[key]) for key in ("startUrl", "bucket", "path") if key in metadata), ""
+    )
 
 
 def sync(

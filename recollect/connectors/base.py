@@ -11,8 +11,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Literal, Protocol
-from urllib.parse import urlsplit
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol, Self
+from urllib.parse import unquote, urlsplit
 
 from recollect.config import Config
 from recollect.connectors.about import Application, Guide
@@ -174,6 +175,22 @@ Change = Item | Gone | Missing | Verdict | Trouble | Listing | Listed | Folder |
 
 
 @dataclass(frozen=True, slots=True)
+class LocalFolders:
+    """Folders of this machine, as the operator's settings say."""
+
+    open: Sequence[Path] = ()
+    """that connections may read, with all below; absolute"""
+    own: Sequence[Path] = ()
+    """of the service itself, which none may"""
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        blobs = urlsplit(config.blobs)
+        own = [Path(unquote(blobs.path))] if blobs.scheme == "file" else []
+        return cls(config.folders, [config.data_dir.absolute(), *own])
+
+
+@dataclass(frozen=True, slots=True)
 class HostTurn:
     """When a crawl may ask a host. Seconds."""
 
@@ -228,6 +245,11 @@ class Source(Protocol):
         """Requests to one host at once."""
         ...
 
+    @property
+    def local(self) -> LocalFolders:
+        """What may be read on the machine of this process."""
+        ...
+
     def turn(self, host: str, delay: float) -> HostTurn:
         """Take the next turn at a host, `delay` seconds before the one after it, over all crawls
         of all processes. Raises LeaseLost as `going` does, without delay."""
@@ -271,6 +293,10 @@ class Source(Protocol):
 
         A title of None is not known yet; what has none has an empty one.
         """
+        ...
+
+    def reads(self, head: bytes, name: str) -> bool:
+        """Whether a file with this name that begins so is of a kind that can be read."""
         ...
 
     def read(self, blob: Blob) -> Extracted:
@@ -384,6 +410,16 @@ class Connector(ABC):
         Looks addresses up at most; connects to nothing.
         """
         return dict(metadata)
+
+    def obstacle(self, config: Config) -> str | None:
+        """Why nobody can connect it under these settings, naming what to set; None: they can."""
+        return None
+
+    def admit(self, metadata: Mapping[str, Any], config: Config) -> None:
+        """At creation and change, after `check`: raises BadRequestError for what the operator's
+        settings keep from such a connection."""
+        if (reason := self.obstacle(config)) is not None:
+            raise BadRequestError(f"{self.provider}: {reason}")
 
     @abstractmethod
     def changes(self, source: Source, cursor: Cursor | None) -> Iterator[Change]:

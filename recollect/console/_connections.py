@@ -179,6 +179,7 @@ def _obstacle(tx: Tx, app: App, key: Key, connector: Connector) -> str | None:
         connect.check_plan(connector, key.org.plan)
         if connector.oauth is not None:
             client_of(tx, app, key.org.id, connector)
+        return connector.obstacle(app.config)
     except PermissionDeniedError as error:
         return f"{error.message} ({error.details})"
     except BadRequestError as error:
@@ -187,7 +188,6 @@ def _obstacle(tx: Tx, app: App, key: Key, connector: Connector) -> str | None:
         return told.partition(", or ")[0]
     except SetupError as error:
         return str(error)
-    return None
 
 
 # --- making one --------------------------------------------------------------------------------

@@ -282,5 +282,6 @@ def _metadata(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What is shown, and what is sealed."""
     checked = connector.check(given, app.fetcher)
+    connector.admit(checked, app.config)
     secrets = {name: value for name, value in checked.items() if name in connector.secrets}
     return {n: v for n, v in checked.items() if n not in connector.secrets}, secrets

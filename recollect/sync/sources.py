@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
-from recollect import connectors, documents, encryption, log
+from recollect import connectors, documents, encryption, extract, log
 from recollect.app import App, secret_keys
 from recollect.connectors import oauth
 from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, Access, Api
-from recollect.connectors.base import Connector, Folder, HostTurn, Source
+from recollect.connectors.base import Connector, Folder, HostTurn, LocalFolders, Source
 from recollect.connectors.oauth import OAuthClient, Tokens
 from recollect.db import Tx
 from recollect.errors import (
@@ -146,6 +146,10 @@ class ConnectionSource:
     def crawl_concurrency(self) -> int:
         return self._app.config.crawl_concurrency
 
+    @property
+    def local(self) -> LocalFolders:
+        return LocalFolders.of(self._app.config)
+
     def turn(self, host: str, delay: float) -> HostTurn:
         with self._app.db.begin() as tx:
             self._look(tx)
@@ -186,6 +190,9 @@ class ConnectionSource:
     def refused(self, title: str | None, url: str | None) -> str | None:
         assert self._refuse is not None, "only a listing is filtered"
         return self._refuse(title, url)
+
+    def reads(self, head: bytes, name: str) -> bool:
+        return extract.detect(head, name=name, mime=None) is not None
 
     def read(self, blob: Blob) -> Extracted:
         return self._app.sandbox.extract(blob, owner=self._connection.org_id)

@@ -22,12 +22,13 @@ from recollect.connectors.base import (
     Item,
     Listed,
     Listing,
+    LocalFolders,
     Missing,
     Trouble,
     Verdict,
 )
 from recollect.errors import LeaseLost
-from recollect.extract import Sandbox
+from recollect.extract import Sandbox, detect
 from recollect.fetch import Endpoint, Fetcher
 from recollect.model import Blob, ConnectionId, DocumentId, Extracted, Remembered, Sitemap, WebPage
 
@@ -83,6 +84,7 @@ class MemorySource:
     surveyor: Callable[[Blob], WebPage] = lambda _blob: WebPage(Extracted(""), [])
     sitemap_reader: Callable[[Blob], Sitemap] = lambda _blob: Sitemap([], [])
     refuse: Callable[[str | None, str | None], str | None] = lambda _title, _url: None
+    local: LocalFolders = field(default_factory=LocalFolders)
     stopped: bool = False
     pauses: list[float] = field(default_factory=list[float])
     rows: dict[str, Remembered] = field(default_factory=dict[str, Remembered])
@@ -125,6 +127,9 @@ class MemorySource:
 
     def refused(self, title: str | None, url: str | None) -> str | None:
         return self.refuse(title, url)
+
+    def reads(self, head: bytes, name: str) -> bool:
+        return detect(head, name=name, mime=None) is not None
 
     def read(self, blob: Blob) -> Extracted:
         return self.sandbox.extract(blob)

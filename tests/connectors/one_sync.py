@@ -39,6 +39,7 @@ def main(asked: dict[str, Any]) -> None:
         workers=1,
         allow_networks=[LOOPBACK],
         providers=settings,
+        folders=asked.get("folders", []),
         lease_seconds=asked.get("lease_seconds", 60),
         crawl_delay=asked.get("crawl_delay", 0.0),
     )

@@ -8,13 +8,14 @@ import json
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from http.client import HTTPConnection
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, Self, cast
 from urllib.parse import urlsplit
 
 import boto3
@@ -30,6 +31,7 @@ from recollect.config import ProviderSettings
 from recollect.connectors.oauth import Tokens
 from tests.fakes.authorization import Grant
 from tests.fakes.cabinet import Cabinet
+from tests.fakes.folder import MountedFolder
 from tests.fakes.github import FakeGithub
 from tests.fakes.gmail import ME, PUBLISHER, FakeGmail
 from tests.fakes.gmail import TOKEN as GMAIL_TOKEN
@@ -51,6 +53,8 @@ class Peer(ABC):
     """of the connection's provider"""
     public = False
     """whether it needs no account"""
+    opens: Sequence[Path] = ()
+    """folders of this machine that the settings open"""
     account = ("ann", "ann@example.com")
     """id and name of who authorized"""
     registers: str | None = None
@@ -451,6 +455,46 @@ class S3Peer(Peer):
         body = b"<Error><Code>InvalidAccessKeyId</Code><Message>no such key</Message></Error>"
         headers = {"Content-Type": "application/xml"}
         self.proxy.on(".", status=403, body=body, headers=headers, times=None)
+
+
+class FolderPeer(Peer):
+    """Files of a folder; what goes wrong is the folder's own doing, not a network's."""
+
+    public = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = self._stack.enter_context(MountedFolder())
+        self.proxy = cast("Proxy", self.folder)
+        self.opens = [self.folder.root]
+
+    def metadata(self) -> dict[str, Any]:
+        return {"path": str(self.folder.path)}
+
+    def put(self, name: str, text: str) -> None:
+        self._file(name).write_text(text)
+
+    def remove(self, name: str) -> None:
+        self._file(name).unlink()
+
+    def rename(self, old: str, new: str) -> None:
+        before = self._file(old)
+        before.rename(before.with_name(f"{new}.txt"))
+
+    def move(self, name: str, folder: str) -> None:
+        target = self.folder.real / folder
+        target.mkdir(exist_ok=True)
+        self._file(name).rename(target / f"{name}.txt")
+
+    def _file(self, name: str) -> Path:
+        found = list(self.folder.real.rglob(f"{name}.txt"))
+        return found[0] if found else self.folder.real / f"{name}.txt"
+
+    def names(self) -> set[str]:
+        return {one.stem for one in self.folder.real.rglob("*.txt")}
+
+    def name_of(self, document: dict[str, Any]) -> str:
+        return document["url"].rsplit("/", 1)[1].removesuffix(".txt")
 
 
 class GmailPeer(Peer):
@@ -876,6 +920,7 @@ class GoogleDrivePeer(Peer):
 
 PEERS: dict[str, Callable[[], Peer]] = {
     "cabinet": CabinetPeer,
+    "folder": FolderPeer,
     "github": GithubPeer,
     "gmail": GmailPeer,
     "google-drive": GoogleDrivePeer,

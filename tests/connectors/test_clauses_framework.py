@@ -209,10 +209,10 @@ def wish(app: App, connection: Connection, trigger: Trigger) -> None:
 # --- time ----------------------------------------------------------------------------------------
 
 
-def test_syncs_come_every_four_hours_and_sites_every_seven_days() -> None:
+def test_syncs_come_every_four_hours_sites_every_seven_days_folders_in_minutes() -> None:
     assert Config().sync_interval == timedelta(hours=4)
     own = {name: one.interval for name, one in connectors.all().items() if one.interval}
-    assert own == {"web-crawler": timedelta(days=7)}
+    assert own == {"web-crawler": timedelta(days=7), "folder": timedelta(minutes=5)}
 
 
 @pytest.mark.parametrize("provider", PUSHING)
@@ -255,7 +255,9 @@ def test_a_parked_connection_takes_no_thread_and_stays_parked_over_a_restart(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", list(PEERS), indirect=True)
+@pytest.mark.parametrize(
+    "world", [name for name in PEERS if name != "folder"], indirect=True
+)  # a disk asks nobody to wait
 def test_a_wait_of_ten_hours_is_kept_over_a_restart_and_holds_no_thread(
     world: World, shelf: Shelf, connect: Callable[..., Connection]
 ) -> None:

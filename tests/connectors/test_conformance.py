@@ -43,6 +43,21 @@ EXEMPT: dict[tuple[str, str], str] = {
         ],
         "sites push nothing",
     ),
+    **dict.fromkeys(
+        [
+            ("folder", one)
+            for one in ("push", "other_secret", "handshake", "renewed", "lost", "shared")
+        ],
+        "a folder pushes nothing; it is looked at often",
+    ),
+    **dict.fromkeys(
+        [("folder", one) for one in ("authorizes", "revoked")], "a folder asks for no authorization"
+    ),
+    **dict.fromkeys(
+        [("folder", one) for one in ("limited", "waited")], "a disk asks nobody to slow down"
+    ),
+    ("folder", "meanwhile"): "nothing is asked that could tell when; its own tests change it"
+    " between two steps of a listing",
     ("gmail", "other_secret"): "pushes of all mailboxes are signed by Google, for one address",
     ("gmail", "handshake"): "Pub/Sub pushes without one",
     ("gmail", "lost"): "nothing tells whether a watch lives; it is renewed every two days",
@@ -261,7 +276,12 @@ def world(request: pytest.FixtureRequest, app: App, org: Org, key: str) -> Gener
     with PEERS[name]() as peer:
         providers = {name: peer.settings} if peer.settings else {}
         config = app.config.model_copy(
-            update={"providers": providers, "crawl_delay": 0.0, "crawl_concurrency": 2}
+            update={
+                "providers": providers,
+                "crawl_delay": 0.0,
+                "crawl_concurrency": 2,
+                "folders": list(peer.opens),
+            }
         )
         own = replace(app, config=config)
         headers = {"authorization": f"Bearer {key}"}

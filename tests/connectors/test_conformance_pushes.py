@@ -93,6 +93,7 @@ def loud(request: pytest.FixtureRequest, app: App, org: Org, key: str) -> Genera
             "providers": {name: peer.settings} if peer.settings else {},
             "crawl_delay": 0.0,
             "public_url": PUBLIC,
+            "folders": list(peer.opens),
             **peer.config(),
         }
         own = replace(app, config=app.config.model_copy(update=settings))

@@ -110,7 +110,9 @@ def diverge(world: Loud, seed: int, operations: int) -> None:
 @pytest.mark.parametrize(
     "loud",
     [
-        name if name in ("github", "s3", "notion") else pytest.param(name, marks=pytest.mark.slow)
+        name
+        if name in ("folder", "github", "s3", "notion")
+        else pytest.param(name, marks=pytest.mark.slow)
         for name in PEERS
     ],
     indirect=True,

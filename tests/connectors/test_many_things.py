@@ -35,6 +35,7 @@ def asked(world: World, syncs: int | None, **more: Any) -> bytes:
         "database": world.app.db.url,
         "id": world.id,
         "syncs": syncs,
+        "folders": [str(one) for one in world.peer.opens],
         **more,
     }
     return json.dumps(told).encode()

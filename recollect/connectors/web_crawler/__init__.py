@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from recollect.config import Config
+from recollect.connectors._patterns import wrong
 from recollect.connectors.base import (
     Assumption,
     Change,
@@ -20,7 +21,7 @@ from recollect.connectors.base import (
 from recollect.connectors.web_crawler._crawl import Crawl
 from recollect.connectors.web_crawler._guide import GUIDE
 from recollect.connectors.web_crawler._host import visit_alone
-from recollect.connectors.web_crawler._scope import CrawlScope, wrong
+from recollect.connectors.web_crawler._scope import CrawlScope
 from recollect.connectors.web_crawler._visit import NotHtml, Redirected, blob
 from recollect.errors import BadRequestError, NotFoundError, Permanent
 from recollect.fetch import Fetched, Fetcher, parse_url

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Self, cast
 
 from recollect.connectors import _urls
-from recollect.errors import BadRequestError, Issue
+from recollect.connectors._patterns import fits, patterns, wrong
 
 DEPTH = 20
 """links from the start page, if the metadata does not say"""
@@ -42,8 +42,8 @@ class CrawlScope:
             host=_urls.split(start).host,
             depth=DEPTH if depth is None else depth,
             narrowed=depth is not None,
-            include=_patterns(metadata, "includePatterns"),
-            exclude=_patterns(metadata, "excludePatterns"),
+            include=patterns(metadata, "includePatterns"),
+            exclude=patterns(metadata, "excludePatterns"),
         )
 
     def refusal(self, url: str) -> str | None:
@@ -56,10 +56,6 @@ class CrawlScope:
         return None
 
 
-def wrong(key: str, what: str) -> BadRequestError:
-    return BadRequestError(f"metadata.{key}: {what}", [Issue(["metadata", key], what)])
-
-
 def _depth(key: str, given: object) -> int | None:
     if given is None:
         return None
@@ -70,34 +66,9 @@ def _depth(key: str, given: object) -> int | None:
     raise wrong(key, f"a whole number from 0 to {DEPTH}: how many links from the start page")
 
 
-def _patterns(metadata: Mapping[str, Any], key: str) -> list[str]:
-    given = metadata.get(key)
-    listed = cast("list[object]", given) if isinstance(given, list) else [given or ""]
-    if not all(isinstance(one, str) for one in listed):
-        raise wrong(key, "a text: patterns with * for any characters, commas between them")
-    words = ",".join(cast("list[str]", listed)).replace("\n", ",").split(",")
-    return [word.strip() for word in words if word.strip()]
-
-
 def _matches(pattern: str, url: str) -> bool:
     """`*` stands for any run of characters; without case; all of the URL, or from its host or its
     path on. Linear, whatever the pattern."""
-    first, *rest = pattern.lower().split("*")
-    last = rest.pop() if rest else None
     bare = url.lower()
     spellings = (bare, bare.partition("://")[2], _urls.split(bare).target)
-    return any(_fits(text, first, rest, last) for text in spellings)
-
-
-def _fits(text: str, first: str, middle: Sequence[str], last: str | None) -> bool:
-    if last is None:
-        return text == first
-    if not text.startswith(first):
-        return False
-    at = len(first)
-    for part in middle:
-        at = text.find(part, at)
-        if at < 0:
-            return False
-        at += len(part)
-    return len(text) - len(last) >= at and text.endswith(last)
+    return any(fits(pattern.lower(), text) for text in spellings)

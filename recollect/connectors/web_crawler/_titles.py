@@ -12,7 +12,7 @@ FEWEST = 3
 """Pages with the same beginning or end of a title, from which on it may be the site's."""
 SHARE = 0.6
 """of all pages with a title. Not all: a site's start page and its oldest ones have others"""
-_BETWEEN = re.compile(r"\s+[-–—|·•»«:~]{1,2}\s+")  # noqa: RUF001 - the signs themselves
+_BETWEEN = re.compile(r" [-–—|·•»«:~]{1,2} ")  # noqa: RUF001 - the signs themselves
 _MOST_PARTS = 8
 TITLED = "titled"
 """In the extra of a page: what it calls itself, where its document has a shorter title."""
