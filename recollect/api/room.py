@@ -53,7 +53,7 @@ class Room:
             self._changed.notify_all()
 
 
-def current_room(request: Request) -> Room:
+async def current_room(request: Request) -> Room:
     return request.app.state.room
 
 

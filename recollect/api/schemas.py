@@ -8,6 +8,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
+from functools import cache
+from itertools import chain
 from typing import Annotated, Any, Literal, Self, cast, get_args
 
 from pydantic import (
@@ -208,12 +210,7 @@ class RequestBody(Wire):
     def _without_nulls(cls, given: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if not isinstance(given, dict):
             return handler(given)
-        filled = {
-            spelling
-            for name, field in cls.model_fields.items()
-            if not field.is_required() and field.default is not None
-            for spelling in (name, field.alias)
-        }
+        known, filled = _spellings(cls)
         pairs = cast("dict[str, object]", given)
         made = handler(
             {
@@ -222,7 +219,6 @@ class RequestBody(Wire):
                 if value is not None or name not in filled
             }
         )
-        known = cls.model_fields.keys() | {field.alias for field in cls.model_fields.values()}
         made._passed_over = tuple(name for name in pairs if name not in known)
         return made
 
@@ -246,6 +242,19 @@ class RequestBody(Wire):
             if kinds & {int, float} and bool not in kinds:
                 raise PydanticCustomError("number_type", "must be a number, not true or false")
         return value
+
+
+@cache
+def _spellings(model: type[BaseModel]) -> tuple[frozenset[str], frozenset[str]]:
+    """Names of all fields, and of those in which null means the default."""
+    fields = model.model_fields
+    filled = [
+        (name, field.alias or name)
+        for name, field in fields.items()
+        if not field.is_required() and field.default is not None
+    ]
+    known = fields.keys() | {field.alias or name for name, field in fields.items()}
+    return frozenset(known), frozenset(chain.from_iterable(filled))
 
 
 def example(**body: Any) -> ConfigDict:

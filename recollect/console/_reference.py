@@ -65,7 +65,7 @@ class Operation:
 @router.get("/docs")
 def reference(request: Request) -> Response:
     document: Schema = request.app.openapi()
-    config = _room.current_app(request).config
+    config = _room.app_of(request).config
     server = (config.public_url or config.address).rstrip("/")
     values = {
         "about": document["info"],

@@ -132,7 +132,7 @@ def visitor(request: Request) -> Key | None:
     token = request.cookies.get(COOKIE)
     if not token:
         return None
-    with current_app(request).db.begin() as tx:
+    with app_of(request).db.begin() as tx:
         try:
             return orgs.signed_in(tx, token)
         except AuthenticationError:
@@ -154,11 +154,16 @@ def check_origin(request: Request) -> None:
         raise PermissionDeniedError("Forbidden", "this was not sent from the console itself")
 
 
-def current_app(request: Request) -> App:
+def app_of(request: Request) -> App:
     return request.app.state.app
 
 
-def current_key(request: Request) -> Key:
+# Coroutines, although they wait for nothing: FastAPI hands a plain function to a thread.
+async def current_app(request: Request) -> App:
+    return app_of(request)
+
+
+async def current_key(request: Request) -> Key:
     return request.state.key
 
 
@@ -166,11 +171,11 @@ CurrentApp = Annotated[App, Depends(current_app)]
 CurrentKey = Annotated[Key, Depends(current_key)]
 
 
-def reader(key: CurrentKey) -> Tenant:
+async def reader(key: CurrentKey) -> Tenant:
     return Tenant(key.org.id, key.tags, key.id)
 
 
-def writer(key: CurrentKey) -> Tenant:
+async def writer(key: CurrentKey) -> Tenant:
     if not may_write(key):
         raise PermissionDeniedError(
             "Forbidden", f"this key has the scope {key.scope}, which does not allow it"
@@ -178,18 +183,18 @@ def writer(key: CurrentKey) -> Tenant:
     return Tenant(key.org.id, key.tags, key.id)
 
 
-def whole(key: CurrentKey) -> Tenant:
+async def whole(key: CurrentKey) -> Tenant:
     if key.tags is not None:
         raise PermissionDeniedError("Forbidden", "this key is limited to container tags")
-    return reader(key)
+    return await reader(key)
 
 
-def admin(key: CurrentKey) -> Tenant:
+async def admin(key: CurrentKey) -> Tenant:
     if key.scope is not Scope.ADMIN:
         raise PermissionDeniedError(
             "Forbidden", f"this key has the scope {key.scope}, which does not allow it"
         )
-    return whole(key)
+    return await whole(key)
 
 
 Reader = Annotated[Tenant, Depends(reader)]
@@ -241,7 +246,7 @@ def inside(path: str, otherwise: str = HOME) -> str:
 
 def public_url(request: Request) -> str:
     """Where others reach the service, without a trailing slash."""
-    return (current_app(request).config.public_url or str(request.base_url)).rstrip("/")
+    return (app_of(request).config.public_url or str(request.base_url)).rstrip("/")
 
 
 def code(

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from datetime import timedelta
 from importlib import resources
 from types import TracebackType
-from typing import Any, Self, TypeAlias, cast
+from typing import Any, Self, cast
 
 import pgvector.psycopg
 import psycopg
@@ -20,8 +20,13 @@ from recollect import log, loop
 from recollect.db.faults import first_line, judged, judging
 from recollect.errors import SetupError, Unavailable
 
-Tx: TypeAlias = psycopg.Connection[DictRow]
-"""A connection inside a transaction. Only `Database.begin` makes one; nobody else commits."""
+
+class Tx(psycopg.Connection[DictRow]):
+    """A connection inside a transaction. Only `Database.begin` makes one; nobody else commits."""
+
+    made_due = False
+    """whether it has workers woken once it commits"""
+
 
 LOG = log.get("db")
 DUE = "recollect_due"
@@ -61,7 +66,7 @@ class Database:
         self.url = url
         self._pool: ConnectionPool[Tx] = ConnectionPool(
             url,
-            connection_class=psycopg.Connection[DictRow],
+            connection_class=Tx,
             min_size=1,
             max_size=size,
             open=False,
@@ -87,6 +92,8 @@ class Database:
         )
         self._size = size
         self._opened = False
+        self._calling = threading.Lock()
+        self._called = threading.Lock()
 
     def open(self) -> Self:
         """Start the pool; raises Unavailable when no connection comes up in time."""
@@ -121,6 +128,8 @@ class Database:
                     _quietly(tx, "rollback")
                 raise
             tx.execute("commit")
+            if tx.made_due:
+                self._wake(tx)
         except psycopg.Error as error:
             if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
                 tx.close()  # the next one may reach the server that took over
@@ -129,6 +138,7 @@ class Database:
                 raise
             raise raised from error
         finally:
+            tx.made_due = False
             self._pool.putconn(tx)
 
     @contextmanager
@@ -174,6 +184,18 @@ class Database:
                 connection.close()
                 raise
         return NoticeListener(connection)
+
+    def _wake(self, committed: Tx) -> None:
+        """Call the workers, unless another thread is about to: its call comes after our commit.
+
+        A notice inside of a transaction would make all those that have one commit one after the
+        other, each with its own flush to disk. A call that gets lost costs seconds.
+        """
+        if not self._called.acquire(blocking=False):
+            return
+        with self._calling:
+            self._called.release()
+            _quietly(committed, "notify recollect_due")
 
     def _begun(self) -> Tx:
         # A server that restarted leaves dead connections in the pool: each is found by its
@@ -231,8 +253,8 @@ def versions(tx: Tx) -> tuple[str, str]:
 
 
 def notify(tx: Tx) -> None:
-    """Wake the workers once this transaction commits."""
-    tx.execute("notify recollect_due")
+    """Wake the workers once this transaction has committed."""
+    tx.made_due = True
 
 
 def migrate(url: str) -> list[str]:
@@ -319,7 +341,7 @@ def _quietly(tx: Tx, statement: str) -> None:
     try:
         tx.execute(cast("Any", statement))
     except psycopg.Error as error:
-        LOG.debug("rollback failed", error=first_line(error))
+        LOG.debug("not done", statement=statement, error=first_line(error))
         tx.close()
 
 

@@ -112,9 +112,10 @@ def put(app: App, tenant: Tenant, new: NewDocument, entity_context: str | None) 
             with app.db.begin() as tx:
                 id = DocumentId(orgs.random_id())
                 document = documents.add(tx, tenant, new, id, joined=joined)
-                # Without a tag in the request the customId may have found one of any tag.
-                named = new.tags if new.tagged else document.container_tags
-                tags.ensure(tx, tenant.id, named, entity_context)
+                if entity_context is not None:
+                    # Without a tag in the request the customId may have found one of any tag.
+                    named = new.tags if new.tagged else document.container_tags
+                    tags.ensure(tx, tenant.id, named, entity_context)
             return document
         except Unjoined as found:
             joined = documents.join(found, new)

@@ -98,11 +98,11 @@ def _named(raw: str, tenant: Tenant) -> Space:
 _Name = Annotated[str, Path(description="A container tag.", examples=["user_123"])]
 
 
-def reading(namespace: _Name, tenant: Reader) -> Space:
+async def reading(namespace: _Name, tenant: Reader) -> Space:
     return _named(namespace, tenant)
 
 
-def writing(namespace: _Name, tenant: Writer) -> Space:
+async def writing(namespace: _Name, tenant: Writer) -> Space:
     return _named(namespace, tenant)
 
 
