@@ -1,7 +1,8 @@
 # Two commands do everything: `make run` and `make test`. Each creates .venv when it is absent.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
-JOBS ?= 2
+# One more than the cores of a small machine: some tests wait for time to pass.
+JOBS ?= 3
 # Without it each of the hundreds of processes that the tests start compiles what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile

@@ -242,11 +242,13 @@ class Edge:
     def _found(self, secret: str) -> tuple[Key, Usage | None]:
         if not orgs.well_formed(secret):
             raise AuthenticationError
-        with self._app.db.begin() as tx:
+        with self._app.db.glance() as tx:
             key = orgs.authenticate(tx, secret)
-            # Only keys that are limited to tags may have a limit of their own.
-            limited = self._limit is not None or key.tags is not None
-            return key, orgs.charge(tx, key.id, self._limit) if limited else None
+        # Only keys that are limited to tags may have a limit of their own.
+        if self._limit is None and key.tags is None:
+            return key, None
+        with self._app.db.begin() as tx:
+            return key, orgs.charge(tx, key.id, self._limit)
 
 
 def is_open(path: str, method: str) -> bool:

@@ -1,6 +1,7 @@
 """PostgreSQL: a pool of connections, transactions, the wake-up call, and migrations."""
 
 import logging
+import select
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -142,6 +143,17 @@ class Database:
             self._pool.putconn(tx)
 
     @contextmanager
+    def glance(self) -> Generator[Tx]:
+        """For one statement that only reads, without the way to the server for begin and commit."""
+        tx = self._alive(time.monotonic() + CONNECT_TIMEOUT)
+        try:
+            yield tx
+        except psycopg.Error as error:
+            raise judged(error) from error
+        finally:
+            self._pool.putconn(tx)
+
+    @contextmanager
     def alone(self, name: str) -> Generator[None]:
         """Wait until no process is in a block of that name; then be in it.
 
@@ -198,11 +210,9 @@ class Database:
             _quietly(committed, "notify recollect_due")
 
     def _begun(self) -> Tx:
-        # A server that restarted leaves dead connections in the pool: each is found by its
-        # first statement, thrown away, and the next one tried.
         give_up = time.monotonic() + CONNECT_TIMEOUT
         for _ in range(self._size + 1):
-            tx = self._connection(give_up)
+            tx = self._alive(give_up)
             try:
                 tx.execute("begin")
             except psycopg.Error:
@@ -211,6 +221,18 @@ class Database:
             else:
                 return tx
         raise Unavailable("the database does not answer")
+
+    def _alive(self, give_up: float) -> Tx:
+        # A server that restarted leaves dead connections in the pool. What came in unasked is its
+        # farewell, or the end: each is thrown away without a statement, and the next one tried.
+        while True:
+            tx = self._connection(give_up)
+            heard = select.poll()
+            heard.register(tx.fileno(), select.POLLIN)
+            if not heard.poll(0):
+                return tx
+            tx.close()
+            self._pool.putconn(tx)
 
     def _connection(self, give_up: float) -> Tx:
         # The pool tries to connect when it is asked, not while somebody waits: so ask again.

@@ -695,13 +695,13 @@ def test_content_comes_byte_by_byte(github: FakeGithub, connect: Connect, raw: b
 
 @pytest.mark.parametrize("ending", ["md", "mdx", "markdown", "txt", "rst", "adoc", "org"])
 def test_every_kind_can_be_read(github: FakeGithub, connect: Connect, ending: str):
-    docs = github.repository("octo/docs", {f"guide.{ending}": "Setup\n=====\n\n* Install it"})
+    docs = github.repository("octo/docs", {f"guide.{ending}": "Setup\n=====\n\n- Install it"})
     source = connect(docs)
     source.sync()
 
     read = source.read(content(source, f"guide.{ending}"))
 
-    assert "* Install it" in read.text
+    assert "- Install it" in read.text
 
 
 def test_a_pointer_to_large_file_storage_is_refused(github: FakeGithub, connect: Connect):

@@ -117,7 +117,7 @@ def test_the_largest_bodies_of_every_small_route_fifty_at_once(
     with watched(service) as answers, ThreadPoolExecutor(50) as pool:
         jobs = [
             pool.submit(send, service, method, path, shapes[at % len(shapes)], length=bool(at % 2))
-            for at, (method, path) in enumerate(small * 3)
+            for at, (method, path) in enumerate(small)
         ]
         statuses = {job.result() for job in jobs}
         assert answers() > 20

@@ -27,7 +27,7 @@ MUCH_LONGER = 12
 """times the processor time of a normal query: a pattern or a loop that runs away takes hundreds.
 Alone on a machine the worst query takes 2.6 times, of the same few milliseconds that other
 threads and a loaded machine make three to four of."""
-RUNS = 5
+RUNS = 3
 LONGEST_ADDRESS = 60_000
 NORMAL = "Which birds stand in the shallow water of the pond?"
 DOCUMENTS = 120

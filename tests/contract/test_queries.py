@@ -143,6 +143,17 @@ def test_writing(client: httpx.Client, app: App, statements: Statements):
     assert {**many, "talk": 0} == {**few, "talk": 0}
 
 
+def test_a_note_is_taken_in_five_statements(client: httpx.Client, statements: Statements):
+    """The key, the lock and the look for a retry of the same, the row, the call to the workers."""
+    add(client, "first", containerTag="a")
+
+    with statements.sent() as sent:
+        add(client, "second", containerTag="a")
+
+    assert len(sent) == 5, sent
+    assert "notify" in sent[-1]
+
+
 def test_deleting_a_tag_costs_by_the_documents_that_keep_others(
     client: httpx.Client, app: App, statements: Statements
 ):

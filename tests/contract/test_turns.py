@@ -1,17 +1,22 @@
 """One organisation, or one key, leaves places for others, whatever it asks for."""
 
 import asyncio
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import anyio
 import pytest
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from recollect.api import turns
+from recollect import console
+from recollect.api import create_app, turns
 from recollect.api.turns import Asking, InTurn, RequestTurns, own_turn
+from recollect.app import App
 from recollect.errors import RateLimitError
 from recollect.model import Key, KeyId, Org, OrgId, Plan
 from recollect.model import Scope as Rights
@@ -203,3 +208,27 @@ def test_what_waits_takes_its_turn_for_what_it_does_meanwhile():
         assert set(await asyncio.gather(*many)) == {200}
 
     asyncio.run(run())
+
+
+def test_what_endpoints_depend_on_takes_no_thread(app: App):
+    """A request has one thread, for its endpoint; the framework would take one more for each
+    dependency that is no coroutine."""
+    web = create_app(app)
+    web.include_router(console.router, include_in_schema=False)
+    waiting = {
+        f"{one.call.__module__}.{one.call.__name__}"
+        for route in web.routes
+        if isinstance(route, APIRoute)
+        for one in _below(route.dependant)
+        if inspect.isfunction(one.call)
+        and not inspect.iscoroutinefunction(one.call)
+        and not inspect.isasyncgenfunction(one.call)
+    }
+
+    assert waiting == set()
+
+
+def _below(dependant: Dependant) -> Iterator[Dependant]:
+    for one in dependant.dependencies:
+        yield one
+        yield from _below(one)

@@ -23,9 +23,9 @@ def ground(service: Service) -> Generator[Ground]:
         yield found
 
 
-LONG = {"start", "memory", "quality", "scale", "crawl", "extract", "ingest"}
-"""these take their time however small they are: nightly; what ingest does, search and edit begin
-with"""
+LONG = {"start", "memory", "quality", "scale", "crawl", "extract", "ingest", "post"}
+"""these take their time however small they are: nightly; what ingest and post do, search and edit
+begin with"""
 
 
 @pytest.mark.costly

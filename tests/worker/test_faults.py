@@ -344,7 +344,8 @@ def test_webhooks_outlive_all_of_them(ground: Ground, monkeypatch: pytest.Monkey
         survives(ground, thread, "deliveries", lambda: None)
 
 
-def test_memories_outlive_all_of_them(ground: Ground):
+def test_memories_outlive_all_of_them(ground: Ground, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("recollect.worker.extraction.TICK", timedelta(milliseconds=20))
     with running(Model()) as model:
         llm = Llm(model.url, "a-model", pauses=())
         made = Dreamer(replace(ground.app, llm=llm))
