@@ -29,7 +29,16 @@ from bench.corpus import Shuffled
 from bench.figures import Figure, alternate
 from bench.ground import PROJECT, Ground, until
 from recollect.connectors.api import Api
-from recollect.connectors.base import Change, Checkpoint, Cursor, Folder, HostTurn, Item, Verdict
+from recollect.connectors.base import (
+    Change,
+    Checkpoint,
+    Cursor,
+    Folder,
+    HostTurn,
+    Item,
+    LocalFolders,
+    Verdict,
+)
 from recollect.connectors.web_crawler import WebCrawler
 from recollect.extract import Sandbox
 from recollect.fetch import Fetcher
@@ -201,6 +210,7 @@ class Source:
     sandbox: Sandbox
     crawl_delay: float = 0.0
     crawl_concurrency: int = CONCURRENCY
+    local: LocalFolders = field(default_factory=LocalFolders)
     connection_id: ConnectionId = ID
     account: str | None = None
     limit: int = 10_000
@@ -230,6 +240,9 @@ class Source:
 
     def refused(self, title: str | None, url: str | None) -> str | None:
         return None
+
+    def reads(self, head: bytes, name: str) -> bool:
+        raise RuntimeError("a crawler is told the kind")
 
     def read(self, blob: Blob) -> Extracted:
         return self.sandbox.extract(blob, owner="bench")

@@ -464,10 +464,15 @@ def stop_service(service: Service) -> None:
     service.process.wait(60)
 
 
+FOLDERS = "folders"
+"""beside the service's own: what it may read"""
+
+
 @pytest.fixture(scope="session")
 def service(short_tmp: Path) -> Generator[Service]:
     """The whole service with its real embedding model: supervisor, database, API, worker."""
-    running = start_service(short_tmp / "service")
+    (short_tmp / FOLDERS).mkdir()
+    running = start_service(short_tmp / "service", folders=str(short_tmp / FOLDERS))
     yield running
     stop_service(running)
 

@@ -98,6 +98,7 @@ def _with_texts(app: App, tenant: Tenant, asked: Callable[[], Answer], holding: 
     text are worth nothing in another one.
     """
     answer, texts = Answer([], []), dict[DocumentId, str | None]()
+    fits = list[DocumentId]()
     for _ in range(hybrid.TRIES):
         answer = asked()
         hits = answer.hits
@@ -110,13 +111,20 @@ def _with_texts(app: App, tenant: Tenant, asked: Callable[[], Answer], holding: 
             )
         if len(texts) == len(fits):
             break
-    missing = len(answer.hits) - len(texts)
+    warnings = [*answer.warnings]
+    if len(fits) < len(answer.hits):
+        warnings.append(left_out("includeFullDocs", len(answer.hits) - len(fits)))
+    if len(texts) < len(fits):
+        warnings.append(
+            f"includeFullDocs: the texts of {len(fits) - len(texts)} documents are left out, which"
+            " changed while they were read; ask again"
+        )
     return Answer(
         [
             replace(hit, document=replace(hit.document, text=texts.get(hit.document.id)))
             for hit in answer.hits
         ],
-        [*answer.warnings, *([left_out("includeFullDocs", missing)] if missing else [])],
+        warnings,
     )
 
 

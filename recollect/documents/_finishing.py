@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import accumulate
@@ -24,7 +24,7 @@ from recollect.documents._changing import (
     row_of,
     take_out,
 )
-from recollect.documents._rows import TERM_SPACE
+from recollect.documents._rows import ORDER, TERM_SPACE
 from recollect.errors import (
     LeaseLost,
 )
@@ -125,33 +125,7 @@ def finish(
     _place(tx, claim, chunks)
     _mend_evidence(tx, claim, chunks, lost, places or {})
     done = tx.execute(
-        "update documents set"
-        # Newer content brought a kind of its own.
-        " kind = case when revision > %(revision)s then kind else %(kind)s end,"
-        " title = coalesce(%(title)s, title), text = %(text)s,"
-        " indexed_revision = %(revision)s, warnings = %(warnings)s,"
-        " timings = %(timings)s || jsonb_build_object('indexing',"
-        "   round(extract(epoch from clock_timestamp() - now()) * 1000, 1)),"
-        " status = case when revision > %(revision)s then 'queued' else 'done' end,"
-        " due_at = case when revision > %(revision)s then now() end,"
-        " attempts = case when revision > %(revision)s then 0 else attempts end,"
-        " stage = null, error_code = null, error_message = null, updated_at = now(),"
-        " chunks = %(chunks)s, embedded = %(embedded)s, reused = %(reused)s,"
-        " removed = %(removed)s"
-        " where id = %(id)s returning status",
-        {
-            "kind": extracted.kind,
-            "title": extracted.title,
-            "text": extracted.text,
-            "revision": claim.document.revision,
-            "warnings": list(extracted.warnings),
-            "timings": Jsonb(dict(timings)),
-            "chunks": len(chunks),
-            "embedded": len(wanted) - reused,
-            "reused": reused,
-            "removed": removed,
-            "id": id,
-        },
+        _DONE, _said(Finished(claim, extracted, chunks, entries, timings), wanted, reused, removed)
     ).fetchone()
     assert done is not None
     if done["status"] == Status.QUEUED:
@@ -159,6 +133,87 @@ def finish(
     # Last, since these rows are shared by all documents of the organisation.
     count(tx, row["org_id"], delta)
     return Changed(len(chunks), reused, len(wanted) - reused, removed)
+
+
+_DONE = (
+    "update documents set"
+    # Newer content brought a kind of its own.
+    " kind = case when revision > %(revision)s then kind else %(kind)s end,"
+    " title = coalesce(%(title)s, title), text = %(text)s,"
+    " indexed_revision = %(revision)s, warnings = %(warnings)s,"
+    " timings = %(timings)s || jsonb_build_object('indexing',"
+    "   round(extract(epoch from clock_timestamp() - now()) * 1000, 1)),"
+    " status = case when revision > %(revision)s then 'queued' else 'done' end,"
+    " due_at = case when revision > %(revision)s then now() end,"
+    " attempts = case when revision > %(revision)s then 0 else attempts end,"
+    " stage = null, error_code = null, error_message = null, updated_at = now(),"
+    " chunks = %(chunks)s, embedded = %(embedded)s, reused = %(reused)s,"
+    " removed = %(removed)s"
+    " where id = %(id)s returning status"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What came of the work on a document; as `finish` takes it."""
+
+    claim: Claim
+    extracted: Extracted
+    chunks: Sequence[Chunk]
+    entries: Sequence[Entry]
+    timings: Mapping[str, float]
+
+
+def finish_together(tx: Tx, works: Sequence[Finished]) -> list[Changed | None]:
+    """Do for some documents of one organisation, claimed for the first time, what `finish` does for
+    each; None for one whose lease was lost."""
+    claims = [work.claim for work in works]
+    rows = tx.execute(
+        "select d.id, d.scope from documents d"
+        " join unnest(%s::text[], %s::bigint[]) as held (id, claims) using (id, claims)"
+        " where d.status = 'processing'" + ORDER + " for no key update of d",
+        ([one.document.id for one in claims], [one.number for one in claims]),
+    )
+    scopes: dict[DocumentId, Sequence[int]] = {row["id"]: row["scope"] for row in rows}
+    ours = [work for work in works if work.claim.document.id in scopes]
+    if not ours:
+        return [None] * len(works)
+    delta = Counter[int]()
+    _copy_entries(tx, [(_id(one), scopes[_id(one)], one.entries) for one in ours], delta)
+    _copy_chunks(tx, [(_id(one), one.chunks) for one in ours])
+    wanted = {_id(one): {chunk.hash for chunk in one.chunks} for one in ours}
+    cursor = tx.cursor()
+    cursor.executemany(_DONE, [_said(one, wanted[_id(one)]) for one in ours], returning=True)
+    if any(row["status"] == Status.QUEUED for one in cursor.results() for row in one):
+        db.notify(tx)
+    count(tx, claims[0].document.org_id, delta)
+    return [
+        Changed(len(one.chunks), 0, len(wanted[_id(one)]), 0) if _id(one) in scopes else None
+        for one in works
+    ]
+
+
+def _id(work: Finished) -> DocumentId:
+    return work.claim.document.id
+
+
+def _said(
+    work: Finished, wanted: Collection[bytes], reused: int = 0, removed: int = 0
+) -> dict[str, object]:
+    """Parameters of `_DONE`; `wanted`: the hashes of the chunks."""
+    return {
+        "kind": work.extracted.kind,
+        "title": work.extracted.title,
+        "text": work.extracted.text,
+        "revision": work.claim.document.revision,
+        "warnings": list(work.extracted.warnings),
+        "timings": Jsonb(dict(work.timings)),
+        "chunks": len(work.chunks),
+        "embedded": len(wanted) - reused,
+        "reused": reused,
+        "removed": removed,
+        "id": work.claim.document.id,
+    }
 
 
 def drop_entries(tx: Tx, org: OrgId, id: DocumentId, hashes: Sequence[bytes]) -> None:
@@ -267,8 +322,6 @@ def _insert_entries(
     if not entries:
         return
     id = claim.document.id
-    index = vector_index.hold(tx)
-    lacking = 0
     if not _is_first(claim):
         replaced = tx.execute(
             "delete from entries where document_id = %s and hash = any(%s) returning terms",
@@ -276,42 +329,60 @@ def _insert_entries(
         )
         for row in replaced:
             delta.subtract(row["terms"])
+    _copy_entries(tx, [(id, scope, entries)], delta)
+
+
+def _copy_entries(
+    tx: Tx,
+    given: Iterable[tuple[DocumentId, Sequence[int], Sequence[Entry]]],
+    delta: Counter[int],
+) -> None:
+    """Documents with their scopes; counts the terms into `delta`."""
+    index = vector_index.hold(tx)
+    lacking = Counter[DocumentId]()
     # Binary: to write the numbers of vectors out takes longer than to index them.
     with tx.cursor().copy(
         "copy entries (document_id, hash, text, terms, weights, embedding, embedding_b)"
         " from stdin (format binary)"
     ) as copy:
         copy.set_types(["text", "bytea", "text", "int4[]", "sparsevec", "halfvec", "halfvec"])
-        for entry in entries:
-            numbers = [*scope, *entry.terms]
-            delta.update(numbers)
-            weights = {number - 1: weight for number, weight in entry.terms.items()}
-            vectors = missing_vectors.split(index, entry.vector)
-            lacking += entry.vector is not None and missing_vectors.lacks(index, vectors)
-            copy.write_row(
-                (
-                    id,
-                    entry.hash,
-                    entry.text,
-                    numbers,
-                    SparseVector(weights, TERM_SPACE),
-                    *vectors,
+        for id, scope, entries in given:
+            for entry in entries:
+                numbers = [*scope, *entry.terms]
+                delta.update(numbers)
+                weights = {number - 1: weight for number, weight in entry.terms.items()}
+                vectors = missing_vectors.split(index, entry.vector)
+                lacking[id] += entry.vector is not None and missing_vectors.lacks(index, vectors)
+                copy.write_row(
+                    (
+                        id,
+                        entry.hash,
+                        entry.text,
+                        numbers,
+                        SparseVector(weights, TERM_SPACE),
+                        *vectors,
+                    )
                 )
-            )
-    if lacking:
-        missing_vectors.note(tx, "entries", id, lacking)
+    for id, number in lacking.items():
+        if number:
+            missing_vectors.note(tx, "entries", id, number)
 
 
 def _place(tx: Tx, claim: Claim, chunks: Sequence[Chunk]) -> None:
     id = claim.document.id
     if not _is_first(claim):
         tx.execute("delete from chunks where document_id = %s", (id,))
+    _copy_chunks(tx, [(id, chunks)])
+
+
+def _copy_chunks(tx: Tx, given: Iterable[tuple[DocumentId, Sequence[Chunk]]]) -> None:
     with tx.cursor().copy(
         "copy chunks (document_id, position, start_at, end_at, hash, place) from stdin"
     ) as copy:
-        for chunk in chunks:
-            place = Jsonb(dict(chunk.place))
-            copy.write_row((id, chunk.position, chunk.start, chunk.end, chunk.hash, place))
+        for id, chunks in given:
+            for chunk in chunks:
+                place = Jsonb(dict(chunk.place))
+                copy.write_row((id, chunk.position, chunk.start, chunk.end, chunk.hash, place))
 
 
 @dataclass(frozen=True, slots=True)

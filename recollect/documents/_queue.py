@@ -1,8 +1,9 @@
 """The queue: who works on which document, and when it is due again."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 from psycopg.types.json import Jsonb
 
@@ -27,6 +28,8 @@ from recollect.model import (
 _LEASES = Leases("documents", "d.status = 'processing'", order=ORDER)
 TURNS_KEPT = 100
 """organisations of which a worker remembers the tag whose turn was last"""
+NOTE = 4_000
+"""bytes of a text up to which it is worked together with others"""
 MOST_AHEAD = 10_000
 """documents that are counted before one that waits"""
 
@@ -46,6 +49,17 @@ class DocumentTurn:
             del self.tags[next(iter(self.tags))]
 
 
+_TAKE = (
+    """
+update documents d set status = 'processing', stage = 'extracting', attempts = d.attempts + 1,
+  claims = d.claims + 1, due_at = now() + %(lease)s
+from due where d.id = due.id
+returning """
+    + COLUMNS
+    + """, d.claims, d.content, d.content_hash, d.blob, d.blob_name,
+  d.blob_mime, d.forced_kind, d.source_id,
+  exists (select from watchers where expires_at > now()) as watched"""
+)
 # Walks from the turn on, in circles: organisations that have something due, then each one's tags.
 # Each step is one look into documents_turns; what waits behind the first is not read.
 _CLAIM = (
@@ -88,16 +102,9 @@ with recursive orgs as (
       and d.attempts < %(max)s
     order by d.due_at limit %(limit)s / (select count(*) from lanes) for update skip locked
   ) one
-)
-update documents d set status = 'processing', stage = 'extracting', attempts = d.attempts + 1,
-  claims = d.claims + 1, due_at = now() + %(lease)s
-from due where d.id = due.id
-returning """
-    + COLUMNS
-    + """, d.claims, d.content, d.content_hash, d.blob, d.blob_name,
-  d.blob_mime, d.forced_kind, d.source_id, due.n, due.k, due.tag,
-  exists (select from watchers where expires_at > now()) as watched
-"""
+)"""
+    + _TAKE
+    + ", due.n, due.k, due.tag"
 )
 
 
@@ -123,7 +130,59 @@ def claim(
     ).fetchall()
     for row in sorted(rows, key=lambda row: (row["n"], row["k"])):
         turn.pass_on(row["org_id"], row["tag"])
-    return [Claim(read(row), row["claims"], content_of(row), row["watched"]) for row in rows]
+    return [_claimed(row) for row in rows]
+
+
+# Of the next in a lane those that one call of the model and one transaction can take together.
+_CLAIM_NOTES = (
+    """
+with next as (
+  select d.id from documents d
+  where d.org_id = %(org)s and d.container_tags[1] = %(tag)s and d.due_at <= now()
+    and d.attempts < %(max)s order by d.due_at limit 2 * %(limit)s
+), due as materialized (
+  select d.id from documents d join next using (id)
+  where d.due_at <= now() and d.claims = 0 and d.blob is null and d.url is null
+    and d.source_id is null and octet_length(d.content) <= %(size)s
+  order by d.due_at limit %(limit)s for update of d skip locked
+)"""
+    + _TAKE
+)
+
+
+def is_note(claim: Claim) -> bool:
+    """Whether it is a short text that nobody has worked on."""
+    content = claim.content
+    return (
+        claim.number == 1
+        and content.text is not None
+        and content.blob is None
+        and content.url is None
+        and content.source_id is None
+        and len(content.text.encode()) <= NOTE
+    )
+
+
+def claim_notes(
+    tx: Tx, beside: Claim, *, lease: timedelta, limit: int, max_attempts: int
+) -> list[Claim]:
+    """Take more notes of the organisation and first tag of a claimed one, the longest waiting."""
+    rows = tx.execute(
+        _CLAIM_NOTES,
+        {
+            "lease": lease,
+            "limit": limit,
+            "max": max_attempts,
+            "size": NOTE,
+            "org": beside.document.org_id,
+            "tag": beside.document.container_tags[0],
+        },
+    ).fetchall()
+    return [_claimed(row) for row in rows]
+
+
+def _claimed(row: Mapping[str, Any]) -> Claim:
+    return Claim(read(row), row["claims"], content_of(row), row["watched"])
 
 
 def ahead(tx: Tx, document: Document) -> int | None:

@@ -8,7 +8,7 @@ from typing import Final
 
 import psycopg
 from psycopg import sql
-from psycopg.rows import DictRow, dict_row
+from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from recollect import db
@@ -220,7 +220,7 @@ def _session(database: Database) -> Generator[Tx]:
     """A connection without transactions: such an index is built in several."""
     with (
         judging("the vector index was not built"),
-        psycopg.Connection[DictRow].connect(
+        Tx.connect(
             database.url,
             autocommit=True,
             row_factory=dict_row,

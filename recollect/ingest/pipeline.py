@@ -70,7 +70,7 @@ def process(app: App, claim: Claim) -> Changed:
     Raises Transient, Unavailable, Permanent, or LeaseLost; the worker settles those.
     """
     clock = Stopwatch()
-    span = tracing.begin(app.tracer, "document", trace_id(claim), _traced(claim))
+    span = span_of(app, claim)
     try:
         changed = _through(app, claim, clock)
         clock.lap(Stage.INDEXING)
@@ -84,10 +84,20 @@ def process(app: App, claim: Claim) -> Changed:
             metrics.stumbled(clock.stage, code_of(error), document)
         raise
     finally:
-        for stage, took in clock.timings.items():
-            metrics.observe("recollect_stage_seconds", took / 1000, stage=stage)
-        metrics.passed(list(clock.timings))
+        observe(clock)
     return changed
+
+
+def span_of(app: App, claim: Claim) -> tracing.OpenSpan:
+    """Of this attempt; whoever begins it ends it."""
+    return tracing.begin(app.tracer, "document", trace_id(claim), _traced(claim))
+
+
+def observe(clock: "Stopwatch") -> None:
+    """Count a document's stages and what they took."""
+    for stage, took in clock.timings.items():
+        metrics.observe("recollect_stage_seconds", took / 1000, stage=stage)
+    metrics.passed(list(clock.timings))
 
 
 def trace_id(claim: Claim) -> str:
@@ -135,16 +145,13 @@ def _worked(app: App, claim: Claim, clock: "Stopwatch", spool: IO[bytes]) -> Cha
         if synced
         else read(app, claim.document.org_id, claim.content, into)
     )
-    if not extracted.text.strip():
-        said = " ".join(extracted.warnings) or "No text was found in it."
-        raise Permanent(said, code="empty_content")
-    extracted = replace(extracted, title=extracted.title or _title(claim.content, extracted.text))
+    extracted = _titled(claim.content, extracted)
     clock.lap(Stage.EXTRACTING)
     if claim.watched or len(extracted.text) > LONG:
         _advance(app, claim, Stage.CHUNKING)
     chunks = positions.locate(extracted, chunk.split(extracted.text))
     clock.lap(Stage.CHUNKING)
-    with _shown(app, claim, Stage.EMBEDDING):
+    with shown(app, [claim], Stage.EMBEDDING):
         known = _known(app, claim)
         fresh = list({c.hash: c for c in chunks if c.hash not in known}.values())
         last: list[Entry] = []
@@ -203,7 +210,24 @@ def read(app: App, owner: OrgId, content: Content, into: IO[bytes] | None = None
     if extract.is_html(content.text):
         blob = Blob(content.text.encode(), "text/html; charset=utf-8")
         return replace(app.sandbox.extract(blob, forced="html", owner=owner), kind="text")
-    return Extracted(text=extract.clean(content.text), kind=content.kind)
+    return _given(content.text, content.kind)
+
+
+def read_note(content: Content) -> Extracted:
+    """A text that was given and is no HTML, with a title. Raises Permanent if it has no words."""
+    assert content.text is not None
+    return _titled(content, _given(content.text, content.kind))
+
+
+def _given(text: str, kind: str) -> Extracted:
+    return Extracted(text=extract.clean(text), kind=kind)
+
+
+def _titled(content: Content, extracted: Extracted) -> Extracted:
+    if not extracted.text.strip():
+        said = " ".join(extracted.warnings) or "No text was found in it."
+        raise Permanent(said, code="empty_content")
+    return replace(extracted, title=extracted.title or _title(content, extracted.text))
 
 
 def _synced(app: App, claim: Claim, into: IO[bytes] | None) -> Extracted:
@@ -307,16 +331,18 @@ def _advance(app: App, claim: Claim, stage: Stage) -> None:
 
 
 @contextmanager
-def _shown(app: App, claim: Claim, stage: Stage) -> Generator[None]:
+def shown(app: App, claims: Sequence[Claim], stage: Stage) -> Generator[None]:
     """Show the stage of what is inside, unless it is over before anybody has looked."""
-    if claim.watched:
-        _advance(app, claim, stage)
+    if any(claim.watched for claim in claims):
+        for claim in claims:
+            _advance(app, claim, stage)
         yield
         return
 
     def show() -> None:
         with suppress(Exception):  # what is inside will meet the same, and is heard
-            _advance(app, claim, stage)
+            for claim in claims:
+                _advance(app, claim, stage)
 
     timer = threading.Timer(BRIEF, show)
     timer.start()
@@ -343,24 +369,24 @@ def _entries(
     batches = [chunks[start : start + BATCH] for start in range(0, len(chunks), BATCH)]
     if len(batches) <= 1 and len(chunks) <= FEW:
         for batch in batches:
-            yield _weighed(org, batch, partial(_vectors, app, batch)), False
+            yield weighed(org, batch, partial(vectors_of, app, batch)), False
         return
     with ThreadPoolExecutor(1, "ahead") as ahead:
-        coming = ahead.submit(_vectors, app, batches[0])
+        coming = ahead.submit(vectors_of, app, batches[0])
         for batch, following in pairwise([*batches, []]):
-            entries = _weighed(org, batch, coming.result)
+            entries = weighed(org, batch, coming.result)
             if following:
-                coming = ahead.submit(_vectors, app, following)
+                coming = ahead.submit(vectors_of, app, following)
             yield entries, bool(following)
 
 
-def _weighed(org: OrgId, chunks: Sequence[Chunk], vectors: Callable[[], Vectors]) -> list[Entry]:
+def weighed(org: OrgId, chunks: Sequence[Chunk], vectors: Callable[[], Vectors]) -> list[Entry]:
     weights = [terms.weigh(org, one.text) for one in chunks]
     columns = zip(chunks, weights, vectors(), strict=True)
     return [Entry(one.hash, one.text, weight, vector) for one, weight, vector in columns]
 
 
-def _vectors(app: App, chunks: Sequence[Chunk]) -> Vectors:
+def vectors_of(app: App, chunks: Sequence[Chunk]) -> Vectors:
     if app.embedder is None:
         return [None] * len(chunks)
     return list(app.embedder.embed([one.text for one in chunks]))

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import psycopg
 from psycopg import sql
-from psycopg.rows import DictRow, dict_row
+from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from recollect import documents, log
@@ -270,7 +270,7 @@ def _keeper(db: Database, session: Tx, data_dir: Path) -> Generator[Tx]:
 def _connected(url: str, more: str = "") -> Generator[Tx]:
     with (
         judging(),
-        psycopg.Connection[DictRow].connect(
+        Tx.connect(
             url,
             autocommit=True,
             row_factory=dict_row,

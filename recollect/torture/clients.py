@@ -428,10 +428,13 @@ class Watcher:
             "containerTag": TAG,
         }
         for hit in (self._asked("POST", "/v3/search", query) or {}).get("results", ()):
-            self._check(hit["documentId"], hit["content"])
+            content: str | None = hit.get("content")
+            if content is None:  # left out, with a warning, where it changes all the time
+                continue
+            self._check(hit["documentId"], content)
             for chunk in hit["chunks"]:
                 self.chunks += 1
-                if hit["content"][chunk["start"] : chunk["end"]] != chunk["content"]:
+                if content[chunk["start"] : chunk["end"]] != chunk["content"]:
                     what = f"{hit['documentId']} was searched with a chunk that is no cut of it"
                     self.faults.append(Fault("wrong", what))
 

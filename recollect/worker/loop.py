@@ -3,8 +3,9 @@
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import ClassVar, Generic, TypeVar
@@ -96,8 +97,7 @@ class ClaimLoop(ABC, Generic[C]):
                 claims, now = self.claim(), time.monotonic()
                 with self._held_lock:
                     self._held.update((self.key(claim), (claim, now)) for claim in claims)
-                for claim in claims:
-                    self.start(claim)
+                self.start_all(claims)
             if self._stop.is_set():  # a database that is away is waited for, but once
                 break
             self._wake.wait(self.between().total_seconds())
@@ -105,6 +105,10 @@ class ClaimLoop(ABC, Generic[C]):
         self._pool.shutdown(wait=self.waits_for_threads, cancel_futures=True)
         for helper in helpers:
             helper.join(2)
+
+    def start_all(self, claims: Sequence[C]) -> None:
+        for claim in claims:
+            self.start(claim)
 
     def start(self, claim: C) -> None:
         """Work on it beside the loop."""
@@ -116,12 +120,19 @@ class ClaimLoop(ABC, Generic[C]):
             return [claim for claim, _ in self._held.values()]
 
     def _worked(self, claim: C) -> None:
+        with self._working([claim]):
+            self.work(claim)
+
+    @contextmanager
+    def _working(self, claims: Sequence[C]) -> Generator[None]:
+        """In a thread: inside, they are worked; then they are held no longer."""
         try:
             with enduring(self.log):
-                self.work(claim)
+                yield
         finally:
             with self._held_lock:
-                self._held.pop(self.key(claim), None)
+                for claim in claims:
+                    self._held.pop(self.key(claim), None)
             self._wake.set()
 
     def _beat(self) -> None:

@@ -3,9 +3,11 @@
 import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from typing import TypeGuard
 
 import structlog
 
@@ -19,8 +21,10 @@ from recollect.errors import (
     Permanent,
     Transient,
     Unavailable,
+    code_of,
 )
 from recollect.index import missing_vectors
+from recollect.ingest import notes
 from recollect.ingest.pipeline import process, trace_id
 from recollect.loop import enduring, settled, tell_bug
 from recollect.model import Changed, Claim, Failure
@@ -82,6 +86,8 @@ class Worker(ClaimLoop[Claim]):
         super().__init__(app, app.config.workers)
         self._paused = threading.Event()
         self._rests = 0
+        self._beside = 0
+        """notes in work that share the place of another"""
         self._turn = documents.DocumentTurn()
         self._last_look: ClockReading | None = None
         self._reembedding: threading.Thread | None = None
@@ -113,8 +119,57 @@ class Worker(ClaimLoop[Claim]):
                 max_attempts=self._app.config.max_attempts,
                 turn=self._turn,
             )
+            claims += self._notes_beside(tx, claims)
         self._last_look = look
         return claims
+
+    def _notes_beside(self, tx: Tx, claims: Sequence[Claim]) -> list[Claim]:
+        """Further notes, which share the places of those that are claimed."""
+        lanes = {(one.document.org_id, one.document.container_tags[0]): one for one in claims}
+        return [
+            note
+            for lane in lanes.values()
+            if documents.is_note(lane)
+            for note in documents.claim_notes(
+                tx,
+                lane,
+                lease=self._app.lease,
+                limit=notes.TOGETHER - 1,
+                max_attempts=self._app.config.max_attempts,
+            )
+        ]
+
+    def start_all(self, claims: Sequence[Claim]) -> None:
+        for group in notes.groups(claims):
+            if len(group) == 1:
+                self.start(group[0])
+            else:
+                with self._held_lock:
+                    self._beside += len(group) - 1
+                self._pool.submit(self._worked_together, group)
+
+    def _worked_together(self, group: Sequence[Claim]) -> None:
+        with self._working(group):
+            try:
+                self._settle_together(group)
+            finally:
+                with self._held_lock:
+                    self._beside -= len(group) - 1
+
+    def _settle_together(self, group: Sequence[Claim]) -> None:
+        """All at once; where that fails each by itself, and what is wrong with one is its own."""
+        try:
+            outcomes = notes.process(self._app, group)
+        except Exception as error:  # noqa: BLE001 # each meets it again, and is settled by it
+            if _is_down(error):
+                self._settle_surely(group, error)
+                return
+            LOG.info("notes apart", count=len(group), code=code_of(error))
+            for claim in group:
+                self.work(claim)
+            return
+        for claim, outcome in zip(group, outcomes, strict=True):
+            self._settle_surely([claim], outcome)
 
     def between(self) -> timedelta:
         now, wait = time.monotonic(), TICK
@@ -146,7 +201,7 @@ class Worker(ClaimLoop[Claim]):
             self._wake.clear()
 
     def _free(self) -> int:
-        return self._app.config.workers - len(self._held)
+        return self._app.config.workers - len(self._held) + self._beside
 
     def _mind_the_clock(self, tx: Tx) -> "ClockReading":
         """Before anything is judged by the database's clock: see whether that was set.
@@ -214,25 +269,31 @@ class Worker(ClaimLoop[Claim]):
                 self._stop.wait(min(time.monotonic() - began, PAUSE.total_seconds()))
 
     def work(self, claim: Claim) -> None:
-        with structlog.contextvars.bound_contextvars(
+        with self._marked(claim):
+            outcome = attempt(self._app, claim, process)
+        self._settle_surely([claim], outcome)
+
+    def _marked(self, claim: Claim) -> AbstractContextManager[object]:
+        """Inside, lines of the log name the document."""
+        return structlog.contextvars.bound_contextvars(
             document=claim.document.id,
             org=claim.document.org_id,
             **tracing.mark(self._app.tracer, trace_id(claim)),
-        ):
-            self._settle_surely(claim)
+        )
 
-    def _settle_surely(self, claim: Claim) -> None:
+    def _settle_surely(self, claims: Sequence[Claim], outcome: "Outcome") -> None:
         """Settle, and while the database is away, wait for it rather than forget the outcome."""
-        outcome = attempt(self._app, claim, process)
         pause = PAUSE
-        down = isinstance(outcome, Unavailable) and not isinstance(outcome, Contended)
         if isinstance(outcome, Unavailable):
             pause = outcome.after or loop.backoff(self._rests + 1, FIRST_PAUSE, PAUSE)
-        if not settled(partial(settle, self._app, claim, pause=pause), outcome, LOG, self._stop):
-            return
+        for claim in claims:
+            write = partial(settle, self._app, claim, pause=pause)
+            with self._marked(claim):
+                if not settled(write, outcome, LOG, self._stop):
+                    return
         if isinstance(outcome, Changed):
             self._rests = 0
-        if isinstance(outcome, Unavailable) and down:
+        if _is_down(outcome):
             self._rest(outcome, min(pause, LONGEST_WISH))
 
     def _rest(self, error: Unavailable, pause: timedelta) -> None:
@@ -269,6 +330,11 @@ def drain(app: App) -> int:
         for claim in claims:
             settle(app, claim, attempt(app, claim, process))
             worked += 1
+
+
+def _is_down(outcome: "Outcome") -> TypeGuard[Unavailable]:
+    """Whether something does not answer that every document needs."""
+    return isinstance(outcome, Unavailable) and not isinstance(outcome, Contended)
 
 
 Outcome = Changed | Exception
@@ -320,7 +386,7 @@ def settle(app: App, claim: Claim, outcome: Outcome, *, pause: timedelta = PAUSE
             return
         case Permanent():
             failure, after, free = Failure(outcome.code, str(outcome)), None, False
-        case Unavailable() if not isinstance(outcome, Contended):
+        case Unavailable() if _is_down(outcome):
             failure, free = Failure(outcome.code, str(outcome)), True
             after = min(outcome.after or pause, LONGEST_WISH)
         case Parked():

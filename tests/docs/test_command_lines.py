@@ -26,7 +26,7 @@ from typer.main import get_command
 from bench.__main__ import main as bench
 from bench.ground import PROJECT
 from recollect.cli import app as commands
-from tests.conftest import Service, eventually
+from tests.conftest import FOLDERS, Service, eventually
 from tests.fakes.receiver import Receiver
 from tests.fakes.site import Site
 from tests.fakes.terminal import Terminal
@@ -207,6 +207,13 @@ class World:
             "KEY": self.key,
         }
 
+    def papers(self) -> str:
+        """A folder below the one that the service may read."""
+        made = self.service.data_dir.parent / FOLDERS / uuid.uuid4().hex
+        made.mkdir()
+        (made / "heron.md").write_text("# Herons\n\nThey wait at the weir.\n")
+        return str(made)
+
     def shell(self, line: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["bash", "-c", line],
@@ -357,6 +364,7 @@ SHOWN: Mapping[str, Callable[[World, Line], str]] = {
     r"handbook-bundle": (
         lambda world, line: world.bundle() if line.command == "import" else world.fresh("bundle")
     ),
+    r"/srv/papers/handbook": lambda world, _: world.papers(),
     r"/srv/recollect": lambda world, _: world.fresh("data"),
     r"/var/log/": lambda world, _: f"{world.folder}/",
 }

@@ -506,6 +506,12 @@ def own(app: App) -> Generator[App]:
         yield replace(app, sandbox=sandbox, config=config)
 
 
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No two notes are worked together, as no two longer documents are."""
+    monkeypatch.setattr("recollect.ingest.notes.TOGETHER", 1)
+
+
 @contextmanager
 def running(app: App) -> Generator[Worker]:
     made = Worker(app)
@@ -536,6 +542,7 @@ def test_two_workers_do_each_document_once(own: App, tenant: Tenant) -> None:
     assert {row(own, id)["claims"] for id in ids} == {1}
 
 
+@pytest.mark.usefixtures("apart")
 def test_documents_are_worked_side_by_side_but_no_more_than_asked(own: App, tenant: Tenant) -> None:
     gated = GatedEmbedder()
     for n in range(5):
@@ -549,6 +556,7 @@ def test_documents_are_worked_side_by_side_but_no_more_than_asked(own: App, tena
         eventually(all_done(own, tenant))
 
 
+@pytest.mark.usefixtures("apart")
 def test_a_free_place_is_taken_while_others_work_on(own: App, tenant: Tenant) -> None:
     gated = GatedEmbedder()
     for n in range(3):
@@ -719,6 +727,7 @@ def test_a_stopping_worker_finishes_what_it_holds(own: App, tenant: Tenant) -> N
     assert row(own, id)["status"] == "done"
 
 
+@pytest.mark.usefixtures("apart")
 def test_a_stopping_worker_finishes_all_that_it_holds_and_claims_no_more(
     own: App, tenant: Tenant
 ) -> None:

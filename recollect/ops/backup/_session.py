@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from threading import Event
 
 import psycopg
-from psycopg.rows import DictRow, dict_row
+from psycopg.rows import dict_row
 
 from recollect import documents
 from recollect.db import CONNECT_TIMEOUT, MIGRATION_LOCK, Tx, line
@@ -23,7 +23,7 @@ def session(url: str) -> Generator[Tx]:
     """A connection of its own, in autocommit; what goes wrong with it is Unavailable, a refusal
     or a full disk of the server SetupError."""
     try:
-        with psycopg.Connection[DictRow].connect(
+        with Tx.connect(
             url,
             autocommit=True,
             connect_timeout=int(CONNECT_TIMEOUT),
