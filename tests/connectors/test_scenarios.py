@@ -42,6 +42,7 @@ OWN: dict[int, dict[str, str]] = {
         "github": "test_github::test_lost_access_to_one_repository_is_told_and_deletes_nothing",
         "s3": "test_s3::test_an_object_that_may_not_be_read_fails_alone",
         "web-crawler": "test_web_crawler::test_a_page_not_found_twice_loses_its_document",
+        "folder": "test_folder::test_what_may_not_be_read_is_named_and_its_documents_stay",
     },
     8: {
         **dict.fromkeys(AUTHORIZED, FLOW),
@@ -61,6 +62,7 @@ OWN: dict[int, dict[str, str]] = {
         "test_an_account_that_did_not_grant_files_is_asked_again_and_nothing_is_deleted",
         "github": "test_check::test_rights_that_a_token_of_github_lost_are_named",
         "s3": "test_s3::test_a_missing_right_is_named",
+        "folder": "test_folder::test_what_may_not_be_read_is_named_and_its_documents_stay",
     },
     15: {
         "google-drive": "test_google_drive::test_refusals_mean_what_google_says_they_mean",
@@ -71,6 +73,7 @@ OWN: dict[int, dict[str, str]] = {
         "s3": "test_s3::test_an_object_that_may_not_be_read_fails_alone",
         "web-crawler": "test_web_crawler::"
         "test_every_misbehaviour_gets_its_answer_and_the_others_are_crawled",
+        "folder": "test_folder::test_what_may_not_be_read_is_named_and_its_documents_stay",
     },
     18: {
         "google-drive": "test_google_drive::"
@@ -80,7 +83,9 @@ OWN: dict[int, dict[str, str]] = {
         "onedrive": "test_onedrive::test_a_lost_place_is_a_whole_listing",
         "github": "test_github::test_a_forced_push_is_like_any_other",
         "s3": "test_s3::test_a_listing_that_goes_in_circles_ends",
+        "folder": "test_folder::test_a_cursor_of_another_shape_counts_as_none",
     },
+    19: {"folder": "test_folder::test_a_change_within_one_tick_of_the_clock_is_found"},
     20: {
         "gmail": "test_gmail::test_a_thousand_threads_are_said_with_checkpoints_in_between",
         "google-drive": "test_google_drive::test_a_thousand_files_come_page_by_page",
@@ -101,6 +106,7 @@ OWN: dict[int, dict[str, str]] = {
         "github": "test_github::test_one_repository_that_fails_does_not_stop_the_others",
         "web-crawler": "test_web_crawler::"
         "test_a_page_that_answers_with_an_error_keeps_its_document",
+        "folder": "test_folder::test_a_disk_within_the_folder_that_is_away_keeps_its_documents",
     },
     32: {"gmail": "test_gmail::test_odd_mails_are_read_as_far_as_they_go"},
     33: {
@@ -113,7 +119,7 @@ EXEMPT: dict[tuple[int, str], str] = {
     **{
         (number, provider): NO_ACCOUNT
         for number in (1, 8, 9, 11)
-        for provider in ("s3", "web-crawler")
+        for provider in ("folder", "s3", "web-crawler")
     },
     **{(9, provider): "refresh tokens of Google do not rotate" for provider in GOOGLE},
     **{
@@ -121,6 +127,9 @@ EXEMPT: dict[tuple[int, str], str] = {
         for number in (3, 24, 25, 26, 27)
     },
     **{(number, "web-crawler"): "sites push nothing" for number in (3, 24, 25, 26, 27)},
+    **{(number, "folder"): "a folder tells nobody of changes" for number in (3, 24, 25, 26, 27)},
+    **{(number, "folder"): "a disk asks nobody to slow down" for number in (13, 14)},
+    (10, "folder"): "a folder asks for no authorization",
     (6, "gmail"): "threads have no names, and are in no folder",
     (7, "gmail"): "a mailbox is shared as a whole or not at all",
     (10, "web-crawler"): "a public site asks for no authorization",

@@ -120,7 +120,7 @@ def test_the_largest_bodies_of_every_small_route_fifty_at_once(
             for at, (method, path) in enumerate(small)
         ]
         statuses = {job.result() for job in jobs}
-        assert answers() > 20
+        assert answers() > 5
     assert not statuses & {500, 502, 504}, statuses
 
 
