@@ -8,7 +8,20 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench import crawl, edit, extract, ingest, memory, post, quality, scale, search, sets, start
+from bench import (
+    citations,
+    crawl,
+    edit,
+    extract,
+    ingest,
+    memory,
+    post,
+    quality,
+    scale,
+    search,
+    sets,
+    start,
+)
 from bench.figures import Figure, as_json, below, floors, table
 from bench.ground import Ground
 
@@ -21,6 +34,7 @@ PARTS: dict[str, Any] = {
     "scale": scale,
     "search": search,
     "quality": quality,
+    "citations": citations,
     "crawl": crawl,
     "extract": extract,
 }

@@ -225,6 +225,12 @@ class Config(BaseSettings):
     llm_timeout: float = Field(
         default=120, gt=0, le=3600, description="Seconds for one answer of the language model."
     )
+    answer_tokens: int = Field(
+        default=6_000,
+        ge=500,
+        le=200_000,
+        description="Tokens of the passages that the language model reads for one answer, about.",
+    )
     otlp_url: str | None = Field(
         default=None,
         description="OpenTelemetry collector for traces (OTLP/HTTP), for example"

@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Request, Response
@@ -27,23 +28,26 @@ from recollect.api.schemas import (
     not_blank,
 )
 from recollect.api.turns import AsksOthers, own_turn
+from recollect.app import App
 from recollect.documents.filters import parse as parse_filter
 from recollect.errors import BadRequestError
-from recollect.search import answer
-from recollect.search.answer import (
-    Answered,
-    AnswerState,
-    AskedFor,
-    GivenSource,
-    GivenSources,
-    Sentence,
-    Turn,
+from recollect.model import Tenant
+from recollect.search.answers.citations import Sentence
+from recollect.search.answers.sources import (
+    AnswerEvidence,
+    AnswerQuery,
+    AnswerSource,
+    EarlierTurn,
+    gather,
 )
+from recollect.search.answers.telling import AnswerEnd, AnswerState, answer, tell
 
 router = APIRouter(tags=["search"])
 ALIVE = 15.0
 """Seconds after which a stream that waits for the model says that it is alive."""
 MOST_TURNS = 50
+CLIENT_GONE = 499
+"""Nobody reads it: a word for counters and logs."""
 
 
 class AnswerTurn(RequestBody):
@@ -90,11 +94,11 @@ class CitedSentenceOut(Wire):
     @classmethod
     def of(cls, sentence: Sentence) -> Self:
         return cls(
-            text=sentence.text, sources=list(sentence.sources), unsupported=sentence.unsupported
+            text=sentence.text, sources=list(sentence.cites), unsupported=sentence.is_unsupported
         )
 
 
-class AnswerSource(Wire):
+class AnswerSourceOut(Wire):
     """A passage of a document, or a memory."""
 
     number: int = Field(description="By which sentences name it, from 1.", examples=[1])
@@ -120,38 +124,37 @@ class AnswerSource(Wire):
     place: dict[str, Any] | None = PLACE
 
     @classmethod
-    def of(cls, source: GivenSource) -> Self:
-        score = None if source.score is None else round(source.score, 6)
-        if source.hit is None or source.chunk is None:
-            return cls(
-                number=source.number,
-                content=source.text,
-                score=score,
-                memory_id=source.memory,
-                place=None,
-            )
-        document, chunk = source.hit.document, source.chunk
-        return cls(
+    def of(cls, source: AnswerSource) -> Self:
+        document = source.document
+        known = cls(
             number=source.number,
             content=source.text,
-            score=score,
-            document_id=document.id,
-            custom_id=document.custom_id,
-            title=document.title,
-            url=document.url,
-            filepath=document.filepath,
-            position=chunk.position,
-            start=chunk.start,
-            end=chunk.end,
-            place=dict(chunk.place),
+            score=None if source.score is None else round(source.score, 6),
+            memory_id=source.memory_id,
+            place=None,
+        )
+        if document is None:
+            return known
+        return known.model_copy(
+            update={
+                "document_id": document.id,
+                "custom_id": document.custom_id,
+                "title": document.title,
+                "url": document.url,
+                "filepath": document.filepath,
+                "position": source.position,
+                "start": source.start,
+                "end": source.end,
+                "place": dict(source.place),
+            }
         )
 
 
-class AnswerEnd(Wire):
+class AnswerEndOut(Wire):
     state: AnswerState = Field(
         description="`answered`; `nothing_found`: nothing relevant is there, and no model was"
         " asked; `not_answered`: the model read the sources, and they do not answer; `no_model`;"
-        " `model_failed`."
+        " `cut`: the model ended in the midst of it; `model_failed`: it gave no answer."
     )
     dropped_citations: int = Field(
         description="Citations of the model that named nothing that it was given.", examples=[0]
@@ -159,16 +162,19 @@ class AnswerEnd(Wire):
     reason: str | None = Field(
         description="Why there is no answer, and what to do.", examples=["the model is busy"]
     )
+    code: str | None = Field(
+        description="A word for what went wrong with the model.", examples=["timeout"]
+    )
     timing: float
 
 
-class AnswerOut(AnswerEnd):
+class AnswerOut(AnswerEndOut):
     answer: str | None = Field(
         description="All sentences, each with the numbers of its sources; null without any.",
         examples=["The team meets on Mondays at nine. [1]"],
     )
     sentences: list[CitedSentenceOut] = Field(description="The answer, sentence by sentence.")
-    sources: list[AnswerSource] = Field(description="What was found, also when nothing answers.")
+    sources: list[AnswerSourceOut] = Field(description="What was found, also when nothing answers.")
     warnings: list[str] | None = WARNINGS
 
 
@@ -189,52 +195,94 @@ async def answer_question(
     are there all the same.
     """
     began = time.monotonic()
+    query = _query(app, tenant, body)
+    async with own_turn(request):
+        found = await run_in_threadpool(gather, app, tenant, query)
+    warnings = [*(body.passed_over() or ()), *found.warnings]
+    if body.stream:
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        told = _told(app, found, warnings, began)
+        return StreamingResponse(told, media_type="text/event-stream", headers=headers)
+    writing = asyncio.create_task(_whole(app, found, warnings, began))
+    leaving = asyncio.create_task(_gone(request))
+    try:
+        await asyncio.wait({writing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not writing.done():
+            return Response(status_code=CLIENT_GONE)
+        shown = await writing
+    finally:
+        for task in (writing, leaving):
+            task.cancel()
+        await asyncio.gather(writing, leaving, return_exceptions=True)
+    return Response(shown.model_dump_json(by_alias=True), media_type="application/json")
+
+
+def _query(app: App, tenant: Tenant, body: AnswerRequest) -> AnswerQuery:
     named = effective_tags(
         tenant, body.container_tag, body.container_tags, default=False, prefixes=True
     )
     if body.profile and len(named) != 1:
         raise BadRequestError("profile: name exactly one container tag")
-    asked_for = AskedFor(
+    return AnswerQuery(
         text=body.q,
+        turns=[EarlierTurn(turn.role, turn.content) for turn in body.turns],
         tags=named,
         filter=None if body.filters is None else parse_filter(body.filters),
         filepath=body.filepath,
-        turns=[Turn(turn.role, turn.content) for turn in body.turns],
         limit=body.limit,
+        tokens=app.config.answer_tokens,
         rerank=body.rerank,
-        memories=body.memories,
-        profile=named[0] if body.profile else None,
+        with_memories=body.memories,
+        profile_of=named[0] if body.profile else None,
     )
-    async with own_turn(request):
-        found = await run_in_threadpool(answer.find, app, tenant, asked_for)
-    asking = run_in_threadpool(answer.answer, app.llm, asked_for, found)
-    warnings = [*(body.passed_over() or ()), *found.warnings]
-    if body.stream:
-        told = _told(asyncio.ensure_future(asking), found, warnings, began)
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(told, media_type="text/event-stream", headers=headers)
-    answered = await asking
-    shown = AnswerOut(
-        **_end(answered, began).model_dump(),
-        answer=_written(answered),
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _whole(app: App, found: AnswerEvidence, warnings: list[str], began: float) -> AnswerOut:
+    answered = await answer(app.llm, found)
+    texts = [
+        one.text + "".join(f" [{number}]" for number in one.cites) for one in answered.sentences
+    ]
+    return AnswerOut(
+        **_end(answered.end, len(answered.dropped), began).model_dump(),
+        answer=" ".join(texts) or None,
         sentences=[CitedSentenceOut.of(one) for one in answered.sentences],
-        sources=[AnswerSource.of(one) for one in found.sources],
+        sources=[AnswerSourceOut.of(one) for one in found.sources],
         warnings=warnings or None,
     )
-    return Response(shown.model_dump_json(by_alias=True), media_type="application/json")
 
 
 async def _told(
-    asking: asyncio.Future[Answered], found: GivenSources, warnings: list[str], began: float
+    app: App, found: AnswerEvidence, warnings: list[str], began: float
 ) -> AsyncGenerator[str]:
-    shown = [AnswerSource.of(one).model_dump(by_alias=True, mode="json") for one in found.sources]
+    """A sentence as soon as the model has ended it; lines that keep the connection meanwhile. A
+    client that leaves ends the model's work."""
+    shown = [
+        AnswerSourceOut.of(one).model_dump(by_alias=True, mode="json") for one in found.sources
+    ]
     yield _event("sources", {"sources": shown, "warnings": warnings})
-    while not (await asyncio.wait([asking], timeout=ALIVE))[0]:
-        yield ": alive\n\n"
-    answered = asking.result()
-    for sentence in answered.sentences:
-        yield _event("sentence", CitedSentenceOut.of(sentence))
-    yield _event("end", _end(answered, began))
+    dropped = 0
+    async with aclosing(tell(app.llm, found)) as told:
+        coming = asyncio.ensure_future(anext(told))
+        try:
+            while True:
+                while not (await asyncio.wait([coming], timeout=ALIVE))[0]:
+                    yield ": alive\n\n"
+                one = coming.result()
+                if isinstance(one, AnswerEnd):
+                    yield _event("end", _end(one, dropped, began))
+                    return
+                dropped += len(one.dropped)
+                if one.text:
+                    yield _event("sentence", CitedSentenceOut.of(one))
+                coming = asyncio.ensure_future(anext(told))
+        finally:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
 
 
 def _event(name: str, data: BaseModel | dict[str, Any]) -> str:
@@ -242,17 +290,11 @@ def _event(name: str, data: BaseModel | dict[str, Any]) -> str:
     return f"event: {name}\ndata: {text}\n\n"
 
 
-def _end(answered: Answered, began: float) -> AnswerEnd:
-    return AnswerEnd(
-        state=answered.state,
-        dropped_citations=answered.dropped,
-        reason=answered.reason,
+def _end(end: AnswerEnd, dropped: int, began: float) -> AnswerEndOut:
+    return AnswerEndOut(
+        state=end.state,
+        dropped_citations=dropped,
+        reason=end.reason,
+        code=end.code,
         timing=round((time.monotonic() - began) * 1000, 3),
     )
-
-
-def _written(answered: Answered) -> str | None:
-    texts = [
-        one.text + "".join(f" [{number}]" for number in one.sources) for one in answered.sentences
-    ]
-    return " ".join(texts) or None

@@ -398,6 +398,7 @@ _ORGANISATION: Mapping[str, Any] = {
         ],
         "droppedCitations": 0,
         "reason": None,
+        "code": None,
         "timing": 1840.2,
     },
     "linkSession": {

@@ -1,12 +1,16 @@
 """`recollect ask`: an answer with the passages that it rests on."""
 
+import asyncio
+from collections.abc import Mapping
+from contextlib import aclosing
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
-from recollect.cli.client import ApiKey, AsJson, Url, open_service
+from recollect.cli.client import ApiKey, AsJson, Service, Url, open_service
 from recollect.cli.output import console, echo_json, fail, harmless, one_line, tell
+from recollect.errors import Transient
 
 PASSAGE = 240
 """Characters of a source that a person is shown."""
@@ -47,25 +51,44 @@ def ask(
     service = open_service(url, key, timeout=LONGEST)
     body = {"q": question, "containerTags": tag, "rerank": rerank}
     with console(err=True).status("Reading what answers …"):
-        told = service.send("POST", "/v4/answer", body)
-    if as_json:
-        echo_json(told)
-        return
-    _print(told)
+        if as_json:
+            echo_json(service.send("POST", "/v4/answer", body))
+            return
+        told = asyncio.run(_followed(service, {**body, "stream": True}))
+    _print_sources(told)
     for warning in told.get("warnings", ()):
         tell(warning)
-    if told["state"] != "answered":
+    if told["state"] == "cut":
+        tell(f"The answer ends here: {told['reason']}")
+    elif told["state"] != "answered":
         tell(ENDS.get(told["state"]) or f"No answer: {told['reason']}")
     if told["droppedCitations"]:
         tell(f"{told['droppedCitations']} citations named nothing that was found; left out.")
 
 
-def _print(told: dict[str, Any]) -> None:
+async def _followed(service: Service, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Print each sentence as it comes; all that was told."""
+    told: dict[str, Any] = {"sentences": [], "sources": []}
+    async with aclosing(service.events("/v4/answer", body)) as events:
+        async for name, data in events:
+            if name == "sentence":
+                told["sentences"].append(data)
+                _print_sentence(data)
+            else:
+                told |= data
+    if "state" not in told:
+        raise Transient("the service ended in the midst of its answer")
+    return told
+
+
+def _print_sentence(sentence: Mapping[str, Any]) -> None:
+    marks = "".join(f" [{number}]" for number in sentence["sources"])
+    doubt = " (no source)" if sentence["unsupported"] else ""
+    console().print(Text.assemble(harmless(sentence["text"]), (f"{marks}{doubt}", "dim")))
+
+
+def _print_sources(told: Mapping[str, Any]) -> None:
     out = console()
-    for sentence in told["sentences"]:
-        marks = "".join(f" [{number}]" for number in sentence["sources"])
-        doubt = " (no source)" if sentence["unsupported"] else ""
-        out.print(Text.assemble(harmless(sentence["text"]), (f"{marks}{doubt}", "dim")))
     cited = {number for sentence in told["sentences"] for number in sentence["sources"]}
     shown = [one for one in told["sources"] if one["number"] in cited or not cited]
     if shown and told["sentences"]:

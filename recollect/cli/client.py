@@ -4,7 +4,7 @@ import json
 import re
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import ip_address
@@ -119,6 +119,9 @@ class DocumentRow:
         return self.status in ("done", "failed")
 
 
+_EVENT = re.compile(rb"event: (?P<name>\w+)\ndata: (?P<data>[^\n]*)")
+
+
 class Service:
     """One service with one key; may be shared by threads.
 
@@ -189,6 +192,24 @@ class Service:
                 )
 
         return self._answered(ask)
+
+    async def events(
+        self, path: str, body: Mapping[str, Any]
+    ) -> AsyncGenerator[tuple[str, dict[str, Any]]]:
+        """Name and data of each event of an answer that is a stream, as they come."""
+        try:
+            async with self._endpoint.stream(path, json=body) as answer:
+                rest = b""
+                async for part in answer.parts:
+                    rest += part
+                    if answer.status == 200:
+                        *whole, rest = rest.split(b"\n\n")
+                        for event in filter(None, map(_EVENT.fullmatch, whole)):
+                            yield event["name"].decode(), json.loads(event["data"])
+                if answer.status != 200:
+                    self._read(EndpointAnswer(answer.status, answer.headers, rest), dict)
+        except Transient as error:
+            raise self._explained(error) from error
 
     def _answered(self, ask: Callable[[], EndpointAnswer], kind: type = dict) -> Any:
         pauses = iter(self._pauses)

@@ -1,5 +1,6 @@
 """The page Ask: a question, its answer with the passages that it rests on."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -12,8 +13,8 @@ from recollect.console._room import CurrentApp, Reader, SignedInPage, Text, know
 from recollect.errors import BadRequestError, RequestError
 from recollect.model import Tenant
 from recollect.orgs import tags
-from recollect.search import answer
-from recollect.search.answer import Answered, AskedFor, GivenSource, GivenSources
+from recollect.search.answers.sources import AnswerEvidence, AnswerQuery, AnswerSource, gather
+from recollect.search.answers.telling import Answered, answer
 
 LONGEST_QUESTION = 10_000
 """characters"""
@@ -27,7 +28,7 @@ rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
 class ShownSource:
     """A source as the page shows it; `place` leads to the passage, if it is one."""
 
-    source: GivenSource
+    source: AnswerSource
     place: str | None
     is_cited: bool
 
@@ -49,36 +50,42 @@ async def ask(
 ) -> Response:
     # The places of those that wait for a model, which the API counts.
     async with request.app.state.asking.place(tenant.id, tenant.key or "none"):
-        return await run_in_threadpool(_answered, request, app, tenant, q, tag)
+        return await _answered(request, app, tenant, {"q": q, "tag": tag})
 
 
-def _answered(request: Request, app: App, tenant: Tenant, q: str, tag: str) -> Response:
-    typed: dict[str, object] = {"q": q, "tag": tag}
+async def _answered(
+    request: Request, app: App, tenant: Tenant, typed: Mapping[str, str]
+) -> Response:
     try:
-        if not q.strip():
-            raise BadRequestError("question: must not be empty")
-        if len(q) > LONGEST_QUESTION:
-            raise BadRequestError(f"question: at most {LONGEST_QUESTION:,} characters")
-        one = tag.strip() or None
-        named = tags.asked(tenant, one, None, default=False, prefixes=True, field="tag")
-        asked_for = AskedFor(text=q, tags=named)
-        found = answer.find(app, tenant, asked_for)
+        query = _query(app, tenant, typed["q"], typed["tag"])
+        found = await run_in_threadpool(gather, app, tenant, query)
     except RequestError as error:
-        return _page(request, app, tenant, {**typed, "error": error}, error.status)
-    done = answer.answer(app.llm, asked_for, found)
-    values = {**typed, "done": done, "evidence": _evidence(found, done, q)}
-    return _page(request, app, tenant, {**values, "warnings": found.warnings})
+        shown = {**typed, "error": error}
+        return await run_in_threadpool(_page, request, app, tenant, shown, error.status)
+    done = await answer(app.llm, found)
+    evidence = _evidence(found, done, query.text)
+    shown = {**typed, "done": done, "evidence": evidence, "warnings": found.warnings}
+    return await run_in_threadpool(_page, request, app, tenant, shown)
 
 
-def _evidence(found: GivenSources, done: Answered, q: str) -> list[ShownSource]:
+def _query(app: App, tenant: Tenant, q: str, tag: str) -> AnswerQuery:
+    """Raises RequestError."""
+    if not q.strip():
+        raise BadRequestError("question: must not be empty")
+    if len(q) > LONGEST_QUESTION:
+        raise BadRequestError(f"question: at most {LONGEST_QUESTION:,} characters")
+    one = tag.strip() or None
+    named = tags.asked(tenant, one, None, default=False, prefixes=True, field="tag")
+    return AnswerQuery(q, tags=named, tokens=app.config.answer_tokens)
+
+
+def _evidence(found: AnswerEvidence, done: Answered, q: str) -> list[ShownSource]:
     """What is cited comes first, by its number."""
-    cited = {number for sentence in done.sentences for number in sentence.sources}
+    cited = {number for sentence in done.sentences for number in sentence.cites}
     shown = [
         ShownSource(
             source,
-            None
-            if source.hit is None or source.chunk is None
-            else place(source.hit.document.id, q, source.chunk.position),
+            None if source.document is None else place(source.document.id, q, source.position),
             source.number in cited,
         )
         for source in found.sources
@@ -87,7 +94,7 @@ def _evidence(found: GivenSources, done: Answered, q: str) -> list[ShownSource]:
 
 
 def _page(
-    request: Request, app: App, tenant: Tenant, values: dict[str, object], status: int = 200
+    request: Request, app: App, tenant: Tenant, values: Mapping[str, object], status: int = 200
 ) -> Response:
     with app.db.begin() as tx:
         known = known_tags(tx, tenant)

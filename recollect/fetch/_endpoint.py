@@ -1,10 +1,11 @@
 """Talking to destinations that the operator configured: no judgement of addresses."""
 
+import asyncio
 import json
 import ssl
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -28,6 +29,16 @@ class EndpointAnswer:
     headers: Mapping[str, str]
     """names in lower case"""
     data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointStream:
+    """An answer that comes in parts. They raise Transient when they do not come, or not in time."""
+
+    status: int
+    headers: Mapping[str, str]
+    """names in lower case"""
+    parts: AsyncGenerator[bytes]
 
 
 class Endpoint:
@@ -58,14 +69,18 @@ class Endpoint:
         self._host = url.netloc.decode("ascii")
         self.base_url = base_url
         self._total = total
+        self._headers, self._timeout = headers, timeout
+        # Loading all authorities takes longer than a local request; without TLS, trust none.
+        self._trust = (
+            httpcore.default_ssl_context()
+            if url.scheme == "https"
+            else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        )
         self._client = httpx.Client(
             base_url=url,
             headers={**headers, "Accept-Encoding": "gzip"},
             timeout=timeout,
-            # Loading all authorities takes longer than a local request; without TLS, trust none.
-            verify=httpcore.default_ssl_context()
-            if url.scheme == "https"
-            else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+            verify=self._trust,
             trust_env=False,
             follow_redirects=False,
         )
@@ -106,6 +121,47 @@ class Endpoint:
             told = join_headers(response.headers.raw)
             body = read_body(self._in_time(response.iter_raw(), until), told, LARGEST_ANSWER)
             return EndpointAnswer(response.status_code, told, body)
+
+    @asynccontextmanager
+    async def stream(self, path: str, *, json: object) -> AsyncGenerator[EndpointStream]:
+        """One POST, whose answer is read as it comes. A caller that is cancelled, or leaves the
+        block, ends the request. Raises Transient as `request`; the whole takes `total` at most."""
+        until = None if self._total is None else asyncio.get_running_loop().time() + self._total
+        async with httpx.AsyncClient(
+            base_url=self.base_url,
+            headers={**self._headers, "Accept-Encoding": "identity"},
+            timeout=self._timeout,
+            verify=self._trust,
+            trust_env=False,
+            follow_redirects=False,
+        ) as client:
+            with self._no_answer_is_transient():
+                async with self._by(until):
+                    request = client.build_request("POST", path, json=json)
+                    response = await client.send(request, stream=True)
+            try:
+                told = join_headers(response.headers.raw)
+                yield EndpointStream(response.status_code, told, self._parts(response, until))
+            finally:
+                await response.aclose()
+
+    async def _parts(self, response: httpx.Response, until: float | None) -> AsyncGenerator[bytes]:
+        parts = response.aiter_raw()
+        while True:
+            with self._no_answer_is_transient():
+                async with self._by(until):
+                    part = await anext(parts, None)
+            if part is None:
+                return
+            yield part
+
+    @asynccontextmanager
+    async def _by(self, until: float | None) -> AsyncGenerator[None]:
+        try:
+            async with asyncio.timeout_at(until):
+                yield
+        except TimeoutError as error:
+            raise Transient(f"{self._host} did not answer in time", code="timeout") from error
 
     def refusal(self, answer: EndpointAnswer, *, hide: Sequence[str] = ()) -> Transient | Permanent:
         """What an answer other than 2xx means (`http_<status>`), with its beginning as message.

@@ -5,11 +5,12 @@ data travel as one JSON document in a message of their own, and what comes back 
 schema. What the model says is a claim of its own; nothing here acts on it.
 """
 
+import asyncio
 import json
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Generic, TypeVar, cast
@@ -20,6 +21,7 @@ from recollect import log
 from recollect.errors import Permanent, RecollectError, SetupError, Transient, Unavailable
 from recollect.fetch import Endpoint, EndpointAnswer, outcome
 from recollect.inference.circuit_breaker import Breaker
+from recollect.inference.completion_stream import CompletionPieces
 from recollect.model import storable
 
 CONCURRENCY = 4
@@ -35,6 +37,11 @@ LARGEST_ANSWER = 1_000_000
 REFUSED = "model_refused"
 BAD_ANSWER = "bad_answer"
 NEEDS_MODEL = "needs a language model: set RECOLLECT_LLM_URL and RECOLLECT_LLM_MODEL"
+
+_LOOK = 0.05
+"""seconds between two looks for a free lane"""
+_LARGEST_REFUSAL = 100_000
+"""bytes of a refusal that are read"""
 
 _log = log.get("llm")
 _FENCED = re.compile(r"```(?:json)?(.*)```", re.DOTALL | re.IGNORECASE)
@@ -201,6 +208,56 @@ class Llm:
             code = error.code if isinstance(error, Transient | Permanent) else None
             _log.warning("no answer", purpose=question.purpose, code=code, reason=str(error))
             raise
+
+    async def write(self, purpose: str, instructions: str, data: Any) -> AsyncGenerator[str]:
+        """What the model writes, piece by piece; nobody reads it by a schema.
+
+        Takes as long as the endpoint does, `total` at most, and ends with its caller. Raises
+        Unavailable, Transient and Permanent (`model_refused`, `bad_answer`, `cut_off`), also after
+        some pieces. No message quotes what was asked or said.
+        """
+        question = Question(purpose, instructions, data, _Fine, hurried=True)
+        body = {
+            "model": self._model,
+            "stream": True,
+            "messages": [
+                {"role": "system", "content": storable(instructions)},
+                {"role": "user", "content": _as_json(data)},
+            ],
+        }
+        await self._lane()
+        began = time.monotonic()
+        whole = False
+        try:
+            async with self._endpoint.stream("/chat/completions", json=body) as answer:
+                if not 200 <= answer.status < 300:
+                    said = b""
+                    async for part in answer.parts:
+                        said = (said + part)[:_LARGEST_REFUSAL]
+                    refusal = EndpointAnswer(answer.status, answer.headers, said)
+                    raise self._judged(question, refusal)
+                kind = answer.headers.get("content-type", "")
+                pieces = CompletionPieces(streams="json" not in kind)
+                async for part in answer.parts:
+                    for piece in pieces.read(part):
+                        yield piece
+                    if pieces.has_ended and "json" not in kind:
+                        break
+                for piece in pieces.rest():
+                    yield piece
+            whole = True
+        finally:
+            self._lanes.release()
+            seconds = time.monotonic() - began
+            self._count(question, calls=1, failures=0 if whole else 1, seconds=seconds)
+
+    async def _lane(self) -> None:
+        """A lane for one who is not a thread; raises Unavailable."""
+        end = time.monotonic() + self._hurry
+        while not self._lanes.acquire(blocking=False):
+            if time.monotonic() > end:
+                raise Unavailable("the model is busy with other questions", code="timeout")
+            await asyncio.sleep(_LOOK)
 
     def check(self) -> None:
         """Ask something harmless, once. Raises Unavailable, Transient or Permanent, with the

@@ -22,7 +22,7 @@ from tests.console.test_console import (
     site,
     tree,
 )
-from tests.fakes.llm import Model, Status, running
+from tests.fakes.llm import Model, Status, Streams, running
 
 __all__ = ["browse", "me", "site"]
 
@@ -70,13 +70,14 @@ def test_the_answer_leads_to_its_passages(
 ):
     add(app, tenant, MEETING)
     drain(app)
-    model.answer = lambda asked: {
-        "answered": True,
-        "sentences": [
-            {"text": "<b>On Mondays</b> at nine.", "sources": [1, 7], "states": True},
-            {"text": "In the red room.", "sources": [], "states": True},
-        ],
-    }
+    model.misbehave = [
+        Streams(
+            (
+                "<b>On Mondays</b> at n",
+                "ine [1][7]. In the red room.",
+            )
+        )
+    ]
     shown = asking.post("/console/ask", data=ASKED)
     text = body(shown)
     assert "<b>On Mondays</b> at nine. [1]" in text
@@ -84,7 +85,11 @@ def test_the_answer_leads_to_its_passages(
     assert "1 citation of the model named nothing that was found, and is left out" in text
     assert one(shown, "a[href='#source-1']").text() == "[1]"
     assert tree(shown).css("main b") == []
-    model.misbehave = [Status(500)] * 3
+    model.misbehave = [Streams(("On Mondays [1]. At",), ending="")]
+    cut = body(asking.post("/console/ask", data=ASKED))
+    assert "On Mondays. [1]" in cut
+    assert "The answer ends here" in cut
+    model.misbehave = [Status(500)]
     failed = asking.post("/console/ask", data=ASKED)
     assert failed.status_code == 200
     assert "No answer" in body(failed)

@@ -23,7 +23,7 @@ def ground(service: Service) -> Generator[Ground]:
         yield found
 
 
-LONG = {"start", "memory", "quality", "scale", "crawl", "extract", "ingest", "post"}
+LONG = {"start", "memory", "quality", "scale", "crawl", "extract", "ingest", "post", "citations"}
 """these take their time however small they are: nightly; what ingest and post do, search and edit
 begin with"""
 

@@ -6,6 +6,8 @@ schema asked for is a fault of the test. `misbehave` says what the next requests
 """
 
 import json
+import select
+import socket
 import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -36,14 +38,19 @@ _SCHEMA = _object(
     strict={"const": True},
     schema={"type": "object"},
 )
+_MESSAGES = {
+    "type": "array",
+    "minItems": 2,
+    "prefixItems": [_message("system"), _message("user")],
+    "items": False,
+}
+STREAMED = _object(
+    model={"type": "string", "minLength": 1}, messages=_MESSAGES, stream={"const": True}
+)
+"""… and as far as we use its streams."""
 REQUEST = _object(
     model={"type": "string", "minLength": 1},
-    messages={
-        "type": "array",
-        "minItems": 2,
-        "prefixItems": [_message("system"), _message("user")],
-        "items": False,
-    },
+    messages=_MESSAGES,
     response_format={
         "oneOf": [
             {"const": {"type": "json_object"}},
@@ -53,6 +60,7 @@ REQUEST = _object(
 )
 """What the published service takes, as far as we use it."""
 _TAKEN = jsonschema.Draft202012Validator(REQUEST)
+_TAKEN_STREAMED = jsonschema.Draft202012Validator(STREAMED)
 
 
 @dataclass(frozen=True)
@@ -75,7 +83,7 @@ class Asked:
     @property
     def schema(self) -> Mapping[str, Any] | None:
         """What the answer has to fit; None where JSON of any kind was asked for."""
-        form = self.body["response_format"]
+        form = self.body.get("response_format", {"type": "text"})
         return form["json_schema"]["schema"] if form["type"] == "json_schema" else None
 
 
@@ -102,7 +110,18 @@ class Silent:
     """No answer until the test is over."""
 
 
-Fault = Status | Says | Silent
+@dataclass(frozen=True)
+class Streams:
+    """The model says these pieces, one event each. `ending`: the last events as they are on the
+    line; without `[DONE]` and `finish_reason` the stream is cut. `waits`: it goes on, silent, until
+    the test is over or the client has gone."""
+
+    pieces: tuple[str, ...]
+    ending: str = 'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+    waits: bool = False
+
+
+Fault = Status | Says | Silent | Streams
 
 
 def nothing(asked: Asked) -> object:
@@ -122,11 +141,13 @@ class Model:
     """what was wrong with requests, and with the test's own answers"""
     at_once: int = 0
     """the most requests that were there at the same time"""
+    left: threading.Event = field(default_factory=threading.Event)
+    """a client has gone while a stream waited"""
     over: threading.Event = field(default_factory=threading.Event)
     _there: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def respond(self, asked: Asked) -> tuple[int, Mapping[str, str], str] | None:
+    def respond(self, asked: Asked) -> tuple[int, Mapping[str, str], str] | Streams | None:
         """Status, headers and body; None: no answer at all."""
         with self._lock:
             self.asked.append(asked)
@@ -141,7 +162,7 @@ class Model:
 
     def _respond(
         self, asked: Asked, fault: Fault | None
-    ) -> tuple[int, Mapping[str, str], str] | None:
+    ) -> tuple[int, Mapping[str, str], str] | Streams | None:
         wrong = _wrong(asked)
         if wrong is not None:
             self.faults.append(wrong)
@@ -153,6 +174,8 @@ class Model:
         match said:
             case Status():
                 return said.status, said.headers, said.body
+            case Streams():
+                return said
             case Silent():
                 self.over.wait(60)
                 return None
@@ -179,8 +202,9 @@ def _wrong(asked: Asked) -> str | None:
     if asked.path != "/v1/chat/completions":
         return f"no such path: {asked.path}"
     try:
-        _TAKEN.validate(asked.body)
-        if asked.schema is None and "JSON" not in asked.system:
+        streamed = "stream" in asked.body
+        (_TAKEN_STREAMED if streamed else _TAKEN).validate(asked.body)
+        if not streamed and asked.schema is None and "JSON" not in asked.system:
             return "the word JSON must be among the messages"
         if asked.schema is not None:
             _accepted(json.dumps(asked.schema))
@@ -254,6 +278,10 @@ def running(model: Model) -> Generator[Model]:
             if answer is None:
                 self.close_connection = True
                 return
+            if isinstance(answer, Streams):
+                self.close_connection = True
+                self.stream(answer)
+                return
             status, headers, text = answer
             self.send_response(status)
             for name, value in headers.items():
@@ -262,6 +290,23 @@ def running(model: Model) -> Generator[Model]:
             self.send_header("content-length", str(len(text.encode())))
             self.end_headers()
             self.wfile.write(text.encode())
+
+        def stream(self, told: Streams) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.send_header("connection", "close")
+            self.end_headers()
+            for piece in told.pieces:
+                delta = {"choices": [{"delta": {"content": piece}, "finish_reason": None}]}
+                self.wfile.write(f"data: {json.dumps(delta)}\n\n".encode())
+            self.wfile.flush()
+            if told.waits:
+                while not model.over.is_set():
+                    readable, _, _ = select.select([self.connection], [], [], 0.02)
+                    if readable and not self.connection.recv(1, socket.MSG_PEEK):
+                        model.left.set()
+                        return
+            self.wfile.write(told.ending.encode())
 
         def log_message(self, format: str, *args: Any) -> None:
             pass

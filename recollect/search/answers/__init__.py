@@ -1,0 +1,1 @@
+"""Answers to questions, in sentences that cite the passages they rest on."""
