@@ -19,6 +19,7 @@ from recollect.console import (
     _filters,
     _keys,
     _live,
+    _memories,
     _overview,
     _reading,
     _reference,
@@ -26,6 +27,7 @@ from recollect.console import (
     _searching,
     _settings,
     _signing,
+    _tags,
     _webhooks,
 )
 from recollect.console._room import SignedInPage
@@ -34,6 +36,7 @@ from recollect.errors import NotFoundError
 PARTS = (
     _live, _connections, _filters, _webhooks, _keys, _audit, _settings,
     _signing, _overview, _documents, _editing, _reading, _adding, _searching, _asking,
+    _memories, _tags,
 )  # fmt: skip
 
 

@@ -53,6 +53,8 @@ ROOMS = (
     (f"{HOME}/search", "Search"),
     (f"{HOME}/ask", "Ask"),
     (f"{HOME}/documents", "Documents"),
+    (f"{HOME}/memories", "Memories"),
+    (f"{HOME}/tags", "Tags"),
     (f"{HOME}/add", "Add"),
     (f"{HOME}/connections", "Connections"),
     (f"{HOME}/filters", "Filters"),

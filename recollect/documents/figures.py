@@ -226,6 +226,20 @@ def finished_lately(tx: Tx, tenant: Tenant, most: int) -> int:
     )
 
 
+def of_tag_alone(tx: Tx, tenant: Tenant, tag: str) -> Figure:
+    """How many documents carry this tag and no other; they go when it is deleted."""
+    where, parameters = _within(tenant)
+    number = _count(
+        tx,
+        "select count(*) as n from (select 1 from documents d where "
+        + where
+        + " and d.scope @> %(scope)s and d.container_tags = array[%(tag)s::text]"
+        " limit %(most)s) alone",
+        {**parameters, "scope": sought(tenant.id, [tag]), "tag": tag, "most": LOOKED_AT},
+    )
+    return Figure(number, "+" if number >= LOOKED_AT else "")
+
+
 def chunks(tx: Tx, tenant: Tenant) -> Figure:
     """How many texts of chunks the index holds, as it counts them itself for its scores."""
     numbers = (

@@ -661,6 +661,8 @@ def test_a_reading_key_sees_no_buttons_and_may_do_nothing(
         "Search",
         "Ask",
         "Documents",
+        "Memories",
+        "Tags",
         "Connections",
         "Filters",
         "Webhooks",
