@@ -274,7 +274,7 @@ def _page(
 def _content(written: str) -> str:
     text = written.replace("\r\n", "\n").strip()
     if not text:
-        raise BadRequestError("content: write what shall be remembered")
+        raise BadRequestError("content: write what to remember")
     if len(text) > MEMORY_LENGTH:
         raise BadRequestError(f"content: at most {MEMORY_LENGTH:,} characters")
     return text

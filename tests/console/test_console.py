@@ -553,7 +553,8 @@ def test_pages_hold_nothing_that_the_policy_would_stop(me: httpx.Client, app: Ap
         page = tree(me.get(path))
 
         scripts: list[dict[str, str | None]] = [
-            {"src": "/console/static/console.js", "defer": None}
+            {"src": "/console/static/console.js", "defer": None},
+            {"type": "module", "src": "/console/static/keys.js"},
         ]
         if path == "/console/add":
             scripts.append({"type": "module", "src": "/console/static/adding.js"})
@@ -563,7 +564,7 @@ def test_pages_hold_nothing_that_the_policy_would_stop(me: httpx.Client, app: Ap
             assert not [name for name in node.attributes if name.startswith("on")]
 
 
-@pytest.mark.parametrize("path", ["console.js", "adding.js", "console.css", "icon.svg"])
+@pytest.mark.parametrize("path", ["console.js", "keys.js", "adding.js", "console.css", "icon.svg"])
 def test_static_files_are_open_and_asked_for_again(browse: Callable[..., httpx.Client], path: str):
     http = browse()
     answer = http.get(f"/console/static/{path}")
