@@ -92,6 +92,10 @@ def full(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def hour(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:00")
+
+
 def ago(moment: datetime) -> str:
     """`3 min ago`, `in 20 s`; older than a month: the day."""
     seconds = int((datetime.now(UTC) - moment).total_seconds())
@@ -216,6 +220,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "iso": iso,
     "full": full,
     "ago": ago,
+    "hour": hour,
     "milliseconds": milliseconds,
     "counted": counted,
     "link": link,
