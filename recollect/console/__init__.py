@@ -13,6 +13,7 @@ from recollect.console import (
     _adding,
     _asking,
     _audit,
+    _beginning,
     _connections,
     _documents,
     _editing,
@@ -36,7 +37,7 @@ from recollect.errors import NotFoundError
 PARTS = (
     _live, _connections, _filters, _webhooks, _keys, _audit, _settings,
     _signing, _overview, _documents, _editing, _reading, _adding, _searching, _asking,
-    _memories, _tags,
+    _memories, _tags, _beginning,
 )  # fmt: skip
 
 

@@ -1,8 +1,11 @@
 """The overview: the last day, the pace of the queue, what needs somebody; and the empty state."""
 
+import json
 import re
+import shlex
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import httpx
 import pytest
@@ -10,9 +13,11 @@ import pytest
 from recollect import __version__
 from recollect.app import App
 from recollect.documents import figures
-from recollect.model import Org, Tenant
+from recollect.ingest import samples
+from recollect.model import Org, Scope, Tenant
 from recollect.worker.processing import drain
-from tests.console.test_console import add, body, browse, me, new_key, one, site, tree
+from tests.conftest import plain_client
+from tests.console.test_console import add, all_of, body, browse, me, new_key, one, site, tree
 from tests.console.test_console_connections import make
 
 __all__ = ["browse", "me", "site"]
@@ -115,3 +120,99 @@ def test_what_needs_somebody_comes_first(me: httpx.Client, app: App, tenant: Ten
     assert answer.text.index('id="needed"') < answer.text.index('class="figures"')
     assert "7 new" in " ".join(one(answer, ".syncs tbody").text().split())
     assert __version__ in body(answer)
+
+
+# --- the empty state ---------------------------------------------------------------------------
+
+
+def test_an_empty_service_says_how_to_begin(
+    me: httpx.Client, browse: Callable[..., httpx.Client], app: App, org: Org, tenant: Tenant
+):
+    empty = me.get("/console")
+    reading = browse(new_key(app, org, scope=Scope.READ)[1])
+    targets = [form.attributes["action"] for form in tree(empty).css(".tiles form")]
+
+    assert [h.text() for h in tree(empty).css(".tile h3")] == [
+        "Drop files",
+        "Crawl a site",
+        "Connect an assistant",
+        "Load the sample",
+    ]
+    assert [h.text() for h in tree(reading.get("/console")).css(".tile h3")] == [
+        "Connect an assistant"
+    ]
+    assert reading.post("/console/sample").status_code == 403
+    assert "/console/add" in targets
+    # What a card sends is a whole form; one that cannot be comes back with what was typed.
+    site_form = {"m.startUrl": "ftp://docs.example/"}
+    refused = me.post("/console/connections/new/web-crawler", data=site_form)
+    assert refused.status_code == 400
+    assert one(refused, "[id='m.startUrl']").attributes["value"] == site_form["m.startUrl"]
+
+
+def test_the_sample_is_loaded_and_asked(me: httpx.Client, app: App, tenant: Tenant):
+    loaded = me.post("/console/sample").headers["location"]
+    me.post("/console/sample")  # again, it is the same documents
+    drain(app)
+    progress = me.get(loaded)
+    asked = one(progress, ".lead a").attributes["href"]
+    assert asked is not None
+    answer = me.get(asked)
+
+    assert len(all_of(app, tenant)) == len(samples.texts())
+    assert {tag for each in all_of(app, tenant) for tag in each.container_tags} == {samples.TAG}
+    assert "Nothing was found" not in body(answer)
+    assert one(answer, "#q").attributes["value"] == samples.QUESTION
+    assert not tree(me.get("/console")).css(".tiles")
+
+
+def test_the_sample_of_a_limited_key_goes_into_its_tag(
+    browse: Callable[..., httpx.Client], app: App, org: Org, tenant: Tenant
+):
+    browse(new_key(app, org, tags=["mine"])[1]).post("/console/sample")
+
+    assert {tag for each in all_of(app, tenant) for tag in each.container_tags} == {"mine"}
+
+
+def test_an_assistant_gets_a_key_that_opens_what_was_chosen(
+    me: httpx.Client, site: str, app: App, tenant: Tenant
+):
+    add(app, tenant, "a heron in the reeds", tags=["birds"])
+    drain(app)
+    before = me.get("/console/assistant")
+    made = me.post("/console/assistant", data={"scope": "read", "tag": "birds"})
+    command, config, _ = [pre.text() for pre in tree(made).css("pre")]
+    header = json.loads(config)["mcpServers"]["recollect"]["headers"]
+    with plain_client(site, header) as http:
+        found = http.post("/v3/search", json={"q": "heron", "containerTags": ["birds"]})
+        refused = http.post("/v3/documents", json={"content": "x", "containerTag": "birds"})
+
+    assert all("YOUR_KEY" in pre.text() for pre in tree(before).css("pre"))
+    assert shlex.split(command)[:4] == ["claude", "mcp", "add", "--transport"]
+    assert f"{site}/mcp" in command
+    assert found.status_code == 200
+    assert len(found.json()["results"]) == 1
+    assert refused.status_code == 403
+    assert header["Authorization"].removeprefix("Bearer ") not in me.get("/console/keys").text
+
+
+@pytest.mark.parametrize("form", [{"scope": "admin"}, {"scope": "x"}, {"tag": "no/tag"}])
+def test_no_other_key_is_made_for_an_assistant(
+    me: httpx.Client, app: App, tenant: Tenant, form: dict[str, str]
+):
+    answer = me.post("/console/assistant", data=form)
+
+    assert answer.status_code == 400
+    assert "assistant" not in [row.text() for row in tree(me.get("/console/keys")).css("tbody th")]
+
+
+@pytest.mark.parametrize("given", [{"scope": Scope.WRITE}, {"scope": Scope.ADMIN, "tags": ["a"]}])
+def test_who_may_not_make_keys_makes_none_for_an_assistant(
+    browse: Callable[..., httpx.Client], app: App, org: Org, given: dict[str, Any]
+):
+    http = browse(new_key(app, org, **given)[1])
+
+    assert http.post("/console/assistant", data={"scope": "read"}).status_code == 403
+    assert not tree(http.get("/console/assistant")).css("main form")
+    cross = {"sec-fetch-site": "cross-site"}
+    assert http.post("/console/sample", headers=cross).status_code == 403
