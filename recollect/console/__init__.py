@@ -11,6 +11,7 @@ from fastapi.staticfiles import StaticFiles
 
 from recollect.console import (
     _adding,
+    _applying,
     _asking,
     _audit,
     _beginning,
@@ -18,6 +19,7 @@ from recollect.console import (
     _documents,
     _editing,
     _filters,
+    _handbook,
     _keys,
     _live,
     _memories,
@@ -37,7 +39,7 @@ from recollect.errors import NotFoundError
 PARTS = (
     _live, _connections, _filters, _webhooks, _keys, _audit, _settings,
     _signing, _overview, _documents, _editing, _reading, _adding, _searching, _asking,
-    _memories, _tags, _beginning,
+    _memories, _tags, _beginning, _applying, _handbook,
 )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from recollect.console._room import (
 )
 from recollect.db import Tx
 from recollect.documents import figures
-from recollect.documents.figures import Course, Figure, Pace
+from recollect.documents.figures import Course, Figure, DocumentPace
 from recollect.model import Connection, ConnectionState, Document, Key, Status, Tenant
 from recollect.ops import readiness
 from recollect.sync import connections
@@ -121,7 +121,7 @@ def _called(one: Connection) -> str:
     return f"{name_of(one.provider)} · {subject}" if subject else name_of(one.provider)
 
 
-def _left(queued: Figure, processing: Figure, pace: Pace) -> str | None:
+def _left(queued: Figure, processing: Figure, pace: DocumentPace) -> str | None:
     """How long what waits will take at the present pace; None when that cannot be told."""
     waiting = queued.number + processing.number
     if not waiting or pace.per_second is None or queued.sign or processing.sign:

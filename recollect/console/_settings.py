@@ -10,10 +10,20 @@ from starlette.datastructures import FormData
 
 from recollect import connectors
 from recollect.app import App, secret_keys
-from recollect.console._room import Admin, CurrentApp, SignedInPage, Whole, page
+from recollect.console import _installation
+from recollect.console._rendering import inline
+from recollect.console._room import (
+    Admin,
+    CurrentApp,
+    SignedInPage,
+    Whole,
+    current_key,
+    may_tend,
+    page,
+)
 from recollect.errors import BadRequestError, RequestError
-from recollect.model import Tenant, storable
-from recollect.orgs import settings
+from recollect.model import Key, Tenant, storable
+from recollect.orgs import orgs, settings
 from recollect.orgs.settings import CREDENTIAL_LENGTH, MASK, PROMPT_LENGTH
 from recollect.sync import connect
 
@@ -97,10 +107,19 @@ def _page(
             for one, users in connectors.applications().items()
         ],
         "has_model": app.llm is not None,
+        # How the machine is set up is the business of the default organisation alone.
+        "installed": [
+            (one, inline(one.meaning))
+            for one in (_installation.facts(app) if _is_house(current_key(request)) else ())
+        ],
         "notice": "Saved." if saved else None,
         "error": (error.details or error.message) if error else None,
     }
     return page(request, "settings.html", values, error.status if error else 200)
+
+
+def _is_house(key: Key) -> bool:
+    return may_tend(key) and key.org.name == orgs.DEFAULT
 
 
 def _texts(form: FormData) -> dict[str, str]:

@@ -57,7 +57,7 @@ _LATELY: LiteralString = (
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class DocumentPace:
     """How many documents became searchable within about the last hour, and how many do by now."""
 
     hour: Figure
@@ -252,7 +252,7 @@ def longest_waiting(tx: Tx, tenant: Tenant) -> Document | None:
     return None if row is None else read(row, tenant)
 
 
-def pace(tx: Tx, tenant: Tenant, most: int) -> Pace:
+def pace(tx: Tx, tenant: Tenant, most: int) -> DocumentPace:
     """How fast documents become searchable, among the `most` changed last."""
     row = tx.execute(
         "select count(*) as seen, count(*) filter (where ours) as hour,"
@@ -265,7 +265,7 @@ def pace(tx: Tx, tenant: Tenant, most: int) -> Pace:
     assert row is not None
     is_known = row["n"] >= LEAST_FOR_PACE
     per_second = row["n"] / max(1.0, float(row["seconds"])) if is_known else None
-    return Pace(Figure(row["hour"], "+" if row["seen"] >= most else ""), per_second)
+    return DocumentPace(Figure(row["hour"], "+" if row["seen"] >= most else ""), per_second)
 
 
 def by_hour(tx: Tx, tenant: Tenant, hours: int) -> Course:

@@ -25,6 +25,7 @@ TITLE_LENGTH = 200
 BUCKET_LENGTH = 2_000
 """characters of its description"""
 BUCKET_KEY = r"^[a-z0-9][a-z0-9_-]{0,63}$"
+_BUCKET_KEY = re.compile(BUCKET_KEY)
 BUCKETS_OF_THE_SERVICE = ("static", "dynamic")
 MOST_BUCKETS = 50
 """of a tag's own"""
@@ -231,7 +232,7 @@ def buckets(
 
 def check_bucket(key: str, description: str) -> None:
     """Raises BadRequestError for a bucket that a tag cannot have."""
-    if not re.fullmatch(BUCKET_KEY, key):
+    if not _BUCKET_KEY.fullmatch(key):
         raise BadRequestError(
             "bucket: 1 to 64 of a-z, 0-9, _ and -, beginning with a letter or digit"
         )
