@@ -22,7 +22,7 @@ from recollect.console._room import (
 )
 from recollect.db import Tx
 from recollect.documents import figures
-from recollect.documents.figures import Course, Figure, DocumentPace
+from recollect.documents.figures import Course, DocumentPace, Figure
 from recollect.model import Connection, ConnectionState, Document, Key, Status, Tenant
 from recollect.ops import readiness
 from recollect.sync import connections

@@ -24,8 +24,8 @@ ENTITY_CONTEXT_LIMIT = 1500
 TITLE_LENGTH = 200
 BUCKET_LENGTH = 2_000
 """characters of its description"""
-BUCKET_KEY = r"^[a-z0-9][a-z0-9_-]{0,63}$"
-_BUCKET_KEY = re.compile(BUCKET_KEY)
+_BUCKET_KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+BUCKET_KEY = f"^{_BUCKET_KEY.pattern}$"
 BUCKETS_OF_THE_SERVICE = ("static", "dynamic")
 MOST_BUCKETS = 50
 """of a tag's own"""
