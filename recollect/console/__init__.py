@@ -59,7 +59,7 @@ rest = APIRouter(route_class=SignedInPage, include_in_schema=False)
 
 @rest.api_route("/console/{path:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
 def nowhere(path: str) -> Response:
-    raise NotFoundError("Not found", "the console has no such page")
+    raise NotFoundError("Not found", "there is no page of the console at this address")
 
 
 router = APIRouter()

@@ -212,6 +212,11 @@ def may_tend(key: Key) -> bool:
     return key.scope is Scope.ADMIN and key.tags is None
 
 
+def is_house(key: Key) -> bool:
+    """Whether the machine is this key's business: it administers the default organisation."""
+    return may_tend(key) and key.org.name == orgs.DEFAULT
+
+
 def here(request: Request) -> str:
     """Path and query of this request."""
     query = request.url.query

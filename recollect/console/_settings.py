@@ -18,12 +18,12 @@ from recollect.console._room import (
     SignedInPage,
     Whole,
     current_key,
-    may_tend,
+    is_house,
     page,
 )
 from recollect.errors import BadRequestError, RequestError
-from recollect.model import Key, Tenant, storable
-from recollect.orgs import orgs, settings
+from recollect.model import Tenant, storable
+from recollect.orgs import settings
 from recollect.orgs.settings import CREDENTIAL_LENGTH, MASK, PROMPT_LENGTH
 from recollect.sync import connect
 
@@ -110,16 +110,12 @@ def _page(
         # How the machine is set up is the business of the default organisation alone.
         "installed": [
             (one, inline(one.meaning))
-            for one in (_installation.facts(app) if _is_house(current_key(request)) else ())
+            for one in (_installation.facts(app) if is_house(current_key(request)) else ())
         ],
         "notice": "Saved." if saved else None,
         "error": (error.details or error.message) if error else None,
     }
     return page(request, "settings.html", values, error.status if error else 200)
-
-
-def _is_house(key: Key) -> bool:
-    return may_tend(key) and key.org.name == orgs.DEFAULT
 
 
 def _texts(form: FormData) -> dict[str, str]:

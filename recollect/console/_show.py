@@ -118,6 +118,14 @@ def milliseconds(value: float) -> str:
     return f"{value / 1000:,.1f} s" if value >= 1000 else f"{value:,.0f} ms"
 
 
+def sentence(said: str) -> str:
+    """`name: at most 100 characters` and `no document 'x'` as sentences: the name of a field stays
+    as it is written."""
+    begins = said.partition(" ")[0]
+    first = said if begins.endswith(":") or not begins.isalpha() else said[:1].upper() + said[1:]
+    return first if first.endswith((".", "!", "?", "…")) else f"{first}."
+
+
 def thousands(number: int) -> str:
     return f"{number:,}"
 
@@ -227,6 +235,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "stages": stages,
     "unfinished": unfinished,
     "thousands": thousands,
+    "sentence": sentence,
     "size": size,
     "verdict_class": verdict_class,
     "words": words,

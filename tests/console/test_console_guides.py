@@ -8,9 +8,9 @@ import pytest
 
 from recollect import __version__, connectors
 from recollect.app import App
-from recollect.console import _handbook
+from recollect.console import _handbook, _show
 from recollect.model import Org, Plan, Scope, Tenant
-from recollect.orgs import orgs, settings
+from recollect.orgs import audit, orgs, settings
 from recollect.sync import connect
 from tests.console.test_console import POLICY, body, browse, me, new_key, one, site, tree
 
@@ -121,3 +121,35 @@ def test_settings_explain_the_installation_to_those_whose_it_is(
     # Other organisations, and lesser keys, do not see how the machine is set up.
     assert not tree(me.get("/console/settings")).css(".installed")
     assert not tree(writing).css(".installed")
+
+
+def test_the_audit_log_has_who_signed_in_and_keys_that_were_nobodys(
+    browse: Callable[..., httpx.Client], me: httpx.Client, app: App, org: Org
+):
+    secret = new_key(app, org, scope=Scope.ADMIN)
+    signed_in = browse(secret[1])
+    with app.db.begin() as tx:
+        house = orgs.create(tx, orgs.DEFAULT, Plan.ENTERPRISE)
+        audit.record(tx, "sign_in.failed", result=audit.REFUSED, guess=1)
+    try:
+        own = signed_in.get("/console/audit", params={"action": "sign_in."})
+        of_all = browse(new_key(app, house, scope=Scope.ADMIN)[1]).get(
+            "/console/audit", params={"action": "sign_in."}
+        )
+    finally:
+        with app.db.begin() as tx:
+            tx.execute("delete from orgs where id = %s", (house.id,))
+
+    assert "sign_in.done" in body(own)
+    assert secret[0].id in body(own)
+    assert "sign_in.failed" not in body(own)
+    assert "sign_in.failed" in body(of_all)
+    assert secret[0].id not in body(of_all)
+
+
+def test_a_refusal_is_a_sentence(me: httpx.Client):
+    assert one(me.get("/console/nowhere"), ".lead").text() == (
+        "There is no page of the console at this address."
+    )
+    assert one(me.get("/console/tags/tag?name=none"), ".lead").text() == "No container tag 'none'."
+    assert _show.sentence("customId: too long") == "customId: too long."
