@@ -235,7 +235,7 @@ def _page(
         one = tags.get(tx, tenant, name, most=COUNTED)
         remembered = reading.held(tx, tenant, [name], most=COUNTED)[name]
         named = connections.naming(tx, tenant, name)
-        organisation = settings.read(tx, tenant.id)["profileBuckets"] or []
+        organisation = settings.buckets_of(tx, tenant.id, None)
         merges = tags.merges(tx, tenant, name, MERGES)
         known = known_tags(tx, tenant)
     stored = {"title": one.title or "", "context": one.tag.entity_context or ""}

@@ -46,10 +46,9 @@ def known(app: App, tenant: Tenant, text: str, tag: str = "notes", **more: Any) 
     return telling.add(app, tenant, tag, [Fact(text=text, **more)])[1][0]
 
 
-def stored(app: App, tenant: Tenant, **asked: Any) -> list[Memory]:
+def stored(app: App, tenant: Tenant) -> list[Memory]:
     with app.db.begin() as tx:
-        query = MemoryQuery(**{"any_of": [], "limit": 100, **asked})
-        return list(reading.find(tx, tenant, query).items)
+        return list(reading.find(tx, tenant, MemoryQuery(limit=100)).items)
 
 
 def details(app: App, tenant: Tenant, name: str) -> tags.TagDetails:
