@@ -5,9 +5,9 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from recollect.api.deps import Admin, CurrentApp
+from recollect.api.deps import Admin, CurrentApp, CurrentKey
 from recollect.api.schemas import Moment, Timestamp, Wire
-from recollect.orgs import audit
+from recollect.orgs import audit, orgs
 from recollect.orgs.audit import Record
 
 router = APIRouter(tags=["audit"])
@@ -47,6 +47,7 @@ class RecordList(Wire):
 @router.get("/v3/audit", summary="Read the audit log", operation_id="listAudit")
 def find(
     tenant: Admin,
+    key: CurrentKey,
     app: CurrentApp,
     action: Annotated[
         str | None,
@@ -69,5 +70,6 @@ def find(
             since=since,
             before=before,
             limit=limit,
+            with_strangers=key.org.name == orgs.DEFAULT,
         )
     return RecordList(records=[RecordOut.of(one) for one in found])

@@ -1,7 +1,6 @@
 """Memories and the profile that they make. What is added here needs no model."""
 
 import time
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import APIRouter
@@ -28,16 +27,14 @@ from recollect.api.memory_schemas import (
     UpdateMemory,
 )
 from recollect.api.schemas import Bucket, MemoryOut, Pagination, TemporalContext
-from recollect.api.search import answers, vectors
-from recollect.db import Tx
+from recollect.api.search import answers
 from recollect.documents.filters import parse as parse_filter
 from recollect.errors import BadRequestError
-from recollect.index import terms
-from recollect.memories import forgetting, memories, reading
+from recollect.memories import forgetting, memories, reading, telling
 from recollect.memories.finding import FoundMemory
 from recollect.memories.records import Correction, Fact, MemoryQuery, MemoryTarget
-from recollect.model import DocumentId, Tenant, random_id
-from recollect.orgs import settings, tags
+from recollect.model import random_id
+from recollect.orgs import settings
 
 router = APIRouter(tags=["memories"])
 MATCHED = "matched: "
@@ -52,12 +49,9 @@ def add(body: AddMemories, tenant: Writer, app: CurrentApp) -> MemoriesAdded:
     known word for word in this tag already is confirmed, not doubled.
     """
     [tag] = effective_tags(tenant, body.container_tag, None, default=False)
-    texts = [memory.content for memory in body.memories]
     facts = [
         Fact(
             text=memory.content,
-            weights=terms.weigh(tenant.id, memory.content),
-            vector=vector,
             is_static=memory.is_static,
             buckets=memory.buckets,
             metadata=memory.metadata,
@@ -65,11 +59,9 @@ def add(body: AddMemories, tenant: Writer, app: CurrentApp) -> MemoriesAdded:
             forget_after=memory.forget_after,
             forget_reason=memory.forget_reason,
         )
-        for memory, vector in zip(body.memories, vectors(app, texts), strict=True)
+        for memory in body.memories
     ]
-    with app.db.begin() as tx:
-        tags.ensure(tx, tenant.id, [tag])
-        id, added = memories.add(tx, tenant, tag, facts, DocumentId(random_id()))
+    id, added = telling.add(app, tenant, tag, facts)
     return MemoriesAdded(
         document_id=id,
         memories=[MemoryOut.of(memory) for memory in added],
@@ -87,19 +79,15 @@ def update(body: UpdateMemory, tenant: Writer, app: CurrentApp) -> MemoryOut:
     `forgetAfter` and `temporalContext` stay as they are."""
     [tag] = effective_tags(tenant, body.container_tag, None, default=False)
     target = _target(body.id, body.content)
-    [vector] = vectors(app, [body.new_content])
     correction = Correction(
         text=body.new_content,
-        weights=terms.weigh(tenant.id, body.new_content),
-        vector=vector,
         metadata=body.metadata,
         temporal=_temporal(body.temporal_context),
         sets_expiry="forget_after" in body.model_fields_set,
         forget_after=body.forget_after,
         forget_reason=body.forget_reason,
     )
-    with app.db.begin() as tx:
-        return MemoryOut.of(memories.correct(tx, tenant, tag, target, correction))
+    return MemoryOut.of(telling.correct(app, tenant, tag, target, correction))
 
 
 @router.delete("/v4/memories", summary="Forget a memory", operation_id="forgetMemory")
@@ -214,7 +202,7 @@ def profile(body: ProfileRequest, tenant: Reader, app: CurrentApp) -> ProfileOut
     with app.db.begin() as tx:
         keys = body.buckets
         if keys is None:
-            keys = [bucket["key"] for bucket in buckets_of(tx, tenant, tag)]
+            keys = [bucket["key"] for bucket in settings.buckets_of(tx, tenant.id, tag)]
         known = reading.profile(tx, tenant, tag, filter, keys)
     sections = ProfileSections(
         static=[one.text for one in known.static] if "static" in wanted else None,
@@ -233,14 +221,8 @@ def buckets(tenant: Reader, app: CurrentApp, body: BucketsRequest | None = None)
     """Those of the organisation, and those that the tag has beside them."""
     named = effective_tags(tenant, body.container_tag if body else None, None, default=False)
     with app.db.begin() as tx:
-        found = buckets_of(tx, tenant, named[0] if named else None)
+        found = settings.buckets_of(tx, tenant.id, named[0] if named else None)
     return BucketsOut(buckets=[Bucket.model_validate(bucket) for bucket in found])
-
-
-def buckets_of(tx: Tx, tenant: Tenant, tag: str | None) -> Sequence[Mapping[str, Any]]:
-    """The definitions that hold for a tag."""
-    own = tags.guidance(tx, tenant.id, tag)[1] if tag is not None else None
-    return tags.buckets(settings.read(tx, tenant.id)["profileBuckets"], own)
 
 
 def _target(id: str | None, content: str | None) -> MemoryTarget:

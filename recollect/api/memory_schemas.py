@@ -25,9 +25,10 @@ from recollect.api.schemas import (
 from recollect.memories.forgetting import LEAST
 from recollect.memories.reading import Evidence, Neighbour
 from recollect.memories.records import Memory, Relation
+from recollect.memories.telling import MEMORY_LENGTH, REASON_LENGTH
 from recollect.model import Document
+from recollect.orgs.tags import BUCKET_KEY
 
-MEMORY_LENGTH = 10_000
 MOST_MEMORIES = 100
 MOST_FORGOTTEN = 500
 
@@ -40,9 +41,9 @@ def _told(value: str) -> str:
 
 MemoryText = Annotated[Text, Field(min_length=1, max_length=MEMORY_LENGTH), AfterValidator(_told)]
 Question = Annotated[Text, Field(max_length=10_000), AfterValidator(_told)]
-Reason = Annotated[Text, Field(max_length=1_000)]
+Reason = Annotated[Text, Field(max_length=REASON_LENGTH)]
 MemoryIdIn = Annotated[Text, Field(min_length=1, max_length=255)]
-BucketKey = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+BucketKey = Annotated[str, Field(pattern=BUCKET_KEY)]
 Threshold = Annotated[float, Field(ge=0, le=1)]
 
 

@@ -32,6 +32,7 @@ from recollect.ingest import intake
 from recollect.memories.extraction_queue import Dreaming
 from recollect.memories.records import Memory
 from recollect.model import Changed, Chunk, Document, Hit, HitChunk, Page, Stage, Status, storable
+from recollect.orgs import tags
 from recollect.orgs.settings import CREDENTIAL_LENGTH, PATTERN_LENGTH, PATTERNS, PROMPT_LENGTH
 from recollect.orgs.tags import Merge, TagDetails
 from recollect.sync.item_filter import KEYS as FILTER_KEYS
@@ -405,13 +406,13 @@ Credential = Annotated[Text, Field(max_length=CREDENTIAL_LENGTH)]
 class Bucket(RequestBody):
     """A group of profile facts."""
 
-    key: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
-    description: Annotated[Text, Field(max_length=2_000)] | None = None
+    key: Annotated[str, Field(pattern=tags.BUCKET_KEY)]
+    description: Annotated[Text, Field(max_length=tags.BUCKET_LENGTH)] | None = None
 
     @field_validator("key")
     @classmethod
     def _free(cls, key: str) -> str:
-        if key in ("static", "dynamic"):
+        if key in tags.BUCKETS_OF_THE_SERVICE:
             raise ValueError(f"{key} is a bucket of the service itself")
         return key
 
@@ -478,7 +479,9 @@ class TagPatch(RequestBody):
 
     model_config = example(name="Team A", entityContext="Minutes of the weekly meeting.")
 
-    name: Annotated[Text, Field(max_length=200, description="Shown to people.")] | None = None
+    name: (
+        Annotated[Text, Field(max_length=tags.TITLE_LENGTH, description="Shown to people.")] | None
+    ) = None
     entity_context: EntityContext | None = None
     profile_buckets: list[Bucket] | None = Field(None, max_length=50)
 

@@ -5,9 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import numpy as np
 from fastapi import APIRouter, Response
-from numpy.typing import NDArray
 
 from recollect import documents
 from recollect.api.deps import CurrentApp, Reader, effective_tags
@@ -198,15 +196,6 @@ def _judged(asked: Asked, results: Sequence[MemoryResult]) -> list[MemoryResult]
         one if score is None else one.model_copy(update={"rerank_score": round(score, 6)})
         for one, score in judged
     ]
-
-
-def vectors(
-    app: App, texts: Sequence[str], *, query: bool = False
-) -> Sequence[NDArray[np.float32] | None]:
-    """One for each text; without an embedder there are none."""
-    if app.embedder is None:
-        return [None] * len(texts)
-    return list(app.embedder.embed(texts, query=query))
 
 
 def _memories(

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, nullcontext
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,12 +18,8 @@ from recollect.cli.client import ApiKey, AsJson, Service, Url, open_service
 from recollect.cli.look import print_hit
 from recollect.cli.output import echo_json, fail, tell
 from recollect.errors import SetupError, Transient
+from recollect.ingest import samples
 
-TAG = "quickstart"
-QUESTION = "is anything lost when the power fails"
-"""What one text of the sample answers, in words that it shares in part."""
-FIRST = "interruptions.md"
-"""The text that answers it; it is brought in before the others."""
 WITHIN = 120.0
 """Seconds for the service to start, and for the sample to become searchable."""
 LOOK = 0.1
@@ -42,7 +37,7 @@ def quickstart(
     clean: Annotated[
         bool, typer.Option("--clean", help="Delete the sample from the service instead.")
     ] = False,
-    tag: Annotated[str, typer.Option(help="Container tag of the sample.")] = TAG,
+    tag: Annotated[str, typer.Option(help="Container tag of the sample.")] = samples.TAG,
     as_json: AsJson = False,
     url: Url = None,
     key: ApiKey = None,
@@ -60,7 +55,7 @@ def quickstart(
             return
         ids = _add(service, tag)
         tell(f"{len(ids)} sample texts added to the tag {tag}")
-        hit = _first_hit(service, ids[FIRST], tag)
+        hit = _first_hit(service, ids[samples.FIRST], tag)
         seconds = time.monotonic() - began
         if as_json:
             echo_json(
@@ -68,14 +63,14 @@ def quickstart(
                     "service": service.url,
                     "tag": tag,
                     "documents": list(ids.values()),
-                    "question": QUESTION,
+                    "question": samples.QUESTION,
                     "hit": hit,
                     "seconds": round(seconds, 3),
                 }
             )
             return
-        typer.echo(f'$ recollect search "{QUESTION}" --tag {tag} --limit 1')
-        print_hit(1, hit, QUESTION)
+        typer.echo(f'$ recollect search "{samples.QUESTION}" --tag {tag} --limit 1')
+        print_hit(1, hit, samples.QUESTION)
         tell(f"The first hit came {seconds:.1f} seconds after the start.")
         if serve:
             tell(
@@ -86,23 +81,20 @@ def quickstart(
             tell("`recollect quickstart --clean` deletes the sample again.")
 
 
-def sample() -> dict[str, str]:
-    """The texts that come along, by file name; the one that is asked for first."""
-    folder = resources.files("recollect.cli") / "sample"
-    names = sorted((file.name for file in folder.iterdir()), key=lambda name: (name != FIRST, name))
-    return {name: (folder / name).read_text("utf-8") for name in names if name.endswith(".md")}
-
-
 def _add(service: Service, tag: str) -> dict[str, str]:
     """Ids by file name. Again, it brings the same documents up to date."""
-    texts = sample()
+    texts = samples.texts()
     try:
         answer = service.send(
             "POST",
             "/v3/documents/batch",
             {
                 "documents": [
-                    {"content": text, "customId": _custom_id(name), "filepath": _custom_id(name)}
+                    {
+                        "content": text,
+                        "customId": samples.custom_id(name),
+                        "filepath": samples.custom_id(name),
+                    }
                     for name, text in texts.items()
                 ],
                 "containerTag": tag,
@@ -122,7 +114,7 @@ def _first_hit(service: Service, id: str, tag: str) -> dict[str, Any]:
         fail(f"the sample could not be processed: {document['errorMessage']}")
     if document["status"] != "done":
         fail("the sample is still waiting to be processed; `recollect status` tells for what")
-    question = {"q": QUESTION, "containerTags": [tag], "limit": 1}
+    question = {"q": samples.QUESTION, "containerTags": [tag], "limit": 1}
     found = service.send("POST", "/v3/search", question)["results"]
     if not found:
         fail("nothing was found; `recollect doctor` tells what is off")
@@ -130,7 +122,7 @@ def _first_hit(service: Service, id: str, tag: str) -> dict[str, Any]:
 
 
 def _clean(service: Service, tag: str, *, as_json: bool) -> None:
-    names = {_custom_id(name) for name in sample()}
+    names = {samples.custom_id(name) for name in samples.texts()}
     found = service.documents(containerTags=[tag])
     ids = [document.id for document in found if document.custom_id in names]
     deleted = 0
@@ -140,10 +132,6 @@ def _clean(service: Service, tag: str, *, as_json: bool) -> None:
         echo_json({"deleted": deleted})
     else:
         typer.echo(f"deleted {deleted}")
-
-
-def _custom_id(name: str) -> str:
-    return f"quickstart/{name}"
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from recollect.connectors.oauth import OAuth, Tokens
 from recollect.errors import Permanent, Reauthorize, Transient
 from recollect.fetch import EndpointAnswer, outcome, told_time
 
-APPLICATION = Application("google-drive", "Google")
+APPLICATION = Application("google-drive", "Google", "https://console.cloud.google.com")
 LIMITS = frozenset(
     {
         "rateLimitExceeded", "userRateLimitExceeded", "sharingRateLimitExceeded",

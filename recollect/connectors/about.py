@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,12 @@ class Application:
     """whose settings name it: `RECOLLECT_<PROVIDER>_CLIENT_ID`, `<provider>ClientId`"""
     name: str
     """of the company, for people"""
+    made_at: str
+    """where one registers an application"""
+
+    @property
+    def made_at_host(self) -> str:
+        return urlsplit(self.made_at).hostname or ""
 
     def setting(self, part: Literal["CustomKeyEnabled", "ClientId", "ClientSecret", ""]) -> str:
         """The key among the settings of an organisation: `googleDriveClientId`. "": how they

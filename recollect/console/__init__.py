@@ -11,14 +11,18 @@ from fastapi.staticfiles import StaticFiles
 
 from recollect.console import (
     _adding,
+    _applying,
     _asking,
     _audit,
+    _beginning,
     _connections,
     _documents,
     _editing,
     _filters,
+    _handbook,
     _keys,
     _live,
+    _memories,
     _overview,
     _reading,
     _reference,
@@ -26,6 +30,7 @@ from recollect.console import (
     _searching,
     _settings,
     _signing,
+    _tags,
     _webhooks,
 )
 from recollect.console._room import SignedInPage
@@ -34,6 +39,7 @@ from recollect.errors import NotFoundError
 PARTS = (
     _live, _connections, _filters, _webhooks, _keys, _audit, _settings,
     _signing, _overview, _documents, _editing, _reading, _adding, _searching, _asking,
+    _memories, _tags, _beginning, _applying, _handbook,
 )  # fmt: skip
 
 
@@ -53,7 +59,7 @@ rest = APIRouter(route_class=SignedInPage, include_in_schema=False)
 
 @rest.api_route("/console/{path:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
 def nowhere(path: str) -> Response:
-    raise NotFoundError("Not found", "the console has no such page")
+    raise NotFoundError("Not found", "there is no page of the console at this address")
 
 
 router = APIRouter()

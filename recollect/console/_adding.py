@@ -215,10 +215,14 @@ def progress(
     app: CurrentApp,
     id: Ids = None,
     part: Part = "",
+    q: Annotated[Text, Query(max_length=500)] = "",
+    tag: Annotated[Text, Query(max_length=100)] = "",
 ) -> Response:
-    """Some documents on their way, until all are searchable or have failed."""
+    """Some documents on their way, until all are searchable or have failed. `q`: what to ask them
+    then."""
     with app.db.begin() as tx:
-        values = {"documents": those(tx, tenant, id or ())}
+        found = those(tx, tenant, id or ())
+    values = {"documents": found, "q": q, "ask": address("/console/search", q=q, tag=tag)}
     return page(request, "_progress.html" if part == LIVE else "progress.html", values)
 
 

@@ -5,7 +5,16 @@ from typing import Annotated, cast
 
 from fastapi import APIRouter, Query, Request, Response
 
-from recollect.console._room import Admin, CurrentApp, SignedInPage, Text, address, page
+from recollect.console._room import (
+    Admin,
+    CurrentApp,
+    SignedInPage,
+    Text,
+    address,
+    current_key,
+    is_house,
+    page,
+)
 from recollect.db import Tx
 from recollect.errors import BadRequestError, NotFoundError
 from recollect.model import KeyId, OrgId
@@ -48,6 +57,7 @@ def find(
             since=_day(chosen["since"]),
             before=before,
             limit=ROWS + 1,
+            with_strangers=is_house(current_key(request)),
         )
         names = _names(tx, tenant.id, found)
     shown = found[:ROWS]

@@ -162,6 +162,11 @@ def _html(tokens: Sequence[Token], mark: Marker) -> Markup:
     return Markup(Drawing(mark).render(tokens, _PARSER.options, {}))  # noqa: S704 escaped in there
 
 
+def drawn_by(text: str, drawing: "Drawing") -> Markup:
+    """A whole text of ours, by a drawing of its own; not for a stranger's, which has no bound."""
+    return Markup(drawing.render(_PARSER.parse(text), _PARSER.options, {}))  # noqa: S704 escaped in there
+
+
 def inline(text: str) -> Markup:
     """A sentence of ours: emphasis and code, without a paragraph around it."""
     return _html(_PARSER.parseInline(text), lambda said: [(said, False)])

@@ -53,6 +53,8 @@ ROOMS = (
     (f"{HOME}/search", "Search"),
     (f"{HOME}/ask", "Ask"),
     (f"{HOME}/documents", "Documents"),
+    (f"{HOME}/memories", "Memories"),
+    (f"{HOME}/tags", "Tags"),
     (f"{HOME}/add", "Add"),
     (f"{HOME}/connections", "Connections"),
     (f"{HOME}/filters", "Filters"),
@@ -213,6 +215,11 @@ def may_write(key: Key) -> bool:
 def may_tend(key: Key) -> bool:
     """Whether keys and settings are this key's to change."""
     return key.scope is Scope.ADMIN and key.tags is None
+
+
+def is_house(key: Key) -> bool:
+    """Whether the machine is this key's business: it administers the default organisation."""
+    return may_tend(key) and key.org.name == orgs.DEFAULT
 
 
 def here(request: Request) -> str:

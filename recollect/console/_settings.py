@@ -10,7 +10,17 @@ from starlette.datastructures import FormData
 
 from recollect import connectors
 from recollect.app import App, secret_keys
-from recollect.console._room import Admin, CurrentApp, SignedInPage, Whole, page
+from recollect.console import _installation
+from recollect.console._rendering import inline
+from recollect.console._room import (
+    Admin,
+    CurrentApp,
+    SignedInPage,
+    Whole,
+    current_key,
+    is_house,
+    page,
+)
 from recollect.errors import BadRequestError, RequestError
 from recollect.model import Tenant, storable
 from recollect.orgs import settings
@@ -97,6 +107,11 @@ def _page(
             for one, users in connectors.applications().items()
         ],
         "has_model": app.llm is not None,
+        # How the machine is set up is the business of the default organisation alone.
+        "installed": [
+            (one, inline(one.meaning))
+            for one in (_installation.facts(app) if is_house(current_key(request)) else ())
+        ],
         "notice": "Saved." if saved else None,
         "error": (error.details or error.message) if error else None,
     }

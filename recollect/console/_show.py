@@ -92,6 +92,10 @@ def full(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def hour(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:00")
+
+
 def ago(moment: datetime) -> str:
     """`3 min ago`, `in 20 s`; older than a month: the day."""
     seconds = int((datetime.now(UTC) - moment).total_seconds())
@@ -112,6 +116,14 @@ def _duration(seconds: int) -> str:
 
 def milliseconds(value: float) -> str:
     return f"{value / 1000:,.1f} s" if value >= 1000 else f"{value:,.0f} ms"
+
+
+def sentence(said: str) -> str:
+    """`name: at most 100 characters` and `no document 'x'` as sentences: the name of a field stays
+    as it is written."""
+    begins = said.partition(" ")[0]
+    first = said if begins.endswith(":") or not begins.isalpha() else said[:1].upper() + said[1:]
+    return first if first.endswith((".", "!", "?", "…")) else f"{first}."
 
 
 def thousands(number: int) -> str:
@@ -216,12 +228,14 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "iso": iso,
     "full": full,
     "ago": ago,
+    "hour": hour,
     "milliseconds": milliseconds,
     "counted": counted,
     "link": link,
     "stages": stages,
     "unfinished": unfinished,
     "thousands": thousands,
+    "sentence": sentence,
     "size": size,
     "verdict_class": verdict_class,
     "words": words,

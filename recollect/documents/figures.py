@@ -7,7 +7,7 @@ are the newest `LOOKED_AT`.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal, LiteralString
 
 from recollect.db import Tx, tenancy
@@ -42,6 +42,44 @@ class Figure:
     def __str__(self) -> str:
         about = "≈ " if self.sign == "≈" else ""
         return f"{about}{self.number:,}{'+' if self.sign == '+' else ''}"
+
+
+LEAST_FOR_PACE = 3
+"""documents, of which a pace can be told"""
+# The index gives the last changed of the organisation, whatever they are: what is bounded is the
+# number that is looked at, not the number that is found.
+_LATELY: LiteralString = (
+    "select d.updated_at as at, d.chunks, (d.status = 'done' and " + REACH + ") as ours"
+    " from documents d where d.org_id = %(org)s and d.gone_at is null"
+    " and d.updated_at > now() - %(since)s"
+    " order by d.updated_at desc, d.id desc limit %(most)s"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPace:
+    """How many documents became searchable within about the last hour, and how many do by now."""
+
+    hour: Figure
+    per_second: float | None
+    """over the last 10 minutes; None when too few did"""
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """What became searchable from `at` on."""
+
+    at: datetime
+    documents: int
+    passages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """The hours, the oldest first. `since`: nothing before that was looked at; None: all was."""
+
+    hours: Sequence[Hour]
+    since: datetime | None
 
 
 _NAMES = "d.title, d.filepath, d.url, d.archive_path"
@@ -214,16 +252,56 @@ def longest_waiting(tx: Tx, tenant: Tenant) -> Document | None:
     return None if row is None else read(row, tenant)
 
 
-def finished_lately(tx: Tx, tenant: Tenant, most: int) -> int:
-    """How many documents became searchable within the last hour, counted up to `most`."""
-    return _count(
+def pace(tx: Tx, tenant: Tenant, most: int) -> DocumentPace:
+    """How fast documents become searchable, among the `most` changed last."""
+    row = tx.execute(
+        "select count(*) as seen, count(*) filter (where ours) as hour,"
+        " count(*) filter (where ours and at > now() - interval '10 minutes') as n,"
+        " extract(epoch from now() - min(at)"
+        "  filter (where ours and at > now() - interval '10 minutes')) as seconds"
+        " from (" + _LATELY + ") d",
+        {**tenancy.bounds(tenant), "since": timedelta(hours=1), "most": most},
+    ).fetchone()
+    assert row is not None
+    is_known = row["n"] >= LEAST_FOR_PACE
+    per_second = row["n"] / max(1.0, float(row["seconds"])) if is_known else None
+    return DocumentPace(Figure(row["hour"], "+" if row["seen"] >= most else ""), per_second)
+
+
+def by_hour(tx: Tx, tenant: Tenant, hours: int) -> Course:
+    """What became searchable in each of the last full hours and in this one, the oldest first,
+    among the `LOOKED_AT` changed last."""
+    rows = tx.execute(
+        "with lately as materialized (" + _LATELY + "), seen as ("
+        "  select date_trunc('hour', at, 'UTC') as hour, count(*) as documents,"
+        "   sum(chunks) as chunks from lately where ours group by 1),"
+        " hours as (select generate_series("
+        "  date_trunc('hour', now(), 'UTC') - %(since)s + interval '1 hour',"
+        "  date_trunc('hour', now(), 'UTC'), interval '1 hour') as hour)"
+        " select hour, coalesce(seen.documents, 0) as documents,"
+        "  coalesce(seen.chunks, 0) as passages,"
+        "  (select case when count(*) >= %(most)s then min(at) end from lately) as since"
+        " from hours left join seen using (hour) order by hour",
+        {**tenancy.bounds(tenant), "since": timedelta(hours=hours), "most": LOOKED_AT},
+    ).fetchall()
+    return Course(
+        [Hour(row["hour"], row["documents"], int(row["passages"])) for row in rows],
+        rows[0]["since"] if rows else None,
+    )
+
+
+def of_tag_alone(tx: Tx, tenant: Tenant, tag: str) -> Figure:
+    """How many documents carry this tag and no other; they go when it is deleted."""
+    where, parameters = _within(tenant)
+    number = _count(
         tx,
         "select count(*) as n from (select 1 from documents d where "
-        + REACH
-        + " and d.updated_at > now() - interval '1 hour' and d.status = 'done'"
-        " order by d.updated_at desc limit %(most)s) recent",
-        {**tenancy.bounds(tenant), "most": most},
+        + where
+        + " and d.scope @> %(scope)s and d.container_tags = array[%(tag)s::text]"
+        " limit %(most)s) alone",
+        {**parameters, "scope": sought(tenant.id, [tag]), "tag": tag, "most": LOOKED_AT},
     )
+    return Figure(number, "+" if number >= LOOKED_AT else "")
 
 
 def chunks(tx: Tx, tenant: Tenant) -> Figure:

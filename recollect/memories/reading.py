@@ -106,6 +106,50 @@ def find(tx: Tx, tenant: Tenant, query: MemoryQuery) -> Page[Memory]:
     return Page([read_row(row) for row in rows], counted["n"], query.page, query.limit)
 
 
+def browse(tx: Tx, tenant: Tenant, query: MemoryQuery, *, most: int) -> tuple[Page[Memory], bool]:
+    """As `find`, the last changed first, over a bounded number of rows; and whether `total` is cut.
+
+    Of one tag the index finds the last changed; of several, `most` are sorted that the database
+    comes upon.
+    """
+    matching, parameters = condition_of(tenant, query)
+    first = sql.SQL("")
+    if len(query.any_of) == 1 and not query.any_of[0].endswith(documents.BELOW):
+        matching = sql.SQL("m.org_id = %(org)s and m.tag = %(only)s and {}").format(matching)
+        first = sql.SQL(" order by m.updated_at desc, m.id desc")
+        parameters["only"] = query.any_of[0]
+    parameters |= {"most": most, "limit": query.limit, "offset": (query.page - 1) * query.limit}
+    counted = tx.execute(
+        sql.SQL(
+            "select count(*) as n from (select 1 from memories m where {} limit %(most)s) found"
+        ).format(matching),
+        parameters,
+    ).fetchone()
+    rows = tx.execute(
+        sql.SQL(
+            "select {columns} from memories m join (select seen.id from (select m.id, m.updated_at"
+            "  from memories m where {condition}{first} limit %(most)s) seen"
+            "  order by seen.updated_at desc, seen.id desc limit %(limit)s offset %(offset)s) shown"
+            " on shown.id = m.id order by m.updated_at desc, m.id desc"
+        ).format(columns=sql.SQL(COLUMNS), condition=matching, first=first),
+        parameters,
+    ).fetchall()
+    total = counted["n"] if counted else 0
+    found = Page([read_row(row) for row in rows], total, query.page, query.limit)
+    return found, total >= most
+
+
+def held(tx: Tx, tenant: Tenant, tags: Sequence[str], *, most: int) -> dict[str, int]:
+    """How many live memories each of the tags has, counted up to `most`."""
+    rows = tx.execute(
+        "select asked.tag, (select count(*) from (select 1 from memories m where m.tag = asked.tag"
+        "  and " + REACH + " and " + LIVE + " limit %(most)s) found) as n"
+        " from unnest(%(tags)s::text[]) as asked (tag)",
+        {**tenancy.bounds(tenant), "tags": list(tags), "most": most},
+    )  # fmt: skip
+    return {row["tag"]: row["n"] for row in rows}
+
+
 def get(tx: Tx, tenant: Tenant, id: str) -> Memory:
     """That very version, also if it is forgotten; raises NotFoundError."""
     found = versions(tx, tenant, [id])

@@ -102,7 +102,7 @@ class Fact:
     """What shall be known. `weights` and `vector` stand for `text` in the index."""
 
     text: str
-    weights: Mapping[int, float]
+    weights: Mapping[int, float] = field(default_factory=dict[int, float])
     """as of `terms.weigh`"""
     vector: NDArray[np.float32] | None = None
     is_static: bool = False
@@ -126,7 +126,7 @@ class Correction:
     """A new text for a memory. None keeps what the version before has."""
 
     text: str
-    weights: Mapping[int, float]
+    weights: Mapping[int, float] = field(default_factory=dict[int, float])
     vector: NDArray[np.float32] | None = None
     metadata: Metadata | None = None
     temporal: Mapping[str, Any] | None = None

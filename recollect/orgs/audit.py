@@ -113,14 +113,17 @@ def find(
     since: datetime | None = None,
     before: int | None = None,
     limit: int = 100,
+    with_strangers: bool = False,
 ) -> list[Record]:
-    """The newest first, of one organisation, or (None, the operator's) of all.
+    """The newest first, of one organisation, or (None, the operator's) of all. `with_strangers`:
+    also keys that were tried and are nobody's, which is for the default organisation to know.
 
     `action` is a whole one or its beginning with a dot at the end (`key.`); `before`: older than
     the row of that id, for the next page.
     """
     rows = tx.execute(
-        "select * from audit_log where (%(org)s::text is null or org_id = %(org)s)"
+        "select * from audit_log where (%(org)s::text is null or org_id = %(org)s"
+        "  or (%(strangers)s and org_id is null and action = 'sign_in.failed'))"
         " and (%(action)s::text is null or action = %(action)s"
         "  or (right(%(action)s, 1) = '.' and starts_with(action, %(action)s)))"
         " and (%(actor)s::text is null or actor = %(actor)s)"
@@ -128,6 +131,7 @@ def find(
         " and (%(before)s::bigint is null or id < %(before)s) order by id desc limit %(limit)s",
         {
             "org": org,
+            "strangers": with_strangers,
             "action": action,
             "actor": actor,
             "since": since,

@@ -235,6 +235,9 @@ def key(tx: Tx, id: KeyId) -> Key:
 
 def sign_in(tx: Tx, key: KeyId) -> str:
     """Open a session of the console; what the browser keeps of it, which is kept nowhere else."""
+    row = tx.execute("select org_id from keys where id = %s", (key,)).fetchone()
+    if row is not None:
+        audit.record(tx, "sign_in.done", key, org=OrgId(row["org_id"]))
     return _open(tx, key, SESSION, once=False)
 
 

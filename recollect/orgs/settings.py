@@ -9,7 +9,7 @@ from recollect import connectors, encryption
 from recollect.db import Tx
 from recollect.errors import SetupError
 from recollect.model import OrgId
-from recollect.orgs import audit
+from recollect.orgs import audit, tags
 
 SECRETS = frozenset(one.setting("ClientSecret") for one in connectors.applications())
 """Settings that are stored sealed."""
@@ -43,6 +43,12 @@ def read(tx: Tx, org: OrgId) -> dict[str, Any]:
     """All settings, those that nobody set with their defaults; secrets are sealed."""
     row = tx.execute("select data from settings where org_id = %s", (org,)).fetchone()
     return {**DEFAULTS, **(row["data"] if row else {})}
+
+
+def buckets_of(tx: Tx, org: OrgId, tag: str | None) -> list[Mapping[str, Any]]:
+    """The profile buckets that hold for a tag, or (None) for all."""
+    own = tags.guidance(tx, org, tag)[1] if tag is not None else None
+    return tags.buckets(read(tx, org)["profileBuckets"], own)
 
 
 def masked(values: Mapping[str, Any]) -> dict[str, Any]:

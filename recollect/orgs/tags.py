@@ -21,6 +21,12 @@ from recollect.model import DocumentId, OrgId, Page, Tag, Tenant
 
 DEFAULT = "sm_project_default"
 ENTITY_CONTEXT_LIMIT = 1500
+TITLE_LENGTH = 200
+BUCKET_LENGTH = 2_000
+"""characters of its description"""
+_BUCKET_KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+BUCKET_KEY = f"^{_BUCKET_KEY.pattern}$"
+BUCKETS_OF_THE_SERVICE = ("static", "dynamic")
 MOST_BUCKETS = 50
 """of a tag's own"""
 MOST_FAILURES = 8
@@ -139,8 +145,10 @@ def find(
     page: int,
     part: str = "",
     order: Literal["name", "newest"] = "name",
+    most: int | None = None,
 ) -> Page[TagDetails]:
-    """The tags that the tenant may touch and whose name has this part, in any case."""
+    """The tags that the tenant may touch and whose name has this part, in any case; `most`:
+    how many documents of each are counted at most."""
     asked = {
         **tenancy.bounds(tenant),
         "part": part,
@@ -158,30 +166,32 @@ def find(
     if not rows and page > 1:
         counted = tx.execute("select count(*) as n from " + matching, asked).fetchone()
         total = counted["n"] if counted else 0
-    held = _held(tx, tenant.id, [row["name"] for row in rows])
+    held = _held(tx, tenant.id, [row["name"] for row in rows], most)
     return Page([_details(row, held[row["name"]]) for row in rows], total, page, limit)
 
 
-def get(tx: Tx, tenant: Tenant, name: str, *, lock: bool = False) -> TagDetails:
-    """Raises NotFoundError, also for a tag that the tenant may not touch."""
+def get(
+    tx: Tx, tenant: Tenant, name: str, *, lock: bool = False, most: int | None = None
+) -> TagDetails:
+    """Raises NotFoundError, also for a tag that the tenant may not touch. `most` as of `find`."""
     row = tx.execute(
         _DETAILS + " and t.name = %(name)s" + (" for update of t" if lock else ""),
         {**tenancy.bounds(tenant), "name": name},
     ).fetchone()
     if row is None:
         raise _unknown(name)
-    return _details(row, _held(tx, tenant.id, [name])[name])
+    return _details(row, _held(tx, tenant.id, [name], most)[name])
 
 
-def _held(tx: Tx, org: OrgId, names: Sequence[str]) -> dict[str, int]:
+def _held(tx: Tx, org: OrgId, names: Sequence[str], most: int | None) -> dict[str, int]:
     """How many documents carry each of the tags: of these alone, and by the index."""
     rows = tx.execute(
-        "select asked.name, (select count(*) from documents d where d.org_id = %s"
+        "select asked.name, (select count(*) from (select 1 from documents d where d.org_id = %s"
         # The number finds them by the index; the name tells the few whose numbers are alike.
         "  and d.gone_at is null and d.scope @> array[asked.number]"
-        "  and asked.name = any(d.container_tags)) as documents"
+        "  and asked.name = any(d.container_tags) limit %s) carrying) as documents"
         " from unnest(%s::text[], %s::int4[]) as asked (name, number)",
-        (org, list(names), [terms.tag_number(org, name) for name in names]),
+        (org, most, list(names), [terms.tag_number(org, name) for name in names]),
     )
     return {row["name"]: row["documents"] for row in rows}
 
@@ -218,6 +228,18 @@ def buckets(
     first = list(organisation or ())
     taken = {one["key"] for one in first}
     return [*first, *(one for one in own or () if one["key"] not in taken)]
+
+
+def check_bucket(key: str, description: str) -> None:
+    """Raises BadRequestError for a bucket that a tag cannot have."""
+    if not _BUCKET_KEY.fullmatch(key):
+        raise BadRequestError(
+            "bucket: 1 to 64 of a-z, 0-9, _ and -, beginning with a letter or digit"
+        )
+    if key in BUCKETS_OF_THE_SERVICE:
+        raise BadRequestError(f"bucket: {key} is a bucket of the service itself")
+    if len(description) > BUCKET_LENGTH:
+        raise BadRequestError(f"bucket: a description has at most {BUCKET_LENGTH:,} characters")
 
 
 def change_buckets(
@@ -312,6 +334,18 @@ def _running(tx: Tx, org: OrgId, names: Sequence[str]) -> Mapping[str, Any] | No
 
 def _busy(running: Mapping[str, Any]) -> ConflictError:
     return ConflictError("Merge running", f"merge {running['id']} has one of these tags in work")
+
+
+def merges(tx: Tx, tenant: Tenant, name: str, limit: int) -> list[Merge]:
+    """The last that have the tag as source or target, the newest first; none with a tag that the
+    tenant may not touch."""
+    rows = tx.execute(
+        "select * from tag_merges where %(name)s = any(sources || target) and "
+        + tenancy.with_all("sources || target", "org_id")
+        + " order by created_at desc limit %(limit)s",
+        {"name": name, "limit": limit, **tenancy.bounds(tenant)},
+    )
+    return [_merge(row) for row in rows]
 
 
 def merge(tx: Tx, tenant: Tenant, id: str) -> Merge:

@@ -27,11 +27,11 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from recollect import console, documents
+from recollect import connectors, console, documents
 from recollect.api import create_app
 from recollect.app import App, check_secrets, secret_keys, signing_keys, weakness
 from recollect.config import Config
-from recollect.console import _reading, _show
+from recollect.console import _handbook, _reading, _show
 from recollect.console._room import COOKIE
 from recollect.documents import DocumentQuery, NewDocument
 from recollect.errors import SetupError
@@ -553,7 +553,8 @@ def test_pages_hold_nothing_that_the_policy_would_stop(me: httpx.Client, app: Ap
         page = tree(me.get(path))
 
         scripts: list[dict[str, str | None]] = [
-            {"src": "/console/static/console.js", "defer": None}
+            {"src": "/console/static/console.js", "defer": None},
+            {"type": "module", "src": "/console/static/keys.js"},
         ]
         if path == "/console/add":
             scripts.append({"type": "module", "src": "/console/static/adding.js"})
@@ -563,7 +564,7 @@ def test_pages_hold_nothing_that_the_policy_would_stop(me: httpx.Client, app: Ap
             assert not [name for name in node.attributes if name.startswith("on")]
 
 
-@pytest.mark.parametrize("path", ["console.js", "adding.js", "console.css", "icon.svg"])
+@pytest.mark.parametrize("path", ["console.js", "keys.js", "adding.js", "console.css", "icon.svg"])
 def test_static_files_are_open_and_asked_for_again(browse: Callable[..., httpx.Client], path: str):
     http = browse()
     answer = http.get(f"/console/static/{path}")
@@ -1394,4 +1395,6 @@ def test_the_wheel_holds_templates_and_static_files(tmp_path: Path):
     files = [p for p in folder.rglob("*") if p.suffix in (".html", ".css", ".js", ".svg", ".py")]
 
     assert len(files) > 15
-    assert names == {str(file.relative_to(root)) for file in files}
+    guides = {f"recollect/console/guides/{name}.md" for name in _handbook.names()}
+    assert names == {str(file.relative_to(root)) for file in files} | guides
+    assert len(guides) == len(_handbook.COMMON) + len(connectors.all())

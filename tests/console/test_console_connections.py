@@ -126,10 +126,11 @@ def test_every_provider_has_a_tile_that_says_what_it_needs(me: httpx.Client):
         assert "Needs" in tile.text()
     crawler, github = tiles["Web crawler"], tiles["GitHub"]
     assert crawler.css("a")[0].attributes["href"] == f"{ROOMS}/new/web-crawler"
-    assert not github.css("a[href^='/console/connections/new']")
+    assert not github.css("a[href='/console/connections/new/github']")
     assert "RECOLLECT_GITHUB_CLIENT_ID" in github.text()
     assert "RECOLLECT_GITHUB_CLIENT_SECRET" in github.text()
-    assert github.css("a")[0].attributes["href"] == "/console/settings#own"
+    assert github.css("a")[0].attributes["href"] == f"{ROOMS}/new/github/application"
+    assert github.css("a")[1].attributes["href"] == "/console/guides/github"
 
 
 def test_a_provider_beyond_the_plan_says_so(
@@ -661,6 +662,8 @@ def test_a_reading_key_sees_no_buttons_and_may_do_nothing(
         "Search",
         "Ask",
         "Documents",
+        "Memories",
+        "Tags",
         "Connections",
         "Filters",
         "Webhooks",

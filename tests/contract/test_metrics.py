@@ -15,7 +15,6 @@ from starlette.testclient import TestClient
 
 from bench.ground import PROJECT
 from recollect import documents
-from recollect.api import health
 from recollect.app import App
 from recollect.blobs import open_blobs
 from recollect.cli.api import website
@@ -25,7 +24,7 @@ from recollect.documents import DocumentQuery, NewDocument
 from recollect.errors import Unavailable
 from recollect.extract import Sandbox
 from recollect.model import DocumentId, Org, Scope, Tenant, random_id
-from recollect.ops import canary
+from recollect.ops import canary, readiness
 from recollect.orgs import orgs
 from recollect.search import hybrid
 from recollect.search.hybrid import Query
@@ -273,7 +272,7 @@ def test_ready_warns_of_weak_confinement_and_stays_ready(client: httpx.Client, a
 
 
 def test_a_full_disk_is_not_ready(client: httpx.Client, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(health, "LEAST_FREE", 1 << 60)
+    monkeypatch.setattr(readiness, "LEAST_FREE", 1 << 60)
     answer = client.get("/ready")
 
     assert answer.status_code == 503

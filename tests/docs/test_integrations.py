@@ -20,6 +20,7 @@ TEXTS = [
     "The ferry leaves at noon from the northern pier.",
     "Bread is baked before dawn.",
     "The library is closed on Mondays.",
+    "\n\n".join(f"# Pier {n}\n\n{' '.join(['The ferry passes the pier.'] * 50)}" for n in range(9)),
 ]
 
 
@@ -65,10 +66,16 @@ def test_langchain_s_retriever_finds_passages_and_their_places(
     filters = {"AND": [{"key": "number", "value": "2", "filterType": "numeric"}]}
     narrow = names["RecollectRetriever"](client=names["client"], tag="handbook", filters=filters)
     assert [one.page_content for one in narrow.invoke("ferry")] in ([], [TEXTS[2]])
+    few = names["RecollectRetriever"](client=names["client"], tag="handbook", k=2)
+    assert len(few.invoke("ferry pier")) == 2  # passages, of which one document has many
 
 
 def test_llamaindex_s_retriever_finds_nodes_with_scores(run: Callable[..., dict[str, Any]]):
-    nodes = run("LlamaIndex: a retriever")["nodes"]
+    names = run("LlamaIndex: a retriever")
+    nodes = names["nodes"]
+    few = names["RecollectNodes"](names["client"], tag="handbook", k=2)
+
+    assert len(few.retrieve("ferry pier")) == 2
 
     assert nodes[0].node.get_content() == TEXTS[0]
     assert nodes[0].score > 0

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from PIL import Image
 
-from recollect.cli.quickstart import QUESTION, TAG
+from recollect.ingest.samples import QUESTION, TAG
 from tests.conftest import Service, start_service
 from tests.e2e.browser import Tab, browser
 

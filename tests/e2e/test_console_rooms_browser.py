@@ -14,6 +14,8 @@ from recollect.app import App
 from recollect.documents import figures
 from recollect.events import endpoints, outbox
 from recollect.events.outbox import Attempt
+from recollect.memories import telling
+from recollect.memories.records import Correction, Fact, MemoryTarget
 from recollect.model import DocumentId, Tenant
 from recollect.worker.processing import drain
 from tests.conftest import eventually
@@ -91,7 +93,27 @@ def every_page(furnished: list[str], app: App, tenant: Tenant) -> list[str]:
         new_file(app, tenant, f"{long}.md", (long * 400).encode(), "text", {"row": 7}),
     ]
     connection = f"/console/connections/{made.id}"
+    _, [first, _] = telling.add(
+        app, tenant, "notes", [Fact(text=f"{long} nests in March."), Fact(text=long)]
+    )
+    corrected = telling.correct(
+        app, tenant, "notes", MemoryTarget(first.id), Correction(f"{long} nests in April.")
+    )
     return [
+        "/console/memories",
+        "/console/memories?q=heron&forgotten=true",
+        f"/console/memories/{first.id}",
+        f"/console/memories/{corrected.id}",
+        "/console/tags",
+        "/console/tags/tag?name=notes",
+        "/console/tags/profile?name=notes",
+        "/console/tags/delete?name=notes",
+        "/console/tags/merge?name=notes&into=others",
+        "/console/assistant",
+        "/console/guides",
+        "/console/guides/settings",
+        "/console/guides/web-crawler",
+        "/console/connections/new/gmail/application",
         *furnished,
         f"/console/documents/{held}",
         f"/console/documents/{member.id}",
@@ -117,16 +139,12 @@ def every_page(furnished: list[str], app: App, tenant: Tenant) -> list[str]:
     ]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious_and_every_page_fits_a_telephone(
-    room: Tab, site: str, every_page: list[str], axe: str, scheme: str
-):
+def faults(room: Tab, site: str, paths: list[str], axe: str, scheme: str) -> list[str]:
+    """What is too wide, too faint, or what axe finds."""
     feature = {"name": "prefers-color-scheme", "value": scheme}
     room.send("Emulation.setEmulatedMedia", features=[feature])
     found: list[str] = []
-    for path in every_page:
+    for path in paths:
         for width in (390, 1280):
             room.send(
                 "Emulation.setDeviceMetricsOverride",
@@ -144,8 +162,24 @@ def test_axe_finds_nothing_serious_and_every_page_fits_a_telephone(
         found += [f"{path} {one}" for one in room.js(FINDINGS)]
     room.send("Emulation.clearDeviceMetricsOverride")
     room.send("Emulation.setEmulatedMedia", features=[])
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_and_every_page_fits_a_telephone(
+    room: Tab, site: str, every_page: list[str], axe: str, scheme: str
+):
+    found = faults(room, site, every_page, axe, scheme)
 
     assert found == []  # pages that are refused are among them, so complaints are not looked at
+
+
+@pytest.mark.slow
+def test_axe_finds_nothing_serious_where_nothing_is_yet(room: Tab, site: str, axe: str):
+    for scheme in ("light", "dark"):
+        assert faults(room, site, ["/console", "/console/memories"], axe, scheme) == []
 
 
 def test_a_filter_is_tried_out_by_keyboard_alone(room: Tab, app: App, tenant: Tenant, site: str):

@@ -16,7 +16,7 @@ import typer
 from typer.main import get_group
 
 from recollect.cli import COMMANDS
-from recollect.cli.quickstart import FIRST, sample
+from recollect.ingest.samples import FIRST, texts
 from tests.conftest import Service
 from tests.e2e.shell import Shell, Starter
 
@@ -107,7 +107,7 @@ def test_the_first_hit_comes_within_fifteen_seconds(
         assert told["seconds"] < took[-1]
         assert told["hit"]["customId"] == f"quickstart/{FIRST}"
         assert "power fails" in told["hit"]["chunks"][0]["content"]
-        assert sorted(listed()) == sorted(f"quickstart/{name}" for name in sample())
+        assert sorted(listed()) == sorted(f"quickstart/{name}" for name in texts())
 
     assert min(took) < 15
 
@@ -131,7 +131,7 @@ def test_it_shows_what_to_do_next_and_goes_away_without_a_trace(
     assert place.strip().startswith(f"quickstart/{FIRST} · ")
     assert "quickstart --clean" in first.err
     assert ids == kept
-    assert cleaned.out == f"deleted {len(sample())}\n"
+    assert cleaned.out == f"deleted {len(texts())}\n"
     assert nothing.json == {"deleted": 0}
     assert listed() == [None]  # what somebody else brought into the tag
 
@@ -165,11 +165,11 @@ def test_a_service_of_its_own_takes_no_address(alone: Shell) -> None:
 
 
 def test_the_sample_is_short_and_useful() -> None:
-    texts = sample()
+    found = texts()
 
-    assert next(iter(texts)) == FIRST
-    assert len(texts) >= 5
-    for name, text in texts.items():
+    assert next(iter(found)) == FIRST
+    assert len(found) >= 5
+    for name, text in found.items():
         assert text.startswith("# "), name
         assert 300 < len(text) < 3000, name
 

@@ -150,7 +150,7 @@ class CabinetConnector(Connector):
     provider = "cabinet"
     name = "Cabinet"
     guide = Guide("Things.", "a cabinet")
-    application = Application("cabinet", "Cabinet")
+    application = Application("cabinet", "Cabinet", "https://cabinet.example/applications")
     api_url = "https://cabinet.example"
     oauth = OAuth(
         authorize_url="https://cabinet.example/authorize",

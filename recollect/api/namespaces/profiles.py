@@ -8,7 +8,6 @@ from fastapi.responses import PlainTextResponse
 from pydantic import AfterValidator, Field
 
 from recollect.api.deps import CurrentApp
-from recollect.api.memories import buckets_of
 from recollect.api.memory_schemas import BucketKey
 from recollect.api.namespaces._door import Closed, Reads, Writes, closed
 from recollect.api.namespaces._door import router as door
@@ -95,7 +94,7 @@ def profile(
     body = body or ProfileBody()
     filter = None if body.filter is None else parse(body.filter)
     with app.db.begin() as tx:
-        defined = [one["key"] for one in buckets_of(tx, space.inside, space.name)]
+        defined = [one["key"] for one in settings.buckets_of(tx, space.inside.id, space.name)]
         wanted = defined if body.buckets is None else body.buckets
         asked = [key for key in wanted if key in defined]
         known = reading.profile(tx, space.inside, space.name, filter, asked)
@@ -143,7 +142,7 @@ def _changed(
 
 
 def _shown(tx: Tx, tenant: Tenant, name: str) -> NsBucketsOut:
-    found = buckets_of(tx, tenant, name)
+    found = settings.buckets_of(tx, tenant.id, name)
     return NsBucketsOut(buckets={one["key"]: one.get("description") or "" for one in found})
 
 

@@ -69,7 +69,7 @@ class Github(Connector):
     provider = "github"
     name = "GitHub"
     guide = GUIDE
-    application = Application("github", "GitHub")
+    application = Application("github", "GitHub", "https://github.com/settings/developers")
     api_url = "https://api.github.com"
     oauth = OAuth(
         authorize_url="https://github.com/login/oauth/authorize",

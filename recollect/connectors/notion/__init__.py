@@ -44,7 +44,7 @@ class Notion(Connector):
     guide = Guide(
         "Pages and rows of databases.", "a Notion account; Notion asks which pages to share"
     )
-    application = Application("notion", "Notion")
+    application = Application("notion", "Notion", "https://www.notion.so/my-integrations")
     api_url = "https://api.notion.com"
     # Revoking is left to `revoke`, because it needs the version in a header.
     oauth = OAuth(

@@ -78,7 +78,7 @@ class OneDrive(Connector):
             ),
         ),
     )
-    application = Application("onedrive", "Microsoft")
+    application = Application("onedrive", "Microsoft", "https://entra.microsoft.com")
     api_url = "https://graph.microsoft.com"
     oauth = OAuth(
         authorize_url="https://login.microsoftonline.com/common/oauth2/v2.0/authorize",

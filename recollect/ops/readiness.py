@@ -1,0 +1,65 @@
+"""Whether the service can work, as `/ready` and the console say it."""
+
+import shutil
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from recollect.app import App
+from recollect.db import Tx
+from recollect.ops import canary
+from recollect.ops.canary import Fate
+from recollect.telemetry import metrics
+
+_STARTED = time.monotonic()
+MISSED = 3
+"""Canaries that may be missing before nothing seems to work at all."""
+SLACK = timedelta(minutes=5)
+LEAST_FREE = 64 << 20
+"""bytes in the data folder below which nothing can be written for long"""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceHealth:
+    """`reason` says why the service cannot work; None when it can."""
+
+    reason: str | None
+    canary: Fate | None
+    free: int | None
+    """bytes on the disk of the data folder; None for a process that keeps nothing on its machine"""
+
+
+def look(tx: Tx, app: App) -> ServiceHealth:
+    """The database answers; has the disk room, does a stage of processing fail for reasons of its
+    own, and did the last canary come through?"""
+    fate, free = canary.last(tx), _free(app.config.data_dir)
+    reason = metrics.failing(tx) or missing(fate, app.config.canary_interval) or full(free)
+    return ServiceHealth(reason, fate, free)
+
+
+def _free(folder: Path) -> int | None:
+    try:
+        return shutil.disk_usage(folder).free
+    except FileNotFoundError:
+        return None
+
+
+def full(free: int | None) -> str | None:
+    if free is None or free >= LEAST_FREE:
+        return None
+    return f"the disk is full: {free >> 20} MB free"
+
+
+def missing(fate: Fate | None, interval: timedelta) -> str | None:
+    """What the canary says against the service; nothing when there is none."""
+    if not interval:
+        return None
+    if fate is not None and not fate.ok and fate.age < MISSED * interval:
+        return f"the canary did not come through: {fate.reason}"
+    # A service that was off for a while has no fresh one yet.
+    up = timedelta(seconds=time.monotonic() - _STARTED)
+    age = up if fate is None else min(up, fate.age)
+    if age > MISSED * interval + SLACK:
+        return f"no canary for {age.total_seconds():.0f} s: no worker seems to run"
+    return None
