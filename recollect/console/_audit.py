@@ -11,8 +11,8 @@ from recollect.console._room import (
     SignedInPage,
     Text,
     address,
-    current_key,
     is_house,
+    key_of,
     page,
 )
 from recollect.db import Tx
@@ -57,7 +57,7 @@ def find(
             since=_day(chosen["since"]),
             before=before,
             limit=ROWS + 1,
-            with_strangers=is_house(current_key(request)),
+            with_strangers=is_house(key_of(request)),
         )
         names = _names(tx, tenant.id, found)
     shown = found[:ROWS]

@@ -160,13 +160,17 @@ def app_of(request: Request) -> App:
     return request.app.state.app
 
 
+def key_of(request: Request) -> Key:
+    return request.state.key
+
+
 # Coroutines, although they wait for nothing: FastAPI hands a plain function to a thread.
 async def current_app(request: Request) -> App:
     return app_of(request)
 
 
 async def current_key(request: Request) -> Key:
-    return request.state.key
+    return key_of(request)
 
 
 CurrentApp = Annotated[App, Depends(current_app)]

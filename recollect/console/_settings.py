@@ -17,8 +17,8 @@ from recollect.console._room import (
     CurrentApp,
     SignedInPage,
     Whole,
-    current_key,
     is_house,
+    key_of,
     page,
 )
 from recollect.errors import BadRequestError, RequestError
@@ -110,7 +110,7 @@ def _page(
         # How the machine is set up is the business of the default organisation alone.
         "installed": [
             (one, inline(one.meaning))
-            for one in (_installation.facts(app) if is_house(current_key(request)) else ())
+            for one in (_installation.facts(app) if is_house(key_of(request)) else ())
         ],
         "notice": "Saved." if saved else None,
         "error": (error.details or error.message) if error else None,

@@ -30,7 +30,7 @@ def run(starter: Starter, service: Service, tmp_path: Path) -> Shell:
         (("add", "-", "--tag", "not a tag"), "error: --tag"),
         (("search", "x", "--filter", '{"key": "a"}'), "error: --filter"),
         (("list", "--status", "dome"), "error: status: "),
-        (("connect", "nosuch"), "error: provider: there is no 'nosuch'; there are folder, github, gmail"),
+        (("connect", "nosuch"), "error: provider: there is no 'nosuch'; there are folder, github"),
         (("status", "--url", "not-a-url"), "error: --url not-a-url: give it as http://HOST:PORT\n"),
         (
             ("status", "--url", "ftp://host"),
