@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from recollect.console import _handbook
 from tests.conftest import start_service, stop_service
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +49,8 @@ def test_a_wheel_holds_all_of_the_package_and_nothing_else(wheel: Path):
     with zipfile.ZipFile(wheel) as packed:
         names = {name for name in packed.namelist() if ".dist-info/" not in name}
 
-    assert names == {name for name in kept if (ROOT / name).exists()}
+    guides = {f"recollect/console/guides/{name}.md" for name in _handbook.names()}
+    assert names == {name for name in kept if (ROOT / name).exists()} | guides
 
 
 def test_a_wheel_brings_the_model_along(wheel: Path):
