@@ -28,22 +28,7 @@ OfTag = Annotated[
 LONGEST_LINES = 4_000_000
 """Characters of an import."""
 Share = Annotated[float, Field(ge=0, le=1)]
-ExpectedDocument = Annotated[
-    Text,
-    Field(
-        max_length=LONGEST_EXPECTED,
-        description="Id or customId of the document that should be found.",
-        examples=["notes/1"],
-    ),
-]
-ExpectedWords = Annotated[
-    Text,
-    Field(
-        max_length=LONGEST_EXPECTED,
-        description="What a passage that is found should say; case and spaces do not count.",
-        examples=["Mondays at nine"],
-    ),
-]
+ExpectedText = Annotated[Text, Field(max_length=LONGEST_EXPECTED)]
 AskedQuestion = Annotated[
     Text,
     Field(max_length=LONGEST_QUESTION, description="The question.", examples=["When do we meet?"]),
@@ -54,8 +39,8 @@ class ExpectedIn(RequestBody):
     model_config = example(question="When do we meet?", document="notes/1")
 
     question: AskedQuestion
-    document: ExpectedDocument | None = None
-    words: ExpectedWords | None = None
+    document: ExpectedText | None = None
+    words: ExpectedText | None = None
 
     def expected(self) -> Expected:
         return Expected(self.question, self.document, self.words)
@@ -83,6 +68,7 @@ class TestLines(RequestBody):
     lines: Text = Field(
         max_length=LONGEST_LINES,
         description="A JSON object a line: `question`, and `document`, `words` or both.",
+        examples=['{"question": "When do we meet?", "words": "Mondays"}\n'],
     )
 
 
@@ -98,8 +84,8 @@ class TestQuestionOut(Wire):
     id: str
     container_tag: str
     question: AskedQuestion
-    document: ExpectedDocument | None
-    words: ExpectedWords | None
+    document: ExpectedText | None
+    words: ExpectedText | None
     created_at: Timestamp
     updated_at: Timestamp
 
