@@ -213,12 +213,12 @@ def _read_line(line: str) -> Expected:
     if not isinstance(given, dict):
         raise BadRequestError("is no JSON object")
     fields = cast("dict[str, Any]", given)
-    values = [fields.get(name) for name in ("question", "document", "words")]
-    if not isinstance(values[0], str):
+    question, *expected = (fields.get(name) for name in ("question", "document", "words"))
+    if not isinstance(question, str):
         raise BadRequestError("question: is no text")
-    if any(not isinstance(value, str | None) for value in values):
+    if any(not isinstance(value, str | None) for value in expected):
         raise BadRequestError("document, words: are texts, or left out")
-    one = Expected(*(storable(value) for value in values))
+    one = Expected(storable(question), *map(storable, expected))
     one.check()
     return one
 
