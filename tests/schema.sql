@@ -801,6 +801,35 @@ CREATE TABLE public.term_counts (
     entries integer NOT NULL
 )
 WITH (fillfactor='70');
+CREATE TABLE public.test_questions (
+    id text NOT NULL,
+    org_id text NOT NULL,
+    tag text NOT NULL,
+    question text NOT NULL,
+    document text,
+    words text,
+    made_from text,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT test_questions_expect CHECK (((document IS NOT NULL) OR (words IS NOT NULL)))
+);
+CREATE TABLE public.test_results (
+    run_id text NOT NULL,
+    question_id text NOT NULL,
+    place integer NOT NULL,
+    asked_at timestamp with time zone,
+    rank integer,
+    CONSTRAINT test_results_rank_check CHECK ((rank > 0))
+);
+CREATE TABLE public.test_runs (
+    id text NOT NULL,
+    org_id text NOT NULL,
+    tag text NOT NULL,
+    rerank boolean NOT NULL,
+    rewrite boolean NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    finished_at timestamp with time zone
+);
 CREATE TABLE public.vector_gaps (
     relation text NOT NULL,
     first text NOT NULL,
@@ -901,6 +930,12 @@ ALTER TABLE ONLY public.tallies
     ADD CONSTRAINT tallies_pkey PRIMARY KEY (name, labels);
 ALTER TABLE ONLY public.term_counts
     ADD CONSTRAINT term_counts_pkey PRIMARY KEY (org_id, number);
+ALTER TABLE ONLY public.test_questions
+    ADD CONSTRAINT test_questions_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.test_results
+    ADD CONSTRAINT test_results_pkey PRIMARY KEY (run_id, question_id);
+ALTER TABLE ONLY public.test_runs
+    ADD CONSTRAINT test_runs_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.vector_gaps
     ADD CONSTRAINT vector_gaps_pkey PRIMARY KEY (relation, first, last);
 ALTER TABLE ONLY public.watchers
@@ -953,6 +988,10 @@ CREATE INDEX sessions_key ON public.sessions USING btree (key_id);
 CREATE INDEX sync_changes_open ON public.sync_changes USING btree (document_id) WHERE ((texts IS NULL) AND (revision IS NOT NULL));
 CREATE INDEX sync_runs_connection ON public.sync_runs USING btree (connection_id, started_at DESC, id DESC);
 CREATE INDEX tag_merges_unfinished ON public.tag_merges USING btree (org_id) WHERE (finished_at IS NULL);
+CREATE INDEX test_questions_made_from ON public.test_questions USING btree (made_from) WHERE (made_from IS NOT NULL);
+CREATE INDEX test_questions_tag ON public.test_questions USING btree (org_id, tag, created_at, id);
+CREATE INDEX test_results_question ON public.test_results USING btree (question_id);
+CREATE INDEX test_runs_tag ON public.test_runs USING btree (org_id, tag, created_at DESC, id);
 CREATE INDEX vector_gaps_due ON public.vector_gaps USING btree (due_at);
 CREATE TRIGGER connection_lost AFTER UPDATE OF state ON public.connections FOR EACH ROW WHEN (((old.state IS DISTINCT FROM new.state) AND (new.state = 'needs_auth'::text))) EXECUTE FUNCTION public.connection_lost();
 CREATE TRIGGER document_ended AFTER UPDATE OF status ON public.documents FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) AND (new.status = ANY (ARRAY['done'::text, 'failed'::text])))) EXECUTE FUNCTION public.document_ended();
@@ -1038,3 +1077,17 @@ ALTER TABLE ONLY public.tags
     ADD CONSTRAINT tags_org_id_fkey FOREIGN KEY (org_id) REFERENCES public.orgs(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.term_counts
     ADD CONSTRAINT term_counts_org_id_fkey FOREIGN KEY (org_id) REFERENCES public.orgs(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.test_questions
+    ADD CONSTRAINT test_questions_made_from_fkey FOREIGN KEY (made_from) REFERENCES public.documents(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.test_questions
+    ADD CONSTRAINT test_questions_org_id_fkey FOREIGN KEY (org_id) REFERENCES public.orgs(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.test_questions
+    ADD CONSTRAINT test_questions_org_id_tag_fkey FOREIGN KEY (org_id, tag) REFERENCES public.tags(org_id, name) ON UPDATE CASCADE ON DELETE CASCADE;
+ALTER TABLE ONLY public.test_results
+    ADD CONSTRAINT test_results_question_id_fkey FOREIGN KEY (question_id) REFERENCES public.test_questions(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.test_results
+    ADD CONSTRAINT test_results_run_id_fkey FOREIGN KEY (run_id) REFERENCES public.test_runs(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.test_runs
+    ADD CONSTRAINT test_runs_org_id_fkey FOREIGN KEY (org_id) REFERENCES public.orgs(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.test_runs
+    ADD CONSTRAINT test_runs_org_id_tag_fkey FOREIGN KEY (org_id, tag) REFERENCES public.tags(org_id, name) ON UPDATE CASCADE ON DELETE CASCADE;

@@ -7,6 +7,7 @@ and moments of one run. A new operation needs its own here; tests/contract/test_
 from collections.abc import Mapping
 from typing import Any
 
+from recollect.api import evaluation_answers
 from recollect.api.namespaces import answers as namespaces
 
 
@@ -645,6 +646,7 @@ ANSWERS: Mapping[str, Any] = {
     **_ORGANISATION,
     **_CONNECTIONS,
     **_EVENTS,
+    **evaluation_answers.ANSWERS,
     **namespaces.ANSWERS,
     "health": {"status": "ok"},
     "ready": {

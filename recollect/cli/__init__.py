@@ -30,6 +30,7 @@ PANELS: Mapping[str, tuple[_Row, ...]] = MappingProxyType(
             ("add", "add", "Add files, folders, URLs and standard input."),
             ("search", "look", "Find documents by words and meaning."),
             ("ask", "ask", "Answer a question from what is found, with its sources."),
+            ("evaluate", "evaluate", "Ask test questions; say what the search finds."),
         ),
         "Documents": (
             ("list", "look", "List documents, the newest first."),

@@ -406,6 +406,10 @@ def advance_merge(
         " where org_id = %(org)s and name = %(target)s and entity_context is null",
         {"org": merge.org_id, "sources": list(merge.sources), "target": merge.target},
     )
+    # They would end with their tag.
+    of_sources = (merge.target, merge.org_id, list(merge.sources))
+    tx.execute("update test_questions set tag = %s where org_id = %s and tag = any(%s)", of_sources)
+    tx.execute("update test_runs set tag = %s where org_id = %s and tag = any(%s)", of_sources)
     tx.execute(
         "delete from tags t where t.org_id = %(org)s and t.name = any(%(sources)s)"
         " and not exists (select from documents d where d.org_id = %(org)s"

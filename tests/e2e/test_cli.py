@@ -347,6 +347,27 @@ def test_ask_shows_what_was_found_and_what_to_set(run: Shell, tag: str) -> None:
     assert run("ask", " ").code == 2
 
 
+def test_evaluate_says_where_the_expected_document_stands(run: Shell, tag: str) -> None:
+    (run.folder / "meeting.md").write_text("The team meets on Mondays at nine in the blue room.")
+    run("add", "meeting.md", "--tag", tag)
+    lines = '{"question": "When does the team meet?", "words": "blue room"}\n'
+    (run.folder / "questions.jsonl").write_text(lines)
+    assert run("evaluate", tag).code != 0
+    assert "1 questions added" in run("evaluate", tag, "--import", "questions.jsonl").err
+    told = run("evaluate", tag)
+    assert told.code == 0
+    assert "When does the team meet?" in told.out
+    assert "1.000" in told.out
+    as_json = json.loads(run("evaluate", tag, "--json").out)
+    assert (as_json["run"]["hitAt1"], as_json["results"][0]["rankBefore"]) == (1.0, 1)
+    assert json.loads(run("evaluate", tag, "--export").out) == json.loads(lines)
+    assert run("evaluate", tag, "--export", "--import", "questions.jsonl").code == 2
+    (run.folder / "questions.jsonl").write_text("{")
+    false = run("evaluate", tag, "--import", "questions.jsonl")
+    assert false.code != 0
+    assert "line 1" in false.err
+
+
 def test_open_opens_the_console_signed_in(run: Shell, service: Service, tmp_path: Path) -> None:
     opened = tmp_path / "opened"
     browser = tmp_path / "browser"

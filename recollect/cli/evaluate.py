@@ -1,0 +1,117 @@
+"""`recollect evaluate`: how well the search finds what a tag's test questions expect."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from recollect.cli.client import ApiKey, AsJson, Service, Url, open_service
+from recollect.cli.output import console, echo_json, fail, one_line, table, tell
+
+LONGEST = 600.0
+"""Seconds that a step may take, with a reranker or a model that is slow."""
+LARGEST = 16_000_000
+"""Bytes of a file of questions."""
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(evaluate)
+
+
+def evaluate(
+    tag: Annotated[str, typer.Argument(metavar="TAG", help="The container tag to search.")],
+    bring: Annotated[
+        Path | None,
+        typer.Option("--import", help="Add the questions of this file of JSON lines; no run."),
+    ] = None,
+    export: Annotated[
+        bool, typer.Option("--export", help="Print the questions as JSON lines; no run.")
+    ] = False,
+    rerank: Annotated[
+        bool, typer.Option("--rerank", help="Have the reranker put the best first.")
+    ] = False,
+    rewrite: Annotated[
+        bool, typer.Option("--rewrite", help="Have the language model reword each question.")
+    ] = False,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: ApiKey = None,
+) -> None:
+    """Ask a tag's test questions and say where the search finds what they expect.
+
+    Example: recollect evaluate team:a --import questions.jsonl
+    """
+    if bring is not None and export:
+        fail("--import and --export exclude each other", code=2)
+    service = open_service(url, key, timeout=LONGEST)
+    if bring is not None:
+        body = {"containerTag": tag, "lines": _read(bring)}
+        told = service.send("POST", "/v3/test-questions/import", body)
+        if as_json:
+            echo_json(told)
+        else:
+            tell(f"{len(told['questions'])} questions added to {tag}")
+    elif export:
+        _export(service, tag)
+    else:
+        told = _run(service, {"containerTag": tag, "rerank": rerank, "rewriteQuery": rewrite})
+        if as_json:
+            echo_json(told)
+        else:
+            _print(told)
+
+
+def _read(path: Path) -> str:
+    try:
+        if path.stat().st_size > LARGEST:
+            fail(f"{path} has more than {LARGEST:,} bytes", code=2)
+        return path.read_text("utf-8-sig")
+    except OSError as error:
+        fail(f"{path}: {error.strerror}", code=2)
+    except UnicodeDecodeError:
+        fail(f"{path} is no UTF-8 text", code=2)
+
+
+def _export(service: Service, tag: str) -> None:
+    told = service.get(f"/v3/test-questions?containerTag={quote(tag, safe='')}")
+    for one in told["questions"]:
+        named = {name: one[name] for name in ("question", "document", "words")}
+        line = {name: value for name, value in named.items() if value is not None}
+        typer.echo(json.dumps(line))
+
+
+def _run(service: Service, body: dict[str, Any]) -> dict[str, Any]:
+    run = service.send("POST", "/v3/test-runs", body)
+    address = f"/v3/test-runs/{run['id']}"
+    with console(err=True).status("Asking …") as status:
+        while run["finishedAt"] is None:
+            run = service.send("POST", f"{address}/step")
+            status.update(f"Asked {run['asked']} of {run['questions']} …")
+    return service.get(address)
+
+
+def _print(told: dict[str, Any]) -> None:
+    rows = [
+        [one_line(one["question"]), _rank(one["asked"], one["rank"]), _before(one)]
+        for one in told["results"]
+    ]
+    table(["question", "rank", "before"], rows)
+    names = {"hitAt1": "hit@1", "hitAt5": "hit@5", "hitAt10": "hit@10", "mrr": "MRR"}
+    before = told["runBefore"]
+    figures = [
+        [shown, f"{told['run'][name]:.3f}", "" if before is None else f"{before[name]:.3f}"]
+        for name, shown in names.items()
+    ]
+    table(["figure", "now", "before"], figures)
+
+
+def _before(one: dict[str, Any]) -> str:
+    return _rank(one["askedBefore"], one["rankBefore"])
+
+
+def _rank(asked: bool, rank: int | None) -> str:
+    if not asked:
+        return ""
+    return "not found" if rank is None else str(rank)

@@ -1,0 +1,176 @@
+"""Test questions and runs over them, over real HTTP."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+from recollect.app import App
+from recollect.model import Scope
+from recollect.search.evaluation import MOST_RUNS, STEP
+from recollect.worker.processing import drain
+from tests.contract.calls import add, refused
+
+MEETING = "The team meets on Mondays at nine in the blue room."
+HERON = "The heron stands in the shallow water."
+TAG = {"containerTag": "a"}
+
+
+def put(http: httpx.Client, *questions: dict[str, Any], tag: str = "a") -> list[dict[str, Any]]:
+    body = {"containerTag": tag, "questions": list(questions)}
+    answer = http.post("/v3/test-questions", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["questions"]
+
+
+def listed(http: httpx.Client, tag: str = "a") -> list[dict[str, Any]]:
+    answer = http.get("/v3/test-questions", params={"containerTag": tag})
+    assert answer.status_code == 200, answer.text
+    return answer.json()["questions"]
+
+
+def begun(http: httpx.Client) -> str:
+    answer = http.post("/v3/test-runs", json=TAG)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["id"]
+
+
+def run(http: httpx.Client) -> dict[str, Any]:
+    id = begun(http)
+    while http.post(f"/v3/test-runs/{id}/step").raise_for_status().json()["finishedAt"] is None:
+        pass
+    return http.get(f"/v3/test-runs/{id}").raise_for_status().json()
+
+
+def test_a_run_says_where_each_expected_document_stands_beside_the_run_before(
+    client: httpx.Client, app: App
+):
+    id = add(client, MEETING, customId="notes/1", **TAG)
+    add(client, MEETING, customId="of-another-tag", containerTag="b")
+    put(
+        client,
+        {"question": "When does the team meet?", "document": "notes/1"},
+        {"question": "team Mondays", "document": id, "words": "mondays   AT nine"},
+        {"question": "team Mondays", "document": id, "words": "Tuesdays"},
+        {"question": "Where does the heron stand?", "words": "shallow water"},
+        {"question": "team Mondays", "document": "of-another-tag"},
+    )
+    drain(app)
+    first = run(client)
+    assert [one["rank"] for one in first["results"]] == [1, 1, None, None, None]
+    assert first["runBefore"] is None
+    assert first["run"]["hitAt1"] == first["run"]["hitAt10"] == first["run"]["mrr"] == 0.4
+
+    add(client, HERON, **TAG)
+    drain(app)
+    second = run(client)
+
+    assert [one["rank"] for one in second["results"]] == [1, 1, None, 1, None]
+    assert [one["rankBefore"] for one in second["results"]] == [1, 1, None, None, None]
+    assert all(one["askedBefore"] for one in second["results"])
+    assert second["runBefore"] == first["run"]
+    assert second["run"]["mrr"] == 0.6
+    runs = client.get("/v3/test-runs", params=TAG).json()["runs"]
+    assert runs == [second["run"], first["run"]]
+
+
+def test_a_step_asks_a_bounded_number_and_the_oldest_runs_go(client: httpx.Client):
+    put(client, *({"question": f"Number {n}?", "words": "x"} for n in range(STEP + 1)))
+    id = begun(client)
+    state = client.post(f"/v3/test-runs/{id}/step").json()
+    assert (state["asked"], state["questions"], state["finishedAt"]) == (STEP, STEP + 1, None)
+    state = client.post(f"/v3/test-runs/{id}/step").json()
+    assert state["asked"] == STEP + 1
+    assert state["finishedAt"]
+    assert client.post(f"/v3/test-runs/{id}/step").json() == state
+    for _ in range(MOST_RUNS):
+        begun(client)
+    assert len(client.get("/v3/test-runs", params=TAG).json()["runs"]) == MOST_RUNS
+    refused(client.get(f"/v3/test-runs/{id}"), 404)
+
+
+def test_what_is_exported_is_imported_and_a_false_line_is_named(client: httpx.Client):
+    given = [{"question": "Wann? ä", "document": "d"}, {"question": "Q", "words": "w\u2028x"}]
+    lines = "\n".join([*(json.dumps(one) for one in given), "", ""])
+    imported = client.post("/v3/test-questions/import", json={**TAG, "lines": lines})
+    assert imported.status_code == 200, imported.text
+    exported = client.get("/v3/test-questions/export", params=TAG).text
+    assert [json.loads(one) for one in exported.strip("\n").split("\n")] == given
+    again = {"containerTag": "c", "lines": exported}
+    assert client.post("/v3/test-questions/import", json=again).status_code == 200
+    assert client.get("/v3/test-questions/export?containerTag=c").text == exported
+
+    good = json.dumps(given[0])
+    for bad in (
+        "{",
+        "[]",
+        "7",
+        '{"question": 7, "words": "x"}',
+        '{"question": "q"}',
+        '{"question": " ", "words": "x"}',
+        '{"question": "q", "words": ["x"]}',
+        json.dumps({"question": "q", "words": "x" * 20_000}),
+        "[" * 15_000,
+    ):
+        body = {"containerTag": "d", "lines": f"{good}\n{bad}\n"}
+        refused(client.post("/v3/test-questions/import", json=body), 400, "line 2")
+    many = {"containerTag": "d", "lines": f"{good}\n" * 1_001}
+    refused(client.post("/v3/test-questions/import", json=many), 400, "1000")
+    refused(client.post("/v3/test-questions/import", json={**TAG, "lines": "\n"}), 400)
+    assert listed(client, "d") == []
+
+
+def test_questions_are_changed_and_deleted_with_their_results(client: httpx.Client):
+    one, two = put(client, {"question": "A?", "words": "a"}, {"question": "B?", "words": "b"})
+    changed = client.put(
+        f"/v3/test-questions/{one['id']}", json={"question": "C?", "document": "c"}
+    )
+    assert changed.json()["question"] == "C?"
+    assert changed.json()["words"] is None
+    refused(client.put(f"/v3/test-questions/{one['id']}", json={"question": "C?"}), 400)
+    told = run(client)
+    client.delete(f"/v3/test-questions/{one['id']}").raise_for_status()
+    assert [left["id"] for left in listed(client)] == [two["id"]]
+    left = client.get(f"/v3/test-runs/{told['run']['id']}").json()
+    assert [result["question"] for result in left["results"]] == ["B?"]
+
+
+def test_only_who_may_touch_the_tag_sees_and_changes(
+    client: httpx.Client, stranger: httpx.Client, limited: Callable[..., httpx.Client]
+):
+    [one] = put(client, {"question": "A?", "words": "a"})
+    id = begun(client)
+    body = {"question": "mine", "words": "b"}
+    other = limited(Scope.ADMIN, tags=["b"])
+    for http in (stranger, other):
+        refused(http.put(f"/v3/test-questions/{one['id']}", json=body), 404)
+        refused(http.delete(f"/v3/test-questions/{one['id']}"), 404)
+        refused(http.get(f"/v3/test-runs/{id}"), 404)
+        refused(http.post(f"/v3/test-runs/{id}/step"), 404)
+    assert listed(stranger) == []
+    for call in ("test-questions", "test-questions/export", "test-runs"):
+        refused(other.get(f"/v3/{call}", params=TAG), 403)
+    refused(other.post("/v3/test-runs", json=TAG), 403)
+    refused(other.post("/v3/test-questions", json={**TAG, "questions": [body]}), 403)
+    reading = limited(Scope.READ, tags=["a"])
+    assert len(listed(reading)) == 1
+    refused(reading.delete(f"/v3/test-questions/{one['id']}"), 403)
+    refused(reading.post("/v3/test-runs", json=TAG), 403)
+    refused(reading.post(f"/v3/test-runs/{id}/step"), 403)
+    assert [left["question"] for left in listed(client)] == ["A?"]
+
+
+def test_questions_go_with_their_tag_and_with_a_merge_to_its_target(client: httpx.Client, app: App):
+    put(client, {"question": "A?", "words": "a"})
+    put(client, {"question": "B?", "words": "b"}, tag="b")
+    run(client)
+    body = {"containerTags": ["a"], "targetContainerTag": "b"}
+    client.post("/v3/container-tags/merge", json=body).raise_for_status()
+    drain(app)
+    assert [one["question"] for one in listed(client, "b")] == ["A?", "B?"]
+    assert len(client.get("/v3/test-runs?containerTag=b").json()["runs"]) == 1
+    client.delete("/v3/container-tags/b").raise_for_status()
+    assert listed(client, "b") == []
+    assert client.get("/v3/test-runs?containerTag=b").json()["runs"] == []
+    refused(client.post("/v3/test-runs", json={"containerTag": "b"}), 400, "no test questions")
