@@ -42,6 +42,8 @@ class Names:
     memory: str
     webhook: str
     run: str
+    question: str
+    test_run: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +280,41 @@ ROWS: dict[str, Row] = {
     "listAudit": Row(lambda http, n: http.get("/v3/audit?limit=1000"), Scope.ADMIN),
     "getSession": Row(lambda http, n: http.get("/v3/session"), Scope.READ),
     "answerQuestion": Row(post("/v4/answer", lambda n: {"q": "heron"}), Scope.READ),
+    "listTestQuestions": Row(
+        lambda http, n: http.get("/v3/test-questions?containerTag=elsewhere"), Scope.READ
+    ),
+    "addTestQuestions": Row(
+        post(
+            "/v3/test-questions",
+            lambda n: {"containerTag": "elsewhere", "questions": [{"question": "a", "words": "b"}]},
+        ),
+        Scope.WRITE,
+    ),
+    "importTestQuestions": Row(
+        post(
+            "/v3/test-questions/import",
+            lambda n: {"containerTag": "elsewhere", "lines": '{"question": "a", "words": "b"}'},
+        ),
+        Scope.WRITE,
+    ),
+    "exportTestQuestions": Row(
+        lambda http, n: http.get("/v3/test-questions/export?containerTag=elsewhere"), Scope.READ
+    ),
+    "updateTestQuestion": Row(
+        lambda http, n: http.put(
+            f"/v3/test-questions/{n.question}", json={"question": "taken", "words": "over"}
+        ),
+        Scope.WRITE,
+    ),
+    "deleteTestQuestion": Row(
+        lambda http, n: http.delete(f"/v3/test-questions/{n.question}"), Scope.WRITE
+    ),
+    "listTestRuns": Row(
+        lambda http, n: http.get("/v3/test-runs?containerTag=elsewhere"), Scope.READ
+    ),
+    "beginTestRun": Row(post("/v3/test-runs", lambda n: {"containerTag": n.tag}), Scope.WRITE),
+    "stepTestRun": Row(lambda http, n: http.post(f"/v3/test-runs/{n.test_run}/step"), Scope.WRITE),
+    "getTestRun": Row(lambda http, n: http.get(f"/v3/test-runs/{n.test_run}"), Scope.READ),
     "linkSession": Row(lambda http, n: http.post("/v3/session/link"), Scope.READ),
     "countEverything": Row(lambda http, n: http.get("/v3/analytics/memory"), Scope.READ),
     "listDocumentsWithMemories": Row(
@@ -438,6 +475,10 @@ ANSWERS_VARY = (
     "createScopedKey",
     "linkSession",
     "answerQuestion",
+    "listTestQuestions",
+    "addTestQuestions",
+    "importTestQuestions",
+    "exportTestQuestions",
     "searchDocuments",
     "searchMemories",
     "addMemories",
@@ -463,6 +504,10 @@ _NAMING_TAGS: list[Callable[[httpx.Client, Names], httpx.Response]] = [
     post("/v3/search", lambda n: {"q": SECRET, "docId": n.id}),
     post("/v4/search", lambda n: {"q": SECRET, "threshold": 0, "containerTags": [n.tag]}),
     post("/v4/profile", lambda n: {"containerTag": n.tag, "q": SECRET, "threshold": 0}),
+    lambda http, n: http.get(f"/v3/test-questions?containerTag={n.tag}"),
+    lambda http, n: http.get(f"/v3/test-questions/export?containerTag={n.tag}"),
+    lambda http, n: http.get(f"/v3/test-runs?containerTag={n.tag}"),
+    post("/v3/test-runs", lambda n: {"containerTag": n.tag}),
     post("/v4/profile/buckets", lambda n: {"containerTag": n.tag}),
     post("/v4/memories/list", lambda n: {"containerTags": [n.tag]}),
     post("/v4/memories", lambda n: {"containerTag": n.tag, "memories": [{"content": "x"}]}),
@@ -506,7 +551,7 @@ _NAMING_TAGS: list[Callable[[httpx.Client, Names], httpx.Response]] = [
 NAMING_TAGS = {f"naming {number}": call for number, call in enumerate(_NAMING_TAGS)}
 NOBODY = Names(
     "n" * 22, "absent-1", "absent-2", "absent-3", "f" * 12, "m" * 22, "o" * 22, "absent-4",
-    "c" * 22, "y" * 22, "w" * 22, "r" * 22,
+    "c" * 22, "y" * 22, "w" * 22, "r" * 22, "q" * 22, "t" * 22,
 )  # fmt: skip
 
 
@@ -546,9 +591,12 @@ def owned(client: httpx.Client, app: App, org: Org) -> Names:
     body = {"url": f"https://hooks.example.org/{SECRET}", "description": SECRET}
     webhook = client.post("/v3/webhooks", json=body).json()["id"]
     client.post(f"/v3/webhooks/{webhook}/test")
+    body = {"containerTag": "vault", "questions": [{"question": SECRET, "words": SECRET}]}
+    question = client.post("/v3/test-questions", json=body).json()["questions"][0]["id"]
+    test_run = client.post("/v3/test-runs", json={"containerTag": "vault"}).json()["id"]
     return Names(
         file, "owned", "talk", "vault", key["id"], merge, org.id, org.name, connection, memory,
-        webhook, run,
+        webhook, run, question, test_run,
     )  # fmt: skip
 
 
@@ -569,7 +617,9 @@ def everything(db: Database, org: Org) -> dict[str, str]:
             "select id, d::text as row from documents d where org_id = %(org)s"
             " union all select 'settings', s::text from settings s where org_id = %(org)s"
             " union all select 'tag ' || name, t::text from tags t where org_id = %(org)s"
-            " union all select id, m::text from memories m where org_id = %(org)s",
+            " union all select id, m::text from memories m where org_id = %(org)s"
+            " union all select id, q::text from test_questions q where org_id = %(org)s"
+            " union all select id, r::text from test_runs r where org_id = %(org)s",
             {"org": org.id},
         ).fetchall()
     return {row["id"]: row["row"] for row in kept}

@@ -172,6 +172,7 @@ class World:
         for library in ("asyncio", "http", "json"):
             (self.folder / "lib" / library / "tasks.py").write_text(f"# Of {library}.\n")
         (self.folder / "notes" / "tasks.md").write_text("# Tasks\n\nTasks can be cancelled.\n")
+        (self.folder / "questions.jsonl").write_text('{"question": "Tasks?", "words": "tasks"}\n')
         canvas = Canvas(str(self.folder / "report.pdf"))
         canvas.drawString(72, 720, "We decided to sell the boat.")
         canvas.save()
@@ -389,7 +390,9 @@ def world(service: Service, short_tmp: Path, new_database: Callable[[], str]) ->
         site.write("/guide/", links=["/guide/first"])
         site.write("/guide/first")
         made = World(service, folder, site, receiver, new_database)
+        asked = {"containerTag": "team:a", "questions": [{"question": "Tasks?", "words": "tasks"}]}
         with made.http, made.terminal:
+            made.http.post("/v3/test-questions", json=asked).raise_for_status()
             yield made
 
 
