@@ -9,7 +9,7 @@ from recollect.api.deps import BareId, CurrentApp, Reader, Writer, effective_tag
 from recollect.api.schemas import RequestBody, Text, Timestamp, Wire, example
 from recollect.api.turns import AsksOthers
 from recollect.model import Tenant
-from recollect.search import evaluation
+from recollect.search import evaluation, made_questions
 from recollect.search.evaluation import (
     LONGEST_EXPECTED,
     LONGEST_QUESTION,
@@ -69,6 +69,18 @@ class TestLines(RequestBody):
         max_length=LONGEST_LINES,
         description="A JSON object a line: `question`, and `document`, `words` or both.",
         examples=['{"question": "When do we meet?", "words": "Mondays"}\n'],
+    )
+
+
+class MadeTestQuestions(RequestBody):
+    model_config = example(containerTag="team:a")
+
+    container_tag: str
+    limit: int = Field(
+        default=made_questions.MOST,
+        ge=1,
+        le=made_questions.MOST,
+        description="How many to make at most, each of another document.",
     )
 
 
@@ -211,6 +223,19 @@ def add(body: NewTestQuestions, tenant: Writer, app: CurrentApp) -> TestQuestion
 def bring(body: TestLines, tenant: Writer, app: CurrentApp) -> TestQuestionList:
     """From JSON lines, all or none: an error names the line."""
     return _added(app, tenant, body.container_tag, evaluation.read_lines(body.lines))
+
+
+@router.post(
+    "/v3/test-questions/make",
+    summary="Make test questions of documents",
+    operation_id="makeTestQuestions",
+)
+def make(
+    body: MadeTestQuestions, tenant: Writer, app: CurrentApp, _: AsksOthers
+) -> TestQuestionList:
+    """By the language model of passages; without one of headings. A document has one made of it."""
+    made = made_questions.make(app, tenant, _tag(tenant, body.container_tag), body.limit)
+    return TestQuestionList(questions=[TestQuestionOut.of(one) for one in made])
 
 
 @router.get(

@@ -38,6 +38,7 @@ _RUN: Mapping[str, Any] = {
 
 ANSWERS: Mapping[str, Any] = {
     "listTestQuestions": {"questions": [_QUESTION]},
+    "makeTestQuestions": {"questions": [_QUESTION]},
     "addTestQuestions": {"questions": [_QUESTION]},
     "importTestQuestions": {"questions": [_QUESTION]},
     "updateTestQuestion": _QUESTION,

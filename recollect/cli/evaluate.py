@@ -12,6 +12,12 @@ from recollect.cli.output import console, echo_json, fail, one_line, table, tell
 
 LONGEST = 600.0
 """Seconds that a step may take, with a reranker or a model that is slow."""
+AT_ONCE = 20
+"""Questions that the service makes in one request."""
+NO_MORE = (
+    "no further document is there that has none made of it, and headings; a language model of the"
+    " service (RECOLLECT_LLM_URL) makes questions of any"
+)
 LARGEST = 16_000_000
 """Bytes of a file of questions."""
 
@@ -25,6 +31,12 @@ def evaluate(
     bring: Annotated[
         Path | None,
         typer.Option("--import", help="Add the questions of this file of JSON lines; no run."),
+    ] = None,
+    make: Annotated[
+        int | None,
+        typer.Option(
+            "--make", min=1, max=1_000, help="Make so many questions of documents; no run."
+        ),
     ] = None,
     export: Annotated[
         bool, typer.Option("--export", help="Print the questions as JSON lines; no run.")
@@ -43,8 +55,8 @@ def evaluate(
 
     Example: recollect evaluate team:a --import questions.jsonl
     """
-    if bring is not None and export:
-        fail("--import and --export exclude each other", code=2)
+    if sum((bring is not None, make is not None, export)) > 1:
+        fail("--import, --make and --export exclude each other", code=2)
     service = open_service(url, key, timeout=LONGEST)
     if bring is not None:
         body = {"containerTag": tag, "lines": _read(bring)}
@@ -53,6 +65,14 @@ def evaluate(
             echo_json(told)
         else:
             tell(f"{len(told['questions'])} questions added to {tag}")
+    elif make is not None:
+        made = _make(service, tag, make)
+        if len(made) < make:
+            tell(f"{len(made)} made: {NO_MORE}")
+        if as_json:
+            echo_json({"questions": made})
+        else:
+            table(["question", "document"], [[one["question"], one["document"]] for one in made])
     elif export:
         _export(service, tag)
     else:
@@ -72,6 +92,19 @@ def _read(path: Path) -> str:
         fail(f"{path}: {error.strerror}", code=2)
     except UnicodeDecodeError:
         fail(f"{path} is no UTF-8 text", code=2)
+
+
+def _make(service: Service, tag: str, most: int) -> list[dict[str, Any]]:
+    """As many as there are documents for, at most."""
+    made: list[dict[str, Any]] = []
+    with console(err=True).status("Making questions …"):
+        while len(made) < most:
+            body = {"containerTag": tag, "limit": min(AT_ONCE, most - len(made))}
+            more = service.send("POST", "/v3/test-questions/make", body)["questions"]
+            if not more:
+                break
+            made += more
+    return made
 
 
 def _export(service: Service, tag: str) -> None:

@@ -109,8 +109,17 @@ class TestRun:
 # --- questions ---------------------------------------------------------------------------------
 
 
-def add(tx: Tx, tenant: Tenant, tag: str, given: Sequence[Expected]) -> list[TestQuestion]:
+def add(
+    tx: Tx,
+    tenant: Tenant,
+    tag: str,
+    given: Sequence[Expected],
+    *,
+    made_from: Sequence[str] | None = None,
+) -> list[TestQuestion]:
     """Add questions to the tag, which the caller may touch; all of them or none.
+
+    `made_from`: for each the id of the document that it was made of, which is there.
 
     Raises BadRequestError for one that expects nothing, and for more than a tag may have.
     """
@@ -130,11 +139,15 @@ def add(tx: Tx, tenant: Tenant, tag: str, given: Sequence[Expected]) -> list[Tes
             f" and these are {len(given)}"
         )
     rows = tx.execute(
-        "insert into test_questions (id, org_id, tag, question, document, words, created_at)"
-        " select g.id, %(org)s, %(tag)s, g.question, g.document, g.words,"
+        "insert into test_questions (id, org_id, tag, question, document, words, made_from,"
+        "  created_at)"
+        " select g.id, %(org)s, %(tag)s, g.question, g.document, g.words, g.made_from,"
         "  now() + g.place * interval '1 microsecond'"
         " from unnest(%(ids)s::text[], %(questions)s::text[], %(documents)s::text[],"
-        "  %(words)s::text[]) with ordinality as g (id, question, document, words, place)"
+        "  %(words)s::text[], %(made)s::text[]) with ordinality"
+        "  as g (id, question, document, words, made_from, place)"
+        " where g.made_from is null"
+        "  or exists (select from documents d where d.id = g.made_from for key share)"
         " returning *",
         {
             "org": tenant.id,
@@ -143,6 +156,7 @@ def add(tx: Tx, tenant: Tenant, tag: str, given: Sequence[Expected]) -> list[Tes
             "questions": [one.question for one in given],
             "documents": [one.document for one in given],
             "words": [one.words for one in given],
+            "made": made_from or [None] * len(given),
         },
     ).fetchall()
     return sorted(map(_question, rows), key=lambda one: one.created_at)

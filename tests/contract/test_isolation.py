@@ -297,6 +297,9 @@ ROWS: dict[str, Row] = {
         ),
         Scope.WRITE,
     ),
+    "makeTestQuestions": Row(
+        post("/v3/test-questions/make", lambda n: {"containerTag": n.tag}), Scope.WRITE
+    ),
     "exportTestQuestions": Row(
         lambda http, n: http.get("/v3/test-questions/export?containerTag=elsewhere"), Scope.READ
     ),
@@ -508,6 +511,7 @@ _NAMING_TAGS: list[Callable[[httpx.Client, Names], httpx.Response]] = [
     lambda http, n: http.get(f"/v3/test-questions/export?containerTag={n.tag}"),
     lambda http, n: http.get(f"/v3/test-runs?containerTag={n.tag}"),
     post("/v3/test-runs", lambda n: {"containerTag": n.tag}),
+    post("/v3/test-questions/make", lambda n: {"containerTag": n.tag}),
     post("/v4/profile/buckets", lambda n: {"containerTag": n.tag}),
     post("/v4/memories/list", lambda n: {"containerTags": [n.tag]}),
     post("/v4/memories", lambda n: {"containerTag": n.tag, "memories": [{"content": "x"}]}),
