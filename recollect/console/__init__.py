@@ -24,6 +24,7 @@ from recollect.console import (
     _live,
     _memories,
     _overview,
+    _questions,
     _reading,
     _reference,
     _room,
@@ -39,7 +40,7 @@ from recollect.errors import NotFoundError
 PARTS = (
     _live, _connections, _filters, _webhooks, _keys, _audit, _settings,
     _signing, _overview, _documents, _editing, _reading, _adding, _searching, _asking,
-    _memories, _tags, _beginning, _applying, _handbook,
+    _memories, _tags, _beginning, _applying, _handbook, _questions,
 )  # fmt: skip
 
 

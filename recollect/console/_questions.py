@@ -1,0 +1,192 @@
+"""Test questions of a tag, and runs over them."""
+
+import time
+from collections.abc import Mapping
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import RedirectResponse
+
+from recollect.app import App
+from recollect.console._room import (
+    CurrentApp,
+    PathId,
+    Reader,
+    SignedInPage,
+    Text,
+    Writer,
+    address,
+    page,
+)
+from recollect.errors import Permanent, RequestError, Transient
+from recollect.model import Tenant
+from recollect.orgs import tags
+from recollect.search import evaluation, made_questions
+from recollect.search.evaluation import LONGEST_EXPECTED, LONGEST_QUESTION, Expected, TestRun
+
+QUESTIONS = "/console/tags/questions"
+STRETCH = 10.0
+"""Seconds after which a run that goes on shows how far it is."""
+BLANK: Mapping[str, str] = {"question": "", "document": "", "words": ""}
+NOTICES = {
+    "added": "Added.",
+    "removed": "Removed, with what runs found for it.",
+    "made": "Made. Look them over: what nobody would ask proves nothing.",
+    "none": "There is no document to make questions of: each has one, or none has headings.",
+}
+
+rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
+
+
+@rooms.get(QUESTIONS)
+def listed(
+    request: Request, tenant: Reader, app: CurrentApp, name: Text, done: str = ""
+) -> Response:
+    return _page(request, app, tenant, name, notice=NOTICES.get(done))
+
+
+@rooms.post(QUESTIONS)
+def add(
+    request: Request,
+    tenant: Writer,
+    app: CurrentApp,
+    name: Annotated[Text, Form()],
+    question: Annotated[Text, Form()] = "",
+    document: Annotated[Text, Form()] = "",
+    words: Annotated[Text, Form()] = "",
+) -> Response:
+    typed = {"question": question, "document": document, "words": words}
+    wanted = Expected(question.strip(), document.strip() or None, words.strip() or None)
+    try:
+        with app.db.begin() as tx:
+            evaluation.add(tx, tenant, tags.get(tx, tenant, name).tag.name, [wanted])
+    except RequestError as error:
+        return _page(request, app, tenant, name, typed=typed, error=error)
+    return RedirectResponse(address(QUESTIONS, name=name, done="added"), 303)
+
+
+@rooms.post(QUESTIONS + "/remove")
+def remove(
+    tenant: Writer,
+    app: CurrentApp,
+    name: Annotated[Text, Form()],
+    id: Annotated[Text, Form()],
+) -> Response:
+    with app.db.begin() as tx:
+        evaluation.remove(tx, tenant, id)
+    return RedirectResponse(address(QUESTIONS, name=name, done="removed"), 303)
+
+
+@rooms.post(QUESTIONS + "/make")
+async def make(
+    request: Request, tenant: Writer, app: CurrentApp, name: Annotated[Text, Form()]
+) -> Response:
+    # The places of those that wait for a model, which the API counts.
+    async with request.app.state.asking.place(tenant.id, tenant.key or "none"):
+        return await run_in_threadpool(_make, request, app, tenant, name)
+
+
+@rooms.post(QUESTIONS + "/run")
+async def begin(
+    request: Request,
+    tenant: Writer,
+    app: CurrentApp,
+    name: Annotated[Text, Form()],
+    rerank: Annotated[str, Form()] = "",
+) -> Response:
+    async with request.app.state.asking.place(tenant.id, tenant.key or "none"):
+        return await run_in_threadpool(_begin, request, app, tenant, name, rerank=rerank == "on")
+
+
+@rooms.get(QUESTIONS + "/runs/{id}")
+def look(request: Request, id: PathId, tenant: Reader, app: CurrentApp) -> Response:
+    with app.db.begin() as tx:
+        one = evaluation.run(tx, tenant, id)
+        before = evaluation.run_before(tx, tenant, one)
+        results = evaluation.results(tx, one, before)
+    values = {
+        "run": one,
+        "figures": list(zip(*map(_figures, (one, before or one)), strict=True)),
+        "before": before,
+        "results": results,
+    }
+    return page(request, "test_run.html", values)
+
+
+@rooms.post(QUESTIONS + "/runs/{id}")
+async def go_on(request: Request, id: PathId, tenant: Writer, app: CurrentApp) -> Response:
+    """Ask what is left, for some seconds."""
+    async with request.app.state.asking.place(tenant.id, tenant.key or "none"):
+        await run_in_threadpool(_go_on, app, tenant, id)
+    return RedirectResponse(f"{QUESTIONS}/runs/{id}", 303)
+
+
+def _begin(request: Request, app: App, tenant: Tenant, name: str, *, rerank: bool) -> Response:
+    try:
+        with app.db.begin() as tx:
+            tag = tags.get(tx, tenant, name).tag.name
+            begun = evaluation.begin(tx, tenant, tag, rerank=rerank, rewrite=False)
+    except RequestError as error:
+        return _page(request, app, tenant, name, error=error)
+    _go_on(app, tenant, begun.id)
+    return RedirectResponse(f"{QUESTIONS}/runs/{begun.id}", 303)
+
+
+def _go_on(app: App, tenant: Tenant, id: str) -> None:
+    end = time.monotonic() + STRETCH
+    while evaluation.step(app, tenant, id).finished_at is None and time.monotonic() < end:
+        pass
+
+
+def _make(request: Request, app: App, tenant: Tenant, name: str) -> Response:
+    with app.db.begin() as tx:
+        tag = tags.get(tx, tenant, name).tag.name
+    try:
+        made = made_questions.make(app, tenant, tag, made_questions.MOST)
+    except (RequestError, Transient, Permanent) as error:
+        return _page(request, app, tenant, name, error=error)
+    done = "made" if made else "none"
+    return RedirectResponse(address(QUESTIONS, name=name, done=done), 303)
+
+
+def _page(
+    request: Request,
+    app: App,
+    tenant: Tenant,
+    name: str,
+    *,
+    typed: Mapping[str, str] = BLANK,
+    error: RequestError | Transient | Permanent | None = None,
+    notice: str | None = None,
+) -> Response:
+    """Raises NotFoundError."""
+    with app.db.begin() as tx:
+        tag = tags.get(tx, tenant, name).tag.name
+        questions = evaluation.find(tx, tenant, tag)
+        runs = evaluation.runs(tx, tenant, tag)
+    refusal = error if isinstance(error, RequestError) else None
+    values = {
+        "name": tag,
+        "questions": questions,
+        "runs": [(one, _figures(one)) for one in runs],
+        "has_model": app.llm is not None,
+        "has_reranker": app.reranker is not None,
+        "typed": typed,
+        "error": (refusal.details or refusal.message) if refusal else error and str(error),
+        "notice": notice,
+        "most_question": LONGEST_QUESTION,
+        "most_expected": LONGEST_EXPECTED,
+    }
+    status = refusal.status if refusal else 200 if error is None else 503
+    return page(request, "test_questions.html", values, status)
+
+
+def _figures(run: TestRun) -> list[tuple[str, str]]:
+    figures = {
+        "hit@1": run.hit_1,
+        "hit@5": run.hit_5,
+        "hit@10": run.hit_10,
+        "MRR": run.reciprocal,
+    }
+    return [(name, f"{value:.3f}") for name, value in figures.items()]
