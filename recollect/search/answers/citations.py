@@ -23,7 +23,7 @@ _NO_END = re.compile(
 """What ends in a dot and ends no sentence: numbers of a list, initials, abbreviations."""
 _LINK = re.compile(r"!?\[([^\[\]\n]{0,200})\]\([^()\n]{0,2000}\)")
 _BRACKETS = re.compile(r"\s{0,3}[\[【]([^\[\]【】\n]{1,80})[\]】]")
-_NUMBERS = re.compile(r"\^?[0-9]+(?:\s*[,;–-]\s*\^?[0-9]+)*")  # noqa: RUF001 # the dash of ranges
+_NUMBERS = re.compile(r"\^?[0-9]{1,80}(?:\s{0,80}[,;–-]\s{0,80}\^?[0-9]{1,80})*")  # noqa: RUF001 # the dash of ranges
 _NAMED = re.compile(
     r"(?:sources?|doc(?:ument)?s?|passages?|refs?|references?|memor(?:y|ies)|citations?)"
     r"(?![a-z])[\s:#.]{0,5}(.*)",
