@@ -355,6 +355,8 @@ _ORGANISATION: Mapping[str, Any] = {
             "/v3/documents",
             "/v3/memories",
             "/v3/search",
+            "/v3/test-questions",
+            "/v3/test-runs",
             "/v3/container-tags",
             "/v3/connections",
             "/v3/webhooks",

@@ -85,7 +85,14 @@ def fields(openapi: dict[str, Any]) -> list[Field]:
     for path, operations in openapi["paths"].items():
         for method, operation in operations.items():
             found += [
-                Field(method, path, given["in"], given["name"], given["name"] != "moveTo", {})
+                Field(
+                    method,
+                    path,
+                    given["in"],
+                    given["name"],
+                    given["name"] not in ("moveTo", "containerTag"),
+                    {},
+                )
                 for given in operation.get("parameters", [])
                 if given["in"] in ("path", "query") and names_tag(given["name"])
             ]

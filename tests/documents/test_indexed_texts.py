@@ -120,6 +120,15 @@ REACH = {
     "vector_gaps.last": ID,
     "vector_gaps.relation": WORD,
     "watchers.id": ID,
+    "test_questions.id": ID,
+    "test_questions.made_from": ID,
+    "test_questions.org_id": ID,
+    "test_questions.tag": TAG,
+    "test_results.question_id": ID,
+    "test_results.run_id": ID,
+    "test_runs.id": ID,
+    "test_runs.org_id": ID,
+    "test_runs.tag": TAG,
 }
 
 

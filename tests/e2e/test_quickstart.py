@@ -26,6 +26,7 @@ ASKING = (
     ("add", "-"),
     ("search", "x"),
     ("ask", "x"),
+    ("evaluate", "x"),
     ("open",),
     ("list",),
     ("show", "x"),
