@@ -35,7 +35,7 @@ class Filling:
 def open_database(url: str) -> Database:
     """For building a large index, which takes longer than a request may."""
     return Database(
-        url, size=4, statement_timeout=timedelta(minutes=10), idle_timeout=timedelta(minutes=10)
+        url, size=4, statement_timeout=timedelta(hours=1), idle_timeout=timedelta(hours=1)
     )
 
 
@@ -51,14 +51,18 @@ def new_tenant(db: Database, name: str) -> Tenant:
 
 
 @contextmanager
-def vector_index_afterwards(db: Database, embedder: Embedder) -> Generator[None]:
-    """Without the vector index inside; built at the end, in a fraction of the time."""
+def vector_index_afterwards(db: Database, embedder: Embedder, chunks: int) -> Generator[None]:
+    """Without the vector index inside; built at the end, in a fraction of the time.
+
+    `chunks`: how many there will be; the whole graph has to fit into the memory of the build.
+    """
     with db.begin() as tx:
         vector_index.rebind(tx, *index_identity(embedder))
         tx.execute("drop index entries_embedding")
     yield
     with db.begin() as tx:
-        tx.execute("set local maintenance_work_mem = '512MB'")
+        megabytes = max(512, chunks // 400)
+        tx.execute("select set_config('maintenance_work_mem', %s, true)", (f"{megabytes}MB",))
         vector_index.rebind(tx, *index_identity(embedder))
     with psycopg.connect(db.url, autocommit=True) as session:
         session.execute("vacuum analyze")

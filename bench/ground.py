@@ -186,6 +186,11 @@ class Ground:
         prepare(Config.model_validate({"data_dir": self.tmp, "api_key": KEY}), url)
         return url
 
+    def restart_database(self) -> None:
+        """The server of `new_database`; nobody may be connected."""
+        self._postgres.stop()
+        self._postgres.ensure()
+
     @contextmanager
     def answering(self, database_url: str, **settings: str) -> Generator[Service]:
         """One API process without a worker: what is posted stays queued."""

@@ -39,6 +39,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from recollect import log
 from recollect.config import Config
+from recollect.db._server_memory import memory_limit, sized
 from recollect.db._server_process import (
     ENVIRONMENT,
     account_for,
@@ -71,8 +72,6 @@ unix_socket_permissions = 0700
 fsync = on
 synchronous_commit = on
 full_page_writes = on
-shared_buffers = 64MB
-effective_cache_size = 1GB
 maintenance_work_mem = 128MB
 work_mem = 16MB
 max_wal_size = 1GB
@@ -263,6 +262,7 @@ class Embedded:
                     str(self.cluster),
                     "-k",
                     str(sockets),
+                    *sized(self.cluster, memory_limit()),
                     *self._listening(),
                 ],
                 stdin=subprocess.DEVNULL,

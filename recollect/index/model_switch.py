@@ -176,9 +176,11 @@ def clear(tx: Tx) -> bool:
     try:
         for relation in ("entries", "memories"):
             tx.execute(
-                sql.SQL("alter table {} drop column {}, add column {} halfvec").format(
-                    sql.Identifier(relation), column, column
-                )
+                sql.SQL(
+                    "alter table {} drop column {c}, add column {c} halfvec,"
+                    # As the migration `0037_vectors_in_line` has it.
+                    " alter column {c} set storage main"
+                ).format(sql.Identifier(relation), c=column)
             )
     except psycopg.errors.LockNotAvailable as error:
         raise Unavailable(

@@ -230,7 +230,7 @@ for _code, _stops in STOP_WORDS.items():
 def stems(text: str) -> list[str]:
     """The terms of a document's text, in its order, repeated as often as they occur."""
     words = _words(text, _singles_and_pairs)
-    spoken = _languages(words)[0]
+    spoken = _languages(word for word, _ in words)[0]
     return [_term(word, spoken if by == "latin" else by) for word, by in words]
 
 
@@ -259,7 +259,7 @@ def query_words(text: str) -> list[tuple[str, ...]]:
     else.
     """
     words = _words(text[:MOST_READ], _pairs)
-    spoken = frozenset(_languages(words))
+    spoken = frozenset(_languages(word for word, _ in words))
     telling = [word for word in words if spoken.isdisjoint(SPEAKERS.get(word[0], ()))]
     # One by one: the stems of a word in all languages take longer than to read a thousand words.
     distinct: dict[tuple[str, ...], None] = {}
@@ -279,16 +279,22 @@ def tokens(text: str) -> list[str]:
 
 def language(tokens: Iterable[str]) -> str:
     """Of a text of Latin letters, by its stop words: that by which `stems` takes its words."""
-    return _languages([(token.lower(), "") for token in tokens])[0]
+    return _languages(map(str.lower, tokens))[0]
 
 
-def stems_of(token: str, language: str) -> list[str]:
+def stems_of(token: str, language: str) -> Sequence[str]:
     """The terms of one token of a text in that language."""
     if len(token) <= LONGEST_WORD:
-        words = _known(token, _singles_and_pairs)
-    else:  # a sentence in a script without spaces, or a key of many letters
-        words = () if token.isascii() else tuple(_parts(token, _singles_and_pairs))
+        return _stems_of(token, language)
+    # A sentence in a script without spaces, or a key of many letters.
+    words = () if token.isascii() else _parts(token, _singles_and_pairs)
     return [_term(word, language if by == "latin" else by) for word, by in words]
+
+
+@lru_cache(maxsize=1 << 16)
+def _stems_of(token: str, language: str) -> tuple[str, ...]:
+    words = _parts(token, _singles_and_pairs)
+    return tuple(_term(word, language if by == "latin" else by) for word, by in words)
 
 
 def sequence(token: str, language: str) -> list[str]:
@@ -479,13 +485,13 @@ def _word(text: str) -> Word:
     return word, next((by for first, end, by in SCRIPTS if first <= code < end), "")
 
 
-def _languages(words: Sequence[Word]) -> list[str]:
+def _languages(words: Iterable[str]) -> list[str]:
     """The languages that the stop words speak for most; a word of several counts less for each."""
-    hits: Counter[str] = Counter()
-    for speakers in filter(None, (SPEAKERS.get(word) for word, _ in words)):
+    hits = dict.fromkeys(LATIN, 0)
+    for speakers in filter(None, map(SPEAKERS.get, words)):
         for code in speakers:
             hits[code] += 720 // len(speakers)
-    most = max(hits.values(), default=0)
+    most = max(hits.values())
     return [code for code in LATIN if hits[code] == most] if most else [LATIN[0]]
 
 

@@ -191,7 +191,7 @@ def flat(app: App, metadata: Metadata | None) -> Metadata | None:
     if app.config.metadata_arrays == "refuse":
         for key, value in (metadata or {}).items():
             if isinstance(value, list):
-                fault = f"{key}: metadata is flat, arrays are not allowed as values"
+                fault = f"{key}: arrays are not allowed as values"
                 raise BadRequestError(f"metadata: {fault}", [Issue(["metadata", key], fault)])
     return metadata
 
@@ -252,7 +252,7 @@ def _metadata_value(key: str, value: object) -> object:
             return [_metadata_value(key, element) for element in cast("list[object]", value)]
         case dict() | list():
             kind = "objects" if isinstance(value, dict) else "arrays"
-            raise ValueError(f"{key}: metadata is flat, {kind} are not allowed as values")
+            raise ValueError(f"{key}: {kind} are not allowed as values")
         case _:
             raise ValueError(f"{key}: must be a string, a number or a boolean")
 

@@ -43,6 +43,9 @@ PATIENCE = 4
 WIDTH, MOST_WIDTH = 400, 1_000
 """Of a walk (`hnsw.ef_search`), where everything is in scope; of a fifth, the ten nearest are the
 fifty nearest of everything, and a wider walk finds as many of them. The most is pgvector's own."""
+WIDE_TO, WIDENING = 100_000, 0.4
+"""In more entries than that, the same width finds fewer of the nearest: it grows with that power of
+them, to 1,000 at a million (docs/bench.md)."""
 CANDIDATES = 40
 """How many entries each side hands to the ranking; 100 find the same (docs/bench.md)."""
 DEEP = 2_000
@@ -52,7 +55,8 @@ PICKED = 3_000
 that would score best if all picked, these held 99 in 140 queries to 100,000 entries, and always
 the first ten, for a quarter of the time."""
 RARE = 0.1
-"""Words in more than this share of the entries pick no candidates but for want of rarer ones."""
+"""Words in more than this share of the entries pick no candidates, and are not asked for beside
+others, but for want of rarer ones."""
 PER_DOCUMENT = 10
 """Chunks shown of one document."""
 READ = 2_000
@@ -68,23 +72,24 @@ _PUBLISHED = sql.SQL(
 )
 # The numbers of words are salted with the organisation: they alone keep tenants apart but for a
 # collision, which the condition on the best finds.
+_PICK = sql.SQL("e.terms && %(picks)s::int4[]")
+_PAIRED = sql.SQL("e.terms && %(picks)s::int4[] and e.terms && %(beside)s::int4[]")
 _PICKED = sql.SQL(
     "select e.document_id, e.hash, e.weights <#> %(words)s as distance"
-    " from entries e where e.terms @> %(within)s::int4[] and e.terms && %(picks)s::int4[]"
+    " from entries e where e.terms @> %(within)s::int4[] and {picked}"
 )
 _PICKED_NARROWED = sql.SQL(
     "select e.document_id, e.hash, e.weights <#> %(words)s as distance"
     " from entries e join documents d on d.id = e.document_id"
-    " where e.terms @> %(within)s::int4[] and e.terms && %(picks)s::int4[]"
-    " and {condition} and {published}"
+    " where e.terms @> %(within)s::int4[] and {picked} and {condition} and {published}"
 )
 _PICKED_SHARED = sql.SQL(
     "select document_id, hash, distance from ("
     "  select e.document_id, e.hash, e.weights <#> %(words)s as distance, row_number() over"
     "   (partition by e.document_id order by e.weights <#> %(words)s, e.hash) as nth"
     "  from entries e join documents d on d.id = e.document_id"
-    "  where e.terms @> %(within)s::int4[] and e.terms && %(picks)s::int4[]"
-    "  and {condition} and {published}) as all_picked"
+    "  where e.terms @> %(within)s::int4[] and {picked} and {condition} and {published}"
+    "  ) as all_picked"
     " where nth <= %(share)s"
 )
 # No condition on `terms`: it would tempt the planner to the GIN index and a sort of everything.
@@ -186,6 +191,8 @@ class Query:
     document_threshold: float = 0.0
     limit: int = 10
     with_neighbours: bool = False
+    fold: bool = False
+    """Passages that say what a better one says stand there only as its `also_in`; see `ask`."""
 
 
 def search(tx: Tx, tenant: Tenant, query: Query, *, inside: DocumentId | None = None) -> list[Hit]:
@@ -340,6 +347,8 @@ class _Way:
     """vectors walk the HNSW index instead of comparing all"""
     shared: bool
     """each document has a share of the places"""
+    paired: bool
+    """what holds a frequent word alone, and no other word of the query, is no candidate by words"""
 
 
 class _Search:
@@ -370,7 +379,7 @@ class _Search:
         in_scope = min((counted.get(number, 0) for number in scope), default=0)
         self._words = terms.idf(groups, counted, total)
         self._wanted = ranking.Wanted.of(words, groups, counted, total)
-        self._picks = _picks(groups, counted, total, in_scope)
+        self._picks, self._beside = _picks(groups, counted, total, in_scope)
         self._within = scope[1:]
         self._holding: sql.Composable = sql.SQL("true")
         self._parameters["words"] = SparseVector(
@@ -384,7 +393,10 @@ class _Search:
         if query.phrases:
             self._hold(tenant, query.phrases)
             # Any of its words finds all that holds a phrase.
-            self._picks = list(terms.numbers(tenant.id, query.phrases[0].words[0]))
+            self._picks, self._beside = (
+                list(terms.numbers(tenant.id, query.phrases[0].words[0])),
+                [],
+            )
         if words := [one.words[0] for one in query.excluded if not _of_several(one)]:
             # One look for any of them: a look for each of 63 took seconds.
             held = self._held(tenant, [tuple(term for word in words for term in word)], "without")
@@ -469,7 +481,9 @@ class _Search:
 
     def find(self) -> list[_Placed]:
         """The candidates, the best first."""
-        way: _Way | None = _Way(self._narrowed, self._walks(), shared=False)
+        way: _Way | None = _Way(
+            self._narrowed, self._walks(), shared=False, paired=bool(self._beside)
+        )
         rows: list[dict[str, Any]] = []
         while way is not None:
             rows = self._candidates_by(way)
@@ -494,6 +508,8 @@ class _Search:
         shown = len({row["document_id"] for row in rows})
         # Entries that are not published, or another organisation's by chance, took places.
         picked = rows[0]["picked"] if rows else len(self._words)
+        if way.paired and picked < self._candidates:
+            return replace(way, paired=False)
         if not way.narrowed and by_words < min(picked, self._candidates):
             return replace(way, narrowed=True)
         if way.walk and by_meaning < self._candidates:
@@ -522,13 +538,14 @@ class _Search:
         if way.walk:
             visits = max(LEAST_VISITS, round(PATIENCE * self._visits()))
             walked = DEEP if way.shared else walked
-            width = min(MOST_WIDTH, round(WIDTH * self._visits() / self._candidates))
+            width = _width(self._everywhere, self._matching)
             self._tx.execute(
                 "select set_config('hnsw.max_scan_tuples', %s, true),"
                 " set_config('hnsw.ef_search', %s, true)",
-                (str(max(visits, 2 * DEEP) if way.shared else visits), str(max(WIDTH, width))),
+                (str(max(visits, 2 * DEEP) if way.shared else visits), str(width)),
             )
         blanks = {
+            "picked": _PAIRED if way.paired else _PICK,
             "condition": self._condition,
             "published": _both(_PUBLISHED.format(sql.SQL("e.hash")), self._holding),
             "column": self._column,
@@ -559,6 +576,7 @@ class _Search:
                 **self._parameters,
                 "within": self._within,
                 "picks": self._picks,
+                "beside": self._beside,
                 "vector": None if query.vector is None else HalfVector(query.vector),
                 "candidates": self._candidates,
                 "share": max(2, self._candidates // query.limit),
@@ -648,6 +666,12 @@ def _matching(tx: Tx, condition: sql.Composable, parameters: Mapping[str, object
     return int(row["n"]) if row else 0
 
 
+def _width(everywhere: int, matching: int) -> int:
+    """Of a walk to those that match."""
+    width = WIDTH * max(1.0, everywhere / WIDE_TO) ** WIDENING
+    return round(min(MOST_WIDTH, width * max(1.0, everywhere / max(matching, 1))))
+
+
 def _counts(tx: Tx, tenant: Tenant, numbers: Sequence[int]) -> tuple[dict[int, int], int]:
     """In how many entries each number stands, and about how many entries all tenants have."""
     rows = tx.execute(
@@ -662,16 +686,25 @@ def _counts(tx: Tx, tenant: Tenant, numbers: Sequence[int]) -> tuple[dict[int, i
 
 def _picks(
     groups: Sequence[Sequence[int]], counted: Mapping[int, int], total: int, in_scope: int
-) -> list[int]:
-    """The numbers that find candidates: those of the rarest words, until they find enough."""
+) -> tuple[list[int], list[int]]:
+    """The numbers that find candidates: those of the rarest words, until they find enough.
+
+    Where the last of them alone finds too many, also the numbers of all other words: one of these
+    has to stand beside it.
+    """
     found = [[n for n in group if counted.get(n, 0) > 0] for group in groups]
     share = in_scope / max(total, 1)
-    picks: list[int] = []
+    picks: list[list[int]] = []
+    rarest = sorted((sum(counted[n] for n in group), group) for group in found if group)
     expected = 0.0
-    for n, group in sorted((sum(counted[n] for n in group), group) for group in found if group):
+    for n, group in rarest:
         enough = expected >= CANDIDATES and expected + n * share > PICKED
         if picks and (enough or n > RARE * total):
             break
         expected += n * share
-        picks += group
-    return picks
+        picks.append(group)
+    many = picks[-1] if expected > PICKED else None
+    others = [(n, group) for n, group in rarest if many and group is not many]
+    telling = [group for n, group in others if n <= RARE * total] or [g for _, g in others]
+    beside = [n for group in telling for n in group]
+    return [n for group in picks for n in group], beside

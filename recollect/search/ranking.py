@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Self
 
 from recollect.index import terms
@@ -72,7 +72,7 @@ FEW = 4
 LOWEST, HIGHEST = -4.0, 6.0
 """Bounds of a standardised score: one candidate far from all others must not decide alone."""
 
-_SENTENCE_END = re.compile(r"(?<=[.!?…])\s++|(?<=[。！？])|\n++")  # noqa: RUF001 full width
+_SENTENCE_END = re.compile(r"[.!?…]\s++|[。！？]|\n++")  # noqa: RUF001 full width
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,45 +245,41 @@ class _Texts:
             term: number for number, group in enumerate(wanted.alternatives) for term in group
         }
         self._beginnings = terms.beginnings(wanted.alternatives)
-        self._known: dict[str, dict[str, tuple[int, ...]]] = {}
+        self._known: dict[str, tuple[set[str], dict[str, tuple[int, ...]]]] = {}
+        """by language: tokens that were looked at, and those of them that hold words"""
 
     def read(self, text: str) -> _Read:
         best = share = 0.0
         pairs: set[tuple[int, int]] = set()
         if self._words:
             found = [(len(window), terms.tokens(window)) for window in windows(text)]
-            language = terms.language(self._first(found))
-            known = self._known.setdefault(language, {})
+            held = self._held([tokens for _, tokens in found])
             for length, tokens in found:
-                places = self._places(tokens, language, known)
+                places = [
+                    (place, word)
+                    for place, token in enumerate(tokens)
+                    if token in held
+                    for word in held[token]
+                ]
                 if places:
                     best = max(best, self._points(places, length))
                     share = max(share, self._share(places))
                     pairs |= _neighbours(places)
         return _Read(best, share, frozenset(pairs))
 
-    def _first(self, found: Sequence[tuple[int, Sequence[str]]]) -> list[str]:
-        return list(islice((token for _, tokens in found for token in tokens), TELLING_TOKENS))
-
-    def _places(
-        self, tokens: Sequence[str], language: str, known: dict[str, tuple[int, ...]]
-    ) -> list[tuple[int, int]]:
-        """Where words of the query stand: place among the tokens, number of the word."""
-        places: list[tuple[int, int]] = []
-        for place, token in enumerate(tokens):
-            words = known.get(token)
-            if words is None:
-                words = known[token] = self._look(token, language)
-            if words:
-                places += ((place, word) for word in words)
-        return places
-
-    def _look(self, token: str, language: str) -> tuple[int, ...]:
-        """Which words of the query a token holds, in its order."""
-        if not terms.may_be(token, self._beginnings):
-            return ()
-        held = (self._words.get(term) for term in terms.stems_of(token, language))
-        return tuple(word for word in held if word is not None)
+    def _held(self, windows: Sequence[Sequence[str]]) -> Mapping[str, tuple[int, ...]]:
+        """Which words of the query the tokens of a text hold; of those tokens that hold any."""
+        first = islice(chain.from_iterable(windows), TELLING_TOKENS)
+        language = terms.language(first)
+        seen, held = self._known.setdefault(language, (set(), {}))
+        new = set(chain.from_iterable(windows)) - seen
+        seen |= new
+        for token in new:
+            if terms.may_be(token, self._beginnings):
+                stems = terms.stems_of(token, language)
+                if words := tuple(self._words[stem] for stem in stems if stem in self._words):
+                    held[token] = words
+        return held
 
     def _points(self, places: Sequence[tuple[int, int]], length: int) -> float:
         counts: dict[int, int] = {}
@@ -306,7 +302,8 @@ def windows(text: str) -> list[str]:
     """Consecutive sentences, packed up to `WINDOW` characters; a longer one is alone."""
     packed: list[str] = []
     start = last = 0
-    for end in [*(one.end() for one in _SENTENCE_END.finditer(text)), len(text)]:
+    ends = [one.end() for one in _SENTENCE_END.finditer(text)] if len(text) > WINDOW else []
+    for end in [*ends, len(text)]:
         if end - start > WINDOW and last > start:
             packed.append(text[start:last])
             start = last

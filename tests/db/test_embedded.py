@@ -19,6 +19,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from recollect.db import embedded
+from recollect.db._server_memory import memory_limit, sized
 from recollect.db._server_process import process_of as _process
 from recollect.db._server_process import processes as _processes
 from recollect.db.embedded import Embedded
@@ -69,6 +70,76 @@ def test_a_second_process_joins_the_running_server(folder: Path):
     finally:
         first.stop()
     assert not second.running()
+
+
+MIB, GIB = 1 << 20, 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("memory", "data", "shared"),
+    [
+        (512 * MIB, 0, 64),
+        (4 * GIB, 0, 256),
+        (4 * GIB, 700 * MIB, 700),
+        (4 * GIB, 9 * GIB, 1024),
+        (64 * GIB, 0, 512),
+        (64 * GIB, 9 * GIB, 9 * 1024),
+    ],
+)
+def test_the_cache_grows_with_the_data_up_to_a_quarter_of_the_memory(
+    tmp_path: Path, memory: int, data: int, shared: int
+):
+    (tmp_path / "base/5").mkdir(parents=True)
+    with (tmp_path / "base/5/16384").open("wb") as file:
+        file.truncate(data)
+    assert f"shared_buffers={shared}MB" in sized(tmp_path, memory)
+
+
+def test_the_server_runs_with_what_its_memory_gives(folder: Path):
+    server = Embedded(folder)
+    try:
+        with psycopg.connect(server.ensure()) as session:
+            (shared,) = session.execute("show shared_buffers").fetchone() or ("",)
+    finally:
+        server.stop()
+    number, unit = int(shared[:-2]), shared[-2:]
+    given = number * {"MB": MIB, "GB": GIB}[unit] >> 20
+    assert f"shared_buffers={given}MB" in sized(server.cluster, memory_limit())
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        ({}, None),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"}, None),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "268435456\n"}, 268435456),
+        (
+            {
+                "proc/self/cgroup": "0::/app.slice/one.service\n",
+                "sys/fs/cgroup/app.slice/memory.max": "134217728\n",
+                "sys/fs/cgroup/app.slice/one.service/memory.max": "max\n",
+            },
+            134217728,
+        ),
+        (
+            {
+                "proc/self/cgroup": "9:cpu,cpuacct:/x\n4:memory:/docker/a\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+                "sys/fs/cgroup/memory/docker/a/memory.limit_in_bytes": "536870912\n",
+            },
+            536870912,
+        ),
+        ({"proc/self/cgroup": "nonsense\n"}, None),
+    ],
+)
+def test_a_bound_of_the_control_group_or_of_one_above_it_counts(
+    tmp_path: Path, files: dict[str, str], limit: int | None
+):
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert memory_limit(tmp_path) == (whole if limit is None else limit)
 
 
 def test_the_server_asks_for_a_password_and_listens_on_no_port(folder: Path):

@@ -40,6 +40,7 @@ from recollect.search import hybrid
 from recollect.worker import model_change
 from recollect.worker.processing import Worker, drain
 from tests.conftest import Service, eventually, start_service, stop_service
+from tests.db.test_rows import vectors_beside_rows
 from tests.fakes.models import Killed, Model, endpoint, large, small
 from tests.search.test_query_plans import ExplainingCursor, Undo, fill, one
 
@@ -600,6 +601,7 @@ def test_after_the_end_the_next_change_goes_the_other_way(filled: Ground) -> Non
     assert filled.ask(filled.process())[1] == {filled.small.name}
     assert sorted(filled.small.texts) == filled.texts()
     assert filled.damage() == {}
+    assert vectors_beside_rows(filled.app) == []
 
 
 def test_a_search_under_way_is_not_robbed_of_its_vectors(filled: Ground) -> None:

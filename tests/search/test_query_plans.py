@@ -357,27 +357,29 @@ def test_words_look_for_documents_only_once_the_best_are_known(
 
 
 @pytest.mark.parametrize(
-    ("counts", "in_scope", "picking"),
+    ("counts", "in_scope", "picking", "besides"),
     [
-        pytest.param([2_000, 700, 200], 1.0, [700, 200, 2_000], id="all find few"),
-        pytest.param([2_900, 500], 1.0, [500], id="the rarer finds enough"),
-        pytest.param([6_000, 30, 7_000], 1.0, [30, 6_000], id="the rarest finds too few"),
-        pytest.param([40_000, 3], 1.0, [3], id="a rare one and one that is everywhere"),
-        pytest.param([60_000, 40_000], 1.0, [40_000], id="both are everywhere"),
-        pytest.param([9_000, 8_000], 0.01, [8_000, 9_000], id="in a small scope"),
-        pytest.param([0, 20, 0], 1.0, [20], id="unknown words"),
-        pytest.param([0], 1.0, [], id="unknown words only"),
+        pytest.param([2_000, 700, 200], 1.0, [700, 200, 2_000], [], id="all find few"),
+        pytest.param([2_900, 500], 1.0, [500], [], id="the rarer finds enough"),
+        pytest.param([6_000, 30, 7_000], 1.0, [30, 6_000], [30, 7_000], id="the rarest: too few"),
+        pytest.param([6_000, 7_000, 50_000], 1.0, [6_000], [7_000], id="the rarest: too many"),
+        pytest.param([40_000, 3], 1.0, [3], [], id="a rare one and one that is everywhere"),
+        pytest.param([60_000, 40_000], 1.0, [40_000], [60_000], id="both are everywhere"),
+        pytest.param([9_000, 8_000], 0.01, [8_000, 9_000], [], id="in a small scope"),
+        pytest.param([5_000], 1.0, [5_000], [], id="one word"),
+        pytest.param([0, 20, 0], 1.0, [20], [], id="unknown words"),
+        pytest.param([0], 1.0, [], [], id="unknown words only"),
     ],
 )
 def test_the_rarest_words_pick_until_they_find_enough(
-    counts: list[int], in_scope: float, picking: list[int]
+    counts: list[int], in_scope: float, picking: list[int], besides: list[int]
 ) -> None:
     total = 100_000
     groups = [(count,) for count in counts]  # a word's number is how often it stands somewhere
 
-    picks = hybrid._picks(groups, {n: n for n in counts}, total, round(in_scope * total))
+    picks, beside = hybrid._picks(groups, {n: n for n in counts}, total, round(in_scope * total))
 
-    assert sorted(picks) == sorted(picking)
+    assert (sorted(picks), sorted(beside)) == (sorted(picking), sorted(besides))
 
 
 def test_vectors_of_everything_are_walked(explain: Explain, tenant: Tenant) -> None:
@@ -426,3 +428,25 @@ def test_the_generated_rows_are_what_the_code_would_write(
     assert page.total == FEW
     assert page.items[0].status is Status.QUEUED
     assert hit.chunks[0].text.startswith("text ")
+
+
+@pytest.mark.parametrize(
+    ("everywhere", "matching", "width"),
+    [
+        (1_000, 1_000, 400),
+        (100_000, 100_000, 400),
+        (100_000, 50_000, 800),
+        (300_000, 300_000, 621),
+        (1_000_000, 1_000_000, 1_000),
+        (1_000_000, 10, 1_000),
+        (0, 0, 400),
+        (-1, 5, 400),
+    ],
+)
+def test_a_walk_is_the_wider_the_more_there_is_and_the_less_matches(
+    everywhere: int, matching: int, width: int
+):
+    """`everywhere` is -1 where nobody has counted yet."""
+    assert hybrid._width(everywhere, matching) in range(
+        max(400, width - 20), min(1_000, width + 20) + 1
+    )

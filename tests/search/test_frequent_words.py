@@ -1,0 +1,87 @@
+"""Words that thousands of passages hold: another one has to stand beside them, where any does."""
+
+from collections.abc import Callable, Generator
+
+import psycopg
+import pytest
+
+from recollect import documents
+from recollect.db import Database
+from recollect.index import terms, vector_index
+from recollect.model import Plan, Tenant
+from recollect.orgs import orgs
+from recollect.search import hybrid
+from recollect.search.hybrid import Query
+
+DOCUMENTS = 8_000
+HELD = {"heron": range(1, 4_001), "weir": range(3_941, 8_001), "stork": range(4_901, 8_001)}
+"""which documents hold each word; more than pick candidates by themselves"""
+BOTH = {str(n) for n in range(3_941, 4_001)}
+
+
+@pytest.fixture(scope="module")
+def many(new_database: Callable[[], str]) -> Generator[tuple[Database, Tenant]]:
+    url = new_database()
+    with Database(url) as db:
+        with db.begin() as tx:
+            tenant = Tenant(orgs.create(tx, "many", Plan.ENTERPRISE).id)
+            vector_index.adopt(tx, "none", 0)
+            _fill(tenant, url)
+        yield db, tenant
+
+
+def _fill(tenant: Tenant, url: str) -> None:
+    number = {word: next(iter(terms.weigh(tenant.id, word))) for word in HELD}
+    scope = documents.scope(tenant.id, ["birds"])
+    with psycopg.connect(url) as session:
+        session.execute("set local session_replication_role = replica")
+        session.execute(
+            "insert into documents (id, org_id, container_tags, scope, kind, source, content,"
+            " content_hash, status, due_at, indexed_revision, text, chunks)"
+            " select n::text, %s, '{birds}', %s::int4[], 'text', 'api', 'x', '', 'done', null, 1,"
+            " 'x', 1 from generate_series(1, %s) n",
+            (tenant.id, scope, DOCUMENTS),
+        )
+        with session.cursor().copy(
+            "copy entries (document_id, hash, text, terms, weights) from stdin"
+        ) as copy:
+            for n in range(1, DOCUMENTS + 1):
+                words = [number[word] for word, held in HELD.items() if n in held]
+                weights = ",".join(f"{one}:1" for one in sorted(words))
+                copy.write_row(
+                    (
+                        str(n),
+                        f"\\x{n:08x}",
+                        f"text {n}",
+                        [*scope, *words],
+                        f"{{{weights}}}/1000000000",
+                    )
+                )
+        session.execute(
+            "insert into chunks (document_id, position, start_at, end_at, hash)"
+            " select document_id, 0, 0, length(text), hash from entries"
+        )
+        session.execute(
+            "insert into term_counts (org_id, number, entries)"
+            " select %s, number, count(*) from entries, unnest(terms) number group by number",
+            (tenant.id,),
+        )
+
+
+def found(many: tuple[Database, Tenant], text: str) -> list[str]:
+    db, tenant = many
+    with db.begin() as tx:
+        return [hit.document.id for hit in hybrid.search(tx, tenant, Query(text, None, limit=30))]
+
+
+def test_what_holds_two_of_them_comes_before_what_holds_one(many: tuple[Database, Tenant]) -> None:
+    assert len(found(many, "heron weir")) == 30
+    assert set(found(many, "heron weir")) <= BOTH
+
+
+def test_what_holds_one_is_found_where_nothing_holds_two(many: tuple[Database, Tenant]) -> None:
+    assert len(found(many, "heron stork")) == 30
+
+
+def test_what_holds_the_only_word_is_found(many: tuple[Database, Tenant]) -> None:
+    assert len(found(many, "heron")) == 30
