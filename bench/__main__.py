@@ -11,6 +11,7 @@ from typing import Any
 from bench import (
     citations,
     crawl,
+    duplicates,
     edit,
     extract,
     ingest,
@@ -35,6 +36,7 @@ PARTS: dict[str, Any] = {
     "search": search,
     "quality": quality,
     "citations": citations,
+    "duplicates": duplicates,
     "crawl": crawl,
     "extract": extract,
 }

@@ -47,7 +47,7 @@ def index(
 ) -> list[DocumentId]:
     """One document for each paragraph."""
     split = [[piece.text for piece in chunk.split(text)] for text in paragraphs]
-    with vector_index_afterwards(db, ground.embedder):
+    with vector_index_afterwards(db, ground.embedder, sum(map(len, split))):
         return fill(db, tenant, list(_fillings(ground, split)))
 
 

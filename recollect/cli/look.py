@@ -26,6 +26,8 @@ PASSAGE = 400
 """Characters of a chunk that a person is shown."""
 LINES = 12
 """of them"""
+ALSO = 3
+"""Titles of other documents that say the same."""
 BATCH = 100
 """The most ids that one request may name."""
 HERE = OrgId("")
@@ -77,6 +79,9 @@ def search(
     rerank: Annotated[
         bool, typer.Option("--rerank", help="Have the reranker put the best first.")
     ] = False,
+    with_duplicates: Annotated[
+        bool, typer.Option("--with-duplicates", help="Also show passages that say the same again.")
+    ] = False,
     as_json: AsJson = False,
     url: Url = None,
     key: ApiKey = None,
@@ -89,6 +94,7 @@ def search(
     if not query.strip():
         fail("the query is empty", code=2)
     body: dict[str, Any] = {"q": query, "limit": limit, "containerTags": tag, "rerank": rerank}
+    body["foldDuplicates"] = not with_duplicates
     if filter is not None:
         try:
             body["filters"] = json.loads(filter)
@@ -124,6 +130,8 @@ def print_hit(number: int, hit: dict[str, Any], query: str) -> None:
     ]
     if len(hit["chunks"]) > 1:
         place.append(f"{len(hit['chunks']) - 1} more passages")
+    if also := [one_line(one["title"] or one["documentId"]) for one in best.get("alsoIn", ())]:
+        place.append(f"also in {', '.join(also[:ALSO])}{' …' if len(also) > ALSO else ''}")
     weak = "" if best["isRelevant"] else " weak"
     heading = Text.assemble(f"{number}. ", (title, "bold"), f"  {hit['score']:.3f}{weak}")
     where = Text(" · ".join(place), style="dim")

@@ -53,6 +53,11 @@ METHODS: Mapping[str, str] = {
 fields of the body; all others go through their plain `get`, `post`, `patch` and `delete`."""
 NEWEST = "ns"
 """Beginning of operations that clients from version 5 on call; all others are for older ones."""
+OURS: Mapping[str, frozenset[str]] = {
+    "searchDocuments": frozenset(["foldDuplicates"]),
+    "listDocuments": frozenset(["archiveId", "containerTag", "status"]),
+}
+"""Fields of our own, which those methods do not know; in Python they go by `extra_body`."""
 SHOWN: Mapping[str, tuple[str, str]] = {
     "searchDocuments": (
         "for result in found.results:\n    print(result.score, result.title)\n",
@@ -167,7 +172,9 @@ def _python(
         f"client = Supermemory(api_key={_literal(KEY)}, base_url={_literal(server)})\n"
     )
     if operation in METHODS:
-        rows = "".join(f"    {_snake(name)}={_literal(v)},\n" for name, v in (sent or {}).items())
+        known, ours = _parted(operation, sent or {})
+        rows = "".join(f"    {_snake(name)}={_literal(v)},\n" for name, v in known.items())
+        rows += f"    extra_body={_literal(ours)},\n" if ours else ""
         rows = "".join(f"    {_literal(place)},\n" for place in places) + rows
         arguments = f"\n{rows}" if rows else ""
         call = f"client.{METHODS[operation]}({arguments})"
@@ -178,6 +185,13 @@ def _python(
         call = f"client.{verb}(\n{rows})"
     told = SHOWN[operation][0] if operation in SHOWN else "print(found)\n"
     return f"{head}found = {call}\n\n{told}"
+
+
+def _parted(operation: str, sent: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """What the method knows, and what is ours alone."""
+    own = OURS.get(operation, frozenset())
+    known = {name: value for name, value in sent.items() if name not in own}
+    return known, {name: sent[name] for name in sent if name in own}
 
 
 def _typescript(

@@ -175,10 +175,11 @@ def _find(
             filter=filter,
             limit=typed.limit,
             threshold=ranking.RELEVANT if typed.strong else 0.0,
+            fold=True,
         )
         with app.db.begin() as tx:
             hits = asked.passages(tx, tenant, query)
-        hits = asked.reranked(hits)[: typed.limit]
+        hits = asked.ordered(hits, query)
     memories = (
         [] if typed.mode == "documents" else _memories(app, tenant, typed, asked, named, filter)
     )
@@ -242,6 +243,8 @@ def _body(
         body |= {"searchMode": typed.mode, "threshold": FITS if typed.strong else REMOTE}
     elif typed.strong:
         body["chunkThreshold"] = ranking.RELEVANT
+    if typed.mode != "memories":
+        body["foldDuplicates"] = True
     if named:
         body["containerTags"] = list(named)
     if filter is not None:
@@ -271,6 +274,8 @@ class HitPassage:
     chunk: HitChunk
     drawn: Markup
     place: str
+    also: Sequence[tuple[Document, str]]
+    """where else stands what it says, with addresses"""
 
     @property
     def parts(self) -> list[tuple[str, float, str]]:
@@ -358,6 +363,7 @@ def _shown_hit(hit: Hit, q: str, mark: _rendering.Marker) -> tuple[Hit, list[Hit
             chunk,
             _rendering.passage(chunk.text, look, mark),
             place(hit.document.id, q, chunk.position),
+            [(one.document, place(one.document.id, q, one.position)) for one in chunk.also_in],
         )
         for chunk in hit.chunks
     ]

@@ -52,6 +52,7 @@ class Passage(ToolAnswer):
     place: dict[str, Any] = Field(
         description="Where it stands in the original: page, sheet, row, time, heading."
     )
+    also_in: list[str] | None = Field(description="Ids of documents that say the same.")
 
 
 class FoundDocument(ToolAnswer):
@@ -79,6 +80,7 @@ async def search(session: Session, asked: SearchFor) -> SearchAnswer:
         "containerTags": session.tags(asked.tag),
         "filters": asked.filters,
         "rerank": asked.rerank,
+        "foldDuplicates": True,
     }
     answer = await session.api.send("POST", "/v3/search", body)
     hits = answer["results"]
@@ -109,6 +111,7 @@ def _found(hit: Mapping[str, Any], passages: int) -> FoundDocument:
                 start=chunk["start"],
                 end=chunk["end"],
                 place=chunk["place"],
+                also_in=[one["documentId"] for one in chunk.get("alsoIn", ())] or None,
             )
             for chunk in best
         ],

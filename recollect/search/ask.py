@@ -19,6 +19,7 @@ from recollect.memories import finding
 from recollect.memories.records import MemoryId, MemoryQuery
 from recollect.model import DocumentId, Hit, Tenant
 from recollect.search import hybrid, query_vectors, ranking
+from recollect.search.duplicates import fold
 from recollect.search.hybrid import Query
 from recollect.search.query_vectors import Vector
 from recollect.search.rewrite import variants
@@ -30,6 +31,9 @@ NO_REWRITER = (
     "rewriteQuery: no language model is configured (RECOLLECT_LLM_URL and RECOLLECT_LLM_MODEL name"
     f" one); {AS_ASKED}"
 )
+
+MOST_FOR_FOLDING = 100
+"""Documents looked for so that enough are left when what says the same is folded."""
 
 Answering = TypeVar("Answering")
 """a memory, or a passage"""
@@ -64,7 +68,7 @@ def ask(
     with app.db.begin() as tx:
         within = None if inside is None else documents.get(tx, tenant, inside).id
         hits = asked.passages(tx, tenant, query, within)
-    hits = asked.reranked(hits)[: query.limit]
+    hits = asked.ordered(hits, query)
     if query.with_neighbours:
         with app.db.begin() as tx:
             hits = hybrid.with_neighbours(tx, hits)
@@ -112,7 +116,7 @@ class Asked:
             vector=vector,
             phrases=self.reading.phrases,
             excluded=self.reading.excluded,
-            limit=max(query.limit, self.judged),
+            limit=max(_room(query), self.judged),
             with_neighbours=False,
         )
         if not others:
@@ -142,6 +146,12 @@ class Asked:
                     best[one.memory.id] = one
         likest = sorted(best.values(), key=lambda one: one.similarity, reverse=True)
         return likest[: query.limit]
+
+    def ordered(self, hits: Sequence[Hit], query: Query) -> list[Hit]:
+        """As many hits as the query asks for, in the order that search and reranker give together,
+        passages that say the same folded if it asks for that."""
+        ranked = self.reranked(hits)
+        return (fold(ranked) if query.fold else ranked)[: query.limit]
 
     def reranked(self, hits: Sequence[Hit]) -> list[Hit]:
         """Hits in the order that search and reranker give together."""
@@ -184,3 +194,8 @@ class Asked:
             told = query_vectors.left_out("rerank", "the reranker", error)
             self.warnings.append(f"{told}; {AS_FOUND}")
             return None
+
+
+def _room(query: Query) -> int:
+    """Documents to look for: folding leaves some out."""
+    return min(2 * query.limit, max(query.limit, MOST_FOR_FOLDING)) if query.fold else query.limit

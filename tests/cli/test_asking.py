@@ -71,3 +71,15 @@ def test_a_refusal_is_told_as_for_any_command(run: Shell):
     assert told.code == 1
     assert "key" in told.err
     assert run(*Q, "--tag", "not a tag!").code == 2
+
+
+def test_a_search_shows_once_what_two_documents_say(run: Shell, app: App):
+    key = {"Authorization": f"Bearer {run.settings['RECOLLECT_API_KEY']}"}
+    with plain_client(run.settings["RECOLLECT_URL"], key) as http:
+        add(http, MEETING.upper(), customId="notes/2")
+    drain(app)
+    question = ("when", "does", "the", "team", "meet")
+    folded, apart = run("search", *question), run("search", "--with-duplicates", *question)
+
+    assert (folded.out.count("\n2. "), folded.out.count("also in")) == (0, 1)
+    assert (apart.out.count("\n2. "), apart.out.count("also in")) == (1, 0)

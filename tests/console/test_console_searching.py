@@ -205,6 +205,20 @@ def test_a_reranker_judges_passages_and_memories(app: App, key: str, me: httpx.C
 
 
 @pytest.mark.usefixtures("birds")
+def test_what_two_documents_say_is_shown_once_with_a_link_to_the_other(
+    me: httpx.Client, app: App, tenant: Tenant
+):
+    add(app, tenant, "Herons  nest in May!", tags=["birds"])
+    drain(app)
+    shown = tree(me.get(SEARCH, params={"q": "herons nest in May"}))
+
+    first, *others = shown.css(".hits li .passage")
+    assert "also in Herons" in " ".join(first.text().split())
+    assert len(first.css("a")) == 2
+    assert not any("also in" in one.text() for one in others)
+
+
+@pytest.mark.usefixtures("birds")
 def test_old_addresses_lead_to_the_search(me: httpx.Client):
     old = me.get("/console/playground?q=grey+heron&tag=birds")
     target = urlsplit(old.headers["location"])

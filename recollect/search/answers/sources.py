@@ -10,6 +10,7 @@ from recollect.memories import reading
 from recollect.memories.records import MemoryQuery
 from recollect.model import Document, Hit, HitChunk, Tenant
 from recollect.search import ask
+from recollect.search.duplicates import SaidBefore
 from recollect.search.hybrid import Query
 
 BYTES_PER_TOKEN = 3
@@ -147,14 +148,13 @@ def _keep(best: dict[tuple[str, int], tuple[Document, HitChunk]], hits: Sequence
 
 
 def _distinct(found: Sequence[tuple[Document, HitChunk]]) -> list[AnswerSource]:
-    """Without passages that say word for word what a better one says."""
-    said: list[str] = []
+    """Without passages that say what a better one says."""
+    said = SaidBefore()
     sources: list[AnswerSource] = []
     for document, chunk in found:
-        words = " ".join(chunk.text.split()).casefold()
-        if any(words in other for other in said):
+        if said.by(chunk.text) is not None:
             continue
-        said.append(words)
+        said.add(chunk.text)
         sources.append(
             AnswerSource(
                 0,
