@@ -2,7 +2,8 @@
 
 It is strict where the published one is: a request of another shape, or with a schema that strict
 mode would not take, is a fault of ours and is kept in `faults`; an answer that does not fit the
-schema asked for is a fault of the test. `misbehave` says what the next requests get instead.
+schema asked for is a fault of the test. `misbehave` says what the next requests get instead. With
+`foreign` it takes what other programs ask for, too: their own messages, tools, streams.
 """
 
 import json
@@ -106,6 +107,14 @@ class Says:
 
 
 @dataclass(frozen=True)
+class Calls:
+    """The model wants this tool called."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Silent:
     """No answer until the test is over."""
 
@@ -121,7 +130,7 @@ class Streams:
     waits: bool = False
 
 
-Fault = Status | Says | Silent | Streams
+Fault = Status | Says | Silent | Streams | Calls
 
 
 def nothing(asked: Asked) -> object:
@@ -135,6 +144,7 @@ class Model:
     misbehave: list[Fault] = field(default_factory=list[Fault])
     """what the next requests get, first come first"""
     knows_schemas: bool = True
+    foreign: bool = False
     url: str = ""
     asked: list[Asked] = field(default_factory=list[Asked])
     faults: list[str] = field(default_factory=list[str])
@@ -163,7 +173,7 @@ class Model:
     def _respond(
         self, asked: Asked, fault: Fault | None
     ) -> tuple[int, Mapping[str, str], str] | Streams | None:
-        wrong = _wrong(asked)
+        wrong = None if self.foreign else _wrong(asked)
         if wrong is not None:
             self.faults.append(wrong)
             return 400, {}, json.dumps({"error": {"code": "invalid_request", "message": wrong}})
@@ -179,7 +189,7 @@ class Model:
             case Silent():
                 self.over.wait(60)
                 return None
-            case Says():
+            case Says() | Calls():
                 return 200, {}, json.dumps(_completion(said, asked))
             case _:
                 return 200, {}, json.dumps(_completion(Says(json.dumps(said)), asked))
@@ -242,9 +252,18 @@ def _check_strict(schema: Any) -> None:
             _check_strict(part)
 
 
-def _completion(said: Says, asked: Asked) -> dict[str, Any]:
-    prompt = sum(len(message["content"]) for message in asked.body["messages"]) // 4
-    told = len(said.text or "") // 4
+def _completion(said: Says | Calls, asked: Asked) -> dict[str, Any]:
+    prompt = sum(len(message.get("content") or "") for message in asked.body["messages"]) // 4
+    if isinstance(said, Calls):
+        told, finish = 0, "tool_calls"
+        function = {"name": said.tool, "arguments": json.dumps(said.arguments)}
+        calls = [
+            {"id": f"call_{len(asked.body['messages'])}", "type": "function", "function": function}
+        ]
+        message = {"role": "assistant", "content": None, "tool_calls": calls}
+    else:
+        told, finish = len(said.text or "") // 4, said.finish
+        message = {"role": "assistant", "content": said.text, "refusal": said.refusal}
     return {
         "id": "chatcmpl-1",
         "object": "chat.completion",
@@ -253,9 +272,9 @@ def _completion(said: Says, asked: Asked) -> dict[str, Any]:
         "choices": [
             {
                 "index": 0,
-                "finish_reason": said.finish,
+                "finish_reason": finish,
                 "logprobs": None,
-                "message": {"role": "assistant", "content": said.text, "refusal": said.refusal},
+                "message": message,
             }
         ],
         "usage": {

@@ -8,8 +8,8 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
-from openai import AsyncOpenAI  # pyright: ignore[reportMissingImports]
+import httpx2
+from openai import AsyncOpenAI
 from supermemory import Supermemory
 from supermemory_openai import (  # pyright: ignore[reportMissingImports]
     OpenAIMiddlewareOptions,
@@ -65,15 +65,15 @@ async def middleware() -> None:
     client.post("/v4/memories", cast_to=object, body={"containerTag": "mid", "memories": [bonn]})
     asked: list[str] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request: httpx2.Request) -> httpx2.Response:
         asked.append(request.content.decode())
         message = {"role": "assistant", "content": "In Bonn."}
         choice = {"index": 0, "finish_reason": "stop", "message": message}
         body = {"id": "1", "object": "chat.completion", "created": 1, "model": "m"}
-        return httpx.Response(200, json={**body, "choices": [choice]})
+        return httpx2.Response(200, json={**body, "choices": [choice]})
 
     # The model that it talks to: no request leaves this process.
-    transport = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+    transport = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
     options = OpenAIMiddlewareOptions(
         container_tag="mid",
         custom_id="talk-1",

@@ -3,6 +3,9 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
+import { Client } from "@modelcontextprotocol/sdk/client/index.js";
+import { UnauthorizedError } from "@modelcontextprotocol/sdk/client/auth.js";
+import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import { supermemoryTools, withSupermemory } from "@supermemory/tools/ai-sdk";
 import { createClaudeMemoryTool } from "@supermemory/tools/claude-memory";
 import { createToolCallExecutor, getToolDefinitions } from "@supermemory/tools/openai";
@@ -57,7 +60,70 @@ async function seven(call, tag) {
   await assert.rejects(client.documents.get(document.document.id), Supermemory.NotFoundError);
 }
 
+// A person at a browser with a key, who lets in whoever asks: the code that the program gets.
+async function letIn(address, chosen) {
+  const headers = { "sec-fetch-site": "same-origin", cookie: "" };
+  const visit = (url, form) =>
+    fetch(new URL(url, baseUrl), {
+      method: form ? "POST" : "GET",
+      body: form && new URLSearchParams(form),
+      headers,
+      redirect: "manual",
+    });
+  const signedIn = await visit("/console/login", { key: apiKey });
+  headers.cookie = signedIn.headers.get("set-cookie").split(";")[0];
+  const asked = await visit(address);
+  const page = await (await visit(asked.headers.get("location"))).text();
+  const fields = [...page.matchAll(/type="hidden" name="(\w+)" value="([^"]*)"/g)];
+  const form = Object.fromEntries(fields.map(([, name, value]) => [name, value.replaceAll("&#43;", "+")]));
+  const done = await visit("/console/assistants/allow", { ...form, decision: "allow", ...chosen });
+  return new URL(done.headers.get("location")).searchParams.get("code");
+}
+
 const scenarios = {
+  // An assistant that knows the address alone, by the SDK of MCP.
+  async mcp() {
+    const kept = {};
+    let code;
+    const authProvider = {
+      redirectUrl: "http://127.0.0.1:7777/callback",
+      clientMetadata: { client_name: "An assistant", redirect_uris: ["http://127.0.0.1:7777/callback"] },
+      state: () => "a state",
+      clientInformation: () => kept.client,
+      saveClientInformation: (told) => void (kept.client = told),
+      tokens: () => kept.tokens,
+      saveTokens: (told) => void (kept.tokens = told),
+      codeVerifier: () => kept.verifier,
+      saveCodeVerifier: (told) => void (kept.verifier = told),
+      redirectToAuthorization: async (url) =>
+        void (code = await letIn(url, { access: "write", tags: "mcp_sdk" })),
+    };
+    const transport = () => new StreamableHTTPClientTransport(new URL("/mcp", baseUrl), { authProvider });
+    const first = transport();
+    const stranger = new Client({ name: "test", version: "1" });
+    await assert.rejects(stranger.connect(first), UnauthorizedError);
+    await first.finishAuth(code);
+    const assistant = new Client({ name: "test", version: "1" });
+    await assistant.connect(transport());
+    const called = async (name, given) => {
+      const told = await assistant.callTool({ name, arguments: given });
+      assert.ok(!told.isError, JSON.stringify(told));
+      return told.structuredContent;
+    };
+    const text = "The heron stands in the shallow water.";
+    await called("add", { content: text, custom_id: "heron", tag: "mcp_sdk" });
+    assert.equal((await called("fetch", { id: "heron" })).text, text);
+    const elsewhere = await assistant.callTool({ name: "add", arguments: { content: "x", tag: "other" } });
+    assert.ok(elsewhere.isError);
+    const before = kept.tokens.access_token;
+    kept.tokens = { ...kept.tokens, access_token: "oat_stale" };
+    assert.equal((await called("fetch", { id: "heron" })).text, text);
+    assert.notEqual(kept.tokens.access_token, before);
+    const { assistants } = await client.get("/v3/assistants");
+    assert.deepEqual(assistants[0].containerTags, ["mcp_sdk"]);
+    await client.delete(`/v3/assistants/${assistants[0].id}`);
+    await assert.rejects(assistant.callTool({ name: "list", arguments: {} }), /invalid_grant|unknown, expired/);
+  },
   async ai_sdk_tools() {
     const tools = supermemoryTools(apiKey, { baseUrl, containerTags: ["ai-sdk"] });
     await seven((name, given) => tools[name].execute(given, {}), "ai-sdk");
