@@ -473,6 +473,16 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
+class AlsoIn:
+    """Where else stands what a passage says."""
+
+    document: "Document"
+    position: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class HitChunk:
     """A chunk as a searcher sees it."""
 
@@ -494,6 +504,8 @@ class HitChunk:
     parts: Parts = Parts()
     reranked: float | None = None
     """what a reranker makes of it, if it was asked"""
+    also_in: Sequence[AlsoIn] = ()
+    """passages that say the same and are not shown"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -313,6 +313,28 @@ begin
            (select coalesce(o.root_id, o.id) from memories o where o.id = any (one.others));
   end loop;
 end $$;
+CREATE TABLE public.assistant_tokens (
+    hash bytea NOT NULL,
+    assistant_id text NOT NULL,
+    kind text NOT NULL,
+    redirect_uri text,
+    challenge text,
+    expires_at timestamp with time zone NOT NULL,
+    spent_at timestamp with time zone,
+    CONSTRAINT assistant_tokens_kind_check CHECK ((kind = ANY (ARRAY['code'::text, 'access'::text, 'refresh'::text])))
+);
+CREATE TABLE public.assistants (
+    id text NOT NULL,
+    org_id text NOT NULL,
+    key_id text NOT NULL,
+    client_id text NOT NULL,
+    scope text NOT NULL,
+    tags text[],
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    last_used_at timestamp with time zone,
+    CONSTRAINT assistants_scope_check CHECK ((scope = ANY (ARRAY['read'::text, 'write'::text]))),
+    CONSTRAINT assistants_tags_check CHECK ((cardinality(tags) > 0))
+);
 CREATE TABLE public.audit_log (
     id bigint NOT NULL,
     at timestamp with time zone DEFAULT now() NOT NULL,
@@ -537,6 +559,10 @@ CREATE TABLE public.entries (
     embedding public.halfvec,
     embedding_b public.halfvec
 );
+ALTER TABLE ONLY public.entries ALTER COLUMN terms SET STORAGE MAIN;
+ALTER TABLE ONLY public.entries ALTER COLUMN weights SET STORAGE MAIN;
+ALTER TABLE ONLY public.entries ALTER COLUMN embedding SET STORAGE MAIN;
+ALTER TABLE ONLY public.entries ALTER COLUMN embedding_b SET STORAGE MAIN;
 CREATE TABLE public.farewells (
     id text NOT NULL,
     provider text NOT NULL,
@@ -641,6 +667,8 @@ CREATE TABLE public.memories (
     CONSTRAINT memories_temporal_check CHECK ((jsonb_typeof(temporal) = 'object'::text)),
     CONSTRAINT memories_version_check CHECK ((version > 0))
 );
+ALTER TABLE ONLY public.memories ALTER COLUMN embedding SET STORAGE MAIN;
+ALTER TABLE ONLY public.memories ALTER COLUMN embedding_b SET STORAGE MAIN;
 CREATE TABLE public.memory_reads (
     document_id text NOT NULL,
     hash bytea NOT NULL
@@ -664,6 +692,12 @@ CREATE TABLE public.memory_sources (
 CREATE TABLE public.migrations (
     name text NOT NULL,
     applied_at timestamp with time zone DEFAULT now() NOT NULL
+);
+CREATE TABLE public.oauth_clients (
+    id text NOT NULL,
+    name text NOT NULL,
+    redirect_uris text[] NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL
 );
 CREATE TABLE public.orgs (
     id text NOT NULL,
@@ -846,6 +880,10 @@ CREATE UNLOGGED TABLE public.watchers (
     id text NOT NULL,
     expires_at timestamp with time zone NOT NULL
 );
+ALTER TABLE ONLY public.assistant_tokens
+    ADD CONSTRAINT assistant_tokens_pkey PRIMARY KEY (hash);
+ALTER TABLE ONLY public.assistants
+    ADD CONSTRAINT assistants_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.audit_log
     ADD CONSTRAINT audit_log_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.authorizations
@@ -898,6 +936,8 @@ ALTER TABLE ONLY public.memory_sources
     ADD CONSTRAINT memory_sources_pkey PRIMARY KEY (memory_id, document_id, hash, start_at);
 ALTER TABLE ONLY public.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (name);
+ALTER TABLE ONLY public.oauth_clients
+    ADD CONSTRAINT oauth_clients_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.orgs
     ADD CONSTRAINT orgs_name_key UNIQUE (name);
 ALTER TABLE ONLY public.orgs
@@ -940,6 +980,11 @@ ALTER TABLE ONLY public.vector_gaps
     ADD CONSTRAINT vector_gaps_pkey PRIMARY KEY (relation, first, last);
 ALTER TABLE ONLY public.watchers
     ADD CONSTRAINT watchers_pkey PRIMARY KEY (id);
+CREATE INDEX assistant_tokens_assistant ON public.assistant_tokens USING btree (assistant_id);
+CREATE INDEX assistant_tokens_expiry ON public.assistant_tokens USING btree (expires_at);
+CREATE INDEX assistants_client ON public.assistants USING btree (client_id);
+CREATE INDEX assistants_key ON public.assistants USING btree (key_id);
+CREATE INDEX assistants_org ON public.assistants USING btree (org_id, created_at);
 CREATE INDEX audit_log_at ON public.audit_log USING btree (at);
 CREATE INDEX audit_log_org ON public.audit_log USING btree (org_id, id DESC);
 CREATE INDEX authorizations_connection ON public.authorizations USING btree (connection_id);
@@ -980,6 +1025,7 @@ CREATE INDEX memories_tag ON public.memories USING btree (org_id, tag, updated_a
 CREATE INDEX memories_terms ON public.memories USING gin (terms);
 CREATE INDEX memory_relations_target ON public.memory_relations USING btree (target_id);
 CREATE INDEX memory_sources_document ON public.memory_sources USING btree (document_id, hash);
+CREATE INDEX oauth_clients_age ON public.oauth_clients USING btree (created_at);
 CREATE INDEX pushes_came ON public.pushes USING btree (came_at);
 CREATE INDEX receipt_documents_receipt ON public.receipt_documents USING btree (receipt_id);
 CREATE INDEX receipts_unpurged ON public.receipts USING btree (deleted_at) WHERE (purged_at IS NULL);
@@ -1009,6 +1055,14 @@ CREATE TRIGGER queue_new_dream AFTER INSERT ON public.documents FOR EACH ROW WHE
 CREATE TRIGGER sync_ended AFTER UPDATE OF status ON public.sync_runs FOR EACH ROW WHEN (((old.status = 'running'::text) AND (new.status <> 'running'::text))) EXECUTE FUNCTION public.sync_ended();
 CREATE TRIGGER tell_added AFTER INSERT OR DELETE ON public.documents FOR EACH ROW EXECUTE FUNCTION public.tell_document();
 CREATE TRIGGER tell_changed AFTER UPDATE OF status, stage ON public.documents FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) OR (old.stage IS DISTINCT FROM new.stage))) EXECUTE FUNCTION public.tell_document();
+ALTER TABLE ONLY public.assistant_tokens
+    ADD CONSTRAINT assistant_tokens_assistant_id_fkey FOREIGN KEY (assistant_id) REFERENCES public.assistants(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.assistants
+    ADD CONSTRAINT assistants_client_id_fkey FOREIGN KEY (client_id) REFERENCES public.oauth_clients(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.assistants
+    ADD CONSTRAINT assistants_key_id_fkey FOREIGN KEY (key_id) REFERENCES public.keys(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.assistants
+    ADD CONSTRAINT assistants_org_id_fkey FOREIGN KEY (org_id) REFERENCES public.orgs(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.authorizations
     ADD CONSTRAINT authorizations_connection_id_fkey FOREIGN KEY (connection_id) REFERENCES public.connections(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.authorizations

@@ -25,6 +25,7 @@ from recollect.api import (
     memories,
     metrics,
     namespaces,
+    oauth,
     preview,
     search,
     session,
@@ -32,7 +33,7 @@ from recollect.api import (
     tags,
     webhooks,
 )
-from recollect.api.edge import Edge, Guesses
+from recollect.api.edge import Edge, Guesses, Visits
 from recollect.api.openapi import document_errors
 from recollect.api.room import Room
 from recollect.api.turns import Asking, InTurn, RequestTurns
@@ -43,6 +44,8 @@ from recollect.orgs.orgs import Limit
 
 CHECKS = 8
 """Keys that are looked up at once."""
+REGISTRATIONS = Limit(20)
+"""Programs that register from one address."""
 
 
 def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
@@ -73,6 +76,7 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
     api.state.asking = Asking()
     api.state.turns = RequestTurns()
     api.state.guesses = Guesses()
+    api.state.registrations = Visits(REGISTRATIONS)
     # Keys have a place of their own: what takes all other threads must not keep a check waiting.
     api.state.checks = CapacityLimiter(CHECKS)
     api.state.paths = list[str]()  # told to those who ask for one that is much like them
@@ -98,6 +102,7 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
         health,
         metrics,
         audit,
+        oauth,
         *namespaces.MODULES,
     ):
         # As they are: to include a router makes each route again, at every start, once it is asked.

@@ -345,6 +345,19 @@ _ORGANISATION: Mapping[str, Any] = {
             " that it would refuse if they came today."
         ],
     },
+    "listAssistants": {
+        "assistants": [
+            {
+                "id": "kQ3vVxJrW1pYc7TzN5bHfA",
+                "name": "Claude",
+                "keyId": "163cb1744390",
+                "scope": "read",
+                "containerTags": ["team:a"],
+                "createdAt": "2026-11-22T12:36:05.328Z",
+                "lastUsedAt": "2026-11-22T13:36:05.328Z",
+            }
+        ]
+    },
     "createScopedKey": {
         "key": "sm_163cb1744390_thisIsAnExampleOfOneAndOpensNothingAtAll000000000",
         "id": "163cb1744390",

@@ -13,7 +13,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from recollect import documents
 from recollect.api.deps import CurrentApp, PathId, Reader, Writer, effective_tags
-from recollect.api.errors import told
 from recollect.api.room import CurrentRoom, Holding, Room, with_texts
 from recollect.api.schemas import (
     AddDocument,
@@ -45,7 +44,7 @@ from recollect.api.turns import own_turn
 from recollect.app import App
 from recollect.documents import DocumentChange, DocumentQuery
 from recollect.documents.filters import parse as parse_filter
-from recollect.errors import BadRequestError, Issue, RequestError
+from recollect.errors import BadRequestError, Issue, RequestError, in_words
 from recollect.events.streams import LOOK, Events
 from recollect.ingest import intake
 from recollect.ingest.intake import Sent
@@ -443,7 +442,7 @@ def refusal(error: ValidationError | RequestError) -> tuple[str, str | None]:
     if isinstance(error, RequestError):
         return error.message, error.details
     fault = error.errors()[0]
-    return "Invalid request parameters", f"{'.'.join(map(str, fault['loc']))}: {told(fault)}"
+    return "Invalid request parameters", f"{'.'.join(map(str, fault['loc']))}: {in_words(fault)}"
 
 
 def form_of(model: type[LabelsT], **fields: Any) -> LabelsT:
@@ -451,7 +450,7 @@ def form_of(model: type[LabelsT], **fields: Any) -> LabelsT:
     try:
         return model.model_validate({name: v for name, v in fields.items() if v not in (None, "")})
     except ValidationError as error:
-        issues = [Issue(list(fault["loc"]), told(fault)) for fault in error.errors()]
+        issues = [Issue(list(fault["loc"]), in_words(fault)) for fault in error.errors()]
         first = issues[0]
         where = ".".join(map(str, first.path))
         raise BadRequestError(f"{where}: {first.message}", issues) from error

@@ -32,8 +32,9 @@ from recollect.errors import (
     Unavailable,
 )
 from recollect.mcp.door import StrangerError, host_of, is_loopback
+from recollect.mcp.inside import INSIDE
 from recollect.model import Key
-from recollect.orgs import audit, orgs
+from recollect.orgs import assistants, audit, orgs
 from recollect.orgs.audit import Actor
 from recollect.orgs.orgs import Limit, Usage
 
@@ -41,7 +42,7 @@ LOG = log.get("api")
 OPEN = frozenset({"/", "/console", "/health", "/ready", "/docs", "/v3/openapi"})
 """Paths without a key; every other path, known or not, asks for one."""
 OUTSIDE = ("/v3/hooks/", "/v3/connections/auth/callback/")
-OPEN_BELOW = ("/v3/files/", "/console/", *OUTSIDE)
+OPEN_BELOW = ("/v3/files/", "/console/", "/oauth/", "/.well-known/oauth-", *OUTSIDE)
 """Beginnings of such paths: signed addresses, the console, which has sessions of its own, pushes,
 which prove themselves, and users who come back from authorizing with a state."""
 CALLBACK = re.compile(r"/v3/connections/[a-z0-9-]+/callback")
@@ -192,7 +193,11 @@ class Edge:
             scrapes = path == metrics.PATH and metrics.opens(self._app, headers)
             if not scrapes and not is_open(path, scope["method"]):
                 key, usage = await to_thread.run_sync(
-                    self._authenticate, headers, scope["state"]["address"], limiter=self._checks
+                    self._authenticate,
+                    headers,
+                    scope["state"]["address"],
+                    path == "/mcp" or INSIDE in scope,
+                    limiter=self._checks,
                 )
                 scope["state"]["key"] = key
                 structlog.contextvars.bind_contextvars(org=key.org.id, key=key.id)
@@ -221,7 +226,9 @@ class Edge:
         name = host_of(f"//{headers.get('host', '')}")
         return not is_loopback(name) and (name is None or name != self._public_host)
 
-    def _authenticate(self, headers: Headers, address: str | None) -> tuple[Key, Usage | None]:
+    def _authenticate(
+        self, headers: Headers, address: str | None, for_assistants: bool
+    ) -> tuple[Key, Usage | None]:
         """The key behind a request, and what it has used if it is limited."""
         scheme, _, secret = headers.get("authorization", "").partition(" ")
         if "authorization" not in headers:  # as the published command line tool does
@@ -232,18 +239,20 @@ class Edge:
                 "send the header Authorization: Bearer KEY, or x-api-key: KEY"
             )
         try:
-            return self._found(secret)
+            return self._found(secret, for_assistants)
         except AuthenticationError:
             self._guesses.wrong(address)
             with self._app.db.begin() as tx:
                 orgs.note_wrong(tx, secret)
             raise
 
-    def _found(self, secret: str) -> tuple[Key, Usage | None]:
+    def _found(self, secret: str, for_assistants: bool) -> tuple[Key, Usage | None]:
         if not orgs.well_formed(secret):
             raise AuthenticationError
         with self._app.db.glance() as tx:
-            key = orgs.authenticate(tx, secret)
+            # A token of an assistant opens /mcp, and what the tools there ask for, alone.
+            is_token = for_assistants and secret.startswith(assistants.PREFIX)
+            key = (assistants if is_token else orgs).authenticate(tx, secret)
         # Only keys that are limited to tags may have a limit of their own.
         if self._limit is None and key.tags is None:
             return key, None

@@ -1,8 +1,9 @@
 """How errors become answers: one body, `{error, details?, issues?}`, for all of them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -18,6 +19,7 @@ from recollect.errors import (
     RateLimitError,
     RequestError,
     Unavailable,
+    in_words,
 )
 from recollect.loop import tell_bug
 
@@ -29,7 +31,7 @@ LONGEST_PATH = 200
 _NO_OBJECT = ("model_attributes_type", "dict_type", "model_type", "missing")
 
 
-def request_error(_: Request, error: Exception) -> Response:
+def request_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
     headers: dict[str, str] = {}
     if isinstance(error, RateLimitError):
@@ -37,8 +39,18 @@ def request_error(_: Request, error: Exception) -> Response:
     if error.permanent:
         headers["x-should-retry"] = "false"
     if error.status == 401:
-        headers["www-authenticate"] = "Bearer"
+        headers["www-authenticate"] = _challenge(request)
     return answer(error.status, error.message, error.details, error.issues, headers)
+
+
+def _challenge(request: Request) -> str:
+    """At /mcp it says where an assistant learns how to get a token (RFC 9728)."""
+    if not request.scope["path"].endswith("/mcp"):
+        return "Bearer"
+    public = request.app.state.app.config.public_url or str(request.base_url)
+    own = quote(public.rstrip("/"), safe=":/[]%")
+    wrong = 'error="invalid_token", ' if "authorization" in request.headers else ""
+    return f'Bearer {wrong}resource_metadata="{own}/.well-known/oauth-protected-resource/mcp"'
 
 
 def invalid(request: Request, error: Exception) -> Response:
@@ -136,25 +148,15 @@ def _unreadable(error: HTTPException) -> str:
             return str(error.detail)
 
 
-def told(fault: Mapping[str, Any]) -> str:
-    """What is wrong by a finding of Pydantic's."""
-    if fault["type"] == "extra_forbidden":
-        return "unknown field"
-    return str(fault["msg"]).removeprefix("Value error, ")
-
-
 def _issue(fault: dict[str, Any]) -> Issue:
     place = list(fault["loc"])
     if place[:1] and place[0] in ("body", "query", "path", "header"):
         del place[0]
-    message = told(fault)
+    message = in_words(fault)
     if fault["type"] == "json_invalid":
         return Issue([], f"the body is not valid JSON: {fault['ctx']['error']}")
     if not place and fault["type"] in _NO_OBJECT:
         return Issue([], "the body must be a JSON object, sent as application/json")
-    if fault["type"] == "too_long" and isinstance(fault["input"], str):
-        most, length = fault["ctx"]["max_length"], fault["ctx"]["actual_length"]
-        return Issue(place, f"must have at most {most:,} characters, not {length:,}")
     if message.startswith("Expected UploadFile"):
         return Issue(place, "must be a file, not a text field")
     return Issue(place, message)

@@ -1,14 +1,14 @@
-"""Keys that are limited to one container tag."""
+"""Keys that are limited to one container tag, and assistants that keys let in."""
 
 from datetime import UTC, datetime, timedelta
 
 from fastapi import APIRouter, Response
 
 from recollect.api.deps import Admin, BareId, CurrentApp, effective_tags
-from recollect.api.schemas import NewScopedKey, ScopedKey
+from recollect.api.schemas import AssistantList, AssistantOut, NewScopedKey, ScopedKey
 from recollect.errors import BadRequestError
 from recollect.model import KeyId, Scope
-from recollect.orgs import orgs
+from recollect.orgs import assistants, orgs
 from recollect.orgs.orgs import Limit
 
 router = APIRouter(tags=["keys"])
@@ -79,4 +79,39 @@ def delete(id: BareId, tenant: Admin, app: CurrentApp) -> Response:
     """From now on it opens nothing."""
     with app.db.begin() as tx:
         orgs.revoke_key(tx, KeyId(id), tenant.id, scoped=True)
+    return Response(status_code=204)
+
+
+@router.get("/v3/assistants", summary="List connected assistants", operation_id="listAssistants")
+def find_assistants(tenant: Admin, app: CurrentApp) -> AssistantList:
+    """Programs that a person let in at `/mcp` by OAuth, the newest first."""
+    with app.db.begin() as tx:
+        found = assistants.find(tx, tenant.id)
+    return AssistantList(
+        assistants=[
+            AssistantOut(
+                id=one.id,
+                name=one.name,
+                key_id=one.key_id,
+                scope=one.scope,
+                container_tags=one.tags,
+                created_at=one.created_at,
+                last_used_at=one.last_used_at,
+            )
+            for one in found
+        ]
+    )
+
+
+@router.delete(
+    "/v3/assistants/{id}",
+    status_code=204,
+    response_class=Response,
+    summary="Revoke an assistant",
+    operation_id="deleteAssistant",
+)
+def revoke_assistant(id: BareId, tenant: Admin, app: CurrentApp) -> Response:
+    """From now on its tokens open nothing."""
+    with app.db.begin() as tx:
+        assistants.revoke(tx, id, tenant.id)
     return Response(status_code=204)

@@ -6,6 +6,7 @@ from pydantic import AfterValidator, Field
 
 from recollect.api.schemas import (
     WARNINGS,
+    AlsoInOut,
     Bucket,
     FiltersIn,
     Label,
@@ -172,6 +173,7 @@ class MemorySearch(RequestBody):
     filepath: Label | None = None
     rerank: bool = False
     rewrite_query: bool = False
+    fold_duplicates: bool = False
     aggregate: bool = Field(
         default=False,
         description="Put memories that answer together into new ones, beside them; needs a"
@@ -346,6 +348,7 @@ class MemoryResult(Wire):
         description="Ids of the memories that it is made of.",
         exclude_if=lambda value: value is None,
     )
+    also_in: list[AlsoInOut] | None = absent()
 
 
 class MemoryResults(Wire):

@@ -370,6 +370,7 @@ class SearchRequest(RequestBody):
     only_matching_chunks: bool = True
     rerank: bool = False
     rewrite_query: bool = False
+    fold_duplicates: bool = False
     categories_filter: list[str] | None = Field(None, description="Ignored.")
     filepath: Label | None = None
 
@@ -980,6 +981,41 @@ class ScopedKey(Wire):
     allowed_endpoints: list[str]
 
 
+class AssistantOut(Wire):
+    id: str
+    name: str
+    key_id: str
+    scope: str
+    container_tags: list[str] | None
+    created_at: Timestamp
+    last_used_at: Timestamp | None
+
+
+class AssistantList(Wire):
+    assistants: list[AssistantOut] = Field(description="Those that can still ask.")
+
+
+class AlsoInOut(Wire):
+    document_id: str
+    title: str | None
+    position: int
+    start: int
+    end: int
+
+    @classmethod
+    def of(cls, chunk: HitChunk) -> list[Self] | None:
+        return [
+            cls(
+                document_id=one.document.id,
+                title=one.document.title,
+                position=one.position,
+                start=one.start,
+                end=one.end,
+            )
+            for one in chunk.also_in
+        ] or None
+
+
 class HitChunkOut(Wire):
     content: str
     score: float
@@ -996,6 +1032,7 @@ class HitChunkOut(Wire):
         exclude_if=lambda value: value is None,
     )
     place: dict[str, Any] = PLACE
+    also_in: list[AlsoInOut] | None = _ABSENT
 
     @classmethod
     def of(cls, chunk: HitChunk) -> Self:
@@ -1010,6 +1047,7 @@ class HitChunkOut(Wire):
             lexical=round(chunk.lexical, 6),
             rerank_score=None if chunk.reranked is None else round(chunk.reranked, 6),
             place=dict(chunk.place),
+            also_in=AlsoInOut.of(chunk),
         )
 
 

@@ -18,7 +18,7 @@ from recollect.api.memory_schemas import (
     SourceDocument,
 )
 from recollect.api.room import CurrentRoom, Holding, fitting, left_out
-from recollect.api.schemas import HitOut, SearchOut, SearchRequest
+from recollect.api.schemas import AlsoInOut, HitOut, SearchOut, SearchRequest
 from recollect.app import App
 from recollect.db import Tx
 from recollect.documents.filters import parse as parse_filter
@@ -31,6 +31,7 @@ from recollect.model import DocumentId, Hit, HitChunk, Tenant
 from recollect.search import hybrid, query_vectors
 from recollect.search.aggregate import Aggregate, Noted, aggregates
 from recollect.search.ask import Answer, Asked, Wording, ask, begin
+from recollect.search.duplicates import fold
 from recollect.search.hybrid import Query
 from recollect.search.query_vectors import Vector
 
@@ -64,6 +65,7 @@ def find(body: SearchRequest, tenant: Reader, app: CurrentApp, room: CurrentRoom
         document_threshold=body.document_threshold or 0.0,
         limit=body.limit,
         with_neighbours=not body.only_matching_chunks,
+        fold=body.fold_duplicates,
     )
 
     def asked() -> Answer:
@@ -176,9 +178,11 @@ def answers(app: App, tenant: Tenant, body: MemorySearch) -> tuple[list[MemoryRe
             filepath=body.filepath,
             threshold=body.threshold,
             limit=body.limit,
+            fold=body.fold_duplicates,
         )
         with app.db.begin() as tx:
             hits = asked.passages(tx, tenant, wanted)
+        hits = fold(hits) if wanted.fold else hits
         results += [
             _chunk(hit, chunk, whole=body.include.documents) for hit in hits for chunk in hit.chunks
         ]
@@ -309,4 +313,5 @@ def _chunk(hit: Hit, chunk: HitChunk, *, whole: bool) -> MemoryResult:
         updated_at=document.updated_at,
         filepath=document.filepath,
         documents=[SourceDocument.of(document, whole=whole)],
+        also_in=AlsoInOut.of(chunk),
     )

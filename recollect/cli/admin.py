@@ -25,8 +25,8 @@ from recollect.index import vector_index
 from recollect.inference.embed import Embedder
 from recollect.memories import memories
 from recollect.model import KeyId, Plan, Scope
+from recollect.orgs import assistants, orgs, tags
 from recollect.orgs import audit as audits
-from recollect.orgs import orgs, tags
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -34,6 +34,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def register(app: typer.Typer) -> None:
     app.add_typer(_orgs, name="orgs")
     app.add_typer(_keys, name="keys")
+    app.add_typer(_assistants, name="assistants")
     app.command()(reindex)
     app.command()(audit)
     app.command("check-url")(check_url)
@@ -41,6 +42,7 @@ def register(app: typer.Typer) -> None:
 
 _orgs = typer.Typer(help="Organisations and their plan.", no_args_is_help=True)
 _keys = typer.Typer(help="API keys.", no_args_is_help=True)
+_assistants = typer.Typer(help="Assistants that keys let in at /mcp.", no_args_is_help=True)
 
 
 @_orgs.command("create")
@@ -173,6 +175,51 @@ def revoke_key(id: str, as_json: AsJson = False) -> None:
         echo_json({"id": id, "revoked": True})
     else:
         typer.echo(f"key {id} is revoked")
+
+
+@_assistants.command("list")
+def list_assistants(
+    org: Annotated[str | None, typer.Option(help="Only of this organisation.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the assistants that can still ask, the newest first.
+
+    Example: recollect assistants list
+    """
+    with transaction() as tx:
+        found = assistants.find(tx, orgs.find(tx, org).id if org else None)
+    rows = [
+        {
+            "id": one.id,
+            "org": one.org,
+            "name": one.name,
+            "scope": str(one.scope),
+            "tags": one.tags,
+            "keyId": one.key_id,
+            "createdAt": one.created_at.isoformat(),
+            "lastUsedAt": one.last_used_at.isoformat() if one.last_used_at else None,
+        }
+        for one in found
+    ]
+    if as_json:
+        echo_json(rows)
+    else:
+        columns = ["id", "org", "name", "scope", "tags", "keyId", "lastUsedAt"]
+        table(columns, [[shown(row[column]) for column in columns] for row in rows])
+
+
+@_assistants.command("revoke")
+def revoke_assistant(id: str, as_json: AsJson = False) -> None:
+    """Revoke an assistant: its tokens open nothing from now on.
+
+    Example: recollect assistants revoke kQ3vVxJrW1pYc7TzN5bHfA
+    """
+    with transaction() as tx:
+        assistants.revoke(tx, id)
+    if as_json:
+        echo_json({"id": id, "revoked": True})
+    else:
+        typer.echo(f"assistant {id} is revoked")
 
 
 def reindex(

@@ -13,6 +13,7 @@ from recollect.console import (
     _adding,
     _applying,
     _asking,
+    _assistants,
     _audit,
     _beginning,
     _connections,
@@ -41,6 +42,7 @@ PARTS = (
     _live, _connections, _filters, _webhooks, _keys, _audit, _settings,
     _signing, _overview, _documents, _editing, _reading, _adding, _searching, _asking,
     _memories, _tags, _beginning, _applying, _handbook, _questions,
+    _assistants,
 )  # fmt: skip
 
 

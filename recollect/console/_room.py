@@ -27,6 +27,7 @@ from recollect.errors import (
     Refused,
     RequestError,
     Unavailable,
+    in_words,
 )
 from recollect.loop import tell_bug
 from recollect.model import Key, Scope, Tenant, storable
@@ -322,7 +323,7 @@ def away(request: Request) -> Response:
 def _invalid(error: RequestValidationError) -> RequestError:
     fault = error.errors()[0]
     where = ".".join(str(part) for part in fault["loc"][1:])
-    return BadRequestError(f"{where}: {str(fault['msg']).removeprefix('Value error, ')}")
+    return BadRequestError(f"{where}: {in_words(fault)}")
 
 
 def _unreadable(error: HTTPException) -> RequestError:

@@ -13,6 +13,8 @@ from starlette.types import ASGIApp, Message, Scope
 
 from recollect.errors import RequestError, Transient
 
+INSIDE = "recollect.inside"
+"""Entry of the scope of a call from inside; no request from outside can set one."""
 LONGEST = timedelta(seconds=75)
 """of a call; the longest that one may ask to wait is a minute"""
 
@@ -78,6 +80,7 @@ class Inside:
             "client": self.client,
             "server": ("localhost", None),
             "state": {},
+            INSIDE: True,
         }
 
 

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
 from recollect import __version__, log
-from recollect.errors import RecollectError, RequestError, Transient
+from recollect.errors import RecollectError, RequestError, Transient, in_words
 from recollect.mcp import documents
 from recollect.mcp.documents import SCHEME, TEMPLATE, ListedAnswer
 from recollect.mcp.seam import Session
@@ -193,7 +193,7 @@ def advice(error: RecollectError) -> str:
 
 def _faults(error: ValidationError) -> str:
     told = "; ".join(
-        f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg']}"
+        f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {in_words(fault)}"
         for fault in error.errors()
     )
     return f"These arguments are not right, call again with others: {told}"

@@ -65,7 +65,7 @@ def test_tokens_of_providers_are_verified_where_connections_are(
 
 ENDLESS = {("serve",), ("api",), ("work",)}
 """They run until they are stopped, and have a log."""
-GROUPS = {(name,) for name in ("orgs", "keys", "webhooks", "embedder", "filters")}
+GROUPS = {(name,) for name in ("orgs", "keys", "assistants", "webhooks", "embedder", "filters")}
 """They do nothing by themselves."""
 
 

@@ -14,8 +14,8 @@ import pytest
 from recollect import connectors
 from recollect.app import App
 from recollect.db import Database
-from recollect.model import Org, Scope
-from recollect.orgs import orgs
+from recollect.model import KeyId, Org, Scope
+from recollect.orgs import assistants, orgs
 from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.contract.calls import add, found, get, refused, rows, upload
@@ -44,6 +44,7 @@ class Names:
     run: str
     question: str
     test_run: str
+    assistant: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +215,10 @@ ROWS: dict[str, Row] = {
     ),
     "deleteScopedKey": Row(
         lambda http, n: http.delete(f"/v3/auth/scoped-key/{n.key_id}"), Scope.ADMIN
+    ),
+    "listAssistants": Row(lambda http, n: http.get("/v3/assistants"), Scope.ADMIN),
+    "deleteAssistant": Row(
+        lambda http, n: http.delete(f"/v3/assistants/{n.assistant}"), Scope.ADMIN
     ),
     "createConnection": Row(
         post("/v3/connections/shelf", lambda n: {"metadata": {"shelf": "isolated"}}), Scope.WRITE
@@ -556,6 +561,7 @@ NAMING_TAGS = {f"naming {number}": call for number, call in enumerate(_NAMING_TA
 NOBODY = Names(
     "n" * 22, "absent-1", "absent-2", "absent-3", "f" * 12, "m" * 22, "o" * 22, "absent-4",
     "c" * 22, "y" * 22, "w" * 22, "r" * 22, "q" * 22, "t" * 22,
+    "z" * 22,
 )  # fmt: skip
 
 
@@ -598,9 +604,21 @@ def owned(client: httpx.Client, app: App, org: Org) -> Names:
     body = {"containerTag": "vault", "questions": [{"question": SECRET, "words": SECRET}]}
     question = client.post("/v3/test-questions", json=body).json()["questions"][0]["id"]
     test_run = client.post("/v3/test-runs", json={"containerTag": "vault"}).json()["id"]
+    with app.db.begin() as tx:
+        program = assistants.register(tx, SECRET, ["https://assistant.example/back"])
+        assistants.allow(
+            tx,
+            orgs.key(tx, KeyId(key["id"])),
+            program,
+            scope=Scope.READ,
+            tags=None,
+            redirect_uri="https://assistant.example/back",
+            challenge="c" * 43,
+        )
+        [assistant] = assistants.find(tx, org.id)
     return Names(
         file, "owned", "talk", "vault", key["id"], merge, org.id, org.name, connection, memory,
-        webhook, run, question, test_run,
+        webhook, run, question, test_run, assistant.id,
     )  # fmt: skip
 
 
@@ -623,7 +641,8 @@ def everything(db: Database, org: Org) -> dict[str, str]:
             " union all select 'tag ' || name, t::text from tags t where org_id = %(org)s"
             " union all select id, m::text from memories m where org_id = %(org)s"
             " union all select id, q::text from test_questions q where org_id = %(org)s"
-            " union all select id, r::text from test_runs r where org_id = %(org)s",
+            " union all select id, r::text from test_runs r where org_id = %(org)s"
+            " union all select id, a::text from assistants a where org_id = %(org)s",
             {"org": org.id},
         ).fetchall()
     return {row["id"]: row["row"] for row in kept}
@@ -643,6 +662,7 @@ def without(names: Names, answer: httpx.Response) -> str:
         names.memory,
         names.webhook,
         names.run,
+        names.assistant,
     )
     for name in named:
         text = text.replace(name, "*")

@@ -26,12 +26,16 @@ from typer.main import get_command
 from bench.__main__ import main as bench
 from bench.ground import PROJECT
 from recollect.cli import app as commands
-from tests.conftest import FOLDERS, Service, eventually
+from tests.conftest import FOLDERS, Service, eventually, plain_client
 from tests.fakes.receiver import Receiver
 from tests.fakes.site import Site
 from tests.fakes.terminal import Terminal
 
-PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
+PAGES = [
+    PROJECT / "README.md",
+    *sorted((PROJECT / "docs").glob("*.md")),
+    *sorted((PROJECT / "docs/recipes").glob("*.md")),
+]
 SHELLS = ("", "sh", "bash", "console")
 _OURS = re.compile(
     r"^(?P<cron>(?:[\d*/]+ +){5})?(?P<before>(?:\w+=\S+ +)*|[^$|]+\| *)"
@@ -304,6 +308,23 @@ class World:
         self.http.post("/v3/hooks/notion", json=body).raise_for_status()
         return token
 
+    def new_assistant(self) -> str:
+        """A program that the key let in."""
+        back = "https://assistant.example/back"
+        with plain_client(self.service.url, {"Sec-Fetch-Site": "same-origin"}) as browser:
+            made = browser.post("/oauth/register", json={"redirect_uris": [back]}).json()
+            browser.post("/console/login", data={"key": self.key})
+            form = {
+                "decision": "allow",
+                "response_type": "code",
+                "client_id": made["client_id"],
+                "redirect_uri": back,
+                "code_challenge": "c" * 43,
+                "code_challenge_method": "S256",
+            }
+            browser.post("/console/assistants/allow", data=form)
+        return self.http.get("/v3/assistants").json()["assistants"][0]["id"]
+
     def fresh(self, name: str) -> str:
         """A path that is not there yet."""
         return str(self.folder / "fresh" / f"{name}-{uuid.uuid4().hex[:8]}")
@@ -348,6 +369,7 @@ SHOWN: Mapping[str, Callable[[World, Line], str]] = {
     r"QmqhWydXo8QuqxBir8Yg3x": lambda world, _: world.document(),
     r"notes/tasks\.md": lambda world, _: world.document("notes/tasks.md") and "notes/tasks.md",
     r"4f0c2ab19d3e": lambda world, _: world.new_key(),
+    r"kQ3vVxJrW1pYc7TzN5bHfA": lambda world, _: world.new_assistant(),
     r"msg_3f0c…": lambda world, _: world.delivery,
     r"secret_7f…": lambda world, _: world.came(),
     r"\bacme\b": (

@@ -9,6 +9,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",
     *(ROOT / "docs").glob("*.md"),
+    *(ROOT / "docs/recipes").glob("*.md"),
     *(ROOT / "recollect" / "console" / "templates").glob("*.html"),
 ]
 NOT_USED = {

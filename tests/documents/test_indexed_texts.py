@@ -40,9 +40,15 @@ CUSTOM_ID = 255 * 4
 ITEM = runs.ID_BYTES
 
 REACH = {
+    "assistant_tokens.assistant_id": ID,
+    "assistants.client_id": ID,
+    "assistants.id": ID,
+    "assistants.key_id": ID,
+    "assistants.org_id": ID,
     "audit_log.org_id": ID,
     "authorizations.connection_id": ID,
     "authorizations.key_id": ID,
+    "oauth_clients.id": ID,
     "sessions.key_id": ID,
     "authorizations.state": 64,
     "chunks.document_id": ID,
