@@ -17,7 +17,7 @@ from dotenv import dotenv_values
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from recollect.errors import SetupError
+from recollect.errors import SetupError, in_words
 from recollect.model import Plan
 
 
@@ -433,7 +433,7 @@ def load(**given: Any) -> Config:
         return Config(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
         faults = "; ".join(
-            f"RECOLLECT_{'.'.join(map(str, fault['loc'])).upper()}: {fault['msg']}"
+            f"RECOLLECT_{'.'.join(map(str, fault['loc'])).upper()}: {in_words(fault)}"
             for fault in error.errors()
         )
         raise SetupError(faults) from error

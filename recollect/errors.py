@@ -20,9 +20,10 @@ RecollectError
 └── SetupError                       the machine or the settings are not right; says the mend
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 
 class RecollectError(Exception):
@@ -178,3 +179,64 @@ INTERNAL_ERROR = "internal_error"
 def code_of(error: Exception) -> str:
     """The code under which a failure is stored and counted."""
     return error.code if isinstance(error, Permanent | Transient) else INTERNAL_ERROR
+
+
+_KINDS = {
+    "text": ("string",),
+    "a whole number": ("int",),
+    "a number": ("float", "decimal"),
+    "true or false": ("bool",),
+    "a list": ("list", "tuple", "set", "iterable"),
+    "an object": ("dict", "model", "mapping", "dataclass"),
+    "a time, such as 2026-11-22T12:36:05Z": ("datetime", "timezone"),
+    "a date, such as 2026-11-22": ("date",),
+    "an address": ("url",),
+}
+_BOUNDS = {
+    "less_than_equal": ("at most", "le"),
+    "less_than": ("below", "lt"),
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("above", "gt"),
+    "multiple_of": ("a multiple of", "multiple_of"),
+}
+_LENGTHS = {
+    "string_too_short": ("at least", "min_length", "character"),
+    "string_too_long": ("at most", "max_length", "character"),
+    "too_short": ("at least", "min_length", "item"),
+    "too_long": ("at most", "max_length", "item"),
+}
+
+
+def in_words(fault: Mapping[str, Any]) -> str:
+    """What is wrong by a finding of Pydantic's (an item of its `errors()`), in words of ours."""
+    kind, told = str(fault["type"]), str(fault["msg"])
+    given: Mapping[str, Any] = fault.get("ctx", {})
+    if kind in ("value_error", "assertion_error"):
+        return told.partition(", ")[2] or told
+    if kind in ("missing", "extra_forbidden"):
+        return "is missing" if kind == "missing" else "unknown field"
+    if kind in _BOUNDS:
+        word, name = _BOUNDS[kind]
+        return f"must be {word} {_number(given[name])}"
+    if kind in _LENGTHS:
+        word, name, what = _LENGTHS[kind]
+        if kind == "too_long" and isinstance(fault.get("input"), str):
+            what = "character"
+        count = given[name]
+        if (word, count) == ("at least", 1):
+            return "must not be empty"
+        length = given.get("actual_length")
+        more = f", not {length:,}" if isinstance(length, int) else ""
+        return f"must have {word} {count:,} {what}{'' if count == 1 else 's'}{more}"
+    if kind in ("literal_error", "enum"):
+        return f"must be {given['expected']}"
+    for words, beginnings in _KINDS.items():
+        if kind.startswith(tuple(f"{one}_" for one in beginnings)):
+            return f"must be {words}"
+    return told.replace("Input should be", "must be").replace("Input should", "must")
+
+
+def _number(bound: object) -> str:
+    if isinstance(bound, float) and bound.is_integer():
+        bound = int(bound)
+    return f"{bound:,}" if isinstance(bound, int | float) else str(bound)

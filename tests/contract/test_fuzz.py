@@ -19,11 +19,21 @@ from tests.conftest import examples
 ASKED = os.environ.get("RECOLLECT_FUZZ_EXAMPLES")  # noqa: TID251 # `make fuzz`
 EXAMPLES = int(ASKED or examples(change=6, night=30))
 """Of each kind for each operation; six of each, the same in each run, take half a minute."""
-CHECKS = [
+FOREIGN = ("Input should", "Field required", "Value error", "Extra inputs", "valid string")
+"""How the library that checks requests would say it."""
+
+
+def says_it_in_words_of_ours(_: object, answer: Any, __: object) -> None:
+    if answer.status_code == 400:
+        assert not [words for words in FOREIGN if words in answer.text], answer.text
+
+
+CHECKS: list[Any] = [
     not_a_server_error,
     status_code_conformance,
     content_type_conformance,
     response_schema_conformance,
+    says_it_in_words_of_ours,
 ]
 
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,6 +35,20 @@ axe.run(document, {resultTypes: ["violations"]}).then((found) => found.violation
   .filter((one) => ["serious", "critical"].includes(one.impact))
   .map((one) => `${one.id}: ${one.nodes.map((node) => node.target.join(" ")).join(", ")}`))
 """
+
+
+MOST_BYTES = 150_000
+"""of a page with all that it loads, but for the file of a document"""
+LOADED = """
+(() => {
+  const [page] = performance.getEntriesByType("navigation");
+  const parts = performance.getEntriesByType("resource")
+    .filter((one) => !one.name.includes("/original"));
+  return [parts.reduce((sum, one) => sum + one.transferSize, page.transferSize),
+          page.domInteractive];
+})()
+"""
+"""Bytes on the line, and milliseconds until the page could be used."""
 
 
 @pytest.fixture(scope="session")
@@ -109,6 +124,9 @@ def every_page(furnished: list[str], app: App, tenant: Tenant) -> list[str]:
         "/console/tags/profile?name=notes",
         "/console/tags/delete?name=notes",
         "/console/tags/merge?name=notes&into=others",
+        "/console/tags/questions?name=notes",
+        "/console/assistants",
+        "/console/ask",
         "/console/assistant",
         "/console/guides",
         "/console/guides/settings",
@@ -174,6 +192,23 @@ def test_axe_finds_nothing_serious_and_every_page_fits_a_telephone(
     found = faults(room, site, every_page, axe, scheme)
 
     assert found == []  # pages that are refused are among them, so complaints are not looked at
+
+
+@pytest.mark.slow
+def test_a_page_loads_little(room: Tab, site: str, every_page: list[str]):
+    """`pytest -s` shows what each loads with an empty cache, and when it can be used."""
+    room.send("Network.enable")
+    room.send("Network.setCacheDisabled", cacheDisabled=True)
+    loaded: dict[str, tuple[int, float]] = {}
+    for path in every_page:
+        room.open(site + path)
+        size, ready = room.js(LOADED)
+        loaded[path] = (size, ready)
+        sys.stdout.write(f"{size:9,} bytes {ready:6.0f} ms  {path[:80]}\n")
+    room.send("Network.disable")
+
+    assert all(size > 0 for size, _ in loaded.values())
+    assert {path: size for path, (size, _) in loaded.items() if size > MOST_BYTES} == {}
 
 
 @pytest.mark.slow
