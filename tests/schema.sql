@@ -1,3 +1,4 @@
+CREATE SCHEMA public_as_of;
 CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public;
 COMMENT ON EXTENSION vector IS 'vector data type and ivfflat and hnsw access methods';
 CREATE FUNCTION public.connection_lost() RETURNS trigger
@@ -313,6 +314,41 @@ begin
            (select coalesce(o.root_id, o.id) from memories o where o.id = any (one.others));
   end loop;
 end $$;
+CREATE FUNCTION public_as_of.known_chunks() RETURNS TABLE(document_id text, "position" integer, start_at integer, end_at integer, hash bytea, place jsonb)
+    LANGUAGE sql STABLE
+    AS $$
+        select c.document_id, c.position, c.start_at, c.end_at, c.hash, c.place
+          from public.chunks c join public.documents d on d.id = c.document_id
+         where d.text_since <= public_as_of.moment()
+        union all
+        select v.document_id, c.position, c.start_at, c.end_at, c.hash, c.place
+          from public.versions v join public.version_chunks c on c.version_id = v.id
+         where not v.doomed and v.known_from <= public_as_of.moment() and v.known_until > public_as_of.moment()
+      $$;
+CREATE FUNCTION public_as_of.known_entries() RETURNS TABLE(document_id text, hash bytea, text text, terms integer[], weights public.sparsevec, embedding public.halfvec, embedding_b public.halfvec)
+    LANGUAGE sql STABLE
+    AS $$
+        select e.document_id, e.hash, e.text, e.terms, e.weights, e.embedding, e.embedding_b
+          from public.entries e
+         where exists (select from public_as_of.chunks c
+                        where c.document_id = e.document_id and c.hash = e.hash)
+        union all
+        select k.document_id, k.hash, k.text, d.scope || k.terms, k.weights,
+               case when k.model_a = (select case i.slot when 'a' then i.embedder
+                                      else i.other_embedder end from public.index_settings i)
+                    then k.embedding end,
+               case when k.model_b = (select case i.slot when 'b' then i.embedder
+                                      else i.other_embedder end from public.index_settings i)
+                    then k.embedding_b end
+          from public.version_entries k join public.documents d on d.id = k.document_id
+         where exists (select from public_as_of.chunks c
+                        where c.document_id = k.document_id and c.hash = k.hash)
+           and not exists (select from public.entries e
+                            where e.document_id = k.document_id and e.hash = k.hash)
+      $$;
+CREATE FUNCTION public_as_of.moment() RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    AS $$select current_setting('recollect.as_of')::timestamptz$$;
 CREATE TABLE public.assistant_tokens (
     hash bytea NOT NULL,
     assistant_id text NOT NULL,
@@ -492,6 +528,7 @@ CREATE TABLE public.documents (
     gone_at timestamp with time zone,
     gone_by text,
     group_pairs jsonb,
+    text_since timestamp with time zone DEFAULT now() NOT NULL,
     CONSTRAINT documents_check CHECK (((gone_at IS NOT NULL) OR ((due_at IS NULL) = (status = ANY (ARRAY['done'::text, 'failed'::text]))))),
     CONSTRAINT documents_check1 CHECK (((stage IS NULL) OR (status = 'processing'::text))),
     CONSTRAINT documents_container_tags_check CHECK ((cardinality(container_tags) > 0)),
@@ -876,10 +913,171 @@ CREATE TABLE public.vector_gaps (
     error_message text,
     CONSTRAINT vector_gaps_relation_check CHECK ((relation = ANY (ARRAY['entries'::text, 'memories'::text])))
 );
+CREATE TABLE public.version_chunks (
+    version_id bigint NOT NULL,
+    "position" integer NOT NULL,
+    start_at integer NOT NULL,
+    end_at integer NOT NULL,
+    hash bytea NOT NULL,
+    place jsonb DEFAULT '{}'::jsonb NOT NULL
+);
+CREATE TABLE public.version_entries (
+    document_id text NOT NULL,
+    hash bytea NOT NULL,
+    text text NOT NULL,
+    terms integer[] NOT NULL,
+    weights public.sparsevec(1000000000) NOT NULL,
+    embedding public.halfvec,
+    embedding_b public.halfvec,
+    model_a text,
+    model_b text
+);
+CREATE TABLE public.versions (
+    id bigint NOT NULL,
+    document_id text NOT NULL,
+    revision integer NOT NULL,
+    kind text NOT NULL,
+    title text,
+    text text NOT NULL,
+    container_tags text[] NOT NULL,
+    chunks integer NOT NULL,
+    known_from timestamp with time zone NOT NULL,
+    known_until timestamp with time zone NOT NULL,
+    doomed boolean DEFAULT false NOT NULL
+);
+ALTER TABLE public.versions ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.versions_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 CREATE UNLOGGED TABLE public.watchers (
     id text NOT NULL,
     expires_at timestamp with time zone NOT NULL
 );
+CREATE VIEW public_as_of.chunks AS
+ SELECT document_id,
+    "position",
+    start_at,
+    end_at,
+    hash,
+    place
+   FROM public_as_of.known_chunks() known_chunks(document_id, "position", start_at, end_at, hash, place);
+CREATE VIEW public_as_of.documents AS
+ SELECT d.id,
+    d.org_id,
+    d.custom_id,
+    d.container_tags,
+    d.scope,
+    d.kind,
+    d.title,
+    d.url,
+    d.source,
+    d.filepath,
+    d.metadata,
+    d.document_date,
+    d.task_type,
+    NULL::text AS content,
+    d.content_hash,
+    d.blob,
+    d.blob_name,
+    d.blob_mime,
+    d.forced_kind,
+    d.indexed_revision AS revision,
+    'done'::text AS status,
+    NULL::text AS stage,
+    NULL::timestamp with time zone AS due_at,
+    0 AS attempts,
+    d.claims,
+    NULL::text AS error_code,
+    NULL::text AS error_message,
+    d.indexed_revision,
+    d.text,
+    d.chunks,
+    d.reused,
+    d.embedded,
+    d.removed,
+    d.timings,
+    d.warnings,
+    d.created_at,
+    d.updated_at,
+    d.connection_id,
+    d.source_id,
+    d.dreaming,
+    d.archive_id,
+    d.archive_path,
+    d.unpacked,
+    d.gone_at,
+    d.gone_by,
+    d.group_pairs,
+    d.text_since
+   FROM public.documents d
+  WHERE ((d.indexed_revision IS NOT NULL) AND (d.text_since <= public_as_of.moment()))
+UNION ALL
+ SELECT d.id,
+    d.org_id,
+    d.custom_id,
+    ARRAY( SELECT had.tag
+           FROM unnest(d.container_tags) WITH ORDINALITY had(tag, nth)
+          WHERE (had.tag = ANY (v.container_tags))
+          ORDER BY had.nth) AS container_tags,
+    d.scope,
+    v.kind,
+    v.title,
+    d.url,
+    d.source,
+    d.filepath,
+    d.metadata,
+    d.document_date,
+    d.task_type,
+    NULL::text AS content,
+    d.content_hash,
+    d.blob,
+    d.blob_name,
+    d.blob_mime,
+    d.forced_kind,
+    v.revision,
+    'done'::text AS status,
+    NULL::text AS stage,
+    NULL::timestamp with time zone AS due_at,
+    0 AS attempts,
+    d.claims,
+    NULL::text AS error_code,
+    NULL::text AS error_message,
+    v.revision AS indexed_revision,
+    v.text,
+    v.chunks,
+    0 AS reused,
+    0 AS embedded,
+    0 AS removed,
+    '{}'::jsonb AS timings,
+    '{}'::text[] AS warnings,
+    d.created_at,
+    v.known_from AS updated_at,
+    d.connection_id,
+    d.source_id,
+    d.dreaming,
+    d.archive_id,
+    d.archive_path,
+    NULL::jsonb AS unpacked,
+    d.gone_at,
+    d.gone_by,
+    d.group_pairs,
+    v.known_from AS text_since
+   FROM (public.versions v
+     JOIN public.documents d ON ((d.id = v.document_id)))
+  WHERE ((NOT v.doomed) AND (v.known_from <= public_as_of.moment()) AND (v.known_until > public_as_of.moment()) AND (d.container_tags && v.container_tags));
+CREATE VIEW public_as_of.entries AS
+ SELECT document_id,
+    hash,
+    text,
+    terms,
+    weights,
+    embedding,
+    embedding_b
+   FROM public_as_of.known_entries() known_entries(document_id, hash, text, terms, weights, embedding, embedding_b);
 ALTER TABLE ONLY public.assistant_tokens
     ADD CONSTRAINT assistant_tokens_pkey PRIMARY KEY (hash);
 ALTER TABLE ONLY public.assistants
@@ -978,6 +1176,12 @@ ALTER TABLE ONLY public.test_runs
     ADD CONSTRAINT test_runs_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.vector_gaps
     ADD CONSTRAINT vector_gaps_pkey PRIMARY KEY (relation, first, last);
+ALTER TABLE ONLY public.version_chunks
+    ADD CONSTRAINT version_chunks_pkey PRIMARY KEY (version_id, "position");
+ALTER TABLE ONLY public.version_entries
+    ADD CONSTRAINT version_entries_pkey PRIMARY KEY (document_id, hash);
+ALTER TABLE ONLY public.versions
+    ADD CONSTRAINT versions_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.watchers
     ADD CONSTRAINT watchers_pkey PRIMARY KEY (id);
 CREATE INDEX assistant_tokens_assistant ON public.assistant_tokens USING btree (assistant_id);
@@ -1039,6 +1243,8 @@ CREATE INDEX test_questions_tag ON public.test_questions USING btree (org_id, ta
 CREATE INDEX test_results_question ON public.test_results USING btree (question_id);
 CREATE INDEX test_runs_tag ON public.test_runs USING btree (org_id, tag, created_at DESC, id);
 CREATE INDEX vector_gaps_due ON public.vector_gaps USING btree (due_at);
+CREATE INDEX versions_document ON public.versions USING btree (document_id, known_until);
+CREATE INDEX versions_doomed ON public.versions USING btree (id) WHERE doomed;
 CREATE TRIGGER connection_lost AFTER UPDATE OF state ON public.connections FOR EACH ROW WHEN (((old.state IS DISTINCT FROM new.state) AND (new.state = 'needs_auth'::text))) EXECUTE FUNCTION public.connection_lost();
 CREATE TRIGGER document_ended AFTER UPDATE OF status ON public.documents FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) AND (new.status = ANY (ARRAY['done'::text, 'failed'::text])))) EXECUTE FUNCTION public.document_ended();
 CREATE TRIGGER documents_gone AFTER DELETE ON public.documents REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION public.documents_gone();
@@ -1145,3 +1351,9 @@ ALTER TABLE ONLY public.test_runs
     ADD CONSTRAINT test_runs_org_id_fkey FOREIGN KEY (org_id) REFERENCES public.orgs(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.test_runs
     ADD CONSTRAINT test_runs_org_id_tag_fkey FOREIGN KEY (org_id, tag) REFERENCES public.tags(org_id, name) ON UPDATE CASCADE ON DELETE CASCADE;
+ALTER TABLE ONLY public.version_chunks
+    ADD CONSTRAINT version_chunks_version_id_fkey FOREIGN KEY (version_id) REFERENCES public.versions(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.version_entries
+    ADD CONSTRAINT version_entries_document_id_fkey FOREIGN KEY (document_id) REFERENCES public.documents(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.versions
+    ADD CONSTRAINT versions_document_id_fkey FOREIGN KEY (document_id) REFERENCES public.documents(id) ON DELETE CASCADE;

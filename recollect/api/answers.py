@@ -98,6 +98,26 @@ _DOCUMENTS: Mapping[str, Any] = {
         "chunks": {"total": 1, "reused": 0, "embedded": 1, "removed": 0},
     },
     "updateDocument": {"id": _NOTE, "status": "done"},
+    "listVersions": {
+        "versions": [
+            {
+                "revision": 2,
+                "title": "Minutes",
+                "characters": 28,
+                "chunkCount": 1,
+                "knownFrom": "2026-11-22T12:36:04.287Z",
+                "knownUntil": None,
+            },
+            {
+                "revision": 1,
+                "title": "Minutes",
+                "characters": 27,
+                "chunkCount": 1,
+                "knownFrom": "2026-11-22T12:36:00.379Z",
+                "knownUntil": "2026-11-22T12:36:04.287Z",
+            },
+        ]
+    },
     "getChunks": {
         "documentId": _PLAN,
         "chunks": [
@@ -274,6 +294,7 @@ _SETTINGS: Mapping[str, Any] = {
     "excludeItems": {"urlPatterns": ["*/drafts/*"], "titlePatterns": []},
     "filterPrompt": None,
     "workspacePrompt": None,
+    "keepVersions": 0,
     "chunkSize": None,
     "profileBuckets": None,
     "notionCustomKeyEnabled": False,

@@ -28,6 +28,7 @@ from recollect.api.schemas import (
     DocumentOut,
     ListDocuments,
     ListedDocument,
+    Moment,
     Pagination,
     ProcessingDocument,
     ProcessingOut,
@@ -37,6 +38,8 @@ from recollect.api.schemas import (
     StatusCounts,
     UpdateDocument,
     UploadLabels,
+    VersionList,
+    VersionOut,
     WrittenOut,
     public_status,
 )
@@ -59,6 +62,9 @@ STALE = timedelta(hours=4)
 """Unfinished documents that nothing happened to for so long are shown as stuck."""
 ENDED = (Status.DONE, Status.FAILED)
 UPLOAD_FIELDS = {"file", *(field.alias for field in UploadLabels.model_fields.values())}
+AsOf = Annotated[
+    Moment | None, Query(alias="asOf", description="As it was then, if that text is kept.")
+]
 _TAGS = TypeAdapter(list[str])
 LabelsT = TypeVar("LabelsT", bound=RequestBody)
 _STATUSES: Mapping[str, Status] = {
@@ -280,12 +286,14 @@ async def get(
     wait: Annotated[
         float, Query(ge=0, le=60, description="Seconds to wait for `done` or `failed`.")
     ] = 0,
+    as_of: AsOf = None,
 ) -> Response:
-    """As it is now, or with `wait` once it is finished, whichever comes first."""
+    """As it is now, or with `wait` once it is finished, whichever comes first; with `asOf` as it
+    was then, if that text is kept."""
     if wait:
         await _end_of(request, app, tenant, id, wait)
     async with own_turn(request):
-        return await run_in_threadpool(_shown, app, tenant, id, room)
+        return await run_in_threadpool(_shown, app, tenant, id, room, as_of)
 
 
 async def _end_of(request: Request, app: App, tenant: Tenant, id: str, wait: float) -> None:
@@ -326,13 +334,14 @@ async def _look(request: Request, app: App, tenant: Tenant, id: str) -> Document
         return await run_in_threadpool(look)
 
 
-def _shown(app: App, tenant: Tenant, id: str, room: Room) -> Response:
+def _shown(app: App, tenant: Tenant, id: str, room: Room, as_of: datetime | None) -> Response:
     with Holding(room) as holding:
         with app.db.begin() as tx:
+            documents.look_back(tx, as_of)
             document = documents.get(tx, tenant, id)
             size = documents.text_sizes(tx, tenant, [document.id]).get(document.id, 0)
         holding.take(size)
-        document, ahead, known, dreaming = _read(app, tenant, id)
+        document, ahead, known, dreaming = _read(app, tenant, id, as_of)
         words = app.config.status_words
         return holding.answer(DocumentOut.of(document, words, ahead, known, dreaming))
 
@@ -343,16 +352,33 @@ def _shown(app: App, tenant: Tenant, id: str, room: Room) -> Response:
     operation_id="getChunks",
     response_model=ChunksOut,
 )
-def chunks(id: PathId, tenant: Reader, app: CurrentApp, room: CurrentRoom) -> Response:
-    """What searches find of the document, in order."""
+def chunks(
+    id: PathId, tenant: Reader, app: CurrentApp, room: CurrentRoom, as_of: AsOf = None
+) -> Response:
+    """What searches find of the document, or found then, in order."""
     with Holding(room) as holding:
         with app.db.begin() as tx:
+            documents.look_back(tx, as_of)
             document = documents.get(tx, tenant, id)
             size = documents.text_sizes(tx, tenant, [document.id]).get(document.id, 0)
         holding.take(size)
         with app.db.begin() as tx:
+            documents.look_back(tx, as_of)
             found = documents.chunks(tx, tenant, document.id)
         return holding.answer(ChunksOut.of(document, found))
+
+
+@router.get(
+    "/v3/documents/{id}/versions",
+    summary="List its versions",
+    operation_id="listVersions",
+)
+def versions(id: PathId, tenant: Reader, app: CurrentApp) -> VersionList:
+    """The texts that the document has and had, as far as they are kept (setting `keepVersions`),
+    the newest first. `asOf` with a `knownFrom` reads one."""
+    with app.db.begin() as tx:
+        found = documents.versions(tx, tenant, id)
+    return VersionList(versions=[VersionOut.of(one) for one in found])
 
 
 @router.patch("/v3/documents/{id}", summary="Update a document", operation_id="updateDocument")
@@ -403,10 +429,14 @@ def _beside(app: App, tenant: Tenant, labels: ContentLabels) -> intake.Labels:
 
 
 def _read(
-    app: App, tenant: Tenant, id: str
+    app: App, tenant: Tenant, id: str, as_of: datetime | None
 ) -> tuple[Document, int | None, list[Memory], Dreaming | None]:
-    """With what waits before it, what was drawn from it, and, with a model, what is still to be."""
+    """With what waits before it, what was drawn from it, and, with a model, what is still to be; of
+    an older text none of that is known."""
     with app.db.begin() as tx:
+        if as_of is not None:
+            documents.look_back(tx, as_of)
+            return documents.get(tx, tenant, id, newest=True), None, [], None
         document = documents.get(tx, tenant, id, newest=True)
         known = reading.of_document(tx, tenant, document.id)
         dreaming = extraction_queue.state(tx, document.id) if app.llm is not None else None

@@ -28,6 +28,8 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
+from recollect import documents
+from recollect.documents import Version
 from recollect.ingest import intake
 from recollect.memories.extraction_queue import Dreaming
 from recollect.memories.records import Memory
@@ -371,6 +373,7 @@ class SearchRequest(RequestBody):
     rerank: bool = False
     rewrite_query: bool = False
     fold_duplicates: bool = False
+    as_of: Moment | None = None
     categories_filter: list[str] | None = Field(None, description="Ignored.")
     filepath: Label | None = None
 
@@ -430,6 +433,7 @@ class SettingsPatch(RequestBody):
     exclude_items: PatternsIn | None = None
     filter_prompt: Prompt | None = None
     workspace_prompt: Prompt | None = None
+    keep_versions: int | None = Field(None, ge=0, le=documents.MOST_KEPT)
     # As wide as the published clients take it to be; nothing reads it.
     chunk_size: int | None = Field(None, ge=-(2**31), lt=2**31)
     profile_buckets: list[Bucket] | None = Field(None, max_length=50)
@@ -774,6 +778,30 @@ class DocumentOut(ListedDocument):
         )
 
 
+class VersionOut(Wire):
+    revision: int
+    title: str | None
+    characters: int
+    chunk_count: int
+    known_from: Timestamp
+    known_until: Timestamp | None
+
+    @classmethod
+    def of(cls, version: Version) -> Self:
+        return cls(
+            revision=version.revision,
+            title=version.title,
+            characters=version.characters,
+            chunk_count=version.chunks,
+            known_from=version.known_from,
+            known_until=version.known_until,
+        )
+
+
+class VersionList(Wire):
+    versions: list[VersionOut]
+
+
 class Pagination(Wire):
     current_page: int
     limit: int
@@ -1106,6 +1134,7 @@ class SettingsOut(Wire):
     exclude_items: PatternsOut
     filter_prompt: str | None
     workspace_prompt: str | None
+    keep_versions: int
     chunk_size: int | None
     profile_buckets: list[dict[str, Any]] | None
     notion_custom_key_enabled: bool

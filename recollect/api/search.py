@@ -4,6 +4,7 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from fastapi import APIRouter, Response
 
@@ -66,6 +67,7 @@ def find(body: SearchRequest, tenant: Reader, app: CurrentApp, room: CurrentRoom
         limit=body.limit,
         with_neighbours=not body.only_matching_chunks,
         fold=body.fold_duplicates,
+        as_of=body.as_of,
     )
 
     def asked() -> Answer:
@@ -79,7 +81,11 @@ def find(body: SearchRequest, tenant: Reader, app: CurrentApp, room: CurrentRoom
         )
 
     with Holding(room) as holding:
-        answer = _with_texts(app, tenant, asked, holding) if body.include_full_docs else asked()
+        answer = (
+            _with_texts(app, tenant, asked, holding, body.as_of)
+            if body.include_full_docs
+            else asked()
+        )
         took = round((time.monotonic() - started) * 1000, 3)
         return holding.answer(
             SearchOut(
@@ -91,7 +97,13 @@ def find(body: SearchRequest, tenant: Reader, app: CurrentApp, room: CurrentRoom
         )
 
 
-def _with_texts(app: App, tenant: Tenant, asked: Callable[[], Answer], holding: Holding) -> Answer:
+def _with_texts(
+    app: App,
+    tenant: Tenant,
+    asked: Callable[[], Answer],
+    holding: Holding,
+    as_of: datetime | None,
+) -> Answer:
     """Hits with their documents' texts, as far as those go into one answer.
 
     Where documents change between the search and the reading, both are done again: places in a
@@ -103,9 +115,11 @@ def _with_texts(app: App, tenant: Tenant, asked: Callable[[], Answer], holding: 
         answer = asked()
         hits = answer.hits
         with app.db.begin() as tx:
+            documents.look_back(tx, as_of)
             fits, size = fitting(tx, tenant, [hit.document.id for hit in hits])
         holding.take(size)
         with app.db.begin() as tx:
+            documents.look_back(tx, as_of)
             texts = documents.texts(
                 tx, tenant, [hit.document for hit in hits if hit.document.id in fits]
             )

@@ -32,6 +32,8 @@ def patch(
     change = body.given() if body else {}
     with app.db.begin() as tx:
         now = settings.patch(tx, tenant.id, change, keys=secret_keys(app.config))
+        if "keepVersions" in change:
+            documents.limit(tx, tenant.id, now["keepVersions"] or 0)
     return SettingsChanged(
         org_id=key.org.id,
         org_slug=key.org.name,

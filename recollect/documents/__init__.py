@@ -100,6 +100,14 @@ from recollect.documents._synced import (
     resume,
 )
 from recollect.documents._tagging import retag, untag
+from recollect.documents._versions import (
+    MOST_KEPT,
+    Version,
+    bytes_kept,
+    limit,
+    look_back,
+    versions,
+)
 
 __all__ = [
     "AT_ONCE",
@@ -107,6 +115,7 @@ __all__ = [
     "COLUMNS",
     "DIRECT",
     "MOST_AHEAD",
+    "MOST_KEPT",
     "SWEPT",
     "TERM_SPACE",
     "TITLE_LENGTH",
@@ -122,12 +131,14 @@ __all__ = [
     "Said",
     "SyncedDocument",
     "Unjoined",
+    "Version",
     "add",
     "advance",
     "ahead",
     "bear",
     "blobs_may_go",
     "bury",
+    "bytes_kept",
     "chunks",
     "claim",
     "claim_notes",
@@ -159,6 +170,8 @@ __all__ = [
     "join",
     "known_blobs",
     "known_hashes",
+    "limit",
+    "look_back",
     "lost_quotes",
     "moment",
     "name_blobs",
@@ -188,5 +201,6 @@ __all__ = [
     "unpacked",
     "untag",
     "update",
+    "versions",
     "withdraw",
 ]

@@ -9,6 +9,7 @@ from psycopg.types.json import Jsonb
 
 from recollect import db
 from recollect.db import Tx
+from recollect.documents import _versions
 from recollect.documents._asked import DocumentChange, NewDocument
 from recollect.documents._blobs import name_blobs
 from recollect.documents._rows import COLUMNS, read, scope, stored
@@ -292,7 +293,8 @@ def _hide(tx: Tx, ids: Sequence[DocumentId], by: KeyId | None) -> None:
 
 
 def sweep(tx: Tx) -> int:
-    """Remove some of what is gone, with a receipt; how many documents."""
+    """Remove some of what is gone, with a receipt, and of the older texts that nobody keeps any
+    more; how many."""
     rows = tx.execute(
         "select id, org_id, gone_by, sum(chunks + 1) over (order by gone_at, id) - chunks as before"
         " from (select id, org_id, gone_by, gone_at, chunks from documents"
@@ -308,7 +310,7 @@ def sweep(tx: Tx) -> int:
         deltas.setdefault(org, Counter()).update(take_out(tx, org, ids, by=by))
     for org, delta in sorted(deltas.items()):
         count(tx, org, delta)
-    return sum(len(ids) for ids in of.values())
+    return sum(len(ids) for ids in of.values()) + _versions.sweep(tx)
 
 
 def take_out(

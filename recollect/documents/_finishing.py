@@ -13,6 +13,7 @@ from psycopg.types.json import Jsonb
 
 from recollect import db
 from recollect.db import Tx
+from recollect.documents import _versions
 from recollect.documents._asked import NewDocument, NewMember
 from recollect.documents._blobs import name_blobs
 from recollect.documents._changing import (
@@ -120,12 +121,15 @@ def finish(
     if not _is_first(claim):
         lock_memories(tx, [id], keep=wanted)
     lost = _lost_evidence(tx, claim, keep=wanted)
+    since = None if _is_first(claim) else _versions.keep(tx, claim, extracted.text)
     removed = _drop_entries(tx, claim, keep=wanted, delta=delta)
     _insert_entries(tx, claim, row["scope"], entries, delta)
     _place(tx, claim, chunks)
     _mend_evidence(tx, claim, chunks, lost, places or {})
     done = tx.execute(
-        _DONE, _said(Finished(claim, extracted, chunks, entries, timings), wanted, reused, removed)
+        _DONE,
+        _said(Finished(claim, extracted, chunks, entries, timings), wanted, reused, removed)
+        | {"since": since},
     ).fetchone()
     assert done is not None
     if done["status"] == Status.QUEUED:
@@ -139,6 +143,8 @@ _DONE = (
     "update documents set"
     # Newer content brought a kind of its own.
     " kind = case when revision > %(revision)s then kind else %(kind)s end,"
+    " text_since = case when text is distinct from %(text)s"
+    "  then coalesce(%(since)s, date_trunc('milliseconds', clock_timestamp())) else text_since end,"
     " title = coalesce(%(title)s, title), text = %(text)s,"
     " indexed_revision = %(revision)s, warnings = %(warnings)s,"
     " timings = %(timings)s || jsonb_build_object('indexing',"
@@ -209,6 +215,7 @@ def _said(
         "warnings": list(work.extracted.warnings),
         "timings": Jsonb(dict(work.timings)),
         "chunks": len(work.chunks),
+        "since": None,
         "embedded": len(wanted) - reused,
         "reused": reused,
         "removed": removed,
@@ -301,13 +308,12 @@ def _unpack(tx: Tx, claim: Claim, members: Sequence[NewMember] | None) -> Counte
 def _drop_entries(tx: Tx, claim: Claim, *, keep: set[bytes], delta: Counter[int]) -> int:
     if _is_first(claim):
         return 0
-    rows = tx.execute(
-        "delete from entries where document_id = %s and not hash = any(%s) returning terms",
-        (claim.document.id, list(keep)),
-    ).fetchall()
-    for row in rows:
-        delta.subtract(row["terms"])
-    return len(rows)
+    taken = _versions.take_entries(
+        tx, claim.document.id, sql.SQL("not e.hash = any(%s)"), [list(keep)]
+    )
+    for numbers in taken:
+        delta.subtract(numbers)
+    return len(taken)
 
 
 def _is_first(claim: Claim) -> bool:

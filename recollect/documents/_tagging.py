@@ -14,9 +14,8 @@ from recollect.documents._changing import (
     take_away,
 )
 from recollect.documents._rows import COLUMNS, ORDER, REACH, foreign_tags, read, sought
-from recollect.errors import (
-    BadRequestError,
-)
+from recollect.documents._versions import move_tags
+from recollect.errors import BadRequestError
 from recollect.index import terms
 from recollect.model import (
     Document,
@@ -135,6 +134,7 @@ def retag(
             continue
         change = DocumentChange(tags=list(dict.fromkeys(tags)))
         delta.update(set_details(tx, document, change))
+        move_tags(tx, document.id, sources, target)
         moved += 1
     count(tx, org, delta)
     return moved, stuck

@@ -19,6 +19,7 @@ DEFAULTS: Mapping[str, Any] = {
     "excludeItems": None,
     "filterPrompt": None,
     "workspacePrompt": None,
+    "keepVersions": 0,
     "chunkSize": None,
     "profileBuckets": None,
     **{one.setting("CustomKeyEnabled"): False for one in connectors.applications()},

@@ -66,11 +66,13 @@ def ask(
     """
     asked = begin(app, query.text, rerank=rerank, rewrite=rewrite)
     with app.db.begin() as tx:
+        documents.look_back(tx, query.as_of)
         within = None if inside is None else documents.get(tx, tenant, inside).id
         hits = asked.passages(tx, tenant, query, within)
     hits = asked.ordered(hits, query)
     if query.with_neighbours:
         with app.db.begin() as tx:
+            documents.look_back(tx, query.as_of)
             hits = hybrid.with_neighbours(tx, hits)
     return Answer(hits, asked.warnings)
 

@@ -193,6 +193,8 @@ class Query:
     with_neighbours: bool = False
     fold: bool = False
     """Passages that say what a better one says stand there only as its `also_in`; see `ask`."""
+    as_of: datetime | None = None
+    """What was known then is searched, all of it compared one by one; None: what is known now."""
 
 
 def search(tx: Tx, tenant: Tenant, query: Query, *, inside: DocumentId | None = None) -> list[Hit]:
@@ -203,6 +205,7 @@ def search(tx: Tx, tenant: Tenant, query: Query, *, inside: DocumentId | None = 
     # A scan of all tenants' entries is never best, but looks cheap to the planner, which does not
     # know how long it takes to compare arrays, nor that the index mostly is in memory.
     tx.execute("set local enable_seqscan = off; set local random_page_cost = 1.1")
+    documents.look_back(tx, query.as_of)
     hits: list[Hit] = []
     for _ in range(TRIES):
         found = _Search(tx, tenant, query, inside).find()
@@ -375,6 +378,8 @@ class _Search:
             tx, tenant, [*scope, *(n for group in (*groups, *away) for n in group)]
         )
         self._counted = counted
+        if query.as_of is not None:  # older texts are not counted
+            counted = {n: 1 for group in (scope, *groups, *away) for n in group} | counted
         total = counted.get(scope[0], 0)
         in_scope = min((counted.get(number, 0) for number in scope), default=0)
         self._words = terms.idf(groups, counted, total)
@@ -410,6 +415,7 @@ class _Search:
             or query.filepath is not None
             or query.phrases
             or query.excluded
+            or query.as_of is not None
         )
         self._narrowed = self._filtered or tenant.tags is not None
         matching = _matching(tx, self._condition, self._parameters) if self._filtered else in_scope
@@ -493,7 +499,8 @@ class _Search:
     def _walks(self) -> bool:
         visits = self._visits()
         return not (
-            self._matching <= max(EXACT_UP_TO, VISIT * visits)
+            self._query.as_of is not None
+            or self._matching <= max(EXACT_UP_TO, VISIT * visits)
             or visits > MOST_VISITS
             or self._query.vector is None
         )
