@@ -161,9 +161,13 @@ class Service:
         """Of calls that answer with an array."""
         return self._answered(lambda: self._endpoint.request(method, path, json=body), list)
 
-    def document(self, id: str) -> dict[str, Any]:
-        """One document by id or customId, all that the service shows of it."""
-        return self.get(f"/v3/documents/{quote(id, safe='')}")
+    def document(self, id: str, as_of: str | None = None) -> dict[str, Any]:
+        """One document by id or customId, all that the service shows of it; `as_of`: as it was."""
+        then = "" if as_of is None else f"?asOf={quote(as_of, safe='')}"
+        return self.get(f"/v3/documents/{quote(id, safe='')}{then}")
+
+    def versions(self, id: str) -> dict[str, Any]:
+        return self.get(f"/v3/documents/{quote(id, safe='')}/versions")
 
     def page(self, **query: object) -> tuple[list[DocumentRow], int]:
         """One page of a list, and how many documents match in all."""

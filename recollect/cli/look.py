@@ -51,6 +51,11 @@ Tags = Annotated[
     ),
 ]
 
+AsOf = Annotated[
+    str | None,
+    typer.Option("--as-of", help="As it was at that time: 2026-11-20, or 2026-11-20T09:30:00Z."),
+]
+
 Ids = Annotated[
     list[str] | None,
     typer.Argument(help="Ids or customIds.", autocompletion=_complete.documents),
@@ -61,6 +66,7 @@ def register(app: typer.Typer) -> None:
     app.command()(search)
     app.command("list")(list_documents)
     app.command()(show)
+    app.command()(versions)
     app.command()(rm)
     app.command()(retry)
     app.command()(status)
@@ -82,6 +88,7 @@ def search(
     with_duplicates: Annotated[
         bool, typer.Option("--with-duplicates", help="Also show passages that say the same again.")
     ] = False,
+    as_of: AsOf = None,
     as_json: AsJson = False,
     url: Url = None,
     key: ApiKey = None,
@@ -95,6 +102,8 @@ def search(
         fail("the query is empty", code=2)
     body: dict[str, Any] = {"q": query, "limit": limit, "containerTags": tag, "rerank": rerank}
     body["foldDuplicates"] = not with_duplicates
+    if as_of is not None:
+        body["asOf"] = as_of
     if filter is not None:
         try:
             body["filters"] = json.loads(filter)
@@ -252,6 +261,7 @@ def list_documents(
 def show(
     id: Annotated[str, typer.Argument(help="Id or customId.", autocompletion=_complete.documents)],
     text: Annotated[bool, typer.Option("--text", help="Print the extracted text alone.")] = False,
+    as_of: AsOf = None,
     as_json: AsJson = False,
     url: Url = None,
     key: ApiKey = None,
@@ -260,7 +270,7 @@ def show(
 
     Example: recollect show docs/guide.md --text
     """
-    document = open_service(url, key).document(id)
+    document = open_service(url, key).document(id, as_of)
     if as_json:
         echo_json(document)
     elif text:
@@ -270,6 +280,32 @@ def show(
     else:
         for name, value in _facts(document):
             typer.echo(f"{name:<10}{value}")
+
+
+def versions(
+    id: Annotated[str, typer.Argument(help="Id or customId.", autocompletion=_complete.documents)],
+    as_json: AsJson = False,
+    url: Url = None,
+    key: ApiKey = None,
+) -> None:
+    """List the texts that a document has and had, as far as they are kept, the newest first.
+
+    `show ID --text --as-of FROM` prints one. Settings say how many are kept.
+
+    Example: recollect versions docs/guide.md
+    """
+    found = open_service(url, key).versions(id)
+    if as_json:
+        echo_json(found)
+        return
+    for one in found["versions"]:
+        until = one["knownUntil"] or "now"
+        typer.echo(
+            f"{one['revision']:>5}  {one['knownFrom']} to {until:<24}  {one['characters']:>9,}"
+            f"  {one_line(one['title'] or '')}"
+        )
+    if not found["versions"]:
+        tell("it has no text yet")
 
 
 def _before(count: int | None) -> str | None:
