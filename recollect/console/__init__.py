@@ -33,6 +33,7 @@ from recollect.console import (
     _settings,
     _signing,
     _tags,
+    _versions,
     _webhooks,
 )
 from recollect.console._room import SignedInPage
@@ -42,7 +43,7 @@ PARTS = (
     _live, _connections, _filters, _webhooks, _keys, _audit, _settings,
     _signing, _overview, _documents, _editing, _reading, _adding, _searching, _asking,
     _memories, _tags, _beginning, _applying, _handbook, _questions,
-    _assistants,
+    _assistants, _versions,
 )  # fmt: skip
 
 

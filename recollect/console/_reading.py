@@ -111,6 +111,7 @@ def show(
             figures.revisions(tx, source.id, document.id, REVISIONS) if source is not None else []
         )
         dreaming = extraction_queue.state(tx, document.id) if app.llm is not None else None
+        versions = documents.versions(tx, tenant, document.id)
     best = _best(app, tenant, document.id, q)
     found = [passage for hit in best.hits for passage in hit.chunks]
     beside = None if blob is None else _beside(app, document, blob)
@@ -152,6 +153,7 @@ def show(
         "memories": known[:MEMORIES],
         "remembered": len(known),
         "dreaming": dreaming,
+        "versions": len(versions),
         "has_model": app.llm is not None,
         "snippets": _room.code(request, "getDocument", path={"id": document.id}),
         "parts": [

@@ -8,7 +8,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 from starlette.datastructures import FormData
 
-from recollect import connectors
+from recollect import connectors, documents
 from recollect.app import App, secret_keys
 from recollect.console import _installation
 from recollect.console._rendering import inline
@@ -36,7 +36,7 @@ rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
 def show(request: Request, tenant: Whole, app: CurrentApp, done: str = "") -> Response:
     with app.db.begin() as tx:
         stored = settings.read(tx, tenant.id)
-    return _page(request, app, settings.masked(stored), saved=done == "saved")
+    return _page(request, app, tenant, settings.masked(stored), saved=done == "saved")
 
 
 @rooms.post(SETTINGS)
@@ -53,16 +53,22 @@ def _change(request: Request, app: App, tenant: Tenant, form: Mapping[str, str])
     try:
         _check(wanted)
     except RequestError as error:
-        return _page(request, app, {**before, **wanted}, error=error)
+        return _page(request, app, tenant, {**before, **wanted}, error=error)
     with app.db.begin() as tx:
         settings.patch(tx, tenant.id, differing, keys=secret_keys(app.config))
+        if "keepVersions" in differing:
+            documents.limit(tx, tenant.id, differing["keepVersions"] or 0)
     return RedirectResponse(f"{SETTINGS}?done=saved", 303)
 
 
 def _typed(form: Mapping[str, str], before: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that the form speaks of, as it says them."""
     prompt = form.get("workspacePrompt", "").replace("\r\n", "\n").strip()
-    wanted: dict[str, Any] = {"workspacePrompt": prompt or None}
+    kept = form.get("keepVersions", "").strip()
+    wanted: dict[str, Any] = {
+        "workspacePrompt": prompt or None,
+        "keepVersions": before["keepVersions"] if "keepVersions" not in form else _number(kept),
+    }
     for one in connectors.applications():
         enabled, id_name = one.setting("CustomKeyEnabled"), one.setting("ClientId")
         wanted[enabled] = enabled in form
@@ -73,10 +79,17 @@ def _typed(form: Mapping[str, str], before: Mapping[str, Any]) -> dict[str, Any]
     return wanted
 
 
+def _number(typed: str) -> int:
+    """-1 for what is no number: `_check` refuses it."""
+    return int(typed or "0") if (typed or "0").isascii() and (typed or "0").isdigit() else -1
+
+
 def _check(wanted: Mapping[str, Any]) -> None:
     """The bounds of `PATCH /v3/settings`; raises BadRequestError."""
     if len(wanted["workspacePrompt"] or "") > PROMPT_LENGTH:
         raise BadRequestError(f"workspacePrompt: at most {PROMPT_LENGTH:,} characters")
+    if not 0 <= wanted["keepVersions"] <= documents.MOST_KEPT:
+        raise BadRequestError(f"keepVersions: a number from 0 to {documents.MOST_KEPT}")
     for one in connectors.applications():
         client = [wanted[one.setting("ClientId")], wanted[one.setting("ClientSecret")]]
         if any(len(part or "") > CREDENTIAL_LENGTH for part in client):
@@ -88,6 +101,7 @@ def _check(wanted: Mapping[str, Any]) -> None:
 def _page(
     request: Request,
     app: App,
+    tenant: Tenant,
     shown: Mapping[str, Any],
     *,
     saved: bool = False,
@@ -107,6 +121,8 @@ def _page(
             for one, users in connectors.applications().items()
         ],
         "has_model": app.llm is not None,
+        "most_kept": documents.MOST_KEPT,
+        "bytes_kept": _bytes_kept(app, tenant),
         # How the machine is set up is the business of the default organisation alone.
         "installed": [
             (one, inline(one.meaning))
@@ -120,3 +136,8 @@ def _page(
 
 def _texts(form: FormData) -> dict[str, str]:
     return {name: storable(value) for name, value in form.items() if isinstance(value, str)}
+
+
+def _bytes_kept(app: App, tenant: Tenant) -> int:
+    with app.db.begin() as tx:
+        return documents.bytes_kept(tx, tenant)
