@@ -731,9 +731,9 @@ def test_null_clears_every_setting(client: httpx.Client):
     change: dict[str, Any] = {
         name: True if isinstance(value, bool) else "x"
         for name, value in before.items()
-        if name not in ("shouldLLMFilter", "chunkSize", "profileBuckets")
+        if name not in ("shouldLLMFilter", "chunkSize", "keepVersions", "profileBuckets")
     }
-    change |= {"chunkSize": "512", "profileBuckets": [{"key": "work"}]}
+    change |= {"chunkSize": "512", "keepVersions": 3, "profileBuckets": [{"key": "work"}]}
     now = client.patch("/v3/settings", json=change).json()["updated"]
     assert {name for name, value in now.items() if value != before[name]} == set(change)
     assert now["chunkSize"] == 512

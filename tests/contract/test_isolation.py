@@ -113,6 +113,7 @@ ROWS: dict[str, Row] = {
     ),
     "deleteDocument": Row(lambda http, n: http.delete(f"/v3/documents/{n.id}"), Scope.WRITE),
     "getChunks": Row(lambda http, n: http.get(f"/v3/documents/{n.id}/chunks"), Scope.READ),
+    "listVersions": Row(lambda http, n: http.get(f"/v3/documents/{n.id}/versions"), Scope.READ),
     "getFileUrl": Row(lambda http, n: http.get(f"/v3/documents/{n.id}/file-url"), Scope.READ),
     "downloadFile": Row(
         lambda http, n: http.get(f"/v3/files/{n.org_id}/{n.id}?until=99999999999&mark=0"), None

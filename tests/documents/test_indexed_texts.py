@@ -135,6 +135,8 @@ REACH = {
     "test_runs.id": ID,
     "test_runs.org_id": ID,
     "test_runs.tag": TAG,
+    "version_entries.document_id": ID,
+    "versions.document_id": ID,
 }
 
 
