@@ -29,8 +29,8 @@ PLACES = 8
 """documents that a worker process has at once"""
 DIMENSIONS = 8
 BATCH = 100
-NOTE = 400
-"""characters, one chunk"""
+LENGTH = 5_000
+"""characters: too many to be worked together with others, few enough for one call of the model"""
 PATIENCE = 120.0
 START = 15.0
 """seconds that a worker process may take to start, for which documents are queued, too"""
@@ -98,7 +98,7 @@ def _queue(ground: Ground, url: str, address: str, size: Size) -> None:
         client = service.client()
         for first in range(0, wanted, BATCH):
             some = [
-                {"content": f"{texts.document(NOTE)} {number}", "containerTag": "scale"}
+                {"content": f"{texts.document(LENGTH)} {number}", "containerTag": "scale"}
                 for number in range(first, first + BATCH)
             ]
             client.send("POST", "/v3/documents/batch", {"documents": some})

@@ -35,6 +35,7 @@ PANELS: Mapping[str, tuple[_Row, ...]] = MappingProxyType(
         "Documents": (
             ("list", "look", "List documents, the newest first."),
             ("show", "look", "Show a document, or its text."),
+            ("versions", "look", "List the texts that a document has and had."),
             ("edit", "edit", "Change tags, metadata or content of a document."),
             ("rm", "look", "Delete documents for good."),
             ("retry", "look", "Process documents again."),

@@ -54,7 +54,7 @@ fields of the body; all others go through their plain `get`, `post`, `patch` and
 NEWEST = "ns"
 """Beginning of operations that clients from version 5 on call; all others are for older ones."""
 OURS: Mapping[str, frozenset[str]] = {
-    "searchDocuments": frozenset(["foldDuplicates"]),
+    "searchDocuments": frozenset(["asOf", "foldDuplicates"]),
     "listDocuments": frozenset(["archiveId", "containerTag", "status"]),
 }
 """Fields of our own, which those methods do not know; in Python they go by `extra_body`."""

@@ -360,7 +360,7 @@ def changes(session: Tx) -> int:
         session,
         "select coalesce(sum(n_tup_del), 0)::bigint as n from pg_stat_user_tables"
         " where schemaname = current_schema()"
-        " and relname in ('documents', 'chunks', 'entries', 'memories')",
+        " and relname in ('documents', 'chunks', 'entries', 'memories', 'versions')",
     )["n"]
 
 

@@ -135,3 +135,29 @@ def test_a_document_is_edited_and_its_tags_are_listed(run: Shell, service: Servi
     assert run("edit", id).code == 2
     assert run("edit", id, "--content", "nosuch.txt").code == 2
     assert run("edit", "nosuch", "--tag", "x").code == 1
+
+
+def test_versions_are_listed_shown_and_searched(run: Shell, service: Service) -> None:
+    tag = f"versions-{uuid.uuid4().hex[:8]}"
+    with service.client() as http:
+        http.patch("/v3/settings", json={"keepVersions": 3})
+        try:
+            id = run("add", "-", "--tag", tag, "--json", input=b"Bees dance.").json["sources"][0][
+                "id"
+            ]
+            eventually(lambda: run("show", id, "--json").json["status"] == "done")
+            run("edit", id, "--content", "-", input=b"Owls hoot.")
+            eventually(lambda: run("show", id, "--text").out.strip() == "Owls hoot.")
+            eventually(lambda: len(run("versions", id, "--json").json["versions"]) == 2)
+            lines = run("versions", id).out.splitlines()
+            assert [line.split()[0] for line in lines] == ["2", "1"]
+            then = lines[1].split()[1]
+            assert run("show", id, "--text", "--as-of", then).out.strip() == "Bees dance."
+            found = run("search", "what do they do", "--tag", tag, "--as-of", then, "--json").json
+            assert found["results"][0]["chunks"][0]["content"] == "Bees dance."
+            assert "Owls hoot." in run("search", "what do they do", "--tag", tag).out
+        finally:
+            http.patch("/v3/settings", json={"keepVersions": None})
+    assert "asOf" in run("search", "x", "--as-of", "yesterday").err
+    assert run("show", id, "--as-of", "2001-01-01").code == 1
+    assert run("versions", "nosuch").code == 1

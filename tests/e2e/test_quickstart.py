@@ -30,6 +30,7 @@ ASKING = (
     ("open",),
     ("list",),
     ("show", "x"),
+    ("versions", "x"),
     ("rm", "x"),
     ("rm", "--tag", "x", "--all"),
     ("retry", "x"),

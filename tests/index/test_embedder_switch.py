@@ -35,7 +35,7 @@ from recollect.memories.records import Fact, MemoryQuery
 from recollect.model import DocumentId, Hit, Plan, Status, Tenant, random_id
 from recollect.ops import backup as backups
 from recollect.ops import verify
-from recollect.orgs import orgs, tags
+from recollect.orgs import orgs, settings, tags
 from recollect.search import hybrid
 from recollect.worker import model_change
 from recollect.worker.processing import Worker, drain
@@ -270,6 +270,46 @@ def test_the_model_changes_without_a_restart(filled: Ground) -> None:
 def asked_of(ground: Ground, app: App, model: Model) -> Any:
     found = ground.ask(app)
     return found if found[1] == {model.name} else None
+
+
+def test_what_only_older_texts_have_is_found_by_its_words_after_a_change(ground: Ground) -> None:
+    with ground.app.db.begin() as tx:
+        settings.patch(tx, ground.tenant.id, {"keepVersions": 3}, keys=[b"k" * 32])
+    id = ground.add(book(1))
+    drain(ground.app)
+
+    def past(app: App, text: str, nth: int = -1) -> list[Hit]:
+        assert app.embedder is not None
+        vector = app.embedder.embed([text], query=True)[0]
+        with app.db.begin() as tx:
+            when = documents.versions(tx, ground.tenant, id)[nth].known_from
+            query = hybrid.Query(text, vector, limit=20, as_of=when)
+            return hybrid.search(tx, ground.tenant, query)
+
+    def cosines(app: App) -> set[bool]:
+        [hit] = past(app, "note1000")
+        assert "note1000" in hit.chunks[0].text
+        return {chunk.similarity is None for chunk in hit.chunks}
+
+    with ground.app.db.begin() as tx:
+        content = documents.text_content(prose(7))
+        documents.update(tx, ground.tenant, id, DocumentChange(content=content))
+    drain(ground.app)
+    assert cosines(ground.app) == {False}
+
+    ground.switch()
+    ground.work()
+    api = ground.process()
+    eventually(lambda: asked_of(ground, api, ground.large))
+    assert cosines(api) == {True}
+    ground.finish()
+    assert cosines(api) == {True}
+    with ground.app.db.begin() as tx:  # and what is edited now keeps the vectors of its model
+        content = documents.text_content(book(2))
+        documents.update(tx, ground.tenant, id, DocumentChange(content=content))
+    drain(api)
+    [hit] = past(api, "note7", nth=1)
+    assert {chunk.similarity is None for chunk in hit.chunks} == {False}
 
 
 def test_two_processes_share_the_work_and_embed_each_text_once(filled: Ground) -> None:

@@ -43,7 +43,7 @@ from recollect.model import (
 )
 from recollect.ops import backup
 from recollect.ops.backup import Archive, Progress, Restored
-from recollect.orgs import orgs, tags
+from recollect.orgs import orgs, settings, tags
 from recollect.search import hybrid
 from recollect.worker.processing import Worker, drain, sweep_blobs
 from tests.conftest import eventually
@@ -310,6 +310,47 @@ def test_a_restored_service_goes_on_where_the_other_stood(
     assert encryption.unseal([KEY], held["tokens"], place=(tenant.id, "c1")) == "hush"
     assert again.blobs.get(file.key) == b"The lighthouse keeper counts ships.\n"
     assert dump(url) == dump(url_of(app)), "indexes, foreign keys or triggers are not as they were"
+
+
+def test_older_texts_come_back_with_a_backup(
+    new_place: Callable[..., App], empty_database: Callable[[], str], tmp_path: Path
+) -> None:
+    app = new_place()
+    tenant = new_org(app)
+    with app.db.begin() as tx:
+        settings.patch(tx, tenant.id, {"keepVersions": 3}, keys=[KEY])
+    id = add(app, tenant, story(1))
+    drain(app)
+    with app.db.begin() as tx:
+        change = documents.DocumentChange(content=documents.text_content("Nothing is left of it."))
+        documents.update(tx, tenant, id, change)
+    drain(app)
+
+    def as_it_was(here: App) -> tuple[list[Any], list[str], str | None]:
+        with here.db.begin() as tx:
+            known = documents.versions(tx, tenant, id)
+        with here.db.begin() as tx:
+            query = hybrid.Query("apple", None, as_of=known[-1].known_from)
+            found = [c.text for h in hybrid.search(tx, tenant, query) for c in h.chunks]
+            text = documents.get(tx, tenant, id, with_text=True).text
+        return known, found, text
+
+    expected = as_it_was(app)
+    assert (len(expected[0]), expected[1], expected[2]) == (2, [story(1).strip()], story(1).strip())
+    save(app, tmp_path / "b.zip")
+    url = empty_database()
+    load(tmp_path / "b.zip", url, tmp_path / "there" / "blobs")
+    again = new_place(url, "there")
+    assert as_it_was(again) == expected
+    again.db.close()
+    load(tmp_path / "b.zip", url, tmp_path / "there" / "blobs", replace=True)
+    again = new_place(url, "there")
+    assert as_it_was(again) == expected
+    with again.db.begin() as tx:
+        documents.delete(tx, tenant, [id])
+    assert [count(url, name) for name in ("versions", "version_chunks", "version_entries")] == [
+        0
+    ] * 3
 
 
 def test_files_stay_until_a_backup_has_copied_them(

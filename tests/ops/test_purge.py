@@ -206,6 +206,7 @@ def test_after_a_purge_no_canary_is_left_in_the_data_folder(running: Service) ->
         assert http.request("DELETE", "/v3/documents/bulk", json={"ids": [bulk]}).json()["success"]
         http.request("DELETE", "/v3/documents/bulk", json={"containerTags": ["doomed"]})
         assert http.delete(f"/v3/container-tags/{name}").json()["deletedCount"] == 1
+        http.patch("/v3/settings", json={"keepVersions": 5})
         http.patch(f"/v3/documents/{edited}", json={"content": "something else"})
         assert http.delete(f"/v3/connections/{connection}").status_code == 200
         tag = http.get("/v3/container-tags/list").json()
@@ -214,6 +215,8 @@ def test_after_a_purge_no_canary_is_left_in_the_data_folder(running: Service) ->
                 http.delete(f"/v3/container-tags/{one['containerTag']}")
         http.patch("/v3/container-tags/kept", json={"entityContext": None})
         await_done(http, edited)
+        assert len(http.get(f"/v3/documents/{edited}/versions").json()["versions"]) == 2
+        http.patch("/v3/settings", json={"keepVersions": 0})
 
         assert set(scan(running.data_dir, new.patterns)) >= {"text", "vector", "metadata", "tag"}
 
