@@ -299,9 +299,17 @@ def migrate(url: str) -> list[str]:
         for name, script in scripts():
             if name in done:
                 continue
-            with session.transaction():
-                session.execute(script)
-                session.execute("insert into migrations (name) values (%s)", (name,))
+            try:
+                with session.transaction():
+                    session.execute(script)
+                    session.execute("insert into migrations (name) values (%s)", (name,))
+            except psycopg.errors.InsufficientPrivilege as error:
+                role, database = session.info.user, session.info.dbname
+                raise SetupError(
+                    f"the role {role} may not make the tables and schemas of {name}"
+                    f" ({error.diag.message_primary}); whoever owns the database lets it by:"
+                    f' grant create on database "{database}" to "{role}"'
+                ) from error
             applied.append(name)
         if applied:
             LOG.info("migrated", migrations=len(applied), newest=applied[-1])
