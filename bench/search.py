@@ -18,6 +18,7 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
@@ -184,6 +185,12 @@ def _times(ground: Ground, filled: Filled, size: Size) -> Iterator[Figure]:
             for count, tag in {count: tag for tag, count in reversed(size.tags.items())}.items()
         ),
         ("filter", "untagged, metadata filter", {"filters": FILTER}),
+        ("as-of", "as of now, untagged", {"asOf": datetime.now(UTC).isoformat()}),
+        (
+            "as-of.tag",
+            f"as of now, tag of {size.tags['mid']:,}",
+            {"asOf": datetime.now(UTC).isoformat(), "containerTag": "mid"},
+        ),
     ]
     with ground.answering(filled.db.url) as service:
         client = service.client()
@@ -222,6 +229,7 @@ def _in_process(
             ground.embedder.embed([text], query=True)[0],
             tags=[str(tag)] if tag else [],
             filter=parse(given["filters"]) if "filters" in given else None,
+            as_of=datetime.fromisoformat(str(given["asOf"])) if "asOf" in given else None,
         )
         started = time.perf_counter()
         with filled.db.begin() as tx:

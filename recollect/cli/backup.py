@@ -209,6 +209,7 @@ def export(
                 "chunks": bundle.chunks,
                 "files": bundle.files,
                 "memories": bundle.memories,
+                "questions": bundle.questions,
                 "leftOut": bundle.left_out,
                 "missing": bundle.missing,
                 "embedder": bundle.embedder.name if bundle.embedder else None,
@@ -217,7 +218,7 @@ def export(
     else:
         typer.echo(
             f"{folder}: {bundle.documents} documents, {bundle.chunks} chunks, {bundle.files} files,"
-            f" {bundle.memories} memories"
+            f" {bundle.memories} memories, {bundle.questions} test questions"
         )
     if bundle.left_out:
         tell(f"left out: {bundle.left_out} documents that their connection has yet to fetch")
@@ -260,6 +261,8 @@ def bring(
                 "memories": brought.memories,
                 "memoriesDiffering": brought.memories_differing,
                 "memoriesLeftOut": brought.memories_left_out,
+                "questions": brought.questions,
+                "questionsLeftOut": brought.questions_left_out,
                 "vectorsTakenOver": brought.taken_over,
                 "vectorsMade": brought.embedded,
                 "embedsBecause": reason,
@@ -267,8 +270,9 @@ def bring(
         )
     else:
         typer.echo(
-            f"{brought.added} added, {brought.there} there already; {brought.memories} memories;"
-            f" {brought.taken_over} vectors taken over, {brought.embedded} made"
+            f"{brought.added} added, {brought.there} there already; {brought.memories} memories,"
+            f" {brought.questions} test questions; {brought.taken_over} vectors taken over,"
+            f" {brought.embedded} made"
         )
     if brought.differing:
         tell(f"{brought.differing} of those there already differ from the bundle, and stay")
@@ -281,6 +285,11 @@ def bring(
         tell(
             f"{brought.memories_left_out} memories left out:"
             " none of the documents that they came from is here"
+        )
+    if brought.questions_left_out:
+        tell(
+            f"{brought.questions_left_out} test questions left out: the document that they were"
+            " made of is not here, or their tag has as many as it may"
         )
     if brought.queued:
         tell(f"{brought.queued} of the added wait for a worker")

@@ -3,12 +3,15 @@
     bundle.json        what it is
     documents.jsonl    a document a line, with its text, its chunks and their vectors
     memories.jsonl     a memory a line, with its sources; only where there are some
+    questions.jsonl    a test question a line; only where there are some
     files/<aa>/<sha>   uploaded files, under their SHA-256
 
 `docs/backup.md` describes every field.
 """
 
 import base64
+import hashlib
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -19,11 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.errors import SetupError
+from recollect.model import ALPHABET, OrgId
 
 FORMAT = 1
+ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 INDEX = "bundle.json"
 DOCUMENTS = "documents.jsonl"
 MEMORIES = "memories.jsonl"
+QUESTIONS = "questions.jsonl"
 
 
 class VectorModel(msgspec.Struct, frozen=True):
@@ -137,6 +143,21 @@ class BundledMemory(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     vector: str | None = None
 
 
+class BundledQuestion(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+):
+    """A test question of a tag; see `recollect.search.evaluation`."""
+
+    id: str
+    tag: str
+    question: str
+    document: str | None = None
+    words: str | None = None
+    made_from: str | None = None
+    """the document with which it goes"""
+    created_at: datetime | None = None
+
+
 class Bundle(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The head of a bundle. What tools of others leave out is not checked."""
 
@@ -152,12 +173,23 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     chunks: int | None = None
     files: int | None = None
     memories: int | None = None
+    questions: int | None = None
     left_out: int | None = None
     """documents of connections that had not been fetched yet"""
     missing: list[str] = []
     """ids of documents whose file the blob store had lost"""
     sha256: Mapping[str, str] = {}
-    """of documents.jsonl and memories.jsonl"""
+    """of the files of lines"""
+
+
+def derived(org: OrgId, what: str) -> str:
+    """The id here of what another organisation has under its own: the same for the same."""
+    number = int.from_bytes(hashlib.sha256(f"{org} {what}".encode()).digest())
+    digits: list[str] = []
+    for _ in range(22):
+        number, digit = divmod(number, len(ALPHABET))
+        digits.append(ALPHABET[digit])
+    return "".join(digits)
 
 
 def vector_text(vector: NDArray[np.float16]) -> str:

@@ -4,10 +4,10 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, LiteralString
 
 import msgspec
 import pgvector.psycopg
@@ -19,12 +19,14 @@ from recollect.db import Tx
 from recollect.errors import Permanent, SetupError
 from recollect.index import vector_index
 from recollect.model import OrgId
+from recollect.ops.backup import _questions
 from recollect.ops.backup._archive import Progress, Tell, silent
 from recollect.ops.backup._bundle import (
     DOCUMENTS,
     FORMAT,
     INDEX,
     MEMORIES,
+    QUESTIONS,
     Bundle,
     BundledChunk,
     BundledDocument,
@@ -94,7 +96,7 @@ def _exported(
     owner = orgs.find(tx, org)
     tx.execute(
         "lock table documents, entries, chunks, tags, memories, memory_sources, memory_relations,"
-        " memory_reads in access share mode"
+        " memory_reads, test_questions in access share mode"
     )
     unlock_migrations(tx)
     wanted = {"org": owner.id, "tags": None if tags is None else list(tags)}
@@ -129,6 +131,14 @@ def _exported(
         _flush(lines)
     sums = {DOCUMENTS: digest.hexdigest()}
     memories = _memories(tx, aside, wanted, sums, column)
+    questions = _lines(
+        tx,
+        aside / QUESTIONS,
+        "select q.*" + _questions.MATCHING + " order by q.created_at, q.id",
+        wanted,
+        sums,
+        lambda row: msgspec.json.encode(_questions.bundled(row)),
+    )
     bundle = Bundle(
         format="recollect-bundle",
         version=FORMAT,
@@ -144,6 +154,7 @@ def _exported(
         left_out=counted.left_out,
         missing=missing,
         memories=memories,
+        questions=questions,
         sha256=sums,
     )
     with (aside / INDEX).open("wb") as head:
@@ -214,35 +225,48 @@ def _memories(
     tx: Tx, aside: Path, wanted: Mapping[str, Any], sums: dict[str, str], column: str
 ) -> int:
     """Write them, with those of their sources that the bundle has; returns how many."""
-    matching = (
+    return _lines(
+        tx,
+        aside / MEMORIES,
+        "select m.*,"
+        " array(select json_build_object('document', s.document_id, 'start', s.start_at,"
+        "   'end', s.end_at, 'hash', encode(s.hash, 'hex')) from memory_sources s"
+        "  where s.memory_id = m.id order by s.document_id, s.hash, s.start_at) as sources,"
+        " (select json_object_agg(r.target_id, r.relation) from memory_relations r"
+        "  where r.memory_id = m.id) as relations"
         " from memories m where m.org_id = %(org)s"
         " and (%(tags)s::text[] is null or m.tag = any(%(tags)s::text[]))"
+        " order by m.version, m.created_at, m.id",
+        wanted,
+        sums,
+        lambda row: msgspec.json.encode(_memory(row, row[column])),
     )
-    row = tx.execute("select count(*) as n" + matching, wanted).fetchone()
-    assert row is not None
-    if not row["n"]:
-        return 0
-    digest = hashlib.sha256()
-    with (aside / MEMORIES).open("wb") as lines, tx.cursor("memories", binary=True) as cursor:
+
+
+def _lines(
+    tx: Tx,
+    path: Path,
+    query: LiteralString,
+    wanted: Mapping[str, Any],
+    sums: dict[str, str],
+    encoded: Callable[[Mapping[str, Any]], bytes],
+) -> int:
+    """Write a line of JSON for each row, and no file where there is none; returns how many."""
+    digest, number = hashlib.sha256(), 0
+    with path.open("wb") as lines, tx.cursor(path.stem, binary=True) as cursor:
         cursor.itersize = _BATCH
-        cursor.execute(
-            "select m.*,"
-            " array(select json_build_object('document', s.document_id, 'start', s.start_at,"
-            "   'end', s.end_at, 'hash', encode(s.hash, 'hex')) from memory_sources s"
-            "  where s.memory_id = m.id order by s.document_id, s.hash, s.start_at) as sources,"
-            " (select json_object_agg(r.target_id, r.relation) from memory_relations r"
-            "  where r.memory_id = m.id) as relations"
-            + matching
-            + " order by m.version, m.created_at, m.id",
-            wanted,
-        )
-        for one in cursor:
-            line = msgspec.json.encode(_memory(one, one[column])) + b"\n"
+        cursor.execute(query, wanted)
+        for row in cursor:
+            line = encoded(row) + b"\n"
             digest.update(line)
             lines.write(line)
+            number += 1
         _flush(lines)
-    sums[MEMORIES] = digest.hexdigest()
-    return row["n"]
+    if number:
+        sums[path.name] = digest.hexdigest()
+    else:
+        path.unlink()
+    return number
 
 
 def _memory(row: Mapping[str, Any], vector: Any) -> BundledMemory:

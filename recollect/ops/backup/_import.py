@@ -10,7 +10,6 @@ counted, so that a person can decide.
 
 import binascii
 import hashlib
-import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -34,7 +33,6 @@ from recollect.inference.embed import Embedder
 from recollect.ingest import chunk
 from recollect.memories import memories, records
 from recollect.model import (
-    ALPHABET,
     Chunk,
     Claim,
     Content,
@@ -47,23 +45,27 @@ from recollect.model import (
     random_id,
     storable,
 )
+from recollect.ops.backup import _questions
 from recollect.ops.backup._archive import LARGEST_FILE, Progress, Tell, silent
 from recollect.ops.backup._bundle import (
     DOCUMENTS,
     FORMAT,
+    ID,
     INDEX,
     MEMORIES,
+    QUESTIONS,
     Bundle,
     BundledChunk,
     BundledDocument,
     BundledMemory,
+    BundledQuestion,
     BundledSource,
     VectorModel,
+    derived,
     vector_of,
 )
 from recollect.orgs import orgs, tags
 
-_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 OWN = ("api", documents.DIRECT)
 """sources of documents that were given to us as they are"""
 LONGEST_LINE = 512 << 20
@@ -96,10 +98,20 @@ class Brought:
     memories_left_out: int = 0
     """without a text, or without any document of the organisation that they came from"""
 
+    questions: int = 0
+    """test questions that were added"""
+    questions_left_out: int = 0
+    """made of a document that is not here, or more than a tag may have"""
+
     @property
     def conflicts(self) -> int:
         """What of the bundle does not stand here as the bundle has it."""
-        return self.differing + self.memories_differing + self.memories_left_out
+        return (
+            self.differing
+            + self.memories_differing
+            + self.memories_left_out
+            + self.questions_left_out
+        )
 
 
 def open_bundle(folder: Path) -> Bundle:
@@ -135,7 +147,7 @@ def _whole(path: Path, most: int) -> bytes:
 
 
 def _digest(path: Path) -> str:
-    if path.name not in (DOCUMENTS, MEMORIES):
+    if path.name not in (DOCUMENTS, MEMORIES, QUESTIONS):
         raise SetupError(f"{INDEX} gives the digest of {path.name!r}, which no bundle has")
     with path.open("rb") as lines:
         return hashlib.file_digest(lines, "sha256").hexdigest()
@@ -175,6 +187,10 @@ def bring(app: App, folder: Path, *, org: str, tell: Tell = silent) -> Brought:
                 carrier.carry_memory(memory)
         tell(Progress("memories", bundle.memories or 0, bundle.memories))
         carrier.relate()
+    if (folder / QUESTIONS).exists():
+        for number, question in _lines(folder / QUESTIONS, BundledQuestion):
+            with _naming(folder / QUESTIONS, number):
+                carrier.carry_question(question)
     return carrier.brought
 
 
@@ -272,7 +288,7 @@ class _Carrier:
 
         One that is here gets the sources that it lacks.
         """
-        if not _ID.fullmatch(given.id):
+        if not ID.fullmatch(given.id):
             raise ValueError("id: 1 to 64 characters of letters, digits, _ -")
         [tag] = tags.check([given.tag], "tag")
         content = storable(given.content)
@@ -280,7 +296,7 @@ class _Carrier:
         if not content or not all(0 <= one.start < one.end for _, one in sources):
             self._count(memories_left_out=1)
             return
-        other = _derived(self._org, given.id)
+        other = derived(self._org, given.id)
         with self._app.db.begin() as tx:
             rows = tx.execute(
                 "select id, org_id from memories where id = any(%s)", ([given.id, other],)
@@ -360,11 +376,18 @@ class _Carrier:
             memories_differing=int(kept and rival),
         )
 
+    def carry_question(self, given: BundledQuestion) -> None:
+        with self._app.db.begin() as tx:
+            outcome = _questions.bring(tx, self._org, given, self._documents)
+        self._count(
+            questions=int(outcome == "added"), questions_left_out=int(outcome == "left out")
+        )
+
     def _root(self, given: BundledMemory, id: str) -> str | None:
         """The first version, by its id here; it holds a chain together even when it is gone."""
         if given.root is None or given.root == given.id:
             return None
-        gone = given.root if id == given.id else _derived(self._org, given.root)
+        gone = given.root if id == given.id else derived(self._org, given.root)
         return self._memories.get(given.root, gone)
 
     def _rival(self, chain: "Mapping[str, _Version]", id: str) -> bool:
@@ -608,8 +631,8 @@ def _find(tx: Tx, org: OrgId, given: BundledDocument, digest: bytes) -> _Found:
     An id that another organisation has is answered with one derived of both, so that a second
     import finds what the first one made.
     """
-    wanted = given.id or _derived(org, msgspec.json.encode(given).decode())
-    other = _derived(org, wanted)
+    wanted = given.id or derived(org, msgspec.json.encode(given).decode())
+    other = derived(org, wanted)
     text = None if given.text is None else hashlib.sha256(given.text.encode()).digest()
     # A document of a connection has a digest of its version, so its text is compared.
     rows = tx.execute(
@@ -638,16 +661,6 @@ def _find(tx: Tx, org: OrgId, given: BundledDocument, digest: bytes) -> _Found:
             return _Found(DocumentId(row["id"]), there=True, same=bool(row["same"]))
     taken = any(row["id"] == wanted for row in rows)
     return _Found(DocumentId(other if taken else wanted), there=False)
-
-
-def _derived(org: OrgId, what: str) -> str:
-    """22 characters, as of any id; the same for the same."""
-    number = int.from_bytes(hashlib.sha256(f"{org} {what}".encode()).digest())
-    digits: list[str] = []
-    for _ in range(22):
-        number, digit = divmod(number, len(ALPHABET))
-        digits.append(ALPHABET[digit])
-    return "".join(digits)
 
 
 def _insert(
@@ -775,7 +788,7 @@ def _data(folder: Path, given: BundledDocument) -> bytes | None:
 
 def _checked(given: BundledDocument) -> BundledDocument:
     """With every text as PostgreSQL can hold it; raises RequestError or ValueError."""
-    if given.id is not None and not _ID.fullmatch(given.id):
+    if given.id is not None and not ID.fullmatch(given.id):
         raise ValueError("id: 1 to 64 characters of letters, digits, _ -")
     if not given.container_tags:
         raise ValueError("containerTags: at least one")
