@@ -329,9 +329,16 @@ CREATE FUNCTION public_as_of.known_entries() RETURNS TABLE(document_id text, has
     LANGUAGE sql STABLE
     AS $$
         select e.document_id, e.hash, e.text, e.terms, e.weights, e.embedding, e.embedding_b
-          from public.entries e
-         where exists (select from public_as_of.chunks c
-                        where c.document_id = e.document_id and c.hash = e.hash)
+          from public.entries e join public.documents d on d.id = e.document_id
+         where case when d.text_since <= public_as_of.moment()
+                    then d.status in ('done', 'failed')
+                         or exists (select from public.chunks c
+                                     where c.document_id = e.document_id and c.hash = e.hash)
+                    else exists (select from public.versions v
+                                   join public.version_chunks c on c.version_id = v.id
+                                  where v.document_id = e.document_id and c.hash = e.hash
+                                    and not v.doomed and v.known_from <= public_as_of.moment()
+                                    and v.known_until > public_as_of.moment()) end
         union all
         select k.document_id, k.hash, k.text, d.scope || k.terms, k.weights,
                case when k.model_a = (select case i.slot when 'a' then i.embedder
@@ -341,8 +348,11 @@ CREATE FUNCTION public_as_of.known_entries() RETURNS TABLE(document_id text, has
                                       else i.other_embedder end from public.index_settings i)
                     then k.embedding_b end
           from public.version_entries k join public.documents d on d.id = k.document_id
-         where exists (select from public_as_of.chunks c
-                        where c.document_id = k.document_id and c.hash = k.hash)
+         where exists (select from public.versions v
+                         join public.version_chunks c on c.version_id = v.id
+                        where v.document_id = k.document_id and c.hash = k.hash
+                          and not v.doomed and v.known_from <= public_as_of.moment()
+                          and v.known_until > public_as_of.moment())
            and not exists (select from public.entries e
                             where e.document_id = k.document_id and e.hash = k.hash)
       $$;

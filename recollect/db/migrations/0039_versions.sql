@@ -108,9 +108,16 @@ begin
                      embedding halfvec, embedding_b halfvec)
       language sql stable as $f$
         select e.document_id, e.hash, e.text, e.terms, e.weights, e.embedding, e.embedding_b
-          from %1$s.entries e
-         where exists (select from %2$s.chunks c
-                        where c.document_id = e.document_id and c.hash = e.hash)
+          from %1$s.entries e join %1$s.documents d on d.id = e.document_id
+         where case when d.text_since <= %2$s.moment()
+                    then d.status in ('done', 'failed')
+                         or exists (select from %1$s.chunks c
+                                     where c.document_id = e.document_id and c.hash = e.hash)
+                    else exists (select from %1$s.versions v
+                                   join %1$s.version_chunks c on c.version_id = v.id
+                                  where v.document_id = e.document_id and c.hash = e.hash
+                                    and not v.doomed and v.known_from <= %2$s.moment()
+                                    and v.known_until > %2$s.moment()) end
         union all
         select k.document_id, k.hash, k.text, d.scope || k.terms, k.weights,
                case when k.model_a = (select case i.slot when 'a' then i.embedder
@@ -120,8 +127,11 @@ begin
                                       else i.other_embedder end from %1$s.index_settings i)
                     then k.embedding_b end
           from %1$s.version_entries k join %1$s.documents d on d.id = k.document_id
-         where exists (select from %2$s.chunks c
-                        where c.document_id = k.document_id and c.hash = k.hash)
+         where exists (select from %1$s.versions v
+                         join %1$s.version_chunks c on c.version_id = v.id
+                        where v.document_id = k.document_id and c.hash = k.hash
+                          and not v.doomed and v.known_from <= %2$s.moment()
+                          and v.known_until > %2$s.moment())
            and not exists (select from %1$s.entries e
                             where e.document_id = k.document_id and e.hash = k.hash)
       $f$
