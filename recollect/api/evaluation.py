@@ -290,7 +290,8 @@ def begin(body: NewTestRun, tenant: Writer, app: CurrentApp) -> TestRunOut:
 
 @router.post("/v3/test-runs/{id}/step", summary="Go on with a run", operation_id="stepTestRun")
 def step(id: BareId, tenant: Writer, app: CurrentApp, _: AsksOthers) -> TestRunOut:
-    """Ask the next 20 questions. Call it until `finishedAt` is there."""
+    """Ask the next questions: 20, or as many as ten seconds suffice for. Call it until
+    `finishedAt` is there."""
     return TestRunOut.of(evaluation.step(app, tenant, id))
 
 

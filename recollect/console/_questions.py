@@ -26,8 +26,6 @@ from recollect.search import evaluation, made_questions
 from recollect.search.evaluation import LONGEST_EXPECTED, LONGEST_QUESTION, Expected, TestRun
 
 QUESTIONS = "/console/tags/questions"
-STRETCH = 10.0
-"""Seconds after which a run that goes on shows how far it is."""
 BLANK: Mapping[str, str] = {"question": "", "document": "", "words": ""}
 NOTICES = {
     "added": "Added.",
@@ -134,7 +132,7 @@ def _begin(request: Request, app: App, tenant: Tenant, name: str, *, rerank: boo
 
 
 def _go_on(app: App, tenant: Tenant, id: str) -> None:
-    end = time.monotonic() + STRETCH
+    end = time.monotonic() + evaluation.STRETCH
     while evaluation.step(app, tenant, id).finished_at is None and time.monotonic() < end:
         pass
 

@@ -5,6 +5,7 @@ minutes. It goes through the search of `POST /v3/search`.
 """
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,7 +32,9 @@ LONGEST_LINE = 16_000
 DEPTH = 10
 """Documents that are looked at for the expected one."""
 STEP = 20
-"""Questions that a step asks."""
+"""Questions that a step asks, if it has the time."""
+STRETCH = 10.0
+"""Seconds after which a step asks none further: a reranker may take seconds for each."""
 
 _SEEN = tenancy.with_one("tag", "org_id")
 
@@ -289,11 +292,13 @@ def begin(tx: Tx, tenant: Tenant, tag: str, *, rerank: bool, rewrite: bool) -> T
 
 
 def step(app: App, tenant: Tenant, id: str) -> TestRun:
-    """Ask the next questions of the run. Two steps at once ask some twice, and count them once.
+    """Ask the next questions of the run, one at least. Two steps at once ask some twice, and count
+    them once.
 
     Not to be called in a transaction. Raises NotFoundError, and as `ask`; a question that asks for
     nothing counts as not found.
     """
+    end = time.monotonic() + STRETCH
     with app.db.begin() as tx:
         begun = run(tx, tenant, id)
         rows = tx.execute(
@@ -309,6 +314,8 @@ def step(app: App, tenant: Tenant, id: str) -> TestRun:
                 " where run_id = %s and question_id = %s and asked_at is null",
                 (rank, id, question.id),
             )
+        if time.monotonic() >= end:
+            break
     with app.db.begin() as tx:
         tx.execute(
             "update test_runs set finished_at = now() where id = %(id)s and finished_at is null"

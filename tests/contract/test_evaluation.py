@@ -5,10 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import pytest
 
 from recollect.app import App
 from recollect.inference.llm import Llm
 from recollect.model import Scope
+from recollect.search import evaluation
 from recollect.search.evaluation import MOST_RUNS, STEP
 from recollect.worker.processing import drain
 from tests.contract.calls import add, refused
@@ -90,6 +92,20 @@ def test_a_step_asks_a_bounded_number_and_the_oldest_runs_go(client: httpx.Clien
         begun(client)
     assert len(client.get("/v3/test-runs", params=TAG).json()["runs"]) == MOST_RUNS
     refused(client.get(f"/v3/test-runs/{id}"), 404)
+
+
+def test_a_step_that_takes_long_asks_fewer_and_the_run_still_ends(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+):
+    put(client, *({"question": f"Number {n}?", "words": "x"} for n in range(3)))
+    id = begun(client)
+    monkeypatch.setattr(evaluation, "STRETCH", 0.0)
+    asked = [client.post(f"/v3/test-runs/{id}/step").json() for _ in range(3)]
+    assert [(one["asked"], bool(one["finishedAt"])) for one in asked] == [
+        (1, False),
+        (2, False),
+        (3, True),
+    ]
 
 
 def test_what_is_exported_is_imported_and_a_false_line_is_named(client: httpx.Client):
