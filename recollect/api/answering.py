@@ -40,11 +40,9 @@ from recollect.search.answers.sources import (
     EarlierTurn,
     gather,
 )
-from recollect.search.answers.telling import AnswerEnd, AnswerState, answer, tell
+from recollect.search.answers.telling import ALIVE, AnswerEnd, AnswerState, answer, tell_alive
 
 router = APIRouter(tags=["search"])
-ALIVE = 15.0
-"""Seconds after which a stream that waits for the model says that it is alive."""
 MOST_TURNS = 50
 CLIENT_GONE = 499
 """Nobody reads it: a word for counters and logs."""
@@ -266,23 +264,16 @@ async def _told(
     ]
     yield _event("sources", {"sources": shown, "warnings": warnings})
     dropped = 0
-    async with aclosing(tell(app.llm, found)) as told:
-        coming = asyncio.ensure_future(anext(told))
-        try:
-            while True:
-                while not (await asyncio.wait([coming], timeout=ALIVE))[0]:
-                    yield ": alive\n\n"
-                one = coming.result()
-                if isinstance(one, AnswerEnd):
-                    yield _event("end", _end(one, dropped, began))
-                    return
+    async with aclosing(tell_alive(app.llm, found, ALIVE)) as told:
+        async for one in told:
+            if one is None:
+                yield ": alive\n\n"
+            elif isinstance(one, AnswerEnd):
+                yield _event("end", _end(one, dropped, began))
+            else:
                 dropped += len(one.dropped)
                 if one.text:
                     yield _event("sentence", CitedSentenceOut.of(one))
-                coming = asyncio.ensure_future(anext(told))
-        finally:
-            coming.cancel()
-            await asyncio.gather(coming, return_exceptions=True)
 
 
 def _event(name: str, data: BaseModel | dict[str, Any]) -> str:

@@ -1,25 +1,45 @@
-"""The page Ask: a question, its answer with the passages that it rests on."""
+"""The page Ask: a question, its answer with the passages that it rests on.
 
-from collections.abc import Mapping
+The answer is part of the page's HTML, sent sentence by sentence: browsers show what has come, with
+and without JavaScript.
+"""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import StreamingResponse
 
 from recollect.app import App
 from recollect.console._reading import place
-from recollect.console._room import CurrentApp, Reader, SignedInPage, Text, known_tags, page
+from recollect.console._room import (
+    AsksOthers,
+    CurrentApp,
+    Reader,
+    SignedInPage,
+    Text,
+    known_tags,
+    page,
+    part,
+)
 from recollect.errors import BadRequestError, RequestError
 from recollect.model import Tenant
 from recollect.orgs import tags
+from recollect.search.answers.citations import Sentence
 from recollect.search.answers.sources import AnswerEvidence, AnswerQuery, AnswerSource, gather
-from recollect.search.answers.telling import Answered, answer
+from recollect.search.answers.telling import ALIVE, AnswerEnd, tell_alive
 
 LONGEST_QUESTION = 10_000
 """characters"""
 BODY = 64_000
 """bytes"""
+PATIENCE = 3 * ALIVE
+"""Seconds of silence after which the page says that the connection broke."""
+HERE = "<!-- here -->"
+"""Where the answer comes in the page: no text of anybody can hold it, since those are escaped."""
 
 rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
 
@@ -45,27 +65,43 @@ async def ask(
     request: Request,
     tenant: Reader,
     app: CurrentApp,
+    _: AsksOthers,
     q: Annotated[Text, Form()] = "",
     tag: Annotated[Text, Form()] = "",
 ) -> Response:
-    # The places of those that wait for a model, which the API counts.
-    async with request.app.state.asking.place(tenant.id, tenant.key or "none"):
-        return await _answered(request, app, tenant, {"q": q, "tag": tag})
-
-
-async def _answered(
-    request: Request, app: App, tenant: Tenant, typed: Mapping[str, str]
-) -> Response:
+    """The page as far as it is known, then each sentence as the model ends it, then the rest."""
+    typed = {"q": q, "tag": tag}
     try:
-        query = _query(app, tenant, typed["q"], typed["tag"])
+        query = _query(app, tenant, q, tag)
         found = await run_in_threadpool(gather, app, tenant, query)
     except RequestError as error:
         shown = {**typed, "error": error}
         return await run_in_threadpool(_page, request, app, tenant, shown, error.status)
-    done = await answer(app.llm, found)
-    evidence = _evidence(found, done, query.text)
-    shown = {**typed, "done": done, "evidence": evidence, "warnings": found.warnings}
-    return await run_in_threadpool(_page, request, app, tenant, shown)
+    shown = {**typed, "found": found, "warnings": found.warnings, "patience": PATIENCE}
+    around = await run_in_threadpool(_page, request, app, tenant, shown)
+    begun, ended = bytes(around.body).decode().split(HERE)
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    told = _told(app, found, query.text, begun, ended)
+    return StreamingResponse(told, media_type="text/html", headers=headers)
+
+
+async def _told(
+    app: App, found: AnswerEvidence, q: str, begun: str, ended: str
+) -> AsyncGenerator[str]:
+    """A browser that leaves, or stops, ends the model's work."""
+    yield begun
+    said: list[Sentence] = []
+    async with aclosing(tell_alive(app.llm, found, ALIVE)) as told:
+        async for one in told:
+            if one is None:
+                yield "<!-- alive -->"
+            elif isinstance(one, AnswerEnd):
+                dropped = sum(len(sentence.dropped) for sentence in said)
+                evidence = _evidence(found, said, q)
+                yield part("_answer.html", "end", one, dropped, evidence) + ended
+            else:
+                said.append(one)
+                yield part("_answer.html", "sentence", one)
 
 
 def _query(app: App, tenant: Tenant, q: str, tag: str) -> AnswerQuery:
@@ -79,9 +115,9 @@ def _query(app: App, tenant: Tenant, q: str, tag: str) -> AnswerQuery:
     return AnswerQuery(q, tags=named, tokens=app.config.answer_tokens)
 
 
-def _evidence(found: AnswerEvidence, done: Answered, q: str) -> list[ShownSource]:
+def _evidence(found: AnswerEvidence, said: Sequence[Sentence], q: str) -> list[ShownSource]:
     """What is cited comes first, by its number."""
-    cited = {number for sentence in done.sentences for number in sentence.cites}
+    cited = {number for sentence in said for number in sentence.cites}
     shown = [
         ShownSource(
             source,
@@ -98,6 +134,6 @@ def _page(
 ) -> Response:
     with app.db.begin() as tx:
         known = known_tags(tx, tenant)
-    shown: dict[str, object] = {"done": None, "error": None, "evidence": [], "warnings": []}
+    shown: dict[str, object] = {"found": None, "error": None, "warnings": []}
     shown |= {"known": known, "own_tags": tenant.tags, "has_model": app.llm is not None}
     return page(request, "ask.html", {**shown, **values}, status)

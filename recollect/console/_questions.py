@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 
 from recollect.app import App
 from recollect.console._room import (
+    AsksOthers,
     CurrentApp,
     PathId,
     Reader,
@@ -77,24 +77,40 @@ def remove(
 
 
 @rooms.post(QUESTIONS + "/make")
-async def make(
-    request: Request, tenant: Writer, app: CurrentApp, name: Annotated[Text, Form()]
-) -> Response:
-    # The places of those that wait for a model, which the API counts.
-    async with request.app.state.asking.place(tenant.id, tenant.key or "none"):
-        return await run_in_threadpool(_make, request, app, tenant, name)
-
-
-@rooms.post(QUESTIONS + "/run")
-async def begin(
+def make(
     request: Request,
     tenant: Writer,
     app: CurrentApp,
+    _: AsksOthers,
+    name: Annotated[Text, Form()],
+) -> Response:
+    with app.db.begin() as tx:
+        tag = tags.get(tx, tenant, name).tag.name
+    try:
+        made = made_questions.make(app, tenant, tag, made_questions.MOST)
+    except (RequestError, Transient, Permanent) as error:
+        return _page(request, app, tenant, name, error=error)
+    done = "made" if made else "none"
+    return RedirectResponse(address(QUESTIONS, name=name, done=done), 303)
+
+
+@rooms.post(QUESTIONS + "/run")
+def begin(
+    request: Request,
+    tenant: Writer,
+    app: CurrentApp,
+    _: AsksOthers,
     name: Annotated[Text, Form()],
     rerank: Annotated[str, Form()] = "",
 ) -> Response:
-    async with request.app.state.asking.place(tenant.id, tenant.key or "none"):
-        return await run_in_threadpool(_begin, request, app, tenant, name, rerank=rerank == "on")
+    try:
+        with app.db.begin() as tx:
+            tag = tags.get(tx, tenant, name).tag.name
+            begun = evaluation.begin(tx, tenant, tag, rerank=rerank == "on", rewrite=False)
+    except RequestError as error:
+        return _page(request, app, tenant, name, error=error)
+    _go_on(app, tenant, begun.id)
+    return RedirectResponse(f"{QUESTIONS}/runs/{begun.id}", 303)
 
 
 @rooms.get(QUESTIONS + "/runs/{id}")
@@ -113,39 +129,16 @@ def look(request: Request, id: PathId, tenant: Reader, app: CurrentApp) -> Respo
 
 
 @rooms.post(QUESTIONS + "/runs/{id}")
-async def go_on(request: Request, id: PathId, tenant: Writer, app: CurrentApp) -> Response:
+def go_on(id: PathId, tenant: Writer, app: CurrentApp, _: AsksOthers) -> Response:
     """Ask what is left, for some seconds."""
-    async with request.app.state.asking.place(tenant.id, tenant.key or "none"):
-        await run_in_threadpool(_go_on, app, tenant, id)
+    _go_on(app, tenant, id)
     return RedirectResponse(f"{QUESTIONS}/runs/{id}", 303)
-
-
-def _begin(request: Request, app: App, tenant: Tenant, name: str, *, rerank: bool) -> Response:
-    try:
-        with app.db.begin() as tx:
-            tag = tags.get(tx, tenant, name).tag.name
-            begun = evaluation.begin(tx, tenant, tag, rerank=rerank, rewrite=False)
-    except RequestError as error:
-        return _page(request, app, tenant, name, error=error)
-    _go_on(app, tenant, begun.id)
-    return RedirectResponse(f"{QUESTIONS}/runs/{begun.id}", 303)
 
 
 def _go_on(app: App, tenant: Tenant, id: str) -> None:
     end = time.monotonic() + evaluation.STRETCH
     while evaluation.step(app, tenant, id).finished_at is None and time.monotonic() < end:
         pass
-
-
-def _make(request: Request, app: App, tenant: Tenant, name: str) -> Response:
-    with app.db.begin() as tx:
-        tag = tags.get(tx, tenant, name).tag.name
-    try:
-        made = made_questions.make(app, tenant, tag, made_questions.MOST)
-    except (RequestError, Transient, Permanent) as error:
-        return _page(request, app, tenant, name, error=error)
-    done = "made" if made else "none"
-    return RedirectResponse(address(QUESTIONS, name=name, done=done), 303)
 
 
 def _page(

@@ -1,6 +1,6 @@
 """What holds on every page: who may come in, from where, and what the browser may do with it."""
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote, unquote, urlencode, urlsplit
@@ -208,6 +208,16 @@ Reader = Annotated[Tenant, Depends(reader)]
 Writer = Annotated[Tenant, Depends(writer)]
 Whole = Annotated[Tenant, Depends(whole)]
 Admin = Annotated[Tenant, Depends(admin)]
+
+
+async def asking(request: Request) -> AsyncGenerator[None]:
+    """A place among those that wait for a model, which the API counts, until all is sent."""
+    key = key_of(request)
+    async with request.app.state.asking.place(key.org.id, key.id):
+        yield
+
+
+AsksOthers = Annotated[None, Depends(asking)]
 Text = Annotated[str, AfterValidator(storable)]
 PathId = Annotated[str, AfterValidator(lambda id: storable(unquote(id)))]
 Part = Annotated[str, Query()]
@@ -288,6 +298,12 @@ def page(
         "apart": FIRST_ADMINISTERED,
     }
     return HTMLResponse(_environment.get_template(template).render({**shared, **values}), status)
+
+
+def part(template: str, macro: str, *values: object) -> str:
+    """What a macro makes of the values: a piece of a page that is sent by and by."""
+    made = getattr(_environment.get_template(template).module, macro)
+    return str(made(*values))
 
 
 def _open_rooms(key: Key) -> list[tuple[str, str]]:

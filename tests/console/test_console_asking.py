@@ -1,15 +1,19 @@
 """The page Ask."""
 
 from collections.abc import Callable, Generator
+from contextlib import ExitStack
 from dataclasses import replace
 
 import httpx
 import pytest
 
+from recollect.api.turns import ASKING_KEY
 from recollect.app import App
+from recollect.console import _asking
 from recollect.inference.llm import Llm
 from recollect.model import Org, Scope, Tenant
 from recollect.worker.processing import drain
+from tests.conftest import eventually
 from tests.console.test_console import (
     FORM,
     add,
@@ -114,3 +118,70 @@ def test_a_limited_key_asks_its_own_tags(
     refused = theirs.post("/console/ask", data={**ASKED, "tag": "a"})
     assert refused.status_code in (403, 404)
     assert MEETING not in refused.text
+
+
+def test_sentences_are_sent_as_the_model_ends_them_and_who_leaves_ends_its_work(
+    app: App, asking: httpx.Client, model: Model, tenant: Tenant
+):
+    add(app, tenant, MEETING)
+    drain(app)
+    model.misbehave = [Streams(("On <i>Mondays</i> at nine [1]. In the",), waits=True)]
+    seen = ""
+    with asking.stream("POST", "/console/ask", data=ASKED) as shown:
+        assert shown.status_code == 200
+        assert shown.headers["x-accel-buffering"] == "no"
+        for piece in shown.iter_text():
+            seen += piece
+            if "#source-1" in seen:
+                break
+    assert "On &lt;i&gt;Mondays&lt;/i&gt; at nine." in seen
+    assert "1 passage found. The model writes" in seen
+    assert "</main>" not in seen
+    assert model.left.wait(30)
+
+    model.misbehave = [Streams(("On Mondays [1].",))]
+    assert "cited" in body(asking.post("/console/ask", data=ASKED))  # its place is free again
+
+
+def test_a_silent_model_is_no_silent_connection(
+    app: App,
+    asking: httpx.Client,
+    model: Model,
+    tenant: Tenant,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    add(app, tenant, MEETING)
+    drain(app)
+    monkeypatch.setattr(_asking, "ALIVE", 0.01)
+    model.misbehave = [Streams((), waits=True)]
+    with asking.stream("POST", "/console/ask", data=ASKED) as shown:
+        pieces = shown.iter_text()
+        seen = ""
+        while seen.count("<!-- alive -->") < 2:
+            seen += next(pieces)
+    assert model.left.wait(30)
+
+
+def test_as_many_ask_at_once_as_have_a_place(
+    app: App, asking: httpx.Client, model: Model, tenant: Tenant
+):
+    add(app, tenant, MEETING)
+    drain(app)
+    waiting = Streams(("On Mondays [1]. At",), waits=True)
+    model.misbehave = [waiting] * ASKING_KEY
+    with ExitStack() as open_ones:
+        for _ in range(ASKING_KEY):
+            open_ones.enter_context(asking.stream("POST", "/console/ask", data=ASKED))
+        assert asking.post("/console/ask", data=ASKED).status_code == 429
+    model.misbehave = [Streams(("On Mondays [1].",))]
+    assert eventually(lambda: asking.post("/console/ask", data=ASKED).status_code == 200)
+
+
+def test_another_site_and_who_is_not_signed_in_get_no_answer(
+    asking: httpx.Client, site: str, model: Model
+):
+    foreign = {"origin": "https://evil.example", "sec-fetch-site": "cross-site"}
+    assert asking.post("/console/ask", data=ASKED, headers=foreign).status_code == 403
+    with httpx.Client(base_url=site, headers=FORM, trust_env=False) as stranger:
+        assert stranger.post("/console/ask", data=ASKED).status_code == 401
+    assert model.asked == []

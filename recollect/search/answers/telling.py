@@ -4,6 +4,7 @@ The model reads the sources as data and writes text; nothing it writes is acted 
 ends, the answer ends with a state, and the sources stay with whoever asked.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from recollect.search.answers.citations import Sentence, SentenceReader
 from recollect.search.answers.sources import AnswerEvidence, AnswerSource
 
 PURPOSE = "answer"
+ALIVE = 15.0
+"""Seconds of silence after which whoever waits is told that the model still works."""
 LONGEST = 20_000
 """characters of an answer"""
 NOTHING = "NOTHING FOUND"
@@ -117,6 +120,26 @@ async def tell(llm: Llm | None, evidence: AnswerEvidence) -> AsyncGenerator[Sent
     elif not told and end.state is AnswerState.CUT:
         end = AnswerEnd(AnswerState.MODEL_FAILED, end.reason, end.code)
     yield end
+
+
+async def tell_alive(
+    llm: Llm | None, evidence: AnswerEvidence, every: float
+) -> AsyncGenerator[Sentence | AnswerEnd | None]:
+    """As `tell`, and None whenever that many seconds brought nothing."""
+    async with aclosing(tell(llm, evidence)) as told:
+        coming = asyncio.ensure_future(anext(told))
+        try:
+            while True:
+                while not (await asyncio.wait([coming], timeout=every))[0]:
+                    yield None
+                one = coming.result()
+                yield one
+                if isinstance(one, AnswerEnd):
+                    return
+                coming = asyncio.ensure_future(anext(told))
+        finally:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
 
 
 def _data(evidence: AnswerEvidence) -> dict[str, Any]:
