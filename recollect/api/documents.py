@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, File, Form, Query, Request, Response, Up
 from fastapi.concurrency import run_in_threadpool
 from pydantic import TypeAdapter, ValidationError
 
-from recollect import documents
+from recollect import db, documents
 from recollect.api.deps import CurrentApp, PathId, Reader, Writer, effective_tags
 from recollect.api.room import CurrentRoom, Holding, Room, with_texts
 from recollect.api.schemas import (
@@ -337,7 +337,7 @@ async def _look(request: Request, app: App, tenant: Tenant, id: str) -> Document
 def _shown(app: App, tenant: Tenant, id: str, room: Room, as_of: datetime | None) -> Response:
     with Holding(room) as holding:
         with app.db.begin() as tx:
-            documents.look_back(tx, as_of)
+            db.look_back(tx, as_of)
             document = documents.get(tx, tenant, id)
             size = documents.text_sizes(tx, tenant, [document.id]).get(document.id, 0)
         holding.take(size)
@@ -358,12 +358,12 @@ def chunks(
     """What searches find of the document, or found then, in order."""
     with Holding(room) as holding:
         with app.db.begin() as tx:
-            documents.look_back(tx, as_of)
+            db.look_back(tx, as_of)
             document = documents.get(tx, tenant, id)
             size = documents.text_sizes(tx, tenant, [document.id]).get(document.id, 0)
         holding.take(size)
         with app.db.begin() as tx:
-            documents.look_back(tx, as_of)
+            db.look_back(tx, as_of)
             found = documents.chunks(tx, tenant, document.id)
         return holding.answer(ChunksOut.of(document, found))
 
@@ -435,7 +435,7 @@ def _read(
     an older text none of that is known."""
     with app.db.begin() as tx:
         if as_of is not None:
-            documents.look_back(tx, as_of)
+            db.look_back(tx, as_of)
             return documents.get(tx, tenant, id, newest=True), None, [], None
         document = documents.get(tx, tenant, id, newest=True)
         known = reading.of_document(tx, tenant, document.id)

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from fastapi import APIRouter, Response
 
-from recollect import documents
+from recollect import db, documents
 from recollect.api.deps import CurrentApp, Reader, effective_tags
 from recollect.api.memory_schemas import (
     Context,
@@ -115,11 +115,11 @@ def _with_texts(
         answer = asked()
         hits = answer.hits
         with app.db.begin() as tx:
-            documents.look_back(tx, as_of)
+            db.look_back(tx, as_of)
             fits, size = fitting(tx, tenant, [hit.document.id for hit in hits])
         holding.take(size)
         with app.db.begin() as tx:
-            documents.look_back(tx, as_of)
+            db.look_back(tx, as_of)
             texts = documents.texts(
                 tx, tenant, [hit.document for hit in hits if hit.document.id in fits]
             )

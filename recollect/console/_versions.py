@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from recollect import documents
+from recollect import db, documents
 from recollect.app import App
 from recollect.console._documents import DOCUMENTS
 from recollect.console._room import CurrentApp, PathId, Reader, SignedInPage, page
@@ -104,5 +104,5 @@ def _near_changes(lines: Sequence[DiffLine]) -> list[DiffLine]:
 def _text(app: App, tenant: Tenant, id: str, version: Version) -> str:
     with app.db.begin() as tx:
         when: datetime | None = None if version.known_until is None else version.known_from
-        documents.look_back(tx, when)
+        db.look_back(tx, when)
         return documents.get(tx, tenant, id, with_text=True).text or ""

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from importlib import resources
 from types import TracebackType
 from typing import Any, Self, cast
@@ -272,6 +272,19 @@ def versions(tx: Tx) -> tuple[str, str]:
     ).fetchone()
     assert row is not None
     return row["server"], row["vector"]
+
+
+def look_back(tx: Tx, when: datetime | None) -> None:
+    """From here on, this transaction reads documents as they were, out of the schema of migration
+    `0039_versions`; None: as they are."""
+    if when is not None:
+        tx.execute(
+            "select set_config('recollect.as_of', %s, true), set_config('search_path',"
+            " case when current_schema() like '%%\\_as\\_of' then '' else"
+            "  quote_ident(current_schema() || '_as_of') || ', ' end"
+            " || current_setting('search_path'), true)",
+            (when.isoformat(),),
+        )
 
 
 def notify(tx: Tx) -> None:

@@ -105,7 +105,6 @@ from recollect.documents._versions import (
     Version,
     bytes_kept,
     limit,
-    look_back,
     versions,
 )
 
@@ -171,7 +170,6 @@ __all__ = [
     "known_blobs",
     "known_hashes",
     "limit",
-    "look_back",
     "lost_quotes",
     "moment",
     "name_blobs",

@@ -1,7 +1,7 @@
 """Older texts of documents, kept where an organisation wants that, and reading as of a time.
 
 What an edit takes out of the index moves to `version_entries`; what stays is shared by the texts
-that hold it. `look_back` puts a schema before the tables, in which `documents`, `chunks` and
+that hold it. `db.look_back` puts a schema before the tables, in which `documents`, `chunks` and
 `entries` are what they were (migration `0039_versions`).
 """
 
@@ -39,18 +39,6 @@ class Version:
     known_from: datetime
     known_until: datetime | None
     """None: still"""
-
-
-def look_back(tx: Tx, when: datetime | None) -> None:
-    """From here on, this transaction reads documents as they were; None: as they are."""
-    if when is not None:
-        tx.execute(
-            "select set_config('recollect.as_of', %s, true), set_config('search_path',"
-            " case when current_schema() like '%%\\_as\\_of' then '' else"
-            "  quote_ident(current_schema() || '_as_of') || ', ' end"
-            " || current_setting('search_path'), true)",
-            (when.isoformat(),),
-        )
 
 
 def versions(tx: Tx, tenant: Tenant, id: str) -> list[Version]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from recollect import documents
+from recollect import db, documents
 from recollect.app import App
 from recollect.db import Tx
 from recollect.errors import Permanent, Transient
@@ -66,13 +66,13 @@ def ask(
     """
     asked = begin(app, query.text, rerank=rerank, rewrite=rewrite)
     with app.db.begin() as tx:
-        documents.look_back(tx, query.as_of)
+        db.look_back(tx, query.as_of)
         within = None if inside is None else documents.get(tx, tenant, inside).id
         hits = asked.passages(tx, tenant, query, within)
     hits = asked.ordered(hits, query)
     if query.with_neighbours:
         with app.db.begin() as tx:
-            documents.look_back(tx, query.as_of)
+            db.look_back(tx, query.as_of)
             hits = hybrid.with_neighbours(tx, hits)
     return Answer(hits, asked.warnings)
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pgvector import HalfVector, SparseVector
 from psycopg import sql
 
-from recollect import documents
+from recollect import db, documents
 from recollect.db import Tx
 from recollect.documents.filters import Filter
 from recollect.index import terms, vector_index
@@ -205,7 +205,7 @@ def search(tx: Tx, tenant: Tenant, query: Query, *, inside: DocumentId | None = 
     # A scan of all tenants' entries is never best, but looks cheap to the planner, which does not
     # know how long it takes to compare arrays, nor that the index mostly is in memory.
     tx.execute("set local enable_seqscan = off; set local random_page_cost = 1.1")
-    documents.look_back(tx, query.as_of)
+    db.look_back(tx, query.as_of)
     hits: list[Hit] = []
     for _ in range(TRIES):
         found = _Search(tx, tenant, query, inside).find()

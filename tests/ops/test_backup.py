@@ -1191,12 +1191,21 @@ FAULTS = [
     ('{"containerTags": ["a"], "text": "x", "type": "A kind"}', "type"),
     ('{"containerTags": ["a"], "text": "x", "source": "' + "x" * 1_001 + '"}', "source"),
     ("{", "truncated"),
+    *(
+        ('{"containerTags": ["a"], "text": "x", "' + name + '": "' + time + '"}', name)
+        for name in ("createdAt", "updatedAt", "documentDate")
+        for time in ("9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+12:00")
+    ),
 ]
 MEMORY = {"id": "m", "tag": "a", "content": "Ada."}
 MEMORY_FAULTS = [
     ({"version": 1 << 31}, "version"),
     ({"version": 0}, "version"),
     ({"tag": "a b"}, "letters, digits"),
+    *(
+        ({name: "9999-12-31T23:59:59-12:00"}, name)
+        for name in ("createdAt", "updatedAt", "forgetAfter", "forgottenAt")
+    ),
 ]
 
 

@@ -151,6 +151,7 @@ def test_one_that_others_wrote_is_read_and_a_foreign_document_makes_none(
         {"document": {"id": "x"}},
         {"createdAt": "yesterday"},
         {"createdAt": -(10**20)},
+        {"createdAt": "9999-12-31T23:59:59-12:00"},
     ],
     ids=lambda change: str(change)[:40],
 )

@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -813,7 +814,7 @@ def _checked(given: BundledDocument) -> BundledDocument:
     )
 
 
-_Line = TypeVar("_Line")
+_Line = TypeVar("_Line", bound=msgspec.Struct)
 
 
 def _lines(path: Path, kind: type[_Line]) -> Iterator[tuple[int, _Line]]:
@@ -826,9 +827,26 @@ def _lines(path: Path, kind: type[_Line]) -> Iterator[tuple[int, _Line]]:
             if len(line) > LONGEST_LINE:
                 raise SetupError(f"{path}, line {number}: longer than {LONGEST_LINE:,} bytes")
             try:
-                yield number, decoder.decode(line)
-            except msgspec.MsgspecError as error:
+                read = _in_utc(decoder.decode(line))
+            except (msgspec.MsgspecError, ValueError) as error:
                 raise SetupError(f"{path}, line {number}: {error}") from error
+            yield number, read
+
+
+def _in_utc(line: _Line) -> _Line:
+    """With its times in UTC: the database takes some that nobody can read there."""
+    times = {
+        field.encode_name: (field.name, value)
+        for field in msgspec.structs.fields(line)
+        if isinstance(value := getattr(line, field.name), datetime)
+    }
+    moved: dict[str, datetime] = {}
+    for shown, (name, time) in times.items():
+        try:
+            moved[name] = time.replace(tzinfo=time.tzinfo or UTC).astimezone(UTC)
+        except OverflowError as error:
+            raise ValueError(f"{shown}: lies outside of the years 1 to 9999") from error
+    return msgspec.structs.replace(line, **moved)
 
 
 def _bring_tags(tx: Tx, org: OrgId, bundle: Bundle) -> None:
