@@ -245,6 +245,7 @@ def test_a_request_without_a_token_says_where_to_get_one(nobody: httpx.Client):
     wrong = at_mcp(nobody, "oat_nothing")
     assert wrong.headers["www-authenticate"] == f'Bearer error="invalid_token", {where}'
     assert nobody.get("/v3/session").headers["www-authenticate"] == "Bearer"
+    assert nobody.get("/ns/mcp").headers["www-authenticate"] == "Bearer"  # a namespace of that name
     for rest in ("", "/mcp"):
         told = nobody.get(f"/.well-known/oauth-protected-resource{rest}").json()
         assert told["resource"] == f"{own}/mcp"
