@@ -2,8 +2,9 @@
 
 import platform
 import secrets
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable
+from math import ceil
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CollectorRegistry, Histogram
@@ -25,6 +26,9 @@ from recollect.worker import maintenance
 router = APIRouter()
 PATH = "/metrics"
 REQUESTS = "recollect_http_request_seconds"
+SEARCHES = frozenset({"/v3/search", "/v4/search", "/ns/{namespace}/search"})
+LAST = 1_000
+"""searches whose times are kept"""
 METHODS = frozenset({"GET", "POST", "PATCH", "DELETE", "PUT", "HEAD", "OPTIONS"})
 
 
@@ -38,11 +42,23 @@ class Requests:
         self._seconds = Histogram(
             REQUESTS, about.about, about.labels, buckets=BUCKETS, registry=self.registry
         )
+        self._searches = deque[float](maxlen=LAST)
 
     def count(self, method: str, route: str | None, status: int | None, seconds: float) -> None:
         """`route` None: there is none; `status` None: it broke off before an answer."""
         known = method if method in METHODS else "other"
         self._seconds.labels(known, route or "none", str(status or 0)).observe(seconds)
+        if route in SEARCHES and status == 200:
+            self._searches.append(seconds)
+
+    def searches(self) -> tuple[int, float, float] | None:
+        """How many of the last ones, and the milliseconds within which half of them and 95 of 100
+        were answered; None before the first."""
+        took = sorted(self._searches)
+        if not took:
+            return None
+        half, most = (took[ceil(len(took) * share) - 1] * 1000 for share in (0.5, 0.95))
+        return len(took), half, most
 
 
 class _Stored(Collector):

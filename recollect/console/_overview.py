@@ -84,6 +84,7 @@ def overview(
         }
         if part != LIVE:
             values |= _beside(tx, app, key, tenant)
+            values["searches"] = request.app.state.requests.searches()
     response = page(request, "_overview.html" if part == LIVE else "overview.html", values)
     return _room.foreseeing(request, response)
 

@@ -11,10 +11,12 @@ import httpx
 import pytest
 
 from recollect import __version__
+from recollect.api.metrics import LAST, Requests
 from recollect.app import App
 from recollect.documents import figures
 from recollect.ingest import samples
-from recollect.model import Org, Scope, Tenant
+from recollect.model import Org, Plan, Scope, Tenant
+from recollect.orgs import orgs
 from recollect.worker.processing import drain
 from tests.conftest import plain_client
 from tests.console.test_console import add, all_of, body, browse, me, new_key, one, site, tree
@@ -216,3 +218,38 @@ def test_who_may_not_make_keys_makes_none_for_an_assistant(
     assert not tree(http.get("/console/assistant")).css("main form")
     cross = {"sec-fetch-site": "cross-site"}
     assert http.post("/console/sample", headers=cross).status_code == 403
+
+
+def test_who_runs_it_sees_how_long_searches_take(
+    browse: Callable[..., httpx.Client], me: httpx.Client, app: App, site: str, key: str
+):
+    with app.db.begin() as tx:
+        house = orgs.create(tx, orgs.DEFAULT, Plan.ENTERPRISE)
+    try:
+        whole = browse(new_key(app, house, scope=Scope.ADMIN)[1])
+        before = whole.get("/console")
+        with plain_client(site, {"authorization": f"Bearer {key}"}) as http:
+            for path in ("/v3/search", "/v4/search"):
+                assert http.post(path, json={"q": "herons"}).status_code == 200
+            assert http.post("/v3/search", json={"q": ""}).status_code == 400
+        after, lesser = whole.get("/console"), me.get("/console")
+    finally:
+        with app.db.begin() as tx:
+            tx.execute("delete from orgs where id = %s", (house.id,))
+
+    told = re.compile(r"half in [\d.]+ m?s, 95 of 100 in [\d.]+ m?s; the last (\d+) of")
+    earlier = [int(number) for number in told.findall(body(before))] or [0]
+    assert [int(number) for number in told.findall(body(after))] == [earlier[0] + 2]
+    assert "95 of 100" not in body(lesser)
+
+
+def test_the_times_are_those_of_the_last_searches():
+    seen = Requests()
+    for n in range(1, 101):
+        seen.count("POST", "/v3/search", 200, n / 1000)
+        seen.count("POST", "/v3/documents", 200, 60)
+        seen.count("POST", "/v3/search", 400, 60)
+    assert seen.searches() == (100, 50.0, 95.0)
+    for _ in range(LAST):
+        seen.count("POST", "/ns/{namespace}/search", 200, 0.5)
+    assert seen.searches() == (LAST, 500.0, 500.0)
