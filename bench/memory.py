@@ -1,8 +1,9 @@
 """Memory of all processes (proportional, so that shared pages count once), and what idling costs.
 
-Idle is after a document has been through everything and the extraction process has ended for want
-of work. Under load, documents of several kinds are ingested while searches run. The counterpart is
-one bare process that holds the embedding model and has used it.
+Idle is after a document has been through everything, a search was asked, the extraction process
+has ended for want of work, and the worker has let its model go. Under load, documents of several
+kinds are ingested while searches run. The counterpart is one bare process that holds the embedding
+model and has used it.
 """
 
 import subprocess
@@ -17,6 +18,7 @@ import psutil
 from bench.corpus import Shuffled
 from bench.figures import Figure
 from bench.ground import PROJECT, THREADS, Ground, Service, clean_environment, until, wait
+from recollect.inference.local_model import IDLE
 
 MB = 1_000_000
 BARE = """
@@ -41,7 +43,7 @@ class Size:
 
 
 FULL = Size(with_extraction=True, idle_seconds=20, load_seconds=30)
-QUICK = Size(with_extraction=False, idle_seconds=10, load_seconds=8)
+QUICK = Size(with_extraction=False, idle_seconds=15, load_seconds=8)
 TINY = Size(with_extraction=False, idle_seconds=0.3, load_seconds=0.3, long=3_000)
 
 
@@ -54,8 +56,9 @@ def measure(ground: Ground, size: Size) -> Iterator[Figure]:
             client.add(_page("A page"))
         client.add(Shuffled(5).document(5_000))
         until(client.drained)
+        client.send("POST", "/v3/search", {"q": "shuffled words"})
         until(lambda: not _extracting(service), within=120, every=0.5)
-        wait(min(2.0, size.idle_seconds))
+        wait(min(IDLE + 5, size.idle_seconds * 4))
         idle = _memory(service)
         yield Figure(
             "memory.idle", "all processes, idle", idle, "MB", idle / bare, "bare model process"

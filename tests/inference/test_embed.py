@@ -460,7 +460,9 @@ def test_of_two_books_the_first_is_finished_first(model: Model):
 def test_a_query_does_not_queue_behind_documents(
     local: Embedder, model: Model, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(local, "_turns", EmbeddingTurns(model, lanes=1))
+    assert isinstance(local, local_model.IdleEmbedder)
+    local.embed(["it is there"])
+    monkeypatch.setattr(local._model, "_turns", EmbeddingTurns(model, lanes=1))
 
     with ThreadPoolExecutor(1) as pool:
         document = pool.submit(local.embed, ["document"])
