@@ -178,6 +178,7 @@ def _documents(passages: Passages, chunks: int, tag: str) -> Iterator[Filling]:
 
 
 def _times(ground: Ground, filled: Filled, size: Size) -> Iterator[Figure]:
+    past = "mid" if "mid" in size.tags else "big"
     kinds: list[tuple[str, str, dict[str, object]]] = [
         ("untagged", "untagged", {}),
         *(
@@ -188,8 +189,8 @@ def _times(ground: Ground, filled: Filled, size: Size) -> Iterator[Figure]:
         ("as-of", "as of now, untagged", {"asOf": datetime.now(UTC).isoformat()}),
         (
             "as-of.tag",
-            f"as of now, tag of {size.tags['mid']:,}",
-            {"asOf": datetime.now(UTC).isoformat(), "containerTag": "mid"},
+            f"as of now, tag of {size.tags[past]:,}",
+            {"asOf": datetime.now(UTC).isoformat(), "containerTag": past},
         ),
     ]
     with ground.answering(filled.db.url) as service:
