@@ -1,5 +1,6 @@
 """Backups and bundles: what was acknowledged comes back whole, and nothing is embedded again."""
 
+import base64
 import hashlib
 import io
 import json
@@ -37,13 +38,14 @@ from recollect.model import (
     DocumentId,
     OrgId,
     Plan,
+    Scope,
     StoredBlob,
     Tenant,
     random_id,
 )
 from recollect.ops import backup
 from recollect.ops.backup import Archive, Progress, Restored
-from recollect.orgs import orgs, settings, tags
+from recollect.orgs import assistants, orgs, settings, tags
 from recollect.search import hybrid
 from recollect.worker.processing import Worker, drain, sweep_blobs
 from tests.conftest import eventually
@@ -547,6 +549,34 @@ def test_a_session_does_not_come_back_with_a_backup(
         assert orgs.authenticate(tx, secret).id == key.id
         with pytest.raises(AuthenticationError):
             orgs.signed_in(tx, token)
+
+
+def test_an_assistant_s_tokens_do_not_come_back_with_a_backup(
+    new_place: Callable[..., App], empty_database: Callable[[], str], tmp_path: Path
+) -> None:
+    """It may have been revoked since, or have renewed a token that somebody else has."""
+    here, back = new_place(), "https://assistant.example/back"
+    tenant, verifier = new_org(here), "v" * 43
+    told = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest())
+    with here.db.begin() as tx:
+        key, _ = orgs.create_key(tx, tenant.id)
+        program = assistants.register(tx, "A test", [back])
+        code = assistants.allow(
+            tx, key, program, scope=Scope.READ, tags=None, redirect_uri=back,
+            challenge=told.decode().rstrip("="),
+        )  # fmt: skip
+        pair = assistants.exchange(
+            tx, code, client_id=program.id, redirect_uri=back, verifier=verifier
+        )
+    assert pair is not None
+    save(here, tmp_path / "backup.zip")
+    url = empty_database()
+    load(tmp_path / "backup.zip", url, tmp_path / "there")
+
+    with Database(url, size=1) as there, there.begin() as tx:
+        assert assistants.refresh(tx, pair.refresh, client_id=program.id) is None
+        with pytest.raises(AuthenticationError):
+            assistants.authenticate(tx, pair.access)
 
 
 def test_the_sound_one_is_taken(

@@ -77,8 +77,10 @@ def restore(
             _make_schema(tx, archive.manifest)
             strange = _load(tx, archive, tell)
             migrated = _migrate(tx)
-            # Who signed out of the console since the backup was made stays so.
+            # Who signed out of the console since the backup was made stays so, and an assistant
+            # that was revoked. A token that was renewed since must not count again, either.
             tx.execute("delete from sessions")
+            tx.execute("delete from assistant_tokens")
             tell(Progress("indexes", 0, None, "vectors"))
             vector_index.rebuild(tx)
             _catalogue.analyze(tx)
