@@ -45,7 +45,7 @@ def request_error(request: Request, error: Exception) -> Response:
 
 def _challenge(request: Request) -> str:
     """At /mcp it says where an assistant learns how to get a token (RFC 9728)."""
-    if request.scope["path"] != f"{request.scope.get('root_path', '')}/mcp":
+    if request.scope["path"] != request.scope["root_path"] + "/mcp":
         return "Bearer"
     public = request.app.state.app.config.public_url or str(request.base_url)
     own = quote(public.rstrip("/"), safe=":/[]%")

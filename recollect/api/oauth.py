@@ -69,9 +69,9 @@ async def server(request: Request) -> Response:
 
 @router.get("/oauth/authorize")
 async def authorize(request: Request) -> Response:
-    """The console's page checks what is asked; its cookie is sent to its own paths only."""
-    root = request.scope.get("root_path", "")
-    target = f"{root}/console/assistants/allow?{request.url.query}"
+    """The console's page checks what is asked; its cookie is sent to its own paths only, which
+    have nothing in front, also where the public address has a path."""
+    target = f"/console/assistants/allow?{request.url.query}"
     return RedirectResponse(target, 303, {"cache-control": "no-store"})
 
 
@@ -85,7 +85,8 @@ async def preflight() -> Response:
 async def register(request: Request) -> Response:
     async def read() -> Callable[[Tx], Any]:
         address = request.scope["state"]["address"]
-        if address is not None:  # this machine does not wait
+        # This machine does not wait, but a page that its browser shows may be anybody's.
+        if address is not None or "origin" in request.headers:
             request.app.state.registrations.count(address)
         try:
             told = json.loads(await request.body())

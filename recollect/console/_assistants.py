@@ -54,21 +54,21 @@ def revoke(id: Text, tenant: Admin, app: CurrentApp) -> Response:
 def ask(request: Request, tenant: Reader, app: CurrentApp) -> Response:
     asked = _asked(request.query_params.multi_items())
     known = _client(app, asked)
+    # Anyone can register an address: nobody is sent there without a click.
     fault = _fault(request, asked)
-    if fault is not None:
-        return _back(request, asked, error=fault.code, error_description=fault.description)
     uri = asked["redirect_uri"]
     with app.db.begin() as tx:
         named = known_tags(tx, tenant)
     values = {
         "asked": asked,
         "name": known.name,
-        "host": urlsplit(uri).netloc or urlsplit(uri).scheme,
+        "fault": fault and fault.description,
+        "host": _whom(uri),
         "scopes": SCOPES,
         "wants_write": "write" in asked.get("scope", "").split(),
         "known": named,
     }
-    response = page(request, "allow.html", values)
+    response = page(request, "allow.html", values, 400 if fault else 200)
     # Browsers hold the redirect after a form to the policy, too.
     response.headers[_room.POLICY] = _room.HEADERS[_room.POLICY].replace(
         "form-action 'self'", f"form-action 'self' {_source(uri)}"
@@ -165,6 +165,14 @@ def _back(request: Request, asked: dict[str, str], **told: str) -> Response:
     told["iss"] = _room.public_url(request)
     joint = "&" if "?" in uri else "?"
     return RedirectResponse(f"{uri}{joint}{urlencode(told)}", 303)
+
+
+def _whom(uri: str) -> str:
+    """Who gets the answer; what an app's own scheme has for a host says nothing of who that is."""
+    parts = urlsplit(uri)
+    if parts.scheme in ("http", "https"):
+        return parts.netloc
+    return f"{parts.scheme}://{parts.netloc}" if parts.netloc else f"{parts.scheme}:"
 
 
 def _source(uri: str) -> str:

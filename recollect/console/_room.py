@@ -238,9 +238,11 @@ def is_house(key: Key) -> bool:
 
 
 def here(request: Request) -> str:
-    """Path and query of this request."""
+    """Path and query of this request, as the console's links have them: without the path of the
+    public address."""
     query = request.url.query
-    return request.url.path + (f"?{query}" if query else "")
+    path = request.url.path.removeprefix(request.scope["root_path"])
+    return path + (f"?{query}" if query else "")
 
 
 def address(path: str, **parameters: object) -> str:

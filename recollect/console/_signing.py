@@ -21,8 +21,8 @@ from recollect.console._room import (
 from recollect.errors import AuthenticationError
 from recollect.orgs import orgs
 
-BODY_OF_LOGIN = 4_096
-"""bytes"""
+BODY_OF_LOGIN = 16_384
+"""bytes; `next` may be what an assistant asks, with a long state"""
 
 doors = APIRouter(route_class=PublicPage, include_in_schema=False)
 rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)

@@ -44,8 +44,10 @@ class Door:
         if scope["method"] != "POST":
             # Nothing is ever told unasked and there are no sessions to end, so nothing but POST.
             raise HTTPException(405, headers={"Allow": "POST"})
+        # The edge has taken the one or the other.
+        sent = headers.get("authorization") or f"Bearer {headers.get('x-api-key', '')}"
         scope["state"]["mcp"] = Session(
-            Inside(self._service, headers["authorization"], scope.get("client")),
+            Inside(self._service, sent, scope.get("client")),
             unquote(headers.get(TAG_HEADER, "")).strip() or None,
         )
         http = await self._opened()

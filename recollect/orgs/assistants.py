@@ -9,6 +9,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -37,6 +38,8 @@ LONGEST = 2_000
 """Characters of a redirect address."""
 LONGEST_NAME = 100
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_HOST = re.compile(r"(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9._-]+)(:[0-9]+)?")
+"""What stands in an https or http address, with nothing that parsers read differently."""
 _REDIRECT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9\-._~:/?\[\]@!$&()*+=%]+")
 _NEVER = frozenset(
     [
@@ -112,18 +115,26 @@ def register(tx: Tx, name: object, redirect_uris: object) -> RegisteredProgram:
         check_redirect(uri)
     told = name if isinstance(name, str) else ""
     shown = "".join(c for c in told if c.isprintable())[:LONGEST_NAME].strip() or "Unnamed"
-    unused = "not exists (select 1 from assistants a where a.client_id = c.id)"
-    tx.execute(
-        f"delete from oauth_clients c where {unused} and (created_at < now() - %s or id in"
-        f" (select id from oauth_clients c where {unused} order by created_at desc offset %s))",
-        (UNUSED, MOST_CLIENTS - 1),
-    )
+    _forget_unused(tx)
     row = tx.execute(
         "insert into oauth_clients (id, name, redirect_uris) values (%s, %s, %s) returning *",
         (random_id(), shown, uris),
     ).fetchone()
     assert row is not None
     return RegisteredProgram(**row)
+
+
+def _forget_unused(tx: Tx) -> None:
+    unused = "not exists (select 1 from assistants a where a.client_id = c.id)"
+    # Locked before it is asked again: `allow` may be about to use one.
+    rows = tx.execute(
+        f"select id from oauth_clients c where {unused} and (created_at < now() - %s or id in"
+        f" (select id from oauth_clients c where {unused} order by created_at desc offset %s))"
+        " for update skip locked",
+        (UNUSED, MOST_CLIENTS - 1),
+    ).fetchall()
+    old = [row["id"] for row in rows]
+    tx.execute(f"delete from oauth_clients c where id = any(%s) and {unused}", (old,))
 
 
 def client(tx: Tx, id: str) -> RegisteredProgram:
@@ -146,8 +157,8 @@ def check_redirect(uri: str) -> SplitResult:
     if parts is not None and "@" not in parts.netloc:
         native = "." in parts.scheme or parts.netloc
         if (
-            (parts.scheme == "https" and host)
-            or (parts.scheme == "http" and host in LOOPBACK)
+            (parts.scheme == "https" and _HOST.fullmatch(parts.netloc))
+            or (parts.scheme == "http" and _HOST.fullmatch(parts.netloc) and host in LOOPBACK)
             or (parts.scheme not in _NEVER | {"http", "https"} and native)
         ):
             return parts
@@ -198,6 +209,9 @@ def allow(
         raise PermissionDeniedError("Forbidden", f"this key may only allow {', '.join(key.tags)}")
     if not may_redirect(known, redirect_uri):
         raise BadRequestError("redirect_uri: not one that the client registered")
+    kept = tx.execute("select 1 from oauth_clients where id = %s for key share", (known.id,))
+    if kept.fetchone() is None:
+        raise BadRequestError("client_id: its registration was forgotten; connect it again")
     id = random_id()
     tx.execute(
         "insert into assistants (id, org_id, key_id, client_id, scope, tags)"
@@ -238,7 +252,8 @@ def revoke_token(tx: Tx, token: str, client_id: str | None) -> None:
         (_hash(token), client_id, client_id),
     ).fetchone()
     if row is not None:
-        revoke(tx, row["id"])
+        with suppress(NotFoundError):  # somebody was faster
+            revoke(tx, row["id"])
 
 
 def revoke(tx: Tx, id: str, org: OrgId | None = None) -> None:
@@ -302,6 +317,12 @@ def find(tx: Tx, org: OrgId | None = None) -> list[Assistant]:
 def _locked(tx: Tx, secret: str, kind: str, client_id: str) -> dict[str, Any] | None:
     """The row of a token that counts, which nobody else can use meanwhile. One that was used
     before was stolen, by whom is not known: its assistant ends."""
+    # The assistant before its tokens, in the order in which its end takes them.
+    tx.execute(
+        "select 1 from assistants where client_id = %s and id ="
+        " (select assistant_id from assistant_tokens where hash = %s) for update",
+        (client_id, _hash(secret)),
+    )
     row = tx.execute(
         "select t.*, t.expires_at > now() as counts, a.org_id, a.key_id, a.scope"
         " from assistant_tokens t"

@@ -461,20 +461,23 @@ def test_a_code_is_bound_to_who_asked_and_how(
         ({"resource": "https://elsewhere.example/mcp"}, "invalid_target"),
     ],
 )
-def test_what_a_known_program_asks_wrongly_it_is_told(
+def test_what_a_known_program_asks_wrongly_it_is_told_if_the_person_wants(
     person: Person, changed: dict[str, str], error: str
 ):
-    answer = person.asks(**changed)
-    assert answer.status_code == 303
-    where = urlsplit(answer.headers["location"])
-    assert f"{where.scheme}://{where.netloc}{where.path}" == BACK
-    told = dict(parse_qsl(where.query))
-    assert (told["error"], told["state"]) == (error, "s 1")
-    # Nor does the form let it through.
-    sent = person.http.post(
-        "/console/assistants/allow", data={**person.query(**changed), "decision": "allow"}
-    )
-    assert f"error={error}" in sent.headers["location"]
+    """Its address is a stranger's, too: nobody is sent there by a link alone."""
+    page = person.asks(**changed)
+    assert page.status_code == 400
+    assert "location" not in page.headers
+    [button] = LexborHTMLParser(page.text).css("main button")
+    assert button.text() == "Go back to assistant.example"
+    for decision in ("deny", "allow"):  # nor does the form let it through
+        sent = person.http.post(
+            "/console/assistants/allow", data={**fields(page), "decision": decision}
+        )
+        where = urlsplit(sent.headers["location"])
+        assert f"{where.scheme}://{where.netloc}{where.path}" == BACK
+        told = dict(parse_qsl(where.query))
+        assert (told["error"], told["state"]) == (error, "s 1")
 
 
 @pytest.mark.parametrize(
