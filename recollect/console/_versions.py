@@ -25,6 +25,8 @@ SHOWN = 1_000
 """Lines shown of a comparison."""
 LONGEST = 2_000
 """Characters shown of a line."""
+WHOLE = 50_000
+"""Characters shown of a text."""
 DiffLine = tuple[str, str]
 """`same`, `in`, `out` or `gap`, and the line."""
 
@@ -46,16 +48,18 @@ def versions(
     if not found or number >= len(found):
         raise NotFoundError("Version not found", "this document has no such version")
     newer, older = found[number], found[number + 1] if number + 1 < len(found) else None
-    lines = None
+    text, lines = _text(app, tenant, document.id, newer), None
     if older is not None:
-        texts = [_text(app, tenant, document.id, one) for one in (older, newer)]
-        lines = differences(*(text.splitlines() for text in texts))
+        before = _text(app, tenant, document.id, older)
+        lines = differences(before.splitlines(), text.splitlines())
     values = {
         "document": document,
         "found": found,
         "number": number,
         "older": older,
         "lines": lines,
+        "text": text,
+        "whole": WHOLE,
         "longest": LONGEST,
         "is_cut": lines is not None and len(lines) >= SHOWN,
         "own": f"{DOCUMENTS}/{document.id}",

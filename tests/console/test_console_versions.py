@@ -77,6 +77,7 @@ def test_the_page_shows_the_versions_and_what_changed(
     assert changes(second) == (["Ten euros."], ["Twelve euros."])
     assert "Paid." in body(second)
     first = me.get(f"/console/documents/{id}/versions", params={"number": 2})
+    assert one(first, "details .prose").text() == "# Fee\n\nTen euros.\n\nPaid."
     assert "No text from before it is kept" in body(first)
     assert one(first, "td [aria-current], th [aria-current]").text() == "Revision 1"
     for wrong in ("3", "-1", "x", "9" * 30):
