@@ -25,6 +25,7 @@ from tests.console.test_console_archives import archive, ran
 from tests.console.test_console_connections import make, saw
 from tests.console.test_console_original import new_file, picture, sound
 from tests.console.test_console_rooms import URL, hook, told
+from tests.console.test_console_versions import written
 from tests.e2e.browser import CONTRAST, NEEDS_CHROMIUM, SOME, Tab
 from tests.extract.samples import pdf
 
@@ -114,7 +115,10 @@ def every_page(furnished: list[str], app: App, tenant: Tenant) -> list[str]:
     corrected = telling.correct(
         app, tenant, "notes", MemoryTarget(first.id), Correction(f"{long} nests in April.")
     )
+    edited = written(app, tenant, f"# {long}\n\n{long * 9} one", f"# {long}\n\n{long * 9} two")
     return [
+        f"/console/documents/{edited}/versions",
+        f"/console/documents/{edited}/versions?number=1",
         "/console/memories",
         "/console/memories?q=heron&forgotten=true",
         f"/console/memories/{first.id}",
