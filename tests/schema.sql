@@ -949,6 +949,7 @@ CREATE TABLE public.versions (
     kind text NOT NULL,
     title text,
     text text NOT NULL,
+    characters integer NOT NULL,
     container_tags text[] NOT NULL,
     chunks integer NOT NULL,
     known_from timestamp with time zone NOT NULL,

@@ -51,7 +51,7 @@ def versions(tx: Tx, tenant: Tenant, id: str) -> list[Version]:
         "select d.indexed_revision as revision, d.title, coalesce(length(d.text), 0) as characters,"
         " d.chunks, d.text_since as known_from, null::timestamptz as known_until"
         " from documents d where d.id = %(id)s and d.indexed_revision is not null"
-        " union all select v.revision, v.title, length(v.text), v.chunks, v.known_from,"
+        " union all select v.revision, v.title, v.characters, v.chunks, v.known_from,"
         " v.known_until from versions v where v.document_id = %(id)s and not v.doomed"
         " and v.container_tags && %(tags)s::text[] order by known_until desc nulls first",
         {"id": document.id, "tags": list(document.container_tags)},
@@ -66,9 +66,10 @@ def keep(tx: Tx, claim: Claim, text: str) -> datetime | None:
         "with old as (select d.*, " + _WANTED.format("d.org_id") + " as wanted"
         "  from documents d where d.id = %(id)s and d.indexed_revision is not null"
         "   and d.text is not null and d.text <> %(text)s),"
-        " kept as (insert into versions (document_id, revision, kind, title, text, container_tags,"
-        "   chunks, known_from, known_until)"
-        "  select id, indexed_revision, kind, title, text, container_tags, chunks, text_since,"
+        " kept as (insert into versions (document_id, revision, kind, title, text, characters,"
+        "   container_tags, chunks, known_from, known_until)"
+        "  select id, indexed_revision, kind, title, text, length(text), container_tags, chunks,"
+        "   text_since,"
         "   date_trunc('milliseconds', clock_timestamp()) from old where wanted > 0"
         "  returning id, known_until),"
         " placed as (insert into version_chunks"

@@ -10,6 +10,7 @@ create table versions (
   kind           text not null,
   title          text,
   text           text not null,
+  characters     integer not null,
   container_tags text[] not null,
   chunks         integer not null,
   known_from     timestamptz not null,
