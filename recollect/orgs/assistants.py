@@ -33,6 +33,9 @@ MOST_CLIENTS = 1_000
 """Registered programs that nobody has allowed anything; the oldest are forgotten."""
 UNUSED = timedelta(days=1)
 """How long such a registration is kept."""
+MOST_SPENT = 1_500
+"""Used tokens of an assistant that are known when they come back: one an hour for as long as they
+could. A program that renews without end does not fill the table."""
 MOST_REDIRECTS = 10
 LONGEST = 2_000
 """Characters of a redirect address."""
@@ -353,8 +356,11 @@ def _renewed(tx: Tx, secret: str, row: dict[str, Any]) -> TokenPair:
         " (select 1 from assistant_tokens t where t.assistant_id = a.id)"
     )
     tx.execute(
-        "delete from assistant_tokens where assistant_id = %s and kind = 'access'", (id,)
-    )  # who has the new one needs no other
+        "delete from assistant_tokens where assistant_id = %(id)s and (kind = 'access' or hash in"
+        " (select hash from assistant_tokens where assistant_id = %(id)s and spent_at is not null"
+        " order by spent_at desc offset %(most)s))",
+        {"id": id, "most": MOST_SPENT},
+    )  # who has the new access token needs no other
     return TokenPair(
         _issue(tx, id, "access", ACCESS, prefix=PREFIX),
         _issue(tx, id, "refresh", REFRESH),

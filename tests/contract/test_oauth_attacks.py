@@ -83,6 +83,26 @@ def test_the_page_does_not_take_an_app_s_scheme_for_a_site(
     assert f"and know {shown}." in page.css("p.bad")[0].text()
 
 
+def test_nothing_that_a_program_says_is_markup_or_moves_the_cursor(
+    person: Person, client: httpx.Client
+):
+    hostile = "\x1b[2J\u202e\r\n\"'><script src=//a></script>{{ 7*7 }}"
+    name = hostile[8:]
+    made = register(person.http, client_name=hostile, redirect_uris=[BACK]).json()
+    person.client_id = made["client_id"]
+    fault = person.asks(**dict.fromkeys(("state", "resource", "scope"), hostile))
+    person.pair(state=hostile)
+    listed = person.http.get("/console/assistants")
+    for page in (person.asks(state=hostile), fault, listed):
+        shown = LexborHTMLParser(page.text)
+        assert not shown.css("main script, script[src^='//']")
+        assert name in shown.css("main")[0].text()
+        assert page.headers["cache-control"] == "no-store"
+        assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+    [one] = client.get("/v3/assistants").json()["assistants"]
+    assert one["name"].isprintable()
+
+
 def test_a_long_state_does_not_keep_anyone_from_signing_in(person: Person, key: str):
     with plain_client(str(person.http.base_url), FORM) as http:
         found = http.get("/oauth/authorize", params=person.query(state="=" * 1_300))
@@ -273,6 +293,24 @@ def test_a_token_that_two_give_back_at_once_is_gone_for_both(person: Person, db:
 
 
 # --- how much --------------------------------------------------------------------------------
+
+
+def test_a_program_that_renews_without_end_does_not_fill_the_table(
+    person: Person, db: Database, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(assistants, "MOST_SPENT", 2)
+    pairs = [person.pair()]
+    for _ in range(4):
+        pairs.append(person.refreshes(pairs[-1]["refresh_token"]).json())
+    with db.begin() as tx:
+        rows = tx.execute("select kind, spent_at is null as counts from assistant_tokens")
+        kept = sorted((row["kind"], row["counts"]) for row in rows)
+    spent = [("refresh", False)] * 2
+    assert kept == [("access", True), *spent, ("refresh", True)]
+    is_refused(person.refreshes(pairs[0]["refresh_token"]), "invalid_grant")
+    assert opens(person.http, pairs[-1]["access_token"]), "nobody gained by one that is forgotten"
+    is_refused(person.refreshes(pairs[3]["refresh_token"]), "invalid_grant")
+    assert not opens(person.http, pairs[-1]["access_token"])
 
 
 def test_a_page_in_a_browser_of_this_machine_registers_only_so_often(app: App, key: str):
