@@ -21,7 +21,7 @@ from recollect.console._room import (
 from recollect.errors import AuthenticationError
 from recollect.orgs import orgs
 
-BODY_OF_LOGIN = 16_384
+BODY_OF_LOGIN = 32_768
 """bytes; `next` may be what an assistant asks, with a long state"""
 
 doors = APIRouter(route_class=PublicPage, include_in_schema=False)

@@ -1,6 +1,7 @@
 """What a stranger tries at the doors of OAuth: to be let in, to lead a person astray, to be in the
 way of others."""
 
+import re
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,7 +12,9 @@ import pytest
 from selectolax.lexbor import LexborHTMLParser
 
 from recollect.api import REGISTRATIONS, create_app
+from recollect.api.edge import is_open
 from recollect.app import App
+from recollect.cli.api import website
 from recollect.db import Database
 from recollect.errors import BadRequestError
 from recollect.model import Scope
@@ -105,7 +108,7 @@ def test_nothing_that_a_program_says_is_markup_or_moves_the_cursor(
 
 def test_a_long_state_does_not_keep_anyone_from_signing_in(person: Person, key: str):
     with plain_client(str(person.http.base_url), FORM) as http:
-        found = http.get("/oauth/authorize", params=person.query(state="=" * 1_300))
+        found = http.get("/oauth/authorize", params=person.query(state="=" * 4_000))
         login = http.get(http.get(found.headers["location"]).headers["location"])
         [after] = LexborHTMLParser(login.text).css("input[name=next]")
         done = http.post("/console/login", data={"key": key, "next": after.attributes["value"]})
@@ -194,6 +197,23 @@ def test_one_kind_of_secret_does_not_pass_for_another(person: Person, live_url: 
     wider = person.refreshes(pair["refresh_token"], scope="read write admin")
     assert wider.json()["scope"] == "read"
     assert (wider.headers["cache-control"], wider.headers["pragma"]) == ("no-store", "no-cache")
+
+
+def test_a_token_opens_no_other_door(person: Person, nobody: httpx.Client, app: App):
+    token = person.pair()["access_token"]
+    tried = 0
+    for route in website(app).routes:
+        path = re.sub(r"{[^}]*}", "x", getattr(route, "path", ""))
+        for method in getattr(route, "methods", None) or ():
+            if path in ("/mcp", "") or is_open(path, method):
+                continue
+            tried += 1
+            for headers in ({"Authorization": f"Bearer {token}"}, {"x-api-key": token}):
+                assert nobody.request(method, path, headers=headers).status_code == 401, path
+    assert tried > 100
+    nobody.cookies.set("recollect_session", token)
+    assert nobody.get("/console/keys").status_code == 303
+    assert nobody.post("/console/login", data={"key": token}, headers=FORM).status_code == 401
 
 
 def test_no_secret_is_told_to_the_log_or_the_audit(person: Person, db: Database):
