@@ -33,6 +33,8 @@ MOST_CLIENTS = 1_000
 """Registered programs that nobody has allowed anything; the oldest are forgotten."""
 UNUSED = timedelta(days=1)
 """How long such a registration is kept."""
+MOST_OF_KEY = 100
+"""Assistants that one key lets in: a list that nobody can read hides the one that counts."""
 MOST_SPENT = 1_500
 """Used tokens of an assistant that are known when they come back: one an hour for as long as they
 could. A program that renews without end does not fill the table."""
@@ -204,7 +206,8 @@ def allow(
     redirect_uri: str,
     challenge: str,
 ) -> str:
-    """The code for the client. Raises PermissionDeniedError for more than the key may do."""
+    """The code for the client. Raises PermissionDeniedError for more than the key may do, and
+    BadRequestError."""
     if scope is Scope.ADMIN or (scope is Scope.WRITE and key.scope is Scope.READ):
         raise PermissionDeniedError("Forbidden", "this key may not allow that much")
     wanted = list(tags) if tags else key.tags
@@ -215,6 +218,13 @@ def allow(
     kept = tx.execute("select 1 from oauth_clients where id = %s for key share", (known.id,))
     if kept.fetchone() is None:
         raise BadRequestError("client_id: its registration was forgotten; connect it again")
+    # Locked before it is counted, so that two at once do not pass the limit together.
+    tx.execute("select 1 from keys where id = %s for update", (key.id,))
+    row = tx.execute("select count(*) as n from assistants where key_id = %s", (key.id,)).fetchone()
+    if row and row["n"] >= MOST_OF_KEY:
+        raise BadRequestError(
+            f"this key has let in {MOST_OF_KEY} assistants; revoke some, or use another key"
+        )
     id = random_id()
     tx.execute(
         "insert into assistants (id, org_id, key_id, client_id, scope, tags)"

@@ -17,7 +17,7 @@ from recollect.app import App
 from recollect.cli.api import website
 from recollect.db import Database
 from recollect.errors import BadRequestError
-from recollect.model import Scope
+from recollect.model import Org, Scope
 from recollect.orgs import assistants, orgs
 from tests.conftest import capture_logs, eventually, plain_client
 from tests.contract.calls import refused
@@ -331,6 +331,19 @@ def test_a_program_that_renews_without_end_does_not_fill_the_table(
     assert opens(person.http, pairs[-1]["access_token"]), "nobody gained by one that is forgotten"
     is_refused(person.refreshes(pairs[3]["refresh_token"]), "invalid_grant")
     assert not opens(person.http, pairs[-1]["access_token"])
+
+
+def test_a_key_lets_in_so_many_and_no_more(
+    person: Person, live_url: str, org: Org, db: Database, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(assistants, "MOST_OF_KEY", 2)
+    with ThreadPoolExecutor(4) as pool:
+        answers = [one.result() for one in [pool.submit(person.decides) for _ in range(4)]]
+    assert sorted(one.status_code for one in answers) == [303, 303, 400, 400]
+    with db.begin() as tx:
+        _, other = orgs.create_key(tx, org.id, scope=Scope.WRITE)
+    page = Person.at(live_url, other).asks().text
+    assert "a key of scope admin revokes it" in page
 
 
 def test_a_page_in_a_browser_of_this_machine_registers_only_so_often(app: App, key: str):
