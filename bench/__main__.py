@@ -55,6 +55,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--model", action="append", default=[], metavar="NAME", help="quality: beside the default"
     )
+    parser.add_argument(
+        "--beside", type=Path, metavar="PYTHON", help="search: one with chromadb and lancedb"
+    )
     given = parser.parse_args(arguments)
     for name in given.set:
         if name not in sets.NAMES:
@@ -63,10 +66,13 @@ def main(arguments: list[str]) -> int:
     figures: list[Figure] = []
     try:
         asked = {
-            "data": given.data,
-            "only": given.set,
-            "models": given.model,
-            "questions": given.questions,
+            "quality": {
+                "data": given.data,
+                "only": given.set,
+                "models": given.model,
+                "questions": given.questions,
+            },
+            "search": {"others": given.beside},
         }
         figures.extend(run(given.parts or list(PARTS), asked, quick=given.quick, tell=_tell))
     finally:  # what was measured is not lost with the part that failed
@@ -78,7 +84,11 @@ def main(arguments: list[str]) -> int:
 
 
 def run(
-    parts: list[str], asked: Mapping[str, Any], *, quick: bool, tell: Callable[[str], None]
+    parts: list[str],
+    asked: Mapping[str, Mapping[str, Any]],
+    *,
+    quick: bool,
+    tell: Callable[[str], None],
 ) -> Iterator[Figure]:
     with Ground() as ground:
         for part in PARTS:
@@ -86,8 +96,7 @@ def run(
                 started = time.monotonic()
                 module = PARTS[part]
                 size = module.QUICK if quick else module.FULL
-                options = asked if module is quality else {}
-                yield from module.measure(ground, size, **options)
+                yield from module.measure(ground, size, **asked.get(part, {}))
                 tell(f"{part}: {time.monotonic() - started:.0f} s")
 
 

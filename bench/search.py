@@ -19,13 +19,14 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from pgvector import HalfVector
 from psycopg import sql
 
-from bench import corpus
+from bench import beside, corpus
 from bench.figures import Figure, percentile
 from bench.fill import (
     Filling,
@@ -142,7 +143,8 @@ class Filled:
     """documents of `tenant`, and of `other`"""
 
 
-def measure(ground: Ground, size: Size) -> Iterator[Figure]:
+def measure(ground: Ground, size: Size, others: Path | None = None) -> Iterator[Figure]:
+    """`others`: a Python that has other vector stores installed, to be measured as well."""
     url = ground.new_database()
     with open_database(url) as db:
         filled = populate(ground, db, size)
@@ -151,6 +153,8 @@ def measure(ground: Ground, size: Size) -> Iterator[Figure]:
         filled = replace(filled, db=db)
         yield from _times(ground, filled, size)
         yield from _recalls(ground, filled, size)
+        if others is not None:
+            yield from _beside(ground, filled, size, others)
 
 
 def populate(ground: Ground, db: Database, size: Size) -> Filled:
@@ -276,6 +280,16 @@ def _recalls(ground: Ground, filled: Filled, size: Size) -> Iterator[Figure]:
         ground, filled, filled.other, "org", f"one of {size.orgs + 1} organisations",
         filled.others, size, None, DRAWS,
     )  # fmt: skip
+
+
+def _beside(ground: Ground, filled: Filled, size: Size, python: Path) -> Iterator[Figure]:
+    texts = [filled.passages.query() for _ in range(size.searches)]
+    queries = np.stack([ground.embedder.embed([text], query=True)[0] for text in texts])
+    scopes = {id: (tag, below if below < DRAWS else None) for id, (tag, below) in MATRIX.items()}
+    folder = ground.new_folder(with_model=False)
+    yield from beside.measure(
+        python, folder, filled.db, filled.tenant, filled.made, queries, scopes
+    )
 
 
 def _recall(

@@ -1,13 +1,15 @@
 """Each part of the benchmark still runs, at a size that says nothing about speed."""
 
 import shutil
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
-from bench import quality
+from bench import beside, quality
 from bench.__main__ import PARTS
 from bench.figures import Figure, Floor, alternate, as_json, below, floors, table
 from bench.ground import PROJECT, Ground
@@ -73,3 +75,20 @@ def test_a_ratio_is_to_what_was_measured_before_and_after():
 
     assert found == [15.0, 30.0]
     assert ratios == [1.0, 1.0]
+
+
+def test_the_recall_of_another_store_counts_those_in_scope():
+    vectors = np.eye(4, dtype=np.float32)
+    queries = vectors[:2]
+    within = np.array([True, True, True, False])
+
+    assert beside.recall(vectors, within, queries, [[0, 1, 2], [1]]) == pytest.approx(2 / 3)
+    assert beside.recall(vectors, within & False, queries, [[], []]) == 1.0
+
+
+def test_a_store_that_is_not_installed_says_so(tmp_path: Path):
+    asked = tmp_path / "asked.npz"
+    np.savez(asked, vectors=np.eye(2), tags=["a", "a"], draws=[0, 1], queries=[], scopes="{}")
+
+    with pytest.raises(RuntimeError, match="chromadb"):
+        beside.ask(Path(sys.executable), "chroma", asked, tmp_path / "chroma")
