@@ -11,9 +11,14 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from recollect.api.answers import ANSWERS
 from recollect.api.edge import ANY_HOST
 
+ANSWERS: Mapping[str, Any] = json.loads(
+    files("recollect.api").joinpath("answers.json").read_text("utf-8")
+)
+"""What each operation answers when all goes well: one small story, told by the service itself,
+answers to the examples of the requests, with the ids and moments of one run. A new operation needs
+its own there; `tests/contract/test_answers.py` says so."""
 _ERROR: dict[str, Any] = {
     "type": "object",
     "required": ["error"],

@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
 
 from recollect.api import create_app
-from recollect.api.answers import ANSWERS
+from recollect.api.openapi import ANSWERS
 from recollect.app import App
 from recollect.orgs.settings import DEFAULTS
 from tests.contract import test_isolation

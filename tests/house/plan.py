@@ -15,7 +15,6 @@ MOST_TOUR_FILES = 7
 MOST_TOUR_LINES = 2_000
 
 LONG_FILES: Mapping[str, str] = {
-    "api/answers.py": "examples of the reference; to become a file of JSON",
     "api/schemas.py": "models of the wire; to be split by noun",
     "connectors/google_drive/_pass.py": "one pass over a changing source is one state machine",
     "connectors/notion/_pass.py": "one pass over a changing source is one state machine",
@@ -54,10 +53,8 @@ CLASS_NAMES_TWICE = frozenset({"Pass", "State"})
 """Those of connectors that play the same part in each of them."""
 
 PROVIDERS_ELSEWHERE: Mapping[str, str] = {
-    "api/answers.py": "examples of the reference",
     "api/connections.py": "example of the reference",
     "api/deps.py": "example of the reference",
-    "api/namespaces/answers.py": "examples of the reference",
     "api/namespaces/connectors.py": "example of the reference",
     "api/schemas.py": "types of documents, and fields of the settings with a type each",
     "blobs.py": "the scheme of a store, not the provider",
