@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg.types.json import Jsonb
 
-from recollect import db, documents
+from recollect import documents
 from recollect.app import App, index_identity
 from recollect.blobs import new_key
 from recollect.db import Tx
@@ -31,15 +31,12 @@ from recollect.errors import RequestError, SetupError, Unavailable
 from recollect.index import terms
 from recollect.index.vector_index import ModelVectors
 from recollect.inference.embed import Embedder
-from recollect.ingest import chunk
 from recollect.memories import memories, records
 from recollect.model import (
     Chunk,
-    Claim,
     Content,
     DocumentId,
     Entry,
-    Extracted,
     OrgId,
     StoredBlob,
     Tenant,
@@ -47,7 +44,7 @@ from recollect.model import (
     storable,
 )
 from recollect.ops.backup import _questions
-from recollect.ops.backup._archive import LARGEST_FILE, Progress, Tell, silent
+from recollect.ops.backup._archive import Progress, Tell, silent
 from recollect.ops.backup._bundle import (
     DOCUMENTS,
     FORMAT,
@@ -65,10 +62,21 @@ from recollect.ops.backup._bundle import (
     derived,
     vector_of,
 )
+from recollect.ops.backup._import_documents import (
+    DocumentFound,
+    as_jsonb,
+    check_document,
+    chunks_of,
+    file_data,
+    find_document,
+    insert_document,
+    is_fetched,
+    read_elsewhere,
+    read_whole,
+)
+from recollect.ops.backup._import_memories import MemoryVersion, chain_of, differs, source_columns
 from recollect.orgs import orgs, tags
 
-OWN = ("api", documents.DIRECT)
-"""sources of documents that were given to us as they are"""
 LONGEST_LINE = 512 << 20
 """Bytes of one document or memory: a text of 50 MB, as given and as read, with its vectors."""
 BATCH = 64
@@ -118,7 +126,7 @@ class Brought:
 def open_bundle(folder: Path) -> Bundle:
     """The head of a bundle, after a look at the whole; raises SetupError."""
     try:
-        bundle = msgspec.json.decode(_whole(folder / INDEX, LONGEST_LINE), type=Bundle)
+        bundle = msgspec.json.decode(read_whole(folder / INDEX, LONGEST_LINE), type=Bundle)
         if bundle.format != "recollect-bundle" or bundle.version > FORMAT:
             raise SetupError(
                 f"{folder} is a {bundle.format} of version {bundle.version};"
@@ -136,15 +144,6 @@ def open_bundle(folder: Path) -> Bundle:
                 f" who changed it on purpose removes the digest from {INDEX}"
             )
     return bundle
-
-
-def _whole(path: Path, most: int) -> bytes:
-    """Raises OSError, and SetupError for a file of more than `most` bytes."""
-    with path.open("rb") as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise SetupError(f"{path} has more than {most:,} bytes")
-    return data
 
 
 def _digest(path: Path) -> str:
@@ -222,22 +221,22 @@ class _Carrier:
         self._relations: list[tuple[str, str, str]] = []
 
     def carry(self, given: BundledDocument) -> None:
-        given = self._placed(_checked(given))
-        data = _data(self._folder, given)
+        given = self._placed(check_document(given))
+        data = file_data(self._folder, given)
         body = given.content if given.content is not None else given.text
         if data is None and body is None:
             raise ValueError("it has neither content, text, nor file")
-        fetched = data is None and _is_fetched(given)
+        fetched = data is None and is_fetched(given)
         raw = data if data is not None else ((fetched and given.url) or body or "").encode()
         digest = hashlib.sha256(raw).digest()
         with self._app.db.begin() as tx:
-            found = _find(tx, self._org, given, digest)
+            found = find_document(tx, self._org, given, digest)
         if found.there:
             self._pass(given, found)
             return
         if given.archive in self._differing:  # it has no such file here
             given = msgspec.structs.replace(given, archive=None, archive_path=None)
-        chunks = _chunks(given)
+        chunks = chunks_of(given)
         entries = None if chunks is None else self._entries(chunks, given.chunks or ())
         content = Content(
             kind=given.type,
@@ -246,11 +245,13 @@ class _Carrier:
             url=given.url,
             blob=self._put(given, data),
             forced=given.forced_type,
-            source_id=None if data is not None or fetched else _read_elsewhere(given, found.id),
+            source_id=None if data is not None or fetched else read_elsewhere(given, found.id),
         )
         try:
             with self._app.db.begin() as tx:
-                done = _insert(tx, self._app, self._org, found.id, given, content, chunks, entries)
+                done = insert_document(
+                    tx, self._app, self._org, found.id, given, content, chunks, entries
+                )
         except Exception as error:
             # After an outage nobody knows whether it was committed: what was not is swept later.
             if not isinstance(error, Unavailable):
@@ -259,14 +260,14 @@ class _Carrier:
         if not done:  # somebody else was faster
             self._take_back(content)
             with self._app.db.begin() as tx:
-                self._pass(given, _find(tx, self._org, given, digest))
+                self._pass(given, find_document(tx, self._org, given, digest))
             return
         self._documents[given.id or found.id] = found.id
         self._count(
             added=1, queued=int(chunks is None), renamed=int(found.id != (given.id or found.id))
         )
 
-    def _pass(self, given: BundledDocument, found: "_Found") -> None:
+    def _pass(self, given: BundledDocument, found: "DocumentFound") -> None:
         """It is there and stays as it is."""
         self._documents[given.id or found.id] = found.id
         if not found.same:
@@ -312,14 +313,14 @@ class _Carrier:
         self._relations += [(id, target, kind) for target, kind in given.relations.items()]
         if ours:
             with self._app.db.begin() as tx:
-                chain = _chain(tx, self._org, id)
+                chain = chain_of(tx, self._org, id)
                 self._cite(tx, id, sources)
-            self._count(memories_differing=int(_differs(given, chain, id)))
+            self._count(memories_differing=int(differs(given, chain, id)))
             return
         vector = self._vector(given.vector, content)
         weights = terms.weigh(self._org, content)
         with self._app.db.begin() as tx:
-            chain = _chain(tx, self._org, parent or root or id)
+            chain = chain_of(tx, self._org, parent or root or id)
             if parent in chain:  # which may have become a version of one that says the same
                 root = chain[parent].root if chain[parent].root != id else None
             rival = given.latest and self._rival(chain, id)
@@ -345,9 +346,9 @@ class _Carrier:
                     "static": given.static,
                     "inference": given.inference,
                     "buckets": given.buckets,
-                    "metadata": _json(given.metadata),
-                    "group": _json(given.group or None),
-                    "temporal": _json(given.temporal),
+                    "metadata": as_jsonb(given.metadata),
+                    "group": as_jsonb(given.group or None),
+                    "temporal": as_jsonb(given.temporal),
                     "forget_after": given.forget_after,
                     "forget_reason": storable(given.forget_reason),
                     "forgotten_at": given.forgotten_at,
@@ -391,7 +392,7 @@ class _Carrier:
         gone = given.root if id == given.id else derived(self._org, given.root)
         return self._memories.get(given.root, gone)
 
-    def _rival(self, chain: "Mapping[str, _Version]", id: str) -> bool:
+    def _rival(self, chain: "Mapping[str, MemoryVersion]", id: str) -> bool:
         """Whether what stands here is no earlier version of this one: it was corrected here."""
         before: set[str] = set()
         while (id := self._parents.get(id, "")) and id not in before:
@@ -413,7 +414,7 @@ class _Carrier:
             " where not d.id = any(%s)"
             "  or exists (select from chunks c where c.document_id = d.id and c.hash = s.hash)"
             " on conflict do nothing",
-            (id, *_columns(sources), self._org, list(self._differing)),
+            (id, *source_columns(sources), self._org, list(self._differing)),
         )
         row = tx.execute(
             "select exists (select from memory_sources where memory_id = %s) as cited", (id,)
@@ -522,296 +523,6 @@ def _decoded(text: str, dimensions: int) -> NDArray[np.float32]:
         return vector_of(text, dimensions)
     except binascii.Error as error:
         raise ValueError(f"a vector is no base64: {error}") from error
-
-
-def _json(value: Mapping[str, Any] | None) -> Jsonb | None:
-    return None if value is None else Jsonb(storable(value))
-
-
-@dataclass(frozen=True, slots=True)
-class _Version:
-    """A memory that is here, in the chain of its corrections."""
-
-    id: str
-    root: str
-    parent: str | None
-    content: str
-    latest: bool
-    forgotten: bool
-
-
-def _chain(tx: Tx, org: OrgId, id: str) -> dict[str, _Version]:
-    """All versions of a memory, or of the first that is gone; locked, in the order of everybody
-    who locks chains."""
-    rows = tx.execute(
-        "with its as (select coalesce((select coalesce(root_id, id) from memories"
-        "  where org_id = %(org)s and id = %(id)s), %(id)s) as root)"
-        " select m.id, coalesce(m.root_id, m.id) as root, m.parent_id, m.content, m.is_latest,"
-        " m.forgotten_at from memories m, its"
-        " where m.org_id = %(org)s and (m.id = its.root or m.root_id = its.root)"
-        " order by coalesce(m.root_id, m.id), m.version, m.id for update of m",
-        {"org": org, "id": id},
-    )
-    return {
-        row["id"]: _Version(
-            row["id"],
-            row["root"],
-            row["parent_id"],
-            row["content"],
-            row["is_latest"],
-            row["forgotten_at"] is not None,
-        )
-        for row in rows
-    }
-
-
-def _differs(given: BundledMemory, chain: Mapping[str, _Version], id: str) -> bool:
-    """Whether it is forgotten on one side only, or current there and here another correction is.
-
-    One that was corrected further here does not differ.
-    """
-    if id not in chain:  # deleted at this moment
-        return True
-    here = chain[id]
-    if here.forgotten != (given.forgotten_at is not None):
-        return True
-    return given.latest and not any(
-        one.content == here.content or id in _back(chain, one)
-        for one in chain.values()
-        if one.latest
-    )
-
-
-def _back(chain: Mapping[str, _Version], version: _Version) -> set[str]:
-    """It and those before it."""
-    found = {version.id}
-    before = chain.get(version.parent or "")
-    while before is not None and before.id not in found:
-        found.add(before.id)
-        before = chain.get(before.parent or "")
-    return found
-
-
-def _columns(sources: Sequence[tuple[str, BundledSource]]) -> tuple[list[Any], ...]:
-    return (
-        [document for document, _ in sources],
-        [bytes.fromhex(one.hash) for _, one in sources],
-        [one.start for _, one in sources],
-        [one.end for _, one in sources],
-    )
-
-
-def _is_fetched(given: BundledDocument) -> bool:
-    """Whether it is an address whose page is to be read, and not what was read there."""
-    return (
-        given.url is not None and given.content is not None and documents.is_address(given.content)
-    )
-
-
-def _read_elsewhere(given: BundledDocument, id: str) -> str | None:
-    """What marks a text that a connection once brought: it is the content, as it stands.
-
-    Nobody here may read it where it came from; its own id stands for the one at the provider.
-    """
-    brought = given.url is not None or (given.content is None and given.source not in OWN)
-    return id if brought else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    id: DocumentId
-    """the one that is there, else the one to take"""
-    there: bool
-    same: bool = False
-    """whether the one that is there has the content of the bundle"""
-
-
-def _find(tx: Tx, org: OrgId, given: BundledDocument, digest: bytes) -> _Found:
-    """Whether it is there, and else which id is free.
-
-    An id that another organisation has is answered with one derived of both, so that a second
-    import finds what the first one made.
-    """
-    wanted = given.id or derived(org, msgspec.json.encode(given).decode())
-    other = derived(org, wanted)
-    text = None if given.text is None else hashlib.sha256(given.text.encode()).digest()
-    # A document of a connection has a digest of its version, so its text is compared.
-    rows = tx.execute(
-        "select id, org_id, content_hash = %(digest)s or (%(finished)s and blob is null"
-        "  and revision = indexed_revision"
-        "  and sha256(convert_to(text, 'UTF8')) = %(text)s) as same"
-        " from documents"
-        " where id = any(%(ids)s) or (org_id = %(org)s and custom_id = %(custom_id)s"
-        "  and container_tags[1] = %(tag)s)"
-        " or (org_id = %(org)s and archive_id = %(archive)s and archive_path = %(path)s)"
-        " order by array_position(%(ids)s::text[], id)",
-        {
-            "ids": [wanted, other],
-            "org": org,
-            "custom_id": given.custom_id,
-            "tag": given.container_tags[0],
-            "archive": given.archive,
-            "path": given.archive_path,
-            "digest": digest,
-            "finished": given.chunks is not None and given.file is None,
-            "text": text,
-        },
-    ).fetchall()
-    for row in rows:
-        if row["org_id"] == org:
-            return _Found(DocumentId(row["id"]), there=True, same=bool(row["same"]))
-    taken = any(row["id"] == wanted for row in rows)
-    return _Found(DocumentId(other if taken else wanted), there=False)
-
-
-def _insert(
-    tx: Tx,
-    app: App,
-    org: OrgId,
-    id: DocumentId,
-    given: BundledDocument,
-    content: Content,
-    chunks: Sequence[Chunk] | None,
-    entries: Sequence[Entry] | None,
-) -> bool:
-    """Put the document in, finished if it has chunks; False when its place was taken meanwhile."""
-    finished = chunks is not None and entries is not None
-    tags.ensure(tx, org, given.container_tags)
-    if given.archive is not None and not _is_there(tx, org, given.archive):
-        given = msgspec.structs.replace(given, archive=None, archive_path=None)
-    blob = content.blob
-    if blob is not None:
-        documents.name_blobs(tx, [blob.key])
-    row = tx.execute(
-        "insert into documents as d (id, org_id, custom_id, container_tags, scope, kind, title,"
-        " url, source, filepath, metadata, document_date, task_type, content, content_hash, blob,"
-        " blob_name, blob_mime, forced_kind, status, stage, attempts, claims, due_at, created_at,"
-        " updated_at, archive_id, archive_path, source_id, group_pairs)"
-        " values (%(id)s, %(org)s, %(custom_id)s, %(tags)s, %(scope)s, %(kind)s, %(title)s,"
-        " %(url)s, %(source)s, %(filepath)s, %(metadata)s, %(document_date)s, %(task_type)s,"
-        " %(text)s, %(hash)s, %(blob)s, %(blob_name)s, %(blob_mime)s, %(forced)s, %(status)s,"
-        " %(stage)s, %(claims)s, %(claims)s, now() + %(lease)s * %(claims)s,"
-        " coalesce(%(created_at)s, now()), now(), %(archive)s, %(path)s, %(source_id)s,"
-        " %(group)s)"
-        " on conflict do nothing returning " + documents.COLUMNS,
-        {
-            "id": id,
-            "org": org,
-            "custom_id": given.custom_id,
-            "tags": given.container_tags,
-            "scope": documents.scope(org, given.container_tags),
-            "kind": given.type,
-            "title": given.title,
-            "url": given.url,
-            "source": given.source,
-            "filepath": given.filepath,
-            "metadata": None if given.metadata is None else Jsonb(given.metadata),
-            "group": Jsonb(given.group) if given.group else None,
-            "document_date": given.document_date,
-            "task_type": given.task_type,
-            "text": content.text,
-            "hash": content.hash,
-            "blob": blob and blob.key,
-            "blob_name": blob and blob.name,
-            "blob_mime": blob and blob.mime,
-            "forced": content.forced,
-            # A finished one is claimed by this transaction, which nobody sees before it is done.
-            "status": "processing" if finished else "queued",
-            "stage": "indexing" if finished else None,
-            "claims": 1 if finished else 0,
-            "lease": app.lease,
-            "created_at": given.created_at,
-            "archive": given.archive,
-            "path": given.archive_path,
-            "source_id": content.source_id,
-        },
-    ).fetchone()
-    if row is None:
-        return False
-    if chunks is None or entries is None or given.text is None:
-        _say_unpacked(tx, id, given)
-        db.notify(tx)
-        return True
-    extracted = Extracted(given.text, title=given.title, kind=given.type, warnings=given.warnings)
-    claim = Claim(documents.read(row), 1, content)
-    documents.finish(tx, claim, extracted, chunks, entries, {}, reused=len(entries))
-    _say_unpacked(tx, id, given)
-    if given.updated_at is not None:
-        tx.execute("update documents set updated_at = %s where id = %s", (given.updated_at, id))
-    read = {
-        one.hash for one, bundled in zip(chunks, given.chunks or (), strict=True) if bundled.read
-    }
-    tx.execute(
-        "insert into memory_reads (document_id, hash) select %s, unnest(%s::bytea[])",
-        (id, list(read)),
-    )
-    return True
-
-
-def _is_there(tx: Tx, org: OrgId, id: str) -> bool:
-    """And whether it stays until the end of the transaction."""
-    sought = "select from documents where id = %s and org_id = %s for key share"
-    return tx.execute(sought, (id, org)).fetchone() is not None
-
-
-def _say_unpacked(tx: Tx, id: DocumentId, given: BundledDocument) -> None:
-    """After it is finished: its members, which come with the bundle, are not to be made again."""
-    if given.unpacked is not None:
-        tx.execute("update documents set unpacked = %s where id = %s", (Jsonb(given.unpacked), id))
-
-
-def _chunks(given: BundledDocument) -> list[Chunk] | None:
-    if given.chunks is None or given.text is None:
-        return None
-    found: list[Chunk] = []
-    for position, one in enumerate(given.chunks):
-        if not 0 <= one.start < one.end <= len(given.text):
-            raise ValueError(f"chunk {position} ends outside of the text")
-        text = given.text[one.start : one.end]
-        found.append(
-            Chunk(position, one.start, one.end, text, chunk.digest(text), storable(one.place))
-        )
-    return found
-
-
-def _data(folder: Path, given: BundledDocument) -> bytes | None:
-    if given.file is None:
-        return None
-    path = given.file.path(folder)
-    try:
-        data = _whole(path, LARGEST_FILE)
-    except OSError as error:
-        raise SetupError(f"its file {path} cannot be read ({error.strerror})") from error
-    if hashlib.sha256(data).hexdigest() != given.file.sha256:
-        raise SetupError(f"its file {path} is damaged: its SHA-256 differs")
-    return data
-
-
-def _checked(given: BundledDocument) -> BundledDocument:
-    """With every text as PostgreSQL can hold it; raises RequestError or ValueError."""
-    if given.id is not None and not ID.fullmatch(given.id):
-        raise ValueError("id: 1 to 64 characters of letters, digits, _ -")
-    if not given.container_tags:
-        raise ValueError("containerTags: at least one")
-    if given.task_type not in ("memory", "superrag"):
-        raise ValueError("taskType: memory or superrag")
-    return msgspec.structs.replace(
-        given,
-        container_tags=tags.check(given.container_tags, "containerTags"),
-        custom_id=storable(given.custom_id),
-        type=storable(given.type),
-        title=storable(given.title),
-        url=storable(given.url),
-        source=storable(given.source),
-        filepath=storable(given.filepath),
-        metadata=storable(given.metadata),
-        group=storable(given.group),
-        content=storable(given.content),
-        text=storable(given.text),
-        warnings=storable(given.warnings),
-        archive_path=storable(given.archive_path),
-        unpacked=storable(given.unpacked),
-    )
 
 
 _Line = TypeVar("_Line", bound=msgspec.Struct)
