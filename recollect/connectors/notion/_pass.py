@@ -9,10 +9,8 @@ in the trash, or, twice, that there is no such thing.
 
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from hashlib import sha256
 from itertools import islice
 from typing import Any, cast
 
@@ -33,9 +31,29 @@ from recollect.connectors.notion._blocks import (
     MOST_CALLS,
     PAGE_SIZE,
     BlockReader,
-    ListPage,
     look_through,
     pages,
+)
+from recollect.connectors.notion._state import (
+    DATABASE,
+    PAGE,
+    SEARCH,
+    VERIFY,
+    WALK,
+    Check,
+    KnownObject,
+    State,
+)
+from recollect.connectors.notion._told import (
+    LONGEST_KEY,
+    PageLook,
+    edited_at,
+    is_over,
+    mark_of,
+    object_of,
+    parent_of,
+    properties_of,
+    stamp,
 )
 from recollect.connectors.notion._values import (
     SITE,
@@ -46,11 +64,10 @@ from recollect.connectors.notion._values import (
     tidy,
     time_of,
     title_of,
-    value_of,
 )
 from recollect.errors import Permanent, Transient
 from recollect.fetch import EndpointAnswer
-from recollect.model import MetadataValue, Remembered
+from recollect.model import MetadataValue
 
 OVERLAP = timedelta(minutes=2)
 """Times are rounded down to the minute, and the index is late: this much is looked at again. A page
@@ -79,13 +96,10 @@ LONGEST_VALUE = 2_000
 """characters of one property"""
 LONGEST_LINES = 20_000
 """characters of all properties of a row that begin its text"""
-LONGEST_KEY = 64
-PAGE, DATABASE = "page", "database"
 SOURCE = "data_source"
 DOUBTFUL = "doubtful"
 UNSETTLED = "~"
 """end of a version that may change without a trace"""
-SEARCH, WALK, VERIFY = "search", "walk", "verify"
 NEWEST_FIRST = {"timestamp": "last_edited_time", "direction": "descending"}
 GONE = frozenset({404})
 TRASHED = "gone"
@@ -94,101 +108,6 @@ ROWS = "Its rows are documents of their own."
 NO_ACCESS = (
     "Notion does not find it: it was deleted, or is not shared with the connection any more."
 )
-
-
-# --- what is kept between passes ---------------------------------------------------------------
-
-
-@dataclass
-class Check:
-    """A complete check that is under way."""
-
-    began: str
-    """what was said since then was met"""
-    phase: str = SEARCH
-    at: str | None = None
-    """where the search goes on"""
-    calls: int = 0
-
-
-@dataclass
-class State:
-    """The cursor; times are ISO 8601."""
-
-    edited: str | None = None
-    """the latest edit that search told of"""
-    checked: str | None = None
-    """when the last complete check began"""
-    calls: int = 0
-    """what it cost"""
-    check: Check | None = None
-    unsettled: dict[str, str] = field(default_factory=dict[str, str])
-    """id → edit that may not have been the last of its minute"""
-    missing: list[str] = field(default_factory=list[str])
-    """not found once, to be asked for again"""
-    wanted: bool = False
-    """a user asked for a complete check, which has to wait"""
-    pending: list[str] = field(default_factory=list[str])
-    """kind and id of what was heard of and not looked at yet, should the pass be cut off"""
-
-    @classmethod
-    def of(cls, cursor: Cursor | None) -> "State":
-        """What a cursor knows; one of another shape counts as none."""
-        if not cursor or cursor.get("form") != 1:
-            return cls()
-        given: dict[str, Any] = {name: cursor.get(name) for name in cls.__dataclass_fields__}
-        check = given.pop("check")
-        given["pending"] = given["pending"] or []
-        given["wanted"] = given["wanted"] is True
-        try:
-            state = cls(**given, check=None if check is None else Check(**check))
-            began = None if state.check is None else state.check.began
-            for time in (state.edited, state.checked, began, *dict(state.unsettled).values()):
-                if time is not None:
-                    time_of(time)
-            for each in state.pending:
-                id_of(each.partition(":")[2])
-            return replace(
-                state,
-                unsettled=dict(state.unsettled),
-                missing=list(state.missing),
-                pending=list(state.pending),
-            )
-        except (AttributeError, TypeError, ValueError, Transient):
-            return cls()
-
-    def cursor(self) -> Cursor:
-        return {"form": 1, **asdict(self)}
-
-
-@dataclass(frozen=True, slots=True)
-class KnownObject:
-    """What earlier passes kept of a thing in `extra`."""
-
-    row: Remembered
-
-    @property
-    def edited(self) -> str:
-        return tidy(self.row.extra.get("edited"))
-
-    @property
-    def object(self) -> str:
-        return PAGE if self.row.extra.get("object") == PAGE else DATABASE
-
-    @property
-    def children(self) -> list[tuple[str, str]]:
-        """Kind and id."""
-        told = cast("list[Any]", self.row.extra.get("children") or [])
-        return [(kind, id) for kind, _, id in (tidy(each).partition(":") for each in told) if id]
-
-    def unchanged(self, edited: str, mark: str) -> bool:
-        return (self.edited, self.row.extra.get("mark")) == (edited, mark)
-
-    def walked(self, edited: str) -> bool:
-        return self.row.extra.get("walked") == edited
-
-
-# --- the pass ----------------------------------------------------------------------------------
 
 
 class Pass:
@@ -288,16 +207,16 @@ class Pass:
         for page in pages(self._search):
             if not page.whole:
                 self._state.checked = None  # more is new than the search can tell
-            newest = max([newest, *(_edited(found) for found in page.results)])
-            latest = latest or _stamp(self._now)
+            newest = max([newest, *(edited_at(found) for found in page.results)])
+            latest = latest or stamp(self._now)
             yield from self._look_at(page.results)
             yield from self._follow()
             yield self._checkpoint()
-            if _is_over(page, until):
+            if is_over(page, until):
                 break
         for page in pages(self._search_trash):
             yield from self._bury(page.results)
-            if _is_over(page, until):
+            if is_over(page, until):
                 break
         self._state.edited = min(newest, latest)
 
@@ -367,8 +286,8 @@ class Pass:
             for page in pages(self._search, check.at):
                 if self._state.edited is None:
                     # What changes from now on is news.
-                    edits = [*(_edited(found) for found in page.results), ""]
-                    self._state.edited = min(max(edits) or _stamp(self._now), _stamp(self._now))
+                    edits = [*(edited_at(found) for found in page.results), ""]
+                    self._state.edited = min(max(edits) or stamp(self._now), stamp(self._now))
                 for at in range(0, len(page.results), BATCH):
                     yield from self._look_at(page.results[at : at + BATCH], always=True)
                     yield self._checkpoint()
@@ -428,13 +347,13 @@ class Pass:
     ) -> Iterator[Change]:
         """Say of pages and data sources what is new of them; with `always`, of each something."""
         ids = [id_of(one.get("id")) for one in found]
-        parents = [parent for one in found if (parent := _parent(one)) is not None]
+        parents = [parent for one in found if (parent := parent_of(one)) is not None]
         known = self._known([*ids, *parents])
         self._titles |= {id: one.row.title or "" for id, one in known.items()}
         self._roomy = self._source.room() > 0
         for id, one in zip(ids, found, strict=True):
             self._met.add(id)
-            if id in self._said and self._said[id] == _edited(one):
+            if id in self._said and self._said[id] == edited_at(one):
                 continue
             steps = (
                 self._database(id, one, known.get(id), always)
@@ -454,7 +373,7 @@ class Pass:
             return
         if "last_edited_time" not in page:
             raise Permanent("Notion tells nothing of it but its id", code="partial_object")
-        edited = _edited(page)
+        edited = edited_at(page)
         settled = self._now >= time_of(edited) + OVERLAP
         always = always or id in self._state.missing
         self._forget(id)
@@ -465,7 +384,7 @@ class Pass:
         self._titles[id] = title
         url = address(page.get("url")) or SITE + id
         metadata, lines = self._described(page)
-        mark = _mark(title, url, metadata, lines)
+        mark = mark_of(title, url, metadata, lines)
         if known is not None and known.unchanged(version, mark) and not always:
             return
         look = yield from self._look_through(id, version, known)
@@ -478,7 +397,7 @@ class Pass:
             "walked": version if look.whole else None,
             "children": [f"{kind}:{child}" for kind, child in look.children],
             "blank": look.blank,
-            "parent": _parent(page),
+            "parent": parent_of(page),
             "lines": lines,
         }
         if look.blank and not lines:
@@ -512,9 +431,9 @@ class Pass:
             return
         title = plain(found.get("title"))
         self._titles[id] = title
-        edited = _edited(found)
+        edited = edited_at(found)
         url = address(found.get("url")) or SITE + id
-        mark = _mark(title, url, {}, [])
+        mark = mark_of(title, url, {}, [])
         if known is not None and known.unchanged(edited, mark) and not always:
             return
         self._said[id] = edited
@@ -561,7 +480,7 @@ class Pass:
     def _described(self, page: Mapping[str, Any]) -> tuple[dict[str, MetadataValue], list[str]]:
         """Metadata, and for a row what its properties say, as lines."""
         given = as_object(page.get("properties"))
-        within = _parent(page)
+        within = parent_of(page)
         is_row = as_object(page.get("parent")).get("type") in ("data_source_id", "database_id")
         told: dict[str, MetadataValue] = {"type": "row" if is_row else PAGE}
         if within is not None:
@@ -573,7 +492,7 @@ class Pass:
                 told[key] = time
         lines: list[str] = []
         left = LONGEST_LINES
-        for name, kind, value in islice(_properties(given), MOST_PROPERTIES):
+        for name, kind, value in islice(properties_of(given), MOST_PROPERTIES):
             key = name if name not in told else f"property {name}"[:LONGEST_KEY]
             told[key] = value[:LONGEST_VALUE] if isinstance(value, str) else value
             line = f"{name}: {shown(told[key])}"
@@ -643,7 +562,7 @@ class Pass:
         path = "data_sources" if kind == SOURCE else "pages"
         answer = self._call("GET", f"/v1/{path}/{id}", accept=GONE)
         if answer.status == 200:
-            yield from self._look_at([_object(answer)])
+            yield from self._look_at([object_of(answer)])
 
     def _ask_for_known(self, ids: Iterable[str], *, again: bool = False) -> Iterator[Change]:
         """Things that are known, one by one."""
@@ -655,7 +574,7 @@ class Pass:
         path = "data_sources" if known.object == DATABASE else "pages"
         answer = self._call("GET", f"/v1/{path}/{id}", accept=GONE)
         if answer.status == 200:
-            yield from self._look_at([_object(answer)], always=True)
+            yield from self._look_at([object_of(answer)], always=True)
             return
         self._met.add(id)
         self._said[id] = TRASHED
@@ -730,61 +649,3 @@ class Pass:
         self._state.unsettled.pop(id, None)
         if id in self._state.missing:
             self._state.missing.remove(id)
-
-
-@dataclass(frozen=True, slots=True)
-class PageLook:
-    children: Sequence[tuple[str, str]]
-    blank: bool
-    whole: bool
-    """nothing was left out"""
-
-
-def _object(answer: EndpointAnswer) -> dict[str, Any]:
-    found = as_object(as_json(answer))
-    field_of(found, "object", str)
-    return found
-
-
-def _edited(found: Mapping[str, Any]) -> str:
-    """As Notion writes it, so that texts can be compared; empty for what tells only its id.
-
-    Raises Transient for a time that is none.
-    """
-    edited = tidy(found.get("last_edited_time"))
-    return _stamp(time_of(edited)) if edited else ""
-
-
-def _stamp(time: datetime) -> str:
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
-
-
-def _is_over(page: ListPage, until: datetime) -> bool:
-    """Whether a list that is newest first has come to what was seen before."""
-    times = [time_of(edited) for found in page.results if (edited := _edited(found))]
-    return bool(times) and min(times) < until
-
-
-def _parent(found: Mapping[str, Any]) -> str | None:
-    """Id of the page or data source that something stands in, if it says so."""
-    parent = as_object(found.get("parent"))
-    for name in ("data_source_id", "page_id"):
-        if parent.get(name) is not None:
-            return id_of(parent.get(name))
-    return None
-
-
-def _properties(given: Mapping[str, Any]) -> Iterator[tuple[str, str, MetadataValue]]:
-    """Name, type and value of what has one; the title is told elsewhere."""
-    for name, property in given.items():
-        kind = tidy(as_object(property).get("type"))
-        value = None if kind == "title" else value_of(property)
-        key = " ".join("".join(c if c.isprintable() else " " for c in tidy(name)).split())
-        if value is not None and key:
-            yield key[:LONGEST_KEY], kind, value
-
-
-def _mark(title: str, url: str, metadata: Mapping[str, Any], lines: Sequence[str]) -> str:
-    """Stands for all that is told of a thing besides its content."""
-    told = repr((title, url, sorted(metadata.items()), list(lines)))
-    return sha256(told.encode()).hexdigest()[:16]
