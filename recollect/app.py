@@ -16,6 +16,7 @@ from recollect.blobs import Blobs, identity, open_blobs
 from recollect.config import Config
 from recollect.db import Database, machines
 from recollect.db.machines import Shared
+from recollect.db.replicas import Replicated
 from recollect.errors import SetupError
 from recollect.extract import Sandbox
 from recollect.fetch import Fetcher, self_test
@@ -109,7 +110,7 @@ def open_app(config: Config, database_url: str, *, serves: bool = False) -> App:
     reranker = open_reranker_of(config)
     shared = shares(config) if serves else None
     name = shared.name if shared else "recollect"
-    database = Database(database_url, size=config.workers + 20, name=name).open()
+    database = open_database(config, database_url, size=config.workers + 20, name=name)
     try:
         with database.begin() as tx:
             index = vector_index.read(tx)
@@ -148,6 +149,17 @@ def open_app(config: Config, database_url: str, *, serves: bool = False) -> App:
         tracer=open_tracer_of(config),
         videos=open_video_pages(config.video, fetcher),
     )
+
+
+def open_database(
+    config: Config, database_url: str, *, size: int, name: str = "recollect"
+) -> Database:
+    """The database, and the replicas that the settings name; raises SetupError, Unavailable."""
+    if config.read_urls is None:
+        return Database(database_url, size=size, name=name).open()
+    urls = [url.strip() for url in config.read_urls.get_secret_value().split(",")]
+    replicas = [url for url in urls if url]
+    return Replicated(database_url, replicas, size=size, name=name).open()
 
 
 def _check(sandbox: Sandbox, config: Config) -> None:

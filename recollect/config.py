@@ -122,6 +122,11 @@ class Config(BaseSettings):
         default=None,
         description="Any PostgreSQL 15 or later with pgvector 0.8; embedded PostgreSQL if unset.",
     )
+    read_urls: SecretStr | None = Field(
+        default=None,
+        description="Streaming replicas of that PostgreSQL, comma-separated, which answer searches"
+        " and other reads.",
+    )
     blob_url: str | None = Field(
         default=None, description="Where files are kept: file:///folder or s3://bucket/prefix."
     )

@@ -683,6 +683,10 @@ CREATE TABLE public.keys (
     CONSTRAINT keys_scope_check CHECK ((scope = ANY (ARRAY['read'::text, 'write'::text, 'admin'::text]))),
     CONSTRAINT keys_tags_check CHECK ((cardinality(tags) > 0))
 );
+CREATE TABLE public.lineages (
+    line text NOT NULL,
+    word text DEFAULT gen_random_uuid() NOT NULL
+);
 CREATE TABLE public.memories (
     id text NOT NULL,
     org_id text NOT NULL,
@@ -1135,6 +1139,8 @@ ALTER TABLE ONLY public.keys
     ADD CONSTRAINT keys_hash_key UNIQUE (hash);
 ALTER TABLE ONLY public.keys
     ADD CONSTRAINT keys_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.lineages
+    ADD CONSTRAINT lineages_pkey PRIMARY KEY (line);
 ALTER TABLE ONLY public.memories
     ADD CONSTRAINT memories_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.memory_reads

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Annotated, Any, Literal, TypeVar, cast
 
 from fastapi import APIRouter, Depends, File, Form, Query, Request, Response, UploadFile
@@ -45,6 +46,7 @@ from recollect.api.schemas import (
 )
 from recollect.api.turns import own_turn
 from recollect.app import App
+from recollect.db import Tx
 from recollect.documents import DocumentChange, DocumentQuery
 from recollect.documents.filters import parse as parse_filter
 from recollect.errors import BadRequestError, Issue, RequestError, in_words
@@ -54,7 +56,7 @@ from recollect.ingest.intake import Sent
 from recollect.memories import extraction_queue, reading
 from recollect.memories.extraction_queue import Dreaming
 from recollect.memories.records import Memory
-from recollect.model import Document, Status, Tenant
+from recollect.model import Chunk, Document, Status, Tenant
 from recollect.orgs import orgs
 
 router = APIRouter(tags=["documents"])
@@ -172,8 +174,7 @@ def find(
     )
     warnings = body.passed_over() or []
     with Holding(room) as holding:
-        with app.db.begin() as tx:
-            page = documents.find(tx, tenant, query)
+        page = app.db.read(lambda tx: documents.find(tx, tenant, query))
         found = page.items
         if body.include_content:
             found = with_texts(app, tenant, found, holding, "includeContent", warnings)
@@ -220,8 +221,7 @@ def processing(
         limit=limit,
         page=page,
     )
-    with app.db.begin() as tx:
-        found = documents.find(tx, tenant, query)
+    found = app.db.read(lambda tx: documents.find(tx, tenant, query))
     stale_before = datetime.now(UTC) - STALE
     return ProcessingOut(
         documents=[
@@ -236,8 +236,7 @@ def processing(
 @router.get("/v3/documents/counts", summary="Count documents", operation_id="countDocuments")
 def count(tenant: Reader, app: CurrentApp) -> StatusCounts:
     """How many documents are in each status."""
-    with app.db.begin() as tx:
-        found = documents.counts(tx, tenant)
+    found = app.db.read(lambda tx: documents.counts(tx, tenant))
     return StatusCounts.model_validate({status.value: n for status, n in found.items()})
 
 
@@ -324,26 +323,29 @@ async def _end_of(request: Request, app: App, tenant: Tenant, id: str, wait: flo
 async def _look(request: Request, app: App, tenant: Tenant, id: str) -> Document:
     """Raises AuthenticationError when the key was revoked while it waited."""
 
-    def look() -> Document:
-        with app.db.begin() as tx:
-            if tenant.key is not None:
-                orgs.key(tx, tenant.key)
-            return documents.get(tx, tenant, id)
+    def look(tx: Tx) -> Document:
+        if tenant.key is not None:
+            orgs.key(tx, tenant.key)
+        return documents.get(tx, tenant, id)
 
     async with own_turn(request):
-        return await run_in_threadpool(look)
+        return await run_in_threadpool(app.db.read, look)
 
 
 def _shown(app: App, tenant: Tenant, id: str, room: Room, as_of: datetime | None) -> Response:
     with Holding(room) as holding:
-        with app.db.begin() as tx:
-            db.look_back(tx, as_of)
-            document = documents.get(tx, tenant, id)
-            size = documents.text_sizes(tx, tenant, [document.id]).get(document.id, 0)
+        _, size = app.db.read(partial(_sized, tenant, id, as_of))
         holding.take(size)
-        document, ahead, known, dreaming = _read(app, tenant, id, as_of)
+        document, ahead, known, dreaming = app.db.read(partial(_read, app, tenant, id, as_of))
         words = app.config.status_words
         return holding.answer(DocumentOut.of(document, words, ahead, known, dreaming))
+
+
+def _sized(tenant: Tenant, id: str, as_of: datetime | None, tx: Tx) -> tuple[Document, int]:
+    """With the bytes of its text, at most."""
+    db.look_back(tx, as_of)
+    document = documents.get(tx, tenant, id)
+    return document, documents.text_sizes(tx, tenant, [document.id]).get(document.id, 0)
 
 
 @router.get(
@@ -356,16 +358,15 @@ def chunks(
     id: PathId, tenant: Reader, app: CurrentApp, room: CurrentRoom, as_of: AsOf = None
 ) -> Response:
     """What searches find of the document, or found then, in order."""
+
+    def read(tx: Tx) -> list[Chunk]:
+        db.look_back(tx, as_of)
+        return documents.chunks(tx, tenant, document.id)
+
     with Holding(room) as holding:
-        with app.db.begin() as tx:
-            db.look_back(tx, as_of)
-            document = documents.get(tx, tenant, id)
-            size = documents.text_sizes(tx, tenant, [document.id]).get(document.id, 0)
+        document, size = app.db.read(partial(_sized, tenant, id, as_of))
         holding.take(size)
-        with app.db.begin() as tx:
-            db.look_back(tx, as_of)
-            found = documents.chunks(tx, tenant, document.id)
-        return holding.answer(ChunksOut.of(document, found))
+        return holding.answer(ChunksOut.of(document, app.db.read(read)))
 
 
 @router.get(
@@ -376,8 +377,7 @@ def chunks(
 def versions(id: PathId, tenant: Reader, app: CurrentApp) -> VersionList:
     """The texts that the document has and had, as far as they are kept (setting `keepVersions`),
     the newest first. `asOf` with a `knownFrom` reads one."""
-    with app.db.begin() as tx:
-        found = documents.versions(tx, tenant, id)
+    found = app.db.read(lambda tx: documents.versions(tx, tenant, id))
     return VersionList(versions=[VersionOut.of(one) for one in found])
 
 
@@ -429,18 +429,17 @@ def _beside(app: App, tenant: Tenant, labels: ContentLabels) -> intake.Labels:
 
 
 def _read(
-    app: App, tenant: Tenant, id: str, as_of: datetime | None
+    app: App, tenant: Tenant, id: str, as_of: datetime | None, tx: Tx
 ) -> tuple[Document, int | None, list[Memory], Dreaming | None]:
     """With what waits before it, what was drawn from it, and, with a model, what is still to be; of
     an older text none of that is known."""
-    with app.db.begin() as tx:
-        if as_of is not None:
-            db.look_back(tx, as_of)
-            return documents.get(tx, tenant, id, newest=True), None, [], None
-        document = documents.get(tx, tenant, id, newest=True)
-        known = reading.of_document(tx, tenant, document.id)
-        dreaming = extraction_queue.state(tx, document.id) if app.llm is not None else None
-        return document, documents.ahead(tx, document), known, dreaming
+    if as_of is not None:
+        db.look_back(tx, as_of)
+        return documents.get(tx, tenant, id, newest=True), None, [], None
+    document = documents.get(tx, tenant, id, newest=True)
+    known = reading.of_document(tx, tenant, document.id)
+    dreaming = extraction_queue.state(tx, document.id) if app.llm is not None else None
+    return document, documents.ahead(tx, document), known, dreaming
 
 
 def _batch_item(app: App, tenant: Tenant, body: BatchAdd, item: object) -> BatchItem:

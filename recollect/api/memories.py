@@ -28,12 +28,21 @@ from recollect.api.memory_schemas import (
 )
 from recollect.api.schemas import Bucket, MemoryOut, Pagination, TemporalContext
 from recollect.api.search import answers
+from recollect.db import Tx
 from recollect.documents.filters import parse as parse_filter
 from recollect.errors import BadRequestError
 from recollect.memories import forgetting, memories, reading, telling
 from recollect.memories.finding import FoundMemory
-from recollect.memories.records import Correction, Fact, MemoryQuery, MemoryTarget
-from recollect.model import random_id
+from recollect.memories.reading import Profile
+from recollect.memories.records import (
+    Correction,
+    Fact,
+    Memory,
+    MemoryId,
+    MemoryQuery,
+    MemoryTarget,
+)
+from recollect.model import Page, random_id
 from recollect.orgs import settings
 
 router = APIRouter(tags=["memories"])
@@ -118,9 +127,12 @@ def find(body: ListMemories, tenant: Reader, app: CurrentApp) -> MemoryList:
         limit=body.limit,
         page=body.page,
     )
-    with app.db.begin() as tx:
+
+    def read(tx: Tx) -> tuple[Page[Memory], dict[MemoryId, list[Memory]]]:
         page = reading.find(tx, tenant, query)
-        versions = reading.history(tx, tenant, [memory.id for memory in page.items])
+        return page, reading.history(tx, tenant, [memory.id for memory in page.items])
+
+    page, versions = app.db.read(read)
     return MemoryList(
         memory_entries=[MemoryEntry.entry(memory, versions[memory.id]) for memory in page.items],
         pagination=Pagination.of(page),
@@ -199,11 +211,14 @@ def profile(body: ProfileRequest, tenant: Reader, app: CurrentApp) -> ProfileOut
         results = MemoryResults(
             results=found, timing=took, total=len(found), warnings=warnings or None
         )
-    with app.db.begin() as tx:
+
+    def read(tx: Tx) -> Profile:
         keys = body.buckets
         if keys is None:
             keys = [bucket["key"] for bucket in settings.buckets_of(tx, tenant.id, tag)]
-        known = reading.profile(tx, tenant, tag, filter, keys)
+        return reading.profile(tx, tenant, tag, filter, keys)
+
+    known = app.db.read(read)
     sections = ProfileSections(
         static=[one.text for one in known.static] if "static" in wanted else None,
         dynamic=[one.text for one in known.dynamic] if "dynamic" in wanted else None,
@@ -220,8 +235,7 @@ def profile(body: ProfileRequest, tenant: Reader, app: CurrentApp) -> ProfileOut
 def buckets(tenant: Reader, app: CurrentApp, body: BucketsRequest | None = None) -> BucketsOut:
     """Those of the organisation, and those that the tag has beside them."""
     named = effective_tags(tenant, body.container_tag if body else None, None, default=False)
-    with app.db.begin() as tx:
-        found = settings.buckets_of(tx, tenant.id, named[0] if named else None)
+    found = app.db.read(lambda tx: settings.buckets_of(tx, tenant.id, named[0] if named else None))
     return BucketsOut(buckets=[Bucket.model_validate(bucket) for bucket in found])
 
 

@@ -113,13 +113,11 @@ def with_texts(
 ) -> list[Document]:
     """The documents with their published texts, as far as those go into one answer; what is left
     out of the `field` is added to the `warnings`."""
-    with app.db.begin() as tx:
-        fits, size = fitting(tx, tenant, [one.id for one in found])
+    fits, size = app.db.read(lambda tx: fitting(tx, tenant, [one.id for one in found]))
     holding.take(size)
-    with app.db.begin() as tx:
-        # One whose text is published meanwhile has a text, and not none.
-        wanted = [one for one in found if one.id in fits]
-        texts = documents.texts(tx, tenant, wanted, changed=True)
+    # One whose text is published meanwhile has a text, and not none.
+    wanted = [one for one in found if one.id in fits]
+    texts = app.db.read(lambda tx: documents.texts(tx, tenant, wanted, changed=True))
     if len(fits) < len(found):
         warnings.append(left_out(field, len(found) - len(fits)))
     return [replace(one, text=texts.get(one.id)) for one in found]

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from fastapi import APIRouter, Response
 
@@ -28,7 +29,7 @@ from recollect.index import terms, vector_index
 from recollect.memories import finding, reading
 from recollect.memories.finding import FoundMemory
 from recollect.memories.records import MemoryQuery
-from recollect.model import DocumentId, Hit, HitChunk, Tenant
+from recollect.model import Document, DocumentId, Hit, HitChunk, Tenant
 from recollect.search import hybrid, query_vectors
 from recollect.search.aggregate import Aggregate, Noted, aggregates
 from recollect.search.ask import Answer, Asked, Wording, ask, begin
@@ -114,15 +115,12 @@ def _with_texts(
     for _ in range(hybrid.TRIES):
         answer = asked()
         hits = answer.hits
-        with app.db.begin() as tx:
-            db.look_back(tx, as_of)
-            fits, size = fitting(tx, tenant, [hit.document.id for hit in hits])
+        found = [hit.document for hit in hits]
+        fits, size = app.db.read(partial(_fitting, tenant, found, as_of))
         holding.take(size)
-        with app.db.begin() as tx:
-            db.look_back(tx, as_of)
-            texts = documents.texts(
-                tx, tenant, [hit.document for hit in hits if hit.document.id in fits]
-            )
+        texts = app.db.read(
+            partial(_texts, tenant, [one for one in found if one.id in fits], as_of)
+        )
         if len(texts) == len(fits):
             break
     warnings = [*answer.warnings]
@@ -140,6 +138,20 @@ def _with_texts(
         ],
         warnings,
     )
+
+
+def _fitting(
+    tenant: Tenant, found: Sequence[Document], as_of: datetime | None, tx: Tx
+) -> tuple[list[DocumentId], int]:
+    db.look_back(tx, as_of)
+    return fitting(tx, tenant, [one.id for one in found])
+
+
+def _texts(
+    tenant: Tenant, found: Sequence[Document], as_of: datetime | None, tx: Tx
+) -> dict[DocumentId, str | None]:
+    db.look_back(tx, as_of)
+    return documents.texts(tx, tenant, found)
 
 
 @router.post("/v4/search", summary="Search memories", operation_id="searchMemories")
@@ -177,10 +189,14 @@ def answers(app: App, tenant: Tenant, body: MemorySearch) -> tuple[list[MemoryRe
             forgotten=body.include.forgotten_memories,
             limit=body.limit,
         )
-        with app.db.begin() as tx:
+
+        def known(tx: Tx) -> tuple[list[MemoryResult], bool]:
             found = asked.memories(tx, tenant, query, body.threshold)
-            results = _memories(tx, tenant, found, body)
-            by_chunks = by_chunks or not (found or reading.drawn(tx, tenant, named))
+            is_known = bool(found) or reading.drawn(tx, tenant, named)
+            return _memories(tx, tenant, found, body), is_known
+
+        results, is_known = app.db.read(known)
+        by_chunks = by_chunks or not is_known
     if body.aggregate:
         results += _aggregated(app, tenant, body, results, asked)
     if by_chunks:
@@ -194,8 +210,7 @@ def answers(app: App, tenant: Tenant, body: MemorySearch) -> tuple[list[MemoryRe
             limit=body.limit,
             fold=body.fold_duplicates,
         )
-        with app.db.begin() as tx:
-            hits = asked.passages(tx, tenant, wanted)
+        hits = app.db.read(lambda tx: asked.passages(tx, tenant, wanted))
         hits = fold(hits) if wanted.fold else hits
         results += [
             _chunk(hit, chunk, whole=body.include.documents) for hit in hits for chunk in hit.chunks

@@ -32,8 +32,7 @@ def find(
     page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
 ) -> TagList:
     """By name, with the number of documents that carry each."""
-    with app.db.begin() as tx:
-        found = tags.find(tx, tenant, limit=limit, page=page)
+    found = app.db.read(lambda tx: tags.find(tx, tenant, limit=limit, page=page))
     return TagList(
         container_tags=[TagOut.of(details) for details in found.items],
         pagination=Pagination.of(found),
@@ -43,8 +42,7 @@ def find(
 @router.get("/v3/container-tags/{tag}", summary="Get a tag", operation_id="getContainerTag")
 def get(tag: TagName, tenant: Reader, app: CurrentApp) -> TagOut:
     [name] = effective_tags(tenant, tag, None, default=False)
-    with app.db.begin() as tx:
-        return TagOut.of(tags.get(tx, tenant, name))
+    return TagOut.of(app.db.read(lambda tx: tags.get(tx, tenant, name)))
 
 
 @router.patch("/v3/container-tags/{tag}", summary="Change a tag", operation_id="updateContainerTag")

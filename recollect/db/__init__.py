@@ -4,12 +4,13 @@ import logging
 import select
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib import resources
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Literal, LiteralString, Self, TypeVar, cast
 
 import pgvector.psycopg
 import psycopg
@@ -27,6 +28,26 @@ class Tx(psycopg.Connection[DictRow]):
 
     made_due = False
     """whether it has workers woken once it commits"""
+
+
+Answer = TypeVar("Answer")
+"""of what reads"""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """How a replica fares, as this process knows it."""
+
+    name: str
+    """host and port"""
+    state: Literal["new", "serves", "lags", "away"]
+    reason: str
+    behind: int
+    """bytes of the log that it had not replayed when it was asked last"""
+    served: int
+    """reads that it answered"""
+    passed: int
+    """reads that went on to another server, or to the primary"""
 
 
 LOG = log.get("db")
@@ -62,12 +83,18 @@ class Database:
         statement_timeout: timedelta = timedelta(seconds=60),
         idle_timeout: timedelta = timedelta(seconds=10),
         name: str = "recollect",
+        patience: timedelta = timedelta(seconds=CONNECT_TIMEOUT),
+        connections: type[Tx] = Tx,
     ) -> None:
-        """`name`: what the server calls its sessions, at most 63 bytes (see `db.machines`)."""
+        """`name`: what the server calls its sessions, at most 63 bytes (see `db.machines`).
+
+        `patience`: how long to wait for a connection.
+        """
         self.url = url
+        self._patience = patience.total_seconds()
         self._pool: ConnectionPool[Tx] = ConnectionPool(
             url,
-            connection_class=Tx,
+            connection_class=connections,
             min_size=1,
             max_size=size,
             open=False,
@@ -120,7 +147,25 @@ class Database:
     @contextmanager
     def begin(self) -> Generator[Tx]:
         """One transaction: commits at the end of the block, rolls back when it raises."""
-        tx = self._begun()
+        with self._transaction("begin") as tx:
+            yield tx
+
+    def read(self, work: Callable[[Tx], Answer]) -> Answer:
+        """What `work` answers in a transaction that may only read.
+
+        Where there are replicas it may be one of theirs, and `work` be done a second time, by the
+        primary: it leaves nothing behind but its answer. It sees whatever was committed before.
+        """
+        with self._transaction("begin read only") as tx:
+            return work(tx)
+
+    def replicas(self) -> Sequence[ReplicaState]:
+        """Ask each how it fares, unless it is left alone."""
+        return ()
+
+    @contextmanager
+    def _transaction(self, opening: LiteralString) -> Generator[Tx]:
+        tx = self._begun(opening)
         try:
             try:
                 yield tx
@@ -145,7 +190,7 @@ class Database:
     @contextmanager
     def glance(self) -> Generator[Tx]:
         """For one statement that only reads, without the way to the server for begin and commit."""
-        tx = self._alive(time.monotonic() + CONNECT_TIMEOUT)
+        tx = self._alive(time.monotonic() + self._patience)
         try:
             yield tx
         except psycopg.Error as error:
@@ -209,12 +254,12 @@ class Database:
             self._called.release()
             _quietly(committed, "notify recollect_due")
 
-    def _begun(self) -> Tx:
-        give_up = time.monotonic() + CONNECT_TIMEOUT
+    def _begun(self, opening: LiteralString) -> Tx:
+        give_up = time.monotonic() + self._patience
         for _ in range(self._size + 1):
             tx = self._alive(give_up)
             try:
-                tx.execute("begin")
+                tx.execute(opening)
             except psycopg.Error:
                 tx.close()
                 self._pool.putconn(tx)
@@ -238,7 +283,7 @@ class Database:
         # The pool tries to connect when it is asked, not while somebody waits: so ask again.
         while True:
             try:
-                return self._pool.getconn(ASK_AGAIN)
+                return self._pool.getconn(min(ASK_AGAIN, self._patience))
             except PoolTimeout as error:
                 if time.monotonic() > give_up:
                     raise judged(error) from error

@@ -65,15 +65,20 @@ def ask(
     NotFoundError for no such document, and as `query_vectors.vectors`.
     """
     asked = begin(app, query.text, rerank=rerank, rewrite=rewrite)
-    with app.db.begin() as tx:
+
+    def found(tx: Tx) -> list[Hit]:
         db.look_back(tx, query.as_of)
         within = None if inside is None else documents.get(tx, tenant, inside).id
-        hits = asked.passages(tx, tenant, query, within)
-    hits = asked.ordered(hits, query)
+        return asked.passages(tx, tenant, query, within)
+
+    hits = asked.ordered(app.db.read(found), query)
     if query.with_neighbours:
-        with app.db.begin() as tx:
+
+        def completed(tx: Tx) -> list[Hit]:
             db.look_back(tx, query.as_of)
-            hits = hybrid.with_neighbours(tx, hits)
+            return hybrid.with_neighbours(tx, hits)
+
+        return Answer(app.db.read(completed), asked.warnings)
     return Answer(hits, asked.warnings)
 
 

@@ -5,6 +5,7 @@ Counted in pages of the database that the statements of one request touch.
 
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from typing import LiteralString
 
 import httpx
 import psycopg
@@ -30,8 +31,8 @@ PAGES = 600
 
 
 class CountingDatabase(Database):
-    def _begun(self) -> Tx:
-        tx = super()._begun()
+    def _begun(self, opening: LiteralString) -> Tx:
+        tx = super()._begun(opening)
         tx.cursor_factory = CountingCursor
         return tx
 

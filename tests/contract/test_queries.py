@@ -26,7 +26,7 @@ class Statements:
         send = psycopg.Connection.execute
 
         def counted(connection: Any, query: Any, *args: Any, **more: Any) -> Any:
-            if query not in ("begin", "commit", "rollback"):
+            if query not in ("begin", "begin read only", "commit", "rollback"):
                 with self._lock:
                     self._seen.append(str(query))
             return send(connection, query, *args, **more)

@@ -50,7 +50,7 @@ class Recorder:
     def hear(self, cursor: psycopg.Cursor[Any], query: Any, params: Any) -> None:
         text = query.as_string(cursor) if isinstance(query, sql.Composable) else str(query)
         transaction = id(cursor.connection)
-        if text.lower() in ("begin", "commit", "rollback"):
+        if text.lower().startswith(("begin", "commit", "rollback")):
             self._bound[transaction] = False
             return
         binds = self._names_tenant(params)

@@ -173,7 +173,7 @@ class _Line:
                     self._upstream.sendall(frame)
                     continue
                 fault = self._wire.decide(statement, self._said)
-                if statement.strip().lower() in ("begin", "commit", "rollback"):
+                if statement.strip().lower().startswith(("begin", "commit", "rollback")):
                     self._said.clear()
                 else:
                     self._said.append(statement)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Literal, cast
 
 from fastapi import Depends, File, Form, Query, Request, Response, UploadFile
@@ -45,12 +46,13 @@ from recollect.api.schemas import (
     json_text,
 )
 from recollect.app import App
+from recollect.db import Tx
 from recollect.documents import DocumentChange
 from recollect.errors import BadRequestError, RequestError
 from recollect.ingest import intake
 from recollect.ingest.intake import Labels, Sent
 from recollect.memories import extraction_queue, reading
-from recollect.model import Document
+from recollect.model import Document, DocumentId, Tenant
 
 router = door("documents")
 MOST_BATCH = 600
@@ -230,38 +232,39 @@ def get(
 ) -> Response:
     """Its text is the newest that was accepted, also while that is still processed."""
     with Holding(room) as holding:
-        with app.db.begin() as tx:
-            document = documents.get(tx, space.inside, id)
-            size = documents.text_sizes(tx, space.inside, [document.id]).get(document.id, 0)
+        found, size = app.db.read(partial(_sized, space.inside, id))
         holding.take(size * (2 if "chunks" in include else 1))
-        with app.db.begin() as tx:
-            document = documents.get(tx, space.inside, document.id, newest=True)
-            dreaming = extraction_queue.state(tx, document.id) if app.llm is not None else None
-            count = reading.counts(tx, space.inside, [document.id])[document.id]
-            known = (
-                reading.of_document(tx, space.inside, document.id)
-                if "memories" in include
-                else None
-            )
-            chunks = (
-                documents.chunks(tx, space.inside, document.id) if "chunks" in include else None
-            )
-        return holding.answer(
-            NsDocumentOut(
-                id=document.id,
-                custom_id=document.custom_id,
-                title=document.title,
-                type=document.kind,
-                url=document.url,
-                summary=None,
-                content=document.text,
-                metadata=flat(document.metadata),
-                group=None if document.group is None else flat(document.group),
-                system=DocumentSystem.of(document, dreaming, count),
-                chunks=None if chunks is None else [NsChunkOut.of(document, one) for one in chunks],
-                memories=None if known is None else [NsMemoryOut.of(one) for one in known],
-            )
-        )
+        return holding.answer(app.db.read(partial(_whole, app, space.inside, found, include)))
+
+
+def _sized(tenant: Tenant, id: str, tx: Tx) -> tuple[DocumentId, int]:
+    """Its id, and the bytes of its text, at most."""
+    document = documents.get(tx, tenant, id)
+    return document.id, documents.text_sizes(tx, tenant, [document.id]).get(document.id, 0)
+
+
+def _whole(
+    app: App, tenant: Tenant, id: DocumentId, include: Sequence[str], tx: Tx
+) -> NsDocumentOut:
+    document = documents.get(tx, tenant, id, newest=True)
+    dreaming = extraction_queue.state(tx, document.id) if app.llm is not None else None
+    count = reading.counts(tx, tenant, [document.id])[document.id]
+    known = reading.of_document(tx, tenant, document.id) if "memories" in include else None
+    chunks = documents.chunks(tx, tenant, document.id) if "chunks" in include else None
+    return NsDocumentOut(
+        id=document.id,
+        custom_id=document.custom_id,
+        title=document.title,
+        type=document.kind,
+        url=document.url,
+        summary=None,
+        content=document.text,
+        metadata=flat(document.metadata),
+        group=None if document.group is None else flat(document.group),
+        system=DocumentSystem.of(document, dreaming, count),
+        chunks=None if chunks is None else [NsChunkOut.of(document, one) for one in chunks],
+        memories=None if known is None else [NsMemoryOut.of(one) for one in known],
+    )
 
 
 @router.delete(

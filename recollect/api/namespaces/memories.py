@@ -29,6 +29,7 @@ from recollect.api.namespaces._shapes import (
     related,
 )
 from recollect.api.schemas import Text, Wire, absent, not_blank
+from recollect.db import Tx
 from recollect.errors import RequestError
 from recollect.memories import forgetting, memories, reading
 from recollect.memories.records import Memory
@@ -96,7 +97,8 @@ def get(
     """That very version, also if it was forgotten; with its other versions and what belongs to it,
     and the documents that they come from."""
     with_related, with_documents = "related" in include, "documents" in include
-    with app.db.begin() as tx:
+
+    def read(tx: Tx) -> WholeMemory:
         memory = reading.get(tx, space.inside, id)
         groups = (
             beside(reading.neighbours(tx, space.inside, [memory.id])[memory.id], related_limit)
@@ -105,13 +107,15 @@ def get(
         )
         shown = [memory.id, *(one.id for some in groups.values() for one in some)]
         sources = reading.sources(tx, space.inside, shown) if with_documents else None
-    included = None
-    if with_related or with_documents:
-        included = MemoryInclusions(
-            related=related(groups, sources) if with_related else None,
-            document=SourceOut.newest(sources[memory.id]) if sources is not None else None,
-        )
-    return WholeMemory(**NsMemoryOut.fields(memory), included=included)
+        included = None
+        if with_related or with_documents:
+            included = MemoryInclusions(
+                related=related(groups, sources) if with_related else None,
+                document=SourceOut.newest(sources[memory.id]) if sources is not None else None,
+            )
+        return WholeMemory(**NsMemoryOut.fields(memory), included=included)
+
+    return app.db.read(read)
 
 
 @router.delete(

@@ -17,7 +17,7 @@ from recollect.api.schemas import Bucket, Text, Wire
 from recollect.db import Tx
 from recollect.documents.predicates import parse
 from recollect.memories import reading
-from recollect.memories.reading import ProfileEntry
+from recollect.memories.reading import Profile, ProfileEntry
 from recollect.model import Tenant
 from recollect.orgs import settings, tags
 
@@ -93,11 +93,14 @@ def profile(
     each bucket. As Markdown for who accepts that before JSON."""
     body = body or ProfileBody()
     filter = None if body.filter is None else parse(body.filter)
-    with app.db.begin() as tx:
+
+    def read(tx: Tx) -> tuple[Sequence[str], Profile]:
         defined = [one["key"] for one in settings.buckets_of(tx, space.inside.id, space.name)]
         wanted = defined if body.buckets is None else body.buckets
         asked = [key for key in wanted if key in defined]
-        known = reading.profile(tx, space.inside, space.name, filter, asked)
+        return wanted, reading.profile(tx, space.inside, space.name, filter, asked)
+
+    wanted, known = app.db.read(read)
     sections = Sections(
         static=_named(known.static),
         dynamic=_named(known.dynamic),
@@ -111,8 +114,7 @@ def profile(
 @router.get("/ns/{namespace}/profile/buckets", summary="List buckets", operation_id="nsGetBuckets")
 def buckets(space: Reads, app: CurrentApp) -> NsBucketsOut:
     """Those of the organisation, and the namespace's own beside them."""
-    with app.db.begin() as tx:
-        return _shown(tx, space.inside, space.name)
+    return app.db.read(lambda tx: _shown(tx, space.inside, space.name))
 
 
 @router.put(

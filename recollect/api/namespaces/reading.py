@@ -47,14 +47,16 @@ from recollect.api.room import CurrentRoom, Holding, with_texts
 from recollect.api.schemas import Pagination, Text, Wire, absent
 from recollect.api.search import answers
 from recollect.app import App
+from recollect.db import Tx
 from recollect.documents import DocumentQuery
 from recollect.documents.filters import Filter
 from recollect.documents.predicates import parse
 from recollect.errors import BadRequestError, NotFoundError
 from recollect.memories import extraction_queue, reading
+from recollect.memories.extraction_queue import Dreaming
 from recollect.memories.reading import Neighbour
 from recollect.memories.records import Memory, MemoryId, MemoryQuery
-from recollect.model import Document, Page
+from recollect.model import Document, DocumentId, Page
 
 router = door("reading")
 RELATED = 10
@@ -230,11 +232,15 @@ def _results(
     ids = [MemoryId(one.id) for one in found if one.memory is not None and not one.is_aggregated]
     known: dict[str, Memory] = {}
     others: dict[MemoryId, list[Neighbour]] = {}
+
+    def read(tx: Tx) -> tuple[dict[str, Memory], dict[MemoryId, list[Neighbour]]]:
+        known: dict[str, Memory] = {one.id: one for one in reading.versions(tx, space.inside, ids)}
+        if not include.related:
+            return known, {}
+        return known, reading.neighbours(tx, space.inside, ids, filter=filter)
+
     if ids:
-        with app.db.begin() as tx:
-            known = {one.id: one for one in reading.versions(tx, space.inside, ids)}
-            if include.related:
-                others = reading.neighbours(tx, space.inside, ids, filter=filter)
+        known, others = app.db.read(read)
     return [
         _result(one, known.get(one.id), others.get(MemoryId(one.id), []), include) for one in found
     ]
@@ -294,9 +300,12 @@ def _source(document: SourceDocument) -> SourceOut:
 )
 def count(space: Reads, body: CountBody, app: CurrentApp) -> CountsOut:
     """Live memories by the document that they come from; ids that are not there are left out."""
-    with app.db.begin() as tx:
+
+    def read(tx: Tx) -> tuple[dict[str, DocumentId], dict[DocumentId, int]]:
         named, _ = documents.named(tx, space.inside, body.ids, inside=space.name)
-        found = reading.counts(tx, space.inside, list(named.values()))
+        return named, reading.counts(tx, space.inside, list(named.values()))
+
+    named, found = app.db.read(read)
     counted = [CountOut(id=name, memory_count=found[id]) for name, id in named.items()]
     return CountsOut(counts=counted)
 
@@ -335,8 +344,7 @@ def find(
             case "documents":
                 found = _documents(app, space, query, body.include, holding)
             case "chunks":
-                with app.db.begin() as tx:
-                    chunks = documents.find_chunks(tx, space.inside, query)
+                chunks = app.db.read(lambda tx: documents.find_chunks(tx, space.inside, query))
                 shown = [NsChunkOut.of(of, chunk, listed=True) for of, chunk in chunks.items]
                 found = Lists(chunks=shown, pagination=Pagination.of(chunks))
             case _:
@@ -348,11 +356,14 @@ def _documents(
     app: App, space: Space, query: DocumentQuery, include: ListInclude, holding: Holding
 ) -> Lists:
     warnings: list[str] = []
-    with app.db.begin() as tx:
+
+    def read(tx: Tx) -> tuple[Page[Document], dict[DocumentId, Dreaming], dict[DocumentId, int]]:
         page = documents.find(tx, space.inside, query)
         ids = [one.id for one in page.items]
         dreaming = extraction_queue.states(tx, ids) if app.llm is not None else {}
-        counts = reading.counts(tx, space.inside, ids) if include.memory_count else {}
+        return page, dreaming, reading.counts(tx, space.inside, ids) if include.memory_count else {}
+
+    page, dreaming, counts = app.db.read(read)
     found = page.items
     if include.content:
         found = with_texts(app, space.inside, found, holding, "content", warnings)
@@ -390,8 +401,7 @@ def _memories(app: App, space: Space, query: DocumentQuery, include: ListInclude
         limit=query.limit,
         page=query.page,
     )
-    with app.db.begin() as tx:
-        page: Page[Memory] = reading.find(tx, space.inside, asked)
+    page: Page[Memory] = app.db.read(lambda tx: reading.find(tx, space.inside, asked))
     return Lists(
         memories=[NsMemoryOut.of(one) for one in page.items], pagination=Pagination.of(page)
     )

@@ -19,9 +19,10 @@ from recollect.api.namespaces._door import (
 )
 from recollect.api.namespaces._shapes import Times
 from recollect.api.schemas import EntityContext, Pagination, Wire
+from recollect.db import Tx
 from recollect.errors import BadRequestError
 from recollect.memories import reading
-from recollect.model import random_id
+from recollect.model import Page, random_id
 from recollect.orgs import tags
 from recollect.orgs.tags import TagDetails
 from recollect.sync.sources import end_tag
@@ -92,9 +93,12 @@ def find(
     q: Annotated[str, Query(max_length=100, description="Part of the name, in any case.")] = "",
 ) -> SpaceList:
     """Those that the key may use, the newest first."""
-    with app.db.begin() as tx:
+
+    def read(tx: Tx) -> tuple[Page[TagDetails], dict[str, int]]:
         found = tags.find(tx, tenant, limit=limit, page=page, part=q, order="newest")
-        known = reading.counts_of_tags(tx, tenant, [one.tag.name for one in found.items])
+        return found, reading.counts_of_tags(tx, tenant, [one.tag.name for one in found.items])
+
+    found, known = app.db.read(read)
     listed = [
         ListedSpace(
             id=one.tag.name,
@@ -120,8 +124,7 @@ router.add_api_route(
 
 @router.get("/ns/{namespace}", summary="Get a namespace", operation_id="nsGetNamespace")
 def get(space: Reads, app: CurrentApp) -> SpaceOut:
-    with app.db.begin() as tx:
-        return SpaceOut.of(tags.get(tx, space.inside, space.name))
+    return SpaceOut.of(app.db.read(lambda tx: tags.get(tx, space.inside, space.name)))
 
 
 @router.patch("/ns/{namespace}", summary="Change a namespace", operation_id="nsUpdateNamespace")

@@ -2,14 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from recollect.app import App
+from recollect.db import Tx
 from recollect.documents.filters import Filter
 from recollect.memories import reading
+from recollect.memories.finding import FoundMemory
 from recollect.memories.records import MemoryQuery
 from recollect.model import Document, Hit, HitChunk, Tenant
 from recollect.search import ask
+from recollect.search.ask import Asked
 from recollect.search.duplicates import SaidBefore
 from recollect.search.hybrid import Query
 
@@ -95,21 +99,18 @@ def gather(app: App, tenant: Tenant, query: AnswerQuery) -> AnswerEvidence:
             filepath=query.filepath,
             limit=query.limit,
         )
-        with app.db.begin() as tx:
-            hits = asked.passages(tx, tenant, wanted)
-            if query.with_memories:
-                narrowed = MemoryQuery(
-                    tags=query.tags, filter=query.filter, filepath=query.filepath, limit=MEMORIES
-                )
-                for one in asked.memories(tx, tenant, narrowed, LIKELY):
-                    known = AnswerSource(
-                        0,
-                        one.memory.content,
-                        memory_id=one.memory.id,
-                        score=one.similarity,
-                        is_relevant=True,
-                    )
-                    memories.setdefault(one.memory.id, known)
+        hits, known = app.db.read(partial(_found, asked, tenant, wanted, query))
+        for one in known:
+            memories.setdefault(
+                one.memory.id,
+                AnswerSource(
+                    0,
+                    one.memory.content,
+                    memory_id=one.memory.id,
+                    score=one.similarity,
+                    is_relevant=True,
+                ),
+            )
         _keep(best, asked.reranked(hits))
         warnings.update(dict.fromkeys(asked.warnings))
     found = sorted(best.values(), key=lambda one: -one[1].score)
@@ -117,8 +118,8 @@ def gather(app: App, tenant: Tenant, query: AnswerQuery) -> AnswerEvidence:
         shown = _fitting(_distinct(found), query.tokens)[:SHOWN_WEAK]
         return AnswerEvidence(query, _numbered(shown), False, list(warnings))
     if query.profile_of is not None:
-        with app.db.begin() as tx:
-            profile = reading.profile(tx, tenant, query.profile_of, query.filter, ())
+        named = query.profile_of
+        profile = app.db.read(lambda tx: reading.profile(tx, tenant, named, query.filter, ()))
         for entry in (*profile.static, *profile.dynamic):
             memories.setdefault(entry.id, AnswerSource(0, entry.text, memory_id=entry.id))
     first = list(dict.fromkeys(document.id for document, _ in found))[: query.limit]
@@ -137,6 +138,19 @@ def _texts(query: AnswerQuery) -> list[str]:
     as "And in May?" means nothing, both together and that one."""
     before = [turn.content for turn in query.turns if turn.role == "user"][-1:]
     return [query.text, *(f"{one}\n{query.text}"[:LONGEST_QUERY] for one in before), *before]
+
+
+def _found(
+    asked: Asked, tenant: Tenant, wanted: Query, query: AnswerQuery, tx: Tx
+) -> tuple[list[Hit], list[FoundMemory]]:
+    """Passages, and the memories that likely belong to the answer."""
+    hits = asked.passages(tx, tenant, wanted)
+    if not query.with_memories:
+        return hits, []
+    narrowed = MemoryQuery(
+        tags=query.tags, filter=query.filter, filepath=query.filepath, limit=MEMORIES
+    )
+    return hits, asked.memories(tx, tenant, narrowed, LIKELY)
 
 
 def _keep(best: dict[tuple[str, int], tuple[Document, HitChunk]], hits: Sequence[Hit]) -> None:

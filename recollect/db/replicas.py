@@ -1,0 +1,280 @@
+"""Reads that streaming replicas answer (docs/decisions/0040-reads-from-replicas.md).
+
+Each read asks the primary how far its log is written, and a replica answers once it has replayed
+so far: whatever was acknowledged before the read began, a deletion, too, is there, whoever wrote it
+through whatever process. A replica that does not get there within milliseconds, is away, or follows
+another line of the log is left alone for a while, and the next one or the primary answers.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, Self
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
+
+from recollect import log
+from recollect.db import Answer, Database, ReplicaState, Tx
+from recollect.db.faults import first_line
+from recollect.errors import Contended, Refused, SetupError, Unavailable
+
+LOG = log.get("replicas")
+CATCH_UP = timedelta(milliseconds=20)
+"""How long a read waits for a replica to replay what the primary has written."""
+LOOK = timedelta(milliseconds=1)
+"""between two looks at how far it is"""
+CONNECT = timedelta(milliseconds=200)
+"""How long a read waits for a connection; the pool goes on connecting meanwhile."""
+SILENCE = timedelta(seconds=10)
+"""A statement that takes longer is given up, and the primary does it."""
+LEAST_REST, MOST_REST = timedelta(milliseconds=250), timedelta(seconds=30)
+"""How long a replica is left alone: twice as long each time, until it serves again."""
+LINE = {
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+}
+"""As `db.LINE`, with less patience: there are others to ask."""
+
+# What is committed was flushed before anyone saw it.
+_MARK = (
+    "select pg_current_wal_flush_lsn()::text as position, line,"
+    " (select word from lineages where lineages.line = here.line) as word from (select"
+    " concat_ws('.', (select system_identifier from pg_control_system()),"
+    "  (select oid from pg_database where datname = current_database()),"
+    "  left(pg_walfile_name(pg_current_wal_flush_lsn()), 8)) as line) as here"
+)
+_STANDS = (
+    "select pg_is_in_recovery() and exists (select from lineages where word = %(word)s) as follows,"
+    " greatest(0, pg_wal_lsn_diff(%(position)s, pg_last_wal_replay_lsn()))::int8 as behind"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """How far the primary's log is written, and the word in it that tells it from others."""
+
+    position: str
+    word: str
+
+
+class _PassedError(Exception):
+    """The replica does not answer this read."""
+
+    def __init__(self, state: Literal["lags", "away"], reason: str) -> None:
+        super().__init__(reason)
+        self.state: Literal["lags", "away"] = state
+
+
+class _ReplicaTx(Tx):
+    """One that does not wait for long for a server that fell silent."""
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        try:
+            return super().wait(gen, interval, timeout or SILENCE.total_seconds())
+        except psycopg.OperationalError:
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                self.close()  # what it may still answer is nobody's any more
+            raise
+
+
+class Replica(Database):
+    """A pool of connections to one replica, and how it fares."""
+
+    def __init__(self, url: str, *, size: int) -> None:
+        """Raises SetupError for what is no connection string."""
+        try:
+            said = conninfo_to_dict(url)
+        except psycopg.ProgrammingError as error:
+            raise SetupError("RECOLLECT_READ_URLS: one is no connection string") from error
+        super().__init__(
+            make_conninfo(url, **{name: value for name, value in LINE.items() if name not in said}),
+            size=size,
+            patience=CONNECT,
+            connections=_ReplicaTx,
+        )
+        self.name = f"{said.get('host', 'localhost')}:{said.get('port', 5432)}"
+        self.busy = 0
+        """reads under way"""
+        self.served = 0
+        self.passed = 0
+        self._behind = 0
+        self._state: Literal["new", "serves", "lags", "away"] = "new"
+        self._reason = ""
+        self._rests = 0
+        self._rest_until = 0.0
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+
+    def close(self) -> None:
+        self._closing.set()
+        super().close()
+
+    def standing(self) -> ReplicaState:
+        return ReplicaState(
+            self.name, self._state, self._reason, self._behind, self.served, self.passed
+        )
+
+    def is_left_alone(self) -> bool:
+        return time.monotonic() < self._rest_until
+
+    def take(self) -> bool:
+        """Whether a read may go there; the first one after a rest goes alone."""
+        with self._lock:
+            if self.is_left_alone():
+                return False
+            if self._rests:
+                self._rest()
+            self.busy += 1
+            return True
+
+    def ask(self, mark: _Mark, work: Callable[[Tx], Answer]) -> Answer:
+        """What `work` answers there, after `take`.
+
+        Raises as `work`, and _PassedError where it is to be asked elsewhere.
+        """
+        begun = False
+        try:
+            with self._transaction("begin isolation level read committed read only") as tx:
+                self._catch_up(tx, mark)
+                begun = True
+                answer = work(tx)
+        except _PassedError as passed:
+            self._fares(passed.state, str(passed))
+            raise
+        except Exception as error:
+            passed = _passed(error, begun=begun)
+            if passed is None:
+                self._fares("serves")
+                raise
+            # That it replays what removes the rows that we read is no fault of it.
+            self._fares("serves" if passed.state == "lags" else "away", str(passed))
+            raise passed from error
+        except BaseException:
+            self._fares("serves")
+            raise
+        self._fares("serves")
+        return answer
+
+    def _catch_up(self, tx: Tx, mark: _Mark) -> None:
+        """Wait until it has replayed the log up to the mark; raises _PassedError."""
+        values = {"position": mark.position, "word": mark.word}
+        give_up = time.monotonic() + CATCH_UP.total_seconds()
+        while True:
+            # Of this transaction each statement has a snapshot of its own, so what comes next
+            # sees all that this one found replayed.
+            row = tx.execute(_STANDS, values).fetchone()
+            assert row is not None
+            self._behind = row["behind"]
+            if not row["behind"]:
+                break
+            if time.monotonic() >= give_up:
+                raise _PassedError("lags", f"{row['behind']} bytes of the log are not replayed")
+            self._closing.wait(LOOK.total_seconds())
+        if not row["follows"]:
+            raise _PassedError("away", "it does not follow the primary")
+
+    def _fares(self, state: Literal["serves", "lags", "away"], reason: str = "") -> None:
+        with self._lock:
+            self.busy -= 1
+            before, self._state, self._reason = self._state, state, reason
+            if state == "serves":
+                self._rests, self._rest_until = 0, 0.0
+            elif not self.is_left_alone():
+                self._rest()
+        if state == before:
+            return
+        if state == "serves":
+            LOG.info("replica serves", replica=self.name)
+        else:
+            LOG.warning("replica left alone", replica=self.name, state=state, reason=reason)
+
+    def _rest(self) -> None:
+        self._rest_until = time.monotonic() + min(
+            LEAST_REST.total_seconds() * 2**self._rests, MOST_REST.total_seconds()
+        )
+        self._rests = min(self._rests + 1, 10)
+
+
+class Replicated(Database):
+    """A primary, and replicas of it that answer reads."""
+
+    def __init__(self, url: str, replicas: Sequence[str], *, size: int, name: str) -> None:
+        """Raises SetupError for a replica's URL that is none."""
+        super().__init__(url, size=size, name=name)
+        self._replicas = [Replica(one, size=size) for one in replicas]
+
+    def open(self) -> Self:
+        with ExitStack() as opened:
+            super().open()
+            opened.callback(super().close)
+            for replica in self._replicas:
+                replica.open()
+            opened.pop_all()
+        return self
+
+    def close(self) -> None:
+        for replica in self._replicas:
+            replica.close()
+        super().close()
+
+    def read(self, work: Callable[[Tx], Answer]) -> Answer:
+        if all(replica.is_left_alone() for replica in self._replicas):
+            return super().read(work)
+        mark = self._mark()
+        for replica in sorted(self._replicas, key=lambda one: (one.busy, one.served)):
+            if not replica.take():
+                continue
+            try:
+                answer = replica.ask(mark, work)
+            except _PassedError:
+                replica.passed += 1
+            else:
+                replica.served += 1
+                return answer
+        return super().read(work)
+
+    def replicas(self) -> Sequence[ReplicaState]:
+        mark = self._mark()
+        for replica in self._replicas:
+            if replica.take():
+                with suppress(_PassedError):
+                    replica.ask(mark, lambda _: None)
+        return [replica.standing() for replica in self._replicas]
+
+    def _mark(self) -> _Mark:
+        """Raises Unavailable."""
+        with self.glance() as tx:
+            try:
+                row = tx.execute(_MARK).fetchone()
+            except psycopg.errors.ObjectNotInPrerequisiteState as error:
+                tx.close()  # the next one may reach the server that took over
+                raise Unavailable("the database is no primary") from error
+        assert row is not None
+        if row["word"] is not None:
+            return _Mark(row["position"], row["word"])
+        with self.begin() as tx:
+            tx.execute(
+                "insert into lineages (line) values (%s) on conflict do nothing", (row["line"],)
+            )
+        return self._mark()
+
+
+def _passed(error: Exception, *, begun: bool) -> _PassedError | None:
+    """That another server is to do the work; None: its error is the answer."""
+    cause = error if isinstance(error, psycopg.Error) else error.__cause__
+    if begun and (
+        not isinstance(cause, psycopg.Error)
+        or isinstance(error, Refused)
+        or isinstance(cause, psycopg.errors.QueryCanceled)
+    ):
+        return None
+    if not isinstance(error, psycopg.Error | Contended | Unavailable | Refused):
+        return None
+    return _PassedError("lags" if isinstance(error, Contended) else "away", first_line(error))

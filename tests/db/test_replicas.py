@@ -1,0 +1,330 @@
+"""Reads from two real streaming replicas: what was written is there, what was deleted is not, and
+a replica that lags, dies or falls silent costs no answer (docs/decisions/0040)."""
+
+import threading
+import uuid
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from recollect.app import App, index_identity
+from recollect.db import Database, ReplicaState, Tx, migrate, replicas
+from recollect.db.embedded import Embedded
+from recollect.db.replicas import Replicated
+from recollect.index import vector_index
+from recollect.model import Org, OrgId, Plan, Scope
+from recollect.orgs import orgs
+from tests.conftest import eventually, free_port, plain_client, serving
+from tests.fakes.streaming import Standby, standing_by
+from tests.worker.conftest import drain
+
+WRITERS, ROUNDS = 4, 12
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A primary, two replicas, and two API processes' worth of service on them."""
+
+    primary: Embedded
+    replicas: tuple[Standby, Standby]
+    apps: tuple[App, App]
+    urls: tuple[str, str]
+
+    def standings(self, app: int = 0) -> Sequence[ReplicaState]:
+        return self.apps[app].db.replicas()
+
+    def served(self) -> int:
+        return sum(one.served for app in self.apps for one in app.db.replicas())
+
+    def all_serve(self) -> bool:
+        return all(one.state == "serves" for app in self.apps for one in app.db.replicas())
+
+    def new_org(self) -> Org:
+        with self.apps[0].db.begin() as tx:
+            return orgs.create(tx, f"org-{uuid.uuid4().hex[:12]}", Plan.ENTERPRISE)
+
+    def new_key(self, org: OrgId, *, tags: list[str] | None = None) -> str:
+        with self.apps[0].db.begin() as tx:
+            return orgs.create_key(tx, org, scope=Scope.WRITE if tags else Scope.ADMIN, tags=tags)[
+                1
+            ]
+
+
+def replicated(primary: Embedded, standbys: Sequence[Standby]) -> Replicated:
+    urls = [one.url("recollect") for one in standbys]
+    return Replicated(primary.url, urls, size=12, name="test")
+
+
+@pytest.fixture(scope="module")
+def cluster(app: App, short_tmp: Path) -> Generator[Cluster]:
+    with ExitStack() as stack:
+        primary = Embedded(short_tmp / "streaming", port=free_port())
+        migrate(primary.ensure())
+        stack.callback(primary.stop)
+        first, second = (
+            stack.enter_context(
+                standing_by(
+                    Standby(
+                        primary,
+                        short_tmp / f"standby-{number}",
+                        free_port(),
+                        ("max_standby_streaming_delay=0",),
+                    )
+                )
+            )
+            for number in range(2)
+        )
+        dbs = [stack.enter_context(replicated(primary, (first, second))) for _ in range(2)]
+        with dbs[0].begin() as tx:
+            vector_index.adopt(tx, *index_identity(app.embedder))
+        one, other = (replace(app, db=db) for db in dbs)
+        urls = stack.enter_context(serving(one)), stack.enter_context(serving(other))
+        yield Cluster(primary, (first, second), (one, other), urls)
+
+
+@pytest.fixture
+def shared(cluster: Cluster) -> Generator[Cluster]:
+    """With both replicas serving, before and after."""
+    eventually(cluster.all_serve)
+    yield cluster
+    for standby in cluster.replicas:
+        standby.thaw()
+        if not standby.answers():
+            standby.start()
+        standby.resume()
+
+
+@pytest.fixture
+def key(shared: Cluster) -> str:
+    return shared.new_key(shared.new_org().id)
+
+
+def client(url: str, key: str) -> httpx.Client:
+    return plain_client(url, {"Authorization": f"Bearer {key}"})
+
+
+def found(http: httpx.Client, word: str) -> list[str]:
+    answer = http.post("/v3/search", json={"q": word, "limit": 100})
+    assert answer.status_code == 200, answer.text
+    return [one["documentId"] for one in answer.json()["results"]]
+
+
+def listed(http: httpx.Client) -> list[str]:
+    answer = http.post("/v3/documents/list", json={"limit": 100})
+    assert answer.status_code == 200, answer.text
+    return [one["id"] for one in answer.json()["memories"]]
+
+
+def test_what_was_written_is_read_by_any_process(shared: Cluster, key: str):
+    """One replica replays nothing meanwhile."""
+    shared.replicas[0].pause()
+    before = shared.served()
+
+    def write_and_read(writer: int) -> None:
+        with client(shared.urls[0], key) as here, client(shared.urls[1], key) as there:
+            for number in range(ROUNDS):
+                added = here.post("/v3/documents", json={"content": f"{writer} {number}"})
+                id = added.json()["id"]
+                got = there.get(f"/v3/documents/{id}")
+                assert got.status_code == 200, got.text
+                assert id in listed(there)
+                here.patch(f"/v3/documents/{id}", json={"metadata": {"round": number}})
+                assert there.get(f"/v3/documents/{id}").json()["metadata"] == {"round": number}
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        list(pool.map(write_and_read, range(WRITERS)))
+
+    assert shared.served() > before, "no replica answered"
+    lags, _ = shared.standings()
+    assert lags.state == "lags"
+    shared.replicas[0].resume()
+    eventually(shared.all_serve)
+
+
+@pytest.mark.parametrize("paused", [0, 1])
+def test_what_was_deleted_is_in_no_answer(shared: Cluster, key: str, paused: int):
+    with client(shared.urls[0], key) as here, client(shared.urls[1], key) as there:
+        ids = [
+            here.post("/v3/documents", json={"content": f"a walrus of number {n}"}).json()["id"]
+            for n in range(8)
+        ]
+        drain(shared.apps[0])
+        assert sorted(found(there, "walrus")) == sorted(ids)
+        shared.replicas[paused].pause()
+        for id in ids:
+            assert here.delete(f"/v3/documents/{id}").status_code == 204
+            assert there.get(f"/v3/documents/{id}").status_code == 404
+            assert there.get(f"/v3/documents/{id}/chunks").status_code == 404
+            assert id not in listed(there)
+            assert id not in found(there, "walrus")
+
+
+def test_a_replica_that_is_killed_costs_no_answer_and_serves_again(shared: Cluster, key: str):
+    killed = shared.replicas[0]
+    with client(shared.urls[0], key) as http:
+        id = http.post("/v3/documents", json={"content": "a heron"}).json()["id"]
+    drain(shared.apps[0])
+    over, answers = threading.Event(), list[int]()
+
+    def read(url: str) -> None:
+        with client(url, key) as http:
+            while not over.is_set():
+                assert found(http, "heron") == [id]
+                assert http.get(f"/v3/documents/{id}").status_code == 200
+                answers.append(1)
+
+    with ThreadPoolExecutor(4) as pool:
+        reading = [pool.submit(read, url) for url in (*shared.urls, *shared.urls)]
+        try:
+            for _ in range(2):
+                seen = len(answers)
+                eventually(lambda: len(answers) > seen + 8)  # noqa: B023 # at once
+                killed.kill()
+                seen = len(answers)
+                eventually(lambda: len(answers) > seen + 8)  # noqa: B023
+                assert shared.standings()[0].state == "away"
+                killed.start()
+                eventually(shared.all_serve)
+                before = shared.standings()[0].served
+                eventually(lambda: shared.standings()[0].served > before)  # noqa: B023
+        finally:
+            over.set()
+        for one in reading:
+            one.result()
+    committed = "select xact_commit from pg_stat_database where datname = 'recollect'"
+    assert killed.ask(committed) > 0
+
+
+def test_a_replica_that_falls_silent_costs_no_answer(
+    shared: Cluster, key: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(replicas, "SILENCE", replicas.SILENCE / 20)
+    with client(shared.urls[0], key) as http:
+        id = http.post("/v3/documents", json={"content": "an otter"}).json()["id"]
+        shared.replicas[1].freeze()
+        for _ in range(10):
+            assert http.get(f"/v3/documents/{id}").status_code == 200
+        assert shared.standings()[1].state == "away"
+
+
+def test_what_replaying_cancels_is_done_by_the_primary(shared: Cluster):
+    """A read whose rows the replica has to remove, here with their table."""
+    db = shared.apps[0].db
+    with db.begin() as tx:
+        tx.execute("create table scratch as select 1 as n")
+    tries: list[bool] = []
+
+    def count(tx: Tx) -> int:
+        row = tx.execute(
+            "select count(*) as n, pg_is_in_recovery() as there from scratch"
+        ).fetchone()
+        assert row is not None
+        tries.append(row["there"])
+        if row["there"]:
+            with psycopg.connect(shared.primary.url, autocommit=True) as session:
+                session.execute("truncate scratch")
+            eventually(lambda: _is_over(tx))
+        return row["n"]
+
+    assert db.read(count) == 0
+    assert tries == [True, False]
+
+
+def _is_over(tx: Tx) -> bool:
+    tx.execute("select 1")
+    return False
+
+
+def test_a_read_may_not_write(shared: Cluster):
+    """Neither where a replica answers nor where the primary does."""
+    for db in (shared.apps[0].db, Database(shared.primary.url, size=1).open()):
+        with pytest.raises(Exception, match="read-only transaction"):
+            db.read(lambda tx: tx.execute("delete from documents"))
+    eventually(shared.all_serve)
+
+
+def test_no_key_sees_more_through_a_replica(shared: Cluster):
+    org = shared.new_org()
+    whole, limited = shared.new_key(org.id), shared.new_key(org.id, tags=["mine"])
+    foreign = shared.new_key(shared.new_org().id)
+    with client(shared.urls[0], whole) as http:
+        mine, other = (
+            http.post("/v3/documents", json={"content": "a puffin", "containerTag": tag}).json()[
+                "id"
+            ]
+            for tag in ("mine", "other")
+        )
+    drain(shared.apps[0])
+    before = shared.served()
+    for key, seen in ((whole, {mine, other}), (limited, {mine}), (foreign, set[str]())):
+        with client(shared.urls[1], key) as http:
+            assert set(found(http, "puffin")) == set(listed(http)) == seen
+            for id in (mine, other):
+                for path in (f"/v3/documents/{id}", f"/v3/documents/{id}/chunks"):
+                    assert http.get(path).status_code == (200 if id in seen else 404)
+    assert shared.served() >= before + 18
+
+
+def test_settings_changed_at_the_primary_hold_at_once(shared: Cluster, key: str):
+    with client(shared.urls[0], key) as here, client(shared.urls[1], key) as there:
+        for number in range(5):
+            bucket = {"key": f"b{number}", "description": "of this test"}
+            changed = here.patch("/v3/settings", json={"profileBuckets": [bucket]})
+            assert changed.status_code == 200, changed.text
+            shown = there.post("/v4/profile/buckets", json={}).json()["buckets"]
+            assert [one["key"] for one in shown] == [bucket["key"]]
+
+
+def test_the_index_bound_to_another_model_is_read_so_at_once(shared: Cluster):
+    here, there = (app.db for app in shared.apps)
+    with here.begin() as tx:
+        before = tx.execute("select * from index_settings").fetchone()
+        tx.execute("update index_settings set model = 'another'")
+    try:
+        seen = there.read(lambda tx: (vector_index.read(tx), _in_recovery(tx)))
+        assert seen[0] is not None
+        assert (seen[0].used.name, seen[1]) == ("another", True)
+    finally:
+        with here.begin() as tx:
+            assert before is not None
+            tx.execute("update index_settings set model = %s", (before["model"],))
+
+
+def _in_recovery(tx: Tx) -> bool:
+    row = tx.execute("select pg_is_in_recovery() as there").fetchone()
+    assert row is not None
+    return row["there"]
+
+
+def test_another_database_and_a_replica_that_was_promoted_are_left_alone(
+    shared: Cluster, short_tmp: Path
+):
+    """However far their log is."""
+    primary = shared.primary
+    migrate(primary.prepare("another"))
+    third = Standby(primary, short_tmp / "standby-promoted", free_port())
+    with standing_by(third):
+        urls = [shared.replicas[0].url("another"), third.url("recollect")]
+        with Replicated(primary.url, urls, size=2, name="test") as db:
+            eventually(lambda: [one.state for one in db.replicas()] == ["away", "serves"])
+            third.ask("select pg_promote()")
+            third.ask("create table of_its_own ()")
+            for _ in range(5):
+                assert not db.read(_in_recovery)
+            assert {one.reason for one in db.replicas()} == {"it does not follow the primary"}
+
+
+def test_a_replica_that_is_away_at_the_start_is_no_fault(shared: Cluster):
+    nowhere = f"postgresql://somebody:secret@127.0.0.1:{free_port()}/recollect"
+    with closing(Replicated(shared.primary.url, [nowhere], size=2, name="test")) as db:
+        assert not db.open().read(_in_recovery)
+        [told] = db.replicas()
+    assert told.state == "away"
+    assert "secret" not in repr(told)
