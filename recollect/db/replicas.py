@@ -65,11 +65,14 @@ class _Mark:
 
 
 class _PassedError(Exception):
-    """The replica does not answer this read."""
+    """The replica does not answer this read; `begun`: it broke off in the middle."""
 
-    def __init__(self, state: Literal["lags", "away"], reason: str) -> None:
+    def __init__(
+        self, state: Literal["lags", "away"], reason: str, *, begun: bool = False
+    ) -> None:
         super().__init__(reason)
         self.state: Literal["lags", "away"] = state
+        self.begun = begun
 
 
 class _ReplicaTx(Tx):
@@ -233,8 +236,10 @@ class Replicated(Database):
                 continue
             try:
                 answer = replica.ask(mark, work)
-            except _PassedError:
+            except _PassedError as passed:
                 replica.passed += 1
+                if passed.begun:
+                    break  # it may take long, and is begun a second time, not a third
             else:
                 replica.served += 1
                 return answer
@@ -277,4 +282,5 @@ def _passed(error: Exception, *, begun: bool) -> _PassedError | None:
         return None
     if not isinstance(error, psycopg.Error | Contended | Unavailable | Refused):
         return None
-    return _PassedError("lags" if isinstance(error, Contended) else "away", first_line(error))
+    state = "lags" if isinstance(error, Contended) else "away"
+    return _PassedError(state, first_line(error), begun=begun)

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import httpx
 import psycopg
@@ -21,9 +20,9 @@ from recollect.db.replicas import Replicated
 from recollect.index import vector_index
 from recollect.model import Org, OrgId, Plan, Scope
 from recollect.orgs import orgs
+from recollect.worker.processing import drain
 from tests.conftest import eventually, free_port, plain_client, serving
 from tests.fakes.streaming import Standby, standing_by
-from tests.worker.conftest import drain
 
 WRITERS, ROUNDS = 4, 12
 
@@ -286,7 +285,7 @@ def test_the_index_bound_to_another_model_is_read_so_at_once(shared: Cluster):
     here, there = (app.db for app in shared.apps)
     with here.begin() as tx:
         before = tx.execute("select * from index_settings").fetchone()
-        tx.execute("update index_settings set model = 'another'")
+        tx.execute("update index_settings set embedder = 'another'")
     try:
         seen = there.read(lambda tx: (vector_index.read(tx), _in_recovery(tx)))
         assert seen[0] is not None
@@ -294,7 +293,7 @@ def test_the_index_bound_to_another_model_is_read_so_at_once(shared: Cluster):
     finally:
         with here.begin() as tx:
             assert before is not None
-            tx.execute("update index_settings set model = %s", (before["model"],))
+            tx.execute("update index_settings set embedder = %s", (before["embedder"],))
 
 
 def _in_recovery(tx: Tx) -> bool:

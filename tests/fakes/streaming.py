@@ -83,8 +83,9 @@ class Standby:
 
     def ask(self, statement: str) -> Any:
         """What the superuser gets to see: the first column of the first row."""
-        with psycopg.connect(self.superuser_url, connect_timeout=5, autocommit=True) as session:
-            row = session.execute(statement.encode()).fetchone()
+        with psycopg.connect(self.superuser_url, connect_timeout=30, autocommit=True) as session:
+            answer = session.execute(statement.encode())
+            row = answer.fetchone() if answer.description else None
             return None if row is None else row[0]
 
     def pause(self) -> None:
