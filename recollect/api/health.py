@@ -48,7 +48,7 @@ def ready(app: CurrentApp, response: Response) -> Readiness:
     return Readiness(
         status="failing" if reason else "ready",
         reason=reason,
-        warning=app.sandbox.missing(),
+        warning="; ".join(filter(None, (app.sandbox.missing(), readiness.resting(app)))) or None,
         canary=fate
         and Canary(
             ok=fate.ok,

@@ -112,7 +112,7 @@ def show(request: Request, app: CurrentApp) -> Response:
         samples = metrics.look(tx)
     build = Sample("recollect_build_info", "recollect_build_info", tuple(info.items()), 1)
     stored = CollectorRegistry()
-    stored.register(_Stored([build, *samples]))
+    stored.register(_Stored([build, *samples, *metrics.of_replicas(app.db.replicas())]))
     requests: Requests = request.app.state.requests
     body = generate_latest(stored) + generate_latest(requests.registry)
     return Response(body, media_type=CONTENT_TYPE_LATEST)

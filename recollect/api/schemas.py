@@ -1210,7 +1210,8 @@ class Readiness(Wire):
     )
     warning: str | None = Field(
         default=None,
-        description="What the operator should know: which layer of confinement the readers lack.",
+        description="What the operator should know: which layer of confinement the readers lack,"
+        " which replicas do not answer.",
         exclude_if=lambda value: value is None,
     )
     canary: Canary | None = absent()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
+from threading import Event
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -15,6 +16,7 @@ import typer
 from recollect import encryption
 from recollect.app import (
     index_identity,
+    open_database,
     open_embedder_of,
     open_listener_of,
     open_llm_of,
@@ -169,6 +171,28 @@ def _database(config: Config) -> list[CheckResult]:
     return found
 
 
+def _replicas(config: Config) -> list[CheckResult]:
+    if config.read_urls is None:
+        return []
+    with database(config, keep=False) as ensure:
+        db = open_database(config, ensure(), size=1)
+        try:
+            found = db.replicas()
+            if any(one.state != "serves" for one in found):  # a slow start is none of its faults
+                Event().wait(1)
+                found = db.replicas()
+        finally:
+            db.close()
+    return [
+        CheckResult(f"replica {one.name}", "ok", "follows the database and answers reads")
+        if one.state == "serves"
+        else CheckResult(
+            f"replica {one.name}", "warn", f"{one.state}: {one.reason}; reads go elsewhere"
+        )
+        for one in found
+    ]
+
+
 def _embedder(config: Config) -> list[CheckResult]:
     try:
         with (
@@ -315,6 +339,7 @@ def _disk(config: Config) -> list[CheckResult]:
 
 CHECKS = (
     _database,
+    _replicas,
     _embedder,
     _sandbox,
     _pictures,

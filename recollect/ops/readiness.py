@@ -38,6 +38,16 @@ def look(tx: Tx, app: App) -> ServiceHealth:
     return ServiceHealth(reason, fate, free)
 
 
+def resting(app: App) -> str | None:
+    """Which replicas do not answer reads now. Those go elsewhere, so the service is none the worse
+    for it, but slower."""
+    found = app.db.replicas()
+    told = [
+        f"{number} {one.state}" for number, one in enumerate(found, 1) if one.state != "serves"
+    ]
+    return f"of {len(found)} replicas, {', '.join(told)}" if told else None
+
+
 def _free(folder: Path) -> int | None:
     try:
         return shutil.disk_usage(folder).free

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from psycopg.types.json import Jsonb
 
-from recollect.db import Tx
+from recollect.db import ReplicaState, Tx
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Seconds."""
@@ -108,6 +108,18 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "recollect_canary_ok": Metric("gauge", "Whether the last canary came through."),
         "recollect_canary_age_seconds": Metric("gauge", "Since the last canary."),
         "recollect_canary_seconds": Metric("gauge", "How long the last canary took."),
+        "recollect_replica_serves": Metric(
+            "gauge", "Whether a replica answers reads; of this process alone.", ("replica",)
+        ),
+        "recollect_replica_behind_bytes": Metric(
+            "gauge", "Bytes of the log that it had not replayed when it was asked.", ("replica",)
+        ),
+        "recollect_replica_reads_total": Metric(
+            "counter",
+            "Reads that it answered (served), or that went on elsewhere (passed); of this process"
+            " alone.",
+            ("replica", "outcome"),
+        ),
         "recollect_http_request_seconds": Metric(
             "histogram",
             "Requests by route template and status; of this process alone.",
@@ -283,6 +295,19 @@ def look(tx: Tx) -> list[Sample]:
         *_deliveries(tx),
         *_health(tx),
     ]
+
+
+def of_replicas(found: Sequence[ReplicaState]) -> list[Sample]:
+    samples: list[Sample] = []
+    for one in found:
+        samples += (
+            _sample("recollect_replica_serves", one.state == "serves", replica=one.name),
+            _sample("recollect_replica_behind_bytes", one.behind, replica=one.name),
+        )
+        for outcome, value in (("served", one.served), ("passed", one.passed)):
+            name = "recollect_replica_reads_total"
+            samples.append(_sample(name, value, replica=one.name, outcome=outcome))
+    return samples
 
 
 def _queue(tx: Tx) -> list[Sample]:

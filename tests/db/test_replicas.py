@@ -1,6 +1,7 @@
 """Reads from two real streaming replicas: what was written is there, what was deleted is not, and
 a replica that lags, dies or falls silent costs no answer (docs/decisions/0040)."""
 
+import json
 import threading
 import uuid
 from collections.abc import Generator, Sequence
@@ -12,8 +13,10 @@ from pathlib import Path
 import httpx
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
 from recollect.app import App, index_identity
+from recollect.cli import app as cli
 from recollect.db import Database, ReplicaState, Tx, migrate, replicas
 from recollect.db.embedded import Embedded
 from recollect.db.replicas import Replicated
@@ -327,3 +330,34 @@ def test_a_replica_that_is_away_at_the_start_is_no_fault(shared: Cluster):
         [told] = db.replicas()
     assert told.state == "away"
     assert "secret" not in repr(told)
+
+
+def test_the_state_of_replicas_is_told_without_secrets(
+    shared: Cluster, short_tmp: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """`/ready` stays 200, and names no host; `/metrics` and doctor do."""
+    away, serving_one = shared.replicas
+    with shared.apps[0].db.begin() as tx:
+        admin = orgs.ensure_default(tx, plan=Plan.ENTERPRISE, secret=None)
+    assert admin is not None
+    away.kill()
+    with client(shared.urls[0], admin) as http:
+        eventually(lambda: shared.standings()[0].state == "away")
+        ready = http.get("/ready")
+        shown = http.get("/metrics").text
+    assert ready.status_code == 200
+    assert ready.json()["warning"].endswith("of 2 replicas, 1 away")
+    assert f'recollect_replica_serves{{replica="127.0.0.1:{away.port}"}} 0.0' in shown
+    assert f'recollect_replica_serves{{replica="127.0.0.1:{serving_one.port}"}} 1.0' in shown
+    assert f'{{outcome="served",replica="127.0.0.1:{serving_one.port}"}}' in shown
+    monkeypatch.setenv("RECOLLECT_DATABASE_URL", shared.primary.url)
+    urls = [one.url("recollect") for one in shared.replicas]
+    monkeypatch.setenv("RECOLLECT_READ_URLS", ",".join(urls))
+    monkeypatch.setenv("RECOLLECT_EMBEDDER", "none")
+    monkeypatch.setenv("RECOLLECT_DATA_DIR", str(short_tmp / "doctor"))
+    told = CliRunner().invoke(cli, ["doctor", "--json"]).output
+    states = {one["name"]: one["state"] for one in json.loads(told)["checks"]}
+    assert states[f"replica 127.0.0.1:{away.port}"] == "warn"
+    assert states[f"replica 127.0.0.1:{serving_one.port}"] == "ok"
+    for text in (told, shown, ready.text):
+        assert (shared.primary.folder / "service-password").read_text().strip() not in text
