@@ -67,9 +67,7 @@ class _Mark:
 class _PassedError(Exception):
     """The replica does not answer this read; `begun`: it broke off in the middle."""
 
-    def __init__(
-        self, state: Literal["lags", "away"], reason: str, *, begun: bool = False
-    ) -> None:
+    def __init__(self, state: Literal["lags", "away"], reason: str, *, begun: bool = False) -> None:
         super().__init__(reason)
         self.state: Literal["lags", "away"] = state
         self.begun = begun
@@ -128,9 +126,9 @@ class Replica(Database):
         return time.monotonic() < self._rest_until
 
     def take(self) -> bool:
-        """Whether a read may go there; the first one after a rest goes alone."""
+        """Whether a read may go there and finds a connection; the first after a rest is alone."""
         with self._lock:
-            if self.is_left_alone():
+            if self.is_left_alone() or self.busy >= self._size:
                 return False
             if self._rests:
                 self._rest()

@@ -42,9 +42,7 @@ def resting(app: App) -> str | None:
     """Which replicas do not answer reads now. Those go elsewhere, so the service is none the worse
     for it, but slower."""
     found = app.db.replicas()
-    told = [
-        f"{number} {one.state}" for number, one in enumerate(found, 1) if one.state != "serves"
-    ]
+    told = [f"{number} {one.state}" for number, one in enumerate(found, 1) if one.state != "serves"]
     return f"of {len(found)} replicas, {', '.join(told)}" if told else None
 
 

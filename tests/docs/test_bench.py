@@ -25,7 +25,18 @@ def ground(service: Service) -> Generator[Ground]:
         yield found
 
 
-LONG = {"start", "memory", "quality", "scale", "crawl", "extract", "ingest", "post", "citations"}
+LONG = {
+    "start",
+    "memory",
+    "quality",
+    "scale",
+    "replicas",
+    "crawl",
+    "extract",
+    "ingest",
+    "post",
+    "citations",
+}
 """these take their time however small they are: nightly; what ingest and post do, search and edit
 begin with"""
 
