@@ -361,3 +361,27 @@ def test_the_state_of_replicas_is_told_without_secrets(
     assert states[f"replica 127.0.0.1:{serving_one.port}"] == "ok"
     for text in (told, shown, ready.text):
         assert (shared.primary.folder / "service-password").read_text().strip() not in text
+
+
+def test_a_replica_whose_sessions_are_all_taken_is_not_away(shared: Cluster):
+    """What finds none there goes to the primary."""
+    begun, over = threading.Barrier(4), threading.Event()
+
+    def read(tx: Tx) -> bool:
+        begun.wait(60)
+        over.wait(60)
+        return _in_recovery(tx)
+
+    url = shared.replicas[0].url("recollect")
+    with Replicated(shared.primary.url, [url], size=3, name="test") as db:
+        eventually(lambda: db.replicas()[0].state == "serves")
+        with ThreadPoolExecutor(3) as pool:
+            reading = [pool.submit(db.read, read) for _ in range(3)]
+            try:
+                begun.wait(60)
+                assert not db.read(_in_recovery)
+            finally:
+                over.set()
+            assert all(one.result() for one in reading)
+        [told] = db.replicas()
+    assert (told.state, told.passed) == ("serves", 0)
