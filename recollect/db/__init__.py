@@ -42,12 +42,14 @@ LINE = {
 }
 """How soon a network that swallows everything counts as a lost connection: a minute or so."""
 ASK_AGAIN = 1.0
+AHEAD = 8
+"""Connections that are kept for what all others wait for, such as the check of a key."""
 # What its pool has to say is said by whoever needed a connection.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
 
 class Database:
-    """A pool of connections to one PostgreSQL.
+    """A pool of connections to one PostgreSQL: `size` for all, and `AHEAD` more for `ahead`.
 
     What the server refuses or breaks off comes out of `begin` as `db.faults` judges it. The work
     was rolled back or, after `Unavailable`, its outcome is unknown: the server may have died
@@ -69,7 +71,7 @@ class Database:
             url,
             connection_class=Tx,
             min_size=1,
-            max_size=size,
+            max_size=size + AHEAD,
             open=False,
             max_idle=20,  # each connection is a process with megabytes of its own
             reconnect_timeout=0,
@@ -92,6 +94,7 @@ class Database:
             configure=cast("Callable[[Tx], None]", _register_vector_types),
         )
         self._size = size
+        self._places = threading.Semaphore(size)
         self._opened = False
         self._calling = threading.Lock()
         self._called = threading.Lock()
@@ -120,7 +123,24 @@ class Database:
     @contextmanager
     def begin(self) -> Generator[Tx]:
         """One transaction: commits at the end of the block, rolls back when it raises."""
-        tx = self._begun()
+        give_up = time.monotonic() + CONNECT_TIMEOUT
+        if not self._places.acquire(timeout=CONNECT_TIMEOUT):
+            raise Unavailable("all connections to the database are taken")
+        try:
+            with self._transaction(give_up) as tx:
+                yield tx
+        finally:
+            self._places.release()
+
+    @contextmanager
+    def ahead(self) -> Generator[Tx]:
+        """`begin`, for the short work that all others wait for: it has places of its own."""
+        with self._transaction(time.monotonic() + CONNECT_TIMEOUT) as tx:
+            yield tx
+
+    @contextmanager
+    def _transaction(self, give_up: float) -> Generator[Tx]:
+        tx = self._begun(give_up)
         try:
             try:
                 yield tx
@@ -144,7 +164,7 @@ class Database:
 
     @contextmanager
     def glance(self) -> Generator[Tx]:
-        """For one statement that only reads, without the way to the server for begin and commit."""
+        """`ahead`, for one statement that only reads: it saves the ways of begin and commit."""
         tx = self._alive(time.monotonic() + CONNECT_TIMEOUT)
         try:
             yield tx
@@ -209,9 +229,8 @@ class Database:
             self._called.release()
             _quietly(committed, "notify recollect_due")
 
-    def _begun(self) -> Tx:
-        give_up = time.monotonic() + CONNECT_TIMEOUT
-        for _ in range(self._size + 1):
+    def _begun(self, give_up: float) -> Tx:
+        for _ in range(self._size + AHEAD + 1):
             tx = self._alive(give_up)
             try:
                 tx.execute("begin")

@@ -30,8 +30,8 @@ PAGES = 600
 
 
 class CountingDatabase(Database):
-    def _begun(self) -> Tx:
-        tx = super()._begun()
+    def _begun(self, give_up: float) -> Tx:
+        tx = super()._begun(give_up)
         tx.cursor_factory = CountingCursor
         return tx
 
