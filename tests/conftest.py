@@ -53,6 +53,8 @@ MOST_CPU_SECONDS = 3
 it may take four times as many, and more on a slower machine"""
 QUIET_PACE = 0.022
 """CPU seconds of a million additions"""
+CONNECTIONS = 12
+"""to the database, of the process under test"""
 _PAUSE = threading.Event()
 _PORTS = range(20_000, 32_000)
 """Below those that Linux gives to connections, which come and go by the thousand."""
@@ -234,7 +236,7 @@ def database_url(new_database: Callable[[], str]) -> str:
 @pytest.fixture(scope="session")
 def db(database_url: str) -> Generator[Database]:
     """Transactions on this worker's database."""
-    with Database(database_url, size=12) as database:
+    with Database(database_url, size=CONNECTIONS) as database:
         yield database
 
 

@@ -38,12 +38,11 @@ from recollect.api.openapi import document_errors
 from recollect.api.room import Room
 from recollect.api.turns import Asking, InTurn, RequestTurns
 from recollect.app import App
+from recollect.db import AHEAD
 from recollect.errors import Permanent, Refused, RequestError, Transient
 from recollect.mcp import Door
 from recollect.orgs.orgs import Limit
 
-CHECKS = 8
-"""Keys that are looked up at once."""
 REGISTRATIONS = Limit(20)
 """Programs that register from one address."""
 
@@ -77,8 +76,8 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
     api.state.turns = RequestTurns()
     api.state.guesses = Guesses()
     api.state.registrations = Visits(REGISTRATIONS)
-    # Keys have a place of their own: what takes all other threads must not keep a check waiting.
-    api.state.checks = CapacityLimiter(CHECKS)
+    # Keys have threads of their own, too: what takes all others must not keep a check waiting.
+    api.state.checks = CapacityLimiter(AHEAD)
     api.state.paths = list[str]()  # told to those who ask for one that is much like them
     # Events first: their path looks like that of a document.
     # Hooks before connections: the callback's path looks like that of a connection.

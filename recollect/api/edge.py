@@ -242,7 +242,7 @@ class Edge:
             return self._found(secret, for_assistants)
         except AuthenticationError:
             self._guesses.wrong(address)
-            with self._app.db.begin() as tx:
+            with self._app.db.ahead() as tx:
                 orgs.note_wrong(tx, secret)
             raise
 
@@ -256,7 +256,7 @@ class Edge:
         # Only keys that are limited to tags may have a limit of their own.
         if self._limit is None and key.tags is None:
             return key, None
-        with self._app.db.begin() as tx:
+        with self._app.db.ahead() as tx:
             return key, orgs.charge(tx, key.id, self._limit)
 
 

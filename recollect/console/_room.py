@@ -135,7 +135,7 @@ def visitor(request: Request) -> Key | None:
     token = request.cookies.get(COOKIE)
     if not token:
         return None
-    with app_of(request).db.begin() as tx:
+    with app_of(request).db.ahead() as tx:
         try:
             return orgs.signed_in(tx, token)
         except AuthenticationError:

@@ -63,12 +63,14 @@ LINE = {
 }
 """How soon a network that swallows everything counts as a lost connection: a minute or so."""
 ASK_AGAIN = 1.0
+AHEAD = 8
+"""Connections that are kept for what all others wait for, such as the check of a key."""
 # What its pool has to say is said by whoever needed a connection.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
 
 class Database:
-    """A pool of connections to one PostgreSQL.
+    """A pool of connections to one PostgreSQL: `size` for all, and `AHEAD` more for `ahead`.
 
     What the server refuses or breaks off comes out of `begin` as `db.faults` judges it. The work
     was rolled back or, after `Unavailable`, its outcome is unknown: the server may have died
@@ -96,7 +98,7 @@ class Database:
             url,
             connection_class=connections,
             min_size=1,
-            max_size=size,
+            max_size=size + AHEAD,
             open=False,
             max_idle=20,  # each connection is a process with megabytes of its own
             reconnect_timeout=0,
@@ -119,6 +121,7 @@ class Database:
             configure=cast("Callable[[Tx], None]", _register_vector_types),
         )
         self._size = size
+        self._places = threading.Semaphore(size)
         self._opened = False
         self._calling = threading.Lock()
         self._called = threading.Lock()
@@ -147,7 +150,7 @@ class Database:
     @contextmanager
     def begin(self) -> Generator[Tx]:
         """One transaction: commits at the end of the block, rolls back when it raises."""
-        with self._transaction("begin") as tx:
+        with self._placed("begin") as tx:
             yield tx
 
     def read(self, work: Callable[[Tx], Answer]) -> Answer:
@@ -156,7 +159,7 @@ class Database:
         Where there are replicas it may be one of theirs, and `work` be done a second time, by the
         primary: it leaves nothing behind but its answer. It sees whatever was committed before.
         """
-        with self._transaction("begin read only") as tx:
+        with self._placed("begin read only") as tx:
             return work(tx)
 
     def replicas(self) -> Sequence[ReplicaState]:
@@ -164,8 +167,29 @@ class Database:
         return ()
 
     @contextmanager
-    def _transaction(self, opening: LiteralString) -> Generator[Tx]:
-        tx = self._begun(opening)
+    def ahead(self) -> Generator[Tx]:
+        """`begin`, for the short work that all others wait for: it has places of its own."""
+        with self._transaction("begin", self._until()) as tx:
+            yield tx
+
+    @contextmanager
+    def _placed(self, opening: LiteralString) -> Generator[Tx]:
+        """Raises Unavailable when all places stay taken."""
+        give_up = self._until()
+        if not self._places.acquire(timeout=self._patience):
+            raise Unavailable("all connections to the database are taken")
+        try:
+            with self._transaction(opening, give_up) as tx:
+                yield tx
+        finally:
+            self._places.release()
+
+    def _until(self) -> float:
+        return time.monotonic() + self._patience
+
+    @contextmanager
+    def _transaction(self, opening: LiteralString, give_up: float) -> Generator[Tx]:
+        tx = self._begun(opening, give_up)
         try:
             try:
                 yield tx
@@ -189,8 +213,8 @@ class Database:
 
     @contextmanager
     def glance(self) -> Generator[Tx]:
-        """For one statement that only reads, without the way to the server for begin and commit."""
-        tx = self._alive(time.monotonic() + self._patience)
+        """`ahead`, for one statement that only reads: it saves the ways of begin and commit."""
+        tx = self._alive(self._until())
         try:
             yield tx
         except psycopg.Error as error:
@@ -254,9 +278,8 @@ class Database:
             self._called.release()
             _quietly(committed, "notify recollect_due")
 
-    def _begun(self, opening: LiteralString) -> Tx:
-        give_up = time.monotonic() + self._patience
-        for _ in range(self._size + 1):
+    def _begun(self, opening: LiteralString, give_up: float) -> Tx:
+        for _ in range(self._size + AHEAD + 1):
             tx = self._alive(give_up)
             try:
                 tx.execute(opening)

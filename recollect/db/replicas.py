@@ -142,7 +142,8 @@ class Replica(Database):
         """
         begun = False
         try:
-            with self._transaction("begin isolation level read committed read only") as tx:
+            opening = "begin isolation level read committed read only"
+            with self._transaction(opening, self._until()) as tx:
                 self._catch_up(tx, mark)
                 begun = True
                 answer = work(tx)

@@ -31,8 +31,8 @@ PAGES = 600
 
 
 class CountingDatabase(Database):
-    def _begun(self, opening: LiteralString) -> Tx:
-        tx = super()._begun(opening)
+    def _begun(self, opening: LiteralString, give_up: float) -> Tx:
+        tx = super()._begun(opening, give_up)
         tx.cursor_factory = CountingCursor
         return tx
 

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from typing import cast
@@ -19,8 +19,11 @@ from starlette.testclient import TestClient
 from recollect import console
 from recollect.api import bodies, create_app, edge
 from recollect.app import App
-from recollect.model import Plan
+from recollect.console._room import COOKIE
+from recollect.model import Org, Plan
 from recollect.orgs import orgs
+from recollect.orgs.orgs import Limit
+from tests.conftest import CONNECTIONS
 from tests.contract.calls import add, refused
 
 
@@ -136,14 +139,23 @@ def several(app: App) -> Generator[list[str]]:
         tx.execute("delete from orgs where id = any(%s)", ([one.id for one in made],))
 
 
-def test_slow_routes_keep_neither_keys_nor_health_waiting(app: App, key: str, several: list[str]):
-    """All threads that routes share are taken, and more wait for one."""
+@pytest.mark.parametrize("takes", ["threads", "connections"])
+def test_slow_routes_keep_neither_keys_nor_health_waiting(
+    app: App, org: Org, key: str, several: list[str], takes: str
+):
+    """All threads that routes share are taken, also with connections, and more wait for one."""
+    with app.db.begin() as tx:
+        counted = orgs.create_key(tx, org.id, tags=["notes"], limit=Limit(10))[1]
     api = create_app(app)
+    api.include_router(console.router)
     over = threading.Event()
+    held = threading.Semaphore(0)
 
     @api.get("/v3/slow")
     def slow() -> None:
-        over.wait(60)
+        with app.db.begin() if takes == "connections" else nullcontext():
+            held.release()
+            over.wait(60)
 
     async def run() -> None:
         transport = httpx.ASGITransport(api)
@@ -162,16 +174,23 @@ def test_slow_routes_keep_neither_keys_nor_health_waiting(app: App, key: str, se
                 threads = to_thread.current_default_thread_limiter()
                 while threads.borrowed_tokens < threads.total_tokens:
                     await asyncio.sleep(0.01)
-                for _ in range(3):
-                    refused(await http.get("/v3/nothing"), 404)
+                if takes == "connections":
+                    for _ in range(CONNECTIONS):
+                        await asyncio.to_thread(held.acquire)
+                for secret in (key, counted, key):
+                    one = {"Authorization": f"Bearer {secret}"}
+                    refused(await http.get("/v3/nothing", headers=one), 404)
                     assert (await http.get("/health")).status_code == 200
                 wrong = await http.get("/v3/slow", headers={"Authorization": "Bearer x"})
                 refused(wrong, 401)
-                assert not any(task.done() for task in waiting)
+                page = {"Cookie": f"{COOKIE}=x", "Sec-Fetch-Site": "same-origin"}
+                assert (await http.post("/console/logout", headers=page)).status_code == 401
+                assert takes == "connections" or not any(task.done() for task in waiting)
             finally:
                 over.set()
-            for task in waiting:
-                assert (await task).status_code == 200
+            answers = {(await task).status_code for task in waiting}
+        # A connection that nobody needs for ten seconds is taken away.
+        assert answers <= {200, 503} if takes == "connections" else answers == {200}
 
     asyncio.run(run())
 
