@@ -10,7 +10,8 @@ from fastapi.responses import RedirectResponse
 
 from recollect import documents
 from recollect.app import App
-from recollect.console._adding import METADATA_ROWS, FormDraft, drafted, labels, path
+from recollect.console import _room
+from recollect.console._adding import METADATA_ROWS, FormDraft, drafted, labels, path, title
 from recollect.console._documents import DOCUMENTS
 from recollect.console._room import CurrentApp, PathId, SignedInPage, Writer, known_tags, page
 from recollect.documents import DocumentChange
@@ -21,8 +22,8 @@ from recollect.model import Document, Tenant, storable
 EDITABLE = 200_000
 """Characters of a text that a form holds."""
 CHANGED = (
-    "Somebody changed the document since the form was opened; nothing was saved. Copy what you"
-    " typed, open the form again, and change what is there now."
+    "Another person changed the document after you opened the form; nothing was saved. Copy what"
+    " you typed, open the form again, and make your change there."
 )
 
 rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
@@ -65,7 +66,7 @@ def _change(app: App, tenant: Tenant, document: Document, typed: FormDraft) -> D
     kept = {name: value for name, value in before.items() if not _fits(value)}
     metadata = intake.flat(app, wanted.metadata)
     metadata = {**kept, **(metadata or {})}
-    filepath = path(typed.filepath)
+    filepath, named = path(typed.filepath), title(typed.title)
     content = None
     if has_text(document):
         text = typed.content.replace("\r\n", "\n")
@@ -76,6 +77,7 @@ def _change(app: App, tenant: Tenant, document: Document, typed: FormDraft) -> D
                 raise BadRequestError(f"content: {error}") from error
     change = DocumentChange(
         content=content,
+        title=named if named != typed.opened_title else None,
         custom_id=wanted.custom_id if wanted.custom_id != document.custom_id else None,
         tags=wanted.tags if list(wanted.tags) != list(document.container_tags) else None,
         filepath=filepath if filepath and filepath != document.filepath else None,
@@ -112,6 +114,8 @@ def _newest(app: App, tenant: Tenant, id: str) -> Document:
 def _as_typed(document: Document) -> FormDraft:
     return FormDraft(
         content=(document.text or "") if has_text(document) else "",
+        title=document.title or "",
+        opened_title=document.title or "",
         tag=", ".join(document.container_tags),
         custom_id=document.custom_id or "",
         filepath=document.filepath or "",
@@ -154,7 +158,7 @@ def _form(
         "has_text": has_text(document),
         "own_tags": tenant.tags,
         "known": known,
-        "error": (error.details or error.message) if error else None,
+        "error": _room.sentence(error) if error else None,
     }
     return page(request, "edit.html", values, error.status if error else 200)
 

@@ -108,7 +108,7 @@ def test_all_that_match_are_tagged_and_retried(
     wrong = me.post(APPLY, data={**asked(me, "tag"), "tag": "no spaces"})
     assert wrong.status_code == 400
     assert one(wrong, "h1").text() == "Tag 30 documents"
-    assert "tag: " in one(wrong, "[role=alert]").text()
+    assert "Tag: " in one(wrong, "[role=alert]").text()
     assert me.post(APPLY, data={**asked(me, "tag"), "tag": "ark"}).status_code == 303
     assert (tagged(app, tenant, "ark"), tagged(app, tenant, "zoo")) == (30, 0)
 
@@ -246,17 +246,34 @@ def test_text_labels_and_metadata_are_changed(
     assert not get(app, tenant, note.id).metadata
 
 
+def test_a_title_that_was_given_stays_until_it_is_given_up(
+    me: httpx.Client, app: App, tenant: Tenant, note: Document
+):
+    assert sent(me, note.id, {**form_of(me, note.id), "title": "Of herons"}).status_code == 303
+    given = get(app, tenant, note.id)
+    assert sent(me, note.id, {**form_of(me, note.id), "content": "Egret\n\nIt."}).status_code == 303
+    drain(app)
+    rewritten = get(app, tenant, note.id)
+    assert sent(me, note.id, {**form_of(me, note.id), "title": " "}).status_code == 303
+    assert sent(me, note.id, {**form_of(me, note.id), "content": "Stork\n\nIt."}).status_code == 303
+    drain(app)
+
+    assert (given.title, given.revision) == ("Of herons", 1)
+    assert (rewritten.title, rewritten.text) == ("Of herons", "Egret\n\nIt.")
+    assert get(app, tenant, note.id).title == "Stork"
+
+
 def test_what_was_typed_is_kept_when_it_cannot_be_saved(
     me: httpx.Client, app: App, tenant: Tenant, note: Document
 ):
     stale = {**form_of(me, note.id), "content": "mine"}
     assert sent(me, note.id, {**form_of(me, note.id), "content": "theirs"}).status_code == 303
     for form, status, reason in (
-        (stale, 409, "Somebody changed the document"),
-        ({**form_of(me, note.id), "content": "mine", "tag": "no spaces"}, 400, "tag: 1 to 100"),
+        (stale, 409, "Another person changed the document"),
+        ({**form_of(me, note.id), "content": "mine", "tag": "no spaces"}, 400, "Tag: 1 to 100"),
         ({**form_of(me, note.id), "content": "mine", "tag": " , "}, 400, "at least one"),
         ({**form_of(me, note.id), "content": "mine", "value": ["x", "?"]}, 400, "not a number"),
-        ({**form_of(me, note.id), "content": "mine", "filepath": "a\x07b"}, 400, "filepath: "),
+        ({**form_of(me, note.id), "content": "mine", "filepath": "a\x07b"}, 400, "File path: "),
     ):
         answer = sent(me, note.id, form)
 
@@ -264,7 +281,7 @@ def test_what_was_typed_is_kept_when_it_cannot_be_saved(
         assert reason in one(answer, "[role=alert]").text()
         assert one(answer, "#content").text() == "mine"
     empty = sent(me, note.id, {**form_of(me, note.id), "content": " "})
-    assert "content: must not be empty" in body(empty)
+    assert "Text must not be empty" in body(empty)
     drain(app)
     assert get(app, tenant, note.id).text == "theirs"
     # A form that was refused as stale stays stale: what is there now has to be looked at.
@@ -280,7 +297,7 @@ def test_the_text_of_a_file_is_not_changed_by_a_form(me: httpx.Client, app: App,
     after = get(app, tenant, file.id)
 
     assert (after.text, after.revision, after.container_tags) == ("# A heron", 1, ["birds"])
-    assert "come from a file" in body(me.get(f"/console/documents/{file.id}/edit"))
+    assert "comes from a file" in body(me.get(f"/console/documents/{file.id}/edit"))
 
 
 def test_a_key_changes_what_it_may_and_nothing_else(
