@@ -122,6 +122,11 @@ class Replica(Database):
             self.name, self._state, self._reason, self._behind, self.served, self.passed
         )
 
+    def count(self, *, served: bool) -> None:
+        with self._lock:
+            self.served += served
+            self.passed += not served
+
     def is_left_alone(self) -> bool:
         return time.monotonic() < self._rest_until
 
@@ -236,11 +241,11 @@ class Replicated(Database):
             try:
                 answer = replica.ask(mark, work)
             except _PassedError as passed:
-                replica.passed += 1
+                replica.count(served=False)
                 if passed.begun:
                     break  # it may take long, and is begun a second time, not a third
             else:
-                replica.served += 1
+                replica.count(served=True)
                 return answer
         return super().read(work)
 

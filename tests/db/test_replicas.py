@@ -8,6 +8,7 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -101,6 +102,14 @@ def shared(cluster: Cluster) -> Generator[Cluster]:
         if not standby.answers():
             standby.start()
         standby.resume()
+
+
+@pytest.fixture
+def patient(shared: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """Where it matters that a replica answers, on a machine that stalls, too."""
+    monkeypatch.setattr(replicas, "CATCH_UP", timedelta(seconds=20))
+    eventually(shared.all_serve)
+    return shared
 
 
 @pytest.fixture
@@ -216,9 +225,9 @@ def test_a_replica_that_falls_silent_costs_no_answer(
         assert shared.standings()[1].state == "away"
 
 
-def test_what_replaying_cancels_is_done_by_the_primary(shared: Cluster):
+def test_what_replaying_cancels_is_done_by_the_primary(patient: Cluster):
     """A read whose rows the replica has to remove, here with their table."""
-    db = shared.apps[0].db
+    db = patient.apps[0].db
     with db.begin() as tx:
         tx.execute("create table scratch as select 1 as n")
     tries: list[bool] = []
@@ -230,7 +239,7 @@ def test_what_replaying_cancels_is_done_by_the_primary(shared: Cluster):
         assert row is not None
         tries.append(row["there"])
         if row["there"]:
-            with psycopg.connect(shared.primary.url, autocommit=True) as session:
+            with psycopg.connect(patient.primary.url, autocommit=True) as session:
                 session.execute("truncate scratch")
             eventually(lambda: _is_over(tx))
         return row["n"]
@@ -252,26 +261,26 @@ def test_a_read_may_not_write(shared: Cluster):
     eventually(shared.all_serve)
 
 
-def test_no_key_sees_more_through_a_replica(shared: Cluster):
-    org = shared.new_org()
-    whole, limited = shared.new_key(org.id), shared.new_key(org.id, tags=["mine"])
-    foreign = shared.new_key(shared.new_org().id)
-    with client(shared.urls[0], whole) as http:
+def test_no_key_sees_more_through_a_replica(patient: Cluster):
+    org = patient.new_org()
+    whole, limited = patient.new_key(org.id), patient.new_key(org.id, tags=["mine"])
+    foreign = patient.new_key(patient.new_org().id)
+    with client(patient.urls[0], whole) as http:
         mine, other = (
             http.post("/v3/documents", json={"content": "a puffin", "containerTag": tag}).json()[
                 "id"
             ]
             for tag in ("mine", "other")
         )
-    drain(shared.apps[0])
-    before = shared.served()
+    drain(patient.apps[0])
+    before = patient.served()
     for key, seen in ((whole, {mine, other}), (limited, {mine}), (foreign, set[str]())):
-        with client(shared.urls[1], key) as http:
+        with client(patient.urls[1], key) as http:
             assert set(found(http, "puffin")) == set(listed(http)) == seen
             for id in (mine, other):
                 for path in (f"/v3/documents/{id}", f"/v3/documents/{id}/chunks"):
                     assert http.get(path).status_code == (200 if id in seen else 404)
-    assert shared.served() >= before + 18
+    assert patient.served() >= before + 18
 
 
 def test_settings_changed_at_the_primary_hold_at_once(shared: Cluster, key: str):
@@ -284,8 +293,8 @@ def test_settings_changed_at_the_primary_hold_at_once(shared: Cluster, key: str)
             assert [one["key"] for one in shown] == [bucket["key"]]
 
 
-def test_the_index_bound_to_another_model_is_read_so_at_once(shared: Cluster):
-    here, there = (app.db for app in shared.apps)
+def test_the_index_bound_to_another_model_is_read_so_at_once(patient: Cluster):
+    here, there = (app.db for app in patient.apps)
     with here.begin() as tx:
         before = tx.execute("select * from index_settings").fetchone()
         tx.execute("update index_settings set embedder = 'another'")
@@ -333,16 +342,16 @@ def test_a_replica_that_is_away_at_the_start_is_no_fault(shared: Cluster):
 
 
 def test_the_state_of_replicas_is_told_without_secrets(
-    shared: Cluster, short_tmp: Path, monkeypatch: pytest.MonkeyPatch
+    patient: Cluster, short_tmp: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """`/ready` stays 200, and names no host; `/metrics` and doctor do."""
-    away, serving_one = shared.replicas
-    with shared.apps[0].db.begin() as tx:
+    away, serving_one = patient.replicas
+    with patient.apps[0].db.begin() as tx:
         admin = orgs.ensure_default(tx, plan=Plan.ENTERPRISE, secret=None)
     assert admin is not None
     away.kill()
-    with client(shared.urls[0], admin) as http:
-        eventually(lambda: shared.standings()[0].state == "away")
+    with client(patient.urls[0], admin) as http:
+        eventually(lambda: patient.standings()[0].state == "away")
         ready = http.get("/ready")
         shown = http.get("/metrics").text
     assert ready.status_code == 200
@@ -350,8 +359,8 @@ def test_the_state_of_replicas_is_told_without_secrets(
     assert f'recollect_replica_serves{{replica="127.0.0.1:{away.port}"}} 0.0' in shown
     assert f'recollect_replica_serves{{replica="127.0.0.1:{serving_one.port}"}} 1.0' in shown
     assert f'{{outcome="served",replica="127.0.0.1:{serving_one.port}"}}' in shown
-    monkeypatch.setenv("RECOLLECT_DATABASE_URL", shared.primary.url)
-    urls = [one.url("recollect") for one in shared.replicas]
+    monkeypatch.setenv("RECOLLECT_DATABASE_URL", patient.primary.url)
+    urls = [one.url("recollect") for one in patient.replicas]
     monkeypatch.setenv("RECOLLECT_READ_URLS", ",".join(urls))
     monkeypatch.setenv("RECOLLECT_EMBEDDER", "none")
     monkeypatch.setenv("RECOLLECT_DATA_DIR", str(short_tmp / "doctor"))
@@ -360,10 +369,10 @@ def test_the_state_of_replicas_is_told_without_secrets(
     assert states[f"replica 127.0.0.1:{away.port}"] == "warn"
     assert states[f"replica 127.0.0.1:{serving_one.port}"] == "ok"
     for text in (told, shown, ready.text):
-        assert (shared.primary.folder / "service-password").read_text().strip() not in text
+        assert (patient.primary.folder / "service-password").read_text().strip() not in text
 
 
-def test_a_replica_whose_sessions_are_all_taken_is_not_away(shared: Cluster):
+def test_a_replica_whose_sessions_are_all_taken_is_not_away(patient: Cluster):
     """What finds none there goes to the primary."""
     begun, over = threading.Barrier(4), threading.Event()
 
@@ -372,8 +381,8 @@ def test_a_replica_whose_sessions_are_all_taken_is_not_away(shared: Cluster):
         over.wait(60)
         return _in_recovery(tx)
 
-    url = shared.replicas[0].url("recollect")
-    with Replicated(shared.primary.url, [url], size=3, name="test") as db:
+    url = patient.replicas[0].url("recollect")
+    with Replicated(patient.primary.url, [url], size=3, name="test") as db:
         eventually(lambda: db.replicas()[0].state == "serves")
         with ThreadPoolExecutor(3) as pool:
             reading = [pool.submit(db.read, read) for _ in range(3)]
