@@ -539,6 +539,7 @@ CREATE TABLE public.documents (
     gone_by text,
     group_pairs jsonb,
     text_since timestamp with time zone DEFAULT now() NOT NULL,
+    given_title text,
     CONSTRAINT documents_check CHECK (((gone_at IS NOT NULL) OR ((due_at IS NULL) = (status = ANY (ARRAY['done'::text, 'failed'::text]))))),
     CONSTRAINT documents_check1 CHECK (((stage IS NULL) OR (status = 'processing'::text))),
     CONSTRAINT documents_container_tags_check CHECK ((cardinality(container_tags) > 0)),
@@ -1027,7 +1028,8 @@ CREATE VIEW public_as_of.documents AS
     d.gone_at,
     d.gone_by,
     d.group_pairs,
-    d.text_since
+    d.text_since,
+    d.given_title
    FROM public.documents d
   WHERE ((d.indexed_revision IS NOT NULL) AND (d.text_since <= public_as_of.moment()))
 UNION ALL
@@ -1080,7 +1082,8 @@ UNION ALL
     d.gone_at,
     d.gone_by,
     d.group_pairs,
-    v.known_from AS text_since
+    v.known_from AS text_since,
+    d.given_title
    FROM (public.versions v
      JOIN public.documents d ON ((d.id = v.document_id)))
   WHERE ((NOT v.doomed) AND (v.known_from <= public_as_of.moment()) AND (v.known_until > public_as_of.moment()) AND (d.container_tags && v.container_tags));

@@ -388,6 +388,7 @@ def update(id: PathId, body: UpdateDocument, tenant: Writer, app: CurrentApp) ->
     change = DocumentChange(
         content=None if body.content is None else intake.content_of(app, body.content),
         custom_id=body.custom_id,
+        title=None if body.title is None else body.title.strip(),
         tags=named or None,
         filepath=body.filepath,
         metadata=intake.flat(app, body.metadata),

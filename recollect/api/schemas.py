@@ -308,6 +308,7 @@ class AddDocument(ContentLabels):
 class UpdateDocument(ContentLabels):
     model_config = example(metadata={"reviewed": True})
 
+    title: Annotated[Text, Field(max_length=1000), AfterValidator(intake.plain)] | None = None
     content: ContentText | None = None
 
 

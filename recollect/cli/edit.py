@@ -1,4 +1,4 @@
-"""`recollect edit`: a document's tags, metadata and content."""
+"""`recollect edit`: a document's title, tags, metadata and content."""
 
 import sys
 from pathlib import Path
@@ -19,6 +19,10 @@ def register(app: typer.Typer) -> None:
 
 def edit(
     id: Annotated[str, typer.Argument(help="Id or customId.", autocompletion=_complete.documents)],
+    title: Annotated[
+        str | None,
+        typer.Option(help="Title, which stays whatever the content says; '' gives it up."),
+    ] = None,
     tag: Annotated[
         list[str] | None,
         typer.Option(
@@ -41,11 +45,13 @@ def edit(
     url: Url = None,
     key: ApiKey = None,
 ) -> None:
-    """Change tags, metadata or content of a document; what is not named stays.
+    """Change title, tags, metadata or content of a document; the rest stays as it is.
 
     Example: recollect edit notes/tasks.md --tag handbook --meta year=2026
     """
     body: dict[str, Any] = {}
+    if title is not None:
+        body["title"] = title
     if tag:
         body["containerTags"] = tag
     if meta:
@@ -53,7 +59,7 @@ def edit(
     if content is not None:
         body["content"] = _read(content)
     if not body:
-        fail("name something to change: --tag, --meta or --content", code=2)
+        fail("name something to change: --title, --tag, --meta or --content", code=2)
     told = open_service(url, key).send("PATCH", f"/v3/documents/{quote(id, safe='')}", body)
     if as_json:
         echo_json(told)

@@ -59,6 +59,9 @@ class FormDraft:
     """What a form holds, as it was typed."""
 
     content: str = ""
+    title: str = ""
+    opened_title: str = ""
+    """of a document that is changed: what its title was when the form was opened"""
     tag: str = ""
     custom_id: str = ""
     filepath: str = ""
@@ -227,12 +230,13 @@ def progress(
 
 
 def drafted(form: FormData) -> FormDraft:
-    content, tag, custom_id, filepath = (
-        "".join(_fields(form, name)) for name in ("content", "tag", "customId", "filepath")
+    content, title, opened, tag, custom_id, filepath = (
+        "".join(_fields(form, name))
+        for name in ("content", "title", "openedTitle", "tag", "customId", "filepath")
     )
     names, kinds, values = (_fields(form, name) for name in ("key", "kind", "value"))
     rows = list(zip(names, kinds, values, strict=False))
-    return FormDraft(content, tag, custom_id, filepath, rows)
+    return FormDraft(content, title, opened, tag, custom_id, filepath, rows)
 
 
 def _files(form: FormData) -> list[UploadFile]:
@@ -261,6 +265,14 @@ def labels(
     except ValueError as error:
         raise BadRequestError(f"metadata: {error}") from error
     return Labels(tags=named, custom_id=custom_id or None, metadata=metadata or None)
+
+
+def title(typed: str) -> str:
+    """A title, checked. Raises BadRequestError."""
+    named = typed.strip()
+    if len(named) > LONGEST_PATH or not intake.is_one_line(named):
+        raise BadRequestError(f"title: 1 to {LONGEST_PATH} characters, none of them a control")
+    return named
 
 
 def path(typed: str) -> str | None:

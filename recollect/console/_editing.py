@@ -10,7 +10,7 @@ from fastapi.responses import RedirectResponse
 
 from recollect import documents
 from recollect.app import App
-from recollect.console._adding import METADATA_ROWS, FormDraft, drafted, labels, path
+from recollect.console._adding import METADATA_ROWS, FormDraft, drafted, labels, path, title
 from recollect.console._documents import DOCUMENTS
 from recollect.console._room import CurrentApp, PathId, SignedInPage, Writer, known_tags, page
 from recollect.documents import DocumentChange
@@ -65,7 +65,7 @@ def _change(app: App, tenant: Tenant, document: Document, typed: FormDraft) -> D
     kept = {name: value for name, value in before.items() if not _fits(value)}
     metadata = intake.flat(app, wanted.metadata)
     metadata = {**kept, **(metadata or {})}
-    filepath = path(typed.filepath)
+    filepath, named = path(typed.filepath), title(typed.title)
     content = None
     if has_text(document):
         text = typed.content.replace("\r\n", "\n")
@@ -76,6 +76,7 @@ def _change(app: App, tenant: Tenant, document: Document, typed: FormDraft) -> D
                 raise BadRequestError(f"content: {error}") from error
     change = DocumentChange(
         content=content,
+        title=named if named != typed.opened_title else None,
         custom_id=wanted.custom_id if wanted.custom_id != document.custom_id else None,
         tags=wanted.tags if list(wanted.tags) != list(document.container_tags) else None,
         filepath=filepath if filepath and filepath != document.filepath else None,
@@ -112,6 +113,8 @@ def _newest(app: App, tenant: Tenant, id: str) -> Document:
 def _as_typed(document: Document) -> FormDraft:
     return FormDraft(
         content=(document.text or "") if has_text(document) else "",
+        title=document.title or "",
+        opened_title=document.title or "",
         tag=", ".join(document.container_tags),
         custom_id=document.custom_id or "",
         filepath=document.filepath or "",

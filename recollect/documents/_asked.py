@@ -50,6 +50,8 @@ class DocumentChange:
 
     content: Content | None = None
     custom_id: str | None = None
+    title: str | None = None
+    """stays whatever the content says; empty: that of the content, when it is next processed"""
     tags: Sequence[str] | None = None
     filepath: str | None = None
     metadata: Metadata | None = None

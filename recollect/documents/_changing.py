@@ -126,6 +126,8 @@ def set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[i
     # customId and tags in one statement: a state between may collide with another document.
     row = tx.execute(
         "update documents d set custom_id = coalesce(%(custom_id)s, d.custom_id),"
+        " given_title = nullif(coalesce(%(title)s, d.given_title), ''),"
+        " title = coalesce(nullif(%(title)s, ''), d.title),"
         " container_tags = coalesce(%(tags)s, d.container_tags),"
         " scope = coalesce(%(scope)s, d.scope),"
         " filepath = coalesce(%(filepath)s, d.filepath),"
@@ -138,13 +140,14 @@ def set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[i
         " dreaming = coalesce(%(dreaming)s, d.dreaming), updated_at = now()"
         " from (select id, scope from documents where id = %(id)s) old"
         " where d.id = old.id and (%(sets_group)s"
-        "  or num_nonnulls(%(custom_id)s::text, %(tags)s::text[],"
+        "  or num_nonnulls(%(custom_id)s::text, %(title)s::text, %(tags)s::text[],"
         "   %(filepath)s::text, %(metadata)s::jsonb, %(document_date)s::timestamptz,"
         "   %(task_type)s::text, %(dreaming)s::text, nullif(%(clears)s::text[], '{}')) > 0)"
         " returning old.scope",
         {
             "id": document.id,
             "custom_id": change.custom_id,
+            "title": change.title,
             "tags": tags,
             "scope": scope(document.org_id, tags) if tags else None,
             "filepath": change.filepath,
@@ -171,7 +174,7 @@ def set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[i
 
 def set_details_of_all(tx: Tx, document: Document, change: DocumentChange) -> Counter[int]:
     """The same with the members of an archive; returns by how much `term_counts` change."""
-    shared = replace(change, content=None, custom_id=None)
+    shared = replace(change, content=None, custom_id=None, title=None)
     members = [] if shared == DocumentChange() else members_of(tx, [document.id])
     if change.tags is not None and list(change.tags) != list(document.container_tags):
         lock_memories(tx, [document.id, *(member.id for member in members)])

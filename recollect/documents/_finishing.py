@@ -145,7 +145,7 @@ _DONE = (
     " kind = case when revision > %(revision)s then kind else %(kind)s end,"
     " text_since = case when text is distinct from %(text)s"
     "  then coalesce(%(since)s, date_trunc('milliseconds', clock_timestamp())) else text_since end,"
-    " title = coalesce(%(title)s, title), text = %(text)s,"
+    " title = coalesce(given_title, %(title)s, title), text = %(text)s,"
     " indexed_revision = %(revision)s, warnings = %(warnings)s,"
     " timings = %(timings)s || jsonb_build_object('indexing',"
     "   round(extract(epoch from clock_timestamp() - now()) * 1000, 1)),"

@@ -92,10 +92,11 @@ def put(
         renamed = before.title != synced.title and _rename(tx, known, synced.title)
         return known, bool(renamed or not same)
     moved = tx.execute(
-        "update documents set source_id = %(source_id)s, title = coalesce(%(title)s, title),"
+        "update documents set source_id = %(source_id)s,"
+        " title = coalesce(given_title, %(title)s, title),"
         " url = %(url)s, updated_at = now() where id = %(id)s"
         " and (source_id, title, url) is distinct from"
-        " (%(source_id)s, coalesce(%(title)s, title), %(url)s::text)",
+        " (%(source_id)s, coalesce(given_title, %(title)s, title), %(url)s::text)",
         {
             "id": known,
             "source_id": synced.source_id,
@@ -111,7 +112,8 @@ def put(
 def _rename(tx: Tx, id: DocumentId, title: str | None) -> bool:
     done = tx.execute(
         "update documents set title = %(title)s, updated_at = now()"
-        " where id = %(id)s and title is distinct from %(title)s and %(title)s::text is not null",
+        " where id = %(id)s and given_title is null and title is distinct from %(title)s"
+        " and %(title)s::text is not null",
         {"id": id, "title": title},
     )
     return done.rowcount > 0

@@ -205,7 +205,8 @@ class _Same:
         ids = [c.id for c in changes if isinstance(c, Item) and c.formerly is None]
         rows = tx.execute(
             "select i.*, d.source_id as now_source, d.title as now_title, d.url as now_url,"
-            " d.content_hash as now_hash from items i join documents d on d.id = i.document_id"
+            " d.given_title, d.content_hash as now_hash"
+            " from items i join documents d on d.id = i.document_id"
             " where i.connection_id = %s and i.id = any(%s) and i.verdict = %s"
             " and i.missing_at is null",
             (claim.connection.id, ids, DOCUMENT),
@@ -295,7 +296,7 @@ class _Same:
         return (
             row["now_source"] == item.id
             and row["now_hash"] == content_hash(item.version)
-            and row["now_title"] == (item.title or row["now_title"])
+            and row["now_title"] == (row["given_title"] or item.title or row["now_title"])
             and row["now_url"] == item.url
         )
 

@@ -132,6 +132,8 @@ def test_a_document_is_edited_and_its_tags_are_listed(run: Shell, service: Servi
     assert (shown()["content"], shown()["metadata"]) == ("Owls hoot.", {"b": 2})
     listed = run("tags", "--limit", "1000").out
     assert [other, "1"] in [line.split()[:2] for line in listed.splitlines()]
+    assert run("edit", id, "--title", "Of owls").code == 0
+    assert (shown()["title"], shown()["content"]) == ("Of owls", "Owls hoot.")
     assert run("edit", id).code == 2
     assert run("edit", id, "--content", "nosuch.txt").code == 2
     assert run("edit", "nosuch", "--tag", "x").code == 1

@@ -246,6 +246,23 @@ def test_text_labels_and_metadata_are_changed(
     assert not get(app, tenant, note.id).metadata
 
 
+def test_a_title_that_was_given_stays_until_it_is_given_up(
+    me: httpx.Client, app: App, tenant: Tenant, note: Document
+):
+    assert sent(me, note.id, {**form_of(me, note.id), "title": "Of herons"}).status_code == 303
+    given = get(app, tenant, note.id)
+    assert sent(me, note.id, {**form_of(me, note.id), "content": "Egret\n\nIt."}).status_code == 303
+    drain(app)
+    rewritten = get(app, tenant, note.id)
+    assert sent(me, note.id, {**form_of(me, note.id), "title": " "}).status_code == 303
+    assert sent(me, note.id, {**form_of(me, note.id), "content": "Stork\n\nIt."}).status_code == 303
+    drain(app)
+
+    assert (given.title, given.revision) == ("Of herons", 1)
+    assert (rewritten.title, rewritten.text) == ("Of herons", "Egret\n\nIt.")
+    assert get(app, tenant, note.id).title == "Stork"
+
+
 def test_what_was_typed_is_kept_when_it_cannot_be_saved(
     me: httpx.Client, app: App, tenant: Tenant, note: Document
 ):
@@ -280,7 +297,7 @@ def test_the_text_of_a_file_is_not_changed_by_a_form(me: httpx.Client, app: App,
     after = get(app, tenant, file.id)
 
     assert (after.text, after.revision, after.container_tags) == ("# A heron", 1, ["birds"])
-    assert "come from a file" in body(me.get(f"/console/documents/{file.id}/edit"))
+    assert "comes from a file" in body(me.get(f"/console/documents/{file.id}/edit"))
 
 
 def test_a_key_changes_what_it_may_and_nothing_else(

@@ -709,3 +709,20 @@ class TestKeys:
         bulk = mine.request("DELETE", "/v3/documents/bulk", json={"ids": [foreign]})
         assert bulk.json()["deletedCount"] == 0
         assert get(client, foreign)
+
+
+def test_a_given_title_outlives_new_content_and_what_is_not_a_title_is_refused(
+    client: httpx.Client, app: App
+):
+    id = add(client, "Herons eat frogs.", containerTag="birds")
+    assert client.patch(f"/v3/documents/{id}", json={"title": " Of herons "}).status_code == 200
+    drain(app)
+    assert get(client, id)["title"] == "Of herons"
+    assert client.patch(f"/v3/documents/{id}", json={"content": "Storks."}).status_code == 200
+    drain(app)
+    assert (get(client, id)["title"], get(client, id)["content"]) == ("Of herons", "Storks.")
+    client.patch(f"/v3/documents/{id}", json={"title": "", "content": "Egrets."})
+    drain(app)
+    assert get(client, id)["title"] == "Egrets."
+    for title in ("x" * 1001, "two\nlines", 7):
+        refused(client.patch(f"/v3/documents/{id}", json={"title": title}), 400, "title")

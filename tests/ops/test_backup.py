@@ -949,6 +949,7 @@ def test_a_bundle_goes_into_another_installation_without_embedding(
     waiting = add(app, tenant, "Queued: the telescope waits.", custom_id="late")
     with app.db.begin() as tx:
         tags.patch(tx, tenant, "notes", {"title": "Notes", "entity_context": "of a keeper"})
+        documents.update(tx, tenant, "note-3", documents.DocumentChange(title="The third"))
     expected = {q: [(id, text) for id, _, text in hits(app, tenant, q)] for q in QUESTIONS}
     there = new_org(other, "elsewhere")
 
@@ -979,13 +980,17 @@ def test_a_bundle_goes_into_another_installation_without_embedding(
             assert documents.chunks(new, there, after.id) == documents.chunks(
                 old, tenant, before.id
             )
+        documents.update(
+            new, there, "note-3", documents.DocumentChange(content=documents.text_content("New."))
+        )
         kept = tags.get(new, there, "notes")
         assert (kept.title, kept.tag.entity_context) == ("Notes", "of a keeper")
         file = documents.file(new, there, hits(other, there, "counts ships")[0][0])
     assert other.blobs.get(file.key) == b"The lighthouse keeper counts ships.\n"
-    assert drain(other) == 1
+    assert drain(other) == 2
     with other.db.begin() as tx:
         assert documents.get(tx, there, waiting).status == "done"
+        assert documents.get(tx, there, "note-3").title == "The third"
         [counted] = tx.execute(
             "select (select sum(entries) from term_counts) as told,"
             " (select sum(cardinality(terms)) from entries) as there"

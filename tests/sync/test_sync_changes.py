@@ -174,6 +174,22 @@ def test_a_new_title_changes_no_text(followed: Feed, shelf: Shelf) -> None:
     assert one["chunks"] > 5
 
 
+def test_a_title_given_here_outlives_a_rename_and_new_content_there(
+    followed: Feed, shelf: Shelf
+) -> None:
+    shelf.put("1", LONG, title="Theirs")
+    followed.sync()
+    id = followed.document("Theirs")
+    assert followed.http.patch(f"/v3/documents/{id}", json={"title": "Mine"}).status_code == 200
+
+    shelf.rename("1", "Another name")
+    assert followed.sync() == []
+    assert followed.document("Mine") == id
+    shelf.put("1", LONG + " And more.", title="Another name")
+    [one] = followed.sync()
+    assert (one["title"], one["newChunks"] > 0) == ("Mine", True)
+
+
 def test_what_is_removed_is_told_by_its_id_alone(followed: Feed, shelf: Shelf) -> None:
     shelf.put("1", "A zebra in the text.", title="A zebra in the title")
     shelf.put("2", "It stays.")

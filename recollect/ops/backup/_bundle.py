@@ -82,6 +82,8 @@ class BundledDocument(
     custom_id: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
     type: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_-]{1,40}$")] = "text"
     title: str | None = None
+    given_title: str | None = None
+    """the title, if somebody gave it"""
     url: str | None = None
     source: Annotated[str, msgspec.Meta(max_length=1_000)] = "api"
     filepath: str | None = None

@@ -176,6 +176,7 @@ def _document(
         container_tags=row["container_tags"],
         type=row["kind"],
         title=row["title"],
+        given_title=row["given_title"],
         url=row["url"],
         source=row["source"],
         filepath=row["filepath"],

@@ -134,13 +134,13 @@ def insert_document(
         "insert into documents as d (id, org_id, custom_id, container_tags, scope, kind, title,"
         " url, source, filepath, metadata, document_date, task_type, content, content_hash, blob,"
         " blob_name, blob_mime, forced_kind, status, stage, attempts, claims, due_at, created_at,"
-        " updated_at, archive_id, archive_path, source_id, group_pairs)"
+        " updated_at, archive_id, archive_path, source_id, group_pairs, given_title)"
         " values (%(id)s, %(org)s, %(custom_id)s, %(tags)s, %(scope)s, %(kind)s, %(title)s,"
         " %(url)s, %(source)s, %(filepath)s, %(metadata)s, %(document_date)s, %(task_type)s,"
         " %(text)s, %(hash)s, %(blob)s, %(blob_name)s, %(blob_mime)s, %(forced)s, %(status)s,"
         " %(stage)s, %(claims)s, %(claims)s, now() + %(lease)s * %(claims)s,"
         " coalesce(%(created_at)s, now()), now(), %(archive)s, %(path)s, %(source_id)s,"
-        " %(group)s)"
+        " %(group)s, %(given_title)s)"
         " on conflict do nothing returning " + documents.COLUMNS,
         {
             "id": id,
@@ -150,6 +150,7 @@ def insert_document(
             "scope": documents.scope(org, given.container_tags),
             "kind": given.type,
             "title": given.title,
+            "given_title": given.given_title,
             "url": given.url,
             "source": given.source,
             "filepath": given.filepath,
