@@ -178,7 +178,7 @@ def field_of(error: RequestError) -> str:
 
 
 def _said(error: RequestError) -> str:
-    return error.details or error.message
+    return _room.sentence(error)
 
 
 def _form(

@@ -99,7 +99,7 @@ def _page(
         "known": known,
         "secret": secret,
         "snippets": _snippets(_room.public_url(request), secret or PLACEHOLDER),
-        "error": (error.details or error.message) if error else None,
+        "error": _room.sentence(error) if error else None,
     }
     return page(request, "assistant.html", values, error.status if error else 200)
 

@@ -38,7 +38,8 @@ from recollect.documents import DocumentQuery
 from recollect.errors import BadRequestError, PermissionDeniedError, RequestError, SetupError
 from recollect.model import Connection, ConnectionState, Key, Tenant, Trigger
 from recollect.orgs import tags
-from recollect.sync import change_log, connect, connections, items
+from recollect.sync import account_check, change_log, connect, connections, items
+from recollect.sync.account_check import CheckReport
 from recollect.sync.connect import ConnectionChanges, ConnectionRequest
 from recollect.sync.connections import LIMIT
 from recollect.sync.credentials import client_of, oauth_of
@@ -91,6 +92,9 @@ REFUSALS = {
 }
 NOT_AUTHORIZED = "That did not work. Try once more."
 
+TEST = "test"
+_TESTED = {True: ("good", "holds"), None: ("open", "not known"), False: ("wrong", "fails")}
+"""Class and word of an assumption that was looked at."""
 _HOST = re.compile(r"https?://[^/?#]+", re.IGNORECASE)
 
 rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
@@ -220,6 +224,10 @@ def _create(
             metadata=_guides.typed(connector.guide, form),
             limit=_limit_of(form.get("limit", "")),
         )
+        if form.get("action") == TEST and connector.oauth is None:
+            report = account_check.try_out(app, *connect.unsaved(app, tenant, key.org.plan, asked))
+            if not report.holds:
+                return _form(request, app, key, tenant, connector, None, form, None, report)
         made = connect.create(app, tenant, key.org.plan, asked)
     except RequestError as error:
         return _form(request, app, key, tenant, connector, None, form, error)
@@ -237,8 +245,9 @@ def _form(
     connection: Connection | None,
     form: Mapping[str, str],
     error: RequestError | None,
+    report: CheckReport | None = None,
 ) -> Response:
-    """Of a new connection, or of one that is to be changed."""
+    """Of a new connection, or of one that is to be changed; `report`: why a test of it failed."""
     guide = connector.guide
     own = f"{CONNECTIONS}/{connection.id}" if connection else CONNECTIONS
     blank = _guides.as_typed(guide, {}) if not form else {}
@@ -252,6 +261,8 @@ def _form(
         "typed": {**blank, **form},
         **_fault(guide, error),
         "obstacle": obstacle,
+        "report": [(one, _TESTED[one.holds]) for one in report.assumptions] if report else [],
+        "tests": connection is None and connector.oauth is None,
         "action": f"{own}/edit" if connection else f"{own}/new/{connector.provider}",
         "back": own,
         "most": LIMIT,
@@ -279,8 +290,8 @@ def _fault(guide: Guide, error: RequestError | None) -> dict[str, object]:
     name, colon, rest = told.partition(": ")
     for field in guide.fields:
         if colon and name == f"metadata.{field.name}":
-            return {"error": f"{field.label}: {rest}", "wrong": f"m.{field.name}"}
-    return {"error": told, "wrong": name if name in ("tags", "limit") else None}
+            return {"error": f"{field.label}: {rest.rstrip('.')}.", "wrong": f"m.{field.name}"}
+    return {"error": _room.sentence(error), "wrong": name if name in ("tags", "limit") else None}
 
 
 def _tags_of(tenant: Tenant, written: str) -> list[str]:
@@ -514,7 +525,7 @@ def _picking(
         "number": number,
         "last": max(1, -(-total // PICKS)),
         "total": total,
-        "error": (error.details or error.message) if error else None,
+        "error": _room.sentence(error) if error else None,
     }
     return page(request, "pick.html", values, error.status if error else 200)
 

@@ -10,6 +10,7 @@ from fastapi.responses import RedirectResponse
 
 from recollect import documents
 from recollect.app import App
+from recollect.console import _room
 from recollect.console._adding import METADATA_ROWS, FormDraft, drafted, labels, path, title
 from recollect.console._documents import DOCUMENTS
 from recollect.console._room import CurrentApp, PathId, SignedInPage, Writer, known_tags, page
@@ -21,8 +22,8 @@ from recollect.model import Document, Tenant, storable
 EDITABLE = 200_000
 """Characters of a text that a form holds."""
 CHANGED = (
-    "Somebody changed the document since the form was opened; nothing was saved. Copy what you"
-    " typed, open the form again, and change what is there now."
+    "Another person changed the document after you opened the form; nothing was saved. Copy what"
+    " you typed, open the form again, and make your change there."
 )
 
 rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
@@ -157,7 +158,7 @@ def _form(
         "has_text": has_text(document),
         "own_tags": tenant.tags,
         "known": known,
-        "error": (error.details or error.message) if error else None,
+        "error": _room.sentence(error) if error else None,
     }
     return page(request, "edit.html", values, error.status if error else 200)
 

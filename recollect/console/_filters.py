@@ -168,7 +168,7 @@ def _page(
         "asked": ASKED,
         "snippets": _room.code(request, "previewSettings", given or None),
         "notice": "Saved. It acts at the next sync." if saved else None,
-        "error": (error.details or error.message) if error else None,
+        "error": _room.sentence(error) if error else None,
     }
     return page(request, "filters.html", values, error.status if error else 200)
 

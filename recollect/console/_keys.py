@@ -8,6 +8,7 @@ from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from recollect.app import App
+from recollect.console import _room
 from recollect.console._room import (
     LOGIN,
     Admin,
@@ -127,7 +128,7 @@ def _page(
         "scopes": SCOPES,
         "typed": typed or blank,
         "known": known,
-        "error": (error.details or error.message) if error else None,
+        "error": _room.sentence(error) if error else None,
         "notice": notice,
         "last": last,
         "links": {at: address(KEYS, page=at) for at in near(number, last)},

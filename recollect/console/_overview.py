@@ -81,6 +81,8 @@ def overview(
             "failures": _by_code(failed),
             "looked_at": FAILURES,
             "reached": figures.LOOKED_AT,
+            "course": (course := figures.by_hour(tx, tenant, HOURS)),
+            "charts": _charts(course),
         }
         if part != LIVE:
             values |= _beside(tx, app, key, tenant)
@@ -91,7 +93,6 @@ def overview(
 
 def _beside(tx: Tx, app: App, key: Key, tenant: Tenant) -> dict[str, object]:
     """What is shown when the page is opened, and does not follow by itself."""
-    course = figures.by_hour(tx, tenant, HOURS)
     browsed, _ = connections.browse(
         tx, tenant, provider=None, tag=None, limit=BROWSED, page=1, most=LOOKED_AT
     )
@@ -100,8 +101,6 @@ def _beside(tx: Tx, app: App, key: Key, tenant: Tenant) -> dict[str, object]:
     # The disk and the size of all are the business of the default organisation alone.
     stored = figures.database(tx, tenant.id) if _room.may_tend(key) else None
     return {
-        "course": course,
-        "charts": _charts(course),
         "syncs": [(_called(one), one, run) for one, run in synced[:SYNCS]],
         "waiting": [(_called(one), one) for one in browsed.items if _needs_somebody(one)],
         "health": readiness.look(tx, app),

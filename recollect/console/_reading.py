@@ -286,7 +286,7 @@ def _best(app: App, tenant: Tenant, id: DocumentId, q: str) -> Answer:
     try:
         return ask(app, tenant, hybrid.Query(q, None), inside=id)
     except BadRequestError as error:
-        return Answer([], [error.details or error.message])
+        return Answer([], [_room.sentence(error)])
 
 
 def place(id: DocumentId, q: str, position: int | None, view: str = "") -> str:

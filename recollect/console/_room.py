@@ -320,6 +320,42 @@ def _open_rooms(key: Key) -> list[tuple[str, str]]:
     return [(path, name) for path, name in ROOMS if not closed.get(name)]
 
 
+FIELD_LABELS = {
+    "containerTag": "Tag",
+    "containerTags": "Tags",
+    "content": "Text",
+    "customId": "The customId",
+    "documentLimit": "The most documents",
+    "entityContext": "Context",
+    "expiresInDays": "Days",
+    "filepath": "File path",
+    "filterPrompt": "The rule in words",
+    "forgetAfter": "Expiry",
+    "keepVersions": "Older texts",
+    "limit": "The most documents",
+    "q": "Question",
+    "targetContainerTag": "Target tag",
+    "url": "Address",
+    "workspacePrompt": "Context for memories",
+}
+"""Fields whose names on the wire are not those that a form has beside them."""
+_VERBS = ("are", "cannot", "carries", "goes", "has", "is", "may", "must", "names", "needs", "was")
+
+
+def sentence(error: RequestError) -> str:
+    """Why a form was refused, for the person before it: the label of the field, then the reason."""
+    told = (error.details or error.message).strip()
+    field, colon, reason = told.partition(": ")
+    if colon and field.isidentifier():
+        label = FIELD_LABELS.get(field) or field[:1].upper() + field[1:]
+        joint = " " if reason.split(" ", 1)[0] in _VERBS else ": "
+        told = f"{label}{joint}{reason}"
+    return _show.sentence(told)
+
+
+_environment.filters["refusal"] = sentence
+
+
 def refusal(request: Request, error: RequestError) -> Response:
     return page(
         request,

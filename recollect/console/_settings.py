@@ -1,6 +1,6 @@
 """The room of settings: what the workspace is about, and the applications of providers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -10,7 +10,7 @@ from starlette.datastructures import FormData
 
 from recollect import connectors, documents
 from recollect.app import App, secret_keys
-from recollect.console import _installation
+from recollect.console import _installation, _room
 from recollect.console._rendering import inline
 from recollect.console._room import (
     Admin,
@@ -23,7 +23,7 @@ from recollect.console._room import (
 )
 from recollect.errors import BadRequestError, RequestError
 from recollect.model import Tenant, storable
-from recollect.orgs import settings
+from recollect.orgs import settings, tags
 from recollect.orgs.settings import CREDENTIAL_LENGTH, MASK, PROMPT_LENGTH
 from recollect.sync import connect
 
@@ -69,6 +69,10 @@ def _typed(form: Mapping[str, str], before: Mapping[str, Any]) -> dict[str, Any]
         "workspacePrompt": prompt or None,
         "keepVersions": before["keepVersions"] if "keepVersions" not in form else _number(kept),
     }
+    as_before = _lines(before["profileBuckets"] or ())
+    typed = form.get("profileBuckets", "\n".join(as_before))
+    is_same = typed.splitlines() == as_before
+    wanted["profileBuckets"] = before["profileBuckets"] if is_same else _buckets(typed)
     for one in connectors.applications():
         enabled, id_name = one.setting("CustomKeyEnabled"), one.setting("ClientId")
         wanted[enabled] = enabled in form
@@ -77,6 +81,19 @@ def _typed(form: Mapping[str, str], before: Mapping[str, Any]) -> dict[str, Any]
         forget = f"{name}.forget" in form
         wanted[name] = None if forget else form.get(name, "").strip() or before[name]
     return wanted
+
+
+def _buckets(typed: str) -> list[dict[str, str]] | None:
+    """One on a line, as `key: description`."""
+    pairs = [line.partition(":") for line in typed.splitlines() if line.strip()]
+    said = [(key.strip(), description.strip()) for key, _, description in pairs]
+    return [{"key": k, "description": d} if d else {"key": k} for k, d in said] or None
+
+
+def _lines(buckets: Sequence[Mapping[str, Any]]) -> list[str]:
+    """As `_buckets` reads them."""
+    said = [(one["key"], " ".join((one.get("description") or "").split())) for one in buckets]
+    return [f"{key}: {description}" if description else key for key, description in said]
 
 
 def _number(typed: str) -> int:
@@ -90,6 +107,11 @@ def _check(wanted: Mapping[str, Any]) -> None:
         raise BadRequestError(f"workspacePrompt: at most {PROMPT_LENGTH:,} characters")
     if not 0 <= wanted["keepVersions"] <= documents.MOST_KEPT:
         raise BadRequestError(f"keepVersions: a number from 0 to {documents.MOST_KEPT}")
+    buckets: Sequence[Mapping[str, Any]] = wanted["profileBuckets"] or ()
+    if len(buckets) > tags.MOST_BUCKETS:
+        raise BadRequestError(f"profileBuckets: at most {tags.MOST_BUCKETS}")
+    for bucket in buckets:
+        tags.check_bucket(bucket["key"], bucket.get("description") or "")
     for one in connectors.applications():
         client = [wanted[one.setting("ClientId")], wanted[one.setting("ClientSecret")]]
         if any(len(part or "") > CREDENTIAL_LENGTH for part in client):
@@ -109,6 +131,7 @@ def _page(
 ) -> Response:
     values = {
         "shown": shown,
+        "buckets": "\n".join(_lines(shown["profileBuckets"] or ())),
         "applications": [
             {
                 "prefix": one.setting(""),
@@ -129,7 +152,7 @@ def _page(
             for one in (_installation.facts(app) if is_house(key_of(request)) else ())
         ],
         "notice": "Saved." if saved else None,
-        "error": (error.details or error.message) if error else None,
+        "error": _room.sentence(error) if error else None,
     }
     return page(request, "settings.html", values, error.status if error else 200)
 

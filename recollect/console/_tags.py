@@ -215,7 +215,7 @@ def _question(
         "memories": counted(remembered),
         "ending": sum(list(it.container_tags) == [name] for it in naming),
         "staying": sum(list(it.container_tags) != [name] for it in naming),
-        "error": (error.details or error.message) if error else None,
+        "error": _room.sentence(error) if error else None,
     }
     return page(request, "tag_delete.html", values, error.status if error else 200)
 
@@ -255,7 +255,7 @@ def _page(
         "own_tags": [tag for tag in tenant.tags if tag != name] if tenant.tags else None,
         "has_model": app.llm is not None,
         "typed": {**stored, **blank, **(typed or {})},
-        "error": (error.details or error.message) if error else None,
+        "error": _room.sentence(error) if error else None,
         "notice": notice,
         "most_title": TITLE_LENGTH,
         "most_context": ENTITY_CONTEXT_LIMIT,

@@ -223,7 +223,7 @@ def _list(
     values = {
         "found": found,
         **_fields(app, tenant, typed),
-        "error": (error.details or error.message) if error else None,
+        "error": _room.sentence(error) if error else None,
         "notice": notice,
         "follows": "webhooks",
         "snippets": _room.code(request, "createWebhook"),
@@ -244,7 +244,7 @@ def _edit_page(
         "one": found,
         "own": f"{WEBHOOKS}/{found.id}",
         **_fields(app, tenant, typed),
-        "error": (error.details or error.message) if error else None,
+        "error": _room.sentence(error) if error else None,
     }
     return page(request, "webhook_edit.html", values, error.status if error else 200)
 

@@ -65,6 +65,11 @@ def look(app: App, connection: Connection) -> CheckReport:
     return CheckReport(list(_Walk(app, connection).run()))
 
 
+def try_out(app: App, unsaved: Connection, secrets: Mapping[str, Any]) -> CheckReport:
+    """The same for a connection that is not stored yet, of a provider without authorization."""
+    return CheckReport(list(_Walk(app, unsaved, secrets).run()))
+
+
 @dataclass(slots=True)
 class _Heard:
     """What the answers of the API said besides their contents."""
@@ -85,9 +90,13 @@ class _Heard:
 
 
 class _Walk:
-    def __init__(self, app: App, connection: Connection) -> None:
+    def __init__(
+        self, app: App, connection: Connection, secrets: Mapping[str, Any] | None = None
+    ) -> None:
         self._app = app
         self._connection = connection
+        self._secrets = secrets
+        """of a connection that is not stored"""
         self._connector = connectors.get(connection.provider)
         self._heard = _Heard()
 
@@ -173,14 +182,15 @@ class _Walk:
         return failure.message if failure else "the authorization was lost; authorize it again"
 
     def _open(self) -> "_Source":
+        id, secrets = self._connection.id, self._secrets
         with self._app.db.begin() as tx:
-            sealed = connections.sealed(tx, self._connection.id)
+            sealed = connections.sealed(tx, id).secrets if secrets is None else None
             refuse = item_filter.refusal(settings.read(tx, self._connection.org_id))
         return _Source(
             self._app,
             self._connector,
             self._connection,
-            secrets=open_secrets(self._app, self._connection.id, sealed.secrets),
+            secrets=open_secrets(self._app, id, sealed) if secrets is None else secrets,
             refuse=refuse,
             heard=self._heard,
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -110,6 +111,41 @@ def create(app: App, tenant: Tenant, plan: Plan, asked: ConnectionRequest) -> Co
         made = connections.create(tx, tenant.id, new, id)
         tags.ensure(tx, tenant.id, asked.tags)
     return made
+
+
+def unsaved(
+    app: App, tenant: Tenant, plan: Plan, asked: ConnectionRequest
+) -> tuple[Connection, Mapping[str, Any]]:
+    """What `create` would store, to be tried out first, and its secrets. Raises as `create`."""
+    connector = connectors.get(asked.provider)
+    check_plan(connector, plan)
+    shown, secrets = _metadata(app, connector, asked.metadata)
+    made = Connection(
+        id=ConnectionId(random_id()),
+        org_id=tenant.id,
+        provider=connector.provider,
+        container_tags=asked.tags,
+        reach=tenant.tags,
+        document_limit=asked.limit,
+        metadata=shown,
+        email=None,
+        account=None,
+        state=ConnectionState.READY,
+        failure=None,
+        paused=False,
+        cursor=None,
+        due_at=None,
+        parked_until=None,
+        parked_for=timedelta(),
+        failures=0,
+        pushes=None,
+        pushed_at=None,
+        expires_at=None,
+        last_run=None,
+        last_synced_at=None,
+        created_at=datetime.now(UTC),
+    )
+    return made, secrets
 
 
 def change(app: App, tenant: Tenant, found: Connection, changed: ConnectionChanges) -> Connection:

@@ -17,6 +17,13 @@ from tests.console.test_console import all_of, body, browse, me, new_key, one, s
 
 __all__ = ["browse", "me", "site"]
 ADD, CHECK = "/console/add", "/console/add/check"
+LABELS = {
+    "tag": "Tag: ",
+    "customId": "The customId",
+    "metadata": "Metadata: ",
+    "filepath": "File path: ",
+    "content": "Text: ",
+}
 JSON = {"accept": "application/json"}
 Files = list[tuple[str, tuple[str, bytes, str]]]
 
@@ -51,7 +58,7 @@ def test_a_wrong_field_is_told_before_anything_is_sent_and_when_it_is(
     shown = me.post(ADD, data=form, files=files(*[("a.txt", b"text")] * number))
 
     assert list(told["faults"]) == [field]
-    assert told["faults"][field].startswith(f"{field}: ")
+    assert told["faults"][field].startswith(LABELS[field])
     assert sent.status_code == shown.status_code == 400
     assert sent.json() == {"added": [], "faults": told["faults"]}
     assert "choose again" in one(shown, "[role=alert]").text()

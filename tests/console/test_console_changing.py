@@ -108,7 +108,7 @@ def test_all_that_match_are_tagged_and_retried(
     wrong = me.post(APPLY, data={**asked(me, "tag"), "tag": "no spaces"})
     assert wrong.status_code == 400
     assert one(wrong, "h1").text() == "Tag 30 documents"
-    assert "tag: " in one(wrong, "[role=alert]").text()
+    assert "Tag: " in one(wrong, "[role=alert]").text()
     assert me.post(APPLY, data={**asked(me, "tag"), "tag": "ark"}).status_code == 303
     assert (tagged(app, tenant, "ark"), tagged(app, tenant, "zoo")) == (30, 0)
 
@@ -269,11 +269,11 @@ def test_what_was_typed_is_kept_when_it_cannot_be_saved(
     stale = {**form_of(me, note.id), "content": "mine"}
     assert sent(me, note.id, {**form_of(me, note.id), "content": "theirs"}).status_code == 303
     for form, status, reason in (
-        (stale, 409, "Somebody changed the document"),
-        ({**form_of(me, note.id), "content": "mine", "tag": "no spaces"}, 400, "tag: 1 to 100"),
+        (stale, 409, "Another person changed the document"),
+        ({**form_of(me, note.id), "content": "mine", "tag": "no spaces"}, 400, "Tag: 1 to 100"),
         ({**form_of(me, note.id), "content": "mine", "tag": " , "}, 400, "at least one"),
         ({**form_of(me, note.id), "content": "mine", "value": ["x", "?"]}, 400, "not a number"),
-        ({**form_of(me, note.id), "content": "mine", "filepath": "a\x07b"}, 400, "filepath: "),
+        ({**form_of(me, note.id), "content": "mine", "filepath": "a\x07b"}, 400, "File path: "),
     ):
         answer = sent(me, note.id, form)
 
@@ -281,7 +281,7 @@ def test_what_was_typed_is_kept_when_it_cannot_be_saved(
         assert reason in one(answer, "[role=alert]").text()
         assert one(answer, "#content").text() == "mine"
     empty = sent(me, note.id, {**form_of(me, note.id), "content": " "})
-    assert "content: must not be empty" in body(empty)
+    assert "Text must not be empty" in body(empty)
     drain(app)
     assert get(app, tenant, note.id).text == "theirs"
     # A form that was refused as stale stays stale: what is there now has to be looked at.

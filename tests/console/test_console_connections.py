@@ -257,9 +257,17 @@ def test_what_is_wrong_is_said_and_what_was_typed_stays(me: httpx.Client, app: A
     wrong = [
         ("web-crawler", {"m.startUrl": "ftp://x.example/", "tags": "mine"}, "Start page:"),
         ("web-crawler", {"m.startUrl": "http://10.0.0.1/", "tags": "mine"}, "Start page:"),
-        ("web-crawler", {"m.startUrl": "http://127.0.0.1:9/", "tags": "no/tag mine"}, "tags"),
-        ("web-crawler", {"m.startUrl": "http://127.0.0.1:9/", "limit": "10001"}, "limit"),
-        ("web-crawler", {"m.startUrl": "http://127.0.0.1:9/", "limit": "1" * 5000}, "limit"),
+        ("web-crawler", {"m.startUrl": "http://127.0.0.1:9/", "tags": "no/tag mine"}, "Tags: "),
+        (
+            "web-crawler",
+            {"m.startUrl": "http://127.0.0.1:9/", "limit": "10001"},
+            "The most documents: ",
+        ),
+        (
+            "web-crawler",
+            {"m.startUrl": "http://127.0.0.1:9/", "limit": "1" * 5000},
+            "The most documents: ",
+        ),
         (
             "web-crawler",
             {"m.startUrl": "http://127.0.0.1:9/", "m.crawlDepth": "x"},
@@ -276,6 +284,24 @@ def test_what_is_wrong_is_said_and_what_was_typed_stays(me: httpx.Client, app: A
             if provider != "github":
                 assert one(answer, f"[name='{name}']").attributes.get("value") == value
     assert all_of(app, tenant) == []
+
+
+def test_a_connection_is_tested_before_it_is_made(me: httpx.Client, app: App, tenant: Tenant):
+    with Site() as web:
+        web.write("/", "The start.")
+        web.robots("User-agent: *\nDisallow: /private\nCrawl-delay: 0")
+        asked = {"action": "test", "tags": "docs"}
+        url = web.url()
+        failed = me.post(
+            f"{ROOMS}/new/web-crawler", data={**asked, "m.startUrl": web.url("/private/x")}
+        )
+        assert all_of(app, tenant) == []
+        made = me.post(f"{ROOMS}/new/web-crawler", data={**asked, "m.startUrl": url})
+
+    assert failed.status_code == 200
+    assert "robots" in one(failed, "[role=alert]").text()
+    assert made.headers["location"].endswith("?done=created")
+    assert len(all_of(app, tenant)) == 1
 
 
 def test_secrets_go_in_and_are_never_shown_again(me: httpx.Client, app: App, tenant: Tenant):
@@ -929,6 +955,30 @@ def test_an_application_of_ones_own_opens_its_tile(me: httpx.Client):
     assert one(half, "[name=githubClientId]").attributes["value"] == "id"
     assert whole.status_code == 303
     assert "opens github.com" in body(page)
+
+
+def test_buckets_of_the_organisation_are_set_and_taken_away(
+    me: httpx.Client, app: App, tenant: Tenant
+):
+    typed = {"profileBuckets": "health: Illnesses: all\r\n\r\nwork"}
+    assert me.post("/console/settings", data=typed).status_code == 303
+    kept = stored(app, tenant)["profileBuckets"]
+    shown = one(me.get("/console/settings"), "#profileBuckets").text()
+    refused = [
+        me.post("/console/settings", data={"profileBuckets": line})
+        for line in (
+            "No Key: x",
+            "static: x",
+            "a: " + "x" * 2_001,
+            "\n".join(f"k{n}" for n in range(51)),
+        )
+    ]
+    assert me.post("/console/settings", data={"profileBuckets": " "}).status_code == 303
+
+    assert kept == [{"key": "health", "description": "Illnesses: all"}, {"key": "work"}]
+    assert shown.split("\n") == ["health: Illnesses: all", "work"]
+    assert [answer.status_code for answer in refused] == [400] * 4
+    assert not stored(app, tenant)["profileBuckets"]
 
 
 def test_settings_beyond_their_bounds_are_refused(me: httpx.Client, app: App, tenant: Tenant):

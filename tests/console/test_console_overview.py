@@ -54,8 +54,16 @@ def test_the_last_day_is_drawn_and_stands_in_a_table(me: httpx.Client, app: App,
     assert all(svg.attributes["role"] == "img" for svg in tree(answer).css("svg"))
     assert not tree(answer).css("[style]")
     assert "2 became searchable within the last hour" in body(answer)
-    # The part that follows by itself does not count the day again.
-    assert "svg" not in me.get("/console?part=live").text
+
+
+def test_the_charts_follow_what_happens(me: httpx.Client, app: App, tenant: Tenant):
+    add(app, tenant, "Herons eat frogs.")
+    drain(app)
+    live = me.get("/console?part=live")
+
+    assert "Documents 1 became searchable" in " ".join(
+        tree(live).css("figure.chart")[0].text().split()
+    )
 
 
 def test_a_limited_key_sees_the_day_of_its_tags_alone(

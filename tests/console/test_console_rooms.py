@@ -99,12 +99,12 @@ def test_a_webhook_is_made_and_its_secret_is_shown_once(me: httpx.Client, app: A
 @pytest.mark.parametrize(
     ("form", "reason"),
     [
-        ({}, "url"),
+        ({}, "Address: "),
         ({"url": URL}, "choose at least one"),
         ({"url": URL, "event": ["none.such"]}, "choose at least one"),
-        ({"url": "http://10.1.2.3/", "event": ["document.done"]}, "url"),
-        ({"url": "file:///etc/passwd", "event": ["document.done"]}, "url"),
-        ({"url": URL, "event": ["document.done"], "tags": "no/tag"}, "containerTag"),
+        ({"url": "http://10.1.2.3/", "event": ["document.done"]}, "Address: "),
+        ({"url": "file:///etc/passwd", "event": ["document.done"]}, "Address: "),
+        ({"url": URL, "event": ["document.done"], "tags": "no/tag"}, "Tag: "),
         ({"url": URL, "event": ["document.done"], "description": "x" * 201}, "at most 200"),
     ],
 )
