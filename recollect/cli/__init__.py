@@ -64,7 +64,7 @@ PANELS: Mapping[str, tuple[_Row, ...]] = MappingProxyType(
         "Access and events": (
             ("orgs", "admin", "Organisations and their plan."),
             ("keys", "admin", "API keys."),
-            ("assistants", "admin", "Assistants that keys let in at /mcp."),
+            ("assistants", "admin", "List and revoke assistants connected to /mcp."),
             ("webhooks", "webhooks", "Send signed events to your programs."),
             ("audit", "admin", "Show who did what."),
         ),

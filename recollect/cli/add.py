@@ -75,11 +75,11 @@ def add(
     ] = None,
     exclude: Annotated[
         list[str] | None,
-        typer.Option("--exclude", metavar="GLOB", help="Of folders: none of these; repeatable."),
+        typer.Option("--exclude", metavar="GLOB", help="In folders, leave these out; repeatable."),
     ] = None,
     include: Annotated[
         list[str] | None,
-        typer.Option("--include", metavar="GLOB", help="Of folders: only these; repeatable."),
+        typer.Option("--include", metavar="GLOB", help="In folders, take only these; repeatable."),
     ] = None,
     ignore: Annotated[
         bool, typer.Option("--ignore/--no-ignore", help="Leave out what .gitignore leaves out.")
@@ -91,7 +91,7 @@ def add(
         bool, typer.Option("--yes", "-y", help="Do not ask, however many files there are.")
     ] = False,
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Wait until all of it is searchable.")
+        bool, typer.Option("--wait/--no-wait", help="Wait until everything is searchable.")
     ] = True,
     as_json: AsJson = False,
     url: Url = None,

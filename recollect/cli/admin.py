@@ -42,7 +42,9 @@ def register(app: typer.Typer) -> None:
 
 _orgs = typer.Typer(help="Organisations and their plan.", no_args_is_help=True)
 _keys = typer.Typer(help="API keys.", no_args_is_help=True)
-_assistants = typer.Typer(help="Assistants that keys let in at /mcp.", no_args_is_help=True)
+_assistants = typer.Typer(
+    help="List and revoke assistants connected to /mcp.", no_args_is_help=True
+)
 
 
 @_orgs.command("create")
@@ -95,9 +97,7 @@ def create_key(
     tag: Annotated[list[str] | None, typer.Option(help="Only these container tags.")] = None,
     expires: Annotated[
         str | None,
-        typer.Option(
-            help="How long or until when it lives: 90m, 2h, 30d, 2027-01-31, an ISO time."
-        ),
+        typer.Option(help="When it expires: 90m, 2h, 30d, 2027-01-31, an ISO time."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -135,7 +135,7 @@ def create_key(
 
 @_keys.command("list")
 def list_keys(
-    org: Annotated[str | None, typer.Option(help="Only of this organisation.")] = None,
+    org: Annotated[str | None, typer.Option(help="Only this organisation.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the keys, without their secrets.
@@ -179,7 +179,7 @@ def revoke_key(id: str, as_json: AsJson = False) -> None:
 
 @_assistants.command("list")
 def list_assistants(
-    org: Annotated[str | None, typer.Option(help="Only of this organisation.")] = None,
+    org: Annotated[str | None, typer.Option(help="Only this organisation.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the assistants that can still ask, the newest first.
@@ -278,12 +278,12 @@ def embed_memories(db: Database, embedder: Embedder) -> int:
 
 
 def audit(
-    org: Annotated[str | None, typer.Option(help="Only of this organisation; else of all.")] = None,
+    org: Annotated[str | None, typer.Option(help="Only this organisation; default all.")] = None,
     action: Annotated[
-        str | None, typer.Option(help="Only this action, or all that begin so: key.")
+        str | None, typer.Option(help="Only this action, or all that begin with it: key.")
     ] = None,
-    actor: Annotated[str | None, typer.Option(help="Only of key:ID, cli, service.")] = None,
-    since: Annotated[datetime | None, typer.Option(help="Not older than that, in UTC.")] = None,
+    actor: Annotated[str | None, typer.Option(help="Only by key:ID, cli, service.")] = None,
+    since: Annotated[datetime | None, typer.Option(help="Not older than this, in UTC.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000)] = 100,
     as_json: AsJson = False,
 ) -> None:

@@ -30,10 +30,10 @@ def ask(
     words: Annotated[list[str], typer.Argument(metavar="QUESTION", help="The question.")],
     tag: Annotated[
         list[str] | None,
-        typer.Option("--tag", help="Only from what has this container tag; repeat for several."),
+        typer.Option("--tag", help="Only from this container tag; repeat for several."),
     ] = None,
     rerank: Annotated[
-        bool, typer.Option("--rerank", help="Have the reranker put the best first.")
+        bool, typer.Option("--rerank", help="Let the reranker put the best first.")
     ] = False,
     as_json: AsJson = False,
     url: Url = None,

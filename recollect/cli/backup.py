@@ -44,7 +44,9 @@ def backup(
     file: Annotated[Path, typer.Argument(help="The file to write.")],
     with_key: Annotated[
         bool,
-        typer.Option("--with-key", help="Put the secret key in, too; then keep the file as one."),
+        typer.Option(
+            "--with-key", help="Include the secret key; then keep the file as secret as the key."
+        ),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
     as_json: AsJson = False,
@@ -114,7 +116,7 @@ def backup(
 def restore(
     file: Annotated[Path, typer.Argument(help="A file of `recollect backup`.")],
     replace: Annotated[
-        bool, typer.Option("--replace", help="Drop what the database holds now.")
+        bool, typer.Option("--replace", help="Delete what the database holds now.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

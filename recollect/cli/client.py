@@ -54,7 +54,7 @@ Url = Annotated[
     str | None,
     typer.Option(
         "--url",
-        help="Where the service is; else RECOLLECT_URL, else http://HOST:PORT.",
+        help="Address of the service; default RECOLLECT_URL, then http://HOST:PORT.",
         rich_help_panel="Service",
     ),
 ]
@@ -62,7 +62,7 @@ ApiKey = Annotated[
     str | None,
     typer.Option(
         "--key",
-        help="API key; else RECOLLECT_API_KEY, else the file DATA_DIR/api-key.",
+        help="API key; default RECOLLECT_API_KEY, then the file DATA_DIR/api-key.",
         rich_help_panel="Service",
     ),
 ]

@@ -78,13 +78,13 @@ def connect(
         ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help="Bring in this many documents at most.")
+        int | None, typer.Option(min=1, max=10_000, help="The most documents to bring in.")
     ] = None,
     follow: Annotated[bool, typer.Option(help="Wait for the first sync.")] = False,
     check: Annotated[
         bool,
         typer.Option(
-            help="Walk the real account, reading only, and report what holds. Takes the newest"
+            help="Read the real account, change nothing, report what holds. Takes the newest"
             " connection of the provider (with these tags); makes one if there is none, or with"
             " --set or --limit."
         ),
@@ -200,9 +200,7 @@ def sync(
 
 def changes(
     id: Id,
-    run: Annotated[
-        str | None, typer.Argument(help="Id of a run; else the latest that began.")
-    ] = None,
+    run: Annotated[str | None, typer.Argument(help="Id of a run; default the latest.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Rows on a page.")] = 100,
     page: Annotated[int, typer.Option(min=1, help="Which page.")] = 1,
     as_json: AsJson = False,

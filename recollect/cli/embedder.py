@@ -64,7 +64,7 @@ def switch(
     ],
     url: Annotated[str | None, typer.Option(help="Base URL of the endpoint.")] = None,
     model: Annotated[
-        str | None, typer.Option(help="Its name, at the endpoint or of a local one.")
+        str | None, typer.Option(help="Name of the model, at the endpoint or local.")
     ] = None,
     dimensions: Annotated[int | None, typer.Option(min=1, help="If one may choose.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,

@@ -30,22 +30,27 @@ def evaluate(
     tag: Annotated[str, typer.Argument(metavar="TAG", help="The container tag to search.")],
     bring: Annotated[
         Path | None,
-        typer.Option("--import", help="Add the questions of this file of JSON lines; no run."),
+        typer.Option(
+            "--import", help="Add the questions of this file (JSON lines); starts no run."
+        ),
     ] = None,
     make: Annotated[
         int | None,
         typer.Option(
-            "--make", min=1, max=1_000, help="Make so many questions of documents; no run."
+            "--make",
+            min=1,
+            max=1_000,
+            help="Make this many questions from documents; starts no run.",
         ),
     ] = None,
     export: Annotated[
-        bool, typer.Option("--export", help="Print the questions as JSON lines; no run.")
+        bool, typer.Option("--export", help="Print the questions as JSON lines; starts no run.")
     ] = False,
     rerank: Annotated[
-        bool, typer.Option("--rerank", help="Have the reranker put the best first.")
+        bool, typer.Option("--rerank", help="Let the reranker put the best first.")
     ] = False,
     rewrite: Annotated[
-        bool, typer.Option("--rewrite", help="Have the language model reword each question.")
+        bool, typer.Option("--rewrite", help="Let the language model reword each question.")
     ] = False,
     as_json: AsJson = False,
     url: Url = None,

@@ -14,21 +14,21 @@ CLEARED = ("include", "exclude", "prompt")
 _EFFECTS = {"add": "adds", "drop": "drops", "undecided": "undecided"}
 
 _filters = typer.Typer(
-    help="What of connected sources is kept out: show it, try a change out, change it.",
+    help="Show, try out and change what syncs keep out.",
     no_args_is_help=True,
 )
 
 IncludeUrl = Annotated[
-    list[str] | None, typer.Option(metavar="PATTERN", help="Only such addresses; repeatable.")
+    list[str] | None, typer.Option(metavar="PATTERN", help="Only addresses like this; repeatable.")
 ]
 IncludeTitle = Annotated[
-    list[str] | None, typer.Option(metavar="PATTERN", help="Only such titles; repeatable.")
+    list[str] | None, typer.Option(metavar="PATTERN", help="Only titles like this; repeatable.")
 ]
 ExcludeUrl = Annotated[
-    list[str] | None, typer.Option(metavar="PATTERN", help="No such addresses; repeatable.")
+    list[str] | None, typer.Option(metavar="PATTERN", help="No addresses like this; repeatable.")
 ]
 ExcludeTitle = Annotated[
-    list[str] | None, typer.Option(metavar="PATTERN", help="No such titles; repeatable.")
+    list[str] | None, typer.Option(metavar="PATTERN", help="No titles like this; repeatable.")
 ]
 Prompt = Annotated[str | None, typer.Option(help="What to sync and what to skip, in words.")]
 Model = Annotated[
@@ -67,10 +67,10 @@ def preview(
         typer.Option(help="Only this connection, by id.", autocompletion=_complete.connections),
     ] = None,
     ask: Annotated[
-        bool, typer.Option("--ask", help="Have the model judge up to 50 things now.")
+        bool, typer.Option("--ask", help="Let the model judge up to 50 things now.")
     ] = False,
     examples: Annotated[
-        int, typer.Option(min=0, max=100, help="Of each effect and connection.")
+        int, typer.Option(min=0, max=100, help="Examples of each effect and connection.")
     ] = 10,
     as_json: AsJson = False,
     url: Url = None,

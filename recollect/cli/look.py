@@ -53,7 +53,7 @@ Tags = Annotated[
 
 AsOf = Annotated[
     str | None,
-    typer.Option("--as-of", help="As it was at that time: 2026-11-20, or 2026-11-20T09:30:00Z."),
+    typer.Option("--as-of", help="As of this time: 2026-11-20, or 2026-11-20T09:30:00Z."),
 ]
 
 Ids = Annotated[
@@ -78,15 +78,15 @@ def register(app: typer.Typer) -> None:
 def search(
     words: Annotated[list[str], typer.Argument(metavar="QUERY...", help="What to look for.")],
     tag: Tags = None,
-    limit: Annotated[int, typer.Option(min=1, max=100, help="How many documents at most.")] = 10,
+    limit: Annotated[int, typer.Option(min=1, max=100, help="The most documents to show.")] = 10,
     filter: Annotated[
         str | None, typer.Option(help='Metadata filter, JSON: {"AND": [{"key": …}]}.')
     ] = None,
     rerank: Annotated[
-        bool, typer.Option("--rerank", help="Have the reranker put the best first.")
+        bool, typer.Option("--rerank", help="Let the reranker put the best first.")
     ] = False,
     with_duplicates: Annotated[
-        bool, typer.Option("--with-duplicates", help="Also show passages that say the same again.")
+        bool, typer.Option("--with-duplicates", help="Also show passages that repeat another.")
     ] = False,
     as_of: AsOf = None,
     as_json: AsJson = False,
@@ -210,7 +210,7 @@ def list_documents(
         str | None,
         typer.Option(
             metavar="ID",
-            help="Only the files out of this archive.",
+            help="Only the files of this archive.",
             autocompletion=_complete.archives,
         ),
     ] = None,

@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
 
 def mcp(
-    tag: Annotated[str | None, typer.Option(help="Container tag of tools that name none.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Container tag of calls that name none.")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the tools as JSON instead of serving them.")
     ] = False,

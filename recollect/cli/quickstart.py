@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 def quickstart(
     serve: Annotated[
         bool,
-        typer.Option("--serve", help="Start a service just for this, and throw it away after."),
+        typer.Option("--serve", help="Start a temporary service, and delete it at the end."),
     ] = False,
     clean: Annotated[
         bool, typer.Option("--clean", help="Delete the sample from the service instead.")

@@ -46,7 +46,7 @@ ASK = 0.1
 """Seconds between the first two questions whether the service is ready."""
 LONGEST_PAUSE = 30.0
 
-DataDir = Annotated[Path | None, typer.Option(help="Folder of everything that is kept.")]
+DataDir = Annotated[Path | None, typer.Option(help="Folder for all data.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -59,7 +59,7 @@ def serve(
     data_dir: DataDir = None,
     workers: Workers = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="On a terminal show each request and document, too.")
+        bool, typer.Option("--verbose", help="On a terminal, also show each request and document.")
     ] = False,
 ) -> None:
     """Run the whole service on this machine: database, API and workers.

@@ -18,15 +18,17 @@ SHOWN = 20
 """Faults of a verdict that are printed; `--json` has all."""
 
 Seed = Annotated[
-    int | None, typer.Option(help="Repeats a run, as far as threads and signals repeat.")
+    int | None, typer.Option(help="Repeat a run, as far as threads and signals allow.")
 ]
-Minutes = Annotated[float, typer.Option(min=0.05, help="How long the faults go on, at least.")]
-Kills = Annotated[int | None, typer.Option(min=0, help="SIGKILLs; 12 a minute if not given.")]
+Minutes = Annotated[float, typer.Option(min=0.05, help="Minutes of faults, at least.")]
+Kills = Annotated[
+    int | None, typer.Option(min=0, help="Number of SIGKILLs; by default 12 a minute.")
+]
 Machines = Annotated[
     bool, typer.Option("--machines", help="Two API and three worker processes, one PostgreSQL.")
 ]
 BlobStore = Annotated[
-    str | None, typer.Option("--blobs", help="Store of files, s3://bucket/prefix; else a folder.")
+    str | None, typer.Option("--blobs", help="File store, s3://bucket/prefix; by default a folder.")
 ]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the scratch folder: ledger, log, data.")]
 

@@ -23,7 +23,7 @@ def verify(
         str | None, typer.Argument(metavar="PROVIDER", help="Whose pushes.")
     ] = None,
     token: Annotated[
-        str | None, typer.Argument(metavar="TOKEN", help="The token that the provider took.")
+        str | None, typer.Argument(metavar="TOKEN", help="The token that the provider accepted.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

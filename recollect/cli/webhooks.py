@@ -75,10 +75,10 @@ def add(
     tag: Annotated[
         list[str] | None,
         typer.Option(
-            "--tag", help="Only of this container tag; repeat.", autocompletion=_complete.tags
+            "--tag", help="Only this container tag; repeat.", autocompletion=_complete.tags
         ),
     ] = None,
-    description: Annotated[str, typer.Option(help="What it is for, for those who list it.")] = "",
+    description: Annotated[str, typer.Option(help="What it is for; shown in lists.")] = "",
     as_json: AsJson = False,
     url: Url = None,
     key: ApiKey = None,

@@ -332,7 +332,7 @@ FIELD_LABELS = {
     "filterPrompt": "The rule in words",
     "forgetAfter": "Expiry",
     "keepVersions": "Older texts",
-    "limit": "The most documents",
+    "into": "Target tag",
     "q": "Question",
     "targetContainerTag": "Target tag",
     "url": "Address",

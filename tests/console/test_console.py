@@ -1014,7 +1014,7 @@ def test_the_selected_are_tagged_and_what_is_refused_says_why(
 
     asked = me.post("/console/documents/confirm", data={"action": "tag", "id": ids})
     assert "Tag 2 documents" in body(asked)
-    for wrong, reason in (("", "tag: name the tag"), ("a b/c\n", "tag")):
+    for wrong, reason in (("", "Tag: name the tag"), ("a b/c\n", "Tag: ")):
         answer = me.post(APPLY, data={"action": "tag", "id": ids, "tag": wrong})
         assert answer.status_code == 400
         assert reason in one(answer, "[role=alert]").text()
@@ -1244,9 +1244,9 @@ def test_a_long_text_may_be_pasted(me: httpx.Client, app: App, tenant: Tenant):
         ({}, "write a text, paste a URL, or choose a file"),
         ({"content": " \n"}, "write a text"),
         ({"content": "http://127.1.2.3.4.5/"}, ""),
-        ({"content": "ok", "tag": "no spaces"}, "tag: 1 to 100 characters"),
-        ({"content": "ok", "customId": "x" * 256}, "customId: 1 to 255"),
-        ({"content": "ok", "customId": "a\tb"}, "customId: 1 to 255"),
+        ({"content": "ok", "tag": "no spaces"}, "Tag: 1 to 100 characters"),
+        ({"content": "ok", "customId": "x" * 256}, "The customId: 1 to 255"),
+        ({"content": "ok", "customId": "a\tb"}, "The customId: 1 to 255"),
         ({"content": "ok", "key": "n", "kind": "number", "value": "1_0"}, "n: '1_0' is not a"),
         ({"content": "ok", "key": "n", "kind": "number", "value": "NaN"}, "n: must be a finite"),
         ({"content": "ok", "key": "n", "kind": "number", "value": "true"}, "is not a number"),
@@ -1308,12 +1308,12 @@ def test_a_search_splits_the_score(me: httpx.Client, app: App, tenant: Tenant):
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
-        ({"filters": "{"}, "filters"),
-        ({"filters": '{"AND": []}'}, "filters"),
-        ({"limit": "0"}, "limit: 1 to 100"),
-        ({"limit": "101"}, "limit: 1 to 100"),
-        ({"tag": "no spaces"}, "tag: 1 to 100"),
-        ({"q": "x" * 10_001}, "query: at most 10,000"),
+        ({"filters": "{"}, "Filters"),
+        ({"filters": '{"AND": []}'}, "Filters"),
+        ({"limit": "0"}, "Limit: 1 to 100"),
+        ({"limit": "101"}, "Limit: 1 to 100"),
+        ({"tag": "no spaces"}, "Tag: 1 to 100"),
+        ({"q": "x" * 10_001}, "at most 10,000"),
     ],
 )
 def test_a_search_that_cannot_be_says_why(me: httpx.Client, query: dict[str, str], reason: str):

@@ -261,12 +261,12 @@ def test_what_is_wrong_is_said_and_what_was_typed_stays(me: httpx.Client, app: A
         (
             "web-crawler",
             {"m.startUrl": "http://127.0.0.1:9/", "limit": "10001"},
-            "The most documents: ",
+            "Limit: 1 to",
         ),
         (
             "web-crawler",
             {"m.startUrl": "http://127.0.0.1:9/", "limit": "1" * 5000},
-            "The most documents: ",
+            "Limit: 1 to",
         ),
         (
             "web-crawler",

@@ -150,8 +150,8 @@ def test_a_memory_shows_its_documents_and_the_profile_lists_it(
     [
         ({"content": "  "}, "write what"),
         ({"content": "x" * 10_001}, "at most 10,000"),
-        ({"content": "x", "tag": "no/tag"}, "tag"),
-        ({"content": "x", "tag": "team:*"}, "tag"),
+        ({"content": "x", "tag": "no/tag"}, "Tag: "),
+        ({"content": "x", "tag": "team:*"}, "Tag: "),
         ({"content": "x", "expires": "soon"}, "how long"),
         ({"content": "x", "expires": "2001-01-01"}, "from now"),
     ],
@@ -238,7 +238,7 @@ def test_a_tag_is_merged_after_a_question(me: httpx.Client, app: App, tenant: Te
 
     assert "Done: 1 document moved" in body(me.get(begun))
     assert list(get(app, tenant, moved.id).container_tags) == ["yours"]
-    for into, reason in (("", "name the tag"), ("yours", "another tag"), ("a/b", "into")):
+    for into, reason in (("", "name the tag"), ("yours", "another tag"), ("a/b", "Target tag: ")):
         refused = me.get(f"{TAGS}/merge", params={"name": "yours", "into": into})
         assert (refused.status_code, reason in one(refused, "[role=alert]").text()) == (400, True)
 

@@ -139,8 +139,8 @@ def test_rows_of_a_form_become_filters(me: httpx.Client):
         (rows(("year", "lt", "much")), "must be a finite number"),
         (rows(("year", "drop table", "1")), "compared by what the form offers"),
         (rows(("x" * 65, "is", "1")), "filters"),
-        ({"tag": "birds, no spaces"}, "tag: 1 to 100"),
-        ({"mode": "memories", "limit": 0}, "limit: 1 to 100"),
+        ({"tag": "birds, no spaces"}, "Tag: 1 to 100"),
+        ({"mode": "memories", "limit": 0}, "Limit: 1 to 100"),
     ],
 )
 def test_what_cannot_be_asked_says_why_and_keeps_what_was_typed(

@@ -28,6 +28,11 @@ NOT_USED = {
     "make it": "create, or the verb of the thing",
     "kept nowhere": "not stored",
     "does not exist for it": "the key sees nothing else",
+    "somebody": "you, or someone, or what it is about",
+    "(comes?|goes?|takes?) along": "is included, keeps, moves with",
+    "(is|are|was) mended|mends": "fix, repair",
+    "in the midst of": "in the middle of",
+    "for want of": "without",
 }
 """A pattern, and what to write instead."""
 
