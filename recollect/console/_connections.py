@@ -93,8 +93,6 @@ REFUSALS = {
 NOT_AUTHORIZED = "That did not work. Try once more."
 
 TEST = "test"
-_TESTED = {True: ("good", "holds"), None: ("open", "not known"), False: ("wrong", "fails")}
-"""Class and word of an assumption that was looked at."""
 _HOST = re.compile(r"https?://[^/?#]+", re.IGNORECASE)
 
 rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
@@ -261,7 +259,7 @@ def _form(
         "typed": {**blank, **form},
         **_fault(guide, error),
         "obstacle": obstacle,
-        "report": [(one, _TESTED[one.holds]) for one in report.assumptions] if report else [],
+        "report": [one for one in report.assumptions if one.holds is False] if report else [],
         "tests": connection is None and connector.oauth is None,
         "action": f"{own}/edit" if connection else f"{own}/new/{connector.provider}",
         "back": own,
@@ -379,6 +377,7 @@ def show(
         **_about(found),
         "connector": connector,
         "runs": runs,
+        "most_runs": RUNS,
         "seen": seen,
         "shown": _shown_metadata(found),
         "picked": _picked(found) if picks else None,

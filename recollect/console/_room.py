@@ -346,8 +346,10 @@ def sentence(error: RequestError) -> str:
     """Why a form was refused, for the person before it: the label of the field, then the reason."""
     told = (error.details or error.message).strip()
     field, colon, reason = told.partition(": ")
-    if colon and field.isidentifier():
-        label = FIELD_LABELS.get(field) or field[:1].upper() + field[1:]
+    root, _, below = field.partition(".")
+    if colon and root.isidentifier():
+        label = FIELD_LABELS.get(root) or root[:1].upper() + root[1:]
+        label += f" ({below})" if below else ""
         joint = " " if reason.split(" ", 1)[0] in _VERBS else ": "
         told = f"{label}{joint}{reason}"
     return _show.sentence(told)

@@ -1309,7 +1309,7 @@ def test_a_search_splits_the_score(me: httpx.Client, app: App, tenant: Tenant):
     ("query", "reason"),
     [
         ({"filters": "{"}, "Filters"),
-        ({"filters": '{"AND": []}'}, "Filters"),
+        ({"filters": '{"AND": []}'}, "Filters (AND)"),
         ({"limit": "0"}, "Limit: 1 to 100"),
         ({"limit": "101"}, "Limit: 1 to 100"),
         ({"tag": "no spaces"}, "Tag: 1 to 100"),

@@ -539,6 +539,24 @@ def test_runs_tell_what_they_did_and_why_not(me: httpx.Client, app: App, tenant:
     assert body(page).count("one sentence") == 1
 
 
+def test_errors_count_as_failed_and_the_first_run_is_called_so(
+    me: httpx.Client, app: App, tenant: Tenant
+):
+    made = make(app, tenant)
+    with app.db.begin() as tx:
+        tx.execute(
+            "insert into sync_runs (id, connection_id, trigger, status, finished_at, failed,"
+            " skipped)"
+            " values (%s, %s, 'cron', 'partial', now(), 1, '{\"error\": 24}')",
+            (random_id(), made.id),
+        )
+    page = me.get(f"{ROOMS}/{made.id}")
+
+    assert [cell.text() for cell in tree(page).css(".runs tbody td.number")][-1] == "25"
+    assert "the first" in one(page, ".runs tbody th").text()
+    assert not tree(page).css(".runs .details")
+
+
 def test_what_was_seen_is_filtered_by_verdict_and_text(me: httpx.Client, app: App, tenant: Tenant):
     made = make(app, tenant)
     with app.db.begin() as tx:
