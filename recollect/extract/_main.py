@@ -15,7 +15,7 @@ _MARKED = ("main", "[role=main]")
 _NAMED = (
     "article",
     '[itemprop~="articleBody"]',
-    "#mw-content-text",
+    "#mw-content-text, #doc-content, .manual-text",
     ".markdown-body, .post-content, .entry-content, .article-content, .article-body",
     "#main-content, #content, #main",
 )
@@ -75,8 +75,9 @@ _ADDITIONS = (
     "promos?|recommend(?:ed|ations?)|related|share|sharedaddy|sharing|sign-?up|signature|skip|"
     "social|subscribe|subscription|tags?|teasers?|toolbar|trending|widget"
 )
-_LINK_LIST = re.compile(rf"(?<![a-z])(?:{_LINK_LISTS})(?![a-z])")
-_ADDITION = re.compile(rf"(?<![a-z])(?:{_ADDITIONS})(?![a-z])")
+# `Bl-tag` is a list of a manual page: its options and what they mean.
+_LINK_LIST = re.compile(rf"(?<![a-z])(?<!\bbl-)(?:{_LINK_LISTS})(?![a-z])")
+_ADDITION = re.compile(rf"(?<![a-z])(?<!\bbl-)(?:{_ADDITIONS})(?![a-z])")
 _LABELS = (
     "control|copyrights|count|disclaimer|donate|outbrain|player|sponsor(?:ed|s)?|subvert|taboola|"
     "about-author|author|authors|bio|by-?lines?|credits?|date|dateline|datetime|edit|info|meta|"

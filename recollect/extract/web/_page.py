@@ -24,7 +24,9 @@ _NOT_CONTENT = (
     # The pilcrows, pencils and copy buttons that documentation and wikis hang on headings and code.
     "a.headerlink, a.anchor, a.anchor-link, a.hash-link, .mw-editsection, .clipboard-copy, "
     # Numbers of lines, in a column or ahead of each.
-    "td.linenos, td.gutter, td.lineno, td.blob-num, span.linenos, span.lineno, .line-numbers-rows"
+    "td.linenos, td.gutter, td.lineno, td.blob-num, span.linenos, span.lineno, .line-numbers-rows, "
+    # The source that pdoc folds up below what it says in prose.
+    "div.pdoc-code.codehilite"
 )
 # What folds up a part of the page when it is pressed.
 _HEADING_BUTTONS = (
