@@ -15,7 +15,9 @@ The second answer shows at most ten passages of 50 documents, so the steps befor
 of a passage now and then.
 
 Measures: hit@k, the share of questions whose answer, in whole, is shown among the passages of the
-first k documents, of which at most 8,000 characters count; nDCG@10, MRR@10 and recall@10 of
+first k documents, of which at most 8,000 characters count, document by document, so that one of ten
+passages leaves no room for others; answer@k, the share whose answer is within the first k passages
+(which the study that set the weights counted); nDCG@10, MRR@10 and recall@10 of
 documents; turns@k, the mean share of the wanted turns of a conversation among the first k passages.
 `relevant` is the share of questions whose first passage is marked relevant (a score from 0.5 on);
 for nonsense and unrelated questions it should be small.
@@ -287,6 +289,17 @@ def _hit(ranked: Ranked, question: Question, ids: Sequence[str], first: int) -> 
     return 0.0
 
 
+def _answered(ranked: Ranked, question: Question, ids: Sequence[str], first: int) -> float:
+    """Whether one of the first passages holds the answer, of whichever document they are."""
+    return float(
+        any(
+            _holds(passage, passage.content, wanted, ids)
+            for passage in ranked[:first]
+            for wanted in question.wanted
+        )
+    )
+
+
 def _turns(ranked: Ranked, question: Question, ids: Sequence[str], first: int) -> float:
     return statistics.mean(
         any(_holds(passage, passage.text, wanted, ids) for passage in ranked[:first])
@@ -317,6 +330,8 @@ def _recall(ranked: Ranked, question: Question, ids: Sequence[str]) -> float:
 MEASURES: Mapping[str, Callable[[Ranked, Question, Sequence[str]], float]] = {
     "hit1": lambda ranked, question, ids: _hit(ranked, question, ids, 1),
     "hit5": lambda ranked, question, ids: _hit(ranked, question, ids, 5),
+    "answer1": lambda ranked, question, ids: _answered(ranked, question, ids, 1),
+    "answer5": lambda ranked, question, ids: _answered(ranked, question, ids, 5),
     "turns5": lambda ranked, question, ids: _turns(ranked, question, ids, 5),
     "turns15": lambda ranked, question, ids: _turns(ranked, question, ids, 15),
     "ndcg10": _ndcg,
@@ -326,6 +341,8 @@ MEASURES: Mapping[str, Callable[[Ranked, Question, Sequence[str]], float]] = {
 UNITS = {
     "hit1": "hit@1",
     "hit5": "hit@5",
+    "answer1": "answer@1",
+    "answer5": "answer@5",
     "turns5": "turns@5",
     "turns15": "turns@15",
     "ndcg10": "nDCG@10",

@@ -9,15 +9,18 @@ thirds of the articles and tried on the others; the coefficients that it prints 
 `recollect/search/ranking.py`.
 
 `--made` learns from the first hit of each question alone, and asks made questions, too: on other
-subjects, and of made-up words. Half of them are learned from, and together they count nine times
-what the questions do whose paragraph was left out and whose neighbours stayed: few questions in
-life miss so narrowly. `--without` names sets whose paragraphs and questions must not be learned
-from.
+subjects, and of made-up words. Half of them are learned from. Questions whose paragraph was left
+out and whose neighbours stayed count less than these, since few questions in life miss so narrowly:
+by the greatest of `WEIGHTS` with which `ENOUGH` of the questions that have an answer get a relevant
+hit. What was not learned from is halved by a hash of each question: the weight is chosen on one
+half, and the other shows how good it is; both are printed. `--without` names sets whose paragraphs
+and questions must not be learned from.
 """
 
 import argparse
 import random
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,8 +40,10 @@ HIDDEN = 3
 """of so many paragraphs, one is not among the documents"""
 LOOKED_AT = 3
 """hits of each question that are learned from"""
-NARROW = 0.1
-"""with `--made`, what a question counts whose own paragraph alone is missing"""
+WEIGHTS = (1.0, 0.5, 0.3, 0.2, 0.15, 0.1, 0.05)
+"""with `--made`, what a question may count whose own paragraph alone is missing …"""
+ENOUGH = 0.9
+"""… and how many of the questions that have an answer shall get a relevant hit"""
 THINGS = (
     "the espresso machine", "my sourdough starter", "the bicycle brakes", "a wool sweater",
     "the dishwasher filter", "our holiday rota", "the office printer", "a leaking tap",
@@ -62,6 +67,8 @@ Array = NDArray[np.float64]
 @dataclass(frozen=True, slots=True)
 class Example:
     asked: int
+    text: str
+    """of the question"""
     first: bool
     hidden: bool
     similarity: float
@@ -69,7 +76,16 @@ class Example:
     answers: bool
     made: str = ""
     """with which questions it came, if not with those of a set"""
-    weight: float = 1.0
+
+    @property
+    def narrow(self) -> bool:
+        """Whether the question's own paragraph is missing, and its neighbours are there."""
+        return self.hidden and not self.made
+
+    @property
+    def shown(self) -> bool:
+        """Of the half that shows how good the choice was, not of the one that it was made on."""
+        return bool(zlib.crc32(self.text.encode()) & 1)
 
 
 def made() -> dict[str, list[str]]:
@@ -112,30 +128,23 @@ def examples(
                 found.append(
                     Example(
                         number,
+                        question.text,
                         place == 0,
                         wanted is None,
                         one.similarity or 0.0,
                         one.share,
                         answers,
-                        weight=NARROW if others and wanted is None else 1.0,
                     )
                 )
         if others:
-            found += _of_made(ground, db, tenant, found, words_only=words_only)
+            found += _of_made(ground, db, tenant, words_only=words_only)
         return found
 
 
-def _of_made(
-    ground: Ground, db: Database, tenant: Tenant, found: Sequence[Example], *, words_only: bool
-) -> list[Example]:
-    asked = made()
-    narrow = sum(one.first and one.hidden for one in found)
-    weight = narrow * (1 - NARROW) / sum(map(len, asked.values()))
+def _of_made(ground: Ground, db: Database, tenant: Tenant, *, words_only: bool) -> list[Example]:
     return [
-        Example(
-            -1 - number, place == 0, True, one.similarity or 0.0, one.share, False, kind, weight
-        )
-        for kind, texts in asked.items()
+        Example(-1 - number, text, place == 0, True, one.similarity or 0.0, one.share, False, kind)
+        for kind, texts in made().items()
         for number, text in enumerate(texts)
         for place, (_, one) in enumerate(
             _hits(ground, db, tenant, Question(text, 0, []), words_only)
@@ -164,36 +173,82 @@ def fit(features: Array, relevant: Array, counts: Array) -> Array:
 
 
 def tell(examples: Sequence[Example], held_out: set[int], *, words_only: bool) -> None:
-    def features(some: Sequence[Example]) -> Array:
-        similar = [0.0 if words_only else one.similarity for one in some]
-        return np.array([[1.0, s, one.share] for s, one in zip(similar, some, strict=True)])
-
-    first = any(one.made for one in examples)
-    learned = [one for one in examples if one.asked not in held_out and (one.first or not first)]
+    """Learn, and print the coefficients and what they say of what was not learned from."""
+    others = any(one.made for one in examples)
+    learned = [one for one in examples if one.asked not in held_out and (one.first or not others)]
     tried = [one for one in examples if one.asked in held_out]
-    weights = fit(
-        features(learned),
-        np.array([float(one.answers) for one in learned]),
-        np.array([one.weight for one in learned]),
-    )
-    likely = 1 / (1 + np.exp(-features(tried) @ weights))
+    halves = {
+        "chosen on": [one for one in tried if not one.shown],
+        "shown on": [one for one in tried if one.shown],
+    }
+    weight, weights = _chosen(learned, halves["chosen on"], others=others, words_only=words_only)
     print(
-        f"{'words only' if words_only else 'both'}: Fit({', '.join(f'{w:.2f}' for w in weights)})"
+        f"{'words only' if words_only else 'both'}: Fit({', '.join(f'{w:.2f}' for w in weights)}),"
+        f" a question whose own paragraph is missing counts {weight:g}"
     )
+    for half, some in halves.items():
+        print(f" the half that the weight was {half}")
+        _tell_half(some, _likely(some, weights, words_only=words_only), others=others)
+
+
+def _chosen(
+    learned: Sequence[Example], tried: Sequence[Example], *, others: bool, words_only: bool
+) -> tuple[float, Array]:
+    """The greatest weight that leaves enough relevant hits, or the least, and what it teaches."""
+    weight, weights = 1.0, np.zeros(0)
+    for weight in WEIGHTS if others else (1.0,):
+        weights = fit(
+            _features(learned, words_only=words_only),
+            np.array([float(one.answers) for one in learned]),
+            _counts(learned, weight),
+        )
+        likely = _likely(tried, weights, words_only=words_only)
+        if relevant(tried, likely, hidden=False, kind="")[1] >= ENOUGH:
+            break
+    return weight, weights
+
+
+def _counts(learned: Sequence[Example], weight: float) -> Array:
+    """What narrow misses lose by their weight, the made questions gain."""
+    narrow = sum(one.narrow for one in learned)
+    made = sum(bool(one.made) for one in learned)
+    gained = narrow * (1 - weight) / made if made else 1.0
+    return np.array(
+        [gained if one.made else weight if one.narrow and made else 1.0 for one in learned]
+    )
+
+
+def _features(some: Sequence[Example], *, words_only: bool) -> Array:
+    similar = [0.0 if words_only else one.similarity for one in some]
+    return np.array([[1.0, s, one.share] for s, one in zip(similar, some, strict=True)])
+
+
+def _likely(some: Sequence[Example], weights: Array, *, words_only: bool) -> Array:
+    return 1 / (1 + np.exp(-_features(some, words_only=words_only) @ weights))
+
+
+def relevant(
+    some: Sequence[Example], likely: Iterable[float], *, hidden: bool, kind: str
+) -> tuple[int, float]:
+    """How many questions there are of a kind, and the share of them that have a relevant hit."""
+    best: dict[int, float] = {}
+    for one, p in zip(some, likely, strict=True):
+        if one.hidden == hidden and one.made == kind:
+            best[one.asked] = max(p, best.get(one.asked, 0.0))
+    return len(best), float(np.mean([p >= 0.5 for p in best.values()])) if best else 0.0
+
+
+def _tell_half(tried: Sequence[Example], likely: Array, *, others: bool) -> None:
     for low in np.arange(0, 1, 0.1):
         some = [one.answers for one, p in zip(tried, likely, strict=True) if low <= p < low + 0.1]
         if some:
             held = f"{np.mean(some):.2f} of {len(some)} hold the answer"
             print(f"  {low:.1f} to {low + 0.1:.1f}: {held}")
     kinds = ((False, "", "with an answer"), (True, "", "without"))
-    kinds += tuple((True, kind, kind) for kind in made() if first)
+    kinds += tuple((True, kind, kind) for kind in made() if others)
     for hidden, kind, name in kinds:
-        best: dict[int, float] = {}
-        for one, p in zip(tried, likely, strict=True):
-            if one.hidden == hidden and one.made == kind:
-                best[one.asked] = max(p, best.get(one.asked, 0.0))
-        share = np.mean([p >= 0.5 for p in best.values()])
-        print(f"  {len(best)} questions {name}: {share:.3f} have a relevant hit")
+        asked, share = relevant(tried, likely, hidden=hidden, kind=kind)
+        print(f"  {asked} questions {name}: {share:.3f} have a relevant hit")
 
 
 def main() -> None:

@@ -116,7 +116,7 @@ def _across(language: str) -> Callable[[Path, Path], Set]:
 
 def covid(file: Path) -> Set:
     """COVID-QA (Möller et al., 2020; Apache-2.0): questions of experts about long papers."""
-    return _squad("covid", "covid", file, file, ("hit5", "hit1"), judged=True)
+    return _squad("covid", "covid", file, file, ("hit5", "hit1", "answer5", "answer1"), judged=True)
 
 
 def xquad(language: str, documents: Path, asked: Path) -> Set:

@@ -1,14 +1,16 @@
 """The sets of `python -m bench quality`: how they are read, and what the measures make of them."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench import quality, sets
+from bench import quality, relevance, sets
 from bench.__main__ import main
 from bench.quality import MEASURES, Passage
+from bench.relevance import Example
 from bench.sets import Absent, Question, Set, Wanted
 from tests.fakes.sets import TALK, write
 
@@ -88,6 +90,44 @@ def test_a_hit_shows_the_answer_within_what_is_shown():
     assert MEASURES["hit1"]([other, answer], asked, ids) == 0
     assert MEASURES["hit5"]([other, answer], asked, ids) == 1
     assert MEASURES["hit5"]([long, answer], asked, ids) == 0
+
+
+def test_the_first_passages_count_whatever_their_documents_hold_beside():
+    asked = Question("?", [Wanted(1, ["42"])])
+    ids = ["a", "b"]
+    answer, half = passage("b", "It is 42."), passage("a", "x" * (quality.SHOWN // 2))
+    ranked = [half, answer, half]
+
+    assert MEASURES["hit5"](ranked, asked, ids) == 0
+    assert MEASURES["answer1"](ranked, asked, ids) == 0
+    assert MEASURES["answer5"](ranked, asked, ids) == 1
+    assert MEASURES["answer5"]([half] * 5 + [answer], asked, ids) == 0
+
+
+def test_the_weight_of_relevance_is_chosen_on_one_half_and_shown_on_the_other(capsys):
+    def example(asked: int, similarity: float, *, answers: bool, kind: str = "") -> Example:
+        hidden = bool(kind) or not answers
+        return Example(asked, f"question {asked}", True, hidden, similarity, 0.5, answers, kind)
+
+    answered = [example(n, 0.9 - n % 7 / 100, answers=True) for n in range(120)]
+    narrow = [example(200 + n, 0.86 + n % 7 / 100, answers=False) for n in range(120)]
+    made = [
+        example(-1 - n, 0.5, answers=False, kind=kind)
+        for at, kind in enumerate(relevance.made())
+        for n in range(40 * at, 40 * at + 40)
+    ]
+    examples = [*answered, *narrow, *made]
+    held_out = {one.asked for one in examples if one.asked % 2}
+
+    relevance.tell(examples, held_out, words_only=False)
+
+    first, chosen, shown = re.split(r" the half that the weight was .*\n", capsys.readouterr().out)
+    assert float(first.split()[-1]) < 1
+    asked = [int(one) for one in re.findall(r"(\d+) questions with an answer", chosen + shown)]
+    assert sum(asked) == 60
+    assert len({one.shown for one in answered}) == 2
+    [share] = re.findall(r"with an answer: ([\d.]+)", chosen)
+    assert float(share) >= relevance.ENOUGH
 
 
 def test_measures_of_documents_and_turns():
