@@ -26,7 +26,9 @@ PATHS = sorted(
     route.path
     for included in console.router.routes
     for route in cast("Any", included).original_router.routes
-    if isinstance(route, SignedInPage) and "POST" in route.methods and ":path" not in route.path
+    if isinstance(route, SignedInPage)
+    and "POST" in (route.methods or ())
+    and ":path" not in route.path
 )
 KEPT: tuple[LiteralString, ...] = ("documents", "memories", "connections", "endpoints", "tags")
 """Tables that no form changes for who may not."""
