@@ -17,6 +17,7 @@ from recollect.api.memory_schemas import Question
 from recollect.api.schemas import (
     PLACE,
     WARNINGS,
+    AsOf,
     FiltersIn,
     Label,
     RequestBody,
@@ -31,6 +32,7 @@ from recollect.api.turns import AsksOthers, own_turn
 from recollect.app import App
 from recollect.documents.filters import parse as parse_filter
 from recollect.errors import BadRequestError
+from recollect.memories.records import NO_PAST
 from recollect.model import Tenant
 from recollect.search.answers.citations import Sentence
 from recollect.search.answers.sources import (
@@ -69,7 +71,11 @@ class AnswerRequest(RequestBody):
     )
     limit: int = Field(default=10, ge=1, le=30, description="The most documents to answer from.")
     rerank: bool = False
-    memories: bool = Field(default=True, description="Answer from memories as well.")
+    as_of: AsOf = None
+    memories: bool | None = Field(
+        default=None,
+        description="Answer from memories as well; true by default, and false with `asOf`.",
+    )
     profile: bool = Field(
         default=False, description="Give the model the profile of the tag; needs exactly one tag."
     )
@@ -221,6 +227,8 @@ def _query(app: App, tenant: Tenant, body: AnswerRequest) -> AnswerQuery:
     )
     if body.profile and len(named) != 1:
         raise BadRequestError("profile: name exactly one container tag")
+    if body.as_of is not None and (body.memories or body.profile):
+        raise BadRequestError(f"asOf: {NO_PAST}; leave out memories and profile")
     return AnswerQuery(
         text=body.q,
         turns=[EarlierTurn(turn.role, turn.content) for turn in body.turns],
@@ -230,8 +238,9 @@ def _query(app: App, tenant: Tenant, body: AnswerRequest) -> AnswerQuery:
         limit=body.limit,
         tokens=app.config.answer_tokens,
         rerank=body.rerank,
-        with_memories=body.memories,
+        with_memories=body.as_of is None if body.memories is None else body.memories,
         profile_of=named[0] if body.profile else None,
+        as_of=body.as_of,
     )
 
 

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field
 from recollect.api.schemas import (
     WARNINGS,
     AlsoInOut,
+    AsOf,
     Bucket,
     FiltersIn,
     Label,
@@ -174,6 +175,7 @@ class MemorySearch(RequestBody):
     rerank: bool = False
     rewrite_query: bool = False
     fold_duplicates: bool = False
+    as_of: AsOf = None
     aggregate: bool = Field(
         default=False,
         description="Put memories that answer together into new ones, beside them; needs a"

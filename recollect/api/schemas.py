@@ -136,6 +136,9 @@ Moment = Annotated[
     BeforeValidator(_moment),
     WithJsonSchema({"type": "string", "examples": ["2026-11-20"]}),
 ]
+AsOf = Annotated[
+    Moment | None, Field(description="Search what was known then, of texts that are kept.")
+]
 MetadataIn = Annotated[
     dict[str, Any],
     BeforeValidator(json_text),
@@ -374,7 +377,7 @@ class SearchRequest(RequestBody):
     rerank: bool = False
     rewrite_query: bool = False
     fold_duplicates: bool = False
-    as_of: Moment | None = None
+    as_of: AsOf = None
     categories_filter: list[str] | None = Field(None, description="Ignored.")
     filepath: Label | None = None
 

@@ -24,11 +24,11 @@ from recollect.api.schemas import AlsoInOut, HitOut, SearchOut, SearchRequest
 from recollect.app import App
 from recollect.db import Tx
 from recollect.documents.filters import parse as parse_filter
-from recollect.errors import Permanent, Transient
+from recollect.errors import BadRequestError, Permanent, Transient
 from recollect.index import terms, vector_index
 from recollect.memories import finding, reading
 from recollect.memories.finding import FoundMemory
-from recollect.memories.records import MemoryQuery
+from recollect.memories.records import NO_PAST, MemoryQuery
 from recollect.model import Document, DocumentId, Hit, HitChunk, Tenant
 from recollect.search import hybrid, query_vectors
 from recollect.search.aggregate import Aggregate, Noted, aggregates
@@ -181,6 +181,8 @@ def answers(app: App, tenant: Tenant, body: MemorySearch) -> tuple[list[MemoryRe
     asked = begin(app, body.q, rerank=body.rerank, rewrite=body.rewrite_query)
     results: list[MemoryResult] = []
     by_chunks = body.search_mode != "memories"
+    if body.as_of is not None and body.search_mode != "documents":
+        raise BadRequestError(f"asOf: {NO_PAST}; set searchMode to documents")
     if body.search_mode != "documents":
         query = MemoryQuery(
             tags=named,
@@ -209,6 +211,7 @@ def answers(app: App, tenant: Tenant, body: MemorySearch) -> tuple[list[MemoryRe
             threshold=body.threshold,
             limit=body.limit,
             fold=body.fold_duplicates,
+            as_of=body.as_of,
         )
         hits = app.db.read(lambda tx: asked.passages(tx, tenant, wanted))
         hits = fold(hits) if wanted.fold else hits

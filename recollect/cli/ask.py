@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from recollect.cli.client import ApiKey, AsJson, Service, Url, open_service
+from recollect.cli.client import ApiKey, AsJson, AsOf, Service, Url, open_service
 from recollect.cli.output import console, echo_json, fail, harmless, one_line, tell
 from recollect.errors import Transient
 
@@ -35,6 +35,7 @@ def ask(
     rerank: Annotated[
         bool, typer.Option("--rerank", help="Let the reranker put the best first.")
     ] = False,
+    as_of: AsOf = None,
     as_json: AsJson = False,
     url: Url = None,
     key: ApiKey = None,
@@ -49,7 +50,7 @@ def ask(
     if not question.strip():
         fail("the question is empty", code=2)
     service = open_service(url, key, timeout=LONGEST)
-    body = {"q": question, "containerTags": tag, "rerank": rerank}
+    body = {"q": question, "containerTags": tag, "rerank": rerank, "asOf": as_of}
     with console(err=True).status("Reading what answers …"):
         if as_json:
             echo_json(service.send("POST", "/v4/answer", body))

@@ -67,6 +67,10 @@ ApiKey = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AsOf = Annotated[
+    str | None,
+    typer.Option("--as-of", help="As of this time: 2026-11-20, or 2026-11-20T09:30:00Z."),
+]
 
 
 @dataclass(frozen=True, slots=True)

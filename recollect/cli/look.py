@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from recollect.cli import _complete
-from recollect.cli.client import ApiKey, AsJson, DocumentRow, Service, Url, open_service
+from recollect.cli.client import ApiKey, AsJson, AsOf, DocumentRow, Service, Url, open_service
 from recollect.cli.output import age, console, echo_json, fail, harmless, one_line, table, tell
 from recollect.errors import NotFoundError
 from recollect.index import terms
@@ -49,11 +49,6 @@ Tags = Annotated[
         help="Only with this container tag; repeat for several.",
         autocompletion=_complete.tags,
     ),
-]
-
-AsOf = Annotated[
-    str | None,
-    typer.Option("--as-of", help="As of this time: 2026-11-20, or 2026-11-20T09:30:00Z."),
 ]
 
 Ids = Annotated[

@@ -218,7 +218,7 @@ def _typescript_head(operation: str, server: str) -> str:
     newest = operation.startswith(NEWEST)
     option = "baseUrl" if newest else "baseURL"
     return (
-        f"// npm install supermemory@{5 if newest else 4}\n"
+        f"// {'supermemory 5, if npm has it' if newest else 'npm install supermemory@4'}\n"
         'import Supermemory from "supermemory";\n\n'
         f'const client = new Supermemory({{ apiKey: "{KEY}", {option}: {_json(server)} }});\n'
     )

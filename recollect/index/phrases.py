@@ -94,8 +94,16 @@ class Reading:
     excluded: Sequence[Phrase] = ()
 
 
+class QueryError(BadRequestError):
+    """`problem`: what is wrong with the query; `q` is what most doors call the field."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"q: {problem}")
+        self.problem = problem
+
+
 def read(query: str) -> Reading:
-    """Raises BadRequestError if the query says only what must not be there, or too much."""
+    """Raises QueryError if the query says only what must not be there, or too much."""
     kept: list[str] = []
     phrases: list[Phrase] = []
     excluded: list[Phrase] = []
@@ -112,13 +120,13 @@ def read(query: str) -> Reading:
         return Reading(query)
     text = " ".join("".join([*kept, query[end:]]).split())
     if not text:
-        raise BadRequestError(
-            "q: says only what must not be there; add words to look for, or put quotation marks"
+        raise QueryError(
+            "says only what must not be there; add words to look for, or put quotation marks"
             ' around it to look for the minus sign\'s word: "-word"'
         )
     if sum(len(one.words) for one in (*phrases, *excluded)) > MOST:
-        raise BadRequestError(
-            f"q: at most {MOST} words in quotation marks and behind minus signs; leave out the"
+        raise QueryError(
+            f"at most {MOST} words in quotation marks and behind minus signs; leave out the"
             " marks to look for the words singly"
         )
     return Reading(text, phrases, excluded)

@@ -41,6 +41,9 @@ class SearchFor(Arguments):
     rerank: bool = Field(
         False, description="A model judges the first passages, where the service has one; slower."
     )
+    as_of: str | None = Field(
+        None, description="Search what was known at that time: 2026-11-20, or with a time of day."
+    )
 
 
 class Passage(ToolAnswer):
@@ -80,6 +83,7 @@ async def search(session: Session, asked: SearchFor) -> SearchAnswer:
         "containerTags": session.tags(asked.tag),
         "filters": asked.filters,
         "rerank": asked.rerank,
+        "asOf": asked.as_of,
         "foldDuplicates": True,
     }
     answer = await session.api.send("POST", "/v3/search", body)

@@ -7,10 +7,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from recollect.mcp.seam import Session
 
+NUMBERS: tuple[object, ...] = (int, float, int | None, float | None)
 Tag = Annotated[
     str | None,
     Field(description="Container tag; absent: the one of this session, else what the key allows."),
@@ -28,6 +30,15 @@ class Arguments(BaseModel):
     """Unknown arguments are refused: a model that invents one should hear of it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_flag_for_a_number(cls, value: object, field: ValidationInfo) -> object:
+        """Python takes true for 1."""
+        taken: object = cls.model_fields[field.field_name or ""].annotation
+        if isinstance(value, bool) and taken in NUMBERS:
+            raise PydanticCustomError("number_type", "must be a number, not true or false")
+        return value
 
 
 class ToolAnswer(BaseModel):

@@ -26,6 +26,7 @@ from recollect.model import (
 )
 
 MemoryId = NewType("MemoryId", str)
+NO_PAST = "memories and profiles are known as they are today"
 WHOLE = b""
 """Stands for a chunk in evidence that counts from the beginning of the document's text."""
 

@@ -150,6 +150,8 @@ async def use_every_tool(client: Client, tag: str, site: Site) -> set[str]:
     assert whole["text"] == document["text"]
     assert (whole["url"], hits[0]["url"]) == (added["uri"], added["uri"])
     assert len((await call(client, "search", query="heron", passages=1))["results"]) == 1
+    before = await call(client, "search", query="heron", as_of="2001-01-01")
+    assert (before["results"], before["note"]) == ([], "Nothing found.")
     tags = (await call(client, "list_tags"))["tags"]
     assert (tag, 1) in [(one["tag"], one["documents"]) for one in tags]
     known = await call(client, "profile", query="What does the heron do?")
@@ -405,6 +407,7 @@ def test_errors_say_what_to_do(live_url: str, key: str) -> None:
             "provider": await trouble(assistant, "connect", provider="myspace"),
             "filter": await trouble(assistant, "search", query="x", filters={"key": "a"}),
             "path": await trouble(assistant, "get", id="../settings"),
+            "moment": await trouble(assistant, "search", query="x", as_of="yesterday"),
         }
 
     said = talk(partial(over_http, live_url, key), visit)
@@ -417,6 +420,7 @@ def test_errors_say_what_to_do(live_url: str, key: str) -> None:
     assert "myspace" in said["provider"]
     assert "AND" in said["filter"]
     assert "Document not found" in said["path"]
+    assert "asOf" in said["moment"]
 
 
 def test_without_a_service_each_tool_says_how_to_start_one() -> None:

@@ -227,6 +227,7 @@ class TestSearch:
         [
             ({}, "query"),
             ({"query": " "}, "query"),
+            ({"query": "-heron"}, "query: says only what must not be there"),
             ({"query": "x", "filters": {"AND": []}}, "filters: unknown field"),
             ({"query": "x", "q": "y"}, "q: unknown field"),
             ({"query": "x", "containerTag": "b"}, "containerTag: unknown field"),

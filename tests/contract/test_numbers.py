@@ -7,11 +7,12 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.routing import Route
 
 from recollect import console
 from recollect.api.schemas import RequestBody
+from recollect.mcp.tools import TOOLS
 from tests.console.test_console import FORM
 from tests.contract.calls import add
 
@@ -127,15 +128,16 @@ def test_a_stream_takes_up_only_where_it_ended(client: httpx.Client):
                 heard += next(words)
 
 
-def bodies(model: type[RequestBody] = RequestBody) -> Iterator[type[RequestBody]]:
+def below(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
     for one in model.__subclasses__():
         yield one
-        yield from bodies(one)
+        yield from below(one)
 
 
-def numbers() -> Iterator[tuple[type[RequestBody], str]]:
-    """Fields of all bodies that take a number and no flag, as their schema says."""
-    for body in bodies():
+def numbers() -> Iterator[tuple[type[BaseModel], str]]:
+    """Fields of all bodies, and of all tools' arguments, that take a number and no flag, as their
+    schema says."""
+    for body in (*below(RequestBody), *(tool.arguments for tool in TOOLS)):
         for name, told in body.model_json_schema(by_alias=True).get("properties", {}).items():
             kinds = {one.get("type") for one in (told, *told.get("anyOf", ()))}
             if kinds & {"number", "integer"} and "boolean" not in kinds:
@@ -145,6 +147,7 @@ def numbers() -> Iterator[tuple[type[RequestBody], str]]:
 def test_true_is_no_number():
     found = list(numbers())
     assert len(found) > 20
+    assert {"passages", "wait_seconds", "document_limit"} <= {name for _, name in found}
     for body, name in found:
         with pytest.raises(ValidationError) as refused:
             body.model_validate({name: True})

@@ -307,3 +307,48 @@ def test_bytes_are_counted_for_those_who_may_see_them(
         assert documents.bytes_kept(tx, whole) == 20
         assert documents.bytes_kept(tx, foreign) == 0
         assert documents.bytes_kept(tx, Tenant(OrgId("nobody"))) == 0
+
+
+def test_passages_by_the_other_search(kept: httpx.Client, app: App):
+    id = add(kept, "The fee is ten euros.")
+    drain(app)
+    when = versions(kept, id)[0]["knownFrom"]
+    edit(kept, app, id, "The fee is twenty euros.")
+
+    body = {"q": "what is the fee", "searchMode": "documents", "threshold": 0.1}
+    asked = {**body, "include": {"documents": True}, "asOf": when}
+    [then_] = kept.post("/v4/search", json=asked).json()["results"]
+    assert then_["chunk"] == "The fee is ten euros."
+    assert "twenty" not in str(then_)
+    [now] = kept.post("/v4/search", json=body).json()["results"]
+    assert now["chunk"] == "The fee is twenty euros."
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        ("/v4/search", {}),
+        ("/v4/search", {"searchMode": "hybrid"}),
+        ("/v4/answer", {"memories": True}),
+        ("/v4/answer", {"profile": True, "containerTag": "a"}),
+        ("/v4/answer", {"asOf": "yesterday"}),
+    ],
+)
+def test_memories_have_no_past(path: str, more: dict[str, Any], client: httpx.Client):
+    body = {"q": "fee", "asOf": LONG_AGO, **more}
+    refused(client.post(path, json=body), 400, "asOf")
+
+
+def test_an_answer_rests_on_what_was_known(kept: httpx.Client, app: App):
+    fact = {
+        "containerTag": "sm_project_default",
+        "memories": [{"content": "The fee is six euros."}],
+    }
+    id = add(kept, "The fee is ten euros.")
+    drain(app)
+    when = versions(kept, id)[0]["knownFrom"]
+    edit(kept, app, id, "The fee is twenty euros.")
+    assert kept.post("/v4/memories", json=fact).status_code == 201
+
+    told = kept.post("/v4/answer", json={"q": "what is the fee", "asOf": when}).json()
+    assert [one["content"] for one in told["sources"]] == ["The fee is ten euros."]

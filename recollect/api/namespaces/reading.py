@@ -52,6 +52,7 @@ from recollect.documents import DocumentQuery
 from recollect.documents.filters import Filter
 from recollect.documents.predicates import parse
 from recollect.errors import BadRequestError, NotFoundError
+from recollect.index.phrases import QueryError
 from recollect.memories import extraction_queue, reading
 from recollect.memories.extraction_queue import Dreaming
 from recollect.memories.reading import Neighbour
@@ -210,7 +211,10 @@ def search(space: Reads, body: SearchBody, app: CurrentApp) -> Results:
             documents=body.include.documents, forgotten_memories=body.include.forgotten
         ),
     )
-    found, told = answers(app, space.inside, asked)
+    try:
+        found, told = answers(app, space.inside, asked)
+    except QueryError as error:
+        raise BadRequestError(f"query: {error.problem}") from error
     warnings += told
     if body.search_mode == "memories":  # what `/v4` says in place of memories that there are not
         found = [one for one in found if one.memory is not None]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -42,7 +43,8 @@ class EarlierTurn:
 @dataclass(frozen=True, slots=True)
 class AnswerQuery:
     """What is asked. `limit`: the most documents; `tokens`: the most that all sources have, as
-    estimated; `profile_of`: the tag whose profile the model is given."""
+    estimated; `profile_of`: the tag whose profile the model is given; `as_of`: documents as they
+    were, and only with neither memories nor a profile, of which nothing tells how they were."""
 
     text: str
     turns: Sequence[EarlierTurn] = ()
@@ -54,6 +56,7 @@ class AnswerQuery:
     rerank: bool = False
     with_memories: bool = True
     profile_of: str | None = None
+    as_of: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,7 @@ def gather(app: App, tenant: Tenant, query: AnswerQuery) -> AnswerEvidence:
             filter=query.filter,
             filepath=query.filepath,
             limit=query.limit,
+            as_of=query.as_of,
         )
         hits, known = app.db.read(partial(_found, asked, tenant, wanted, query))
         for one in known:

@@ -9,15 +9,42 @@ import sys
 from typing import Any
 
 import httpx
-from supermemory_agent_framework import AgentSupermemory, SupermemoryTools  # pyright: ignore[reportMissingImports]
+from agent_framework import (  # pyright: ignore[reportMissingImports]
+    Agent,
+    BaseChatClient,
+    ChatMiddlewareLayer,
+    ChatResponse,
+    Message,
+)
+from supermemory_agent_framework import (  # pyright: ignore[reportMissingImports]
+    AgentSupermemory,
+    SupermemoryChatMiddleware,
+    SupermemoryContextProvider,
+    SupermemoryMiddlewareOptions,
+    SupermemoryTools,
+)
 
 URL, KEY = sys.argv[1:]
 connection = AgentSupermemory(KEY, "agents", entity_context="Ann is a user.")
 
 
-async def done() -> None:
+class Model(ChatMiddlewareLayer, BaseChatClient):  # pyright: ignore[reportUntypedBaseClass]
+    """Says the same to everything, and keeps what it was asked."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.asked: list[str] = []
+
+    async def _inner_get_response(self, *, messages: Any, options: Any, **_: Any) -> Any:
+        self.asked.append(
+            "\n".join([str(options.get("instructions")), *(m.text for m in messages)])
+        )
+        return ChatResponse(messages=[Message("assistant", ["She lives in Bonn."])])
+
+
+async def done(tag: str = "agents") -> None:
     while True:
-        listed = await connection.client.list("agents", "documents")
+        listed = await connection.client.list(tag, "documents")
         states = [one.system.status for one in listed.documents]
         assert "failed" not in states
         if states and set(states) == {"done"}:
@@ -25,15 +52,51 @@ async def done() -> None:
         await asyncio.sleep(0.05)
 
 
-async def remember(fact: str) -> None:
+async def remember(fact: str, tag: str = "agents") -> None:
     """What a language model of the service would draw: there is none."""
     async with httpx.AsyncClient(headers={"Authorization": f"Bearer {KEY}"}) as http:
-        body = {"containerTag": "agents", "memories": [{"content": fact, "isStatic": True}]}
+        body = {"containerTag": tag, "memories": [{"content": fact, "isStatic": True}]}
         answer = await http.post(f"{URL}/v4/memories", json=body)
         assert answer.status_code < 300, answer.text
 
 
-async def main() -> None:
+async def talked(tag: str, conversation: AgentSupermemory) -> str:
+    """The text that was kept of a conversation."""
+    await done(tag)
+    document = await conversation.client.documents.get(tag, conversation.custom_id)
+    return document.content
+
+
+async def provider() -> None:
+    """Memories before a run, the conversation after it."""
+    await remember("Ann lives in Bonn.", "provider")
+    own = AgentSupermemory(KEY, "provider", entity_context="Ann is a user.")
+    model = Model()
+    giving = SupermemoryContextProvider(own, mode="full", store_conversations=True)
+    agent = Agent(model, "Be short.", context_providers=[giving])
+    answer = await agent.run("Where does Ann live?")
+    assert answer.text == "She lives in Bonn."
+    assert "Ann lives in Bonn." in model.asked[0], model.asked
+    assert "Ann is a user." in model.asked[0], model.asked
+    kept = await talked("provider", own)
+    assert "User: Where does Ann live?" in kept, kept
+    assert "Assistant: She lives in Bonn." in kept, kept
+
+
+async def middleware() -> None:
+    """The same between agent and model."""
+    await remember("Ann lives in Bonn.", "middleware")
+    own = AgentSupermemory(KEY, "middleware")
+    options = SupermemoryMiddlewareOptions(mode="full", add_memory="always")
+    between = SupermemoryChatMiddleware(own, options=options)
+    model = Model(middleware=[between])
+    await Agent(model, "Be short.").run("Where does Ann live?")
+    assert "Ann lives in Bonn." in model.asked[0], model.asked
+    await between.wait_for_background_tasks()
+    assert "User: Where does Ann live?" in await talked("middleware", own)
+
+
+async def tools_of_an_agent() -> None:
     tools = {one.name: one for one in SupermemoryTools(connection).get_tools()}
 
     async def call(name: str, **given: Any) -> dict[str, Any]:
@@ -55,6 +118,12 @@ async def main() -> None:
     profile = await call("get_profile", query="Where does Ann live?")
     assert profile["profile"]["static"] == ["Ann lives in Bonn."], profile
     assert "Ann lives in Bonn." in str(profile["search_results"]), profile
+
+
+async def main() -> None:
+    await tools_of_an_agent()
+    await provider()
+    await middleware()
 
 
 asyncio.run(main())

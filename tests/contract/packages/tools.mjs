@@ -8,7 +8,15 @@ import { UnauthorizedError } from "@modelcontextprotocol/sdk/client/auth.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import { supermemoryTools, withSupermemory } from "@supermemory/tools/ai-sdk";
 import { createClaudeMemoryTool } from "@supermemory/tools/claude-memory";
-import { createToolCallExecutor, getToolDefinitions } from "@supermemory/tools/openai";
+import { withSupermemory as withMastra } from "@supermemory/tools/mastra";
+import {
+  createToolCallExecutor,
+  getToolDefinitions,
+  withSupermemory as withOpenAI,
+} from "@supermemory/tools/openai";
+import { withSupermemory as withVoltAgent } from "@supermemory/tools/voltagent";
+import { createServer } from "node:http";
+import OpenAI from "openai";
 import { generateText } from "ai";
 import { MockLanguageModelV3 } from "ai/test";
 import Supermemory from "supermemory";
@@ -60,6 +68,51 @@ async function seven(call, tag) {
   await assert.rejects(client.documents.get(document.document.id), Supermemory.NotFoundError);
 }
 
+// A server that plays the model: it says the same to everything, and keeps what it was asked.
+async function playing(say, use) {
+  const asked = [];
+  const server = createServer(async (request, response) => {
+    let body = "";
+    for await (const piece of request) body += piece;
+    asked.push(body);
+    response.setHeader("content-type", "application/json");
+    response.end(JSON.stringify(say(request.url)));
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  try {
+    return await use(`http://127.0.0.1:${server.address().port}/v1`, asked);
+  } finally {
+    server.closeAllConnections();
+    server.close();
+  }
+}
+
+const SAID = "In Bonn.";
+const chat = {
+  id: "1",
+  object: "chat.completion",
+  created: 0,
+  model: "made",
+  choices: [{ index: 0, finish_reason: "stop", message: { role: "assistant", content: SAID } }],
+};
+const told = { type: "output_text", text: SAID, annotations: [] };
+const message = { type: "message", id: "m", role: "assistant", status: "completed", content: [told] };
+const reply = { id: "1", object: "response", created_at: 0, model: "made", output: [message] };
+
+async function knows(containerTag, content) {
+  await client.post("/v4/memories", {
+    body: { containerTag, memories: [{ content, isStatic: true }] },
+  });
+}
+
+async function keeps(tag, customId, text) {
+  const documents = await settled(tag, 2);
+  const talk = documents.find((one) => one.customId?.includes(customId));
+  assert.ok(talk, JSON.stringify(documents));
+  const { content } = await client.documents.get(talk.id);
+  assert.ok(content.includes(text), content);
+}
+
 // A person at a browser with a key, who lets in whoever asks: the code that the program gets.
 async function letIn(address, chosen) {
   const headers = { "sec-fetch-site": "same-origin", cookie: "" };
@@ -78,6 +131,27 @@ async function letIn(address, chosen) {
   const form = Object.fromEntries(fields.map(([, name, value]) => [name, value.replaceAll("&#43;", "+")]));
   const done = await visit("/console/assistants/allow", { ...form, decision: "allow", ...chosen });
   return new URL(done.headers.get("location")).searchParams.get("code");
+}
+
+// What OpenCode calls with each message of a person: the first gets what is known.
+async function hooked(plugin) {
+  const { fetch } = globalThis;
+  // It asks a registry whether there is a newer one of it; here nothing is but this machine.
+  globalThis.fetch = (address, ...more) =>
+    String(address).startsWith(baseUrl) ? fetch(address, ...more) : Promise.reject(new Error("away"));
+  const says = async (text) => {
+    const output = { message: { id: "msg_1" }, parts: [{ type: "text", text }] };
+    await plugin["chat.message"]({ sessionID: "ses_1" }, output);
+    return output.parts.map((one) => one.text).join("\n");
+  };
+  try {
+    assert.ok((await says("Where does Ann live?")).includes("Ann lives in Bonn."));
+    const second = await says("Remember that the heron wades.");
+    assert.ok(!second.includes("Ann lives in Bonn."), second);
+    assert.match(second, /supermemory/);
+  } finally {
+    globalThis.fetch = fetch;
+  }
 }
 
 const scenarios = {
@@ -162,6 +236,61 @@ const scenarios = {
     assert.ok(JSON.stringify(inner.doGenerateCalls[0].prompt).includes("Ann lives in Bonn."));
     const kept = await settled("middle", 2);
     assert.ok(kept.some(({ customId }) => customId?.includes("talk-1")), JSON.stringify(kept));
+  },
+
+  async openai_middleware() {
+    await knows("openai-middle", "Ann lives in Bonn.");
+    const say = (path) => (path.endsWith("/responses") ? reply : chat);
+    await playing(say, async (baseURL, asked) => {
+      const model = withOpenAI(new OpenAI({ apiKey: "none", baseURL }), {
+        containerTag: "openai-middle",
+        customId: "talk-2",
+        mode: "full",
+        addMemory: "always",
+        apiKey,
+        baseUrl,
+      });
+      const messages = [{ role: "user", content: "Where does Ann live?" }];
+      const done = await model.chat.completions.create({ model: "made", messages });
+      assert.equal(done.choices[0].message.content, SAID);
+      assert.ok(asked[0].includes("Ann lives in Bonn."), asked[0]);
+      const input = "Where does Ann live today?";
+      const answered = await model.responses.create({ model: "made", input });
+      assert.equal(answered.output_text, SAID);
+      assert.ok(asked[1].includes("Ann lives in Bonn."), asked[1]);
+    });
+    await keeps("openai-middle", "talk-2", "Where does Ann live");
+  },
+
+  // The processors of an agent, called as Mastra calls them, with a list of messages that takes
+  // what its own takes.
+  async mastra() {
+    await knows("mastra", "Ann lives in Bonn.");
+    const options = { containerTag: "mastra", customId: "talk-3", mode: "full", apiKey, baseUrl };
+    const agent = withMastra({ id: "agent" }, options);
+    const messages = [{ role: "user", content: { parts: [{ type: "text", text: "Where does Ann live?" }] } }];
+    const system = [];
+    const messageList = { clearSystemMessages: () => void (system.length = 0), addSystem: (text) => system.push(text) };
+    for (const one of agent.inputProcessors) await one.processInput({ messages, messageList });
+    assert.ok(system.join().includes("Ann lives in Bonn."), system.join());
+    messages.push({ role: "assistant", content: { content: SAID } });
+    for (const one of agent.outputProcessors) await one.processOutputResult({ messages });
+    await keeps("mastra", "talk-3", SAID);
+  },
+
+  // Its hooks, called as VoltAgent calls them.
+  async voltagent() {
+    await knows("volt", "Ann lives in Bonn.");
+    const config = { name: "agent", instructions: "Be short." };
+    const options = { customId: "talk-4", mode: "full", apiKey, baseUrl };
+    for (const more of [{}, { limit: 5, threshold: 0.1, searchMode: "hybrid", include: { chunks: true } }]) {
+      const { hooks } = withVoltAgent({ agentConfig: config, containerTag: "volt", ...options, ...more });
+      const messages = [{ role: "user", parts: [{ type: "text", text: "Where does Ann live?" }] }];
+      const prepared = await hooks.onPrepareMessages({ messages, agent: config });
+      assert.ok(JSON.stringify(prepared.messages).includes("Ann lives in Bonn."), JSON.stringify(prepared));
+      await hooks.onEnd({ agent: config, context: { input: "Where does Ann live?" }, output: { text: SAID } });
+    }
+    await keeps("volt", "talk-4", SAID);
   },
 
   async claude_memory() {
@@ -249,7 +378,14 @@ const scenarios = {
     const found = await does({ mode: "search", query: "heron" });
     assert.ok(JSON.stringify(found).includes("The heron wades."), JSON.stringify(found));
     assert.ok((await does({ mode: "list", scope: "project" })).count > 0);
-    await does({ mode: "profile" });
+    const personal = await does({ mode: "add", content: "Ann wades.", scope: "user" });
+    const [own] = (await client.documents.get(personal.id)).containerTags;
+    await settled(own, 1);
+    // Its profile asks for the metadata that it gives to what it adds.
+    const memories = [{ content: "Ann lives in Bonn.", isStatic: true, metadata: { sm_scope: "personal" } }];
+    await client.post("/v4/memories", { body: { containerTag: own, memories } });
+    assert.ok(JSON.stringify(await does({ mode: "profile" })).includes("Ann lives in Bonn."));
+    await hooked(plugin);
     while (!(await client.settings.get()).shouldLLMFilter) assert.deepEqual(refused, []);
     assert.deepEqual(refused, []);
   },
