@@ -14,7 +14,8 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from recollect.api.deps import CurrentApp, Reader, effective_tags
 from recollect.api.memory_schemas import Question
-from recollect.api.schemas import (
+from recollect.api.turns import AsksOthers, own_turn
+from recollect.api.wire import (
     PLACE,
     WARNINGS,
     AsOf,
@@ -28,7 +29,6 @@ from recollect.api.schemas import (
     example,
     not_blank,
 )
-from recollect.api.turns import AsksOthers, own_turn
 from recollect.app import App
 from recollect.documents.filters import parse as parse_filter
 from recollect.errors import BadRequestError

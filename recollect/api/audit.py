@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from recollect.api.deps import Admin, CurrentApp, CurrentKey
-from recollect.api.schemas import Moment, Timestamp, Wire
+from recollect.api.wire import Moment, Timestamp, Wire
 from recollect.orgs import audit, orgs
 from recollect.orgs.audit import Record
 

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
-from recollect.api.schemas import (
+from recollect.api.document_schemas import public_status
+from recollect.api.wire import (
     MetadataIn,
     Pagination,
     RequestBody,
@@ -16,7 +17,6 @@ from recollect.api.schemas import (
     Wire,
     absent,
     example,
-    public_status,
 )
 from recollect.connectors.base import Assumption, Resource
 from recollect.errors import INTERNAL_ERROR

@@ -14,7 +14,7 @@ from fastapi import APIRouter
 
 from recollect import documents
 from recollect.api.deps import CurrentApp, Writer, effective_tags
-from recollect.api.schemas import Conversation, ConversationWritten, Message, public_status
+from recollect.api.document_schemas import Conversation, ConversationWritten, Message, public_status
 from recollect.documents import NewDocument, merge
 from recollect.ingest import intake
 

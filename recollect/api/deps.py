@@ -10,7 +10,7 @@ from fastapi import Depends, Path, Request, Security
 from fastapi.security import HTTPBearer
 from pydantic import AfterValidator
 
-from recollect.api.schemas import text
+from recollect.api.wire import text
 from recollect.app import App
 from recollect.errors import PermissionDeniedError
 from recollect.model import Key, Scope, Tenant

@@ -14,8 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from recollect import db, documents
 from recollect.api.deps import CurrentApp, PathId, Reader, Writer, effective_tags
-from recollect.api.room import CurrentRoom, Holding, Room, with_texts
-from recollect.api.schemas import (
+from recollect.api.document_schemas import (
     AddDocument,
     BatchAdd,
     BatchItem,
@@ -29,11 +28,8 @@ from recollect.api.schemas import (
     DocumentOut,
     ListDocuments,
     ListedDocument,
-    Moment,
-    Pagination,
     ProcessingDocument,
     ProcessingOut,
-    RequestBody,
     Retried,
     RetryDocuments,
     StatusCounts,
@@ -44,7 +40,9 @@ from recollect.api.schemas import (
     WrittenOut,
     public_status,
 )
+from recollect.api.room import CurrentRoom, Holding, Room, with_texts
 from recollect.api.turns import own_turn
+from recollect.api.wire import Moment, Pagination, RequestBody
 from recollect.app import App
 from recollect.db import Tx
 from recollect.documents import DocumentChange, DocumentQuery

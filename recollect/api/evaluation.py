@@ -6,8 +6,8 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from recollect.api.deps import BareId, CurrentApp, Reader, Writer, effective_tags
-from recollect.api.schemas import RequestBody, Text, Timestamp, Wire, example
 from recollect.api.turns import AsksOthers
+from recollect.api.wire import RequestBody, Text, Timestamp, Wire, example
 from recollect.model import Tenant
 from recollect.search import evaluation, made_questions
 from recollect.search.evaluation import (

@@ -19,7 +19,7 @@ from fastapi.responses import StreamingResponse
 
 from recollect import documents
 from recollect.api.deps import CurrentApp, CurrentKey, Reader, effective_tags
-from recollect.api.schemas import status_word
+from recollect.api.document_schemas import status_word
 from recollect.api.turns import own_turn
 from recollect.app import App
 from recollect.documents import DocumentQuery

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from recollect import documents, encryption
 from recollect.api.deps import BareId, CurrentApp, CurrentKey, PathId, Reader
-from recollect.api.schemas import FileUrl
+from recollect.api.document_schemas import FileUrl
 from recollect.app import App, signing_keys
 from recollect.errors import (
     AuthenticationError,

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
 from recollect.api.deps import CurrentApp
-from recollect.api.schemas import Canary, Health, Readiness
+from recollect.api.health_schemas import Canary, Health, Readiness
 from recollect.ops import readiness
 
 router = APIRouter(tags=["health"])

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 from fastapi import APIRouter, Response
 
+from recollect.api.access_schemas import AssistantList, AssistantOut, NewScopedKey, ScopedKey
 from recollect.api.deps import Admin, BareId, CurrentApp, effective_tags
-from recollect.api.schemas import AssistantList, AssistantOut, NewScopedKey, ScopedKey
 from recollect.errors import BadRequestError
 from recollect.model import KeyId, Scope
 from recollect.orgs import assistants, orgs

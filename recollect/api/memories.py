@@ -6,6 +6,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from recollect.api.deps import CurrentApp, Reader, Writer, effective_tags
+from recollect.api.document_schemas import MemoryOut, TemporalContext
 from recollect.api.memory_schemas import (
     AddMemories,
     BucketsOut,
@@ -26,8 +27,9 @@ from recollect.api.memory_schemas import (
     ProfileSections,
     UpdateMemory,
 )
-from recollect.api.schemas import Bucket, MemoryOut, Pagination, TemporalContext
 from recollect.api.search import answers
+from recollect.api.settings_schemas import Bucket
+from recollect.api.wire import Pagination
 from recollect.db import Tx
 from recollect.documents.filters import parse as parse_filter
 from recollect.errors import BadRequestError

@@ -4,20 +4,19 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field
 
-from recollect.api.schemas import (
+from recollect.api.document_schemas import MemoryOut, TemporalContext
+from recollect.api.search_schemas import AlsoInOut
+from recollect.api.settings_schemas import Bucket
+from recollect.api.wire import (
     WARNINGS,
-    AlsoInOut,
     AsOf,
-    Bucket,
     FiltersIn,
     Label,
-    MemoryOut,
     MetadataIn,
     Moment,
     Pagination,
     RequestBody,
     TagsIn,
-    TemporalContext,
     Text,
     Timestamp,
     Wire,

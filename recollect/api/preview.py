@@ -5,7 +5,12 @@ from dataclasses import asdict
 from fastapi import APIRouter
 
 from recollect.api.deps import Admin, CurrentApp
-from recollect.api.schemas import FilterEffect, FilterExample, FilterPreview, FilterPreviewed
+from recollect.api.settings_schemas import (
+    FilterEffect,
+    FilterExample,
+    FilterPreview,
+    FilterPreviewed,
+)
 from recollect.api.turns import AsksOthers
 from recollect.sync import filter_preview as flow
 

@@ -20,7 +20,7 @@ from recollect.api.memory_schemas import (
     SourceDocument,
 )
 from recollect.api.room import CurrentRoom, Holding, fitting, left_out
-from recollect.api.schemas import AlsoInOut, HitOut, SearchOut, SearchRequest
+from recollect.api.search_schemas import AlsoInOut, HitOut, SearchOut, SearchRequest
 from recollect.app import App
 from recollect.db import Tx
 from recollect.documents.filters import parse as parse_filter

@@ -8,16 +8,8 @@ from pydantic import Field
 
 from recollect import documents
 from recollect.api.deps import CurrentApp, CurrentKey, Reader, effective_tags
-from recollect.api.schemas import (
-    ListedDocument,
-    MemoryOut,
-    Pagination,
-    RequestBody,
-    TagsIn,
-    Wire,
-    absent,
-    example,
-)
+from recollect.api.document_schemas import ListedDocument, MemoryOut
+from recollect.api.wire import Pagination, RequestBody, TagsIn, Wire, absent, example
 from recollect.documents import DocumentQuery
 from recollect.memories import reading
 from recollect.model import Plan, Scope

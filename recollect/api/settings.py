@@ -6,8 +6,9 @@ from typing import Any
 from fastapi import APIRouter
 
 from recollect import documents
+from recollect.api.access_schemas import Reset, ResetDone
 from recollect.api.deps import Admin, CurrentApp, CurrentKey, Whole
-from recollect.api.schemas import Reset, ResetDone, SettingsChanged, SettingsOut, SettingsPatch
+from recollect.api.settings_schemas import SettingsChanged, SettingsOut, SettingsPatch
 from recollect.app import secret_keys
 from recollect.errors import BadRequestError
 from recollect.orgs import audit, settings, tags

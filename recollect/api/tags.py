@@ -6,15 +6,8 @@ from fastapi import APIRouter, Path, Query
 
 from recollect import db
 from recollect.api.deps import BareId, CurrentApp, Reader, Writer, effective_tags
-from recollect.api.schemas import (
-    MergeOut,
-    MergeTags,
-    Pagination,
-    TagDeleted,
-    TagList,
-    TagOut,
-    TagPatch,
-)
+from recollect.api.tag_schemas import MergeOut, MergeTags, TagDeleted, TagList, TagOut, TagPatch
+from recollect.api.wire import Pagination
 from recollect.errors import BadRequestError
 from recollect.orgs import tags
 from recollect.orgs.orgs import random_id

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from recollect.api.deps import BareId, CurrentApp, Reader, Writer
-from recollect.api.schemas import (
+from recollect.api.wire import (
     Pagination,
     RequestBody,
     TagsIn,

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from recollect import documents
+from recollect.api.document_schemas import StatusCounts
 from recollect.api.room import MOST_TEXT, Holding, Room, with_texts
-from recollect.api.schemas import StatusCounts
 from recollect.app import App
 from recollect.db import Database
 from recollect.documents import DocumentQuery

@@ -18,7 +18,7 @@ from supermemory import Supermemory
 
 from recollect import encryption
 from recollect.api.conversations import join, turn
-from recollect.api.schemas import Message
+from recollect.api.document_schemas import Message
 from recollect.app import App, secret_keys
 from recollect.db import Database
 from recollect.model import KeyId, Org, Scope

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.routing import Route
 
 from recollect import console
-from recollect.api.schemas import RequestBody
+from recollect.api.wire import RequestBody
 from recollect.mcp.tools import TOOLS
 from tests.console.test_console import FORM
 from tests.contract.calls import add

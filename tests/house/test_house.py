@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from recollect import connectors
-from recollect.api.schemas import SettingsOut, SettingsPatch
+from recollect.api.settings_schemas import SettingsOut, SettingsPatch
 from recollect.config import PROVIDERS
 from recollect.orgs import settings
 from tests.house import facts, plan

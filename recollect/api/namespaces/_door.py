@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from recollect.api.deps import Reader, Writer
-from recollect.api.schemas import RequestBody, text
+from recollect.api.wire import RequestBody, text
 from recollect.errors import AmbiguousError, BadRequestError, RequestError
 from recollect.model import Tenant
 from recollect.orgs import tags

@@ -5,8 +5,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
+from recollect.api.document_schemas import public_status
 from recollect.api.namespaces._door import flat
-from recollect.api.schemas import Timestamp, Wire, absent, public_status
+from recollect.api.wire import Timestamp, Wire, absent
 from recollect.memories.extraction_queue import Dreaming
 from recollect.memories.reading import Neighbour
 from recollect.memories.records import Memory, Relation

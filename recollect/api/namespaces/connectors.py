@@ -24,8 +24,8 @@ from recollect.api.namespaces._door import (
 from recollect.api.namespaces._door import (
     router as door,
 )
-from recollect.api.schemas import Pagination, Text, Timestamp, Wire, absent
 from recollect.api.turns import AsksOthers
+from recollect.api.wire import Pagination, Text, Timestamp, Wire, absent
 from recollect.app import App
 from recollect.db import Tx
 from recollect.errors import BadRequestError, NotFoundError

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from recollect import documents
 from recollect.api.deps import CurrentApp
+from recollect.api.document_schemas import ContentText
 from recollect.api.documents import form_of, refusal
 from recollect.api.namespaces._door import (
     Closed,
@@ -34,8 +35,7 @@ from recollect.api.namespaces._shapes import (
     StatusWord,
 )
 from recollect.api.room import CurrentRoom, Holding
-from recollect.api.schemas import (
-    ContentText,
+from recollect.api.wire import (
     CustomId,
     EntityContext,
     MetadataIn,

@@ -28,7 +28,7 @@ from recollect.api.namespaces._shapes import (
     beside,
     related,
 )
-from recollect.api.schemas import Text, Wire, absent, not_blank
+from recollect.api.wire import Text, Wire, absent, not_blank
 from recollect.db import Tx
 from recollect.errors import RequestError
 from recollect.memories import forgetting, memories, reading

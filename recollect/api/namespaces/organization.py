@@ -7,7 +7,8 @@ from pydantic import AfterValidator
 from recollect.api.deps import Admin, CurrentApp, Reader, Whole
 from recollect.api.namespaces._door import Closed, closed
 from recollect.api.namespaces._door import router as door
-from recollect.api.schemas import Prompt, Wire, not_blank
+from recollect.api.settings_schemas import Prompt
+from recollect.api.wire import Wire, not_blank
 from recollect.app import secret_keys
 from recollect.db import Tx
 from recollect.errors import BadRequestError, RequestError

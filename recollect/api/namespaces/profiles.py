@@ -13,7 +13,8 @@ from recollect.api.namespaces._door import Closed, Reads, Writes, closed
 from recollect.api.namespaces._door import router as door
 from recollect.api.namespaces._shapes import Named
 from recollect.api.namespaces.reading import FilterIn
-from recollect.api.schemas import Bucket, Text, Wire
+from recollect.api.settings_schemas import Bucket
+from recollect.api.wire import Text, Wire
 from recollect.db import Tx
 from recollect.documents.predicates import parse
 from recollect.memories import reading

@@ -44,8 +44,8 @@ from recollect.api.namespaces._shapes import (
     related,
 )
 from recollect.api.room import CurrentRoom, Holding, with_texts
-from recollect.api.schemas import Pagination, Text, Wire, absent
 from recollect.api.search import answers
+from recollect.api.wire import Pagination, Text, Wire, absent
 from recollect.app import App
 from recollect.db import Tx
 from recollect.documents import DocumentQuery

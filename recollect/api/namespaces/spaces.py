@@ -18,7 +18,7 @@ from recollect.api.namespaces._door import (
     router as door,
 )
 from recollect.api.namespaces._shapes import Times
-from recollect.api.schemas import EntityContext, Pagination, Wire
+from recollect.api.wire import EntityContext, Pagination, Wire
 from recollect.db import Tx
 from recollect.errors import BadRequestError
 from recollect.memories import reading
