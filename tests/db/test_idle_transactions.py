@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from types import FrameType
-from typing import Any, Self
+from typing import Any, LiteralString, Self
 
 import httpx
 import pytest
@@ -58,8 +58,8 @@ class Watched(Cursor[DictRow]):
 
 
 class WatchedDatabase(Database):
-    def _begun(self, give_up: float) -> Tx:
-        tx = super()._begun(give_up)
+    def _begun(self, opening: LiteralString, give_up: float) -> Tx:
+        tx = super()._begun(opening, give_up)
         tx.cursor_factory = Watched
         _last.at = time.thread_time()
         return tx
