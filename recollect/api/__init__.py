@@ -45,6 +45,8 @@ from recollect.orgs.orgs import Limit
 
 REGISTRATIONS = Limit(20)
 """Programs that register from one address."""
+TOKENS = Limit(300)
+"""Tokens that are asked for, or ended, from one address: many people may come by one proxy."""
 
 
 def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
@@ -76,6 +78,7 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
     api.state.turns = RequestTurns()
     api.state.guesses = Guesses()
     api.state.registrations = Visits(REGISTRATIONS)
+    api.state.tokens = Visits(TOKENS)
     # Keys have threads of their own, too: what takes all others must not keep a check waiting.
     api.state.checks = CapacityLimiter(AHEAD)
     api.state.paths = list[str]()  # told to those who ask for one that is much like them

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
+from recollect.api.edge import Visits
 from recollect.app import App
 from recollect.db import Tx
 from recollect.orgs import assistants
@@ -84,10 +85,7 @@ async def preflight() -> Response:
 @router.post("/oauth/register", max_body_size=BODY)
 async def register(request: Request) -> Response:
     async def read() -> Callable[[Tx], Any]:
-        address = request.scope["state"]["address"]
-        # This machine does not wait, but a page that its browser shows may be anybody's.
-        if address is not None or "origin" in request.headers:
-            request.app.state.registrations.count(address)
+        _count(request, request.app.state.registrations)
         try:
             told = json.loads(await request.body())
         except (ValueError, RecursionError):
@@ -105,6 +103,7 @@ async def register(request: Request) -> Response:
 @router.post("/oauth/token", max_body_size=BODY)
 async def token(request: Request) -> Response:
     async def read() -> Callable[[Tx], Any]:
+        _count(request, request.app.state.tokens)
         form = await _form(request)
         kind, id = form.get("grant_type", ""), form.get("client_id", "")
         if form.get("resource", f"{base(request)}/mcp").rstrip("/") != f"{base(request)}/mcp":
@@ -135,6 +134,7 @@ async def token(request: Request) -> Response:
 @router.post("/oauth/revoke", max_body_size=BODY)
 async def revoke(request: Request) -> Response:
     async def read() -> Callable[[Tx], Any]:
+        _count(request, request.app.state.tokens)
         form = await _form(request)
         if not form.get("token"):
             raise OAuthError("invalid_request", "token is missing")
@@ -156,6 +156,14 @@ async def _answered(request: Request, read: Any, shown: Callable[[Any], Response
         return shown(await run_in_threadpool(run))
     except OAuthError as error:
         return _told({"error": error.code, "error_description": error.description}, error.status)
+
+
+def _count(request: Request, visits: Visits) -> None:
+    """Raises RateLimitError. This machine does not wait, but a page that its browser shows may be
+    anybody's."""
+    address = request.scope["state"]["address"]
+    if address is not None or "origin" in request.headers:
+        visits.count(address)
 
 
 async def _form(request: Request) -> dict[str, str]:

@@ -21,10 +21,12 @@ from pydantic import AnyUrl
 from selectolax.lexbor import LexborHTMLParser
 
 from recollect.api import REGISTRATIONS, create_app
+from recollect.api.edge import Visits
 from recollect.app import App
 from recollect.db import Database
 from recollect.model import Org, Scope
 from recollect.orgs import assistants, orgs
+from recollect.orgs.orgs import Limit
 from tests.conftest import plain_client
 from tests.contract.calls import add, refused
 from tests.contract.test_edge import caller
@@ -677,3 +679,15 @@ def test_a_stranger_registers_only_so_often(app: App, key: str):
             assert register(one, redirect_uris=[BACK]).status_code == 201
         refused(register(one, redirect_uris=[BACK]), 429, "Too many requests")
         assert register(other, redirect_uris=[BACK]).status_code == 201
+
+
+@pytest.mark.parametrize("path", ["/oauth/token", "/oauth/revoke"])
+def test_a_stranger_guesses_tokens_only_so_often(app: App, key: str, path: str):
+    api = create_app(app)
+    api.state.tokens = Visits(Limit(3))
+    guess = {"grant_type": "refresh_token", "refresh_token": "oat_guess", "token": "oat_guess"}
+    with caller(api, "203.0.113.5", key) as one, caller(api, "203.0.113.6", key) as other:
+        for _ in range(3):
+            assert one.post(path, data=guess).status_code < 429
+        refused(one.post(path, data=guess), 429, "Too many requests")
+        assert other.post(path, data=guess).status_code < 429
