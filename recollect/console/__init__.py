@@ -25,11 +25,13 @@ from recollect.console import (
     _live,
     _memories,
     _overview,
+    _picking,
     _questions,
     _reading,
     _reference,
     _room,
     _searching,
+    _seen,
     _settings,
     _signing,
     _tags,
@@ -40,7 +42,7 @@ from recollect.console._room import SignedInPage
 from recollect.errors import NotFoundError
 
 PARTS = (
-    _live, _connections, _filters, _webhooks, _keys, _audit, _settings,
+    _live, _connections, _picking, _seen, _filters, _webhooks, _keys, _audit, _settings,
     _signing, _overview, _documents, _editing, _reading, _adding, _searching, _asking,
     _memories, _tags, _beginning, _applying, _handbook, _questions,
     _assistants, _versions,

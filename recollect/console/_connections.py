@@ -1,8 +1,7 @@
 """The rooms of connections: make one, watch it sync, see what it saw and why, end it."""
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, cast, get_args
@@ -43,32 +42,16 @@ from recollect.sync.account_check import CheckReport
 from recollect.sync.connect import ConnectionChanges, ConnectionRequest
 from recollect.sync.connections import LIMIT
 from recollect.sync.credentials import client_of, oauth_of
-from recollect.sync.items import Branch
 from recollect.sync.sources import end
 
 CONNECTIONS = "/console/connections"
 ROWS = 25
 """Connections on a page."""
 RUNS = 20
-SEEN = 50
-"""Things on a page of what was seen."""
 CHANGES = 50
 """Documents on a page of what a run changed."""
 LOOKED_AT = 20_000
 """Connections, the newest, among which the list looks for what it shows."""
-BRANCHES = 100
-"""Names shown at once in a folder of the tree."""
-OPEN = 30
-"""Folders of the tree that may be open at once."""
-OPEN_LENGTH = 8_000
-"""characters of them together, since they stand in the address of the page"""
-CLOSED = "-"
-"""Stands for "no folder is open"; where the address says nothing, the first one is."""
-PICKS = 30
-"""Resources on a page, as the API has them."""
-MOST_PICKED = 1_000
-LONGEST_PICK = 2_000
-"""characters"""
 NOTICES = {
     "created": "Connected. The first sync begins.",
     "connected": "Authorized.",
@@ -93,7 +76,6 @@ REFUSALS = {
 NOT_AUTHORIZED = "That did not work. Try once more."
 
 TEST = "test"
-_HOST = re.compile(r"https?://[^/?#]+", re.IGNORECASE)
 
 rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
 
@@ -208,7 +190,7 @@ async def create(
     request: Request, provider: PathId, key: CurrentKey, tenant: Writer, app: CurrentApp
 ) -> Response:
     async with request.form(max_files=0, max_fields=100) as form:
-        return await run_in_threadpool(_create, request, app, key, tenant, provider, _texts(form))
+        return await run_in_threadpool(_create, request, app, key, tenant, provider, texts_of(form))
 
 
 def _create(
@@ -311,7 +293,7 @@ def _limit_of(written: str) -> int:
 @rooms.get(CONNECTIONS + "/{id}/authorize")
 def authorize(request: Request, id: PathId, tenant: Writer, app: CurrentApp) -> Response:
     """A page with the link; a form could not lead to another host under our policy."""
-    found = _connection(app, tenant, id)
+    found = connection_of(app, tenant, id)
     link = connect.link(app, tenant, found, _way_back(request, app))
     connector = connectors.get(found.provider)
     values = {
@@ -345,7 +327,7 @@ def back(
     error: Text = "",
 ) -> Response:
     """The browser returns from the provider."""
-    found = _connection(app, tenant, connection)
+    found = connection_of(app, tenant, connection)
     own = f"{CONNECTIONS}/{found.id}"
     if status != "connected":
         return RedirectResponse(address(own, refused=error or "unknown"), 303)
@@ -374,13 +356,13 @@ def show(
     connector = connectors.all().get(found.provider)
     picks = connector is not None and connector.picks
     values = {
-        **_about(found),
+        **about(found),
         "connector": connector,
         "runs": runs,
         "most_runs": RUNS,
         "seen": seen,
         "shown": _shown_metadata(found),
-        "picked": _picked(found) if picks else None,
+        "picked": picked(found) if picks else None,
         "notice": NOTICES.get(done),
         "refusal": REFUSALS.get(refused, NOT_AUTHORIZED) if refused else None,
     }
@@ -409,7 +391,7 @@ def act(id: PathId, tenant: Writer, app: CurrentApp, action: Annotated[str, Form
 def edit_form(
     request: Request, id: PathId, key: CurrentKey, tenant: Writer, app: CurrentApp
 ) -> Response:
-    found = _connection(app, tenant, id)
+    found = connection_of(app, tenant, id)
     connector = connectors.get(found.provider)
     form = _guides.as_typed(connector.guide, found.metadata)
     form |= {"tags": ", ".join(found.container_tags), "limit": str(found.document_limit)}
@@ -421,13 +403,13 @@ async def edit(
     request: Request, id: PathId, key: CurrentKey, tenant: Writer, app: CurrentApp
 ) -> Response:
     async with request.form(max_files=0, max_fields=100) as form:
-        return await run_in_threadpool(_edit, request, app, key, tenant, id, _texts(form))
+        return await run_in_threadpool(_edit, request, app, key, tenant, id, texts_of(form))
 
 
 def _edit(
     request: Request, app: App, key: Key, tenant: Tenant, id: str, form: Mapping[str, str]
 ) -> Response:
-    found = _connection(app, tenant, id)
+    found = connection_of(app, tenant, id)
     try:
         changed = _difference(tenant, found, form)
         if changed != ConnectionChanges():
@@ -456,95 +438,6 @@ def _difference(tenant: Tenant, found: Connection, form: Mapping[str, str]) -> C
     )
 
 
-# --- picking -----------------------------------------------------------------------------------
-
-
-@rooms.get(CONNECTIONS + "/{id}/pick")
-def pick_form(request: Request, id: PathId, tenant: Writer, app: CurrentApp) -> Response:
-    found = _connection(app, tenant, id)
-    return _picking(request, app, found, _picked(found), 1, None)
-
-
-@rooms.post(CONNECTIONS + "/{id}/pick")
-async def pick(request: Request, id: PathId, tenant: Writer, app: CurrentApp) -> Response:
-    async with request.form(max_files=0, max_fields=MOST_PICKED + 100) as form:
-        return await run_in_threadpool(_pick, request, app, tenant, id, form)
-
-
-def _pick(request: Request, app: App, tenant: Tenant, id: str, form: FormData) -> Response:
-    """Turn to another page of what may be picked, or save. What is ticked elsewhere comes along."""
-    found = _connection(app, tenant, id)
-    written = [one for one in form.getlist("pick") if isinstance(one, str)]
-    picked = [_resource(one) for one in written]
-    turn = form.get("page")
-    if isinstance(turn, str) and turn.isascii() and turn.isdecimal():
-        number = min(max(int(turn[:6]), 1), 10_000)
-        return _picking(request, app, found, picked, number, None)
-    if not picked:
-        error = BadRequestError("Pick at least one; to end all of it, delete the connection.")
-        return _picking(request, app, found, picked, 1, error)
-    try:
-        connect.pick(app, tenant, found, picked)
-    except BadRequestError as error:
-        return _picking(request, app, found, picked, 1, error)
-    return RedirectResponse(f"{CONNECTIONS}/{found.id}?done=picked", 303)
-
-
-def _picking(
-    request: Request,
-    app: App,
-    found: Connection,
-    picked: Sequence[Mapping[str, Any]],
-    number: int,
-    error: RequestError | None,
-) -> Response:
-    some, total = connect.resources(app, found, number, PICKS)
-    ticked = {str(one.get("id")) for one in picked}
-    here = {one.id for one in some}
-    choices = [
-        (
-            one,
-            one.id in ticked,
-            json.dumps(
-                {"id": one.id, "name": one.full_name, "defaultBranch": one.default_branch},
-                ensure_ascii=False,
-            ),
-        )
-        for one in some
-    ]
-    values = {
-        **_about(found),
-        "connector": connectors.get(found.provider),
-        "choices": choices,
-        "elsewhere": [
-            (str(one.get("name", "")), json.dumps(one, ensure_ascii=False))
-            for one in picked
-            if str(one.get("id")) not in here
-        ],
-        "number": number,
-        "last": max(1, -(-total // PICKS)),
-        "total": total,
-        "error": _room.sentence(error) if error else None,
-    }
-    return page(request, "pick.html", values, error.status if error else 200)
-
-
-def _resource(written: str) -> Mapping[str, Any]:
-    """What a box of the form says; the connector checks it."""
-    try:
-        found: object = json.loads(written) if len(written) <= LONGEST_PICK else None
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise BadRequestError("pick: is none of those that were shown")
-    return cast("Mapping[str, Any]", found)
-
-
-def _picked(found: Connection) -> list[Mapping[str, Any]]:
-    stored = found.metadata.get(connect.PICKED)
-    return cast("list[Mapping[str, Any]]", stored) if isinstance(stored, list) else []
-
-
 # --- what a run changed -------------------------------------------------------------------------
 
 
@@ -569,7 +462,7 @@ def changes(
     own = f"{CONNECTIONS}/{found.id}/runs/{of.id}"
     last = max(1, -(-some.total // CHANGES))
     values = {
-        **_about(found),
+        **about(found),
         "run": of,
         "some": some,
         "what": chosen,
@@ -582,146 +475,6 @@ def changes(
     return page(request, "_changes.html" if part == LIVE else "changes.html", values)
 
 
-# --- what it saw -------------------------------------------------------------------------------
-
-
-@rooms.get(CONNECTIONS + "/{id}/seen")
-def seen(
-    request: Request,
-    id: PathId,
-    tenant: Reader,
-    app: CurrentApp,
-    verdict: Text = "",
-    q: Text = "",
-    number: Annotated[int, Query(alias="page", ge=1, le=1_000_000)] = 1,
-    part: Part = "",
-) -> Response:
-    """Everything that was seen, the latest first, with the verdict and the reason."""
-    with app.db.begin() as tx:
-        found = connections.get(tx, tenant, id)
-        counts = items.verdicts(tx, found.id)
-        some = items.find(
-            tx,
-            found.id,
-            verdict=verdict or None,
-            text=q.strip() or None,
-            limit=SEEN,
-            page=number,
-        )
-    last = max(1, -(-some.total // SEEN))
-    own = f"{CONNECTIONS}/{found.id}/seen"
-    values = {
-        **_about(found),
-        "some": some,
-        "counts": counts,
-        "verdict": verdict,
-        "q": q,
-        "last": last,
-        "links": {at: address(own, verdict=verdict, q=q, page=at) for at in near(number, last)},
-    }
-    return page(request, "_seen.html" if part == LIVE else "seen.html", values)
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A row of the tree as it is shown."""
-
-    branch: Branch
-    toggle: str
-    """the address of the page with the folder opened or closed"""
-    below: "Sequence[Node] | None"
-    """None: closed, or no folder"""
-    more: str | None
-    """the address of the page on which the folder goes on"""
-
-
-@rooms.get(CONNECTIONS + "/{id}/tree")
-def tree(
-    request: Request,
-    id: PathId,
-    tenant: Reader,
-    app: CurrentApp,
-    opened: Annotated[list[Text] | None, Query(alias="open", max_length=OPEN)] = None,
-    after: Text = "",
-    root: Text = "",
-    part: Part = "",
-) -> Response:
-    """The addresses as a tree. Only open folders are read, and a page of names of each; `root` and
-    `after` go on in a folder that has more."""
-    with app.db.begin() as tx:
-        found = connections.get(tx, tenant, id)
-        counts = items.verdicts(tx, found.id)
-        own = f"{CONNECTIONS}/{found.id}/tree"
-        folders = _first_open(tx, found) if opened is None else list(dict.fromkeys(opened))
-        view = _View(own, [one for one in folders if one != CLOSED], root, after)
-        nodes, more = _nodes(tx, found, view, root, after)
-    values = {
-        **_about(found),
-        "nodes": nodes,
-        "more": more,
-        "counts": counts,
-        "root": root,
-        "up": view.at(root="", after=""),
-    }
-    return page(request, "_tree.html" if part == LIVE else "tree.html", values)
-
-
-@dataclass(frozen=True, slots=True)
-class _View:
-    """What the address of a page of the tree says."""
-
-    own: str
-    opened: Sequence[str]
-    root: str
-    after: str
-
-    def at(
-        self, *, opened: Sequence[str] | None = None, root: str | None = None, after: str = ""
-    ) -> str:
-        folders = list(self.opened if opened is None else opened)
-        return address(
-            self.own,
-            open=folders or [CLOSED],
-            root=self.root if root is None else root,
-            after=after,
-        )
-
-    def toggled(self, prefix: str) -> str:
-        rest = [one for one in self.opened if one != prefix]
-        # Closing a folder closes what is open in it.
-        rest = [one for one in rest if prefix not in self.opened or not one.startswith(prefix)]
-        opened = rest if prefix in self.opened else [*rest, prefix][-OPEN:]
-        while sum(map(len, opened)) > OPEN_LENGTH:
-            opened = opened[1:]
-        return self.at(opened=opened, after=self.after)
-
-
-def _first_open(tx: Tx, found: Connection) -> list[str]:
-    """The host of what it is of; where that is no address, the first."""
-    own = _HOST.match(subject_of(found))
-    if own is not None:
-        return [f"{own[0].lower()}/"]
-    return [one.prefix for one in items.below(tx, found.id, "", after="", limit=1)]
-
-
-def _nodes(
-    tx: Tx, found: Connection, view: _View, prefix: str, after: str
-) -> tuple[list[Node], str | None]:
-    """What stands in a folder, open folders with theirs; and where it goes on."""
-    branches = items.below(tx, found.id, prefix, after=after, limit=BRANCHES + 1)
-    more = None
-    if len(branches) > BRANCHES:
-        branches = branches[:BRANCHES]
-        more = view.at(root=prefix, after=branches[-1].name)
-    nodes: list[Node] = []
-    for branch in branches:
-        below, rest = None, None
-        if branch.is_folder and branch.prefix in view.opened:
-            below, rest = _nodes(tx, found, view, branch.prefix, "")
-        nodes.append(Node(branch, view.toggled(branch.prefix), below, rest))
-    return nodes, more
-
-
 # --- ending ------------------------------------------------------------------------------------
 
 
@@ -731,7 +484,7 @@ def confirm_end(request: Request, id: PathId, tenant: Writer, app: CurrentApp) -
         found = connections.get(tx, tenant, id)
         query = DocumentQuery(connections=[found.id], limit=1)
         brought = documents.find(tx, Tenant(tenant.id), query).total
-    return page(request, "disconnect.html", {**_about(found), "brought": brought})
+    return page(request, "disconnect.html", {**about(found), "brought": brought})
 
 
 @rooms.post(CONNECTIONS + "/{id}/delete")
@@ -748,7 +501,7 @@ def finish(id: PathId, tenant: Writer, app: CurrentApp, what: Annotated[str, For
 # --- words -------------------------------------------------------------------------------------
 
 
-def _about(found: Connection) -> dict[str, object]:
+def about(found: Connection) -> dict[str, object]:
     """What every page of a connection shows."""
     connector = connectors.all().get(found.provider)
     return {
@@ -782,6 +535,11 @@ def _is_moving(found: Connection) -> bool:
     return found.state is ConnectionState.READY and due and not found.paused
 
 
+def picked(found: Connection) -> list[Mapping[str, Any]]:
+    stored = found.metadata.get(connect.PICKED)
+    return cast("list[Mapping[str, Any]]", stored) if isinstance(stored, list) else []
+
+
 def _shown_metadata(found: Connection) -> list[tuple[str, str]]:
     """The metadata with the words of the form, where it has some."""
     connector = connectors.all().get(found.provider)
@@ -801,10 +559,10 @@ def _host_of(app: App, connector: Connector) -> str | None:
     return urlsplit(oauth_of(app, connector).authorize_url).hostname if connector.oauth else None
 
 
-def _connection(app: App, tenant: Tenant, id: str) -> Connection:
+def connection_of(app: App, tenant: Tenant, id: str) -> Connection:
     with app.db.begin() as tx:
         return connections.get(tx, tenant, id)
 
 
-def _texts(form: FormData) -> dict[str, str]:
+def texts_of(form: FormData) -> dict[str, str]:
     return {name: value for name, value in form.items() if isinstance(value, str)}

@@ -399,7 +399,7 @@ def test_authorizing_leads_to_the_provider_and_back_into_the_console(
 
     assert created.headers["location"] == f"{ROOMS}/{made.id}/authorize"
     assert made.state is ConnectionState.PENDING
-    assert "Nobody has authorized it yet" in body(waiting)
+    assert "It is not authorized yet" in body(waiting)
     assert "This link opens 127.0.0.1" in body(page)
     assert "The authorization was refused at the provider" in body(told)
     assert agreed.headers["location"].startswith(f"{url}{ROOMS}/back?")

@@ -18,7 +18,6 @@ LONG_FILES: Mapping[str, str] = {
     "connectors/google_drive/_pass.py": "one pass over a changing source is one state machine",
     "connectors/notion/_pass.py": "one pass over a changing source is one state machine",
     "connectors/web_crawler/_crawl.py": "one crawl is one state machine",
-    "console/_connections.py": "list, form, page of a run; to be split",
     "search/hybrid.py": "statements of the ways of search, and what is made of their rows",
 }
 
