@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -215,10 +215,10 @@ def test_what_endpoints_depend_on_takes_no_thread(app: App):
     dependency that is no coroutine."""
     web = create_app(app)
     web.include_router(console.router, include_in_schema=False)
+    routes = list(_flat(web.routes))
     waiting = {
         f"{one.call.__module__}.{one.call.__name__}"
-        for route in web.routes
-        if isinstance(route, APIRoute)
+        for route in routes
         for one in _below(route.dependant)
         if inspect.isfunction(one.call)
         and not inspect.iscoroutinefunction(one.call)
@@ -226,6 +226,16 @@ def test_what_endpoints_depend_on_takes_no_thread(app: App):
     }
 
     assert waiting == set()
+    assert {"/v3/search", "/console/search"} <= {route.path for route in routes}
+
+
+def _flat(routes: Iterable[object]) -> Iterator[APIRoute]:
+    """Those of included routers, too."""
+    for one in routes:
+        if isinstance(one, APIRoute):
+            yield one
+        elif (included := getattr(one, "original_router", None)) is not None:
+            yield from _flat(included.routes)
 
 
 def _below(dependant: Dependant) -> Iterator[Dependant]:
