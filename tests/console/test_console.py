@@ -1220,8 +1220,8 @@ def test_files_are_taken_each_on_its_own(me: httpx.Client, app: App, tenant: Ten
     assert answer.status_code == 400
     said = body(answer)
     assert "Some were not added , 1 document is on the way" in said
-    assert "b.bin : file: this kind is not supported" in said
-    assert "empty.txt : file: is empty" in said
+    assert "b.bin : File: this kind is not supported" in said
+    assert "empty.txt : File is empty" in said
     assert document.title == "Heron"
     assert document.source == "upload"
     assert document.container_tags == ["birds"]

@@ -173,6 +173,7 @@ def test_as_many_ask_at_once_as_have_a_place(
         for _ in range(ASKING_KEY):
             open_ones.enter_context(asking.stream("POST", "/console/ask", data=ASKED))
         assert asking.post("/console/ask", data=ASKED).status_code == 429
+        assert eventually(lambda: len(model.asked) == ASKING_KEY)
     model.misbehave = [Streams(("On Mondays [1].",))]
     assert eventually(lambda: asking.post("/console/ask", data=ASKED).status_code == 200)
 

@@ -138,7 +138,7 @@ def test_rows_of_a_form_become_filters(me: httpx.Client):
         (rows(("", "is", "x")), "name the key that 'x' is for"),
         (rows(("year", "lt", "much")), "must be a finite number"),
         (rows(("year", "drop table", "1")), "compared by what the form offers"),
-        (rows(("x" * 65, "is", "1")), "filters"),
+        (rows(("x" * 65, "is", "1")), "Filters (AND[0].key): 1 to 64"),
         ({"tag": "birds, no spaces"}, "Tag: 1 to 100"),
         ({"mode": "memories", "limit": 0}, "Limit: 1 to 100"),
     ],

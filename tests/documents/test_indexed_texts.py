@@ -40,6 +40,7 @@ CUSTOM_ID = 255 * 4
 ITEM = runs.ID_BYTES
 
 REACH = {
+    "lineages.line": 64,
     "assistant_tokens.assistant_id": ID,
     "assistants.client_id": ID,
     "assistants.id": ID,

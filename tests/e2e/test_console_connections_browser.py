@@ -209,7 +209,7 @@ def test_without_scripts_everything_still_works(room: Tab, site: str, app: App, 
     try:
         room.open(f"{site}{ROOMS}/new/web-crawler")
         room.type("[name='m.startUrl']", "http://127.0.0.1:9/a")
-        room.click(".add .actions button")
+        room.click("button[value=connect]")
         room.click("button[value=pause]")
         assert "Paused" in room.text(".notice")
         room.click("button[value=resume]")
