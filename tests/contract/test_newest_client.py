@@ -83,7 +83,7 @@ def site() -> Generator[str]:
         yield site.url("/")
 
 
-@pytest.mark.slow
+@pytest.mark.costly
 @pytest.mark.timeout(1200)
 def test_its_live_tests(newest: Newest, service: Service, tmp_path: Path):
     report = tmp_path / "report.xml"
