@@ -89,20 +89,19 @@ select indexrelname, idx_blks_read + idx_blks_hit from pg_statio_user_indexes
 class Simulated:
     db: Database
     tenant: Tenant
-    model: str
     words: list[str]
     vectors: list[HalfVector]
 
 
 def main(chunks: int) -> None:
     with Ground() as ground, open_database(ground.new_database()) as db:
-        made = prepare(db)
+        made = _prepare(db)
         print(f"{chunks:,} chunks, {chunks // PER_DOCUMENT:,} documents, {DIMENSIONS} dimensions")
-        took, wal = _measured(db, lambda: fill(made, 0, chunks))
+        took, wal = _measured(db, lambda: _fill(made, 0, chunks))
         _row("rows and terms index written, WAL", wal / chunks, "bytes/chunk", took)
-        took, wal = _measured(db, lambda: build(made))
+        took, wal = _measured(db, lambda: _build(db))
         _row("vector index built, WAL", wal / chunks, "bytes/chunk", took)
-        took, wal = _measured(db, lambda: fill(made, chunks, LATER))
+        took, wal = _measured(db, lambda: _fill(made, chunks, LATER))
         _row(f"{LATER:,} chunks more, with all indexes, WAL", wal / LATER, "bytes/chunk", took)
         with psycopg.connect(db.url, autocommit=True) as session:
             session.execute("vacuum analyze")
@@ -120,7 +119,7 @@ def _row(what: str, value: float, unit: str, seconds: float | None = None) -> No
     print(f"{what:<55}{value:>12,.0f} {unit:<12}{took}", flush=True)
 
 
-def prepare(db: Database, model: str = "simulated") -> Simulated:
+def _prepare(db: Database) -> Simulated:
     """The profiles, in a table, and an index of vectors that is yet to be made."""
     chance, noise = random.Random(5), np.random.default_rng(5)
     words = ["".join(chance.choices("bcdfglmnprst", k=7)) for _ in range(VOCABULARY)]
@@ -128,7 +127,7 @@ def prepare(db: Database, model: str = "simulated") -> Simulated:
     tenant = default_tenant(db)
     vectors: list[HalfVector] = []
     with db.begin() as tx:
-        vector_index.rebind(tx, model, DIMENSIONS)
+        vector_index.rebind(tx, "simulated", DIMENSIONS)
         tx.execute("drop index entries_embedding")
         tx.execute(
             "create unlogged table profiles (id int primary key, text text, terms int[],"
@@ -151,27 +150,23 @@ def prepare(db: Database, model: str = "simulated") -> Simulated:
                 ),
             )
         tx.execute("analyze profiles")
-    return Simulated(db, tenant, model, words, vectors)
+    return Simulated(db, tenant, words, vectors)
 
 
-def fill(
-    made: Simulated, begun: int, count: int, each: int = PER_DOCUMENT, tags: int = TAGS
-) -> None:
-    """So many chunks from that number on, `each` of them in a document, documents under a tag by
-    turns."""
+def _fill(made: Simulated, begun: int, count: int) -> None:
     org = made.tenant.id
-    numbers = [documents.sought(org, [f"tag{number}"])[1] for number in range(tags)]
+    numbers = [documents.sought(org, [f"tag{number}"])[1] for number in range(TAGS)]
     for first in range(begun, begun + count, STEP):
-        last = min(first + STEP, begun + count) // each - 1
+        last = min(first + STEP, begun + count) // PER_DOCUMENT - 1
         given = {
             "org": org,
             "number": documents.sought(org, [])[0],
             "numbers": numbers,
-            "tags": tags,
-            "each": each,
+            "tags": TAGS,
+            "each": PER_DOCUMENT,
             "profiles": PROFILES,
             "dimensions": DIMENSIONS,
-            "first": first // each,
+            "first": first // PER_DOCUMENT,
             "last": last,
         }
         with made.db.begin() as tx:
@@ -186,12 +181,11 @@ def fill(
         )
 
 
-def build(made: Simulated) -> None:
-    """The vector index over all that is there."""
-    with made.db.begin() as tx:
+def _build(db: Database) -> None:
+    with db.begin() as tx:
         tx.execute("set local maintenance_work_mem = '1GB'")
         tx.execute("set local statement_timeout = 0")
-        vector_index.rebind(tx, made.model, DIMENSIONS)
+        vector_index.rebind(tx, "simulated", DIMENSIONS)
 
 
 def _measured(db: Database, work: Callable[[], None]) -> tuple[float, int]:
