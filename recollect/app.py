@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 from recollect import __version__, db, encryption, log
 from recollect.blobs import Blobs, identity, open_blobs
 from recollect.config import Config
-from recollect.db import Database, machines
+from recollect.db import Database, citus, machines
 from recollect.db.machines import Shared
 from recollect.db.replicas import Replicated
 from recollect.errors import SetupError
@@ -157,6 +157,12 @@ def open_database(
     """The database, and the replicas that the settings name; raises SetupError, Unavailable."""
     if config.read_urls is None:
         return Database(database_url, size=size, name=name).open()
+    with Database(database_url, size=1, name=name) as database, database.begin() as tx:
+        if citus.is_spread(tx):
+            raise SetupError(
+                "RECOLLECT_READ_URLS names replicas, and the index lies on the workers of Citus:"
+                " a replica of the coordinator does not know how far those are. Unset it"
+            )
     urls = [url.strip() for url in config.read_urls.get_secret_value().split(",")]
     replicas = [url for url in urls if url]
     return Replicated(database_url, replicas, size=size, name=name).open()
@@ -194,7 +200,7 @@ def prepare(config: Config, database_url: str) -> str | None:
     Returns the secret of a key made now, which is shown once. Raises as `check_secrets`.
     """
     check_secrets(config)
-    db.migrate(database_url)
+    db.migrate(database_url, index_shards=config.index_shards)
     with Database(database_url, size=1) as database, database.begin() as tx:
         secret = config.api_key.get_secret_value() if config.api_key else None
         return orgs.ensure_default(tx, plan=config.plan, secret=secret)

@@ -127,6 +127,13 @@ class Config(BaseSettings):
         description="Streaming replicas of that PostgreSQL, comma-separated, which answer searches"
         " and other reads.",
     )
+    index_shards: int = Field(
+        default=8,
+        ge=1,
+        le=1024,
+        description="Parts of the index where that PostgreSQL is a coordinator of Citus; read once,"
+        " when its workers get the index.",
+    )
     blob_url: str | None = Field(
         default=None, description="Where files are kept: file:///folder or s3://bucket/prefix."
     )

@@ -45,6 +45,7 @@ from recollect.index.vector_index import adopt
 from recollect.inference.transcribe import Listener
 from recollect.model import Org, Plan, Scope, Tenant
 from recollect.orgs import orgs
+from tests.fakes import citus
 from tests.fakes.embedder import WordEmbedder
 
 LOOPBACK = ip_network("127.0.0.0/8")
@@ -76,6 +77,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cpu", metavar="FILE", help="write what each test costs, in CPU seconds")
     parser.addoption(
+        "--citus",
+        action="store_true",
+        help=f"on a cluster of a coordinator and two workers ({citus.ARCHIVE} names the extension)",
+    )
+    parser.addoption(
         "--provider",
         action="append",
         metavar="NAME",
@@ -84,6 +90,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--citus"):
+        alone = [item for item in items if item.get_closest_marker("one_server")]
+        config.hook.pytest_deselected(items=alone)
+        items[:] = [item for item in items if item not in alone]
     wanted: list[str] | None = config.getoption("--provider")
     if wanted is None:
         return
@@ -156,9 +166,19 @@ def short_tmp() -> Generator[Path]:
 
 
 @pytest.fixture(scope="session")
-def server(short_tmp: Path) -> Generator[Embedded | None]:
+def citus_cluster(pytestconfig: pytest.Config, short_tmp: Path) -> Generator[citus.Cluster | None]:
+    """Servers of this test process that share an index; none without `--citus`."""
+    if not pytestconfig.getoption("--citus"):
+        yield None
+        return
+    with citus.running(short_tmp / "citus", free_port) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def server(short_tmp: Path, citus_cluster: citus.Cluster | None) -> Generator[Embedded | None]:
     """A server of this test process; none if RECOLLECT_TEST_DATABASE_URL names another one."""
-    if os.environ.get("RECOLLECT_TEST_DATABASE_URL"):  # noqa: TID251 # the tests' own switch
+    if citus_cluster is not None or os.environ.get("RECOLLECT_TEST_DATABASE_URL"):  # noqa: TID251 # the tests' own switch
         yield None
         return
     server = Embedded(short_tmp / "shared")
@@ -171,16 +191,23 @@ def server(short_tmp: Path) -> Generator[Embedded | None]:
 
 
 @pytest.fixture(scope="session")
-def postgres_url(server: Embedded | None) -> str:
+def postgres_url(server: Embedded | None, citus_cluster: citus.Cluster | None) -> str:
     """Of the server's superuser, who makes databases."""
+    if citus_cluster is not None:
+        return citus_cluster.coordinator.url("postgres", citus.SUPERUSER)
     if server is not None:
         return server.superuser_url
     return os.environ["RECOLLECT_TEST_DATABASE_URL"]  # noqa: TID251 # the tests' own switch
 
 
 @pytest.fixture(scope="session")
-def copy_database(server: Embedded | None, postgres_url: str) -> Generator[Callable[[str], str]]:
+def copy_database(
+    server: Embedded | None, citus_cluster: citus.Cluster | None, postgres_url: str
+) -> Generator[Callable[[str], str]]:
     """Makes copies of a database that nobody is connected to; all are dropped at the end."""
+    if citus_cluster is not None:
+        yield citus_cluster.copy
+        return
     made: list[str] = []
 
     def copy(url: str) -> str:
@@ -206,12 +233,18 @@ def copy_database(server: Embedded | None, postgres_url: str) -> Generator[Calla
 
 @pytest.fixture(scope="session")
 def new_database(
-    server: Embedded | None, postgres_url: str, copy_database: Callable[[str], str]
+    server: Embedded | None,
+    citus_cluster: citus.Cluster | None,
+    postgres_url: str,
+    copy_database: Callable[[str], str],
 ) -> Generator[Callable[[], str]]:
     """Makes empty, migrated databases, all copies of one: to migrate takes ten times as long.
 
     Tests work in them as the service does: not as the superuser.
     """
+    if citus_cluster is not None:  # whose databases cannot be copied
+        yield citus_cluster.new_database
+        return
     name = f"test_{uuid.uuid4().hex[:12]}_empty"
     url = make_conninfo(postgres_url, dbname=name)
     with psycopg.connect(postgres_url, autocommit=True) as session:
@@ -477,6 +510,11 @@ def service(short_tmp: Path) -> Generator[Service]:
     running = start_service(short_tmp / "service", folders=str(short_tmp / FOLDERS))
     yield running
     stop_service(running)
+
+
+def facet(tx: psycopg.Connection[Any]) -> None:
+    """What the service does before it writes entries, for documents that a test wrote itself."""
+    tx.execute("select facet(array_agg(id), array_agg(chunks)) from documents")
 
 
 def pretty(value: object) -> str:

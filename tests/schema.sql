@@ -35,6 +35,12 @@ begin
   end if;
   return null;
 end $$;
+CREATE FUNCTION public.facet(ids text[], chunks integer[]) RETURNS void
+    LANGUAGE sql
+    AS $$$$;
+CREATE FUNCTION public.fence() RETURNS void
+    LANGUAGE sql
+    AS $$$$;
 CREATE FUNCTION public.forget_item() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -95,6 +101,12 @@ begin
   perform pg_advisory_xact_lock_shared(hashtextextended('recollect.index', 0));
   return query select * from index_settings;
 end $$;
+CREATE FUNCTION public.index_bytes() RETURNS bigint
+    LANGUAGE sql
+    AS $$ select pg_relation_size('entries') $$;
+CREATE FUNCTION public.index_shape(OUT entries bigint, OUT shards integer) RETURNS record
+    LANGUAGE sql STABLE
+    AS $$ select reltuples::int8, 1 from pg_class where oid = 'entries'::regclass $$;
 CREATE FUNCTION public.keep_audit() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -118,6 +130,9 @@ begin
     on conflict do nothing;
   return null;
 end $$;
+CREATE FUNCTION public.measure_index() RETURNS void
+    LANGUAGE sql
+    AS $$$$;
 CREATE FUNCTION public.mend_versions() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -611,6 +626,18 @@ ALTER TABLE ONLY public.entries ALTER COLUMN terms SET STORAGE MAIN;
 ALTER TABLE ONLY public.entries ALTER COLUMN weights SET STORAGE MAIN;
 ALTER TABLE ONLY public.entries ALTER COLUMN embedding SET STORAGE MAIN;
 ALTER TABLE ONLY public.entries ALTER COLUMN embedding_b SET STORAGE MAIN;
+CREATE VIEW public.facets AS
+ SELECT id,
+    org_id,
+    container_tags,
+    scope,
+    filepath,
+    metadata,
+    group_pairs,
+    gone_at,
+    chunks,
+    (status = ANY (ARRAY['done'::text, 'failed'::text])) AS settled
+   FROM public.documents;
 CREATE TABLE public.farewells (
     id text NOT NULL,
     provider text NOT NULL,
@@ -1096,6 +1123,18 @@ CREATE VIEW public_as_of.entries AS
     embedding,
     embedding_b
    FROM public_as_of.known_entries() known_entries(document_id, hash, text, terms, weights, embedding, embedding_b);
+CREATE VIEW public_as_of.facets AS
+ SELECT id,
+    org_id,
+    container_tags,
+    scope,
+    filepath,
+    metadata,
+    group_pairs,
+    gone_at,
+    chunks,
+    true AS settled
+   FROM public_as_of.documents;
 ALTER TABLE ONLY public.assistant_tokens
     ADD CONSTRAINT assistant_tokens_pkey PRIMARY KEY (hash);
 ALTER TABLE ONLY public.assistants

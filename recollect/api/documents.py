@@ -341,7 +341,7 @@ def _shown(app: App, tenant: Tenant, id: str, room: Room, as_of: datetime | None
 
 def _sized(tenant: Tenant, id: str, as_of: datetime | None, tx: Tx) -> tuple[Document, int]:
     """With the bytes of its text, at most."""
-    db.look_back(tx, as_of)
+    db.look_back(tx, tenant.id, as_of)
     document = documents.get(tx, tenant, id)
     return document, documents.text_sizes(tx, tenant, [document.id]).get(document.id, 0)
 
@@ -358,7 +358,7 @@ def chunks(
     """What searches find of the document, or found then, in order."""
 
     def read(tx: Tx) -> list[Chunk]:
-        db.look_back(tx, as_of)
+        db.look_back(tx, tenant.id, as_of)
         return documents.chunks(tx, tenant, document.id)
 
     with Holding(room) as holding:
@@ -433,7 +433,7 @@ def _read(
     """With what waits before it, what was drawn from it, and, with a model, what is still to be; of
     an older text none of that is known."""
     if as_of is not None:
-        db.look_back(tx, as_of)
+        db.look_back(tx, tenant.id, as_of)
         return documents.get(tx, tenant, id, newest=True), None, [], None
     document = documents.get(tx, tenant, id, newest=True)
     known = reading.of_document(tx, tenant, document.id)

@@ -143,14 +143,14 @@ def _with_texts(
 def _fitting(
     tenant: Tenant, found: Sequence[Document], as_of: datetime | None, tx: Tx
 ) -> tuple[list[DocumentId], int]:
-    db.look_back(tx, as_of)
+    db.look_back(tx, tenant.id, as_of)
     return fitting(tx, tenant, [one.id for one in found])
 
 
 def _texts(
     tenant: Tenant, found: Sequence[Document], as_of: datetime | None, tx: Tx
 ) -> dict[DocumentId, str | None]:
-    db.look_back(tx, as_of)
+    db.look_back(tx, tenant.id, as_of)
     return documents.texts(tx, tenant, found)
 
 

@@ -19,7 +19,7 @@ def opened(config: Config, *, supervised: bool = False) -> App:
             if not supervised and config.api_key is not None:
                 prepare(config, url)
             elif not supervised:
-                migrate(url)
+                migrate(url, index_shards=config.index_shards)
             return open_app(config, url, serves=True)
     except (SetupError, Unavailable) as error:
         fail(str(error), code=2 if isinstance(error, SetupError) else 1)

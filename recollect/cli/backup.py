@@ -132,7 +132,12 @@ def restore(
         with database(config) as ensure:
             url = ensure()
             done = backups.restore(
-                archive, url, open_blobs(config.blobs), replace=replace, tell=show
+                archive,
+                url,
+                open_blobs(config.blobs),
+                replace=replace,
+                index_shards=config.index_shards,
+                tell=show,
             )
             _put_secrets(config, secrets)
             marks = [encryption.mark([key]) for key in secret_keys(config)]

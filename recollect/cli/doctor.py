@@ -28,7 +28,7 @@ from recollect.cli.client import AsJson
 from recollect.cli.output import echo_json, shown, table, tell, unknown_settings
 from recollect.config import PREFIX, Config, load
 from recollect.connectors import all as all_connectors
-from recollect.db import Database, migrate, versions
+from recollect.db import Database, citus, migrate, versions
 from recollect.db.embedded import Embedded, database
 from recollect.errors import Permanent, RecollectError, Transient
 from recollect.extract import Sandbox
@@ -193,6 +193,21 @@ def _replicas(config: Config) -> list[CheckResult]:
     ]
 
 
+def _citus(config: Config) -> list[CheckResult]:
+    if config.database_url is None:
+        return []
+    with Database(config.database_url.get_secret_value(), size=1) as db, db.begin() as tx:
+        found = citus.nodes(tx)
+    return [
+        CheckResult(
+            f"worker {one.name}",
+            "FAIL" if one.faults else "warn" if one.limits else "ok",
+            "; ".join([f"{one.versions}, {one.shards} shards", *one.faults, *one.limits]),
+        )
+        for one in found
+    ]
+
+
 def _embedder(config: Config) -> list[CheckResult]:
     try:
         with (
@@ -340,6 +355,7 @@ def _disk(config: Config) -> list[CheckResult]:
 CHECKS = (
     _database,
     _replicas,
+    _citus,
     _embedder,
     _sandbox,
     _pictures,

@@ -108,5 +108,5 @@ def _near_changes(lines: Sequence[DiffLine]) -> list[DiffLine]:
 def _text(app: App, tenant: Tenant, id: str, version: Version) -> str:
     with app.db.begin() as tx:
         when: datetime | None = None if version.known_until is None else version.known_from
-        db.look_back(tx, when)
+        db.look_back(tx, tenant.id, when)
         return documents.get(tx, tenant, id, with_text=True).text or ""

@@ -19,6 +19,7 @@ from psycopg.rows import DictRow, dict_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from recollect import log, loop
+from recollect.db import citus
 from recollect.db.faults import first_line, judged, judging
 from recollect.errors import SetupError, Unavailable
 
@@ -115,7 +116,7 @@ class Database:
                     "-c plan_cache_mode=force_custom_plan -c timezone=UTC -c jit=off"
                     " -c hnsw.ef_search=400 -c hnsw.iterative_scan=relaxed_order"
                     f" -c idle_in_transaction_session_timeout={_ms(idle_timeout)}"
-                    f" -c statement_timeout={_ms(statement_timeout)}"
+                    f" -c statement_timeout={_ms(statement_timeout)} {citus.OPTIONS}"
                 ),
             },
             configure=cast("Callable[[Tx], None]", _register_vector_types),
@@ -223,20 +224,38 @@ class Database:
             self._pool.putconn(tx)
 
     @contextmanager
+    def moment(self) -> Generator[Tx]:
+        """A transaction that only reads and sees the same in all its statements, on all servers."""
+        with self.begin() as tx:
+            spread = citus.is_spread(tx)
+        with self.begin() as tx:
+            tx.execute("set transaction isolation level repeatable read, read only")
+            if spread:
+                with self._session() as session, citus.still(session):
+                    citus.look(tx)
+            yield tx
+
+    @contextmanager
     def alone(self, name: str) -> Generator[None]:
         """Wait until no process is in a block of that name; then be in it.
 
         For what must not happen twice at a time and must not hold a transaction, such as calling
         somebody else. The connection that holds the lock is not one of the pool.
         """
+        with self._session() as session:
+            session.execute("select pg_advisory_lock(hashtextextended(%s, 0))", (name,))
+            yield
+
+    @contextmanager
+    def _session(self) -> Generator[psycopg.Connection[Any]]:
+        """A connection that is not one of the pool."""
         with (
             judging(),
             psycopg.connect(
                 self.url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT), **line(self.url)
             ) as session,
         ):
-            session.execute("select pg_advisory_lock(hashtextextended(%s, 0))", (name,))
-            yield
+            yield session
 
     def heed(self, wake: threading.Event, stop: threading.Event) -> None:
         """Set `wake` whenever something became due, until `stop`; outlives the server's absence."""
@@ -342,16 +361,17 @@ def versions(tx: Tx) -> tuple[str, str]:
     return row["server"], row["vector"]
 
 
-def look_back(tx: Tx, when: datetime | None) -> None:
-    """From here on, this transaction reads documents as they were, out of the schema of migration
-    `0039_versions`; None: as they are."""
+def look_back(tx: Tx, org: str, when: datetime | None) -> None:
+    """From here on, this transaction reads the documents of an organisation as they were, out of
+    the schema of migration `0039_versions`; None: as they are."""
     if when is not None:
         tx.execute(
-            "select set_config('recollect.as_of', %s, true), set_config('search_path',"
+            "select set_config('recollect.as_of', %s, true),"
+            " set_config('recollect.as_of_org', %s, true), set_config('search_path',"
             " case when current_schema() like '%%\\_as\\_of' then '' else"
             "  quote_ident(current_schema() || '_as_of') || ', ' end"
             " || current_setting('search_path'), true)",
-            (when.isoformat(),),
+            (when.isoformat(), org),
         )
 
 
@@ -360,10 +380,18 @@ def notify(tx: Tx) -> None:
     tx.made_due = True
 
 
-def migrate(url: str) -> list[str]:
+def fence(tx: Tx) -> None:
+    """Before a transaction takes entries away or changes them, and writes other tables: where the
+    index is spread over several servers, all of them commit, or none."""
+    tx.execute("select fence()")
+
+
+def migrate(url: str, *, index_shards: int | None = None) -> list[str]:
     """Bring the schema up to date; returns the names of the migrations applied now.
 
-    Several processes may call it at once. Raises SetupError on a database that cannot serve.
+    With `index_shards`, and where the server is a coordinator of Citus with workers, the index is
+    spread over these. Several processes may call it at once. Raises SetupError on a database that
+    cannot serve.
     """
     applied: list[str] = []
     with (
@@ -377,6 +405,7 @@ def migrate(url: str) -> list[str]:
             " (name text primary key, applied_at timestamptz not null default now())"
         )
         done = {row[0] for row in session.execute("select name from migrations").fetchall()}
+        citus.keep_apart(session)
         for name, script in scripts():
             if name in done:
                 continue
@@ -400,6 +429,8 @@ def migrate(url: str) -> list[str]:
                 f"the database was written by a newer Recollect (it has {max(unknown)});"
                 " install that version or restore a backup"
             )
+        if index_shards is not None:
+            citus.spread(session, index_shards)
     return applied
 
 

@@ -9,7 +9,9 @@ none, or 08 connection; 28, 3D, 57P01   | `Unavailable`   | the queue pauses; no
 to 57P05 shutdown, crash, start, idle   |                 | 503 with Retry-After
 session; 25006 read only (a failover);  |                 |
 53 resources (disk, memory,             |                 |
-connections) but 53400; 58 system       |                 |
+connections) but 53400; 58 system;      |                 |
+XX000 that speaks of a connection: that |                 |
+of Citus to one of its workers          |                 |
 40 rollback (deadlock, serialization);  | `Contended`     | tried again later; the attempt
 55P03 lock timeout; 57014 statement     |                 | counts; nothing else pauses; 503
 timeout; 25P03, 25P04 idle or long      |                 | with Retry-After
@@ -53,6 +55,8 @@ def judged(error: psycopg.Error, away: str = "the database does not answer") -> 
     name = f"{type(error).__name__}, SQLSTATE {state}"
     if state.startswith(_CONTENDED):
         return Contended(f"the database gave up a transaction ({name}): {first_line(error)}")
+    if state == "XX000" and "connection" in first_line(error):
+        return Unavailable(f"{away}: {first_line(error)}")
     if state == _DISK_FULL:
         return Unavailable(f"{away}: {first_line(error)}", code=DISK_FULL)
     if state.startswith(_OUTAGE):

@@ -27,7 +27,7 @@ from recollect.documents._blobs import (
     known_blobs,
     name_blobs,
 )
-from recollect.documents._changing import AT_ONCE, SWEPT, sweep
+from recollect.documents._changing import AT_ONCE, SWEPT, count, sweep
 from recollect.documents._clock import Moment, moment, recall, step_along
 from recollect.documents._finishing import (
     Finished,
@@ -143,6 +143,7 @@ __all__ = [
     "claim_notes",
     "condition",
     "content_hash",
+    "count",
     "counts",
     "counts_of_connections",
     "delete",

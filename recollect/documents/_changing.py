@@ -162,6 +162,7 @@ def set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[i
     ).fetchone()
     delta = Counter[int]()
     if tags and row is not None:
+        db.fence(tx)
         old, new = row["scope"], scope(document.org_id, tags)
         moved = tx.execute(
             "update entries set terms = %s::int4[] || terms[%s:] where document_id = %s",
@@ -210,6 +211,7 @@ def set_details_of_all(tx: Tx, document: Document, change: DocumentChange) -> Co
     )
     if new is None:
         return delta
+    db.fence(tx)
     old = {
         member.id: scope(document.org_id, member.container_tags)
         for member in members
@@ -363,6 +365,7 @@ def _receipt(tx: Tx, org: OrgId, gone: Sequence[Mapping[str, Any]], by: KeyId | 
 
 def drop_stashed(tx: Tx, org: OrgId, ids: Sequence[DocumentId]) -> None:
     """Entries that no chunk places belong to a revision that will never be finished."""
+    db.fence(tx)
     delta = Counter[int]()
     rows = tx.execute(
         "delete from entries e where e.document_id = any(%s) and not exists"

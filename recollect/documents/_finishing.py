@@ -75,7 +75,8 @@ def stash(tx: Tx, claim: Claim, entries: Sequence[Entry], *, lease: timedelta) -
     """
     row = tx.execute(
         "update documents set due_at = now() + %s"
-        " where id = %s and claims = %s and status = 'processing' returning org_id, scope",
+        " where id = %s and claims = %s and status = 'processing' returning org_id, scope,"
+        " facet(array[id], null)",
         (lease, claim.document.id, claim.number),
     ).fetchone()
     if row is None:
@@ -108,9 +109,11 @@ def finish(
     id = claim.document.id
     wanted = {chunk.hash for chunk in chunks}
     row = tx.execute(
-        "select org_id, scope from documents"
-        " where id = %s and claims = %s and status = 'processing' for no key update",
-        (id, claim.number),
+        # What is selected is computed before rows are locked: so in two steps.
+        "with held as materialized (select id, org_id, scope from documents"
+        "  where id = %s and claims = %s and status = 'processing' for no key update)"
+        " select org_id, scope, facet(array[id], array[%s]) from held",
+        (id, claim.number, len(chunks)),
     ).fetchone()
     if row is None:
         raise LeaseLost
@@ -184,6 +187,9 @@ def finish_together(tx: Tx, works: Sequence[Finished]) -> list[Changed | None]:
     ours = [work for work in works if work.claim.document.id in scopes]
     if not ours:
         return [None] * len(works)
+    tx.execute(
+        "select facet(%s, %s)", ([_id(one) for one in ours], [len(one.chunks) for one in ours])
+    )
     delta = Counter[int]()
     _copy_entries(tx, [(_id(one), scopes[_id(one)], one.entries) for one in ours], delta)
     _copy_chunks(tx, [(_id(one), one.chunks) for one in ours])
@@ -225,6 +231,7 @@ def _said(
 
 def drop_entries(tx: Tx, org: OrgId, id: DocumentId, hashes: Sequence[bytes]) -> None:
     """Take entries out of the index, with their counts; for a mend."""
+    db.fence(tx)
     delta = Counter[int]()
     rows = tx.execute(
         "delete from entries where document_id = %s and hash = any(%s) returning terms",
@@ -424,10 +431,11 @@ def _lost_evidence(tx: Tx, claim: Claim, *, keep: set[bytes]) -> list[_Lost]:
     if _is_first(claim):
         return []
     rows = tx.execute(
-        "select s.memory_id as memory, substr(e.text, s.start_at + 1, s.end_at - s.start_at)"
-        " as quote from memory_sources s"
-        " join entries e on e.document_id = s.document_id and e.hash = s.hash"
-        " where s.document_id = %s and not s.hash = any(%s) order by s.memory_id",
+        "with lost as materialized (select * from memory_sources"
+        "  where document_id = %s and not hash = any(%s))"
+        " select s.memory_id as memory, substr(e.text, s.start_at + 1, s.end_at - s.start_at)"
+        " as quote from lost s join entries e on e.document_id = s.document_id and e.hash = s.hash"
+        " order by s.memory_id",
         (claim.document.id, list(keep)),
     )
     return [_Lost(row["memory"], row["quote"]) for row in rows]

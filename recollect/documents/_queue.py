@@ -288,6 +288,7 @@ def release(tx: Tx, claims: Sequence[Claim]) -> None:
 
 def reindex(tx: Tx) -> int:
     """Queue every document again and forget all vectors; for a change of the embedding model."""
+    db.fence(tx)
     tx.execute(
         "update entries set embedding = null, embedding_b = null"
         " where embedding is not null or embedding_b is not null"

@@ -203,18 +203,40 @@ def chunks(tx: Tx, tenant: Tenant, id: str) -> list[Chunk]:
     ]
 
 
+_CHUNKS_BY_POSITION = sql.SQL(
+    "with matching as materialized (select d.id, d.created_at from documents d where {condition}),"
+    " page as materialized (select c.*, e.text as chunk, m.created_at"
+    "  from matching m join chunks c on c.document_id = m.id"
+    "  join entries e on e.document_id = c.document_id and e.hash = c.hash"
+    "  order by c.position {direction}, m.created_at, m.id limit %(limit)s offset %(offset)s)"
+    " select {columns}, p.position, p.start_at, p.end_at, p.hash, p.place, p.chunk"
+    " from page p join documents d on d.id = p.document_id"
+    " order by p.position {direction}, p.created_at, d.id"
+)
+# Each of them has a chunk at least: so many documents are enough.
+_CHUNKS_BY_DOCUMENT = sql.SQL(
+    "with few as materialized (select d.id, d.chunks, row_number() over way as nth,"
+    "   sum(d.chunks) over way - d.chunks as before"
+    "  from (select d.id, d.{first}, d.chunks from documents d where {condition} and d.chunks > 0"
+    "   order by d.{first} {direction}, d.id {direction} limit %(limit)s + %(offset)s) d"
+    "  window way as (order by d.{first} {direction}, d.id {direction} rows unbounded preceding)),"
+    " shown as materialized (select * from few"
+    "  where before < %(limit)s + %(offset)s and before + chunks > %(offset)s),"
+    " page as materialized (select c.*, e.text as chunk, s.nth"
+    "  from shown s join chunks c on c.document_id = s.id"
+    "   and c.position between %(offset)s - s.before and %(offset)s + %(limit)s - s.before - 1"
+    "  join entries e on e.document_id = c.document_id and e.hash = c.hash)"
+    " select {columns}, p.position, p.start_at, p.end_at, p.hash, p.place, p.chunk"
+    " from page p join documents d on d.id = p.document_id order by p.nth, p.position"
+)
+
+
 def find_chunks(tx: Tx, tenant: Tenant, query: DocumentQuery) -> Page[tuple[Document, Chunk]]:
     """One page of the chunks of all documents that match, in the documents' order and then by
     position, or with `sort` position by position first. `total` counts all of them."""
     matching, parameters = condition(tenant, query)
+    paged = {**parameters, "limit": query.limit, "offset": (query.page - 1) * query.limit}
     direction = sql.SQL("desc" if query.descending else "asc")
-    by_position = query.sort == "position"
-    first = sql.SQL("d.updated_at" if query.sort == "updated_at" else "d.created_at")
-    order = sql.SQL(
-        "c.position {direction}, d.created_at, d.id"
-        if by_position
-        else "{first} {direction}, d.id {direction}, c.position"
-    ).format(first=first, direction=direction)
     counted = tx.execute(
         sql.SQL("select coalesce(sum(d.chunks), 0)::int8 as n from documents d where {}").format(
             matching
@@ -222,14 +244,15 @@ def find_chunks(tx: Tx, tenant: Tenant, query: DocumentQuery) -> Page[tuple[Docu
         parameters,
     ).fetchone()
     assert counted is not None
+    statement = _CHUNKS_BY_POSITION if query.sort == "position" else _CHUNKS_BY_DOCUMENT
     rows = tx.execute(
-        sql.SQL(
-            "select {columns}, c.position, c.start_at, c.end_at, c.hash, c.place, e.text as chunk"
-            " from documents d join chunks c on c.document_id = d.id"
-            " join entries e on e.document_id = c.document_id and e.hash = c.hash"
-            " where {condition} order by {order} limit %(limit)s offset %(offset)s"
-        ).format(columns=sql.SQL(COLUMNS), condition=matching, order=order),
-        {**parameters, "limit": query.limit, "offset": (query.page - 1) * query.limit},
+        statement.format(
+            columns=sql.SQL(COLUMNS),
+            condition=matching,
+            first=sql.SQL("updated_at" if query.sort == "updated_at" else "created_at"),
+            direction=direction,
+        ),
+        paged,
     )
     found = [
         (

@@ -71,16 +71,17 @@ def keep(tx: Tx, claim: Claim, text: str) -> datetime | None:
         "  select id, indexed_revision, kind, title, text, length(text), container_tags, chunks,"
         "   text_since,"
         "   date_trunc('milliseconds', clock_timestamp()) from old where wanted > 0"
-        "  returning id, known_until),"
-        " placed as (insert into version_chunks"
-        "   (version_id, position, start_at, end_at, hash, place)"
-        "  select kept.id, c.position, c.start_at, c.end_at, c.hash, c.place"
-        "   from kept, chunks c where c.document_id = %(id)s)"
-        " select known_until, wanted from kept, old",
+        "  returning id, known_until)"
+        " select kept.id, known_until, wanted from kept, old",
         {"id": claim.document.id, "text": text},
     ).fetchone()
     if row is None:
         return None
+    tx.execute(
+        "insert into version_chunks (version_id, position, start_at, end_at, hash, place)"
+        " select %s, position, start_at, end_at, hash, place from chunks where document_id = %s",
+        (row["id"], claim.document.id),
+    )
     tx.execute(
         "delete from versions where id in (select id from versions where document_id = %s"
         " order by known_until desc offset %s)",
@@ -95,25 +96,37 @@ def take_entries(
 ) -> list[list[int]]:
     """Take entries of a document, locked, out of the index, but keep those that older texts have;
     returns the terms of each. `condition` is one on `entries e`."""
+    kept = [
+        row["hash"]
+        for row in tx.execute(
+            "select distinct c.hash from versions v join version_chunks c on c.version_id = v.id"
+            " where v.document_id = %s",
+            (id,),
+        )
+    ]
+    if kept:
+        tx.execute(
+            sql.SQL(
+                "with gone as materialized (select e.* from entries e"
+                "  where e.document_id = %s and e.hash = any(%s) and {condition})"
+                " insert into version_entries (document_id, hash, text, terms, weights,"
+                "  embedding, embedding_b, model_a, model_b)"
+                " select g.document_id, g.hash, g.text, g.terms[cardinality(d.scope) + 1:],"
+                "  g.weights, g.embedding, g.embedding_b,"
+                "  case i.slot when 'a' then i.embedder else i.other_embedder end,"
+                "  case i.slot when 'b' then i.embedder else i.other_embedder end"
+                " from gone g join documents d on d.id = g.document_id"
+                " left join index_settings i on true"
+                " on conflict (document_id, hash) do update set text = excluded.text,"
+                "  terms = excluded.terms, weights = excluded.weights, model_a = excluded.model_a,"
+                "  model_b = excluded.model_b, embedding = excluded.embedding,"
+                "  embedding_b = excluded.embedding_b"
+            ).format(condition=condition),
+            (id, kept, *parameters),
+        )
     rows = tx.execute(
         sql.SQL(
-            "with gone as (delete from entries e where e.document_id = %s and {condition}"
-            " returning e.*),"
-            " kept as (insert into version_entries (document_id, hash, text, terms, weights,"
-            "   embedding, embedding_b, model_a, model_b)"
-            "  select g.document_id, g.hash, g.text, g.terms[cardinality(d.scope) + 1:], g.weights,"
-            "   g.embedding, g.embedding_b,"
-            "   case i.slot when 'a' then i.embedder else i.other_embedder end,"
-            "   case i.slot when 'b' then i.embedder else i.other_embedder end"
-            "  from gone g join documents d on d.id = g.document_id"
-            "  left join index_settings i on true"
-            "  where exists (select from versions v join version_chunks c on c.version_id = v.id"
-            "   where v.document_id = g.document_id and c.hash = g.hash)"
-            "  on conflict (document_id, hash) do update set text = excluded.text,"
-            "   terms = excluded.terms, weights = excluded.weights, model_a = excluded.model_a,"
-            "   model_b = excluded.model_b, embedding = excluded.embedding,"
-            "   embedding_b = excluded.embedding_b)"
-            " select terms from gone"
+            "delete from entries e where e.document_id = %s and {condition} returning e.terms"
         ).format(condition=condition),
         (id, *parameters),
     ).fetchall()

@@ -177,6 +177,7 @@ def fill(
     index does not keep any more.
     """
     index = hold(tx)
+    db.fence(tx)
     rows = list(made)
     ids = sorted({one.id for one, _ in rows})
     # Documents before their entries, as everybody does: else two wait for one another.
@@ -258,6 +259,7 @@ def awaited(tx: Tx, documents: Sequence[str]) -> set[str]:
 def mend(tx: Tx, document: str) -> None:
     """Empty the slots of its entries of what does not belong there, and have them filled."""
     index = hold(tx)
+    db.fence(tx)
     dimensions = {model.slot: model.dimensions for model in index.models}
     for slot, column in COLUMNS.items():
         if slot != index.used.slot:

@@ -175,10 +175,13 @@ def clear(tx: Tx) -> bool:
     column = sql.Identifier(COLUMNS[index.idle])
     try:
         for relation in ("entries", "memories"):
+            # Stored as the migration `0037_vectors_in_line` has it.
+            at_once = tx.info.server_version >= 160000
             tx.execute(
                 sql.SQL(
-                    "alter table {} drop column {c}, add column {c} halfvec,"
-                    # As the migration `0037_vectors_in_line` has it.
+                    "alter table {} drop column {c}, add column {c} halfvec storage main"
+                    if at_once
+                    else "alter table {} drop column {c}, add column {c} halfvec,"
                     " alter column {c} set storage main"
                 ).format(sql.Identifier(relation), c=column)
             )
@@ -273,7 +276,7 @@ def estimate(tx: Tx, dimensions: int) -> Estimate:
     row = tx.execute(
         "select (select count(*) from entries) as entries,"
         " (select count(*) from memories) as memories,"
-        " pg_relation_size('entries') + pg_relation_size('memories') as rows"
+        " index_bytes() + pg_relation_size('memories') as rows"
     ).fetchone()
     assert row is not None
     # pgvector keeps two bytes for a number; a place in its index has some 300 more, for the

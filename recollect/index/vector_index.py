@@ -149,12 +149,8 @@ def sought(tx: Tx, relation: Relation, vector: NDArray[np.float32] | None) -> sq
     if vector is None:
         return sql.Identifier(COLUMNS["a"])
     # Naming the table locks it, before the row is read: so nobody empties the column meanwhile.
-    row = tx.execute(
-        sql.SQL("select i.* from index_settings i left join {} t on false").format(
-            sql.Identifier(relation)
-        )
-    ).fetchone()
-    return (_index(row) or UNBOUND).searched(vector)
+    tx.execute(sql.SQL("select from {} where false").format(sql.Identifier(relation)))
+    return (read(tx) or UNBOUND).searched(vector)
 
 
 def made_by(vector: NDArray[np.float32] | None) -> str:
@@ -216,7 +212,8 @@ def reaches(index: Index, name: str) -> bool:
 
 def rebind(tx: Tx, name: str, dimensions: int) -> None:
     """Bind the index to another model; the vectors it holds must be forgotten with it."""
-    tx.execute("drop index if exists entries_embedding, entries_embedding_b")
+    for name in INDEXES.values():
+        tx.execute(sql.SQL("drop index if exists {}").format(sql.Identifier(name)))
     tx.execute("delete from index_settings")
     tx.execute("delete from vector_gaps")
     adopt(tx, name, dimensions)

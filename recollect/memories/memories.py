@@ -109,10 +109,11 @@ def store(
     for table in ("memory_reads", "memory_sources"):
         tx.execute(
             sql.SQL(
-                "delete from {} t where t.document_id = %s and t.hash <> %s and not exists"
-                " (select from chunks c where c.document_id = t.document_id and c.hash = t.hash)"
+                "with placed as materialized (select hash from chunks where document_id = %s)"
+                " delete from {} t where t.document_id = %s and t.hash <> %s"
+                " and t.hash not in (select hash from placed)"
             ).format(sql.Identifier(table)),
-            (document, WHOLE),
+            (document, document, WHOLE),
         )
     return kept
 
@@ -460,14 +461,15 @@ def _lock(tx: Tx, org: OrgId, tag: str) -> None:
 def _lock_all(tx: Tx, org: OrgId, document: DocumentId, tag: str, facts: Sequence[Fact]) -> None:
     """All that keeping these facts may change, whole chains in the order of `IN_ORDER`."""
     tx.execute(
-        "with touched as materialized (select distinct coalesce(m.root_id, m.id) as root"
+        "with placed as materialized (select hash from chunks where document_id = %(document)s),"
+        " touched as materialized (select distinct coalesce(m.root_id, m.id) as root"
         "  from memories m where m.org_id = %(org)s and m.id in ("
         "  select m.id from memories m where m.org_id = %(org)s and m.tag = %(tag)s"
         "   and m.is_latest and md5(m.content) = any(%(digests)s)"
         "  union select unnest(%(named)s::text[])"
         "  union select s.memory_id from memory_sources s"
-        "   where s.document_id = %(document)s and s.hash <> %(whole)s and not exists"
-        "    (select from chunks c where c.document_id = s.document_id and c.hash = s.hash)))"
+        "   where s.document_id = %(document)s and s.hash <> %(whole)s"
+        "    and s.hash not in (select hash from placed)))"
         " select from memories m where m.id in (select root from touched"
         "  union select v.id from touched t join memories v on v.root_id = t.root)"
         + IN_ORDER

@@ -253,12 +253,12 @@ def unread(tx: Tx, document: DocumentId, *, after: int = -1, limit: int = 200) -
     """Chunks of the indexed revision from which nothing was drawn yet, in order: the first ones
     behind the position `after`."""
     rows = tx.execute(
-        "select c.position, c.start_at, c.end_at, c.hash, c.place, e.text"
+        "with done as materialized (select hash from memory_reads where document_id = %s)"
+        " select c.position, c.start_at, c.end_at, c.hash, c.place, e.text"
         " from chunks c join entries e on e.document_id = c.document_id and e.hash = c.hash"
-        " where c.document_id = %s and c.position > %s and not exists"
-        " (select from memory_reads r where r.document_id = c.document_id and r.hash = c.hash)"
+        " where c.document_id = %s and c.position > %s and c.hash not in (select hash from done)"
         " order by c.position limit %s",
-        (document, after, limit),
+        (document, document, after, limit),
     )
     return [
         Chunk(r["position"], r["start_at"], r["end_at"], r["text"], r["hash"], r["place"])
@@ -269,9 +269,10 @@ def unread(tx: Tx, document: DocumentId, *, after: int = -1, limit: int = 200) -
 def unread_count(tx: Tx, document: DocumentId) -> int:
     """How many chunk texts there are from which nothing was drawn yet."""
     row = tx.execute(
-        "select count(distinct c.hash) as n from chunks c where c.document_id = %s and not exists"
-        " (select from memory_reads r where r.document_id = c.document_id and r.hash = c.hash)",
-        (document,),
+        "with done as materialized (select hash from memory_reads where document_id = %s)"
+        " select count(distinct c.hash) as n from chunks c where c.document_id = %s"
+        " and c.hash not in (select hash from done)",
+        (document, document),
     ).fetchone()
     return row["n"] if row else 0
 
@@ -448,18 +449,23 @@ def neighbours(
 def evidence(tx: Tx, tenant: Tenant, ids: Sequence[MemoryId]) -> dict[MemoryId, list[Evidence]]:
     """Where each comes from. What stood in a chunk that is gone since is left out."""
     rows = tx.execute(
-        "select m.id, s.document_id, c.position, coalesce(c.start_at, 0) + s.start_at as start_at,"
-        " coalesce(c.start_at, 0) + s.end_at as end_at,"
-        " coalesce(e.text, substr(d.text, s.start_at + 1, s.end_at - s.start_at)) as text"
-        " from memories m join memory_sources s on s.memory_id = m.id"
-        " join documents d on d.id = s.document_id"
-        " left join lateral (select position, start_at from chunks"
-        "  where document_id = s.document_id and hash = s.hash order by position limit 1) c on true"
-        " left join entries e on e.document_id = s.document_id and e.hash = s.hash"
-        " where m.id = any(%(ids)s) and "
+        "with named as materialized (select m.id, s.document_id, s.hash, s.start_at, s.end_at,"
+        "  case when s.hash = %(whole)s"
+        "   then substr(d.text, s.start_at + 1, s.end_at - s.start_at) end as text"
+        "  from memories m join memory_sources s on s.memory_id = m.id"
+        "  join documents d on d.id = s.document_id where m.id = any(%(ids)s) and "
         + REACH
-        + " and (c.position is not null or s.hash = %(whole)s)"
-        " order by m.id, s.document_id, start_at",
+        + "), placed as materialized (select c.document_id, c.hash, min(c.position) as position,"
+        "  min(c.start_at) as start_at, e.text"
+        "  from (select distinct document_id, hash from named) n"
+        "  join chunks c on c.document_id = n.document_id and c.hash = n.hash"
+        "  join entries e on e.document_id = c.document_id and e.hash = c.hash"
+        "  group by c.document_id, c.hash, e.text)"
+        " select n.id, n.document_id, p.position, coalesce(p.start_at, 0) + n.start_at as start_at,"
+        " coalesce(p.start_at, 0) + n.end_at as end_at, coalesce(p.text, n.text) as text"
+        " from named n left join placed p using (document_id, hash)"
+        " where p.position is not null or n.hash = %(whole)s"
+        " order by n.id, n.document_id, start_at",
         {**tenancy.bounds(tenant), "ids": list(ids), "whole": WHOLE},
     )
     found: dict[MemoryId, list[Evidence]] = {id: [] for id in ids}

@@ -10,7 +10,7 @@ from typing import Any, cast
 import psycopg
 from psycopg import sql
 
-from recollect.db import Tx
+from recollect.db import Tx, citus
 from recollect.errors import Transient
 
 LARGE = 64 << 20
@@ -67,6 +67,8 @@ class _Table:
     options: str
     movable: bool
     """has a primary key, and nothing hangs on it but its own references"""
+    apart: bool
+    """lies on the workers of Citus"""
 
     @property
     def identifier(self) -> sql.Identifier:
@@ -75,6 +77,7 @@ class _Table:
 
 def tables_to_rewrite(session: Tx) -> list[_Table]:
     """The service's tables, the small ones first."""
+    spread = citus.is_spread(session)
     rows = session.execute(
         "select c.oid, n.nspname as schema, c.relname as name,"
         " pg_total_relation_size(c.oid) as bytes,"
@@ -93,17 +96,27 @@ def tables_to_rewrite(session: Tx) -> list[_Table]:
         " where c.relkind = 'r' and c.relpersistence <> 't' and n.nspname = current_schema()"
         " order by bytes, c.relname"
     )
-    return [
-        _Table(
-            oid=row["oid"],
-            schema=row["schema"],
-            name=row["name"],
-            bytes=row["bytes"],
-            options=row["options"] if row["options"] != "with ()" else "",
-            movable=row["movable"],
+    found: list[_Table] = []
+    for row in rows.fetchall():
+        apart = spread and row["name"] in citus.DISTRIBUTED
+        found.append(
+            _Table(
+                oid=row["oid"],
+                schema=row["schema"],
+                name=row["name"],
+                bytes=_bytes(session, row["name"], apart) if apart else row["bytes"],
+                options=row["options"] if row["options"] != "with ()" else "",
+                movable=row["movable"] and not apart,
+                apart=apart,
+            )
         )
-        for row in rows.fetchall()
-    ]
+    return found
+
+
+def _bytes(session: Tx, name: str, apart: bool) -> int:
+    """With its indexes, on all servers that have some of it."""
+    function = "citus_total_relation_size" if apart else "pg_total_relation_size"
+    return one_row(session, f"select {function}(%s::regclass) as bytes", (name,))["bytes"]
 
 
 def rewrite_table(session: Tx, table: _Table) -> Rewritten:
@@ -114,11 +127,10 @@ def rewrite_table(session: Tx, table: _Table) -> Rewritten:
         locked = patiently(
             session, sql.SQL("vacuum (full) {}").format(table.identifier), table.name
         )
-    size = one_row(session, "select pg_total_relation_size(%s::regclass) as bytes", (table.name,))
     return Rewritten(
         table=table.name,
         before=table.bytes,
-        after=size["bytes"],
+        after=_bytes(session, table.name, table.apart),
         seconds=round(time.monotonic() - began, 3),
         locked=round(locked, 3),
     )
@@ -356,12 +368,13 @@ def changes(session: Tx) -> int:
 
     What an edit of the text replaces is among them, as chunks; a change of mere metadata is not.
     """
-    return one_row(
+    here = one_row(
         session,
         "select coalesce(sum(n_tup_del), 0)::bigint as n from pg_stat_user_tables"
         " where schemaname = current_schema()"
         " and relname in ('documents', 'chunks', 'entries', 'memories', 'versions')",
     )["n"]
+    return here + (citus.deleted_rows(session) if citus.is_spread(session) else 0)
 
 
 def one_row(session: Tx, statement: str, parameters: object = None) -> Mapping[str, Any]:

@@ -162,6 +162,12 @@ def purge(db: Database, store: Blobs, data_dir: Path, *, gently: bool = False) -
         patiently(session, sql.SQL("drop schema if exists purging cascade").format(), "purging")
         await_older(keeper)
         found = tables_to_rewrite(session)
+        if any(one.apart for one in found):
+            left.append(
+                "the workers of Citus, whose write-ahead logs and planner's statistics may quote"
+                " what was deleted until they are written over: run `checkpoint` and `analyze` on"
+                " each, and let go of archived logs"
+            )
         large = [one for one in found if gently and not one.movable and one.bytes > SOON]
         tables = [rewrite_table(session, table) for table in found if table not in large]
         for table in large:

@@ -8,7 +8,6 @@ is what the service would do itself: drop what is wrong, and process the documen
 import hashlib
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, cast
@@ -156,7 +155,7 @@ def _documents(
     """Some documents at a time: their rows, what is wrong with them, how many entries they have."""
     after = ""
     while True:
-        with _snapshot(db) as tx:
+        with db.moment() as tx:
             rows = tx.execute(
                 "select * from (select d.id, d.org_id, d.container_tags, d.scope, d.status,"
                 "  d.revision, d.indexed_revision, d.chunks, d.blob, d.connection_id,"
@@ -191,7 +190,7 @@ def _compare(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> tuple[list[_Damage], 
         tx.execute(
             "select e.document_id, e.hash, e.text, e.terms[1:cardinality(d.scope)] as scope,"
             " vector_dims(e.embedding) as a, vector_dims(e.embedding_b) as b"
-            " from entries e join documents d on d.id = e.document_id"
+            " from entries e join facets d on d.id = e.document_id"
             " where e.document_id = any(%s)",
             (ids,),
         )
@@ -490,57 +489,41 @@ def _check_references(db: Database, found: _Found, *, mend: bool) -> None:
                 found.mend("reference_broken", tx.execute(reference["mending"]).rowcount)
 
 
-_RECOUNT = """
-with actual as (
+_MISCOUNTED = """
+with actual as materialized (
   select d.org_id, number, count(*)::int as entries
-  from entries e join documents d on d.id = e.document_id cross join unnest(e.terms) as number
+  from entries e join facets d on d.id = e.document_id cross join unnest(e.terms) as number
   group by d.org_id, number
-), off as materialized (
-  select org_id, number, coalesce(a.entries, 0) - coalesce(c.entries, 0) as change
-  from actual a full join term_counts c using (org_id, number)
-  where coalesce(a.entries, 0) <> coalesce(c.entries, 0)
 )
+select org_id, number, coalesce(a.entries, 0) - coalesce(c.entries, 0) as change
+from actual a full join term_counts c using (org_id, number)
+where coalesce(a.entries, 0) <> coalesce(c.entries, 0) order by org_id, number
 """
 
 
 def _check_counts(db: Database, found: _Found, *, mend: bool) -> None:
     """In how many entries each word and tag stands, against what `term_counts` says."""
-    with db.begin() as tx:
+    with db.moment() as tx:
         tx.execute("set local statement_timeout = 0")
-        off = tx.execute(
-            _RECOUNT + "select count(*) as n,"
-            " (array_agg(org_id || ' ' || number order by org_id, number))[1:%s] as examples"
-            " from off",
-            (FEW,),
-        ).fetchone()
-    assert off is not None
-    if not off["n"]:
+        off = tx.execute(_MISCOUNTED).fetchall()
+    if not off:
         return
-    found.add("count_wrong", off["examples"], off["n"])
+    named = [f"{row['org_id']} {row['number']}" for row in off[:FEW]]
+    found.add("count_wrong", named, len(off))
     if not mend:
         return
-    with db.begin() as tx:
-        tx.execute("set local statement_timeout = 0")
-        # By how much it is off, not what it should be: others add to it at the same time.
-        tx.execute(
-            _RECOUNT + "insert into term_counts (org_id, number, entries)"
-            " select org_id, number, change from off order by org_id, number"
-            " on conflict (org_id, number) do update"
-            " set entries = term_counts.entries + excluded.entries"
-        )
-        tx.execute("delete from term_counts where entries <= 0")
-    found.mend("count_wrong", off["n"])
+    # By how much it is off, not what it should be: others add to it at the same time.
+    changes: dict[OrgId, dict[int, int]] = {}
+    for row in off:
+        changes.setdefault(row["org_id"], {})[row["number"]] = row["change"]
+    for org, delta in changes.items():
+        with db.begin() as tx:
+            tx.execute("set local statement_timeout = 0")
+            documents.count(tx, org, delta)
+    found.mend("count_wrong", len(off))
 
 
 # --- small things --------------------------------------------------------------------------------
-
-
-@contextmanager
-def _snapshot(db: Database) -> Generator[Tx]:
-    """A transaction all of whose statements see the same."""
-    with db.begin() as tx:
-        tx.execute("set transaction isolation level repeatable read, read only")
-        yield tx
 
 
 def _grouped(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:

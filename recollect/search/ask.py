@@ -67,7 +67,7 @@ def ask(
     asked = begin(app, query.text, rerank=rerank, rewrite=rewrite)
 
     def found(tx: Tx) -> list[Hit]:
-        db.look_back(tx, query.as_of)
+        db.look_back(tx, tenant.id, query.as_of)
         within = None if inside is None else documents.get(tx, tenant, inside).id
         return asked.passages(tx, tenant, query, within)
 
@@ -75,7 +75,7 @@ def ask(
     if query.with_neighbours:
 
         def completed(tx: Tx) -> list[Hit]:
-            db.look_back(tx, query.as_of)
+            db.look_back(tx, tenant.id, query.as_of)
             return hybrid.with_neighbours(tx, hits)
 
         return Answer(app.db.read(completed), asked.warnings)

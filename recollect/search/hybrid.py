@@ -40,7 +40,7 @@ LEAST_VISITS = 2_000
 """Bounds of a walk: those, or `PATIENCE` times as many as it should take. What matches a filter may
 lie far from the query, and then comparing all of it is faster than walking on."""
 PATIENCE = 4
-WIDTH, MOST_WIDTH = 400, 1_000
+WIDTH, LEAST_WIDTH, MOST_WIDTH = 400, 100, 1_000
 """Of a walk (`hnsw.ef_search`), where everything is in scope; of a fifth, the ten nearest are the
 fifty nearest of everything, and a wider walk finds as many of them. The most is pgvector's own."""
 WIDE_TO, WIDENING = 100_000, 0.4
@@ -67,8 +67,7 @@ TRIES = 3
 
 _PUBLISHED = sql.SQL(
     # What is stashed belongs to a document that is queued or being processed.
-    "(d.status in ('done', 'failed') or exists (select from chunks c"
-    " where c.document_id = d.id and c.hash = {}))"
+    "(d.settled or exists (select from chunks c where c.document_id = d.id and c.hash = {}))"
 )
 # The numbers of words are salted with the organisation: they alone keep tenants apart but for a
 # collision, which the condition on the best finds.
@@ -80,14 +79,14 @@ _PICKED = sql.SQL(
 )
 _PICKED_NARROWED = sql.SQL(
     "select e.document_id, e.hash, e.weights <#> %(words)s as distance"
-    " from entries e join documents d on d.id = e.document_id"
+    " from entries e join facets d on d.id = e.document_id"
     " where e.terms @> %(within)s::int4[] and {picked} and {condition} and {published}"
 )
 _PICKED_SHARED = sql.SQL(
     "select document_id, hash, distance from ("
     "  select e.document_id, e.hash, e.weights <#> %(words)s as distance, row_number() over"
     "   (partition by e.document_id order by e.weights <#> %(words)s, e.hash) as nth"
-    "  from entries e join documents d on d.id = e.document_id"
+    "  from entries e join facets d on d.id = e.document_id"
     "  where e.terms @> %(within)s::int4[] and {picked} and {condition} and {published}"
     "  ) as all_picked"
     " where nth <= %(share)s"
@@ -96,7 +95,7 @@ _PICKED_SHARED = sql.SQL(
 _WALKED = sql.SQL(
     "select e.document_id, e.hash,"
     " (e.{column}::halfvec({dimensions})) <=> %(vector)s as distance"
-    " from entries e join documents d on d.id = e.document_id"
+    " from entries e join facets d on d.id = e.document_id"
     " where {condition} and {published}"
     " order by (e.{column}::halfvec({dimensions})) <=> %(vector)s limit %(walked)s"
 )
@@ -104,7 +103,7 @@ _WALKED = sql.SQL(
 # index, which would miss entries of a small scope.
 _COMPARED = sql.SQL(
     "select e.document_id, e.hash, (e.{column} <=> %(vector)s) + 0 as distance"
-    " from (select d.id, d.status from documents d where {condition} offset 0) as d"
+    " from (select d.id, d.settled from facets d where {condition} {apart}) as d"
     " join entries e on e.document_id = d.id"
     " where e.{column} is not null and {published}"
 )
@@ -114,53 +113,59 @@ _SHARED = sql.SQL(
     "  from ({all}) as near) as placed"
     " where nth <= %(share)s"
 )
-# Of equals at the end the newest are candidates, and of a document its first passages. Subqueries,
-# so that the planner looks up these few and never scans a table for them.
+# Of equals at the end the newest are candidates, and of a document its first passages.
 _FIRST = sql.SQL(
-    "select document_id, hash, distance from (with all_found as materialized ({all})"
-    "  select f.*, (select d.updated_at from documents d where d.id = f.document_id) as updated_at,"
-    "   case when count(*) over (partition by f.document_id) > 1 then"
-    "    (select c.position from chunks c where c.document_id = f.document_id and c.hash = f.hash"
-    "     order by c.position + 0 limit 1) end as position"
-    "  from all_found f where f.distance <= (select max(distance) from"
-    "   (select distance from all_found order by distance limit %(candidates)s) as best)"
-    ") as first_found order by distance, updated_at desc, position limit %(candidates)s"
+    "select document_id, hash, distance from (with first_found as materialized ("
+    "   select document_id, hash, distance from ({all}) as all_found"
+    "   order by distance fetch first %(candidates)s rows with ties),"
+    "  dated as materialized (select f.*, count(*) over (partition by f.document_id) as beside,"
+    "   (select d.updated_at from documents d where d.id = f.document_id) as updated_at"
+    "   from first_found f),"
+    "  placed as materialized (select c.document_id, c.hash, min(c.position) as position"
+    "   from dated f join chunks c on c.document_id = f.document_id and c.hash = f.hash"
+    "   where f.beside > 1 group by c.document_id, c.hash)"
+    " select f.*, p.position from dated f left join placed p using (document_id, hash)"
+    ") as best order by distance, updated_at desc, position limit %(candidates)s"
 )
 _NOTHING = sql.SQL(
     "select null::text as document_id, null::bytea as hash, 0::float8 as distance where false"
 )
+# What lies in the index and what does not are never joined but by what was found: they may lie on
+# different servers (docs/decisions/0042).
 _FOUND = sql.SQL(
     """
 with picked as materialized ({picked}),
 lexical as (
   select p.document_id, p.hash from picked p
-  join documents d on d.id = p.document_id
+  join facets d on d.id = p.document_id
   where p.distance < 0 and {condition} and {published}
 ),
 dense as materialized ({dense}),
-candidates as (
+candidates as materialized (
   select document_id, hash, bool_or(by_words) as by_words, bool_or(by_meaning) as by_meaning
   from (select document_id, hash, true as by_words, false as by_meaning from lexical
         union all select document_id, hash, false, true from dense) as sides
   group by document_id, hash
+),
+found as materialized (
+  select k.*, c.position, c.start_at, c.end_at, c.place, e.text,
+         -(e.weights <#> %(words)s) as points, {similarity} as similarity
+  from candidates k
+  join entries e on e.document_id = k.document_id and e.hash = k.hash
+  join lateral (
+    select position, start_at, end_at, place from chunks
+    where document_id = e.document_id and hash = e.hash
+    order by position + 0 limit 1 -- not by the primary key, through all chunks of the document
+  ) as c on true
 )
-select k.*, c.position, c.start_at, c.end_at, c.place, e.text, d.updated_at,
-       -(e.weights <#> %(words)s) as points, {similarity} as similarity,
-       (select count(*) from picked) as picked
-from candidates k
-join entries e on e.document_id = k.document_id and e.hash = k.hash
-join documents d on d.id = k.document_id
-join lateral (
-  select position, start_at, end_at, place from chunks
-  where document_id = k.document_id and hash = k.hash
-  order by position + 0 limit 1 -- not by the primary key, through all chunks of the document
-) as c on true
+select f.*, d.updated_at, (select count(*) from picked) as picked
+from found f join documents d on d.id = f.document_id
 """
 )
 
 
 _HOLDING = sql.SQL(
-    "select e.document_id, e.hash, e.text from entries e join documents d on d.id = e.document_id"
+    "select e.document_id, e.hash, e.text from entries e join facets d on d.id = e.document_id"
     " where {held} and {condition} and {published}"
     " order by e.weights <#> %(words)s, e.hash limit %(most)s"
 )
@@ -204,8 +209,11 @@ def search(tx: Tx, tenant: Tenant, query: Query, *, inside: DocumentId | None = 
     """
     # A scan of all tenants' entries is never best, but looks cheap to the planner, which does not
     # know how long it takes to compare arrays, nor that the index mostly is in memory.
-    tx.execute("set local enable_seqscan = off; set local random_page_cost = 1.1")
-    db.look_back(tx, query.as_of)
+    tx.execute(
+        "set local enable_seqscan = off; set local random_page_cost = 1.1;"
+        " set local hnsw.iterative_scan = relaxed_order; set local jit = off"
+    )
+    db.look_back(tx, tenant.id, query.as_of)
     hits: list[Hit] = []
     for _ in range(TRIES):
         found = _Search(tx, tenant, query, inside).find()
@@ -289,11 +297,12 @@ def with_neighbours(tx: Tx, hits: Sequence[Hit]) -> list[Hit]:
         for position in (chunk.position - 1, chunk.position + 1)
     ]
     rows = tx.execute(
-        "select distinct c.document_id, c.position, c.start_at, c.end_at, c.place, e.text"
         # This is a later snapshot: what was finished meanwhile has other chunks at other places.
-        " from unnest(%s::text[], %s::timestamptz[], %s::int[]) as near (id, updated_at, position)"
-        " join documents d using (id, updated_at)"
-        " join chunks c on c.document_id = d.id and c.position = near.position"
+        "with near as materialized (select distinct id, position"
+        "  from unnest(%s::text[], %s::timestamptz[], %s::int[]) as n (id, updated_at, position)"
+        "  join documents using (id, updated_at))"
+        " select c.document_id, c.position, c.start_at, c.end_at, c.place, e.text"
+        " from near join chunks c on c.document_id = near.id and c.position = near.position"
         " join entries e on e.document_id = c.document_id and e.hash = c.hash"
         " order by c.document_id, c.position",
         (
@@ -374,7 +383,7 @@ class _Search:
         groups = [terms.numbers(tenant.id, word) for word in words]
         scope = documents.sought(tenant.id, query.tags)
         away = [terms.numbers(tenant.id, w) for one in query.excluded for w in one.words]
-        counted, self._everywhere = _counts(
+        counted, self._everywhere, self._shards = _counts(
             tx, tenant, [*scope, *(n for group in (*groups, *away) for n in group)]
         )
         self._counted = counted
@@ -533,8 +542,7 @@ class _Search:
         row = self._tx.execute(
             sql.SQL(
                 "select count(*) as n from"
-                " (select from documents d where {} and d.indexed_revision is not null"
-                " limit %(most)s) as found"
+                " (select 1 from facets d where {} and d.chunks > 0 limit %(most)s) as found"
             ).format(self._condition),
             {**self._parameters, "most": shown + 1},
         ).fetchone()
@@ -545,11 +553,11 @@ class _Search:
         if way.walk:
             visits = max(LEAST_VISITS, round(PATIENCE * self._visits()))
             walked = DEEP if way.shared else walked
-            width = _width(self._everywhere, self._matching)
+            width = _width(self._everywhere, self._matching, self._shards)
             self._tx.execute(
-                "select set_config('hnsw.max_scan_tuples', %s, true),"
-                " set_config('hnsw.ef_search', %s, true)",
-                (str(max(visits, 2 * DEEP) if way.shared else visits), str(width)),
+                sql.SQL(
+                    "set local hnsw.max_scan_tuples = {}; set local hnsw.ef_search = {}"
+                ).format(max(visits, 2 * DEEP) if way.shared else visits, width)
             )
         blanks = {
             "picked": _PAIRED if way.paired else _PICK,
@@ -557,6 +565,8 @@ class _Search:
             "published": _both(_PUBLISHED.format(sql.SQL("e.hash")), self._holding),
             "column": self._column,
             "dimensions": sql.Literal(0 if query.vector is None else len(query.vector)),
+            # Each of several servers joins its own documents with their entries.
+            "apart": sql.SQL("offset 0" if self._shards == 1 else ""),
         }
         picked = dense = _NOTHING
         if self._words:
@@ -666,29 +676,32 @@ def _matching(tx: Tx, condition: sql.Composable, parameters: Mapping[str, object
     row = tx.execute(
         sql.SQL(
             "select coalesce(sum(chunks), 0) as n from"
-            " (select d.chunks from documents d where {} limit %(most)s) as found"
+            " (select d.chunks from facets d where {} limit %(most)s) as found"
         ).format(condition),
         {**parameters, "most": EXACT_UP_TO + 1},
     ).fetchone()
     return int(row["n"]) if row else 0
 
 
-def _width(everywhere: int, matching: int) -> int:
-    """Of a walk to those that match."""
+def _width(everywhere: int, matching: int, shards: int) -> int:
+    """Of a walk to those that match, in each of the index's shards."""
     width = WIDTH * max(1.0, everywhere / WIDE_TO) ** WIDENING
+    width = max(LEAST_WIDTH, width / shards)
     return round(min(MOST_WIDTH, width * max(1.0, everywhere / max(matching, 1))))
 
 
-def _counts(tx: Tx, tenant: Tenant, numbers: Sequence[int]) -> tuple[dict[int, int], int]:
-    """In how many entries each number stands, and about how many entries all tenants have."""
+def _counts(tx: Tx, tenant: Tenant, numbers: Sequence[int]) -> tuple[dict[int, int], int, int]:
+    """In how many entries each number stands, about how many entries all tenants have, and in how
+    many shards they lie."""
     rows = tx.execute(
-        "select number, entries from term_counts where org_id = %s and number = any(%s)"
-        " union all"
-        " select null, reltuples::int8 from pg_class where oid = 'entries'::regclass",
+        "select number, entries, null as shards from term_counts"
+        " where org_id = %s and number = any(%s)"
+        " union all select null, entries, shards from index_shape()",
         (tenant.id, list(numbers)),
     ).fetchall()
-    everywhere = next(row["entries"] for row in rows if row["number"] is None)
-    return {row["number"]: row["entries"] for row in rows if row["number"]}, everywhere
+    shape = next(row for row in rows if row["number"] is None)
+    counted = {row["number"]: row["entries"] for row in rows if row["number"]}
+    return counted, max(shape["entries"], *counted.values(), 0), shape["shards"]
 
 
 def _picks(

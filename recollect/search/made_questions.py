@@ -72,17 +72,19 @@ def _passages(
     """One of each document: of headings the deepest, the first of these; else the longest. The
     documents in an order that has nothing to do with what they say."""
     rows = tx.execute(
-        "select d.id, one.text, one.headings from documents d cross join lateral ("
-        "  select e.text, c.place -> 'heading' as headings"
-        "  from chunks c join entries e on e.document_id = c.document_id and e.hash = c.hash"
-        "  where c.document_id = d.id and (not %(headings)s or c.place ? 'heading')"
-        "  order by case when %(headings)s then jsonb_array_length(c.place -> 'heading')"
-        "   else length(e.text) end desc, c.position limit 1) one"
-        " where d.org_id = %(org)s and d.scope @> %(scope)s and d.container_tags @> array[%(tag)s]"
-        " and d.gone_at is null and d.status = 'done'"
-        " and not exists (select from test_questions t"
-        "  where t.made_from = d.id and t.tag = %(tag)s)"
-        " order by md5(d.id) limit %(most)s",
+        "with asked as materialized (select d.id from documents d"
+        "  where d.org_id = %(org)s and d.scope @> %(scope)s and d.container_tags @> array[%(tag)s]"
+        "  and d.gone_at is null and d.status = 'done'"
+        "  and not exists (select from test_questions t"
+        "   where t.made_from = d.id and t.tag = %(tag)s)),"
+        " best as (select distinct on (c.document_id) c.document_id as id, e.text,"
+        "   c.place -> 'heading' as headings"
+        "  from asked a join chunks c on c.document_id = a.id"
+        "  join entries e on e.document_id = c.document_id and e.hash = c.hash"
+        "  where not %(headings)s or c.place ? 'heading'"
+        "  order by c.document_id, case when %(headings)s then"
+        "   jsonb_array_length(c.place -> 'heading') else length(e.text) end desc, c.position)"
+        " select id, text, headings from best order by md5(id) limit %(most)s",
         {
             "org": tenant.id,
             "scope": documents.sought(tenant.id, [tag]),

@@ -31,10 +31,10 @@ LOOK = 0.25
 BELOW: dict[str, tuple[Verdict, LiteralString]] = {
     "a chunk is no cut of the text": (
         "wrong",
-        "select c.document_id as what from chunks c"
-        " join documents d on d.id = c.document_id"
-        " left join entries e on e.document_id = c.document_id and e.hash = c.hash"
-        " where e.text is distinct from substr(d.text, c.start_at + 1, c.end_at - c.start_at)",
+        "with placed as materialized (select c.document_id, c.start_at, c.end_at, e.text"
+        "  from chunks c left join entries e on e.document_id = c.document_id and e.hash = c.hash)"
+        " select p.document_id as what from placed p join documents d on d.id = p.document_id"
+        " where p.text is distinct from substr(d.text, p.start_at + 1, p.end_at - p.start_at)",
     ),
     "an index entry without a chunk": (
         "wrong",
@@ -43,20 +43,22 @@ BELOW: dict[str, tuple[Verdict, LiteralString]] = {
     ),
     "a document without chunks": (
         "lost",
-        "select id as what from documents d where status = 'done' and not exists"
-        " (select 1 from chunks c where c.document_id = d.id)",
+        "select id as what from documents where status = 'done'"
+        " and id not in (select document_id from chunks)",
     ),
     "a wrong number of chunks": (
         "doubled",
-        "select id as what from documents d where status = 'done' and chunks <>"
-        " (select count(*) from chunks c where c.document_id = d.id)",
+        "with placed as materialized"
+        "  (select document_id as id, count(*) as n from chunks group by document_id)"
+        " select id as what from documents left join placed using (id)"
+        " where status = 'done' and chunks <> coalesce(n, 0)",
     ),
     "a number of entries that is not counted right": (
         "wrong",
-        "select number::text as what from term_counts full join"
-        " (select org_id, number, count(*) as n from entries e"
-        "  join documents d on d.id = e.document_id, unnest(e.terms) number"
-        "  group by org_id, number) recount using (org_id, number)"
+        "with recount as materialized (select d.org_id, number, count(*) as n from entries e"
+        "  join facets d on d.id = e.document_id, unnest(e.terms) number"
+        "  group by d.org_id, number)"
+        " select number::text as what from term_counts full join recount using (org_id, number)"
         " where term_counts.entries is distinct from recount.n",
     ),
     "an indexed revision that is not the newest": (

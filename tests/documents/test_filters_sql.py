@@ -310,6 +310,7 @@ def plan(tx: Tx, raw: object) -> str:
     return "\n".join(row["QUERY PLAN"] for row in tx.execute(query, values))
 
 
+@pytest.mark.one_server
 def test_equality_is_served_by_the_index_on_metadata(db: Database):
     customer = {"key": "customer", "value": "77"}
     owner = {"key": "owner", "value": "user 77"}

@@ -66,6 +66,7 @@ REACH = {
     "documents.container_tags": TAG,
     "documents.custom_id": CUSTOM_ID,
     "documents.id": ID,
+    "facets.id": ID,  # of a coordinator of Citus
     "documents.org_id": ID,
     "documents.scope": 2 * TAG,
     "documents.source_id": ITEM,

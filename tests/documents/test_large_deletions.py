@@ -17,6 +17,7 @@ from recollect.orgs import orgs, tags
 from recollect.search import hybrid
 from recollect.search.hybrid import Query
 from recollect.worker import processing
+from tests.conftest import facet
 
 MANY = AT_ONCE // 2 + 100
 """documents, each with a chunk: more than go in one transaction"""
@@ -55,6 +56,8 @@ def fill(app: App, tenant: Tenant, tag: str, count: int = MANY) -> None:
                 )
             ]
             columns = ", ".join(names)
+            if table == "entries":
+                facet(tx)
             tx.execute(
                 f"insert into {table} ({id}, {columns})"  # names of our own schema
                 f" select %s || n, {columns} from {table}, generate_series(2, %s) n"

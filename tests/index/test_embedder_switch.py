@@ -247,6 +247,7 @@ def running(app: App) -> Generator[Worker]:
 # --- all the way -------------------------------------------------------------------------------
 
 
+@pytest.mark.one_server
 def test_the_model_changes_without_a_restart(filled: Ground) -> None:
     api = filled.process()
     assert filled.ask(api)[1] == {filled.small.name}
@@ -780,6 +781,7 @@ def empty(postgres_url: str) -> Generator[str]:
         session.execute(cast("Any", f'drop database "{name}" with (force)'))
 
 
+@pytest.mark.one_server
 def test_the_second_slot_is_walked_by_its_index(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,16 +87,19 @@ def rows(app: App, tenant: Tenant) -> dict[str, dict[str, Any]]:
     """By text: all that is stored of a document, but for its names and times."""
     with app.db.begin() as tx:
         found = tx.execute(
-            "select d.content, d.kind, d.title, d.text, d.status, d.stage, d.attempts, d.claims,"
+            "with placed as materialized (select document_id,"
+            "  jsonb_agg(jsonb_build_array(position, start_at, end_at, hash, place)"
+            "   order by position) as places from chunks group by document_id),"
+            " held as materialized (select document_id, jsonb_agg(jsonb_build_array(hash, text,"
+            "   weights::text, embedding::text) order by hash) as entry_rows"
+            "  from entries group by document_id)"
+            " select d.content, d.kind, d.title, d.text, d.status, d.stage, d.attempts, d.claims,"
             " d.indexed_revision, d.warnings, d.chunks, d.embedded, d.reused, d.removed,"
             " d.error_code, d.due_at,"
             " (select jsonb_object_agg(k, true) from jsonb_object_keys(d.timings) k) as timings,"
-            " (select jsonb_agg(jsonb_build_array(c.position, c.start_at, c.end_at, c.hash,"
-            "   c.place) order by c.position) from chunks c where c.document_id = d.id) as places,"
-            " (select jsonb_agg(jsonb_build_array(e.hash, e.text, e.weights::text,"
-            "   e.embedding::text) order by e.hash) from entries e where e.document_id = d.id)"
-            "   as entry_rows"
-            " from documents d where d.org_id = %s",
+            " p.places, h.entry_rows"
+            " from documents d left join placed p on p.document_id = d.id"
+            " left join held h on h.document_id = d.id where d.org_id = %s",
             (tenant.id,),
         ).fetchall()
     return {row["content"]: row for row in found}

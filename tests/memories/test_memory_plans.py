@@ -25,6 +25,7 @@ from tests.search.test_query_plans import Explained, ExplainingCursor, nodes, on
 
 MEMORIES = 14_900
 FEW = 100
+pytestmark = pytest.mark.one_server
 WORD = "zebra"
 DIMENSIONS = 16
 NOISE = np.random.default_rng(5).normal(size=DIMENSIONS).astype(np.float32)

@@ -266,6 +266,7 @@ def test_a_backup_during_writes_holds_all_that_was_acknowledged_before(
     assert not unfinished
 
 
+@pytest.mark.one_server
 def test_a_restored_service_goes_on_where_the_other_stood(
     new_place: Callable[..., App], empty_database: Callable[[], str], tmp_path: Path
 ) -> None:
@@ -691,6 +692,7 @@ def test_what_was_imported_and_synced_before_is_told_apart_from_what_users_set(
         for name in SCHEMAS
     ],
 )
+@pytest.mark.one_server
 def test_a_backup_of_any_earlier_schema_is_brought_up_to_date(
     last: str, empty_database: Callable[[], str], newest_schema: str, tmp_path: Path
 ) -> None:

@@ -480,6 +480,7 @@ def test_a_purge_waits_for_whoever_may_still_read_what_was_deleted(
     assert receipt.purged_at is not None
 
 
+@pytest.mark.one_server
 def test_what_a_purge_that_was_cut_off_left_is_cleared_away(mine: App, owner: Tenant) -> None:
     written(mine, owner, noise(20))
     schema = dump(mine.db.url)

@@ -12,6 +12,7 @@ from recollect.model import Plan, Tenant
 from recollect.orgs import orgs
 from recollect.search import hybrid
 from recollect.search.hybrid import Query
+from tests.conftest import facet
 
 DOCUMENTS = 8_000
 HELD = {"heron": range(1, 4_001), "weir": range(3_941, 8_001), "stork": range(4_901, 8_001)}
@@ -42,6 +43,7 @@ def _fill(tenant: Tenant, url: str) -> None:
             " 'x', 1 from generate_series(1, %s) n",
             (tenant.id, scope, DOCUMENTS),
         )
+        facet(session)
         with session.cursor().copy(
             "copy entries (document_id, hash, text, terms, weights) from stdin"
         ) as copy:

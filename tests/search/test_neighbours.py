@@ -25,6 +25,7 @@ from tests.search.test_query_plans import DIMENSIONS, RARE, RARE_WORD, fill
 SMALL = 1_000
 FEW, MANY = 2_900, 29_000
 """documents of the neighbours. Beside none, a scan of everything is as good as any index."""
+pytestmark = pytest.mark.one_server
 GROWTH = 1.3
 """An index on ten times as many rows is a level higher at most."""
 PER_ROW = 4

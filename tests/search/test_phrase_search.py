@@ -18,6 +18,7 @@ from recollect.model import Hit, Plan, Tenant
 from recollect.orgs import orgs
 from recollect.search import hybrid
 from recollect.search.hybrid import Query
+from tests.conftest import facet
 from tests.search.test_query_plans import ExplainingCursor, nodes
 
 DIMENSIONS = 16
@@ -68,6 +69,7 @@ def _fill(tx: Tx, tenant: Tenant) -> None:
                 "metadata": Jsonb({"wet": "yes"}),
             },
         )
+        facet(tx)
         near = TOWARDS * (1.0 if text == FROG else -0.2)
         vectors = near + rng.normal(size=(count, DIMENSIONS)) * 0.2
         sparse = ",".join(f"{n}:{w:.4f}" for n, w in sorted(weights.items()))
@@ -148,6 +150,7 @@ def test_only_what_may_be_is_found_and_fills_the_limit(
     assert len(hits) == (limit if may else 0)
 
 
+@pytest.mark.one_server
 def test_many_phrases_cost_little_more_than_one(pond: tuple[Database, Tenant]) -> None:
     """Each read up to 2,000 passages on its own: a dozen searches with 31 exclusions, at once, kept
     every other caller waiting for minutes."""
@@ -166,6 +169,7 @@ def test_many_phrases_cost_little_more_than_one(pond: tuple[Database, Tenant]) -
     assert min(cost(f"pond {' '.join(many)}") for _ in range(3)) < 5 * alone
 
 
+@pytest.mark.one_server
 def test_many_excluded_words_are_looked_for_at_once(pond: tuple[Database, Tenant]) -> None:
     """The plan does not grow with them: 63 looks at the entries of each document took seconds."""
     db, tenant = pond
@@ -201,9 +205,11 @@ def test_a_document_is_excluded_by_any_of_its_published_passages(
         )
         # Being processed: its chunks are those from before.
         tx.execute("set local session_replication_role = replica")
+        tx.execute("select facet(array[%s], null)", (id,))
         tx.execute("update documents set status = 'queued', due_at = now() where id = %s", (id,))
         assert id in {hit.document.id for hit in _dry(tx, tenant, "green -frog")}
         tx.execute("update documents set status = 'done', due_at = null where id = %s", (id,))
+        tx.execute("select facet(array[%s], array[1])", (id,))
         after = {hit.document.id for hit in _dry(tx, tenant, "green -frog")}
         tx.execute("delete from entries where document_id = %s and hash = 'later'", (id,))
 

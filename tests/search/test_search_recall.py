@@ -17,6 +17,7 @@ from recollect.model import Plan, Tenant
 from recollect.orgs import orgs
 from recollect.search import hybrid
 from recollect.search.hybrid import Query
+from tests.conftest import facet
 
 DIMENSIONS = 16
 EACH = 11_000
@@ -94,6 +95,7 @@ def _fill(db: Database, tenant: Tenant, parts: dict[str, Vectors]) -> None:
                     "most": len(vectors) - 1,
                 },
             )
+            facet(tx)
             with tx.cursor().copy(
                 "copy entries (document_id, hash, text, terms, weights, embedding) from stdin"
             ) as copy:
@@ -105,7 +107,7 @@ def _fill(db: Database, tenant: Tenant, parts: dict[str, Vectors]) -> None:
         tx.execute(
             "insert into chunks (document_id, position, start_at, end_at, hash)"
             " select document_id, 0, 0, 1, hash from entries"
-            " join documents d on d.id = document_id where d.org_id = %s",
+            " join facets d on d.id = document_id where d.org_id = %s",
             (tenant.id,),
         )
         count = sum(map(len, parts.values()))

@@ -10,7 +10,7 @@ from typing import LiteralString, cast
 
 from psycopg import sql
 
-from recollect.db import Tx
+from recollect.db import Tx, citus
 from recollect.ops.backup._archive import Column
 from recollect.ops.backup._archive import Sequence as Counter
 
@@ -29,7 +29,7 @@ class Shape:
 
 
 def shapes(tx: Tx) -> list[Shape]:
-    """All tables whose rows are worth keeping, by name."""
+    """All tables whose rows are worth keeping, by name; not those that `citus.spread` makes."""
     rows = tx.execute(
         sql.SQL(
             "select c.relname as name, array_agg(a.attname::text order by a.attnum) as columns,"
@@ -37,8 +37,9 @@ def shapes(tx: Tx) -> list[Shape]:
             " from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0"
             "  and not a.attisdropped and a.attgenerated = ''"
             " where c.relkind in ('r', 'p') and not c.relispartition and c.relpersistence = 'p'"
-            "  and {ours} group by c.relname order by c.relname"
-        ).format(ours=sql.SQL(_OURS.format("c")))
+            "  and c.relname <> all(%s) and {ours} group by c.relname order by c.relname"
+        ).format(ours=sql.SQL(_OURS.format("c"))),
+        (list(citus.MADE),),
     ).fetchall()
     return [
         Shape(

@@ -201,13 +201,13 @@ def _document(
 def _chunks(tx: Tx, id: str, column: str) -> list[BundledChunk]:
     rows = tx.execute(
         sql.SQL(
-            "select c.start_at, c.end_at, c.place, e.{} as vector,"
-            " exists (select from memory_reads r"
-            "  where r.document_id = c.document_id and r.hash = c.hash) as read"
+            "with done as materialized (select hash from memory_reads where document_id = %s)"
+            " select c.start_at, c.end_at, c.place, e.{} as vector,"
+            " c.hash in (select hash from done) as read"
             " from chunks c join entries e on e.document_id = c.document_id and e.hash = c.hash"
             " where c.document_id = %s order by c.position"
         ).format(sql.Identifier(column)),
-        (id,),
+        (id, id),
         binary=True,
     )
     return [

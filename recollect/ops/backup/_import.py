@@ -406,15 +406,18 @@ class _Carrier:
     def _cite(self, tx: Tx, id: str, sources: Sequence[tuple[str, BundledSource]]) -> bool:
         """Note the evidence that stands here; whether the memory has any."""
         tx.execute(
-            "insert into memory_sources (memory_id, document_id, hash, start_at, end_at)"
-            " select %s, d.id, s.hash, s.start_at, s.end_at"
-            " from unnest(%s::text[], %s::bytea[], %s::int[], %s::int[])"
-            "  as s (document_id, hash, start_at, end_at)"
-            " join documents d on d.id = s.document_id and d.org_id = %s"
-            " where not d.id = any(%s)"
-            "  or exists (select from chunks c where c.document_id = d.id and c.hash = s.hash)"
+            "with named as materialized (select d.id, s.hash, s.start_at, s.end_at"
+            "  from unnest(%s::text[], %s::bytea[], %s::int[], %s::int[])"
+            "   as s (document_id, hash, start_at, end_at)"
+            "  join documents d on d.id = s.document_id and d.org_id = %s),"
+            " placed as materialized (select distinct c.document_id as id, c.hash from named n"
+            "  join chunks c on c.document_id = n.id and c.hash = n.hash)"
+            " insert into memory_sources (memory_id, document_id, hash, start_at, end_at)"
+            " select %s, n.id, n.hash, n.start_at, n.end_at"
+            " from named n left join placed p using (id, hash)"
+            " where not n.id = any(%s) or p.id is not null"
             " on conflict do nothing",
-            (id, *source_columns(sources), self._org, list(self._differing)),
+            (*source_columns(sources), self._org, id, list(self._differing)),
         )
         row = tx.execute(
             "select exists (select from memory_sources where memory_id = %s) as cited", (id,)

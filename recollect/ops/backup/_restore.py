@@ -13,7 +13,7 @@ from psycopg import sql
 
 from recollect import db
 from recollect.blobs import Blobs
-from recollect.db import MIGRATION_LOCK, Tx
+from recollect.db import MIGRATION_LOCK, Tx, citus
 from recollect.errors import Permanent, SetupError, Unavailable
 from recollect.index import vector_index
 from recollect.ops.backup import _catalogue
@@ -57,9 +57,16 @@ def check_schema(manifest: Manifest) -> None:
 
 
 def restore(
-    archive: Archive, url: str, blobs: Blobs, *, replace: bool = False, tell: Tell = silent
+    archive: Archive,
+    url: str,
+    blobs: Blobs,
+    *,
+    replace: bool = False,
+    index_shards: int | None = None,
+    tell: Tell = silent,
 ) -> Restored:
-    """Make the schema as the backup's, load the rows, then bring the schema up to date.
+    """Make the schema as the backup's, load the rows, then bring the schema up to date; and spread
+    the index, as `db.migrate` does it.
 
     The archive must have been checked. The database must be unused, unless `replace`: then what
     it holds is dropped. Raises SetupError when it is used, in use, or another program's, and when
@@ -74,9 +81,12 @@ def restore(
             tx.execute("select pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
             _refuse_used(tx, replace)
             _catalogue.drop_all(tx)
+            citus.keep_apart(tx)
             _make_schema(tx, archive.manifest)
             strange = _load(tx, archive, tell)
             migrated = _migrate(tx)
+            if index_shards is not None:
+                citus.spread(tx, index_shards)
             # Who signed out of the console since the backup was made stays so, and an assistant
             # that was revoked. A token that was renewed since must not count again, either.
             tx.execute("delete from sessions")

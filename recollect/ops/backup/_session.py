@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from threading import Event
 
 import psycopg
 from psycopg.rows import dict_row
 
 from recollect import documents
-from recollect.db import CONNECT_TIMEOUT, MIGRATION_LOCK, Tx, line
+from recollect.db import CONNECT_TIMEOUT, MIGRATION_LOCK, Tx, citus, line
 from recollect.db.faults import judged
 from recollect.errors import SetupError, Unavailable
 
@@ -56,7 +56,11 @@ def snapshot(url: str) -> Generator[Tx]:
         _hold_files(tx)
         # So that no migration runs between the look at the tables and their locks.
         tx.execute("select pg_advisory_lock_shared(%s)", (MIGRATION_LOCK,))
-        tx.execute("begin isolation level repeatable read, read only")
+        spread = citus.is_spread(tx)
+        with citus.still(tx) if spread else nullcontext():
+            tx.execute("begin isolation level repeatable read, read only")
+            if spread:
+                citus.look(tx)
         yield tx
 
 
