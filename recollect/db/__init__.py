@@ -67,6 +67,7 @@ ASK_AGAIN = 1.0
 AHEAD = 8
 """Connections that are kept for what all others wait for, such as the check of a key."""
 # What its pool has to say is said by whoever needed a connection.
+logging.getLogger("psycopg.pool").propagate = False
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
 
@@ -384,6 +385,11 @@ def fence(tx: Tx) -> None:
     """Before a transaction takes entries away or changes them, and writes other tables: where the
     index is spread over several servers, all of them commit, or none."""
     tx.execute("select fence()")
+
+
+def measure_index(tx: Tx) -> None:
+    """Ask the servers that have the index how large it is, for searches to go by."""
+    tx.execute("select measure_index()")
 
 
 def migrate(url: str, *, index_shards: int | None = None) -> list[str]:

@@ -212,8 +212,8 @@ def reaches(index: Index, name: str) -> bool:
 
 def rebind(tx: Tx, name: str, dimensions: int) -> None:
     """Bind the index to another model; the vectors it holds must be forgotten with it."""
-    for name in INDEXES.values():
-        tx.execute(sql.SQL("drop index if exists {}").format(sql.Identifier(name)))
+    for index in INDEXES.values():
+        tx.execute(sql.SQL("drop index if exists {}").format(sql.Identifier(index)))
     tx.execute("delete from index_settings")
     tx.execute("delete from vector_gaps")
     adopt(tx, name, dimensions)

@@ -4,7 +4,7 @@ import threading
 import time
 from datetime import timedelta
 
-from recollect import documents, log
+from recollect import db, documents, log
 from recollect.app import App
 from recollect.blobs import new_key
 from recollect.documents import NewDocument
@@ -106,7 +106,7 @@ def _bill(app: App) -> None:
 def sweep(app: App) -> None:
     """Forget what is kept for a time only, and measure what searches go by."""
     with app.db.begin() as tx:
-        tx.execute("select measure_index()")
+        db.measure_index(tx)
         outbox.sweep(tx)
         audit.sweep(tx, app.config.audit_retention)
 
