@@ -83,7 +83,7 @@ def identity(url: str) -> str:
             note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             said = _noted(note)
         except OSError as error:
-            raise SetupError(f"{note}: {error.strerror}; it names the store of files") from error
+            raise SetupError(f"{note} cannot be read or written: {error.strerror}") from error
     return hashlib.sha256(f"{parts.scheme}:{said}".encode()).hexdigest()[:8]
 
 
@@ -160,7 +160,7 @@ class ObjectBlobs:
         try:
             obstore.put(self._store, key, data)
         except (BaseError, FileNotFoundError) as error:  # the latter without the bucket
-            raise Unavailable("the blob bucket does not take the file") from error
+            raise Unavailable("the blob bucket did not accept the file") from error
 
     def get(self, key: str) -> bytes:
         try:

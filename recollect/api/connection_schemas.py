@@ -304,7 +304,7 @@ class Configured(Wire):
 class AssumptionOut(Wire):
     name: str
     state: Literal["holds", "fails", "unknown"] = Field(
-        description="`unknown`: it could not be told, or nothing depends on it here."
+        description="`unknown`: it could not be determined, or nothing depends on it here."
     )
     sentence: str = Field(description="What was found, and what to do where it fails.")
 
@@ -332,7 +332,7 @@ class Checked(Wire):
 
 class ItemOut(Wire):
     id: str
-    verdict: str = Field(description="`document`, or why it is none.")
+    verdict: str = Field(description="`document`, or why it is not one.")
     detail: str | None
     title: str | None
     url: str | None

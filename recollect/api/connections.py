@@ -54,7 +54,7 @@ router = APIRouter(tags=["connections"])
 EXPIRES_IN = "1 hour"
 """`authorizations.AUTH_LINK_LIFE`, in the wire's words."""
 _NOTHING_TO_PICK: dict[int | str, dict[str, Any]] = {
-    501: {"description": "Of this provider nothing is picked."},
+    501: {"description": "Nothing is picked for this provider."},
 }
 _UPSTREAM: dict[int | str, dict[str, Any]] = {
     502: {"description": "The provider did not answer, or refused."},

@@ -157,7 +157,7 @@ class Edge:
             # This process ends and has waited for its requests; what becomes of this, nobody knows.
             if status is not None:
                 raise
-            error = Unavailable("this process ends")
+            error = Unavailable("this process is shutting down; try again")
             await errors.unavailable(Request(scope), error)(scope, receive, answer)
         except Exception:
             LOG.exception("bug", method=scope["method"])

@@ -80,7 +80,7 @@ class MadeTestQuestions(RequestBody):
         default=made_questions.MOST,
         ge=1,
         le=made_questions.MOST,
-        description="How many to make at most, each of another document.",
+        description="How many to make at most, each from a different document.",
     )
 
 

@@ -60,14 +60,14 @@ def download(
     """The bytes as they were uploaded; needs no key, the address is signed."""
     ours = _marks(app, org, id, key, until)
     if not any(hmac.compare_digest(mark.encode(), known.encode()) for known in ours):
-        raise PermissionDeniedError("Forbidden", "this address was not made here")
+        raise PermissionDeniedError("Forbidden", "this link was not made by this service")
     if until < time.time():
-        raise PermissionDeniedError("Forbidden", "this address has expired")
+        raise PermissionDeniedError("Forbidden", "this link has expired")
     with app.db.begin() as tx:
         try:
             asked = orgs.key(tx, KeyId(key))
         except AuthenticationError as error:
-            message = "the key that asked for this address was revoked or has expired"
+            message = "the key that asked for this link was revoked or has expired"
             raise PermissionDeniedError("Forbidden", message) from error
         blob = documents.file(tx, Tenant(asked.org.id, asked.tags, asked.id), id)
     try:

@@ -101,7 +101,7 @@ class EndpointList(Wire):
 class AttemptOut(Wire):
     at: Timestamp
     status: int | None
-    reason: str | None = Field(description="Why it was not taken; null: it was.")
+    reason: str | None = Field(description="Why it was not accepted; null: it was.")
     ms: float
 
 
@@ -192,7 +192,7 @@ def delete(id: BareId, tenant: Writer, app: CurrentApp) -> Response:
 
 
 @router.get(
-    "/v3/webhooks/{id}/deliveries", summary="What it was told", operation_id="listDeliveries"
+    "/v3/webhooks/{id}/deliveries", summary="List deliveries", operation_id="listDeliveries"
 )
 def deliveries(
     id: BareId,

@@ -47,9 +47,9 @@ PANELS: Mapping[str, tuple[_Row, ...]] = MappingProxyType(
             ("connections", "connect", "List connections and what is wrong with them."),
             ("sync", "connect", "Sync a connection now."),
             ("changes", "connect", "Show what a sync added, changed and removed."),
-            ("seen", "connect", "Show why something is no document."),
+            ("seen", "connect", "Show why something did not become a document."),
             ("disconnect", "connect", "End a connection."),
-            ("filters", "filters", "Choose what of connected sources is kept out."),
+            ("filters", "filters", "Choose what to keep out of connected sources."),
         ),
         "Run the service": (
             ("serve", "serve", "Run all of it on this machine."),

@@ -78,7 +78,7 @@ async def _followed(service: Service, body: Mapping[str, Any]) -> dict[str, Any]
             else:
                 told |= data
     if "state" not in told:
-        raise Transient("the service ended in the midst of its answer")
+        raise Transient("the service ended in the middle of its answer")
     return told
 
 

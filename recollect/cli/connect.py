@@ -1,4 +1,4 @@
-"""Commands for connections: connect, look, sync, disconnect, and why something is no document."""
+"""Commands for connections: connect, look, sync, disconnect, and why something is not a document."""
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -249,7 +249,7 @@ def seen(
     url: Url = None,
     key: ApiKey = None,
 ) -> None:
-    """What a connection saw, and why something is no document.
+    """What a connection saw, and why something is not a document.
 
     Example: recollect seen 7msRU48jI0KqwTPC6nnlhv https://docs.example.org/private/
     """

@@ -74,4 +74,4 @@ def _read(name: str) -> str:
     except OSError as error:
         fail(f"{name} cannot be read: {error.strerror}", code=2)
     except UnicodeDecodeError:
-        fail(f"{name} is no text in UTF-8; add it as a file instead", code=2)
+        fail(f"{name} is not UTF-8 text; add it as a file instead", code=2)

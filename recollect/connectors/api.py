@@ -126,10 +126,10 @@ class Api:
             return path
         base, url = urlsplit(self._endpoint.base_url), urlsplit(path)
         if (url.scheme, url.netloc) != (base.scheme, base.netloc):
-            raise Permanent("the provider named an address of another host", code="foreign_address")
+            raise Permanent("the provider's answer points to another host", code="foreign_address")
         below = base.path.rstrip("/")
         if below and not url.path.startswith(below + "/"):
-            raise Permanent("the provider named an address elsewhere", code="foreign_address")
+            raise Permanent("the provider's answer points to another host", code="foreign_address")
         target = url.path.removeprefix(below)
         return f"{target}?{url.query}" if url.query else target
 

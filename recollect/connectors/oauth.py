@@ -310,7 +310,7 @@ def read_id_token(token: str, client: OAuthClient) -> Mapping[str, Any]:
     # 3.1.3.7, 3 to 5: of several audiences, `azp` says who asked.
     ours = client.id in several and (len(several) == 1 or found.get("azp") == client.id)
     if not ours:
-        raise Permanent("the provider's id_token is for somebody else", code="bad_id_token")
+        raise Permanent("the provider's id_token is for another application", code="bad_id_token")
     return found
 
 
@@ -328,7 +328,7 @@ def check_redirect(url: str, origins: Sequence[str]) -> None:
         allowed = {origin for text in origins if (origin := _origin(text)) is not None}
         if parsed.origin not in allowed:
             raise BadRequestError(
-                f"redirectUrl: {parsed.origin} is none of the origins that"
+                f"redirectUrl: {parsed.origin} is not an origin that"
                 " RECOLLECT_REDIRECT_ORIGINS allows"
             )
     elif parsed.protocol == "http:" and not _is_loopback(parsed.hostname):
@@ -515,7 +515,7 @@ def _check(reply: _Reply, *, hide: Sequence[str], callback: str | None = None) -
         raise Permanent(f"{reply.host} refuses ({because})", code="provider_error")
     if not 200 <= reply.status < 300:
         raise Permanent(
-            f"{reply.host} refuses ({because}); check the address that the settings name",
+            f"{reply.host} refuses ({because}); check its URL in the settings",
             code=f"http_{reply.status}",
         )
 

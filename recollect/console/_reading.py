@@ -197,7 +197,7 @@ def view(request: Request, id: PathId, tenant: Reader, app: CurrentApp) -> Respo
     document, blob, data = _file(app, tenant, id)
     type = _original.media_type(_original.shape(document.kind, blob), data)
     if type is None:
-        raise NotFoundError("File not found", "this is no file that is shown; it can be downloaded")
+        raise NotFoundError("File not found", "files of this kind are not shown; download it instead")
     return _original.handed_over(data, type, request.headers.get("range"))
 
 

@@ -325,7 +325,7 @@ FIELD_LABELS = {
     "containerTags": "Tags",
     "content": "Text",
     "customId": "The customId",
-    "documentLimit": "The most documents",
+    "documentLimit": "Document limit",
     "entityContext": "Context",
     "expiresInDays": "Days",
     "filepath": "File path",

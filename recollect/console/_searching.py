@@ -295,7 +295,7 @@ class HitPassage:
         down = [name.lower() for name, lift, _ in reversed(ordered) if lift < -TELLING]
         said = [f"lifted by {' and '.join(up[:2])}"] if up else []
         said += [f"lowered by {' and '.join(down[:2])}"] if down else []
-        told = ", ".join(said) or "no hint tells it from the other candidates"
+        told = ", ".join(said) or "no hint sets it apart from the other candidates"
         return f"{told[0].upper()}{told[1:]}. The order is by the sum of these:"
 
 

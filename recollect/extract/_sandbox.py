@@ -182,7 +182,7 @@ class Sandbox:
         format = self.detect(blob, None)
         if format.extractor not in ("html", "text"):
             raise Permanent(
-                f"{_called(blob)} is no HTML page: it looks like {format.mime}",
+                f"{_called(blob)} is not an HTML page: it looks like {format.mime}",
                 code="unsupported_kind",
             )
         reply = self._read(blob, self._job(blob, "html", Task.SURVEY), owner=owner)
@@ -299,15 +299,15 @@ class Sandbox:
         held = self.describe()
         if not self._confined:
             return (
-                "RECOLLECT_SANDBOX=off: a file that takes its reader over may do all that the"
-                " service may; unset it"
+                "RECOLLECT_SANDBOX=off: a file that takes over its reader can do all that the"
+                " service can; unset it"
             )
         lacks = [layer for layer in ("Landlock", "seccomp") if layer.lower() not in held]
         if not lacks:
             return None
         return (
-            f"the processes that read files are confined without {' and '.join(lacks)}: one that a"
-            " file takes over could read what the service may read. Linux 5.13 or newer has both,"
+            f"the processes that read files are confined without {' and '.join(lacks)}: if a"
+            " file takes one over, it could read what the service may read. Linux 5.13 or newer has both,"
             " unless the container engine forbids them; RECOLLECT_SANDBOX=required refuses to start"
         )
 
@@ -510,7 +510,7 @@ class Sandbox:
                 raise
             if ready.trouble:
                 self._end(child)
-                raise Unavailable(f"what reads such files does not load: {ready.trouble}")
+                raise Unavailable(f"the reader of such files does not load: {ready.trouble}")
             if self._layers is None:
                 self._layers = ready.layers
             return child

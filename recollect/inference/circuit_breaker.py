@@ -85,7 +85,7 @@ class Breaker:
                 return True
             assert self._last is not None
             raise Resting(
-                f"{self._last}; it is left alone for now",
+                f"{self._last}; it gets no requests for a while",
                 code=self._last.code,
                 after=timedelta(seconds=max(left, 0.0)),
             )

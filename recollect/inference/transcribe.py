@@ -123,7 +123,7 @@ class Listener:
         else:
             warnings.append(f"Its text was written by a machine ({self.describe()}).")
         if was_cut:
-            warnings.append(f"Only its first {MAX_SECONDS / 3600:.0f} hours were written down.")
+            warnings.append(f"Only its first {MAX_SECONDS / 3600:.0f} hours were transcribed.")
         return Transcript(segments, warnings)
 
     def _listen(self, hear: Hear, engine: Transcriber | LocalEngine) -> tuple[list[Segment], bool]:
@@ -142,8 +142,8 @@ class Listener:
 
     def _without(self, reason: str) -> Transcript:
         if self.fails:
-            raise Permanent(f"what is said in it was not written down: {reason}", code=NOT_DONE)
-        return Transcript(warnings=[f"What is said in it was not written down: {reason}"])
+            raise Permanent(f"what is said in it was not transcribed: {reason}", code=NOT_DONE)
+        return Transcript(warnings=[f"What is said in it was not transcribed: {reason}"])
 
 
 NOT_DONE = "not_transcribed"
@@ -349,6 +349,6 @@ def _parse(data: bytes, seconds: float) -> list[Segment]:
 def _segment(part: Any, seconds: float) -> Segment:
     text = part["text"]
     if not isinstance(text, str):
-        raise TypeError("a text that is none")
+        raise TypeError("an invalid text")
     start = min(max(float(part["start"]), 0.0), seconds)
     return Segment(start, min(max(float(part["end"]), start), seconds), text.strip())

@@ -36,7 +36,7 @@ class SearchFor(Arguments):
     filters: dict[str, Any] | None = Field(
         None,
         description="Metadata filter, such as"
-        ' {"AND": [{"key": "year", "value": "2026"}]}; OR works alike.',
+        ' {"AND": [{"key": "year", "value": "2026"}]}; OR works the same way.',
     )
     rerank: bool = Field(
         False, description="A model judges the first passages, where the service has one; slower."
@@ -139,7 +139,7 @@ class AddArguments(Arguments):
         None, description='Flat, for filters: {"project": "heron", "year": 2026}.'
     )
     wait_seconds: float = Field(
-        10, ge=0, le=30, description="Wait so long for it to become searchable."
+        10, ge=0, le=30, description="Seconds to wait for it to become searchable."
     )
 
 
@@ -173,7 +173,7 @@ async def add(session: Session, new: AddArguments) -> Added:
 class OneDocument(Arguments):
     id: DocumentRef
     start: int = Field(0, ge=0, description="First character of the text that is wanted.")
-    length: int = Field(WHOLE, ge=0, le=LONGEST, description="At most so many characters of it.")
+    length: int = Field(WHOLE, ge=0, le=LONGEST, description="The most characters of it.")
 
 
 class DocumentAnswer(ToolAnswer):

@@ -299,7 +299,7 @@ def select(
         page += 1
     for id in ids:
         if id not in known:
-            raise BadRequestError(f"selection: {connector.name} knows no {id[:100]!r}")
+            raise BadRequestError(f"selection: {connector.name} has no {id[:100]!r}")
     pick(app, tenant, found, [known[id] for id in ids])
     return change(app, tenant, found, ConnectionChanges(limit=limit))
 

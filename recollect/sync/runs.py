@@ -94,7 +94,7 @@ def run(app: App, claim: SyncClaim, stop: threading.Event) -> SyncCounts:
         with app.db.begin() as tx:
             connection_queue.lock(tx, claim, lease=app.lease)
             connection_queue.forget_cursor(tx, claim)
-        counts.note("The provider forgot where we were, so everything was listed again.")
+        counts.note("The provider no longer knew where the last sync ended, so everything was listed again.")
         _list(work, connector, source, None)
     _make_room(work)
     items.note_unlisted(counts)

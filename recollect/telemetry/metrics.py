@@ -67,7 +67,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         ),
         "recollect_dream_chunks_total": Metric("counter", "Chunks that a model has read."),
         "recollect_facts_total": Metric(
-            "counter", "Facts that a model told: stored, or why not.", ("outcome",)
+            "counter", "Facts that a model gave: stored, or why not.", ("outcome",)
         ),
         "recollect_fact_parts_dropped_total": Metric(
             "counter", "What was left out of facts that were stored.", ("part",)

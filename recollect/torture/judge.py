@@ -29,7 +29,7 @@ DRAIN_WITHIN = 1200.0
 LOOK = 0.25
 
 BELOW: dict[str, tuple[Verdict, LiteralString]] = {
-    "a chunk is no cut of the text": (
+    "a chunk is not part of the text": (
         "wrong",
         "select c.document_id as what from chunks c"
         " join documents d on d.id = c.document_id"

@@ -365,7 +365,7 @@ def test_the_most_common_reasons_are_counted(unpack: Unpack):
     assert list(members) == ["e.txt"]
     [warning] = found.warnings
     assert warning.startswith("5 files of it were not read: it is empty (2), ")
-    assert warning.endswith("; its text tells of each.")
+    assert warning.endswith("; its text says why.")
 
 
 def test_of_very_many_entries_the_first_are_listed(unpack: Unpack):

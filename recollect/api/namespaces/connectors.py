@@ -299,7 +299,7 @@ def get(
         AfterValidator(words("syncs", "picker")),
     ] = (),
     return_url: Annotated[
-        str | None, Query(alias="returnUrl", description="Of the picker; there is none.")
+        str | None, Query(alias="returnUrl", description="Ignored: Recollect has no picker of its own.")
     ] = None,
 ) -> ConnectorWithPicker | ConnectorOut:
     """While it is pending, with a link to authorize, for keys that may write."""

@@ -287,7 +287,7 @@ async def _form(
     request: Request,
     metadata: Annotated[
         str | None,
-        Form(description="JSON text. A PATCH lays it over what is there; null takes a key away."),
+        Form(description="JSON text. A PATCH merges it into what is there; null removes a key."),
     ] = None,
     group: Annotated[str | None, Form(description="JSON text.")] = None,
     supporting_context: Annotated[str | None, Form(alias="supportingContext")] = None,

@@ -45,7 +45,7 @@ class NewBuckets(Closed):
     model_config = closed(buckets={"work": "What the user does for a living."})
 
     buckets: dict[Key, Annotated[Text, Field(max_length=2_000)]] = Field(
-        min_length=1, max_length=MOST_NAMED, description="What belongs into each, by its name."
+        min_length=1, max_length=MOST_NAMED, description="What belongs in each, by its name."
     )
 
 

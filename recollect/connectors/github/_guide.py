@@ -15,7 +15,7 @@ GUIDE = Guide(
         ),
         Field(
             "webhooks",
-            "Let GitHub tell of changes at once",
+            "Have GitHub report changes at once",
             "Registers a webhook in each repository; without it, changes are looked for.",
             kind="switch",
             default=True,

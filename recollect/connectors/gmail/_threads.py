@@ -128,7 +128,7 @@ def following_page(body: Mapping[str, Any], seen: set[str]) -> str | None:
     """The token of the next page, if there is one; raises Transient for one that came before."""
     page = as_word(body.get("nextPageToken"))
     if page in seen:
-        raise Transient("Gmail leads from page to page in a circle", code=PROVIDER_UNAVAILABLE)
+        raise Transient("Gmail's pages lead round in a circle", code=PROVIDER_UNAVAILABLE)
     if page:
         seen.add(page)
     return page or None

@@ -97,7 +97,7 @@ def away(row: Remembered) -> Gone | Verdict:
     return Verdict(
         row.id,
         OUT_OF_REACH,
-        "A shortcut stands for it, but it is deleted, in the trash, or not shared.",
+        "A shortcut points to it, but it is deleted, in the trash, or not shared.",
         extra={**row.extra, "own": False},
         branch=row.branch,
         url=row.url,

@@ -41,7 +41,7 @@ def id_of(value: Any) -> str:
     """
     short = value.replace("-", "").lower() if isinstance(value, str) else ""
     if not re.fullmatch(r"[0-9a-f]{32}", short):
-        raise Transient("Notion answered with an id that is none", code=PROVIDER_UNAVAILABLE)
+        raise Transient("Notion answered with an invalid id", code=PROVIDER_UNAVAILABLE)
     return short
 
 
@@ -51,7 +51,7 @@ def time_of(value: Any) -> datetime:
         found = datetime.fromisoformat(value if isinstance(value, str) else "")
     except ValueError as error:
         raise Transient(
-            "Notion answered with a time that is none", code=PROVIDER_UNAVAILABLE
+            "Notion answered with an invalid time", code=PROVIDER_UNAVAILABLE
         ) from error
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 

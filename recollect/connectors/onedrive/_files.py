@@ -82,9 +82,9 @@ def fault_of(file: OneDriveFile) -> tuple[str, str] | None:
     """Why it cannot be a document: our word, and a sentence."""
     match file.fault:
         case "package":
-            return "unsupported", "OneDrive does not give out the content of notebooks."
+            return "unsupported", "OneDrive does not offer the content of notebooks."
         case "malware":
-            return "malware", "Microsoft holds it for malware."
+            return "malware", "Microsoft takes it for malware."
         case "kind":
             return "unsupported", "It is neither a file nor a folder."
         case _:

@@ -134,7 +134,7 @@ class S3Bucket:
                 )
             before = stored.key
         if listed.more and not listed.objects:
-            raise Transient(f"{self._host} breaks its listing off", code=PROVIDER_UNAVAILABLE)
+            raise Transient(f"{self._host} ended its listing too early", code=PROVIDER_UNAVAILABLE)
         return listed
 
     def get(self, key: str) -> bytes:
@@ -210,7 +210,7 @@ class S3Bucket:
             return Transient(f"{self._host} asks to slow down", code=RATE_LIMITED, after=after)
         if code == "RequestTimeTooSkewed":
             return Transient(
-                f"{self._host} finds that the clock of this machine is wrong; set it right",
+                f"{self._host} says that the clock of this machine is wrong; correct it",
                 code=PROVIDER_UNAVAILABLE,
             )
         if code in PASSING or isinstance(meant, Transient):

@@ -39,7 +39,7 @@ class KeyPattern:
             raise ValueError(f"RE2 does not take it: {_sentence(error)}") from error
         names = list(self._compiled.groupindex)
         if len(names) != 1:
-            raise ValueError(f"it must have exactly one named group, and has {len(names)}")
+            raise ValueError(f"it must have exactly one named group, but has {len(names)}")
         self.name = names[0]
 
     def find(self, text: str) -> str | None:

@@ -176,7 +176,7 @@ class Crawl:
         if rules.reason is not None:
             self._ledger.say(page.verdict("error", rules.reason, keep=True, failed=True))
             raise _Unreachable(
-                f"Nothing may be crawled while {rules.reason}. It is tried again by itself.",
+                f"Nothing may be crawled while {rules.reason}. Recollect tries again by itself.",
                 PROVIDER_UNAVAILABLE,
             )
         self._host.mind(rules)
@@ -214,7 +214,7 @@ class Crawl:
             case NotHtml():
                 self._ledger.say(page.verdict("not_html", str(answer), keep=True))
                 raise _Unreachable(
-                    f"The start page is no HTML page but {answer}. Make one the startUrl.",
+                    f"The start page is not an HTML page but {answer}. Make one the startUrl.",
                     "start_page",
                 )
             case Permanent():

@@ -18,7 +18,7 @@ GUIDE = Guide(
         Field(
             "crawlDepth",
             "Depth",
-            "Links from the start page, 0 to 20. With it, sitemaps are left aside.",
+            "How many links away from the start page, 0 to 20. With a depth, sitemaps are not read.",
             kind="number",
             in_config=True,
             config_default=3,

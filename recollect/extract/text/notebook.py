@@ -27,7 +27,7 @@ def extract(blob: Blob) -> Extracted:
     try:
         notebook: object = _DECODER.decode(decode(blob.data).removeprefix("\ufeff"))
     except JSONDecodeError as error:
-        raise Permanent(f"it is no notebook: no valid JSON (line {error.lineno})") from error
+        raise Permanent(f"it is not a notebook: not valid JSON (line {error.lineno})") from error
     cells = _cells(notebook)
     language = _language(_mapping(notebook))
     parts: list[str] = []
@@ -70,7 +70,7 @@ def _cells(notebook: object) -> Iterator[Mapping[str, Any]]:
     if isinstance(told.get("worksheets"), list):
         sheets = _mappings(told["worksheets"])
         return (cell for sheet in sheets for cell in _mappings(sheet.get("cells")))
-    raise Permanent("it is no notebook: it has no cells")
+    raise Permanent("it is not a notebook: it has no cells")
 
 
 def _language(notebook: Mapping[str, Any]) -> str:
