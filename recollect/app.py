@@ -356,7 +356,9 @@ def secret_keys(config: Config) -> tuple[bytes, ...]:
             _make_secret(path)
         found = path.read_bytes()
     except OSError as error:
-        raise SetupError(f"{path}, which holds the secret key, cannot be read: {error.strerror}") from error
+        raise SetupError(
+            f"{path}, which holds the secret key, cannot be read: {error.strerror}"
+        ) from error
     if len(found) != SECRET_BYTES:
         raise SetupError(
             f"{path} is damaged ({len(found)} bytes, not {SECRET_BYTES}); restore it from a backup"

@@ -290,7 +290,8 @@ class Config(BaseSettings):
     poll_interval: Duration = Field(
         default=timedelta(minutes=5),
         gt=timedelta(),
-        description="Time between checks for changes where pushes cannot arrive (no https PUBLIC_URL).",
+        description="Time between checks for changes where pushes cannot arrive (no https"
+        " PUBLIC_URL).",
     )
     crawl_delay: float = Field(
         default=0.5,
@@ -304,8 +305,8 @@ class Config(BaseSettings):
     crawl_contact: str | None = Field(
         default=None,
         pattern=r"^[!-'*-~][ -'*-~]*$",
-        description="URL or mail address where site owners can reach the person who runs this service, part of"
-        " the User-Agent; PUBLIC_URL if unset. ASCII without parentheses.",
+        description="URL or mail address where site owners can reach the person who runs this"
+        " service, part of the User-Agent; PUBLIC_URL if unset. ASCII without parentheses.",
     )
     pubsub_audience: str | None = Field(
         default=None, description="Audience in the tokens of Gmail's pushes (Pub/Sub)."
@@ -382,8 +383,8 @@ class Config(BaseSettings):
     purge_interval: Duration = Field(
         default=timedelta(days=7),
         ge=timedelta(),
-        description="Time between purges, which remove from the disk what was deleted, in seconds or as ISO 8601;"
-        " 0: only by `recollect purge --now`.",
+        description="Time between purges, which remove from the disk what was deleted, in"
+        " seconds or as ISO 8601; 0: only by `recollect purge --now`.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Lowest level of the log lines that are written."

@@ -186,7 +186,9 @@ def find(
         )
 
 
-@router.get("/v3/documents/processing", summary="What is in work", operation_id="listProcessing")
+@router.get(
+    "/v3/documents/processing", summary="List documents in progress", operation_id="listProcessing"
+)
 def processing(
     tenant: Reader,
     app: CurrentApp,

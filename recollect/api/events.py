@@ -46,7 +46,8 @@ _TOLD = (
     responses={
         200: {
             "description": "Server-sent events. `document`: {id, status, processingStage, type};"
-            " status is also `deleted`. `gap`: some events were left out; list the documents again.",
+            " status is also `deleted`. `gap`: some events were left out; list the documents"
+            " again.",
             "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _TOLD}},
         }
     },

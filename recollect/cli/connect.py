@@ -1,4 +1,4 @@
-"""Commands for connections: connect, look, sync, disconnect, and why something is not a document."""
+"""Commands for connections: connect, look, sync, end, and why something is not a document."""
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -240,7 +240,7 @@ def changes(
 
 def seen(
     id: Id,
-    what: Annotated[str | None, typer.Argument(help="One thing: a URL, an id.")] = None,
+    what: Annotated[str | None, typer.Argument(help="One item: its URL or id.")] = None,
     verdict: Annotated[
         str | None, typer.Option(help="Only with this verdict: robots, error, off_host …")
     ] = None,

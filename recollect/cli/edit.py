@@ -21,7 +21,9 @@ def edit(
     id: Annotated[str, typer.Argument(help="Id or customId.", autocompletion=_complete.documents)],
     title: Annotated[
         str | None,
-        typer.Option(help="Title, which stays whatever the content says; '' gives it up."),
+        typer.Option(
+            help="Title, which stays whatever the content says; '' takes the content's again."
+        ),
     ] = None,
     tag: Annotated[
         list[str] | None,

@@ -66,7 +66,9 @@ def switch(
     model: Annotated[
         str | None, typer.Option(help="Name of the model, at the endpoint or local.")
     ] = None,
-    dimensions: Annotated[int | None, typer.Option(min=1, help="If the model lets you choose.")] = None,
+    dimensions: Annotated[
+        int | None, typer.Option(min=1, help="If the model lets you choose.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     wait: Wait = False,
     as_json: AsJson = False,

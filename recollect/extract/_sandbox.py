@@ -307,7 +307,8 @@ class Sandbox:
             return None
         return (
             f"the processes that read files are confined without {' and '.join(lacks)}: if a"
-            " file takes one over, it could read what the service may read. Linux 5.13 or newer has both,"
+            " file takes one over, it could read what the service may read. Linux 5.13 or newer"
+            " has both,"
             " unless the container engine forbids them; RECOLLECT_SANDBOX=required refuses to start"
         )
 

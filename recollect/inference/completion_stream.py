@@ -76,7 +76,8 @@ class CompletionPieces:
             refusal: Any = told.get("refusal")
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
             raise Unavailable(
-                "the answer is not one of /chat/completions; check RECOLLECT_LLM_URL", code=BAD_ANSWER
+                "the answer is not one of /chat/completions; check RECOLLECT_LLM_URL",
+                code=BAD_ANSWER,
             ) from None
         if refusal or ended == "content_filter":
             raise Permanent("the model refused to answer", code=REFUSED)

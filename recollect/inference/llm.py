@@ -324,7 +324,8 @@ class Llm:
             body = None
         if not isinstance(body, dict):
             raise Unavailable(
-                "the answer is not one of /chat/completions; check RECOLLECT_LLM_URL", code=BAD_ANSWER
+                "the answer is not one of /chat/completions; check RECOLLECT_LLM_URL",
+                code=BAD_ANSWER,
             )
         told = cast("dict[str, Any]", body)
         self._count(question, usage=told.get("usage"))
@@ -407,7 +408,8 @@ class Llm:
             ended = choice.get("finish_reason")
         except (KeyError, TypeError, IndexError, AttributeError):
             raise Unavailable(
-                "the answer is not one of /chat/completions; check RECOLLECT_LLM_URL", code=BAD_ANSWER
+                "the answer is not one of /chat/completions; check RECOLLECT_LLM_URL",
+                code=BAD_ANSWER,
             ) from None
         if refusal or ended == "content_filter":
             raise Permanent("the model refused to answer", code=REFUSED)

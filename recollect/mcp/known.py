@@ -67,7 +67,9 @@ class ProfileAnswer(ToolAnswer):
     tag: str
     static: list[str] = Field(description="What stays true.")
     dynamic: list[str] = Field(description="What was true lately, the newest first.")
-    found: list[MatchedMemory] = Field(description="Memories that answer it, the most likely first.")
+    found: list[MatchedMemory] = Field(
+        description="Memories that answer it, the most likely first."
+    )
 
 
 async def profile(session: Session, asked: AboutWhom) -> ProfileAnswer:

@@ -333,7 +333,9 @@ def _running(tx: Tx, org: OrgId, names: Sequence[str]) -> Mapping[str, Any] | No
 
 
 def _busy(running: Mapping[str, Any]) -> ConflictError:
-    return ConflictError("Merge running", f"merge {running['id']} is still moving one of these tags")
+    return ConflictError(
+        "Merge running", f"merge {running['id']} is still moving one of these tags"
+    )
 
 
 def merges(tx: Tx, tenant: Tenant, name: str, limit: int) -> list[Merge]:

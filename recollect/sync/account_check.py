@@ -236,12 +236,10 @@ class _Walk:
         elif self._connector.picks and not source.metadata.get("resources"):
             yield Assumption("listing", False, "nothing was picked yet: pick what is to be synced")
         elif first is None:
-            told = (
-                f"nothing that could be a document among {seen} things" if seen else "it is empty"
-            )
+            told = f"nothing that could be a document among {seen} items" if seen else "it is empty"
             yield Assumption("listing", None, f"the listing works, but {told}")
         else:
-            yield Assumption("listing", True, "the first page lists things that can be documents")
+            yield Assumption("listing", True, "the first page lists items that can be documents")
         if first is not None:
             yield from _guarded("fetch", self._fetch(source, first))
 
@@ -271,15 +269,15 @@ class _Walk:
         try:
             got = self._connector.fetch(source, _as_remembered(item, source.since))
         except NotFoundError:
-            yield Assumption("fetch", None, "the first thing vanished before it was read")
+            yield Assumption("fetch", None, "the first item vanished before it was read")
             return
         except Permanent as error:
             # This one cannot be read; that says nothing of the others.
             holds = False if error.code in ("access_denied", "http_403") else None
-            yield Assumption("fetch", holds, f"the first thing cannot be read: {error}")
+            yield Assumption("fetch", holds, f"the first item cannot be read: {error}")
             return
         size = len(got.data) if isinstance(got, Blob) else len(got.text.encode(errors="replace"))
-        yield Assumption("fetch", True, f"the first thing was read ({size:,} bytes)")
+        yield Assumption("fetch", True, f"the first item was read ({size:,} bytes)")
 
     # --- what was learned on the way ---
 

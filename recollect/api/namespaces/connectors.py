@@ -299,7 +299,8 @@ def get(
         AfterValidator(words("syncs", "picker")),
     ] = (),
     return_url: Annotated[
-        str | None, Query(alias="returnUrl", description="Ignored: Recollect has no picker of its own.")
+        str | None,
+        Query(alias="returnUrl", description="Ignored: Recollect has no picker of its own."),
     ] = None,
 ) -> ConnectorWithPicker | ConnectorOut:
     """While it is pending, with a link to authorize, for keys that may write."""

@@ -80,7 +80,9 @@ class LocalFolder(Connector):
             usable = folder.is_dir() and os.access(folder, os.R_OK | os.X_OK)
             told = "can be read"
             if not usable:
-                told = f"cannot be read; let the service's user read it, or take it out of {SETTING}"
+                told = (
+                    f"cannot be read; let the service's user read it, or take it out of {SETTING}"
+                )
             yield Assumption("folder", usable, f"{folder} {told}")
 
     def changes(self, source: Source, cursor: Cursor | None) -> Iterator[Change]:

@@ -251,7 +251,9 @@ class FolderPass:
         elif _disk.identity(found.about) in self._own:
             yield _verdict(found, "own", "belongs to the service itself", is_folder=True)
         elif len(line) > DEEPEST or any(os.path.samestat(found.about, one) for one in line):
-            yield _verdict(found, "too_deep", "is nested too deeply, or contains itself", is_folder=True)
+            yield _verdict(
+                found, "too_deep", "is nested too deeply, or contains itself", is_folder=True
+            )
         else:
             try:
                 with _disk.opened_folder(folder, found.name) as inner:

@@ -378,7 +378,9 @@ def _content(answer: EndpointAnswer, sha: str) -> bytes:
         except (binascii.Error, ValueError) as error:
             raise Transient("GitHub sent a damaged file", code=PROVIDER_UNAVAILABLE) from error
     if _sha(data, sha) != sha:
-        raise Transient("GitHub sent a different file from the one asked for", code=PROVIDER_UNAVAILABLE)
+        raise Transient(
+            "GitHub sent a different file from the one asked for", code=PROVIDER_UNAVAILABLE
+        )
     return data
 
 

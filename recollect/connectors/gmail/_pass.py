@@ -260,7 +260,10 @@ class Pass:
             answer = self._api.call("GET", path, accept=frozenset({404}))
             if answer.status == 404:
                 if self._known is None:
-                    raise Transient("Gmail refuses the place in its history that it gave", code=PROVIDER_UNAVAILABLE)
+                    raise Transient(
+                        "Gmail refuses the place in its history that it gave",
+                        code=PROVIDER_UNAVAILABLE,
+                    )
                 raise CursorExpired("Gmail no longer keeps its history from the last sync on")
             body = as_json(answer)
             newest = str(number_of(field_of(body, "historyId", str)))

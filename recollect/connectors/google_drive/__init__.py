@@ -53,7 +53,10 @@ REFUSALS = {
         "not_downloadable",
         "its owner does not let viewers download it; ask the owner to allow that",
     ),
-    "fileNotDownloadable": ("not_downloadable", "Google does not offer files of this kind for download"),
+    "fileNotDownloadable": (
+        "not_downloadable",
+        "Google does not offer files of this kind for download",
+    ),
     "fileNotExportable": ("not_downloadable", "Google does not export files of this kind"),
     "insufficientFilePermissions": (
         "no_access",

@@ -328,7 +328,9 @@ class Pass:
             if answer.status in REFUSED:
                 # The place where we, or an earlier sync, stopped is forgotten: from the start.
                 if restarted:
-                    raise Transient("Drive no longer knows the page that it named", code=PROVIDER_UNAVAILABLE)
+                    raise Transient(
+                        "Drive no longer knows the page that it named", code=PROVIDER_UNAVAILABLE
+                    )
                 page, restarted = None, True
                 seen.clear()
                 continue
@@ -366,7 +368,9 @@ class Pass:
             )
             if answer.status in REFUSED:
                 if feed == USER and self._known is None:
-                    raise Transient("Drive refuses the token that it gave", code=PROVIDER_UNAVAILABLE)
+                    raise Transient(
+                        "Drive refuses the token that it gave", code=PROVIDER_UNAVAILABLE
+                    )
                 if feed == USER:
                     raise CursorExpired("Drive no longer keeps its changes from the last sync on")
                 state.token, state.listed = start_of(self._api, feed), None

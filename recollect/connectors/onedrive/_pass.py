@@ -193,7 +193,9 @@ class Pass:
         while True:
             self._source.going()
             if hash(link) in seen:
-                raise Transient("OneDrive's pages lead round in a circle", code=PROVIDER_UNAVAILABLE)
+                raise Transient(
+                    "OneDrive's pages lead round in a circle", code=PROVIDER_UNAVAILABLE
+                )
             seen.add(hash(link))
             answer = self._ask(link, doubtful)
             if answer.status in EXPIRED:

@@ -4,7 +4,7 @@ from recollect.connectors.about import Field, Guide
 
 GUIDE = Guide(
     "Pages of one host, as Markdown.",
-    "an address; nothing to authorize",
+    "a URL; nothing to authorize",
     (
         Field(
             "startUrl",
@@ -18,7 +18,8 @@ GUIDE = Guide(
         Field(
             "crawlDepth",
             "Depth",
-            "How many links away from the start page, 0 to 20. With a depth, sitemaps are not read.",
+            "How many links away from the start page, 0 to 20. With a depth, sitemaps are not"
+            " read.",
             kind="number",
             in_config=True,
             config_default=3,
