@@ -1100,7 +1100,7 @@ def test_a_document_shows_its_text_in_chunks_and_all_that_is_known(
     said = body(answer)
     for fact in ("my/name", "notes/a.md", "birds", "2026", "true", "2026-03-01", "Attempts 1"):
         assert fact in said
-    assert f"{len(chunks)} chunks: 0 kept, {len(chunks)} embedded, 0 removed" in said
+    assert f"{len(chunks)} passages: 0 kept, {len(chunks)} embedded, 0 removed" in said
     timed = get(app, tenant, document.id).timings
     assert {row.text() for row in tree(answer).css(".timings tbody th")} == set(timed)
     assert {"extracting", "chunking", "embedding"} <= set(timed)

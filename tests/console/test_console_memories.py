@@ -211,7 +211,7 @@ def test_deleting_a_tag_says_the_numbers_first(me: httpx.Client, app: App, tenan
 
     assert one(question, "h1").text() == "Delete the tag old and 1 document?"
     assert "1 of the 2 documents has no other tag" in body(question)
-    assert "1 connection that writes to this tag alone ends" in body(question)
+    assert "1 connection that writes to this tag alone is deleted" in body(question)
     assert get(app, tenant, alone.id).id == alone.id  # asking deletes nothing
 
     done = me.get(me.post(f"{TAGS}/delete", data={"name": "old"}).headers["location"])
