@@ -111,7 +111,7 @@ class Github(Connector):
             return Transient("GitHub's rate limit is used up", code=RATE_LIMITED, after=wait)
         if answer.headers.get("x-github-sso", "").startswith("required"):
             return Permanent(
-                "its organisation wants single sign-on: sign in there, then authorize again",
+                "its organisation requires single sign-on: sign in there, then authorize again",
                 code="sso_required",
             )
         return None

@@ -512,7 +512,7 @@ class Pass:
                     raise
                 yield Trouble(
                     f"{file.id}, which is shared with the account, could not be read ({error})."
-                    " What is known of it stays. It is tried again with the next sync; if it was"
+                    " Its documents stay. It is tried again with the next sync; if it was"
                     " shared again or differently, authorize again",
                     error.code,
                     file.id,

@@ -149,7 +149,7 @@ class S3Bucket:
         code, _, _ = _error(answer.data)
         if code == "InvalidObjectState":
             raise Permanent(
-                "the object lies in an archive (Glacier) and cannot be read before it is restored",
+                "the object is in an archive (Glacier) and cannot be read until it is restored",
                 code="archived",
             )
         if code == "NoSuchKey" or (answer.status == 404 and code != "NoSuchBucket"):

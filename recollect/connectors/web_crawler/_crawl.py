@@ -207,14 +207,14 @@ class Crawl:
                 reason = f"redirects to {answer.target}"
                 self._ledger.say(page.verdict("off_host", reason, keep=True))
                 raise _Unreachable(
-                    f"The start page redirects to another host, {host}. Make {answer.target} the"
-                    " startUrl if that is the site you mean.",
+                    f"The start page redirects to another host, {host}. If you mean that site, use"
+                    f" {answer.target} as startUrl.",
                     "off_host",
                 )
             case NotHtml():
                 self._ledger.say(page.verdict("not_html", str(answer), keep=True))
                 raise _Unreachable(
-                    f"The start page is not an HTML page but {answer}. Make one the startUrl.",
+                    f"The start page is not an HTML page but {answer}. Use an HTML page as startUrl.",
                     "start_page",
                 )
             case Permanent():
