@@ -374,7 +374,7 @@ def signing_keys(config: Config) -> tuple[bytes, ...]:
 
 
 def weakness(secret: str) -> str | None:
-    """Why somebody who tries would find it; None: nothing is seen that makes that likely."""
+    """Why someone who tries would find it; None: nothing is seen that makes that likely."""
     if len(secret) < SHORTEST_SECRET:
         return f"has {len(secret)} characters and needs at least {SHORTEST_SECRET}"
     # What repeats itself, or counts up, goes by few steps from character to character.

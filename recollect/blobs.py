@@ -57,7 +57,7 @@ def open_blobs(url: str) -> Blobs:
     if parts.scheme == "file" and not parts.netloc:
         return FolderBlobs(Path(unquote(parts.path)))
     if parts.scheme == "s3" and parts.netloc:
-        # Somebody waits for an upload, and a worker tries again by itself: so not for minutes.
+        # Someone waits for an upload, and a worker tries again by itself: so not for minutes.
         return ObjectBlobs(
             S3Store.from_url(
                 url, retry_config={"max_retries": 4, "retry_timeout": timedelta(seconds=20)}

@@ -450,7 +450,7 @@ class Claim:
     number: int
     content: Content
     watched: bool = False
-    """whether somebody wants to be told of each stage, however brief"""
+    """whether someone wants to be told of each stage, however brief"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -367,7 +367,7 @@ class Items(Wire):
 
 
 def _moment(told: str | None) -> datetime | None:
-    """What a provider says; None for what is no moment."""
+    """What a provider says; None for what is not a moment."""
     try:
         moment = datetime.fromisoformat(told or "")
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)

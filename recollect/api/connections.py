@@ -321,7 +321,7 @@ def find_items(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
 ) -> Items:
-    """Every thing, every page that was seen, with the verdict: a document, or why it is none."""
+    """Every thing, every page that was seen, with the verdict: a document, or why it is not one."""
     with app.db.begin() as tx:
         found = connections.get(tx, tenant, connectionId)
         if id is not None:

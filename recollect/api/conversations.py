@@ -1,7 +1,7 @@
 """POST /v4/conversations: the turns of a conversation become one document that grows.
 
 A turn is a paragraph that begins with its role; its further lines are indented, so that the text
-can be taken apart into the same turns again, whatever somebody says in them.
+can be taken apart into the same turns again, whatever someone says in them.
 """
 
 import json

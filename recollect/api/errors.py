@@ -136,7 +136,7 @@ def _nearest(path: str, known: Iterable[str]) -> str | None:
 
 
 def _unreadable(error: HTTPException) -> str:
-    """Why the body could not be read, in words for who sent it."""
+    """Why the body could not be read, in words for anyone who sent it."""
     match error.__cause__:
         case UnicodeDecodeError():
             return "the body is not UTF-8"

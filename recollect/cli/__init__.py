@@ -154,7 +154,7 @@ class _Lazy(TyperGroup):
     def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[CompletionItem]:  # pyright: ignore[reportIncompatibleMethodOverride] # as above
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
-        # Names alone: help texts would load every command while somebody waits for Tab.
+        # Names alone: help texts would load every command while someone waits for Tab.
         return [CompletionItem(name) for name in COMMANDS if name.startswith(incomplete)]
 
 

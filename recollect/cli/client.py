@@ -261,7 +261,7 @@ class Service:
 def open_service(url: str | None, key: str | None, *, timeout: float = 60.0) -> Service:
     """The service that the options, else the settings name.
 
-    Raises SetupError, and BadRequestError for an address that is none.
+    Raises SetupError, and BadRequestError for an address that is not one.
     """
     config = load()
     address = (url or config.url or config.address).rstrip("/")

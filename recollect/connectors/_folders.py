@@ -32,7 +32,7 @@ ReadId = Callable[[str], str]
 
 
 def checked(metadata: Mapping[str, Any], read_id: ReadId) -> dict[str, Any]:
-    """The metadata to keep; raises BadRequestError for a choice that is none."""
+    """The metadata to keep; raises BadRequestError for a choice that is not one."""
     if metadata.get(SYNC_SCOPE, "full") not in ("full", "selected"):
         raise BadRequestError(f"metadata.{SYNC_SCOPE}: must be 'full' or 'selected'")
     if FOLDERS not in metadata:

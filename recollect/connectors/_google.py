@@ -128,7 +128,7 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 
 def _claims(token: str) -> Mapping[str, Any]:
-    """What a JWT says (RFC 7519); nothing if it is none."""
+    """What a JWT says (RFC 7519); nothing if it is not one."""
     _, _, rest = token.partition(".")
     payload = rest.partition(".")[0]
     try:

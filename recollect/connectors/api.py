@@ -57,7 +57,7 @@ class Api:
         self._headers = dict(headers)
 
     def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
-        """JSON of a GET; raises what `call` raises, Transient for an answer that is no JSON."""
+        """JSON of a GET; raises what `call` raises, Transient for an answer that is not JSON."""
         return as_json(self.call("GET", path, params=params))
 
     def post(self, path: str, body: object) -> Any:
@@ -135,7 +135,7 @@ class Api:
 
 
 def as_json(answer: EndpointAnswer) -> Any:
-    """The JSON of an answer; what is no JSON is taken for a page of something in between."""
+    """The JSON of an answer; what is not JSON is taken for a page of something in between."""
     try:
         return json.loads(answer.data)
     except (ValueError, RecursionError) as error:

@@ -59,14 +59,14 @@ LOST = frozenset(
         "access_denied", "interaction_required", "login_required", "consent_required",
     }
 )  # fmt: skip
-"""errors that only the user can mend"""
+"""errors that only the user can fix"""
 WRONG_CLIENT = frozenset(
     {
         "invalid_client", "unauthorized_client", "incorrect_client_credentials", "deleted_client",
         "disabled_client", "application_suspended",
     }
 )  # fmt: skip
-"""errors that only the operator can mend"""
+"""errors that only the operator can fix"""
 INVALID_CLIENT = "invalid_client"
 """the code of our errors for all of those"""
 WRONG_CALLBACK = "redirect_uri_mismatch"
@@ -395,7 +395,7 @@ class _Reply:
     host: str
     status: int
     fields: Mapping[str, Any]
-    """none if the body is no object"""
+    """none if the body is not an object"""
     passing: Transient | None
     """what the status alone says, if trying again may help"""
 
@@ -428,7 +428,7 @@ def _tokens(
     _check(reply, hide=sent, callback=asked.get("redirect_uri"))
     access, renewal = reply.fields.get("access_token"), reply.fields.get("refresh_token")
     kind = reply.fields.get("token_type")
-    # What a header cannot carry is no token (RFC 6750 2.1).
+    # What a header cannot carry is not a token (RFC 6750 2.1).
     if not isinstance(access, str) or not re.fullmatch(r"[!-~]+", access):
         raise Transient(f"{reply.host} answered without an access token", code=PROVIDER_UNAVAILABLE)
     if isinstance(kind, str) and kind.lower() != "bearer":
@@ -452,7 +452,7 @@ def _post(
     asked: Mapping[str, str],
     headers: Mapping[str, str],
 ) -> _Reply:
-    """Raises Transient when there is no whole answer, SetupError for a URL that is none."""
+    """Raises Transient when there is no whole answer, SetupError for a URL that is not one."""
     sent = {name.lower(): value for name, value in headers.items()}
     sent["accept"] = "application/json"  # GitHub answers with a form otherwise
     body = dict(asked)
@@ -483,7 +483,7 @@ def _post(
 
 
 def _check(reply: _Reply, *, hide: Sequence[str], callback: str | None = None) -> None:
-    """Raises what an answer means that is none of success; `hide` are secrets that were sent."""
+    """Raises what an answer means that is not one of success; `hide` are secrets that were sent."""
     error = reply.error
     because = error or f"status {reply.status}"
     if error is not None and (more := reply.description(hide)):

@@ -236,7 +236,7 @@ def _blob(tx: Tx, tenant: Tenant, id: DocumentId) -> StoredBlob | None:
 
 
 def _members(tx: Tx, tenant: Tenant, document: Document, number: int) -> Page[Document] | None:
-    """A page of the files that came out of it; None for what is no archive."""
+    """A page of the files that came out of it; None for what is not an archive."""
     if document.members is None:
         return None
     return figures.members(tx, tenant, document.id, limit=MEMBERS, page=number)

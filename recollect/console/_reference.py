@@ -1,7 +1,7 @@
 """`/docs`: the reference of the API, made of its OpenAPI document.
 
-A page like the others here: under the same policy, with nothing from elsewhere, for who reads
-without a session and without a network.
+A page like the others here: under the same policy, with nothing from elsewhere, for anyone who
+reads without a session and without a network.
 """
 
 import json

@@ -165,7 +165,7 @@ class Sandbox:
     ) -> Extracted:
         """The list of an archive, with its `members`; their bytes follow one another in `into`.
 
-        What cannot be read is no member; the list says why. Raises what `extract` raises.
+        What cannot be read is not a member; the list says why. Raises what `extract` raises.
         """
         format = self.detect(blob, forced)
         intake = Intake(into)
@@ -203,7 +203,7 @@ class Sandbox:
         """The addresses that a sitemap names: XML, a feed, or lines of text; also packed by gzip.
 
         Of a damaged one, those before the damage. Raises what `extract` raises, and
-        `unreadable_content` for what is no sitemap.
+        `unreadable_content` for what is not a sitemap.
         """
         reply = self._read(blob, self._job(blob, "sitemap", Task.SITEMAP), owner=owner)
         if reply.sitemap is None:
@@ -365,7 +365,7 @@ class Sandbox:
             if self._closed or status is None:
                 self._end(child)
                 raise Transient("extraction was stopped") from gone
-            # It may have ended for want of work just when this came; only a new one cannot. Or what
+            # It may have ended for lack of work just when this came; only a new one cannot. Or what
             # it read before is to blame.
             if (child.rested and status == 0) or self._may_ask_again(child, intake):
                 self._end(child)
@@ -473,7 +473,7 @@ class Sandbox:
         zygote, _ = self._zygote(heavy=False)
         same = Birth(tuple(child.has), birth.extractors)
         next_one = fork_child(zygote, pack(same), same.loads, heavy=False)
-        # It may end for want of work.
+        # It may end for lack of work.
         next_one.rested = True
         with self._lock:
             if self._spare is None and not self._closed:
@@ -497,7 +497,7 @@ class Sandbox:
                 child = None
                 if self._closed:
                     raise Transient("extraction was stopped") from error
-                # One that was there may have ended for want of work just when this came.
+                # One that was there may have ended for lack of work just when this came.
                 if isinstance(error, PipeClosed) and was_there:
                     self._forget(zygote, heavy=heavy)
                     continue

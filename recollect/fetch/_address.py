@@ -127,7 +127,7 @@ def parse_url(raw: str, *, allow_networks: Sequence[Network] = ()) -> str:
 
 
 def read_url(raw: str, base: str | None = None) -> ada_url.URL:
-    """Raises ValueError for what is no URL."""
+    """Raises ValueError for what is not a URL."""
     if len(raw) > LONGEST_URL:
         raise ValueError("URL is too long")
     return ada_url.URL(raw, base)

@@ -1,4 +1,4 @@
-"""Leaving alone what does not answer, for what somebody waits for and can do without.
+"""Leaving alone what does not answer, for what someone waits for and can do without.
 
 A search whose reranker hangs would wait out the timeout each time. After some failures in a row
 all others are refused at once for a while; then one is let through, to see. Each process finds

@@ -49,7 +49,7 @@ class CompletionPieces:
         held, self._held = self._held, None
         if not self.has_ended:
             raise Permanent("the model's answer was cut off", code="cut_off")
-        # A thought without an end is no answer.
+        # A thought without an end is not an answer.
         unheld = "" if (held or "").lstrip().startswith(_THOUGHT) else held or ""
         return [one for one in (piece, unheld) if one]
 

@@ -43,7 +43,7 @@ class TranscriberChoice:
 
     `kind` is auto, whisper, openai, pocketsphinx or none; `auto` takes the endpoint if `url` is
     set, else whisper if `model` is, else none. `model` is a name at the endpoint; for whisper a
-    folder or a name in the cache of the hub. `fallback`, for want of an engine, is metadata (what
+    folder or a name in the cache of the hub. `fallback`, for lack of an engine, is metadata (what
     is known without listening), pocketsphinx or fail.
     """
 
@@ -150,7 +150,7 @@ NOT_DONE = "not_transcribed"
 
 
 def open_transcriber(choice: TranscriberChoice) -> Listener:
-    """Raises SetupError, with the mend, for settings that cannot work."""
+    """Raises SetupError, with the remedy, for settings that cannot work."""
     if choice.fallback not in ("metadata", "pocketsphinx", "fail"):
         raise SetupError(
             f"RECOLLECT_TRANSCRIBER_FALLBACK is {choice.fallback!r}, but must be metadata,"
@@ -259,7 +259,7 @@ class EndpointTranscriber:
         return f"openai:{self._model}"
 
     def transcribe(self, pcm: bytes, rate: int) -> Sequence[Segment]:
-        """Raises Transient, also for wrong settings, which it names: they can be mended.
+        """Raises Transient, also for wrong settings, which it names: they can be fixed.
 
         Raises Permanent (`transcriber_refused`) if the service does not take this sound.
         """

@@ -350,7 +350,7 @@ async def _document(session: Session, id: str, *, wait: float = 0) -> dict[str, 
 
 
 def _path(id: str) -> str:
-    """Raises NotFoundError for what is no id, but the name of another of the API's routes."""
+    """Raises NotFoundError for what is not an id, but the name of another of the API's routes."""
     if id in NO_IDS:
         raise NotFoundError("Document not found", f"no document {id!r}")
     return f"/v3/documents/{quote(id, safe='')}"

@@ -26,7 +26,7 @@ ACCOUNT_BYTES = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
-    """A link that somebody followed: which connection it was for, once."""
+    """A link that someone followed: which connection it was for, once."""
 
     connection: Connection
     verifier: str | None

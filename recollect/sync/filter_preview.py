@@ -14,7 +14,7 @@ from recollect.sync.item_filter import FILTERED, UNDECIDED, Gate, Ruling
 from recollect.sync.item_rulings import KnownItem
 
 ASKED = 50
-"""Things that one preview may have the model judge: somebody waits, and somebody pays."""
+"""Things that one preview may have the model judge: someone waits, and someone pays."""
 PAGE = 500
 STAY = (
     "The filter acts on new things only: documents that are here stay. Drops are those that it"

@@ -2,7 +2,7 @@
 
 Processes count in memory (`add`, `observe`, `passed`, `stumbled`) and add that up in the database
 every few seconds, so that any API process shows the sum of all; a killed process loses what it
-counted since. What can be seen in the tables is looked up when somebody asks, at a bounded cost.
+counted since. What can be seen in the tables is looked up when someone asks, at a bounded cost.
 """
 
 from collections import Counter

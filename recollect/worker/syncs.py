@@ -190,7 +190,7 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
     outcome       | connection                                 | its documents
     --------------|--------------------------------------------|---------------------------
     Counts        | ready, due again after its interval        | -
-    LeaseLost     | somebody else's, deleted, or stopping      | -
+    LeaseLost     | someone else's, deleted, or stopping       | -
     - GaveWay     | due at once, behind those that wait        | -
     Reauthorize   | needs_auth, not due                        | wait for the user
     Unavailable   | ready, due in ten seconds                  | -

@@ -91,7 +91,7 @@ def profile(
     accept: Annotated[str | None, Header()] = None,
 ) -> Response | NsProfileOut:
     """What is known: lasting facts (`static`), the others, newest first (`dynamic`), and those of
-    each bucket. As Markdown for who accepts that before JSON."""
+    each bucket. As Markdown for anyone who accepts that before JSON."""
     body = body or ProfileBody()
     filter = None if body.filter is None else parse(body.filter)
 

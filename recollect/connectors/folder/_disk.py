@@ -31,7 +31,7 @@ NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
 class Replaced(OSError):
-    """It is no regular file any more."""
+    """It is not a regular file any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def opened_folder(above: int, name: str) -> Generator[int]:
 
 @contextmanager
 def opened_file(folder: int, name: str) -> Generator[tuple[int, os.stat_result]]:
-    """A regular file in a folder; raises OSError, Replaced if it is none."""
+    """A regular file in a folder; raises OSError, Replaced if it is not one."""
     if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
         raise Replaced(errno.ENOENT, "not a regular file", name)
     descriptor = os.open(name, _FILE, dir_fd=folder)

@@ -288,7 +288,7 @@ class Github(Connector):
         return replace(registration, remote={"hook_id": hook, "repo": name}, expires_at=None)
 
     def stands(self, api: Api, registration: Registration) -> bool:
-        """False for a hook that somebody deleted, switched off or pointed elsewhere."""
+        """False for a hook that someone deleted, switched off or pointed elsewhere."""
         hook, name = registration.remote.get("hook_id"), registration.remote.get("repo")
         if not isinstance(hook, int) or not isinstance(name, str):
             return False
@@ -329,7 +329,7 @@ def _rights(granted: str | None, needed: Sequence[str]) -> Assumption:
     """What the token may do now, which is less than it was once granted if the user changed it."""
     if granted is None:
         return Assumption("rights", None, "GitHub does not list the scopes of this kind of token")
-    # A word that is no scope, since none at all would mean that nobody knows.
+    # A word that is not a scope, since none at all would mean that nobody knows.
     tokens = Tokens("", scopes=["none", *re.findall(r"[^,\s]+", granted)])
     if lacking := missing(needed, tokens):
         told = f"the token lacks {', '.join(lacking)}: authorize the connection again"

@@ -3,7 +3,7 @@
 Everything is listed once and then followed through the history. Of a thread the ids of its mails
 are the version: mails never change, and labels are metadata. Gmail puts a number on each thread
 that rises with every change (its `historyId`), which is remembered: a listing asks only for
-threads whose number is another one. So a history that Gmail forgot is no calamity: everything is
+threads whose number is another one. So a history that Gmail forgot is not a calamity: everything is
 listed again, which finds what was deleted meanwhile as well, in one call for 500 threads.
 
 With a query or labels only Gmail knows what is in scope. There, anything new in the history means

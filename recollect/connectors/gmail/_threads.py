@@ -135,7 +135,7 @@ def following_page(body: Mapping[str, Any], seen: set[str]) -> str | None:
 
 
 def number_of(text: str) -> int:
-    """Raises Transient for what is no number."""
+    """Raises Transient for what is not a number."""
     if not re.fullmatch(r"[0-9]{1,30}", text):
         raise Transient(f"Gmail answered {text[:50]!r} for a number", code=PROVIDER_UNAVAILABLE)
     return int(text)

@@ -1,4 +1,4 @@
-"""Cloud Pub/Sub, where Gmail's notices are fetched from by those whom nobody can push to.
+"""Cloud Pub/Sub, where Gmail's notices are fetched from by those that nobody can push to.
 
 A pull subscription of the topic keeps them; asking for them needs no address that Google could
 reach. Who asks is a service account, or a user of `gcloud auth application-default login`, as the

@@ -5,8 +5,8 @@ of each shared drive (a branch, in the words of `base`). Feeds tell no paths, no
 folder that moved, and not always what was unshared; so folders are known, and each feed is listed
 whole again every week. Names and places are metadata: they change without fetching.
 
-A file is in scope by its folders. A shortcut is no document of its own; it brings its target into
-scope, under the target's id.
+A file is in scope by its folders. A shortcut is not a document of its own; it brings its target
+into scope, under the target's id.
 
 Facts: developers.google.com/workspace/drive/api (files, changes, channels, shortcuts, resource
 keys, export formats, handle errors).

@@ -612,7 +612,7 @@ class Pass:
                 yield refusal(shortcut, feed, kind, detail)
 
     def _target(self, shortcut: DriveFile) -> DriveFile | str:
-        """What a shortcut stands for, or why that is no document. Only once: no shortcuts to
+        """What a shortcut stands for, or why that is not a document. Only once: no shortcuts to
         shortcuts, so there are no circles."""
         if shortcut.target_mime == FOLDER:
             return "It points to a folder. Select that folder itself."

@@ -37,7 +37,7 @@ def tidy(value: Any) -> str:
 def id_of(value: Any) -> str:
     """An id as we keep it: 32 hexadecimal digits. Notion writes it with hyphens or without.
 
-    Raises Transient for what is none: it goes into addresses.
+    Raises Transient for anything else: it goes into addresses.
     """
     short = value.replace("-", "").lower() if isinstance(value, str) else ""
     if not re.fullmatch(r"[0-9a-f]{32}", short):
@@ -46,7 +46,7 @@ def id_of(value: Any) -> str:
 
 
 def time_of(value: Any) -> datetime:
-    """Raises Transient for what is none."""
+    """Raises Transient for anything else."""
     try:
         found = datetime.fromisoformat(value if isinstance(value, str) else "")
     except ValueError as error:

@@ -238,7 +238,7 @@ class OneDrive(Connector):
 
 
 def _notifications(body: bytes) -> list[Mapping[str, Any]]:
-    """Those of a push; none if it is none."""
+    """Those of a push; none if it is not one."""
     try:
         said = as_object(json.loads(body)).get("value")
     except (ValueError, RecursionError):

@@ -200,7 +200,7 @@ class S3Bucket:
         raise AssertionError("the last try ends the loop")
 
     def _passing(self, answer: EndpointAnswer) -> Transient | None:
-        """What an answer means that is worth another try; None: it is none."""
+        """What an answer means that is worth another try; None: it is not one."""
         if 200 <= answer.status < 400:
             return None
         code, said, _ = _error(answer.data)
@@ -318,7 +318,7 @@ def _stored(fields: Mapping[str, str], decode: Callable[[str], str]) -> Stored:
 
 
 def _error(data: bytes) -> tuple[str, str, str | None]:
-    """Code, message and region of an error; empty if it is no error of S3."""
+    """Code, message and region of an error; empty if it is not an error of S3."""
     try:
         leaves = dict(_leaves(data))
     except ValueError:

@@ -29,7 +29,7 @@ class KeyPattern:
     """Finds the one named group of a pattern; `(?<name>…)` or `(?P<name>…)`."""
 
     def __init__(self, source: str) -> None:
-        """Raises ValueError with a sentence for who wrote the pattern."""
+        """Raises ValueError with a sentence for anyone who wrote the pattern."""
         options = re2.Options()
         options.log_errors = False
         options.max_mem = LARGEST

@@ -214,7 +214,7 @@ class Crawl:
             case NotHtml():
                 self._ledger.say(page.verdict("not_html", str(answer), keep=True))
                 raise _Unreachable(
-                    f"The start page is not an HTML page but {answer}. Use an HTML page as startUrl.",
+                    f"The start page is {answer}, not HTML. Use an HTML page as startUrl.",
                     "start_page",
                 )
             case Permanent():

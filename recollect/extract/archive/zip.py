@@ -1,6 +1,6 @@
 """ZIP: a list of the files in it; `unpack` hands over those that can be read, one by one.
 
-A ZIP within it is no file of its own: its files stand in the same list. What an archive says of
+A ZIP within it is not a file of its own: its files stand in the same list. What an archive says of
 itself (paths, sizes, times) is only ever shown; bytes are counted as they come out.
 """
 

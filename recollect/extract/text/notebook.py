@@ -63,7 +63,7 @@ def extract(blob: Blob) -> Extracted:
 
 
 def _cells(notebook: object) -> Iterator[Mapping[str, Any]]:
-    """Raises Permanent for what is no notebook. Up to nbformat 3 cells lay in worksheets."""
+    """Raises Permanent for what is not a notebook. Up to nbformat 3 cells lay in worksheets."""
     told = _mapping(notebook)
     if isinstance(told.get("cells"), list):
         return iter(_mappings(told["cells"]))
@@ -100,7 +100,7 @@ def _outputs(outputs: Sequence[Mapping[str, Any]]) -> tuple[list[str], int]:
 
 
 def _output(output: Mapping[str, Any]) -> tuple[str, bool, Sequence[str]]:
-    """Text, whether it is Markdown, and the media types of what is none."""
+    """Text, whether it is Markdown, and the media types of anything else."""
     match output.get("output_type"):
         case "stream":
             return _text(output.get("text")), False, ()

@@ -39,7 +39,7 @@ class VideoJob(msgspec.Struct, frozen=True):
 
 
 class FoundVideo(msgspec.Struct, frozen=True):
-    """What yt-dlp made of a page; `shown` is false for one that is none of a video."""
+    """What yt-dlp made of a page; `shown` is false for a page that shows no video."""
 
     words: Annotated[tuple[_Line, ...], msgspec.Meta(max_length=MAX_WORDS)] = ()
     shown: bool = False
