@@ -101,15 +101,15 @@ def _limits(config: Config) -> list[InstalledFact]:
             "RECOLLECT_MAX_FILE_MB",
         ),
         InstalledFact(
-            "Requests of a key",
+            "Requests per key",
             rate,
-            "Of each key that has no limit of its own.",
+            "For each key without a limit of its own.",
             "RECOLLECT_RATE_LIMIT",
         ),
         InstalledFact(
             "Attempts",
             f"{config.max_attempts:,}",
-            "Before a document that fails for a passing reason counts as failed.",
+            "How often a document is tried before it counts as failed.",
             "RECOLLECT_MAX_ATTEMPTS",
         ),
     ]

@@ -40,7 +40,7 @@ FILTER_ROWS = 3
 MODES: Mapping[str, str] = {
     "documents": "documents",
     "memories": "memories",
-    "hybrid": "documents and memories",
+    "hybrid": "both",
 }
 FITS = 0.6
 """Likeness of a memory that answers, as `/v4/search` asks for unless told otherwise."""
