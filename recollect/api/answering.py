@@ -194,8 +194,8 @@ async def answer_question(
 ) -> Response:
     """From what a search finds, by the language model of `RECOLLECT_LLM_URL`.
 
-    Every citation is checked: what names nothing that was found is dropped and counted. Where
-    nothing relevant is found no model is asked; without a model, or when it fails, the sources
+    Every citation is checked: one that names nothing that was found is dropped and counted. If
+    nothing relevant is found, no model is asked; without a model, or when it fails, the sources
     are there all the same.
     """
     began = time.monotonic()

@@ -54,9 +54,9 @@ ALIASES = {
 }
 """Older names of paths, which older clients use, and those at which others look."""
 LONGEST_RETRY = 60
-"""Clients obey a Retry-After of at most so many seconds."""
+"""The longest Retry-After that clients obey, in seconds."""
 ANY_HOST = frozenset({"/health", "/ready"})
-"""Paths that are answered under any name: they tell nothing of what is kept."""
+"""Paths that are answered under any name: they show nothing of what is stored."""
 GUESSES = Limit(20)
 """Wrong keys from one address."""
 PUSHES = Limit(3_000)

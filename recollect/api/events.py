@@ -40,7 +40,7 @@ _TOLD = (
 
 @router.get(
     "/v3/documents/events",
-    summary="Stream what happens",
+    summary="Stream events",
     operation_id="streamEvents",
     response_class=StreamingResponse,
     responses={

@@ -26,12 +26,14 @@ LIFETIME = 24 * 60 * 60
 """Seconds that an address of a file works."""
 
 
-@router.get("/v3/documents/{id}/file-url", summary="Address of the file", operation_id="getFileUrl")
+@router.get(
+    "/v3/documents/{id}/file-url", summary="Get the address of the file", operation_id="getFileUrl"
+)
 def address(
     id: PathId, request: Request, tenant: Reader, key: CurrentKey, app: CurrentApp
 ) -> FileUrl:
-    """Valid for 24 hours, or until the key is revoked, for whoever has it; 404 if the document was
-    not uploaded as a file."""
+    """Valid for 24 hours, or until the key is revoked, for anyone who has it; 404 if the document
+    was not uploaded as a file."""
     with app.db.begin() as tx:
         document = documents.get(tx, tenant, id)
         documents.file(tx, tenant, document.id)

@@ -1,4 +1,4 @@
-"""Endpoints that are told what happens, and the log of what they were told."""
+"""Endpoints that get events, and the log of deliveries."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -138,13 +138,13 @@ class DeliveryList(Wire):
 
 @router.get("/v3/webhooks", summary="List endpoints", operation_id="listWebhooks")
 def find(tenant: Reader, app: CurrentApp) -> EndpointList:
-    """A key that is limited to container tags sees those that are told of nothing else."""
+    """A key that is limited to container tags sees those that get events of its tags only."""
     with app.db.begin() as tx:
         return EndpointList(endpoints=[EndpointOut.of(one) for one in outbox.find(tx, tenant)])
 
 
 @router.post(
-    "/v3/webhooks", status_code=201, summary="Make an endpoint", operation_id="createWebhook"
+    "/v3/webhooks", status_code=201, summary="Create an endpoint", operation_id="createWebhook"
 )
 def create(body: NewEndpoint, tenant: Writer, app: CurrentApp) -> EndpointOut:
     """The answer is the only place that shows the secret, which signs what is sent."""
@@ -226,6 +226,6 @@ def replay(id: BareId, delivery: BareId, tenant: Writer, app: CurrentApp) -> Del
     "/v3/webhooks/{id}/test", status_code=202, summary="Send a test", operation_id="testWebhook"
 )
 def try_out(id: BareId, tenant: Writer, app: CurrentApp) -> DeliveryOut:
-    """A `webhook.test`; the log of deliveries tells how it went."""
+    """A `webhook.test`; the log of deliveries shows how it went."""
     with app.db.begin() as tx:
         return DeliveryOut.of(outbox.try_out(tx, tenant, id))

@@ -68,7 +68,7 @@ def ask(
 
 
 async def _followed(service: Service, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Print each sentence as it comes; all that was told."""
+    """Print each sentence as it comes; all that was said."""
     told: dict[str, Any] = {"sentences": [], "sources": []}
     async with aclosing(service.events("/v4/answer", body)) as events:
         async for name, data in events:

@@ -110,7 +110,7 @@ class Tokens:
     expires_at: datetime | None = None
     """of the access token; None: it says nothing, so 401 will"""
     scopes: Sequence[str] = ()
-    """granted; empty when the provider does not tell"""
+    """granted; empty when the provider does not say"""
     extra: Mapping[str, str] = field(default_factory=lambda: NOTHING, repr=False)
     """further texts of the answer that identify the account (`workspace_id`, `id_token`); of
     objects within it with a path (`owner.user.id`)"""
@@ -264,7 +264,7 @@ def revoke(
 
 
 def missing(needed: Sequence[str], tokens: Tokens) -> list[str]:
-    """Which of the needed scopes the user did not grant; none when the provider does not tell.
+    """Which of the needed scopes the user did not grant; none when the provider does not say.
 
     A broader grant counts: GitHub answers `user` for `user,user:email`, and `admin:repo_hook`
     implies `write:repo_hook`. Microsoft's may carry the address of the resource in front.

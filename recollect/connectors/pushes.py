@@ -1,4 +1,4 @@
-"""What providers tell of changes: registrations, pushes, and the notices that they come to."""
+"""What providers report of changes: registrations, pushes, and the notices that they come to."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The room of webhooks: who is told what happens, how that went, and saying it again."""
+"""The room of webhooks: who gets events, how deliveries went, and sending them again."""
 
 import json
 from typing import Annotated, Any

@@ -14,6 +14,7 @@ PAGES = [
     *(ROOT / "docs").glob("*.md"),
     *(ROOT / "docs/recipes").glob("*.md"),
     *(ROOT / "recollect" / "console" / "templates").glob("*.html"),
+    ROOT / "recollect" / "api" / "fields.toml",
 ]
 NOT_USED = {
     "anew": "again",
@@ -44,7 +45,6 @@ NOT_USED = {
     "belongs? into": "belongs in",
     "tells? (nothing|of|no more|that|times)|does not tell": "says, reports, gives",
     "(lies|lie) (in|too|outside|beside|below|at)": "is in",
-    "at most so (many|much)|wait so long": "the most, how long",
     "what is known of (it|them) stays|what is here of it": "its documents stay, was read before",
     "found by asking": "looked for",
     "is taken back": "is revoked",
@@ -62,7 +62,8 @@ LATER = ("db", "documents", "index", "memories", "ops", "search")
 
 
 def messages() -> Iterator[tuple[str, str]]:
-    """Every text of the source that has three words and is not a docstring, and where it is."""
+    """Every text of the source that has three words, and where it is; docstrings only of the API,
+    where they are shown."""
     for file in sorted((ROOT / "recollect").rglob("*.py")):
         if file.relative_to(ROOT / "recollect").parts[0] in LATER:
             continue
@@ -70,7 +71,7 @@ def messages() -> Iterator[tuple[str, str]]:
         inside: set[ast.AST] = set()
         for node in ast.walk(tree):
             match node:
-                case ast.Expr(value=ast.Constant() as docstring):
+                case ast.Expr(value=ast.Constant() as docstring) if "api" not in file.parts:
                     inside.add(docstring)
                 case ast.JoinedStr(values=values):
                     inside.update(values)

@@ -332,7 +332,7 @@ def patch(
     _: AsksOthers,
     body: ConnectorPatch | None = None,
 ) -> ConnectorOut:
-    """`selection` replaces the one before; a sync makes it so."""
+    """`selection` replaces the one before; a sync applies it."""
     if body is None or (body.selection is None and body.document_limit is None):
         raise BadRequestError("name a selection or a documentLimit")
     with app.db.begin() as tx:

@@ -24,7 +24,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _PIECE = 1 << 20
 HEAD = 8_192
-"""bytes from which the kind of a file can be told"""
+"""bytes from which the kind of a file can be recognised"""
 DENIED = frozenset({errno.EACCES, errno.EPERM})
 NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 """gone, or something else in its place"""

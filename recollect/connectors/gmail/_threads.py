@@ -1,4 +1,4 @@
-"""What Gmail tells of threads and mails: heads, labels, parts and their names.
+"""What Gmail says about threads and mails: heads, labels, parts and their names.
 
 Facts: developers.google.com/workspace/gmail/api (users.threads, users.messages, users.history).
 """

@@ -1,4 +1,4 @@
-"""What Drive tells of a file, and what is remembered of it."""
+"""What Drive says about a file, and what is remembered of it."""
 
 import re
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ ENTRY = (
 
 @dataclass(frozen=True, slots=True)
 class DriveFile:
-    """What Drive tells of a file, as far as it is used."""
+    """What Drive says about a file, as far as it is used."""
 
     id: str
     name: str

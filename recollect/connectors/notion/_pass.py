@@ -198,7 +198,7 @@ class Pass:
     # --- what is new ---
 
     def _news(self) -> Iterator[Change]:
-        """What the search tells since the last time, newest first."""
+        """What the search reports since the last time, newest first."""
         self._news_at = self._calls
         before = self._state.edited or ""
         until = time_of(before) - OVERLAP
@@ -587,7 +587,7 @@ class Pass:
     # --- trouble ---
 
     def _guarded(self, steps: Iterator[Change], id: str) -> Iterator[Change]:
-        """What goes wrong with one thing is told, and the others go on."""
+        """What goes wrong with one item is reported, and the others go on."""
         before = self._failed
         try:
             yield from steps

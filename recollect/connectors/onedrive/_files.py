@@ -1,4 +1,4 @@
-"""What Graph tells of a file, and what is remembered of it."""
+"""What Graph says about a file, and what is remembered of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class OneDriveFile:
-    """What Graph tells of a file or a shortcut, as far as it is used."""
+    """What Graph says about a file or a shortcut, as far as it is used."""
 
     id: str
     name: str

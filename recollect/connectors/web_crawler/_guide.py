@@ -1,4 +1,4 @@
-"""What people are told of the crawler, and the form of its metadata."""
+"""What people read about the crawler, and the form of its metadata."""
 
 from recollect.connectors.about import Field, Guide
 
