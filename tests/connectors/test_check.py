@@ -195,7 +195,7 @@ def test_a_spent_budget_and_a_repository_without_rights(world: World) -> None:
     told = check(world)
     assert "of 5,000 calls" in failing(told)["budget"]
     assert told["repository"][0] == "unknown"
-    assert "found by asking" in told["repository"][1]
+    assert "polls for its changes" in told["repository"][1]
 
 
 @every("world", ["github"], indirect=True)
@@ -242,7 +242,7 @@ def test_another_account_is_told(world: World) -> None:
     connected(world)
     with world.app.db.begin() as tx:
         tx.execute("update connections set account = 'another'")
-    assert "another account" in failing(check(world))["identity"]
+    assert "not the account of" in failing(check(world))["identity"]
 
 
 @every("world", ["github"], indirect=True)

@@ -584,7 +584,7 @@ def test_a_disk_within_the_folder_that_is_away_keeps_its_documents(
         sync(source)
         assert set(source.items) == {"a.txt", "usb/b.txt"}
         assert source.cursor["mounts"] == ["usb"]
-    assert "away" in (source.rows["usb/b.txt"].detail or "")
+    assert "gone" in (source.rows["usb/b.txt"].detail or "")
 
     write(root / "usb" / "c.txt")
     sync(source)

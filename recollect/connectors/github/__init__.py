@@ -281,7 +281,7 @@ class Github(Connector):
                 raise
             raise Permanent(
                 f"no webhook for {name} ({error}): only an account that administers the"
-                " repository can add one. Until then changes are looked for",
+                " repository can add one. Until then Recollect polls for changes",
                 code="no_webhook",
             ) from error
         hook = field_of(as_json(answer), "id", int)
@@ -363,7 +363,7 @@ def _may_be_watched(source: Source, picked: PickedRepository) -> Assumption:
         "repository",
         None,
         f"{name} can be read, but a webhook needs an account that administers it, and a repository"
-        " that is not archived: its changes are looked for",
+        " that is not archived: Recollect polls for its changes",
     )
 
 

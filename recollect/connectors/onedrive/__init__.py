@@ -194,7 +194,7 @@ class OneDrive(Connector):
         except Permanent as error:
             raise Permanent(
                 f"no subscription ({error}): Microsoft must reach this service over https and"
-                " get an answer within ten seconds. Until then changes are looked for",
+                " get an answer within ten seconds. Until then Recollect polls for changes",
                 code="no_webhook",
             ) from error
         told = as_time(as_word(made.get("expirationDateTime")))
