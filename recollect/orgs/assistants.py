@@ -223,7 +223,7 @@ def allow(
     row = tx.execute("select count(*) as n from assistants where key_id = %s", (key.id,)).fetchone()
     if row and row["n"] >= MOST_OF_KEY:
         raise BadRequestError(
-            f"this key has let in {MOST_OF_KEY} assistants; revoke some, or use another key"
+            f"this key has connected {MOST_OF_KEY} assistants; revoke some, or use another key"
         )
     id = random_id()
     tx.execute(
