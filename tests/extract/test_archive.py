@@ -124,7 +124,7 @@ def test_three_archives_deep_is_read_and_four_is_not(unpack: Unpack):
     assert list(unpack(archives.wrapped(leaf, 3))[1]) == ["1.zip/2.zip/3.zip/leaf.txt"]
     found, members = unpack(archives.wrapped(leaf, 4))
     assert members == {}
-    assert "- 1.zip/2.zip/3.zip/4.zip: not read, it lies in more than 3 archives" in found.text
+    assert "- 1.zip/2.zip/3.zip/4.zip: not read, it is nested in more than 3 archives" in found.text
 
 
 def test_a_damaged_archive_within_costs_only_itself(unpack: Unpack):
