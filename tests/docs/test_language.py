@@ -50,7 +50,6 @@ NOT_USED = {
     "is taken back": "is revoked",
     "takes (it|its reader) over": "takes over its reader",
     "(is|are) made again": "is created again",
-    "by (its|their|our) own name": "by name",
     "lets? in by a click": "connected with a click",
     "stands? for (it|them|something|a folder|another)": "points to",
 }
