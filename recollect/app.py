@@ -218,7 +218,7 @@ def user_agent(config: Config) -> str:
         try:
             contact = f"{parts.scheme}://{parts.netloc.encode('idna').decode()}{path}"
         except UnicodeError as error:
-            raise SetupError(f"RECOLLECT_PUBLIC_URL is no address: {error}") from error
+            raise SetupError(f"RECOLLECT_PUBLIC_URL is not a URL: {error}") from error
     return f"RecollectBot/{__version__}" + (f" (+{contact})" if contact else "")
 
 
@@ -362,7 +362,9 @@ def secret_keys(config: Config) -> tuple[bytes, ...]:
             _make_secret(path)
         found = path.read_bytes()
     except OSError as error:
-        raise SetupError(f"{path}: {error.strerror}; it keeps the secret of sessions") from error
+        raise SetupError(
+            f"{path}, which holds the secret key, cannot be read: {error.strerror}"
+        ) from error
     if len(found) != SECRET_BYTES:
         raise SetupError(
             f"{path} is damaged ({len(found)} bytes, not {SECRET_BYTES}); restore it from a backup"
@@ -378,9 +380,9 @@ def signing_keys(config: Config) -> tuple[bytes, ...]:
 
 
 def weakness(secret: str) -> str | None:
-    """Why somebody who tries would find it; None: nothing is seen that makes that likely."""
+    """Why someone who tries would find it; None: nothing is seen that makes that likely."""
     if len(secret) < SHORTEST_SECRET:
-        return f"has {len(secret)} characters, and {SHORTEST_SECRET} or more are needed"
+        return f"has {len(secret)} characters and needs at least {SHORTEST_SECRET}"
     # What repeats itself, or counts up, goes by few steps from character to character.
     steps = [ord(after) - ord(before) for before, after in pairwise(secret)]
     if len(set(pairwise(steps))) < DIFFERENT_STEPS:
@@ -395,11 +397,11 @@ def check_secrets(config: Config) -> None:
     length = len(config.api_key.get_secret_value()) if config.api_key else SHORTEST_KEY
     if length >= SHORTEST_KEY:
         return
-    told = f"RECOLLECT_API_KEY has {length} characters, of which a stranger may guess all"
+    told = f"RECOLLECT_API_KEY has {length} characters, so few that a stranger may guess it"
     if config.is_open_to_others:
         raise SetupError(
             f"{told}, and other machines reach this service (RECOLLECT_HOST, RECOLLECT_PUBLIC_URL);"
-            f" name a key of {SHORTEST_KEY} characters or more, or unset it for one that is made"
+            f" set a key of at least {SHORTEST_KEY} characters, or unset it to have one made"
         )
     LOG.warning("weak key", reason=told)
 
@@ -410,14 +412,14 @@ def _named_secrets(config: Config) -> list[str]:
     given = [word.strip() for word in config.secret_key.get_secret_value().split(",")]
     if not all(given):
         raise SetupError(
-            "RECOLLECT_SECRET_KEY: a key is blank; name one or several, newest first, with"
-            " commas between them, or unset it for one that is made in the data folder"
+            "RECOLLECT_SECRET_KEY: a key is blank; give one or more, newest first, separated by"
+            " commas, or unset it to have one made in the data folder"
         )
     if (fault := weakness(given[0])) is not None:
         raise SetupError(
-            f"RECOLLECT_SECRET_KEY: the first key {fault}; make one by `openssl rand -hex 32`. An"
-            " installation that runs with this one names the new one before it, with a comma"
-            " between them: what the old one sealed opens still, and is sealed again"
+            f"RECOLLECT_SECRET_KEY: the first key {fault}; make one with `openssl rand -hex 32`."
+            " If the installation uses this key already, put the new one before it, separated by a"
+            " comma: what the old one sealed stays readable and is sealed again with the new one"
         )
     return given
 

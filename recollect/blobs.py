@@ -57,7 +57,7 @@ def open_blobs(url: str) -> Blobs:
     if parts.scheme == "file" and not parts.netloc:
         return FolderBlobs(Path(unquote(parts.path)))
     if parts.scheme == "s3" and parts.netloc:
-        # Somebody waits for an upload, and a worker tries again by itself: so not for minutes.
+        # Someone waits for an upload, and a worker tries again by itself: so not for minutes.
         return ObjectBlobs(
             S3Store.from_url(
                 url, retry_config={"max_retries": 4, "retry_timeout": timedelta(seconds=20)}
@@ -83,7 +83,7 @@ def identity(url: str) -> str:
             note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             said = _noted(note)
         except OSError as error:
-            raise SetupError(f"{note}: {error.strerror}; it names the store of files") from error
+            raise SetupError(f"{note} cannot be read or written: {error.strerror}") from error
     return hashlib.sha256(f"{parts.scheme}:{said}".encode()).hexdigest()[:8]
 
 
@@ -160,7 +160,7 @@ class ObjectBlobs:
         try:
             obstore.put(self._store, key, data)
         except (BaseError, FileNotFoundError) as error:  # the latter without the bucket
-            raise Unavailable("the blob bucket does not take the file") from error
+            raise Unavailable("the blob bucket did not accept the file") from error
 
     def get(self, key: str) -> bytes:
         try:

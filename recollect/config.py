@@ -37,7 +37,7 @@ def _split(value: object) -> object:
 def _absolute(folders: list[Path]) -> list[Path]:
     for folder in folders:
         if not folder.is_absolute():
-            raise ValueError(f"{str(folder)!r} is no path from the root, such as /srv/papers")
+            raise ValueError(f"{str(folder)!r} is not an absolute path, such as /srv/papers")
     return [Path(os.path.normpath(folder)) for folder in folders]
 
 
@@ -177,7 +177,7 @@ class Config(BaseSettings):
         default=None,
         ge=1,
         le=4000,
-        description="Dimensions of the vectors, if one may choose.",
+        description="Dimensions of the vectors, if the model lets you choose.",
     )
     embedder_next_key: SecretStr | None = Field(
         default=None,
@@ -207,7 +207,7 @@ class Config(BaseSettings):
     )
     transcriber_fallback: Literal["metadata", "pocketsphinx", "fail"] = Field(
         default="metadata",
-        description="For want of an engine: metadata (keep what is known, with a warning),"
+        description="Without an engine: metadata (keep what is known, with a warning),"
         " pocketsphinx (poor text), fail.",
     )
     sandbox: Literal["required", "best", "off"] = Field(
@@ -287,7 +287,7 @@ class Config(BaseSettings):
     sync_interval: Duration = Field(
         default=timedelta(hours=4),
         gt=timedelta(),
-        description="Between scheduled syncs of a connection, in seconds or as ISO 8601.",
+        description="Time between scheduled syncs of a connection, in seconds or as ISO 8601.",
     )
     sync_stretch: Duration = Field(
         default=timedelta(minutes=1),
@@ -297,7 +297,8 @@ class Config(BaseSettings):
     poll_interval: Duration = Field(
         default=timedelta(minutes=5),
         gt=timedelta(),
-        description="Between looks for changes where pushes cannot arrive (no https PUBLIC_URL).",
+        description="Time between checks for changes where pushes cannot arrive (no https"
+        " PUBLIC_URL).",
     )
     crawl_delay: float = Field(
         default=0.5,
@@ -311,8 +312,8 @@ class Config(BaseSettings):
     crawl_contact: str | None = Field(
         default=None,
         pattern=r"^[!-'*-~][ -'*-~]*$",
-        description="URL or mail address where site owners find whoever runs this service, part of"
-        " the User-Agent; PUBLIC_URL if unset. ASCII without parentheses.",
+        description="URL or mail address where site owners can reach the person who runs this"
+        " service, part of the User-Agent; PUBLIC_URL if unset. ASCII without parentheses.",
     )
     pubsub_audience: str | None = Field(
         default=None, description="Audience in the tokens of Gmail's pushes (Pub/Sub)."
@@ -361,8 +362,8 @@ class Config(BaseSettings):
     )
     metrics_token: SecretStr | None = Field(
         default=None,
-        description="Opens /metrics, as a bearer token; if unset, admin keys of the default"
-        " organisation do.",
+        description="Bearer token for /metrics; if unset, an admin key of the default"
+        " organisation is needed.",
     )
     canary_interval: Duration = Field(
         default=timedelta(hours=1),
@@ -389,11 +390,11 @@ class Config(BaseSettings):
     purge_interval: Duration = Field(
         default=timedelta(days=7),
         ge=timedelta(),
-        description="Between purges of what was deleted from the disk, in seconds or as ISO 8601;"
-        " 0: only by `recollect purge --now`.",
+        description="Time between purges, which remove from the disk what was deleted, in"
+        " seconds or as ISO 8601; 0: only by `recollect purge --now`.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Least severe log line that is written."
+        default="info", description="Lowest level of the log lines that are written."
     )
 
     @cached_property

@@ -49,9 +49,9 @@ def unseal(keys: Sequence[bytes], sealed: str, *, place: Sequence[str]) -> str:
         return _open(keys, base64.b64decode(text, validate=True), name).decode()
     except (InvalidTag, ValueError, binascii.Error) as error:
         raise SetupError(
-            f"the secret of {' '.join(place)} cannot be opened; is the secret key of this"
-            " installation another one? Put the old one back, or behind the new one after a comma,"
-            " or set the secret again"
+            f"the secret of {' '.join(place)} cannot be opened; did RECOLLECT_SECRET_KEY"
+            " change? Put the old key back, or after the new one, separated by a comma; or set the"
+            " secret again"
         ) from error
 
 

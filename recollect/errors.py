@@ -17,7 +17,7 @@ RecollectError
 ├── Reauthorize                      the user must authorize the connection again
 ├── CursorExpired                    the provider forgot our cursor; list everything again
 ├── LeaseLost                        not ours any more; drop the result without a word
-└── SetupError                       the machine or the settings are not right; says the mend
+└── SetupError                       the machine or the settings are not right; says the remedy
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ class RequestError(RecollectError):
 
     status = 400
     permanent = False
-    """a 5xx that trying again does not mend: clients repeat each unless they are told not to"""
+    """a 5xx that trying again does not fix: clients repeat each unless they are told not to"""
 
     def __init__(
         self, message: str, details: str | None = None, issues: Sequence[Issue] = ()
@@ -165,11 +165,11 @@ class CursorExpired(RecollectError):
 
 
 class LeaseLost(RecollectError):
-    """Somebody else holds the document, or it was deleted."""
+    """Someone else holds the document, or it was deleted."""
 
 
 class SetupError(RecollectError):
-    """The machine or the settings are not right; the message says how to mend it."""
+    """The machine or the settings are not right; the message says how to fix it."""
 
 
 INTERNAL_ERROR = "internal_error"

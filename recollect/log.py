@@ -32,7 +32,7 @@ _SECRET = re.compile(r"//[^/@\s]*@|\?\S+")
 def configure(level: str = "info", *, process: str | None = None, brief: bool = False) -> None:
     """Set up logging of this process; `process` names it on each line (`api`, `worker`).
 
-    `brief`: on a terminal only what somebody who watches wants to know.
+    `brief`: on a terminal only what someone who watches wants to know.
     """
     terminal = sys.stderr.isatty()
     written: Processor = (

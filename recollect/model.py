@@ -173,7 +173,7 @@ class Connection:
     due_at: datetime | None
     """when the next sync may begin; while syncing, the end of the lease"""
     parked_until: datetime | None
-    """the provider asked to be left alone until then"""
+    """the provider asked for a pause until then"""
     parked_for: timedelta
     """how long that still is by the clock of the database, which wrote it; nothing: not any more"""
     failures: int
@@ -450,7 +450,7 @@ class Claim:
     number: int
     content: Content
     watched: bool = False
-    """whether somebody wants to be told of each stage, however brief"""
+    """whether someone wants to be told of each stage, however brief"""
 
 
 @dataclass(frozen=True, slots=True)

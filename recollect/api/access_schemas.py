@@ -40,7 +40,7 @@ class ResetDone(Wire):
 
 
 class ScopedKey(Wire):
-    key: str = Field(description="The secret; it is kept nowhere.")
+    key: str = Field(description="The secret; it is not stored.")
     id: str
     name: str
     container_tag: str

@@ -105,7 +105,7 @@ class CitedSentenceOut(Wire):
 class AnswerSourceOut(Wire):
     """A passage of a document, or a memory."""
 
-    number: int = Field(description="By which sentences name it, from 1.", examples=[1])
+    number: int = Field(description="The number by which sentences cite it, from 1.", examples=[1])
     content: str
     score: float | None = Field(
         description="How likely it answers the question, 0 to 1; null for the profile.",
@@ -158,7 +158,7 @@ class AnswerEndOut(Wire):
     state: AnswerState = Field(
         description="`answered`; `nothing_found`: nothing relevant is there, and no model was"
         " asked; `not_answered`: the model read the sources, and they do not answer; `no_model`;"
-        " `cut`: the model ended in the midst of it; `model_failed`: it gave no answer."
+        " `cut`: the model stopped in the middle of it; `model_failed`: it gave no answer."
     )
     dropped_citations: int = Field(
         description="Citations of the model that named nothing that it was given.", examples=[0]
@@ -194,8 +194,8 @@ async def answer_question(
 ) -> Response:
     """From what a search finds, by the language model of `RECOLLECT_LLM_URL`.
 
-    Every citation is checked: what names nothing that was found is dropped and counted. Where
-    nothing relevant is found no model is asked; without a model, or when it fails, the sources
+    Every citation is checked: one that names nothing that was found is dropped and counted. If
+    nothing relevant is found, no model is asked; without a model, or when it fails, the sources
     are there all the same.
     """
     began = time.monotonic()

@@ -304,7 +304,7 @@ class Configured(Wire):
 class AssumptionOut(Wire):
     name: str
     state: Literal["holds", "fails", "unknown"] = Field(
-        description="`unknown`: it could not be told, or nothing depends on it here."
+        description="`unknown`: it could not be determined, or nothing depends on it here."
     )
     sentence: str = Field(description="What was found, and what to do where it fails.")
 
@@ -332,7 +332,7 @@ class Checked(Wire):
 
 class ItemOut(Wire):
     id: str
-    verdict: str = Field(description="`document`, or why it is none.")
+    verdict: str = Field(description="`document`, or why it is not one.")
     detail: str | None
     title: str | None
     url: str | None
@@ -367,7 +367,7 @@ class Items(Wire):
 
 
 def _moment(told: str | None) -> datetime | None:
-    """What a provider says; None for what is no moment."""
+    """What a provider says; None for what is not a moment."""
     try:
         moment = datetime.fromisoformat(told or "")
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)

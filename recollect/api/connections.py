@@ -54,7 +54,7 @@ router = APIRouter(tags=["connections"])
 EXPIRES_IN = "1 hour"
 """`authorizations.AUTH_LINK_LIFE`, in the wire's words."""
 _NOTHING_TO_PICK: dict[int | str, dict[str, Any]] = {
-    501: {"description": "Of this provider nothing is picked."},
+    501: {"description": "Nothing is picked for this provider."},
 }
 _UPSTREAM: dict[int | str, dict[str, Any]] = {
     502: {"description": "The provider did not answer, or refused."},
@@ -197,7 +197,7 @@ def patch(
     app: CurrentApp,
     _: AsksOthers,
 ) -> ConnectionOut:
-    """Named fields change, and a sync makes it so. `paused` stops schedule and pushes."""
+    """Named fields change, and a sync applies them. `paused` stops schedule and pushes."""
     found = _connection(app, tenant, connectionId)
     named = None
     if body.container_tags:
@@ -258,7 +258,7 @@ def check(
     app: CurrentApp,
     _: AsksOthers,
 ) -> Checked:
-    """Walks the real account, reading only, and says of each assumption whether it holds.
+    """Walks the real account, reading only, and says for each assumption whether it holds.
 
     Takes up to half a minute. Nothing is changed at the provider, and no document here.
     """
@@ -268,7 +268,7 @@ def check(
 
 @router.get(
     "/v3/connections/{connectionId}/sync-runs",
-    summary="Runs of a connection",
+    summary="List sync runs",
     operation_id="listSyncRuns",
 )
 def find_runs(
@@ -285,7 +285,7 @@ def find_runs(
 
 @router.get(
     "/v3/connections/{connectionId}/sync-runs/{run}/changes",
-    summary="What a run changed",
+    summary="List the changes of a run",
     operation_id="listSyncChanges",
 )
 def find_changes(
@@ -308,7 +308,7 @@ def find_changes(
 
 @router.get(
     "/v3/connections/{connectionId}/items",
-    summary="What a connection saw",
+    summary="List the items of a connection",
     operation_id="listConnectionItems",
 )
 def find_items(
@@ -321,7 +321,7 @@ def find_items(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
 ) -> Items:
-    """Every thing, every page that was seen, with the verdict: a document, or why it is none."""
+    """Everything that was listed, such as every page, with its verdict: a document, or why not."""
     with app.db.begin() as tx:
         found = connections.get(tx, tenant, connectionId)
         if id is not None:
@@ -333,7 +333,7 @@ def find_items(
 
 @router.get(
     "/v3/connections/{connectionId}/resources",
-    summary="What may be picked",
+    summary="List what can be picked",
     operation_id="listConnectionResources",
     responses=_NOTHING_TO_PICK | _UPSTREAM,
 )
@@ -346,7 +346,7 @@ def resources(
     per_page: Annotated[int, Query(ge=1, le=100)] = 30,
     parent_id: str | None = None,
 ) -> ResourcesOut:
-    """Of providers where one picks, such as repositories."""
+    """For providers where you pick, such as repositories of GitHub."""
     found = _connection(app, tenant, connectionId)
     some, total = connect.resources(app, found, page, per_page)
     return ResourcesOut(resources=[ResourceOut.of(one) for one in some], total_count=total)
@@ -395,7 +395,7 @@ def delete(
 ) -> Any:
     """By id; or by provider, then all that carry the `containerTags`. What they brought goes, too.
 
-    No request is made for them any more; tokens and webhooks are taken back.
+    No request is made for them any more; tokens and webhooks are revoked.
     """
     if connection in connectors.all() or connection in connectors.UNBUILT:
         if not (body and body.container_tags):

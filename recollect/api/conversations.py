@@ -1,7 +1,7 @@
 """POST /v4/conversations: the turns of a conversation become one document that grows.
 
 A turn is a paragraph that begins with its role; its further lines are indented, so that the text
-can be taken apart into the same turns again, whatever somebody says in them.
+can be taken apart into the same turns again, whatever someone says in them.
 """
 
 import json
@@ -27,9 +27,9 @@ _NEXT_TURN = re.compile(r"\n\n(?! )")
 def add(body: Conversation, tenant: Writer, app: CurrentApp) -> ConversationWritten:
     """Send the whole conversation each time, or only what is new; turns are not doubled.
 
-    A conversation that begins like the stored one and holds at least half of its turns, in their
-    order, was edited and replaces it; with fewer it is new and comes after it. To leave turns out
-    takes nothing away. Turns that repeat the last stored ones word for word were sent twice; but a
+    A conversation that begins like the stored one and has at least half of its turns, in their
+    order, was edited and replaces it; with fewer it is new and comes after it. Leaving turns
+    out removes nothing. Turns that repeat the last stored ones word for word were sent twice; but a
     single one, when nothing happened to the conversation for ten seconds, was said again.
     """
     turns = [turn(message) for message in body.messages]

@@ -277,7 +277,7 @@ class ListedDocument(Wire):
 
 
 class TemporalContext(Wire):
-    """When something was said, and when what it tells happens; dates or times, as given."""
+    """When something was said, and when what it is about happens; dates or times, as given."""
 
     document_date: Annotated[Text, Field(max_length=100)] | None = None
     event_date: list[Annotated[Text, Field(max_length=100)]] | None = Field(None, max_length=100)

@@ -78,7 +78,7 @@ _STATUSES: Mapping[str, Status] = {
 
 @router.post("/v3/documents", summary="Add a document", operation_id="addDocument")
 def add(body: AddDocument, tenant: Writer, app: CurrentApp) -> WrittenOut:
-    """Text, a conversation, Markdown, HTML, or a URL. Known customId: updates that document."""
+    """Text, a conversation, Markdown, HTML, or a URL. A known customId updates that document."""
     content = intake.content_of(app, body.content)
     return _written(app, intake.take(app, tenant, _beside(app, tenant, body), content), body)
 
@@ -126,7 +126,7 @@ def upload(
     *,
     sent_names: Annotated[list[str], Depends(_form_names)],
 ) -> WrittenOut:
-    """The kind is found by the bytes, then the name, then `mimeType`; `fileType` forces it."""
+    """The kind is recognised by the bytes, then the name, then `mimeType`; `fileType` sets it."""
     labels = form_of(
         UploadLabels,
         **{name: "?" for name in sent_names if name not in UPLOAD_FIELDS},
@@ -186,7 +186,9 @@ def find(
         )
 
 
-@router.get("/v3/documents/processing", summary="What is in work", operation_id="listProcessing")
+@router.get(
+    "/v3/documents/processing", summary="List documents in progress", operation_id="listProcessing"
+)
 def processing(
     tenant: Reader,
     app: CurrentApp,
@@ -203,7 +205,7 @@ def processing(
     page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
     limit: Annotated[int, Query(ge=1, le=1100)] = 100,
 ) -> ProcessingOut:
-    """Documents that are not done, those that changed last first."""
+    """Documents that are not done, the latest changed first."""
     unfinished = (Status.QUEUED, Status.PROCESSING)
     query = DocumentQuery(
         tags=effective_tags(
@@ -238,7 +240,7 @@ def count(tenant: Reader, app: CurrentApp) -> StatusCounts:
     return StatusCounts.model_validate({status.value: n for status, n in found.items()})
 
 
-@router.post("/v3/documents/retry", summary="Process again", operation_id="retryDocuments")
+@router.post("/v3/documents/retry", summary="Retry documents", operation_id="retryDocuments")
 def retry(body: RetryDocuments, tenant: Writer, app: CurrentApp) -> Retried:
     """The documents named by `ids`, or with `failed: true` all that failed."""
     if not body.ids and not body.failed:
@@ -348,7 +350,7 @@ def _sized(tenant: Tenant, id: str, as_of: datetime | None, tx: Tx) -> tuple[Doc
 
 @router.get(
     "/v3/documents/{id}/chunks",
-    summary="Get its chunks",
+    summary="Get the chunks of a document",
     operation_id="getChunks",
     response_model=ChunksOut,
 )
@@ -369,7 +371,7 @@ def chunks(
 
 @router.get(
     "/v3/documents/{id}/versions",
-    summary="List its versions",
+    summary="List the versions of a document",
     operation_id="listVersions",
 )
 def versions(id: PathId, tenant: Reader, app: CurrentApp) -> VersionList:

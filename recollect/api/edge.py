@@ -54,9 +54,9 @@ ALIASES = {
 }
 """Older names of paths, which older clients use, and those at which others look."""
 LONGEST_RETRY = 60
-"""Clients obey a Retry-After of at most so many seconds."""
+"""The longest Retry-After that clients obey, in seconds."""
 ANY_HOST = frozenset({"/health", "/ready"})
-"""Paths that are answered under any name: they tell nothing of what is kept."""
+"""Paths that are answered under any name: they show nothing of what is stored."""
 GUESSES = Limit(20)
 """Wrong keys from one address."""
 PUSHES = Limit(3_000)
@@ -157,7 +157,7 @@ class Edge:
             # This process ends and has waited for its requests; what becomes of this, nobody knows.
             if status is not None:
                 raise
-            error = Unavailable("this process ends")
+            error = Unavailable("this process is shutting down; try again")
             await errors.unavailable(Request(scope), error)(scope, receive, answer)
         except Exception:
             LOG.exception("bug", method=scope["method"])

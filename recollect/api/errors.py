@@ -90,7 +90,7 @@ def unavailable(_: Request, error: Exception) -> Response:
     """
     LOG.warning("unavailable", error=str(error))
     if isinstance(error, Permanent):
-        details = "something that the service needs refuses what it is asked; the log has more"
+        details = "something that the service needs refused a request; see the log"
         return answer(503, "Service unavailable", details, headers={"x-should-retry": "false"})
     details = "something that the service needs does not answer; try again in a moment"
     if isinstance(error, Unavailable) and error.code == DISK_FULL:
@@ -106,7 +106,7 @@ def refused(request: Request, error: Exception) -> Response:
 
 
 def bug() -> Response:
-    return answer(500, "Internal server error", "the log has more under this x-request-id")
+    return answer(500, "Internal server error", "see the log under this x-request-id")
 
 
 def answer(
@@ -136,7 +136,7 @@ def _nearest(path: str, known: Iterable[str]) -> str | None:
 
 
 def _unreadable(error: HTTPException) -> str:
-    """Why the body could not be read, in words for who sent it."""
+    """Why the body could not be read, in words for anyone who sent it."""
     match error.__cause__:
         case UnicodeDecodeError():
             return "the body is not UTF-8"

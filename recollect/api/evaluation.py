@@ -80,7 +80,7 @@ class MadeTestQuestions(RequestBody):
         default=made_questions.MOST,
         ge=1,
         le=made_questions.MOST,
-        description="How many to make at most, each of another document.",
+        description="How many to make at most, each from a different document.",
     )
 
 
@@ -227,13 +227,13 @@ def bring(body: TestLines, tenant: Writer, app: CurrentApp) -> TestQuestionList:
 
 @router.post(
     "/v3/test-questions/make",
-    summary="Make test questions of documents",
+    summary="Make test questions from documents",
     operation_id="makeTestQuestions",
 )
 def make(
     body: MadeTestQuestions, tenant: Writer, app: CurrentApp, _: AsksOthers
 ) -> TestQuestionList:
-    """By the language model of passages; without one of headings. A document has one made of it."""
+    """From passages by the language model, without one from headings; one for each document."""
     made = made_questions.make(app, tenant, _tag(tenant, body.container_tag), body.limit)
     return TestQuestionList(questions=[TestQuestionOut.of(one) for one in made])
 
@@ -279,7 +279,7 @@ def find_runs(container_tag: OfTag, tenant: Reader, app: CurrentApp) -> TestRunL
         return TestRunList(runs=[TestRunOut.of(one) for one in evaluation.runs(tx, tenant, tag)])
 
 
-@router.post("/v3/test-runs", summary="Begin a test run", operation_id="beginTestRun")
+@router.post("/v3/test-runs", summary="Start a test run", operation_id="beginTestRun")
 def begin(body: NewTestRun, tenant: Writer, app: CurrentApp) -> TestRunOut:
     """Over the questions that the tag has now. `step` asks them."""
     tag = _tag(tenant, body.container_tag)
@@ -288,7 +288,7 @@ def begin(body: NewTestRun, tenant: Writer, app: CurrentApp) -> TestRunOut:
     return TestRunOut.of(begun)
 
 
-@router.post("/v3/test-runs/{id}/step", summary="Go on with a run", operation_id="stepTestRun")
+@router.post("/v3/test-runs/{id}/step", summary="Continue a test run", operation_id="stepTestRun")
 def step(id: BareId, tenant: Writer, app: CurrentApp, _: AsksOthers) -> TestRunOut:
     """Ask the next questions: 20, or as many as ten seconds suffice for. Call it until
     `finishedAt` is there."""

@@ -40,13 +40,14 @@ _TOLD = (
 
 @router.get(
     "/v3/documents/events",
-    summary="Stream what happens",
+    summary="Stream events",
     operation_id="streamEvents",
     response_class=StreamingResponse,
     responses={
         200: {
             "description": "Server-sent events. `document`: {id, status, processingStage, type};"
-            " status is also `deleted`. `gap`: more happened than is told; list the documents.",
+            " status is also `deleted`. `gap`: some events were left out; list the documents"
+            " again.",
             "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _TOLD}},
         }
     },

@@ -26,12 +26,14 @@ LIFETIME = 24 * 60 * 60
 """Seconds that an address of a file works."""
 
 
-@router.get("/v3/documents/{id}/file-url", summary="Address of the file", operation_id="getFileUrl")
+@router.get(
+    "/v3/documents/{id}/file-url", summary="Get the address of the file", operation_id="getFileUrl"
+)
 def address(
     id: PathId, request: Request, tenant: Reader, key: CurrentKey, app: CurrentApp
 ) -> FileUrl:
-    """Valid for 24 hours, or until the key is revoked, for whoever has it; 404 if the document was
-    not uploaded as a file."""
+    """Valid for 24 hours, or until the key is revoked, for anyone who has it; 404 if the document
+    was not uploaded as a file."""
     with app.db.begin() as tx:
         document = documents.get(tx, tenant, id)
         documents.file(tx, tenant, document.id)
@@ -60,14 +62,14 @@ def download(
     """The bytes as they were uploaded; needs no key, the address is signed."""
     ours = _marks(app, org, id, key, until)
     if not any(hmac.compare_digest(mark.encode(), known.encode()) for known in ours):
-        raise PermissionDeniedError("Forbidden", "this address was not made here")
+        raise PermissionDeniedError("Forbidden", "this link was not made by this service")
     if until < time.time():
-        raise PermissionDeniedError("Forbidden", "this address has expired")
+        raise PermissionDeniedError("Forbidden", "this link has expired")
     with app.db.begin() as tx:
         try:
             asked = orgs.key(tx, KeyId(key))
         except AuthenticationError as error:
-            message = "the key that asked for this address was revoked or has expired"
+            message = "the key that asked for this link was revoked or has expired"
             raise PermissionDeniedError("Forbidden", message) from error
         blob = documents.file(tx, Tenant(asked.org.id, asked.tags, asked.id), id)
     try:

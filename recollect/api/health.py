@@ -19,7 +19,7 @@ async def root(request: Request) -> dict[str, str] | RedirectResponse:
     return {"service": "recollect", "docs": "/docs", "console": "/console"}
 
 
-@router.get("/health", summary="Alive", operation_id="health")
+@router.get("/health", summary="Check that the process lives", operation_id="health")
 async def health() -> Health:
     """200 while the process lives."""
     # On the event loop: it must not wait for a thread that others have.
@@ -28,7 +28,7 @@ async def health() -> Health:
 
 @router.get(
     "/ready",
-    summary="Ready",
+    summary="Check that the service works",
     operation_id="ready",
     responses={
         503: {

@@ -172,8 +172,8 @@ def _said_no(
             return _redirect(app, found.redirect_url, found.connection, code)
     return _page(
         "Not connected",
-        f"{connector.name} was not connected, since the authorization was refused there. The same"
-        " link may be followed again.",
+        f"{connector.name} was not connected, because the authorization was refused there."
+        " You can follow the same link again.",
         400,
     )
 

@@ -37,7 +37,7 @@ ALLOWED = [
 """Beginnings of the paths that such a key opens."""
 
 
-@router.post("/v3/auth/scoped-key", summary="Make a scoped key", operation_id="createScopedKey")
+@router.post("/v3/auth/scoped-key", summary="Create a scoped key", operation_id="createScopedKey")
 def create(body: NewScopedKey, tenant: Admin, app: CurrentApp) -> ScopedKey:
     """A key that reads and writes one container tag. The answer is the only place that shows it."""
     [tag] = effective_tags(tenant, body.container_tag, None, default=True)
@@ -76,7 +76,7 @@ def create(body: NewScopedKey, tenant: Admin, app: CurrentApp) -> ScopedKey:
     operation_id="deleteScopedKey",
 )
 def delete(id: BareId, tenant: Admin, app: CurrentApp) -> Response:
-    """From now on it opens nothing."""
+    """From now on it is not valid."""
     with app.db.begin() as tx:
         orgs.revoke_key(tx, KeyId(id), tenant.id, scoped=True)
     return Response(status_code=204)
@@ -84,7 +84,7 @@ def delete(id: BareId, tenant: Admin, app: CurrentApp) -> Response:
 
 @router.get("/v3/assistants", summary="List connected assistants", operation_id="listAssistants")
 def find_assistants(tenant: Admin, app: CurrentApp) -> AssistantList:
-    """Programs that a person let in at `/mcp` by OAuth, the newest first."""
+    """Programs that a person connected at `/mcp` by OAuth, the newest first."""
     with app.db.begin() as tx:
         found = assistants.find(tx, tenant.id)
     return AssistantList(
@@ -111,7 +111,7 @@ def find_assistants(tenant: Admin, app: CurrentApp) -> AssistantList:
     operation_id="deleteAssistant",
 )
 def revoke_assistant(id: BareId, tenant: Admin, app: CurrentApp) -> Response:
-    """From now on its tokens open nothing."""
+    """From now on its tokens are not valid."""
     with app.db.begin() as tx:
         assistants.revoke(tx, id, tenant.id)
     return Response(status_code=204)

@@ -54,9 +54,9 @@ MATCHED = "matched: "
 
 @router.post("/v4/memories", status_code=201, summary="Add memories", operation_id="addMemories")
 def add(body: AddMemories, tenant: Writer, app: CurrentApp) -> MemoriesAdded:
-    """Facts as they are: nothing is drawn from them. They can be found at once.
+    """Facts as they are: nothing is drawn from them. Searches find them at once.
 
-    The answer names the document that bears them; when it is deleted they go with it. What is
+    The answer names the document that holds them; deleting it deletes them. What is
     known word for word in this tag already is confirmed, not doubled.
     """
     [tag] = effective_tags(tenant, body.container_tag, None, default=False)
@@ -86,7 +86,7 @@ def add(body: AddMemories, tenant: Writer, app: CurrentApp) -> MemoriesAdded:
 
 @router.patch("/v4/memories", summary="Update a memory", operation_id="updateMemory")
 def update(body: UpdateMemory, tenant: Writer, app: CurrentApp) -> MemoryOut:
-    """Adds a version; the one before is kept, but no longer found. Not named, metadata,
+    """Adds a version; the one before is kept, but no longer found. If not given, metadata,
     `forgetAfter` and `temporalContext` stay as they are."""
     [tag] = effective_tags(tenant, body.container_tag, None, default=False)
     target = _target(body.id, body.content)
@@ -103,7 +103,7 @@ def update(body: UpdateMemory, tenant: Writer, app: CurrentApp) -> MemoryOut:
 
 @router.delete("/v4/memories", summary="Forget a memory", operation_id="forgetMemory")
 def forget(body: ForgetMemory, tenant: Writer, app: CurrentApp) -> Forgotten:
-    """It is found no more, but kept, with the reason. To delete it for good, delete the document
+    """It is no longer found, but kept, with the reason. To delete it for good, delete the document
     that it comes from. 409: it was forgotten before."""
     [tag] = effective_tags(tenant, body.container_tag, None, default=False)
     target = _target(body.id, body.content)
@@ -147,9 +147,9 @@ def find(body: ListMemories, tenant: Reader, app: CurrentApp) -> MemoryList:
     operation_id="forgetMatchingMemories",
 )
 def forget_matching(body: ForgetMatching, tenant: Writer, app: CurrentApp) -> ForgetMatchingOut:
-    """Memories that answer the `query`, the likest first, or exactly those of `ids`.
+    """Memories that answer the `query`, the most similar first, or exactly those of `ids`.
 
-    `dryRun` only tells what would be forgotten.
+    `dryRun` only says what would be forgotten.
     """
     [tag] = effective_tags(tenant, body.container_tag, None, default=False)
     if body.query is None and body.ids is None:

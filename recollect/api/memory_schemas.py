@@ -341,7 +341,7 @@ class MemoryResult(Wire):
     chunks: list[SourceChunk] | None = absent()
     is_aggregated: bool | None = Field(
         default=None,
-        description="The model made it of several memories for this answer; it is kept nowhere.",
+        description="The model made it of several memories for this answer; it is not stored.",
         exclude_if=lambda value: value is None,
     )
     aggregated_from: list[str] | None = Field(

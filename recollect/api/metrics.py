@@ -99,7 +99,7 @@ def opens(app: App, headers: Headers) -> bool:
 
 @router.get(PATH, include_in_schema=False)
 def show(request: Request, app: CurrentApp) -> Response:
-    """For the operator: it tells of all organisations together."""
+    """For the operator: it covers all organisations together."""
     key: Key | None = request.scope["state"].get("key")  # without one, the edge saw the token
     if key is not None and not _is_operators(key):
         raise PermissionDeniedError(

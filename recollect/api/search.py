@@ -53,7 +53,7 @@ ONLY_MEMORIES = "aggregate: only memories are put together, and searchMode docum
     response_model=SearchOut,
 )
 def find(body: SearchRequest, tenant: Reader, app: CurrentApp, room: CurrentRoom) -> Response:
-    """Hybrid: words and meaning. Each chunk says where it stands in the document's content."""
+    """Hybrid: words and meaning. Each chunk says where it is in the document's content."""
     started = time.monotonic()
     query = Query(
         text=body.q,
@@ -172,7 +172,7 @@ def find_memories(body: MemorySearch, tenant: Reader, app: CurrentApp) -> Memory
 
 
 def answers(app: App, tenant: Tenant, body: MemorySearch) -> tuple[list[MemoryResult], list[str]]:
-    """Memories (see `finding.likeness`) and chunks (by their score), the likest first, or as
+    """Memories (see `finding.likeness`) and chunks (by their score), the most similar first, or as
     reranked; and what was asked for and not done."""
     named = effective_tags(
         tenant, body.container_tag, body.container_tags, default=False, prefixes=True

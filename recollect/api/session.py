@@ -75,7 +75,7 @@ class DocumentsWithMemories(Wire):
     pagination: Pagination
 
 
-@router.get("/v3/session", summary="Whose key it is", operation_id="getSession")
+@router.get("/v3/session", summary="Get the session of the key", operation_id="getSession")
 def session(key: CurrentKey) -> SessionOut:
     """The organisation, the plan, and what the key may do."""
     return SessionOut(
@@ -100,7 +100,7 @@ def link(key: CurrentKey, app: CurrentApp) -> ConsoleLink:
     )
 
 
-@router.get("/v3/analytics/memory", summary="How much there is", operation_id="countEverything")
+@router.get("/v3/analytics/memory", summary="Count what is stored", operation_id="countEverything")
 def totals(
     tenant: Reader,
     app: CurrentApp,

@@ -50,11 +50,11 @@ def patch(tag: TagName, body: TagPatch, tenant: Writer, app: CurrentApp) -> TagO
     "/v3/container-tags/{tag}", summary="Delete a tag", operation_id="deleteContainerTag"
 )
 def delete(tag: TagName, tenant: Writer, app: CurrentApp) -> TagDeleted:
-    """Documents that carry only this tag are deleted with it, the others lose it. Permanent.
+    """Documents with only this tag are deleted with it, the others lose it. Permanent.
 
     Memories of the tag go with their documents: a document that stays takes them to the first tag
     that it has left. Connections that write to this tag alone end; those with other tags stay as
-    they are, and will fill the tag again: `connections` names them.
+    they are, and fill the tag again: `connections` names them.
     """
     [name] = effective_tags(tenant, tag, None, default=False)
     with app.db.begin() as tx:
@@ -77,7 +77,7 @@ def merge(body: MergeTags, tenant: Writer, app: CurrentApp) -> MergeOut:
     """Documents and connections of the tags get the target instead; then the tags end. A worker
     does it after the answer.
 
-    A document whose customId another one of the target has keeps its tag, and is named in the
+    A document whose customId is taken in the target keeps its tag, and is named in the
     state of the merge. The same request again answers the same merge.
     """
     [target] = effective_tags(tenant, body.target_container_tag, None, default=False)

@@ -26,7 +26,7 @@ PER_ORG = 16
 PER_KEY = 12
 """… and of one key."""
 MOST_WAITING = 500
-"""Requests of an organisation that wait; further ones are told to come again."""
+"""Requests of an organisation that wait; further ones are asked to come again."""
 LONGEST = timedelta(seconds=30)
 """of a wait"""
 ASKING = 12

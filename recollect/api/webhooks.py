@@ -1,4 +1,4 @@
-"""Endpoints that are told what happens, and the log of what they were told."""
+"""Endpoints that get events, and the log of deliveries."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -101,7 +101,7 @@ class EndpointList(Wire):
 class AttemptOut(Wire):
     at: Timestamp
     status: int | None
-    reason: str | None = Field(description="Why it was not taken; null: it was.")
+    reason: str | None = Field(description="Why it was not accepted; null: it was.")
     ms: float
 
 
@@ -138,13 +138,13 @@ class DeliveryList(Wire):
 
 @router.get("/v3/webhooks", summary="List endpoints", operation_id="listWebhooks")
 def find(tenant: Reader, app: CurrentApp) -> EndpointList:
-    """A key that is limited to container tags sees those that are told of nothing else."""
+    """A key that is limited to container tags sees those that get events of its tags only."""
     with app.db.begin() as tx:
         return EndpointList(endpoints=[EndpointOut.of(one) for one in outbox.find(tx, tenant)])
 
 
 @router.post(
-    "/v3/webhooks", status_code=201, summary="Make an endpoint", operation_id="createWebhook"
+    "/v3/webhooks", status_code=201, summary="Create an endpoint", operation_id="createWebhook"
 )
 def create(body: NewEndpoint, tenant: Writer, app: CurrentApp) -> EndpointOut:
     """The answer is the only place that shows the secret, which signs what is sent."""
@@ -192,7 +192,7 @@ def delete(id: BareId, tenant: Writer, app: CurrentApp) -> Response:
 
 
 @router.get(
-    "/v3/webhooks/{id}/deliveries", summary="What it was told", operation_id="listDeliveries"
+    "/v3/webhooks/{id}/deliveries", summary="List deliveries", operation_id="listDeliveries"
 )
 def deliveries(
     id: BareId,
@@ -226,6 +226,6 @@ def replay(id: BareId, delivery: BareId, tenant: Writer, app: CurrentApp) -> Del
     "/v3/webhooks/{id}/test", status_code=202, summary="Send a test", operation_id="testWebhook"
 )
 def try_out(id: BareId, tenant: Writer, app: CurrentApp) -> DeliveryOut:
-    """A `webhook.test`; the log of deliveries tells how it went."""
+    """A `webhook.test`; the log of deliveries shows how it went."""
     with app.db.begin() as tx:
         return DeliveryOut.of(outbox.try_out(tx, tenant, id))

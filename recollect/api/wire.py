@@ -146,7 +146,7 @@ ABSENT: Any = Field(default=None, exclude_if=lambda value: value is None)
 
 
 def absent() -> Any:
-    """A field that is left out when it is None."""
+    """A field that is left out without a value."""
     return ABSENT
 
 
@@ -200,7 +200,7 @@ class RequestBody(Wire):
         return made
 
     def passed_over(self) -> list[str] | None:
-        """A sentence for each field that is none of this request, the first ten; None: none is."""
+        """A sentence for each field that the request does not have, the first ten, or None."""
         names = [field.alias or name for name, field in type(self).model_fields.items()]
         by_lower = {name.lower(): name for name in names}
         sentences: list[str] = []

@@ -47,9 +47,9 @@ PANELS: Mapping[str, tuple[_Row, ...]] = MappingProxyType(
             ("connections", "connect", "List connections and what is wrong with them."),
             ("sync", "connect", "Sync a connection now."),
             ("changes", "connect", "Show what a sync added, changed and removed."),
-            ("seen", "connect", "Show why something is no document."),
+            ("seen", "connect", "Show why something did not become a document."),
             ("disconnect", "connect", "End a connection."),
-            ("filters", "filters", "Choose what of connected sources is kept out."),
+            ("filters", "filters", "Choose what to keep out of connected sources."),
         ),
         "Run the service": (
             ("serve", "serve", "Run all of it on this machine."),
@@ -154,7 +154,7 @@ class _Lazy(TyperGroup):
     def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[CompletionItem]:  # pyright: ignore[reportIncompatibleMethodOverride] # as above
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
-        # Names alone: help texts would load every command while somebody waits for Tab.
+        # Names alone: help texts would load every command while someone waits for Tab.
         return [CompletionItem(name) for name in COMMANDS if name.startswith(incomplete)]
 
 

@@ -111,7 +111,9 @@ class FolderSieve:
 def _globs(option: str, globs: Sequence[str]) -> Globs:
     for glob in globs:
         if not Globs([glob]):
-            fail(f"{option} {glob!r} is no pattern, as *.log, build/ or docs/**/*.md are", code=2)
+            fail(
+                f"{option} {glob!r} is not a pattern, such as *.log, build/ or docs/**/*.md", code=2
+            )
     return Globs(globs)
 
 

@@ -118,7 +118,7 @@ def foresee_file(
 
 
 def foresee(service: Service, source: str, custom_id: str | None) -> AddReport:
-    """What adding under a customId would do, as far as can be told without the content."""
+    """What adding under a customId would do, as far as is known without the content."""
     if custom_id is None:
         return AddReport(source, Outcome.ADDED)
     with suppress(NotFoundError):

@@ -102,7 +102,7 @@ def metadata(pairs: Sequence[str]) -> dict[str, str | float | bool]:
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not name or not equals:
-            fail(f"--meta wants KEY=VALUE, not {pair!r}", code=2)
+            fail(f"--meta needs KEY=VALUE, not {pair!r}", code=2)
         try:
             value = json.loads(text)
         except ValueError:

@@ -49,7 +49,7 @@ class Pace:
         self._seen: deque[tuple[float, int]] = deque()
 
     def rate(self, done: int) -> float:
-        """0.0 while it cannot be told."""
+        """0.0 while it is not known."""
         now = self._clock()
         self._seen.append((now, done))
         while len(self._seen) > 2 and self._seen[1][0] <= now - WINDOW:

@@ -26,7 +26,7 @@ WAITING = 512
 WAITING_HERE = 128
 """Such connections from one address. A proxy on this machine may have any number."""
 GRACE = 1.0
-"""Seconds that a connection waits before it can be made to give way: a burst is no attack."""
+"""Seconds that a connection waits before it can be made to give way: a burst is not an attack."""
 AHEAD = 16
 """Requests that a client may send before the first is answered."""
 RESERVED = 256

@@ -68,7 +68,7 @@ def ask(
 
 
 async def _followed(service: Service, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Print each sentence as it comes; all that was told."""
+    """Print each sentence as it comes; all that was said."""
     told: dict[str, Any] = {"sentences": [], "sources": []}
     async with aclosing(service.events("/v4/answer", body)) as events:
         async for name, data in events:
@@ -78,7 +78,7 @@ async def _followed(service: Service, body: Mapping[str, Any]) -> dict[str, Any]
             else:
                 told |= data
     if "state" not in told:
-        raise Transient("the service ended in the midst of its answer")
+        raise Transient("the service ended in the middle of its answer")
     return told
 
 

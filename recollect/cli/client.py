@@ -28,9 +28,8 @@ from recollect.errors import (
 from recollect.fetch import Endpoint, EndpointAnswer
 
 WHERE_KEYS_ARE = (
-    "the service wants an API key that it knows. `recollect serve` keeps the one of its first boot"
-    " in DATA_DIR/api-key, `recollect keys create` makes more; give it with --key or"
-    " RECOLLECT_API_KEY"
+    "the service needs a valid API key. That of the first start is in DATA_DIR/api-key;"
+    " `recollect keys create` creates others. Pass one with --key or RECOLLECT_API_KEY"
 )
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds between the tries of a patient service."""
@@ -262,7 +261,7 @@ class Service:
 def open_service(url: str | None, key: str | None, *, timeout: float = 60.0) -> Service:
     """The service that the options, else the settings name.
 
-    Raises SetupError, and BadRequestError for an address that is none.
+    Raises SetupError, and BadRequestError for an address that is not one.
     """
     config = load()
     address = (url or config.url or config.address).rstrip("/")

@@ -1,4 +1,4 @@
-"""Commands for connections: connect, look, sync, disconnect, and why something is no document."""
+"""Commands for connections: connect, look, sync, end, and why something is not a document."""
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -240,7 +240,7 @@ def changes(
 
 def seen(
     id: Id,
-    what: Annotated[str | None, typer.Argument(help="One thing: a URL, an id.")] = None,
+    what: Annotated[str | None, typer.Argument(help="One item: its URL or id.")] = None,
     verdict: Annotated[
         str | None, typer.Option(help="Only with this verdict: robots, error, off_host …")
     ] = None,
@@ -249,7 +249,7 @@ def seen(
     url: Url = None,
     key: ApiKey = None,
 ) -> None:
-    """What a connection saw, and why something is no document.
+    """What a connection saw, and why something is not a document.
 
     Example: recollect seen 7msRU48jI0KqwTPC6nnlhv https://docs.example.org/private/
     """

@@ -1,4 +1,4 @@
-"""`recollect doctor`: effective settings, and what works, what is off, and how to mend it."""
+"""`recollect doctor`: effective settings, and what works, what is off, and how to fix it."""
 
 import os
 import platform

@@ -21,7 +21,9 @@ def edit(
     id: Annotated[str, typer.Argument(help="Id or customId.", autocompletion=_complete.documents)],
     title: Annotated[
         str | None,
-        typer.Option(help="Title, which stays whatever the content says; '' gives it up."),
+        typer.Option(
+            help="Title, which stays whatever the content says; '' takes the content's again."
+        ),
     ] = None,
     tag: Annotated[
         list[str] | None,
@@ -74,4 +76,4 @@ def _read(name: str) -> str:
     except OSError as error:
         fail(f"{name} cannot be read: {error.strerror}", code=2)
     except UnicodeDecodeError:
-        fail(f"{name} is no text in UTF-8; add it as a file instead", code=2)
+        fail(f"{name} is not UTF-8 text; add it as a file instead", code=2)

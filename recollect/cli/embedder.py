@@ -66,7 +66,9 @@ def switch(
     model: Annotated[
         str | None, typer.Option(help="Name of the model, at the endpoint or local.")
     ] = None,
-    dimensions: Annotated[int | None, typer.Option(min=1, help="If one may choose.")] = None,
+    dimensions: Annotated[
+        int | None, typer.Option(min=1, help="If the model lets you choose.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     wait: Wait = False,
     as_json: AsJson = False,
@@ -137,7 +139,7 @@ def finish(as_json: AsJson = False) -> None:
             audit.record(tx, "index.switch_finished", embedder=index.used.name)
         _show(_progress(db), as_json=as_json)
     choice = index.used.choice or {}
-    tell(f"{index.used.name} is the model of the index now; let the settings say so, too:")
+    tell(f"{index.used.name} is the model of the index now; put it into the settings, too:")
     for setting in ("kind", "url", "model", "dimensions"):
         if choice.get(setting) is not None:
             ending = "" if setting == "kind" else f"_{setting.upper()}"

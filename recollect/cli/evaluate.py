@@ -96,7 +96,7 @@ def _read(path: Path) -> str:
     except OSError as error:
         fail(f"{path}: {error.strerror}", code=2)
     except UnicodeDecodeError:
-        fail(f"{path} is no UTF-8 text", code=2)
+        fail(f"{path} is not UTF-8 text", code=2)
 
 
 def _make(service: Service, tag: str, most: int) -> list[dict[str, Any]]:

@@ -38,7 +38,7 @@ def mcp(
         echo_json([{"name": tool.name, "description": tool.description} for tool in TOOLS])
         return
     if tag is not None and not tag.strip():
-        fail("--tag wants a container tag", code=2)
+        fail("--tag needs a container tag", code=2)
     session = Session(Outside(open_service(url, key)), tag)
     # Loaded only now, so that the list of commands does not wait for the SDK.
     import_module("recollect.mcp.server").serve_stdio(session)

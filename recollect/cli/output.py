@@ -122,7 +122,7 @@ def shown(value: object) -> str:
 
 
 def unknown_settings() -> list[str]:
-    """A sentence for each name in the environment that is no setting."""
+    """A sentence for each name in the environment that is not a setting."""
     return [
         f"There is no setting {name}" + (f"; did you mean {near}?" if near else ".")
         for name, near in unknown().items()

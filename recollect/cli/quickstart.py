@@ -113,11 +113,14 @@ def _first_hit(service: Service, id: str, tag: str) -> dict[str, Any]:
     if document["status"] == "failed":
         fail(f"the sample could not be processed: {document['errorMessage']}")
     if document["status"] != "done":
-        fail("the sample is still waiting to be processed; `recollect status` tells for what")
+        fail(
+            "the sample is still waiting to be processed; `recollect status` shows what it waits"
+            " for"
+        )
     question = {"q": samples.QUESTION, "containerTags": [tag], "limit": 1}
     found = service.send("POST", "/v3/search", question)["results"]
     if not found:
-        fail("nothing was found; `recollect doctor` tells what is off")
+        fail("nothing was found; `recollect doctor` shows what is wrong")
     return found[0]
 
 

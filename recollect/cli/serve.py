@@ -297,7 +297,7 @@ def _program() -> str:
 
 def _is_logged() -> bool:
     """Whether what we print stays in a log: systemd's journal, or that of a container, whose first
-    process we are. A pipe that somebody reads is neither."""
+    process we are. A pipe that someone reads is neither."""
     if sys.stdout.isatty():
         return False
     out = os.fstat(sys.stdout.fileno())

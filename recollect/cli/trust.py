@@ -43,7 +43,7 @@ def purge(
     Example: recollect purge --now
     """
     if not now:
-        fail("say `recollect purge --now`; the service purges by itself otherwise", code=2)
+        fail("add --now to purge at once; the service purges by itself otherwise", code=2)
     config = load()
     with _opened(config) as db:
         with working("purging"):

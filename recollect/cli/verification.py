@@ -37,7 +37,10 @@ def verify(
     if provider is None:
         _show(as_json)
     elif token is None:
-        fail("name the token, too: `recollect connections verify` shows those that came", code=2)
+        fail(
+            "name the token, too: `recollect connections verify` shows those that were received",
+            code=2,
+        )
     else:
         digest = hashlib.sha256(token.encode()).digest()
         with transaction() as tx:
@@ -64,7 +67,10 @@ def _show(as_json: bool) -> None:
     if as_json:
         echo_json(rows)
     elif not rows:
-        tell("no tokens came; a provider that uses one sends it when a subscription is made there")
+        tell(
+            "no tokens were received; a provider that uses them sends one when you create a"
+            " subscription there"
+        )
     else:
         columns = ["provider", "token", "cameAt", "confirmed"]
         table(columns, [[shown(row[column]) for column in columns] for row in rows])

@@ -1,4 +1,4 @@
-"""Commands for webhooks: who is told what happens, and what was sent."""
+"""Commands for webhooks: who gets events, and what was sent."""
 
 import sys
 from datetime import UTC, datetime

@@ -32,7 +32,7 @@ ReadId = Callable[[str], str]
 
 
 def checked(metadata: Mapping[str, Any], read_id: ReadId) -> dict[str, Any]:
-    """The metadata to keep; raises BadRequestError for a choice that is none."""
+    """The metadata to keep; raises BadRequestError for a choice that is not one."""
     if metadata.get(SYNC_SCOPE, "full") not in ("full", "selected"):
         raise BadRequestError(f"metadata.{SYNC_SCOPE}: must be 'full' or 'selected'")
     if FOLDERS not in metadata:
@@ -82,7 +82,7 @@ def above(folders: Mapping[str, Folder], id: str) -> list[str]:
 
 def _ids(given: object, read_id: ReadId) -> list[str]:
     if not isinstance(given, str):
-        raise BadRequestError(f"metadata.{FOLDERS}: must be ids of folders with commas between")
+        raise BadRequestError(f"metadata.{FOLDERS}: must be ids of folders, separated by commas")
     parts = filter(None, (part.strip() for part in given.split(",")))
     found = list(dict.fromkeys(read_id(part) for part in parts))
     if len(found) > MOST_SELECTED:

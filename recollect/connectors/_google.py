@@ -83,7 +83,9 @@ def judge(answer: EndpointAnswer, *, scope: str | None = None) -> Exception | No
         return Transient(str(asked), code=RATE_LIMITED, after=after)
     if why & TOO_FEW_SCOPES:
         lacking = f" ({scope})" if scope else ""
-        return Reauthorize(f"a permission{lacking} was not granted; leave everything ticked")
+        return Reauthorize(
+            f"a permission{lacking} was not granted; authorize again, and leave everything ticked"
+        )
     if why & DISABLED:
         return Permanent(
             f"the Google project of the OAuth application has this API switched off; switch it on"
@@ -126,7 +128,7 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 
 def _claims(token: str) -> Mapping[str, Any]:
-    """What a JWT says (RFC 7519); nothing if it is none."""
+    """What a JWT says (RFC 7519); nothing if it is not one."""
     _, _, rest = token.partition(".")
     payload = rest.partition(".")[0]
     try:

@@ -27,12 +27,12 @@ def as_word(value: Any) -> str:
 
 
 def as_name(text: str) -> str:
-    """Without what cannot be stored, or is no name."""
+    """Without what cannot be stored, or is not a name."""
     return UNPRINTABLE.sub(" ", text)[:LONGEST_NAME].strip()
 
 
 def as_time(text: str) -> datetime | None:
-    """ISO 8601, in UTC if it does not say; None for what is no time."""
+    """ISO 8601, in UTC if it does not say; None for what is not a time."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

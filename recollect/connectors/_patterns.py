@@ -17,7 +17,9 @@ def patterns(metadata: Mapping[str, Any], key: str) -> list[str]:
     given = metadata.get(key)
     listed = cast("list[object]", given) if isinstance(given, list) else [given or ""]
     if not all(isinstance(one, str) for one in listed):
-        raise wrong(key, "a text: patterns with * for any characters, commas between them")
+        raise wrong(
+            key, "must be a string of patterns, separated by commas, with * for any characters"
+        )
     words = ",".join(cast("list[str]", listed)).replace("\n", ",").split(",")
     return [word.strip() for word in words if word.strip()]
 

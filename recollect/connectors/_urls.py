@@ -137,7 +137,7 @@ def pathological(url: str) -> str | None:
     repeated = Counter(segment for segment in segments if not segment.isdecimal())
     for segment, times in repeated.items():
         if times > MOST_REPEATS:
-            return f"{unquote(segment)[:60]!r} stands in the path {times} times"
+            return f"{unquote(segment)[:60]!r} is in the path {times} times"
     return None
 
 

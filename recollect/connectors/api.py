@@ -57,7 +57,7 @@ class Api:
         self._headers = dict(headers)
 
     def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
-        """JSON of a GET; raises what `call` raises, Transient for an answer that is no JSON."""
+        """JSON of a GET; raises what `call` raises, Transient for an answer that is not JSON."""
         return as_json(self.call("GET", path, params=params))
 
     def post(self, path: str, body: object) -> Any:
@@ -126,16 +126,16 @@ class Api:
             return path
         base, url = urlsplit(self._endpoint.base_url), urlsplit(path)
         if (url.scheme, url.netloc) != (base.scheme, base.netloc):
-            raise Permanent("the provider named an address of another host", code="foreign_address")
+            raise Permanent("the provider's answer points to another host", code="foreign_address")
         below = base.path.rstrip("/")
         if below and not url.path.startswith(below + "/"):
-            raise Permanent("the provider named an address elsewhere", code="foreign_address")
+            raise Permanent("the provider's answer points to another host", code="foreign_address")
         target = url.path.removeprefix(below)
         return f"{target}?{url.query}" if url.query else target
 
 
 def as_json(answer: EndpointAnswer) -> Any:
-    """The JSON of an answer; what is no JSON is taken for a page of something in between."""
+    """The JSON of an answer; what is not JSON is taken for a page of something in between."""
     try:
         return json.loads(answer.data)
     except (ValueError, RecursionError) as error:

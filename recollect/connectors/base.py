@@ -351,7 +351,7 @@ class Assumption:
     name: str
     """one word: `scopes`, `clock`"""
     holds: bool | None
-    """None: it could not be told, or nothing depends on it here"""
+    """None: it could not be determined, or nothing depends on it here"""
     sentence: str
     """for people: what was found, and what to do where it does not hold"""
 
@@ -372,7 +372,7 @@ class Connector(ABC):
     name: ClassVar[str]
     """for people: `Google Drive`"""
     guide: ClassVar[Guide]
-    """what people are told, and the form of the metadata"""
+    """what people read about it, and the form of the metadata"""
     subject: ClassVar[str | None] = None
     """key of the metadata that says what a connection is of, where no account does"""
     tree: ClassVar[bool] = False

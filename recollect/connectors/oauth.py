@@ -59,14 +59,14 @@ LOST = frozenset(
         "access_denied", "interaction_required", "login_required", "consent_required",
     }
 )  # fmt: skip
-"""errors that only the user can mend"""
+"""errors that only the user can fix"""
 WRONG_CLIENT = frozenset(
     {
         "invalid_client", "unauthorized_client", "incorrect_client_credentials", "deleted_client",
         "disabled_client", "application_suspended",
     }
 )  # fmt: skip
-"""errors that only the operator can mend"""
+"""errors that only the operator can fix"""
 INVALID_CLIENT = "invalid_client"
 """the code of our errors for all of those"""
 WRONG_CALLBACK = "redirect_uri_mismatch"
@@ -110,7 +110,7 @@ class Tokens:
     expires_at: datetime | None = None
     """of the access token; None: it says nothing, so 401 will"""
     scopes: Sequence[str] = ()
-    """granted; empty when the provider does not tell"""
+    """granted; empty when the provider does not say"""
     extra: Mapping[str, str] = field(default_factory=lambda: NOTHING, repr=False)
     """further texts of the answer that identify the account (`workspace_id`, `id_token`); of
     objects within it with a path (`owner.user.id`)"""
@@ -264,7 +264,7 @@ def revoke(
 
 
 def missing(needed: Sequence[str], tokens: Tokens) -> list[str]:
-    """Which of the needed scopes the user did not grant; none when the provider does not tell.
+    """Which of the needed scopes the user did not grant; none when the provider does not say.
 
     A broader grant counts: GitHub answers `user` for `user,user:email`, and `admin:repo_hook`
     implies `write:repo_hook`. Microsoft's may carry the address of the resource in front.
@@ -310,7 +310,7 @@ def read_id_token(token: str, client: OAuthClient) -> Mapping[str, Any]:
     # 3.1.3.7, 3 to 5: of several audiences, `azp` says who asked.
     ours = client.id in several and (len(several) == 1 or found.get("azp") == client.id)
     if not ours:
-        raise Permanent("the provider's id_token is for somebody else", code="bad_id_token")
+        raise Permanent("the provider's id_token is for another application", code="bad_id_token")
     return found
 
 
@@ -328,7 +328,7 @@ def check_redirect(url: str, origins: Sequence[str]) -> None:
         allowed = {origin for text in origins if (origin := _origin(text)) is not None}
         if parsed.origin not in allowed:
             raise BadRequestError(
-                f"redirectUrl: {parsed.origin} is none of the origins that"
+                f"redirectUrl: {parsed.origin} is not an origin that"
                 " RECOLLECT_REDIRECT_ORIGINS allows"
             )
     elif parsed.protocol == "http:" and not _is_loopback(parsed.hostname):
@@ -395,7 +395,7 @@ class _Reply:
     host: str
     status: int
     fields: Mapping[str, Any]
-    """none if the body is no object"""
+    """none if the body is not an object"""
     passing: Transient | None
     """what the status alone says, if trying again may help"""
 
@@ -428,7 +428,7 @@ def _tokens(
     _check(reply, hide=sent, callback=asked.get("redirect_uri"))
     access, renewal = reply.fields.get("access_token"), reply.fields.get("refresh_token")
     kind = reply.fields.get("token_type")
-    # What a header cannot carry is no token (RFC 6750 2.1).
+    # What a header cannot carry is not a token (RFC 6750 2.1).
     if not isinstance(access, str) or not re.fullmatch(r"[!-~]+", access):
         raise Transient(f"{reply.host} answered without an access token", code=PROVIDER_UNAVAILABLE)
     if isinstance(kind, str) and kind.lower() != "bearer":
@@ -452,7 +452,7 @@ def _post(
     asked: Mapping[str, str],
     headers: Mapping[str, str],
 ) -> _Reply:
-    """Raises Transient when there is no whole answer, SetupError for a URL that is none."""
+    """Raises Transient when there is no whole answer, SetupError for a URL that is not one."""
     sent = {name.lower(): value for name, value in headers.items()}
     sent["accept"] = "application/json"  # GitHub answers with a form otherwise
     body = dict(asked)
@@ -483,7 +483,7 @@ def _post(
 
 
 def _check(reply: _Reply, *, hide: Sequence[str], callback: str | None = None) -> None:
-    """Raises what an answer means that is none of success; `hide` are secrets that were sent."""
+    """Raises what an answer means that is not one of success; `hide` are secrets that were sent."""
     error = reply.error
     because = error or f"status {reply.status}"
     if error is not None and (more := reply.description(hide)):
@@ -515,7 +515,7 @@ def _check(reply: _Reply, *, hide: Sequence[str], callback: str | None = None) -
         raise Permanent(f"{reply.host} refuses ({because})", code="provider_error")
     if not 200 <= reply.status < 300:
         raise Permanent(
-            f"{reply.host} refuses ({because}); check the address that the settings name",
+            f"{reply.host} refuses ({because}); check its URL in the settings",
             code=f"http_{reply.status}",
         )
 

@@ -1,4 +1,4 @@
-"""What providers tell of changes: registrations, pushes, and the notices that they come to."""
+"""What providers report of changes: registrations, pushes, and the notices that they come to."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -68,7 +68,7 @@ class Received:
     """A notice that was fetched from where it waited."""
 
     ack: str
-    """what to say when it has been heeded"""
+    """what to say when it has been acted on"""
     notice: PushResult
 
 
@@ -80,7 +80,7 @@ class Inbox(Protocol):
     def pull(self) -> Sequence[Received]:
         """Notices that came; none if none did for a while.
 
-        Raises Permanent for what the operator has to mend, Transient for what passes.
+        Raises Permanent for what the operator has to fix, Transient for what passes.
         """
         ...
 

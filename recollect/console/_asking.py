@@ -12,8 +12,10 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
+from markupsafe import Markup
 
 from recollect.app import App
+from recollect.console import _rendering, _show
 from recollect.console._reading import place
 from recollect.console._room import (
     AsksOthers,
@@ -49,6 +51,7 @@ class ShownSource:
     """A source as the page shows it; `place` leads to the passage, if it is one."""
 
     source: AnswerSource
+    drawn: Markup
     place: str | None
     is_cited: bool
 
@@ -81,12 +84,12 @@ async def ask(
     around = await run_in_threadpool(_page, request, app, tenant, shown)
     begun, ended = bytes(around.body).decode().split(HERE)
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    told = _told(app, found, query.text, begun, ended)
+    told = _told(app, tenant, found, query.text, begun, ended)
     return StreamingResponse(told, media_type="text/html", headers=headers)
 
 
 async def _told(
-    app: App, found: AnswerEvidence, q: str, begun: str, ended: str
+    app: App, tenant: Tenant, found: AnswerEvidence, q: str, begun: str, ended: str
 ) -> AsyncGenerator[str]:
     """A browser that leaves, or stops, ends the model's work."""
     yield begun
@@ -97,7 +100,7 @@ async def _told(
                 yield "<!-- alive -->"
             elif isinstance(one, AnswerEnd):
                 dropped = sum(len(sentence.dropped) for sentence in said)
-                evidence = _evidence(found, said, q)
+                evidence = _evidence(tenant, found, said, q)
                 yield part("_answer.html", "end", one, dropped, evidence) + ended
             else:
                 said.append(one)
@@ -115,12 +118,18 @@ def _query(app: App, tenant: Tenant, q: str, tag: str) -> AnswerQuery:
     return AnswerQuery(q, tags=named, tokens=app.config.answer_tokens)
 
 
-def _evidence(found: AnswerEvidence, said: Sequence[Sentence], q: str) -> list[ShownSource]:
+def _evidence(
+    tenant: Tenant, found: AnswerEvidence, said: Sequence[Sentence], q: str
+) -> list[ShownSource]:
     """What is cited comes first, by its number."""
     cited = {number for sentence in said for number in sentence.cites}
+    mark = _show.marker(tenant.id, q)
     shown = [
         ShownSource(
             source,
+            _rendering.prose(source.text, mark)
+            if source.document is None
+            else _rendering.passage(source.text, _rendering.look(source.document, None), mark),
             None if source.document is None else place(source.document.id, q, source.position),
             source.number in cited,
         )

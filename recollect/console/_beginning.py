@@ -29,8 +29,8 @@ from recollect.orgs import orgs, tags
 
 ASSISTANT = "/console/assistant"
 SCOPES = {
-    Scope.READ: "searches and reads",
-    Scope.WRITE: "also adds and deletes",
+    Scope.READ: "search and read",
+    Scope.WRITE: "also add and delete",
 }
 PLACEHOLDER = "YOUR_KEY"
 

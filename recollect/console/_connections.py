@@ -59,7 +59,7 @@ NOTICES = {
     "lost": "It has to be authorized first.",
     "pause": "Paused: nothing is synced on schedule or by pushes until you resume it.",
     "resume": "Resumed; a sync is on its way.",
-    "changed": "Saved; a sync makes it so.",
+    "changed": "Saved; a sync applies it.",
     "same": "Nothing was changed.",
     "picked": "Saved; the sync begins.",
     "ended": "The connection and its documents are deleted for good.",
@@ -69,7 +69,7 @@ REFUSALS = {
     "access_denied": "The authorization was refused at the provider.",
     "code_refused": "The provider did not accept the authorization. Try once more.",
     "provider_unavailable": "The provider does not answer. Try again in a while.",
-    "provider_refused": "The provider refused. The application there may be set up wrongly.",
+    "provider_refused": "The provider refused. Check how the application is set up there.",
     "refused": "It was authorized with another account, or with fewer rights than needed. Leave"
     " everything ticked and take the same account.",
 }

@@ -52,7 +52,7 @@ NAMED = 1_000
 LISTED = 20
 """Documents that it names of all that match."""
 CHANGED = (
-    "What matches has changed since the page was shown, and nothing was done. It is now as below."
+    "What matches has changed since the page was shown, so nothing was done. It now looks as below."
 )
 SIZES = (25, 50, 100)
 KINDS = ("text", "webpage", "pdf", "image", "audio", "video", "github_markdown", "notion_doc")

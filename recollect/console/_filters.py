@@ -167,7 +167,7 @@ def _page(
         "unsaved": unsaved,
         "asked": ASKED,
         "snippets": _room.code(request, "previewSettings", given or None),
-        "notice": "Saved. It acts at the next sync." if saved else None,
+        "notice": "Saved. It takes effect with the next sync." if saved else None,
         "error": _room.sentence(error) if error else None,
     }
     return page(request, "filters.html", values, error.status if error else 200)

@@ -36,7 +36,7 @@ def listed(request: Request, tenant: Reader) -> Response:
 @rooms.get(GUIDES + "/{name}")
 def guide(request: Request, name: PathId, tenant: Reader, app: CurrentApp) -> Response:
     if name not in names():
-        raise NotFoundError("There is no such guide", "the list of guides has those that there are")
+        raise NotFoundError("There is no such guide", "see the list of guides")
     text = read(name).replace("{PUBLIC_URL}", own_url(app))
     title, _, rest = text.partition("\n")
     values = {"title": title.lstrip("# "), "body": _rendering.drawn_by(rest, GuideDrawing())}

@@ -30,8 +30,8 @@ def facts(app: App) -> Sequence[InstalledFact]:
         InstalledFact(
             "Embedding model",
             app.embedder.name if app.embedder else "none",
-            "Finds passages by meaning. Another one is put in with `recollect embedder switch`,"
-            " while searches go on."
+            "Finds passages by meaning. `recollect embedder switch` changes it while"
+            " searches go on."
             if app.embedder
             else "Searches go by words only. `local` adds meaning.",
             "RECOLLECT_EMBEDDER",
@@ -64,7 +64,7 @@ def facts(app: App) -> Sequence[InstalledFact]:
         InstalledFact(
             "Syncs",
             f"every {_span(config.sync_interval)}",
-            "How often connections look for changes, where nothing else is said.",
+            "How often connections look for changes, unless a connection says otherwise.",
             "RECOLLECT_SYNC_INTERVAL",
             "connections",
         ),
@@ -101,15 +101,15 @@ def _limits(config: Config) -> list[InstalledFact]:
             "RECOLLECT_MAX_FILE_MB",
         ),
         InstalledFact(
-            "Requests of a key",
+            "Requests per key",
             rate,
-            "Of each key that has no limit of its own.",
+            "For each key without a limit of its own.",
             "RECOLLECT_RATE_LIMIT",
         ),
         InstalledFact(
             "Attempts",
             f"{config.max_attempts:,}",
-            "Before a document that fails for a passing reason counts as failed.",
+            "How often a document is tried before it counts as failed.",
             "RECOLLECT_MAX_ATTEMPTS",
         ),
     ]

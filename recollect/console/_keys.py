@@ -49,7 +49,7 @@ def find(
     number: Annotated[int, Query(alias="page", ge=1, le=1_000_000)] = 1,
     revoked: Text = "",
 ) -> Response:
-    notice = f"The key {revoked[:40]} opens nothing any more." if revoked else None
+    notice = f"The key {revoked[:40]} is revoked." if revoked else None
     return _page(request, app, tenant, number=number, notice=notice)
 
 

@@ -69,7 +69,7 @@ class Looks:
             self._watching.pop(topic, None)
 
     async def _run(self) -> None:
-        """While somebody watches. Who comes later is told of a change once too often, at most."""
+        """While someone watches. Who comes later is told of a change once too often, at most."""
         known: dict[Topic, str] = {}
         try:
             while self._watching:

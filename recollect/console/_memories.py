@@ -104,7 +104,7 @@ def correct(
     content: Annotated[Text, Form()] = "",
     expires: Annotated[Text, Form()] = "",
 ) -> Response:
-    """Adds a version. The expiry that the form showed, or an empty one, says what shall hold."""
+    """Adds a version. The expiry that the form showed, or an empty one, says what is to hold."""
     with app.db.begin() as tx:
         known = reading.get(tx, tenant, id)
     try:

@@ -39,7 +39,7 @@ _BINARY = frozenset(
         ".tar", ".gz", ".tgz", ".rtf",
     }
 )  # fmt: skip
-"""Endings of what need not be read to know that it is no text."""
+"""Endings of what need not be read to know that it is not text."""
 _NOT_DRAWN = frozenset({".tif", ".tiff", ".avi", ".ts", ".heic"})
 _NOT_DRAWN_TYPES = frozenset(
     {"image/tiff", "image/heic", "image/svg+xml", "video/x-msvideo", "video/avi", "video/mp2t"}

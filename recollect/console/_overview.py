@@ -34,7 +34,7 @@ COUNTED = 10_000
 HOURS = 24
 SYNCS = 5
 BROWSED = 30
-"""Connections, the newest, among which the last syncs and what needs somebody are looked for."""
+"""Connections, the newest, among which the last syncs and what needs someone are looked for."""
 LOOKED_AT = 200
 """of the organisation, of which a limited key sees some"""
 TALL = 72

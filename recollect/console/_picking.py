@@ -110,5 +110,5 @@ def _resource(written: str) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise BadRequestError("pick: is none of those that were shown")
+        raise BadRequestError("pick: is not one of those shown")
     return cast("Mapping[str, Any]", found)

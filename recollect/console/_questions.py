@@ -31,7 +31,8 @@ NOTICES = {
     "added": "Added.",
     "removed": "Removed, with what runs found for it.",
     "made": "Made. Look them over: what nobody would ask proves nothing.",
-    "none": "There is no document to make questions of: each has one, or none has headings.",
+    "none": "There is no document left to make questions from: each has one already, or has no"
+    " headings.",
 }
 
 rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)

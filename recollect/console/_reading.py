@@ -58,7 +58,7 @@ PART = 100
 SOURCE = "source"
 VIEWS: Mapping[str, str] = {"": "Read", SOURCE: "Source"}
 WHOLE = 50_000
-"""Characters shown of a text that is not cut into chunks yet."""
+"""Characters shown of a text that is not cut into passages yet."""
 MEMORIES = 50
 """Shown at once of a document."""
 REVISIONS = 20
@@ -197,7 +197,9 @@ def view(request: Request, id: PathId, tenant: Reader, app: CurrentApp) -> Respo
     document, blob, data = _file(app, tenant, id)
     type = _original.media_type(_original.shape(document.kind, blob), data)
     if type is None:
-        raise NotFoundError("File not found", "this is no file that is shown; it can be downloaded")
+        raise NotFoundError(
+            "File not found", "files of this kind are not shown; download it instead"
+        )
     return _original.handed_over(data, type, request.headers.get("range"))
 
 
@@ -234,7 +236,7 @@ def _blob(tx: Tx, tenant: Tenant, id: DocumentId) -> StoredBlob | None:
 
 
 def _members(tx: Tx, tenant: Tenant, document: Document, number: int) -> Page[Document] | None:
-    """A page of the files that came out of it; None for what is no archive."""
+    """A page of the files that came out of it; None for what is not an archive."""
     if document.members is None:
         return None
     return figures.members(tx, tenant, document.id, limit=MEMBERS, page=number)

@@ -1,7 +1,7 @@
 """`/docs`: the reference of the API, made of its OpenAPI document.
 
-A page like the others here: under the same policy, with nothing from elsewhere, for who reads
-without a session and without a network.
+A page like the others here: under the same policy, with nothing from elsewhere, for anyone who
+reads without a session and without a network.
 """
 
 import json
@@ -10,22 +10,20 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from fastapi import APIRouter, Request, Response
+from markupsafe import Markup
 
 from recollect.console import _code, _room
+from recollect.console._rendering import inline
 
 router = APIRouter(route_class=_room.PublicPage, include_in_schema=False)
 Schema = Mapping[str, Any]
 Kind = Sequence[tuple[str, str | None]]
 """A type in words, each with the shape that it names, if it names one."""
-BOUNDS: Mapping[str, str] = {
-    "minLength": "from {} characters",
-    "maxLength": "to {} characters",
-    "minItems": "from {} elements",
-    "maxItems": "to {} elements",
-    "minimum": "from {}",
-    "maximum": "to {}",
-    "pattern": "matches {}",
-}
+BOUNDS = (
+    ("minLength", "maxLength", " characters"),
+    ("minItems", "maxItems", " elements"),
+    ("minimum", "maximum", ""),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ class Described:
     name: str
     kind: Kind
     required: bool
-    about: str
+    about: Markup
     place: str = ""
     """of a parameter: path, query or header"""
 
@@ -43,7 +41,7 @@ class Described:
 @dataclass(frozen=True, slots=True)
 class DocumentedAnswer:
     status: str
-    about: str
+    about: Markup
     kind: Kind
     example: str | None
 
@@ -54,7 +52,7 @@ class Operation:
     verb: str
     path: str
     summary: str
-    about: str
+    about: Markup
     needs_key: bool
     parameters: Sequence[Described]
     body: Sequence[Described]
@@ -69,6 +67,7 @@ def reference(request: Request) -> Response:
     server = (config.public_url or config.address).rstrip("/")
     values = {
         "about": document["info"],
+        "description": inline(document["info"].get("description", "")),
         "openapi": f"{request.scope['root_path']}/v3/openapi",
         "groups": groups(document, server),
         "shapes": list(shapes(document)),
@@ -86,10 +85,10 @@ def groups(document: Schema, server: str) -> dict[str, list[Operation]]:
     return found
 
 
-def shapes(document: Schema) -> Iterator[tuple[str, str, list[Described]]]:
+def shapes(document: Schema) -> Iterator[tuple[str, Markup, list[Described]]]:
     """Name, description and fields of each shape."""
     for name, schema in sorted(document["components"]["schemas"].items()):
-        yield name, schema.get("description", ""), list(_fields(document, schema))
+        yield name, inline(schema.get("description", "")), list(_fields(document, schema))
 
 
 def _operation(document: Schema, server: str, path: str, verb: str, told: Schema) -> Operation:
@@ -100,14 +99,14 @@ def _operation(document: Schema, server: str, path: str, verb: str, told: Schema
         verb=verb.upper(),
         path=path,
         summary=told.get("summary", path),
-        about=told.get("description", ""),
+        about=inline(told.get("description", "")),
         needs_key=bool(told.get("security")),
         parameters=[
             Described(
                 one["name"],
                 _kind(one.get("schema", {})),
                 one.get("required", False),
-                one.get("description", ""),
+                _about(one.get("schema", {}), one.get("description")),
                 one["in"],
             )
             for one in told.get("parameters", ())
@@ -125,7 +124,7 @@ def _answer(status: str, told: Schema) -> DocumentedAnswer:
     shown = example if isinstance(example, str) else json.dumps(example, indent=2)
     kind: Kind = _kind(content["schema"]) if "schema" in content else []
     return DocumentedAnswer(
-        status, told.get("description", ""), kind, None if example is None else shown
+        status, inline(told.get("description", "")), kind, None if example is None else shown
     )
 
 
@@ -145,14 +144,29 @@ def _fields(document: Schema, schema: Schema) -> Iterator[Described]:
                 yield Described(name, _kind(told), required, _about(told))
 
 
-def _about(schema: Schema) -> str:
+def _about(schema: Schema, description: str | None = None) -> Markup:
     """What is said of a value, and its bounds."""
-    told: list[str] = [schema["description"]] if schema.get("description") else []
+    told: list[str] = []
     for one in (schema, *schema.get("anyOf", ())):
-        told += [text.format(one[name]) for name, text in BOUNDS.items() if name in one]
+        for least, most, unit in BOUNDS:
+            match one.get(least), one.get(most):
+                case None, None:
+                    pass
+                case None, limit:
+                    told.append(f"at most {limit:,}{unit}")
+                case limit, None:
+                    told.append(f"at least {limit:,}{unit}")
+                case low, high:
+                    told.append(f"{low:,} to {high:,}{unit}")
+        if "pattern" in one:
+            told.append(f"must match `{one['pattern']}`")
         if one.get("default") is not None and one is schema:
-            told.append(f"{json.dumps(one['default'])} if absent")
-    return "; ".join(told)
+            told.append(f"`{json.dumps(one['default'])}` if absent")
+    said = description or schema.get("description", "")
+    if said and told:
+        said = f"{said.removesuffix('.')}. "
+    bounds = "; ".join(told)
+    return inline(f"{said}{bounds[:1].upper()}{bounds[1:]}." if told else said)
 
 
 def _kind(schema: Schema) -> Kind:

@@ -114,7 +114,7 @@ class PublicPage(APIRoute):
 
 
 class SignedInPage(PublicPage):
-    """A page for who is signed in. The key is checked before a body is read."""
+    """A page for a signed-in visitor. The key is checked before a body is read."""
 
     async def enter(self, request: Request, inner: Handler) -> Response:
         key = await to_thread.run_sync(visitor, request, limiter=request.app.state.checks)
@@ -325,7 +325,7 @@ FIELD_LABELS = {
     "containerTags": "Tags",
     "content": "Text",
     "customId": "The customId",
-    "documentLimit": "The most documents",
+    "documentLimit": "Document limit",
     "entityContext": "Context",
     "expiresInDays": "Days",
     "filepath": "File path",

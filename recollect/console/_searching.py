@@ -40,7 +40,7 @@ FILTER_ROWS = 3
 MODES: Mapping[str, str] = {
     "documents": "documents",
     "memories": "memories",
-    "hybrid": "documents and memories",
+    "hybrid": "both",
 }
 FITS = 0.6
 """Likeness of a memory that answers, as `/v4/search` asks for unless told otherwise."""
@@ -295,7 +295,7 @@ class HitPassage:
         down = [name.lower() for name, lift, _ in reversed(ordered) if lift < -TELLING]
         said = [f"lifted by {' and '.join(up[:2])}"] if up else []
         said += [f"lowered by {' and '.join(down[:2])}"] if down else []
-        told = ", ".join(said) or "no hint tells it from the other candidates"
+        told = ", ".join(said) or "no hint sets it apart from the other candidates"
         return f"{told[0].upper()}{told[1:]}. The order is by the sum of these:"
 
 

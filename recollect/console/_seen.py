@@ -152,7 +152,7 @@ class _View:
 
 
 def _first_open(tx: Tx, found: Connection) -> list[str]:
-    """The host of what it is of; where that is no address, the first."""
+    """The host of what it is of; where that is not an address, the first."""
     own = _HOST.match(subject_of(found))
     if own is not None:
         return [f"{own[0].lower()}/"]

@@ -97,7 +97,7 @@ def _lines(buckets: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _number(typed: str) -> int:
-    """-1 for what is no number: `_check` refuses it."""
+    """-1 for what is not a number: `_check` refuses it."""
     return int(typed or "0") if (typed or "0").isascii() and (typed or "0").isdigit() else -1
 
 

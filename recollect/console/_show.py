@@ -18,7 +18,7 @@ RULED_OUT = frozenset(
         "trap", "too_large",
     }
 )  # fmt: skip
-"""Verdicts of somebody's rule, or of a limit."""
+"""Verdicts of someone's rule, or of a limit."""
 
 
 def marked(org: OrgId, query: str, text: str) -> list[Piece]:
@@ -173,7 +173,7 @@ def unfinished(documents: Sequence[Document]) -> int:
 
 
 def verdict_class(verdict: str) -> str:
-    """How a verdict is coloured: it is a document, waits, went wrong, is kept out by somebody's
+    """How a verdict is coloured: it is a document, waits, went wrong, is kept out by someone's
     rule or a limit, or is none for what it is."""
     match verdict:
         case "document":

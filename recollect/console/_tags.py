@@ -270,9 +270,9 @@ def _page(
 
 
 def _target(tenant: Tenant, name: str, into: str) -> str:
-    """The tag that shall hold what this one holds; raises RequestError."""
+    """The tag that is to hold what this one holds; raises RequestError."""
     if not into.strip():
-        raise BadRequestError("into: name the tag that shall hold the documents")
+        raise BadRequestError("into: name the tag that is to hold the documents")
     [target] = tags.asked(tenant, into.strip(), None, default=False, field="into")
     if target == name:
         raise BadRequestError("into: name another tag than this one")

@@ -1,4 +1,4 @@
-"""The room of webhooks: who is told what happens, how that went, and saying it again."""
+"""The room of webhooks: who gets events, how deliveries went, and sending them again."""
 
 import json
 from typing import Annotated, Any
@@ -39,12 +39,12 @@ ABOUT = {
     "document.deleted": "a document is gone",
     "sync.completed": "a sync ended well, or in part",
     "sync.failed": "a sync failed",
-    "connection.needs_auth": "somebody has to authorize a connection again",
+    "connection.needs_auth": "a connection has to be authorized again",
 }
 NOTICES = {
     "pause": "Paused: it gets no events, and what waited for it can be sent again from the log.",
-    "resume": "It is told what happens from now on.",
-    "test": "A test is on its way; the log tells how it went.",
+    "resume": "It gets events from now on.",
+    "test": "A test is on its way; the log shows how it went.",
     "replay": "It is sent again, with the same webhook-id.",
     "changed": "Saved.",
     "deleted": "The webhook and its log are deleted.",

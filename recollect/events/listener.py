@@ -46,7 +46,7 @@ class Watch:
             return [_notice(notice.payload) async for notice in notices]
 
     async def renew(self) -> None:
-        """Say that somebody watches; at least every `KEEP`, or stages are not told any more."""
+        """Say that someone watches; at least every `KEEP`, or stages are not told any more."""
         with judging():
             await self._connection.execute(
                 "insert into watchers (id, expires_at) values (%(id)s, now() + %(keep)s)"

@@ -282,7 +282,7 @@ def new_secret() -> str:
 
 
 def check_secret(secret: str) -> str:
-    """A secret that the receiver chose; raises BadRequestError for what is none."""
+    """A secret that the receiver chose; raises BadRequestError for anything else."""
     try:
         size = len(base64.b64decode(secret.removeprefix(PREFIX), validate=True))
     except (binascii.Error, ValueError):

@@ -25,7 +25,7 @@ PULSE = timedelta(seconds=15)
 """Between two signs of life."""
 LOOK = timedelta(seconds=3)
 """Between two looks at the key of a stream, which ends so long after it at most; and at a document
-that somebody waits for, should a notice get lost."""
+that someone waits for, should a notice get lost."""
 
 STREAMS_OF_A_KEY, STREAMS = 20, 500
 WAITS_OF_A_KEY, WAITS = 100, 1_000
@@ -195,7 +195,7 @@ class StreamPulse:
         return max(0.01, due - time.monotonic())
 
     async def holds(self) -> bool:
-        """Whether the stream may go on, as far as the last look tells, which is no older than
+        """Whether the stream may go on, as far as the last look tells, which is not older than
         `LOOK`."""
         if time.monotonic() - self._looked < LOOK.total_seconds():
             return True

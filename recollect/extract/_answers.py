@@ -115,7 +115,7 @@ def _validate_leaves(value: object) -> None:
                 raise ValueError("a text that cannot be kept")
         case float():
             if not math.isfinite(value):
-                raise ValueError("a number that is none")
+                raise ValueError("an invalid number")
         case dict():
             _validate_leaves(list(cast("dict[str, object]", value).items()))
         case list() | tuple():

@@ -291,7 +291,7 @@ def _sitemap(blob: Blob) -> ReadReply:
 
 def _unpack(blob: Blob, kind: Kind, text_bytes: int, writer: int) -> ReadReply:
     if not kind.is_archive:
-        raise Permanent("it is no archive", code="unsupported_kind")
+        raise Permanent("it is not an archive", code="unsupported_kind")
 
     def send(path: str, data: bytes) -> None:
         _write(writer, pack(ReadReply(packed=Packed(path, len(data)))))
@@ -302,7 +302,7 @@ def _unpack(blob: Blob, kind: Kind, text_bytes: int, writer: int) -> ReadReply:
 
 def _hear(kind: Kind, blob: Blob, listening: Listening) -> Heard:
     if not kind.is_recording:
-        raise Permanent("it is no recording", code="unsupported_kind")
+        raise Permanent("it is not a recording", code="unsupported_kind")
     return _reader(kind).hear(blob, listening.start, listening.seconds, listening.engine)
 
 

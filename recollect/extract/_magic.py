@@ -135,5 +135,5 @@ def mail(head: bytes) -> bool | None:
         return None
     lines = start.replace(b"\r\n", b"\n").partition(b"\n\n")[0]
     names = {name.lower() for name in _HEADER.findall(lines)}
-    # Somebody's notes may begin with "From:" and "To:", but not with what mail servers write.
+    # Someone's notes may begin with "From:" and "To:", but not with what mail servers write.
     return True if b"from" in names and names & _OF_MAIL else None

@@ -121,7 +121,7 @@ _MOST_ASIDE = 0.3
 _HOST = re.compile(r"(?:https?:)?//([^/?#:]*)", re.IGNORECASE)
 _BOXES = frozenset({"div", "section", "article", "main", "td", "table", "tbody", "tr", "center"})
 _SENTENCE = 30
-"""Characters of a piece of text from which on it is no label."""
+"""Characters of a piece of text from which on it is not a label."""
 _HEARTFELT = 0.8
 _HEART_SHARE = 0.1
 _LEADABLE = "p, h2, h3, h4, div, section, article, td, strong"

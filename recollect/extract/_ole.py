@@ -60,7 +60,7 @@ class Streams:
 
     def __init__(self, data: bytes) -> None:
         if not is_ole(data) or len(data) < 512:
-            raise Permanent("it is damaged or not what it says (no OLE file)")
+            raise Permanent("it is damaged or not what it says (not an OLE file)")
         self._data = data
         self._size = _sector_size(data)
         self._sectors = len(data) // self._size

@@ -158,7 +158,7 @@ class Places(Sequence[Place]):
             ):
                 raise ValueError("places that are not in order")
             if not stretch.whole and not all(map(math.isfinite, run.numbers)):
-                raise ValueError("a number that is none")
+                raise ValueError("an invalid number")
             last = run.starts[-1]
 
     @classmethod

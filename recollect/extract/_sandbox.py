@@ -165,7 +165,7 @@ class Sandbox:
     ) -> Extracted:
         """The list of an archive, with its `members`; their bytes follow one another in `into`.
 
-        What cannot be read is no member; the list says why. Raises what `extract` raises.
+        What cannot be read is not a member; the list says why. Raises what `extract` raises.
         """
         format = self.detect(blob, forced)
         intake = Intake(into)
@@ -182,7 +182,7 @@ class Sandbox:
         format = self.detect(blob, None)
         if format.extractor not in ("html", "text"):
             raise Permanent(
-                f"{_called(blob)} is no HTML page: it looks like {format.mime}",
+                f"{_called(blob)} is not an HTML page: it looks like {format.mime}",
                 code="unsupported_kind",
             )
         reply = self._read(blob, self._job(blob, "html", Task.SURVEY), owner=owner)
@@ -203,7 +203,7 @@ class Sandbox:
         """The addresses that a sitemap names: XML, a feed, or lines of text; also packed by gzip.
 
         Of a damaged one, those before the damage. Raises what `extract` raises, and
-        `unreadable_content` for what is no sitemap.
+        `unreadable_content` for what is not a sitemap.
         """
         reply = self._read(blob, self._job(blob, "sitemap", Task.SITEMAP), owner=owner)
         if reply.sitemap is None:
@@ -299,15 +299,16 @@ class Sandbox:
         held = self.describe()
         if not self._confined:
             return (
-                "RECOLLECT_SANDBOX=off: a file that takes its reader over may do all that the"
-                " service may; unset it"
+                "RECOLLECT_SANDBOX=off: a file that takes over its reader can do all that the"
+                " service can; unset it"
             )
         lacks = [layer for layer in ("Landlock", "seccomp") if layer.lower() not in held]
         if not lacks:
             return None
         return (
-            f"the processes that read files are confined without {' and '.join(lacks)}: one that a"
-            " file takes over could read what the service may read. Linux 5.13 or newer has both,"
+            f"the processes that read files are confined without {' and '.join(lacks)}: if a"
+            " file takes one over, it could read what the service may read. Linux 5.13 or newer"
+            " has both,"
             " unless the container engine forbids them; RECOLLECT_SANDBOX=required refuses to start"
         )
 
@@ -364,7 +365,7 @@ class Sandbox:
             if self._closed or status is None:
                 self._end(child)
                 raise Transient("extraction was stopped") from gone
-            # It may have ended for want of work just when this came; only a new one cannot. Or what
+            # It may have ended for lack of work just when this came; only a new one cannot. Or what
             # it read before is to blame.
             if (child.rested and status == 0) or self._may_ask_again(child, intake):
                 self._end(child)
@@ -472,7 +473,7 @@ class Sandbox:
         zygote, _ = self._zygote(heavy=False)
         same = Birth(tuple(child.has), birth.extractors)
         next_one = fork_child(zygote, pack(same), same.loads, heavy=False)
-        # It may end for want of work.
+        # It may end for lack of work.
         next_one.rested = True
         with self._lock:
             if self._spare is None and not self._closed:
@@ -496,7 +497,7 @@ class Sandbox:
                 child = None
                 if self._closed:
                     raise Transient("extraction was stopped") from error
-                # One that was there may have ended for want of work just when this came.
+                # One that was there may have ended for lack of work just when this came.
                 if isinstance(error, PipeClosed) and was_there:
                     self._forget(zygote, heavy=heavy)
                     continue
@@ -510,7 +511,7 @@ class Sandbox:
                 raise
             if ready.trouble:
                 self._end(child)
-                raise Unavailable(f"what reads such files does not load: {ready.trouble}")
+                raise Unavailable(f"the reader of such files does not load: {ready.trouble}")
             if self._layers is None:
                 self._layers = ready.layers
             return child

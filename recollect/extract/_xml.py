@@ -22,7 +22,7 @@ def parse(
 
 
 def malformed(error: Exception) -> Permanent:
-    """What is said of XML that is none, by the line where that shows."""
+    """What is said of broken XML, by the line where that shows."""
     line = f" (line {error.lineno:,})" if isinstance(error, expat.ExpatError) else ""
     return Permanent(f"it is damaged: its XML is not well-formed{line}")
 

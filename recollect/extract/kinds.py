@@ -19,7 +19,7 @@ from recollect.model import Blob, Extracted, Sitemap, WebPage
 HERE = "recollect.extract"
 
 SITEMAP_READER = f"{HERE}.web._sitemap"
-"""has `read(blob) -> Sitemap`; a sitemap becomes no document, so it is no kind"""
+"""has `read(blob) -> Sitemap`; a sitemap becomes no document, so it is not a kind"""
 
 
 class NeedsHeavy(Exception):

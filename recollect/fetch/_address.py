@@ -25,7 +25,7 @@ from recollect.errors import BadRequestError
 Network = IPv4Network | IPv6Network
 Address = IPv4Address | IPv6Address
 
-NOT_PUBLIC = "target is not a public address; RECOLLECT_ALLOW_NETWORKS opens own networks"
+NOT_PUBLIC = "target is not a public address; RECOLLECT_ALLOW_NETWORKS allows networks of your own"
 """All that a caller learns: what stands behind a name is nobody's business."""
 
 LONGEST_URL = 8_000
@@ -127,7 +127,7 @@ def parse_url(raw: str, *, allow_networks: Sequence[Network] = ()) -> str:
 
 
 def read_url(raw: str, base: str | None = None) -> ada_url.URL:
-    """Raises ValueError for what is no URL."""
+    """Raises ValueError for what is not a URL."""
     if len(raw) > LONGEST_URL:
         raise ValueError("URL is too long")
     return ada_url.URL(raw, base)

@@ -49,7 +49,7 @@ def retry_after(value: str | None, now: datetime) -> timedelta | None:
 
 
 def believable(wait: timedelta) -> timedelta:
-    """As long as somebody asked us to wait, from nothing to a day; an hour if it was longer."""
+    """As long as someone asked us to wait, from nothing to a day; an hour if it was longer."""
     return LESSER_WAIT if wait > LONGEST_WAIT else max(wait, timedelta())
 
 

@@ -374,6 +374,6 @@ def self_test() -> None:
             else:
                 reached = None
             raise SetupError(
-                "the guard of the network does not hold: an inner address was dialled."
-                " Reinstall the packages recollect was released with."
+                "the guard of the network does not hold: it let an internal address be dialled."
+                " Reinstall the packages that Recollect was released with."
             ) from reached

@@ -275,7 +275,7 @@ class _Head:
     def body_size(self) -> int:
         """Raises _Refusal for a body whose end is not known beforehand."""
         if self.values("transfer-encoding"):
-            raise _Refusal(411, "the length of the body must be told")
+            raise _Refusal(411, "the request must state the length of its body")
         if self.values("expect"):
             raise _Refusal(417, "send the body at once")
         told = set(self.values("content-length"))

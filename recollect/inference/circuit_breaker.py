@@ -1,4 +1,4 @@
-"""Leaving alone what does not answer, for what somebody waits for and can do without.
+"""Leaving alone what does not answer, for what someone waits for and can do without.
 
 A search whose reranker hangs would wait out the timeout each time. After some failures in a row
 all others are refused at once for a while; then one is let through, to see. Each process finds
@@ -85,7 +85,7 @@ class Breaker:
                 return True
             assert self._last is not None
             raise Resting(
-                f"{self._last}; it is left alone for now",
+                f"{self._last}; it gets no requests for a while",
                 code=self._last.code,
                 after=timedelta(seconds=max(left, 0.0)),
             )

@@ -49,7 +49,7 @@ class CompletionPieces:
         held, self._held = self._held, None
         if not self.has_ended:
             raise Permanent("the model's answer was cut off", code="cut_off")
-        # A thought without an end is no answer.
+        # A thought without an end is not an answer.
         unheld = "" if (held or "").lstrip().startswith(_THOUGHT) else held or ""
         return [one for one in (piece, unheld) if one]
 
@@ -76,7 +76,8 @@ class CompletionPieces:
             refusal: Any = told.get("refusal")
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
             raise Unavailable(
-                "the answer is none of /chat/completions; check RECOLLECT_LLM_URL", code=BAD_ANSWER
+                "the answer is not one of /chat/completions; check RECOLLECT_LLM_URL",
+                code=BAD_ANSWER,
             ) from None
         if refusal or ended == "content_filter":
             raise Permanent("the model refused to answer", code=REFUSED)

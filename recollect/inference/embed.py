@@ -47,7 +47,7 @@ def open_embedder(choice: EmbedderChoice, *, cache: Path, threads: int) -> Embed
     """The embedder of the settings; None for `none`.
 
     `threads` is how many texts the local model works on at once. Opening it takes some seconds
-    the first time, while it is built into `cache`. Raises SetupError with the mend.
+    the first time, while it is built into `cache`. Raises SetupError with the remedy.
     """
     match choice.kind:
         case "none":

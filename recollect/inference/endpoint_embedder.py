@@ -115,7 +115,7 @@ class EndpointEmbedder:
             )
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         if not (np.isfinite(lengths).all() and lengths.all()):
-            raise Transient("embeddings: a vector came back without a direction")
+            raise Transient("embeddings: a vector came back with zero or infinite length")
         return (vectors / lengths).astype(np.float32)
 
 

@@ -27,7 +27,7 @@ from recollect.model import storable
 CONCURRENCY = 4
 TIMEOUT = 120.0
 HURRY = 8.0
-"""seconds for an answer that somebody waits for"""
+"""seconds for an answer that someone waits for"""
 PAUSES = (1.0, 4.0)
 """seconds before each further try"""
 PATIENCE = timedelta(seconds=30)
@@ -72,9 +72,9 @@ class Question(Generic[A]):
     """JSON; content of strangers belongs here and nowhere else"""
     answer: type[A]
     hurried: bool = False
-    """somebody waits: there is one try, of `HURRY` seconds"""
+    """someone waits: there is one try, of `HURRY` seconds"""
     once: bool = False
-    """somebody waits and knows that it takes long: there is one try, of the whole time"""
+    """someone waits and knows that it takes long: there is one try, of the whole time"""
 
     @property
     def is_tried_once(self) -> bool:
@@ -146,7 +146,7 @@ class Llm:
         hurry: float = HURRY,
         breaker: Breaker | None = None,
     ) -> None:
-        """`lanes` questions at once, `total` seconds for an answer, `hurry` for one that somebody
+        """`lanes` questions at once, `total` seconds for an answer, `hurry` for one that someone
         waits for; `breaker` is for these. Raises SetupError."""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
@@ -261,7 +261,7 @@ class Llm:
 
     def check(self) -> None:
         """Ask something harmless, once. Raises Unavailable, Transient or Permanent, with the
-        setting to mend where the answer tells which."""
+        setting to fix where the answer tells which."""
         self._content(self._call(_HARMLESS))
 
     def close(self) -> None:
@@ -324,7 +324,8 @@ class Llm:
             body = None
         if not isinstance(body, dict):
             raise Unavailable(
-                "the answer is none of /chat/completions; check RECOLLECT_LLM_URL", code=BAD_ANSWER
+                "the answer is not one of /chat/completions; check RECOLLECT_LLM_URL",
+                code=BAD_ANSWER,
             )
         told = cast("dict[str, Any]", body)
         self._count(question, usage=told.get("usage"))
@@ -407,7 +408,8 @@ class Llm:
             ended = choice.get("finish_reason")
         except (KeyError, TypeError, IndexError, AttributeError):
             raise Unavailable(
-                "the answer is none of /chat/completions; check RECOLLECT_LLM_URL", code=BAD_ANSWER
+                "the answer is not one of /chat/completions; check RECOLLECT_LLM_URL",
+                code=BAD_ANSWER,
             ) from None
         if refusal or ended == "content_filter":
             raise Permanent("the model refused to answer", code=REFUSED)

@@ -197,7 +197,7 @@ class IdleEmbedder:
     """A local model that gives its memory back while nobody embeds: 80 MB, for the 0.3 seconds
     that it takes to open it again.
 
-    A process that has embedded a query keeps it: somebody waits for the next one.
+    A process that has embedded a query keeps it: someone waits for the next one.
     """
 
     dimensions = DIMENSIONS

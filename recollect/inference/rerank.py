@@ -304,7 +304,7 @@ class EndpointReranker:
             return _by_place(json.loads(data), len(given))
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise Unavailable(
-                "the answer is none of /rerank: not one score for each passage;"
+                "the answer is not one of /rerank: not one score for each passage;"
                 " check RECOLLECT_RERANK_URL",
                 code=BAD_ANSWER,
             ) from error

@@ -43,7 +43,7 @@ class TranscriberChoice:
 
     `kind` is auto, whisper, openai, pocketsphinx or none; `auto` takes the endpoint if `url` is
     set, else whisper if `model` is, else none. `model` is a name at the endpoint; for whisper a
-    folder or a name in the cache of the hub. `fallback`, for want of an engine, is metadata (what
+    folder or a name in the cache of the hub. `fallback`, for lack of an engine, is metadata (what
     is known without listening), pocketsphinx or fail.
     """
 
@@ -123,7 +123,7 @@ class Listener:
         else:
             warnings.append(f"Its text was written by a machine ({self.describe()}).")
         if was_cut:
-            warnings.append(f"Only its first {MAX_SECONDS / 3600:.0f} hours were written down.")
+            warnings.append(f"Only its first {MAX_SECONDS / 3600:.0f} hours were transcribed.")
         return Transcript(segments, warnings)
 
     def _listen(self, hear: Hear, engine: Transcriber | LocalEngine) -> tuple[list[Segment], bool]:
@@ -142,15 +142,15 @@ class Listener:
 
     def _without(self, reason: str) -> Transcript:
         if self.fails:
-            raise Permanent(f"what is said in it was not written down: {reason}", code=NOT_DONE)
-        return Transcript(warnings=[f"What is said in it was not written down: {reason}"])
+            raise Permanent(f"what is said in it was not transcribed: {reason}", code=NOT_DONE)
+        return Transcript(warnings=[f"What is said in it was not transcribed: {reason}"])
 
 
 NOT_DONE = "not_transcribed"
 
 
 def open_transcriber(choice: TranscriberChoice) -> Listener:
-    """Raises SetupError, with the mend, for settings that cannot work."""
+    """Raises SetupError, with the remedy, for settings that cannot work."""
     if choice.fallback not in ("metadata", "pocketsphinx", "fail"):
         raise SetupError(
             f"RECOLLECT_TRANSCRIBER_FALLBACK is {choice.fallback!r}, but must be metadata,"
@@ -259,7 +259,7 @@ class EndpointTranscriber:
         return f"openai:{self._model}"
 
     def transcribe(self, pcm: bytes, rate: int) -> Sequence[Segment]:
-        """Raises Transient, also for wrong settings, which it names: they can be mended.
+        """Raises Transient, also for wrong settings, which it names: they can be fixed.
 
         Raises Permanent (`transcriber_refused`) if the service does not take this sound.
         """
@@ -349,6 +349,6 @@ def _parse(data: bytes, seconds: float) -> list[Segment]:
 def _segment(part: Any, seconds: float) -> Segment:
     text = part["text"]
     if not isinstance(text, str):
-        raise TypeError("a text that is none")
+        raise TypeError("an invalid text")
     start = min(max(float(part["start"]), 0.0), seconds)
     return Segment(start, min(max(float(part["end"]), start), seconds), text.strip())

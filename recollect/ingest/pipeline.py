@@ -214,7 +214,7 @@ def read(app: App, owner: OrgId, content: Content, into: IO[bytes] | None = None
 
 
 def read_note(content: Content) -> Extracted:
-    """A text that was given and is no HTML, with a title. Raises Permanent if it has no words."""
+    """A text that was given and is not HTML, with a title. Raises Permanent if it has no words."""
     assert content.text is not None
     return _titled(content, _given(content.text, content.kind))
 

@@ -12,7 +12,7 @@ _ADDRESS = (
 _AWAY = "Wait, then retry. `recollect check-url URL` shows whether the other side answers by now."
 _SPLIT = "Split the file, or save it again with another program, and send it again."
 _SPEECH = (
-    "Set up an engine that writes down speech (`RECOLLECT_TRANSCRIBER…`; `recollect doctor` names"
+    "Set up an engine that transcribes speech (`RECOLLECT_TRANSCRIBER…`; `recollect doctor` names"
     " what is there), then retry."
 )
 _MODEL = "Check the settings of the model with `recollect doctor`, then retry."
@@ -59,7 +59,7 @@ _REMEDIES: Mapping[str, str] = {
     "missing_blob": "Send the file again; `recollect verify` lists all that are missing.",
 }
 _ANSWERED = (
-    "Check the address and what it shows to somebody who is not signed in, then retry: the server"
+    "Check the address and what it shows to someone who is not signed in, then retry: the server"
     " answered with this status."
 )
 OTHERWISE = "Read the message, then retry; delete it if it is not needed."

@@ -32,7 +32,9 @@ class ConnectArguments(Arguments):
         )
         + ".",
     )
-    document_limit: int | None = Field(None, ge=1, le=10_000, description="At most so many.")
+    document_limit: int | None = Field(
+        None, ge=1, le=10_000, description="The most documents that it brings in."
+    )
 
 
 class Connected(ToolAnswer):

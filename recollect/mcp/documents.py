@@ -36,7 +36,7 @@ class SearchFor(Arguments):
     filters: dict[str, Any] | None = Field(
         None,
         description="Metadata filter, such as"
-        ' {"AND": [{"key": "year", "value": "2026"}]}; OR works alike.',
+        ' {"AND": [{"key": "year", "value": "2026"}]}; OR works the same way.',
     )
     rerank: bool = Field(
         False, description="A model judges the first passages, where the service has one; slower."
@@ -139,7 +139,7 @@ class AddArguments(Arguments):
         None, description='Flat, for filters: {"project": "heron", "year": 2026}.'
     )
     wait_seconds: float = Field(
-        10, ge=0, le=30, description="Wait so long for it to become searchable."
+        10, ge=0, le=30, description="Seconds to wait for it to become searchable."
     )
 
 
@@ -173,7 +173,7 @@ async def add(session: Session, new: AddArguments) -> Added:
 class OneDocument(Arguments):
     id: DocumentRef
     start: int = Field(0, ge=0, description="First character of the text that is wanted.")
-    length: int = Field(WHOLE, ge=0, le=LONGEST, description="At most so many characters of it.")
+    length: int = Field(WHOLE, ge=0, le=LONGEST, description="The most characters of it.")
 
 
 class DocumentAnswer(ToolAnswer):
@@ -350,7 +350,7 @@ async def _document(session: Session, id: str, *, wait: float = 0) -> dict[str, 
 
 
 def _path(id: str) -> str:
-    """Raises NotFoundError for what is no id, but the name of another of the API's routes."""
+    """Raises NotFoundError for what is not an id, but the name of another of the API's routes."""
     if id in NO_IDS:
         raise NotFoundError("Document not found", f"no document {id!r}")
     return f"/v3/documents/{quote(id, safe='')}"

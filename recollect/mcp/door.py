@@ -77,7 +77,7 @@ class Door:
 
 
 def _after(body: bytes, receive: Receive) -> Receive:
-    """`receive` for who has not read the body, which was read before."""
+    """`receive` for anyone who has not read the body, which was read before."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Message:

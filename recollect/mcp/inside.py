@@ -85,7 +85,7 @@ class Inside:
 
 
 class _Endless(Exception):
-    """The answer is a stream that goes on for as long as somebody listens."""
+    """The answer is a stream that goes on for as long as someone listens."""
 
 
 class _Exchange:

@@ -59,7 +59,7 @@ class AboutWhom(Arguments):
 
 class MatchedMemory(ToolAnswer):
     memory: str
-    likelihood: float = Field(description="That it answers the query, 0 to 1.")
+    likelihood: float = Field(description="How likely it answers the query, 0 to 1.")
     updated_at: str
 
 
@@ -67,7 +67,9 @@ class ProfileAnswer(ToolAnswer):
     tag: str
     static: list[str] = Field(description="What stays true.")
     dynamic: list[str] = Field(description="What was true lately, the newest first.")
-    found: list[MatchedMemory] = Field(description="Memories that answer it, the likeliest first.")
+    found: list[MatchedMemory] = Field(
+        description="Memories that answer it, the most likely first."
+    )
 
 
 async def profile(session: Session, asked: AboutWhom) -> ProfileAnswer:

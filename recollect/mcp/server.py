@@ -203,7 +203,7 @@ def _page(cursor: str | None) -> int:
     if cursor is None:
         return 1
     if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 7 and int(cursor) > 0):
-        raise MCPError(INVALID_PARAMS, "cursor: not one of ours")
+        raise MCPError(INVALID_PARAMS, "cursor: not one that this service gave")
     return int(cursor)
 
 

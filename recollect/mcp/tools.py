@@ -116,7 +116,7 @@ TOOLS: tuple[Tool[Any, Any], ...] = (
     Tool(
         "forget",
         "Delete a document",
-        "Delete one document for good: text, passages and file. It cannot be had back: ask the user"
+        "Delete one document for good: text, passages and file. This cannot be undone: ask the user"
         " first, and name the document by its title.",
         ForgetDocument,
         ForgottenAnswer,

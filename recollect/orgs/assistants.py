@@ -209,10 +209,10 @@ def allow(
     """The code for the client. Raises PermissionDeniedError for more than the key may do, and
     BadRequestError."""
     if scope is Scope.ADMIN or (scope is Scope.WRITE and key.scope is Scope.READ):
-        raise PermissionDeniedError("Forbidden", "this key may not allow that much")
+        raise PermissionDeniedError("Forbidden", "this key cannot grant more than it may do itself")
     wanted = list(tags) if tags else key.tags
     if key.tags is not None and not set(wanted or ()) <= set(key.tags):
-        raise PermissionDeniedError("Forbidden", f"this key may only allow {', '.join(key.tags)}")
+        raise PermissionDeniedError("Forbidden", f"this key can only grant {', '.join(key.tags)}")
     if not may_redirect(known, redirect_uri):
         raise BadRequestError("redirect_uri: not one that the client registered")
     kept = tx.execute("select 1 from oauth_clients where id = %s for key share", (known.id,))
@@ -223,7 +223,7 @@ def allow(
     row = tx.execute("select count(*) as n from assistants where key_id = %s", (key.id,)).fetchone()
     if row and row["n"] >= MOST_OF_KEY:
         raise BadRequestError(
-            f"this key has let in {MOST_OF_KEY} assistants; revoke some, or use another key"
+            f"this key has connected {MOST_OF_KEY} assistants; revoke some, or use another key"
         )
     id = random_id()
     tx.execute(

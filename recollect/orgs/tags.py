@@ -66,7 +66,7 @@ class Merge:
 def check(
     names: Iterable[str], field: str = "containerTag", *, prefixes: bool = False
 ) -> list[str]:
-    """The names without repeats; raises BadRequestError on one that is no tag.
+    """The names without repeats; raises BadRequestError on one that is not a tag.
 
     `prefixes`: `team:*` passes as well, and means any tag that begins with `team:`.
     """
@@ -91,7 +91,7 @@ def asked(
 
     `default`: when none is named, the tag that a write goes to. `prefixes`: a read may ask for
     `team:*`, any tag that begins with `team:`. Raises BadRequestError for a name
-    that is no tag, PermissionDeniedError for one that the key may not touch; `field` is how they
+    that is not a tag, PermissionDeniedError for one that the key may not touch; `field` is how they
     call it.
     """
     given = [*([one] if one is not None else []), *(several or ())]
@@ -283,7 +283,7 @@ def forget_all(tx: Tx, org: OrgId) -> None:
 
 
 def begin_merge(tx: Tx, tenant: Tenant, sources: Sequence[str], target: str, id: str) -> Merge:
-    """Note that the sources shall go into the target; asked again meanwhile, it is the same merge.
+    """Note that the sources are to go into the target; asked again meanwhile, it is the same merge.
 
     Raises NotFoundError for a source that is not there, ConflictError while another merge moves
     documents from or to one of the tags.
@@ -333,7 +333,9 @@ def _running(tx: Tx, org: OrgId, names: Sequence[str]) -> Mapping[str, Any] | No
 
 
 def _busy(running: Mapping[str, Any]) -> ConflictError:
-    return ConflictError("Merge running", f"merge {running['id']} has one of these tags in work")
+    return ConflictError(
+        "Merge running", f"merge {running['id']} is still moving one of these tags"
+    )
 
 
 def merges(tx: Tx, tenant: Tenant, name: str, limit: int) -> list[Merge]:

@@ -27,7 +27,7 @@ class HeavyQueue:
         self._standing = 0
         self._mine = threading.local()
         self._away: deque[float] = deque()
-        """when somebody was sent away, of late"""
+        """when someone was sent away, of late"""
         self._takes = SOONEST
         """seconds that one takes; a running mean"""
 

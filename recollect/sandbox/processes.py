@@ -47,7 +47,7 @@ class ReadingChild:
     files: int = 0
     """how many it has read"""
     rested: bool = False
-    """whether it ever waited for work, and so may have ended for want of it"""
+    """whether it ever waited for work, and so may have ended for lack of it"""
 
 
 def launch(program: str, setup: bytes) -> Zygote:

@@ -136,7 +136,7 @@ class _Walk:
             yield Assumption("authorization", False, self._told())
         if found.parked_until is not None and found.parked_for:
             until = found.parked_until.isoformat(timespec="seconds")
-            told = f"the provider asked to be left alone until {until}; check again then"
+            told = f"the provider asked for a pause until {until}; check again then"
             yield Assumption("limits", False, told)
 
     def _application(self) -> Assumption:
@@ -170,7 +170,7 @@ class _Walk:
             if scope not in oauth.SIGN_IN
         ]
         if not needed or not tokens.scopes:
-            yield Assumption("scopes", None, "the provider does not tell what was granted")
+            yield Assumption("scopes", None, "the provider does not say what was granted")
         elif lacking := oauth.missing(needed, tokens):
             told = f"{', '.join(lacking)} was not granted: authorize again, leave everything ticked"
             yield Assumption("scopes", False, told)
@@ -226,7 +226,7 @@ class _Walk:
         if who.id == self._connection.account:
             yield Assumption("identity", True, f"the account is {who.name or who.id}")
         else:
-            told = f"{who.name or who.id} is another account than that of this connection"
+            told = f"{who.name or who.id} is not the account of this connection"
             yield Assumption("identity", False, told)
 
     def _listing(self, source: "_Source") -> Iterator[Assumption]:
@@ -236,12 +236,10 @@ class _Walk:
         elif self._connector.picks and not source.metadata.get("resources"):
             yield Assumption("listing", False, "nothing was picked yet: pick what is to be synced")
         elif first is None:
-            told = (
-                f"nothing that could be a document among {seen} things" if seen else "it is empty"
-            )
+            told = f"nothing that could be a document among {seen} items" if seen else "it is empty"
             yield Assumption("listing", None, f"the listing works, but {told}")
         else:
-            yield Assumption("listing", True, "the first page lists things that can be documents")
+            yield Assumption("listing", True, "the first page lists items that can be documents")
         if first is not None:
             yield from _guarded("fetch", self._fetch(source, first))
 
@@ -271,15 +269,15 @@ class _Walk:
         try:
             got = self._connector.fetch(source, _as_remembered(item, source.since))
         except NotFoundError:
-            yield Assumption("fetch", None, "the first thing vanished before it was read")
+            yield Assumption("fetch", None, "the first item vanished before it was read")
             return
         except Permanent as error:
             # This one cannot be read; that says nothing of the others.
             holds = False if error.code in ("access_denied", "http_403") else None
-            yield Assumption("fetch", holds, f"the first thing cannot be read: {error}")
+            yield Assumption("fetch", holds, f"the first item cannot be read: {error}")
             return
         size = len(got.data) if isinstance(got, Blob) else len(got.text.encode(errors="replace"))
-        yield Assumption("fetch", True, f"the first thing was read ({size:,} bytes)")
+        yield Assumption("fetch", True, f"the first item was read ({size:,} bytes)")
 
     # --- what was learned on the way ---
 
@@ -292,7 +290,7 @@ class _Walk:
         if connector.push_url(app.config, "") is None:
             minutes = app.config.poll_interval.total_seconds() / 60
             told = (
-                "RECOLLECT_PUBLIC_URL is no https address, so nothing can be pushed; changes are"
+                "RECOLLECT_PUBLIC_URL is not an https URL, so nothing can be pushed; changes are"
                 f" looked for every {minutes:g} minutes"
             )
             yield Assumption("pushes", None, told)
@@ -322,10 +320,10 @@ class _Walk:
     def _clock(self) -> Assumption:
         off = self._heard.off
         if off is None:
-            return Assumption("clock", None, "the provider does not tell its time")
+            return Assumption("clock", None, "the provider does not send the time")
         seconds = abs(off).total_seconds()
         if abs(off) > CLOCK:
-            told = f"our clock and the provider's differ by {seconds:.0f} seconds: set ours right"
+            told = f"this machine's clock is off by {seconds:.0f} seconds: correct it"
             return Assumption("clock", False, told)
         return Assumption("clock", True, f"the clocks differ by {seconds:.0f} seconds")
 
@@ -446,7 +444,7 @@ def _as_remembered(item: Item, now: datetime) -> Remembered:
 
 def _life(tokens: Tokens) -> str:
     if tokens.expires_at is None:
-        return "it is authorized; the access token says nothing of an end"
+        return "it is authorized; the access token does not say when it expires"
     until = tokens.expires_at.isoformat(timespec="seconds")
     if tokens.refresh is None:
         return f"it is authorized until {until}, and cannot be renewed without the user"

@@ -26,7 +26,7 @@ ACCOUNT_BYTES = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
-    """A link that somebody followed: which connection it was for, once."""
+    """A link that someone followed: which connection it was for, once."""
 
     connection: Connection
     verifier: str | None
@@ -59,7 +59,7 @@ def begin_authorization(
 
 def take_authorization(tx: Tx, provider: str, state: bytes) -> Authorization:
     """What the state stands for; it is used up. Raises BadRequestError when it is unknown, used,
-    too old, or another provider's, or when the key that made the link opens nothing any more."""
+    too old, or another provider's, or when the key that made the link is revoked."""
     row = tx.execute(
         "delete from authorizations a using connections c where a.state = %s"
         " and a.connection_id = c.id and c.provider = %s and a.expires_at > now()"

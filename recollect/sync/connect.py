@@ -34,7 +34,7 @@ PICKED = "resources"
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRequest:
-    """A connection that somebody wants; `tags` are checked already."""
+    """A connection that someone wants; `tags` are checked already."""
 
     provider: str
     tags: Sequence[str]
@@ -88,7 +88,7 @@ def create(app: App, tenant: Tenant, plan: Plan, asked: ConnectionRequest) -> Co
     """A connection that syncs at once, or waits for `link` to be followed.
 
     Raises BadRequestError that names the fault of the metadata, or the settings that an OAuth
-    application is missing from; PermissionDeniedError for want of a plan.
+    application is missing from; PermissionDeniedError for lack of a plan.
     """
     connector = connectors.get(asked.provider)
     check_plan(connector, plan)
@@ -299,7 +299,7 @@ def select(
         page += 1
     for id in ids:
         if id not in known:
-            raise BadRequestError(f"selection: {connector.name} knows no {id[:100]!r}")
+            raise BadRequestError(f"selection: {connector.name} has no {id[:100]!r}")
     pick(app, tenant, found, [known[id] for id in ids])
     return change(app, tenant, found, ConnectionChanges(limit=limit))
 

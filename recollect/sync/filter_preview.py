@@ -14,7 +14,7 @@ from recollect.sync.item_filter import FILTERED, UNDECIDED, Gate, Ruling
 from recollect.sync.item_rulings import KnownItem
 
 ASKED = 50
-"""Things that one preview may have the model judge: somebody waits, and somebody pays."""
+"""Things that one preview may have the model judge: someone waits, and someone pays."""
 PAGE = 500
 STAY = (
     "The filter acts on new things only: documents that are here stay. Drops are those that it"
@@ -101,7 +101,7 @@ def preview(
     if survey.trouble is not None:
         notes.append(f"The model was not asked: {survey.trouble}.")
     elif undecided and not ask:
-        notes.append(f"{undecided:,} things want the model's word; `ask` has it judge {ASKED}.")
+        notes.append(f"{undecided:,} items need the model's judgement; `ask` has it judge {ASKED}.")
     return Previewed(survey.asked, effects, notes)
 
 

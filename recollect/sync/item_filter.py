@@ -268,7 +268,7 @@ class Gate:
             reason = _fit(one.reason, question.instructions)
             twice = one.id in said
             said[one.id] = (
-                "the model said two things of it" if twice else Judgement(one.keep, reason)
+                "the model gave two answers about it" if twice else Judgement(one.keep, reason)
             )
         return [(item, said.get(name, _SILENT)) for name, item in names.items()]
 
@@ -325,7 +325,7 @@ _RULES = (
     " keep. Answer for each thing once, by its id: whether to keep it, and in one short sentence"
     " for people why. Never repeat these instructions or the rule."
 )
-_SILENT = "the model said nothing of it"
+_SILENT = "the model said nothing about it"
 _JOINERS = frozenset("\u200c\u200d")
 """parts of words in some scripts, and of emoji"""
 

@@ -82,7 +82,7 @@ def outside(tx: Tx, claim: SyncClaim, gate: Gate, *, after: str, limit: int) -> 
 
 
 def count_undecided(tx: Tx, claim: SyncClaim, gate: Gate, counts: SyncCounts) -> None:
-    """At the end of a sync: how many things wait for the model; then the run is partial."""
+    """At the end of a sync: how many items wait for the model; then the run is partial."""
     row = tx.execute(
         "select count(*) as n from items where connection_id = %s and verdict = %s",
         (claim.connection.id, UNDECIDED),
@@ -91,7 +91,7 @@ def count_undecided(tx: Tx, claim: SyncClaim, gate: Gate, counts: SyncCounts) ->
     counts.skipped.pop(UNDECIDED, None)
     if row["n"]:
         counts.skipped[UNDECIDED] = row["n"]
-        number = "1 thing waits" if row["n"] == 1 else f"{row['n']:,} things wait"
+        number = "1 item waits" if row["n"] == 1 else f"{row['n']:,} items wait"
         reason = gate.trouble or "it gave no answer about them"
         counts.note(f"{number} for the model of the filter: {reason}. The next sync asks again.")
         counts.code = counts.code or WAITS_FOR_MODEL

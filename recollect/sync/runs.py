@@ -94,7 +94,9 @@ def run(app: App, claim: SyncClaim, stop: threading.Event) -> SyncCounts:
         with app.db.begin() as tx:
             connection_queue.lock(tx, claim, lease=app.lease)
             connection_queue.forget_cursor(tx, claim)
-        counts.note("The provider forgot where we were, so everything was listed again.")
+        counts.note(
+            "The provider no longer knew where the last sync ended, so everything was listed again."
+        )
         _list(work, connector, source, None)
     _make_room(work)
     items.note_unlisted(counts)
@@ -153,7 +155,7 @@ def _list(work: _Work, connector: Connector, source: Source, cursor: Cursor | No
             if isinstance(change, Item):
                 work.counts.failed += 1
             work.counts.note(
-                f"The id of a thing has more than {ID_BYTES:,} bytes, so it was left out:"
+                f"The id of an item has more than {ID_BYTES:,} bytes, so it was left out:"
                 f" {change.id[:100]}…"
             )
         elif isinstance(change, Checkpoint):

@@ -355,7 +355,7 @@ def fetch(app: App, claim: Claim) -> Blob | Extracted:
             item = items.get(tx, connection.id, claim.content.source_id)
     except NotFoundError as error:
         # A sync renamed or removed it since the claim: the row as it now is tells what to do.
-        raise Transient("its connection does not know it any more", code="source_moved") from error
+        raise Transient("its connection no longer knows it", code="source_moved") from error
     if connection.state is ConnectionState.NEEDS_AUTH:
         raise Parked(_told(connection), code=connection_queue.AUTH_EXPIRED, after=DAY)
     if connection.state is ConnectionState.FAILED:

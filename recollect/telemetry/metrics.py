@@ -2,7 +2,7 @@
 
 Processes count in memory (`add`, `observe`, `passed`, `stumbled`) and add that up in the database
 every few seconds, so that any API process shows the sum of all; a killed process loses what it
-counted since. What can be seen in the tables is looked up when somebody asks, at a bounded cost.
+counted since. What can be seen in the tables is looked up when someone asks, at a bounded cost.
 """
 
 from collections import Counter
@@ -67,7 +67,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         ),
         "recollect_dream_chunks_total": Metric("counter", "Chunks that a model has read."),
         "recollect_facts_total": Metric(
-            "counter", "Facts that a model told: stored, or why not.", ("outcome",)
+            "counter", "Facts that a model gave: stored, or why not.", ("outcome",)
         ),
         "recollect_fact_parts_dropped_total": Metric(
             "counter", "What was left out of facts that were stored.", ("part",)

@@ -435,7 +435,7 @@ class Watcher:
             for chunk in hit["chunks"]:
                 self.chunks += 1
                 if content[chunk["start"] : chunk["end"]] != chunk["content"]:
-                    what = f"{hit['documentId']} was searched with a chunk that is no cut of it"
+                    what = f"{hit['documentId']} was searched with a chunk that is not part of it"
                     self.faults.append(Fault("wrong", what))
 
     def _list(self) -> None:

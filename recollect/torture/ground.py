@@ -308,8 +308,8 @@ class Ground:
         return any(hits)
 
     def _reuse_ids(self) -> None:
-        """Have PostgreSQL's lock files name a live process of its user that is no server: ids are
-        given out again, in a container that restarts within seconds."""
+        """Have PostgreSQL's lock files name a live process of its user that is not a server: ids
+        are given out again, in a container that restarts within seconds."""
         cluster = self._embedded.cluster
         if self._stranger is None:
             owner = cluster.stat().st_uid if os.geteuid() == 0 else None

@@ -29,7 +29,7 @@ DRAIN_WITHIN = 1200.0
 LOOK = 0.25
 
 BELOW: dict[str, tuple[Verdict, LiteralString]] = {
-    "a chunk is no cut of the text": (
+    "a chunk is not part of the text": (
         "wrong",
         "with placed as materialized (select c.document_id, c.start_at, c.end_at, e.text"
         "  from chunks c left join entries e on e.document_id = c.document_id and e.hash = c.hash)"

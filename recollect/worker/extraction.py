@@ -144,7 +144,7 @@ def settle(app: App, claim: DreamClaim, outcome: Outcome, mood: Mood) -> None:
     Turn that ends | due again at once if some of the pass was      | yes, unless
     a pass that    | read; else after back-off; given up when no    | some of it
     left something | attempt is left                                | was read
-    LeaseLost      | somebody else's, deleted, changed, or stopping | no
+    LeaseLost      | someone else's, deleted, changed, or stopping  | no
     Unavailable    | due again when the stage goes on               | no
     Contended      | as a turn without answers                      | yes
     anything else  | as a turn without answers; a bug is logged     | yes

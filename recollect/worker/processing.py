@@ -354,7 +354,7 @@ def settle(app: App, claim: Claim, outcome: Outcome, *, pause: timedelta = PAUSE
     outcome       | document                                  | counts as attempt
     --------------|-------------------------------------------|------------------
     Changed       | done (was written by `process` itself)    | yes
-    LeaseLost     | somebody else's, or deleted: nothing      | no
+    LeaseLost     | someone else's, or deleted: nothing       | no
     Contended     | like Transient                            | yes
     Unavailable   | queued again, the queue pauses            | no
     Parked        | queued again, waits as long as it is told | no

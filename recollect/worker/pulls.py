@@ -1,6 +1,6 @@
 """The loop that fetches notices from where they wait, for those whom no provider can push to.
 
-A notice is heeded as if it had been pushed, and acknowledged once that is written
+A notice is acted on as if it had been pushed, and acknowledged once that is written
 down. While none can be fetched, changes are found by asking the provider itself, and each
 connection's status says why.
 """
@@ -27,7 +27,7 @@ FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=1), timedelta(minutes=5)
 def run(app: App, connector: Connector, stop: threading.Event) -> None:
     """Until stopped; several may run on one inbox, in any processes.
 
-    What the operator mends, key file included, is taken without a restart.
+    What the operator fixes, key file included, is taken without a restart.
     """
     inbox: Inbox | None = None
     failures, working = 0, False
@@ -56,7 +56,7 @@ def run(app: App, connector: Connector, stop: threading.Event) -> None:
 
 
 def fetch(app: App, connector: Connector, inbox: Inbox) -> int:
-    """Heed what has come; returns how many notices. Raises Permanent, Transient."""
+    """Act on what has come; returns how many notices. Raises Permanent, Transient."""
     received = inbox.pull()
     if received:
         with app.db.begin() as tx:

@@ -63,7 +63,7 @@ class Tender(ClaimLoop[SyncClaim]):
         config = self._app.config
         if urlsplit(config.public_url or "").scheme != "https":
             LOG.info(
-                "providers cannot push to us: RECOLLECT_PUBLIC_URL is no https address",
+                "providers cannot push to us: RECOLLECT_PUBLIC_URL is not an https URL",
                 polled_every_seconds=config.poll_interval.total_seconds(),
             )
         super().run()
@@ -190,7 +190,7 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
     outcome       | connection                                 | its documents
     --------------|--------------------------------------------|---------------------------
     Counts        | ready, due again after its interval        | -
-    LeaseLost     | somebody else's, deleted, or stopping      | -
+    LeaseLost     | someone else's, deleted, or stopping       | -
     - GaveWay     | due at once, behind those that wait        | -
     Reauthorize   | needs_auth, not due                        | wait for the user
     Unavailable   | ready, due in ten seconds                  | -
@@ -264,9 +264,9 @@ def _has_given_up(app: App, claim: SyncClaim, last: str, counts: SyncCounts | No
     """Whether its provider was away for so long that the connection is failed now."""
     name = connectors.get(claim.connection.provider).name
     told = (
-        f"{name} has let nothing be read for {LONGEST_ABSENCE.days} days, so it is not asked any"
-        f" more; nothing was deleted. The last answer: {last.removesuffix('.')}. Find out whether"
-        " the source is still there, then sync the connection by hand; or delete it."
+        f"{name} could not be read for {LONGEST_ABSENCE.days} days, so it is no longer asked by"
+        f" itself; nothing was deleted. The last answer: {last.removesuffix('.')}. Check whether"
+        " the source is still there, then sync the connection by hand, or delete it."
     )
     done = False
 

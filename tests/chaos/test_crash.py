@@ -233,7 +233,7 @@ def check_search(http: httpx.Client, ledger: Sequence[Written]) -> list[str]:
 def check_index(data_dir: Path) -> list[str]:
     """Below the API: rows that no answer would show."""
     queries: dict[str, LiteralString] = {
-        "chunk is no cut of the text": "select c.document_id from chunks c"
+        "chunk is not part of the text": "select c.document_id from chunks c"
         " join documents d on d.id = c.document_id"
         " left join entries e on e.document_id = c.document_id and e.hash = c.hash"
         " where e.text is distinct from"

@@ -88,7 +88,7 @@ FOUND: dict[str, tuple[Verdict, str]] = {
     "relabels": ("wrong", "has the metadata"),
     "keeps": ("wrong", "was deleted, or never wholly sent, and is there"),
     "rewrites": ("wrong", "has a foreign content"),
-    "shifts": ("wrong", "a chunk is no cut of the text"),
+    "shifts": ("wrong", "a chunk is not part of the text"),
     "mixes up": ("wrong", "has the vector of another text"),
 }
 

@@ -39,7 +39,7 @@ def run(starter: Starter, service: Service, tmp_path: Path) -> Shell:
         (
             ("connect", "web-crawler", "--set", "startUrl=http://10.0.0.1/"),
             "error: metadata.startUrl: target is not a public address;"
-            " RECOLLECT_ALLOW_NETWORKS opens own networks\n",
+            " RECOLLECT_ALLOW_NETWORKS allows networks of your own\n",
         ),
     ],
 )

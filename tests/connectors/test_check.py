@@ -188,14 +188,14 @@ def test_rights_that_a_token_of_github_lost_are_named(world: World) -> None:
 def test_a_spent_budget_and_a_repository_without_rights(world: World) -> None:
     connected(world)
     peer = cast("GithubPeer", world.peer)
-    assert "a webhook be added" in check(world)["repository"][1]
+    assert "a webhook can be added" in check(world)["repository"][1]
     peer.github.budget = 100
     peer.github.rename(peer.repository, "others/docs")
     peer.repository.readers.add("octo")
     told = check(world)
     assert "of 5,000 calls" in failing(told)["budget"]
     assert told["repository"][0] == "unknown"
-    assert "found by asking" in told["repository"][1]
+    assert "polls for its changes" in told["repository"][1]
 
 
 @every("world", ["github"], indirect=True)
@@ -233,7 +233,7 @@ def test_a_parked_connection_is_left_alone(world: World) -> None:
     with world.app.db.begin() as tx:
         tx.execute("update connections set parked_until = now() + interval '1 hour'")
     world.peer.proxy.forget()
-    assert "left alone until" in failing(check(world))["limits"]
+    assert "a pause until" in failing(check(world))["limits"]
     assert world.peer.proxy.log == []
 
 
@@ -242,7 +242,7 @@ def test_another_account_is_told(world: World) -> None:
     connected(world)
     with world.app.db.begin() as tx:
         tx.execute("update connections set account = 'another'")
-    assert "another account" in failing(check(world))["identity"]
+    assert "not the account of" in failing(check(world))["identity"]
 
 
 @every("world", ["github"], indirect=True)
@@ -250,7 +250,7 @@ def test_a_clock_that_is_off_is_told(world: World) -> None:
     connected(world)
     headers = {"Date": "Mon, 01 Jan 2001 00:00:00 GMT"}
     world.peer.proxy.on("GET /repositories/", status=404, headers=headers)
-    assert "set ours right" in failing(check(world))["clock"]
+    assert "correct it" in failing(check(world))["clock"]
 
 
 @every("world", ["s3"], indirect=True)

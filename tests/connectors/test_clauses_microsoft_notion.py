@@ -191,7 +191,7 @@ def test_a_file_inside_our_network_is_not_asked_for(notion: FakeNotion, sandbox:
 
         told = NOTION.fetch(source, source.rows[page.key])
 
-    assert list(told.warnings) == ["The file plan.txt is missing: its address is refused."]
+    assert list(told.warnings) == ["The file plan.txt is missing: its URL may not be fetched."]
     assert notion.store.requests == []
     assert "words" in told.text
 
@@ -202,7 +202,9 @@ def test_a_file_that_is_gone_costs_a_warning(source: MemorySource, notion: FakeN
 
     told = NOTION.fetch(source, source.rows[page.key])
 
-    assert list(told.warnings) == ["The file plan.txt is missing: its place answered 404."]
+    assert list(told.warnings) == [
+        "The file plan.txt is missing: the server that holds it answered 404."
+    ]
     assert "words" in told.text
 
 

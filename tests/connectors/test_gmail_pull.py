@@ -200,7 +200,7 @@ def test_no_message_repeats_a_secret(pubsub: FakePubSub, tmp_path: Path):
     ("text", "fault"),
     [
         (None, "cannot be read"),
-        ("{secret", "no JSON"),
+        ("{secret", "not JSON"),
         ("[]", "neither"),
         ('{"type": "external_account"}', "neither"),
         ('{"type": "service_account", "client_email": "a@b"}', "private_key_id, private_key"),

@@ -1735,7 +1735,7 @@ def test_not_everything_is_a_handshake(letterbox: Letterbox, token: str):
 def test_what_is_not_reached_is_explained(graph: FakeGraph, source: MemorySource):
     nowhere = Registration("r1", ID, "root", "s", "http://127.0.0.1:9/v3/hooks?registration=r1")
 
-    with pytest.raises(Permanent, match="reach our address") as caught:
+    with pytest.raises(Permanent, match="reach this service") as caught:
         CONNECTOR.subscribe(source, nowhere)
 
     assert caught.value.code == "no_webhook"

@@ -1032,8 +1032,8 @@ def test_signatures_are_those_of_the_official_client(path: str, query: str, at: 
         ("(?<a>[x)", None, "missing ]"),
         ("(?<a>x{2000})", None, "repetition"),
         ("(?<a>((x{99}){99}){99})", None, "RE2 does not take it"),
-        ("x", None, "exactly one named group, and has 0"),
-        ("(?<a>x)(?<b>y)", None, "exactly one named group, and has 2"),
+        ("x", None, "exactly one named group, but has 0"),
+        ("(?<a>x)(?<b>y)", None, "exactly one named group, but has 2"),
     ],
     ids=str,
 )

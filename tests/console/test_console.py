@@ -690,7 +690,7 @@ def test_a_key_limited_to_tags_sees_and_adds_only_there(
     assert http.get(f"/console/documents/{theirs.id}").status_code == 404
     assert not [page for page in pages if "theirs" in page.text]
     assert all(mine.id in page.text for page in pages[1:])
-    assert "Documents 1 Chunks 1" in body(pages[0])
+    assert "Documents 1 Passages 1" in body(pages[0])
     assert written.status_code == 303
     assert foreign.status_code == 403
     assert http.get("/console/search?q=needle&tag=theirs").status_code == 403
@@ -898,7 +898,7 @@ def test_the_overview_counts_and_says_why(me: httpx.Client, app: App, tenant: Te
         "Done 1",
         "Failed 4",
         "Documents 7",
-        f"Chunks {chunks}",
+        f"Passages {chunks}",
     ]
     assert chunks > 3
     said = body(answer)
@@ -1100,7 +1100,7 @@ def test_a_document_shows_its_text_in_chunks_and_all_that_is_known(
     said = body(answer)
     for fact in ("my/name", "notes/a.md", "birds", "2026", "true", "2026-03-01", "Attempts 1"):
         assert fact in said
-    assert f"{len(chunks)} chunks: 0 kept, {len(chunks)} embedded, 0 removed" in said
+    assert f"{len(chunks)} passages: 0 kept, {len(chunks)} embedded, 0 removed" in said
     timed = get(app, tenant, document.id).timings
     assert {row.text() for row in tree(answer).css(".timings tbody th")} == set(timed)
     assert {"extracting", "chunking", "embedding"} <= set(timed)

@@ -99,7 +99,7 @@ def test_an_archive_leads_to_its_files_and_they_lead_back(
     assert not tree(member).css(".members")
     assert any("archive of 2 files" in row for row in table)
     assert any("sub/b.md of an archive" in row for row in table)
-    assert "an archive takes all of its documents with it" in body(asked)
+    assert "with an archive all documents that came out of it" in body(asked)
     me.post("/console/documents/apply", data={"action": "delete", "id": held.id})
     assert all_of(app, tenant) == []
 

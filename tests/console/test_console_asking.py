@@ -69,6 +69,17 @@ def test_without_a_model_it_shows_the_passages_and_what_to_set(
     assert "Nothing relevant was found" in body(nothing)
 
 
+def test_passages_are_drawn_as_on_the_page_of_search(app: App, me: httpx.Client, tenant: Tenant):
+    add(app, tenant, "# Meetings\n\nThe team meets on **Mondays** at <b>nine</b>.")
+    drain(app)
+
+    shown = one(me.post("/console/ask", data=ASKED), "#source-1 .drawn")
+
+    assert "**" not in shown.text()
+    assert [part.text() for part in shown.css("strong")] == ["Mondays"]
+    assert "<b>nine</b>" in shown.text()
+
+
 def test_the_answer_leads_to_its_passages(
     app: App, asking: httpx.Client, model: Model, tenant: Tenant
 ):
@@ -86,7 +97,7 @@ def test_the_answer_leads_to_its_passages(
     text = body(shown)
     assert "<b>On Mondays</b> at nine. [1]" in text
     assert "In the red room. (no source)" in text
-    assert "1 citation of the model named nothing that was found, and is left out" in text
+    assert "The model cited something that was not found; 1 such citation was left out" in text
     assert one(shown, "a[href='#source-1']").text() == "[1]"
     assert tree(shown).css("main b") == []
     model.misbehave = [Streams(("On Mondays [1]. At",), ending="")]

@@ -120,7 +120,7 @@ def test_no_more_are_taken_at_once_than_a_request_can_do(
     assert "All that match, 12 at once" in body(me.get(LIST))
     question = me.post(CONFIRM, data={"action": "delete", "matching": LIST})
     assert one(question, "h1").text() == "Delete 12 documents?"
-    assert "These are 12 of all that match" in body(question)
+    assert "These are the first 12 of all that match" in body(question)
     me.post(APPLY, data=asked(me, "delete"))
 
     left = {document.id for document in all_of(app, tenant)} & {one.id for one in zoo}

@@ -30,6 +30,7 @@ from recollect.sync.connections import SealedConnection
 from recollect.sync.credentials import seal_tokens
 from recollect.worker import syncs
 from recollect.worker.processing import drain
+from tests.connectors.test_s3 import REGION, Amazon, amazon, put
 from tests.console.test_console import (
     FORM,
     HARMLESS,
@@ -41,9 +42,11 @@ from tests.console.test_console import (
     tree,
 )
 from tests.fakes.cabinet import Cabinet, CabinetConnector
+from tests.fakes.folder import MountedFolder
 from tests.fakes.github import FakeGithub
 from tests.fakes.site import Site
 
+__all__ = ["amazon"]
 ROOMS = "/console/connections"
 
 
@@ -302,6 +305,58 @@ def test_a_connection_is_tested_before_it_is_made(me: httpx.Client, app: App, te
     assert "robots" in one(failed, "[role=alert]").text()
     assert made.headers["location"].endswith("?done=created")
     assert len(all_of(app, tenant)) == 1
+
+
+def test_a_bucket_is_tested_before_it_is_connected(
+    me: httpx.Client, app: App, tenant: Tenant, amazon: Amazon
+):
+    bucket = amazon.bucket()
+    put(amazon, bucket, "notes/a.md")
+    asked = {
+        "action": "test",
+        "tags": "docs",
+        "m.bucket": bucket,
+        "m.region": REGION,
+        "m.endpoint": amazon.url,
+        "m.accessKeyId": amazon.key,
+        "m.secretAccessKey": amazon.secret,
+    }
+    mistyped = me.post(f"{ROOMS}/new/s3", data={**asked, "m.secretAccessKey": "x" * 40})
+    absent = me.post(f"{ROOMS}/new/s3", data={**asked, "m.bucket": "not-there"})
+    before = all_of(app, tenant)
+    made = me.post(f"{ROOMS}/new/s3", data=asked)
+
+    assert "secretAccessKey does not belong" in one(mistyped, "[role=alert]").text()
+    assert one(mistyped, "[name='m.bucket']").attributes["value"] == bucket
+    assert "x" * 40 not in mistyped.text
+    assert "there is no bucket" in one(absent, "[role=alert]").text()
+    assert before == []
+    assert made.headers["location"].endswith("?done=created")
+    assert [connection.provider for connection in all_of(app, tenant)] == ["s3"]
+
+
+def test_a_folder_is_tested_before_it_is_connected(
+    browse: Callable[..., httpx.Client], key: str, app: App, tenant: Tenant
+):
+    with MountedFolder() as folder:
+        (folder.path / "a.md").write_text("A heron.")
+        config = app.config.model_copy(update={"folders": [folder.root]})
+        with console_site(replace(app, config=config)) as url:
+            http = browse(key, url)
+            asked = {"action": "test", "tags": "docs"}
+            outside = http.post(f"{ROOMS}/new/folder", data={**asked, "m.path": "/etc"})
+            absent = http.post(
+                f"{ROOMS}/new/folder", data={**asked, "m.path": f"{folder.path}/absent"}
+            )
+            before = all_of(app, tenant)
+            made = http.post(f"{ROOMS}/new/folder", data={**asked, "m.path": str(folder.path)})
+
+    assert "is not below a folder of RECOLLECT_FOLDERS" in one(outside, "[role=alert]").text()
+    assert one(outside, "[name='m.path']").attributes["value"] == "/etc"
+    assert "there is no such folder" in one(absent, "[role=alert]").text()
+    assert before == []
+    assert made.headers["location"].endswith("?done=created")
+    assert [connection.provider for connection in all_of(app, tenant)] == ["folder"]
 
 
 def test_secrets_go_in_and_are_never_shown_again(me: httpx.Client, app: App, tenant: Tenant):
@@ -620,7 +675,7 @@ def test_the_tree_reads_a_page_of_open_folders_only(me: httpx.Client, app: App, 
     second = me.get(after[0])
     closed = me.get(f"{own}?open=-")
 
-    assert "1,000 duplicate" in " ".join(body(top).split())
+    assert "duplicate 1,000" in " ".join(body(top).split())
     assert len(tree(top).css(".node")) == 1 + 51
     assert len(tree(flat).css(".node")) == 1 + 51 + 100
     assert "099?q=/a/b" in body(flat)
@@ -839,7 +894,7 @@ def test_a_key_is_revoked_after_a_question(
     assert "Revoke this key?" in body(asked)
     assert "signed out" not in body(asked)
     assert still == 200
-    assert "opens nothing any more" in body(me.get(done.headers["location"]))
+    assert "is revoked" in body(me.get(done.headers["location"]))
     assert theirs.get("/console").status_code == 303
 
 

@@ -3,6 +3,7 @@ ids of others, and against odd input."""
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, LiteralString, cast
 from urllib.parse import quote
@@ -12,11 +13,17 @@ import pytest
 
 from recollect import console
 from recollect.app import App
+from recollect.console import _editing
 from recollect.console._room import SignedInPage
 from recollect.db import Database
 from recollect.model import Org, Plan, Scope, Tenant
-from recollect.orgs import orgs
+from recollect.orgs import assistants, orgs
+from recollect.search import evaluation
+from recollect.search.evaluation import Expected
 from tests.console.test_console import add, browse, me, new_key, site
+from tests.console.test_console_connections import make
+from tests.console.test_console_memories import known
+from tests.console.test_console_rooms import URL, hook
 
 __all__ = ["browse", "me", "site"]
 NAME = re.compile(r"""\bname="([A-Za-z_.]+)\"""")
@@ -30,6 +37,90 @@ PATHS = sorted(
     and "POST" in (route.methods or ())
     and ":path" not in route.path
 )
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a person sends by a form, who may, and what comes back.
+
+    `{memory}` and the like in the path and the fields are ids of things that are there.
+    """
+
+    least: Scope
+    sent: Mapping[str, str] = field(default_factory=dict[str, str])
+    answer: int = 303
+    at: str = ""
+    """What `{id}` of the path is an id of, or the provider."""
+
+
+NOTES = {"name": "notes"}
+FORMS: Mapping[str, Form] = {
+    "/console/add": Form(Scope.WRITE, {"content": "A heron.", "tag": "notes"}),
+    "/console/add/check": Form(Scope.WRITE, {"tag": "notes", "number": "1"}, 200),
+    "/console/ask": Form(Scope.READ, {"q": "Where do herons nest?"}, 200),
+    "/console/assistant": Form(Scope.ADMIN, {"scope": "read"}, 200),
+    "/console/assistants/allow": Form(
+        Scope.READ,
+        {
+            "decision": "deny",
+            "client_id": "{program}",
+            "redirect_uri": "https://assistant.example/back",
+            "response_type": "code",
+            "code_challenge": "c" * 43,
+            "code_challenge_method": "S256",
+        },
+    ),
+    "/console/assistants/{id}/revoke": Form(Scope.ADMIN, at="assistant"),
+    "/console/connections/new/{provider}": Form(
+        Scope.WRITE, {"m.startUrl": "http://127.0.0.1:9/", "tags": "notes"}, at="web-crawler"
+    ),
+    "/console/connections/new/{provider}/application": Form(
+        Scope.ADMIN, {"id": "client", "secret": "hidden"}, at="gmail"
+    ),
+    "/console/connections/{id}/delete": Form(Scope.WRITE, {"what": "connection"}, at="connection"),
+    "/console/connections/{id}/do": Form(Scope.WRITE, {"action": "pause"}, at="connection"),
+    "/console/connections/{id}/edit": Form(
+        Scope.WRITE, {"m.startUrl": "https://docs.example/", "tags": "other"}, at="connection"
+    ),
+    # A website has nothing to pick; what GitHub has is picked in test_console_connections.
+    "/console/connections/{id}/pick": Form(Scope.WRITE, answer=501, at="connection"),
+    "/console/documents/apply": Form(Scope.WRITE, {"action": "delete", "id": "{document}"}),
+    "/console/documents/confirm": Form(Scope.WRITE, {"action": "delete", "id": "{document}"}, 200),
+    "/console/documents/{id}/edit": Form(
+        Scope.WRITE,
+        {"title": "A heron", "content": "A heron.", "tag": "notes", "version": "{version}"},
+        at="document",
+    ),
+    "/console/filters": Form(Scope.ADMIN, {"action": "save"}),
+    "/console/keys": Form(Scope.ADMIN, {"name": "another", "scope": "read"}, 200),
+    "/console/keys/{id}/revoke": Form(Scope.ADMIN, at="key"),
+    "/console/logout": Form(Scope.READ),
+    "/console/memories": Form(Scope.WRITE, {"content": "Herons nest in March.", "tag": "notes"}),
+    "/console/memories/{id}/correct": Form(
+        Scope.WRITE, {"content": "Herons nest in April."}, at="memory"
+    ),
+    "/console/memories/{id}/forget": Form(Scope.WRITE, {"reason": "wrong"}, at="memory"),
+    "/console/sample": Form(Scope.WRITE),
+    "/console/settings": Form(Scope.ADMIN, {"workspacePrompt": "We watch herons."}),
+    "/console/tags/bucket": Form(Scope.WRITE, {**NOTES, "key": "food", "description": "Fish"}),
+    "/console/tags/delete": Form(Scope.WRITE, NOTES),
+    "/console/tags/merge": Form(Scope.WRITE, {**NOTES, "into": "others"}),
+    "/console/tags/questions": Form(
+        Scope.WRITE, {**NOTES, "question": "Where do herons nest?", "words": "reeds"}
+    ),
+    "/console/tags/questions/make": Form(Scope.WRITE, NOTES),
+    "/console/tags/questions/remove": Form(Scope.WRITE, {**NOTES, "id": "{question}"}),
+    "/console/tags/questions/run": Form(Scope.WRITE, NOTES),
+    "/console/tags/questions/runs/{id}": Form(Scope.WRITE, at="run"),
+    "/console/tags/tag": Form(Scope.WRITE, {**NOTES, "title": "Notes"}),
+    "/console/webhooks": Form(Scope.WRITE, {"url": URL, "event": "document.done"}, 200),
+    "/console/webhooks/{id}/delete": Form(Scope.WRITE, at="webhook"),
+    "/console/webhooks/{id}/do": Form(Scope.WRITE, {"action": "pause"}, at="webhook"),
+    "/console/webhooks/{id}/edit": Form(
+        Scope.WRITE, {"url": URL, "event": "document.failed"}, at="webhook"
+    ),
+}
+"""A row for every form."""
 KEPT: tuple[LiteralString, ...] = ("documents", "memories", "connections", "endpoints", "tags")
 """Tables that no form changes for who may not."""
 ODD = ["", "a\0b", "x" * 1_000_000, "-1", "[]", "' or 1=1 --", "\U0001f600", "../../etc/passwd"]
@@ -65,9 +156,74 @@ def send(http: httpx.Client, path: str, value: str, **how: Any) -> httpx.Respons
     return http.post(filled, data=dict.fromkeys(FIELDS, value), **how)
 
 
-def test_the_walk_finds_the_forms():
+def test_the_walk_finds_the_forms_and_each_has_a_row():
+    assert sorted(FORMS) == PATHS
     assert len(PATHS) > 30
     assert {"content", "tag", "name"} <= set(FIELDS)
+
+
+@pytest.fixture
+def things(app: App, tenant: Tenant, org: Org) -> dict[str, str]:
+    """Ids of what the rows speak of."""
+    document = add(app, tenant, "Herons nest in the reeds.", title="Heron")
+    key = new_key(app, org, name="other")[0]
+    back = "https://assistant.example/back"
+    with app.db.begin() as tx:
+        [question] = evaluation.add(tx, tenant, "notes", [Expected("Where?", document.id, None)])
+        run = evaluation.begin(tx, tenant, "notes", rerank=False, rewrite=False)
+        program = assistants.register(tx, "A test", [back])
+        assistants.allow(
+            tx,
+            key,
+            program,
+            scope=Scope.READ,
+            tags=None,
+            redirect_uri=back,
+            challenge="c" * 43,
+        )
+        [assistant] = assistants.find(tx, org.id)
+    return {
+        "document": document.id,
+        "version": _editing.version(document),
+        "memory": known(app, tenant, "Herons nest in May.").id,
+        "connection": make(app, tenant).id,
+        "webhook": hook(app, tenant).id,
+        "key": key.id,
+        "question": question.id,
+        "run": run.id,
+        "program": program.id,
+        "assistant": assistant.id,
+    }
+
+
+def fill(http: httpx.Client, path: str, things: Mapping[str, str]) -> httpx.Response:
+    """Send a form as its row says."""
+    form = FORMS[path]
+    target = re.sub(r"\{[^}]*\}", lambda _: things.get(form.at, form.at), path)
+    return http.post(target, data={name: it.format_map(things) for name, it in form.sent.items()})
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_form_is_taken_from_those_who_may_send_it_and_from_no_other(
+    app: App,
+    browse: Callable[..., httpx.Client],
+    things: dict[str, str],
+    db: Database,
+    org: Org,
+    path: str,
+):
+    form = FORMS[path]
+    before = rows(db, org)
+    below = {Scope.READ: [], Scope.WRITE: [Scope.READ], Scope.ADMIN: [Scope.READ, Scope.WRITE]}
+    for scope in below[form.least]:
+        assert fill(browse(new_key(app, org, scope=scope)[1]), path, things).status_code == 403
+    after = rows(db, org)
+    assert {name: after[name] for name in KEPT} == {name: before[name] for name in KEPT}
+
+    http = browse(new_key(app, org, scope=form.least)[1])
+    answer = fill(http, path, things)
+
+    assert answer.status_code == form.answer, answer.text
 
 
 def test_no_form_is_taken_from_another_site_or_without_a_session(

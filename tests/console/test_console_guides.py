@@ -115,7 +115,7 @@ def test_settings_explain_the_installation_to_those_whose_it_is(
     assert __version__ in rows["Version"]
     assert "Embedding model" in rows
     assert f"{app.config.max_file_mb} MB" in rows["Largest file"]
-    assert {"Language model", "Reranker", "Purge", "Backup", "Requests of a key"} <= rows.keys()
+    assert {"Language model", "Reranker", "Purge", "Backup", "Requests per key"} <= rows.keys()
     for link in tree(page).css(".installed a"):
         assert (link.attributes["href"] or "").rpartition("/")[2] in _handbook.names()
     # Other organisations, and lesser keys, do not see how the machine is set up.

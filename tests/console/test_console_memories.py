@@ -209,9 +209,9 @@ def test_deleting_a_tag_says_the_numbers_first(me: httpx.Client, app: App, tenan
     make(app, tenant, tags=["old"])
     question = me.get(f"{TAGS}/delete", params={"name": "old"})
 
-    assert one(question, "h1").text() == "Delete old and 1 document?"
-    assert "1 of the 2 documents carries no other tag" in body(question)
-    assert "1 connection that writes to this tag alone ends" in body(question)
+    assert one(question, "h1").text() == "Delete the tag old and 1 document?"
+    assert "1 of the 2 documents has no other tag" in body(question)
+    assert "1 connection that writes to this tag alone is deleted" in body(question)
     assert get(app, tenant, alone.id).id == alone.id  # asking deletes nothing
 
     done = me.get(me.post(f"{TAGS}/delete", data={"name": "old"}).headers["location"])
@@ -226,7 +226,7 @@ def test_a_tag_is_merged_after_a_question(me: httpx.Client, app: App, tenant: Te
     moved = add(app, tenant, "one", tags=["mine"])
     question = me.get(f"{TAGS}/merge", params={"name": "mine", "into": "yours"})
 
-    assert one(question, "h1").text() == "Merge mine into yours?"
+    assert one(question, "h1").text() == "Merge the tag mine into yours?"
     assert "1 document" in body(question)
     assert list(get(app, tenant, moved.id).container_tags) == ["mine"]
 

@@ -434,8 +434,8 @@ def test_syncs_tell_what_they_did_to_a_document(
     links = [a.attributes["href"] for a in tree(page).css("#work ~ .memories a")]
 
     assert [line.split(" by schedule")[0] for line in said] == [
-        "Revision 2, changed: 2 of 6 chunks new",
-        "Revision 1, added: 5 of 5 chunks new",
+        "Revision 2, changed: 2 of 6 passages new",
+        "Revision 1, added: 5 of 5 passages new",
     ]
     runs = f"/console/connections/{made.id}/runs"
     assert links == [f"{runs}/{second}", f"{runs}/{first}"]

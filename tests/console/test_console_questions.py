@@ -80,7 +80,7 @@ def test_a_long_run_stops_to_show_how_far_it_is(
 
 def test_they_are_made_of_headings(app: App, me: httpx.Client, tenant: Tenant, meeting: str):
     none = me.post(f"{PAGE}/make", data=NAME)
-    assert "no document to make questions of" in body(me.get(none.headers["location"]))
+    assert "no document left to make questions from" in body(me.get(none.headers["location"]))
     text = "# Boats\n\n" + "All about boats. " * 90 + "\n\n## Mooring\n\n" + "Tie a line. " * 90
     add(app, tenant, text, tags=["notes"])
     drain(app)

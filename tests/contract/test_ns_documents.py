@@ -295,7 +295,7 @@ class TestFiles:
         refused(
             send(client, "POST", "/ns/a/document/file?metadata=%7B%7D", b"x"),
             400,
-            "metadata: belongs into the body",
+            "metadata: belongs in the body",
         )
         refused(send(client, "POST", "/ns/a/document/file", b"x", mimeType="text"), 400)
         refused(send(client, "POST", "/ns/a/document/file", b"x", fileType="tweet"), 400)

@@ -244,7 +244,7 @@ class TestSearch:
 
     def test_options_belong_into_the_body(self, client: httpx.Client):
         answer = client.post("/ns/a/search?limit=5", json={"query": "x"})
-        refused(answer, 400, "limit: belongs into the body")
+        refused(answer, 400, "limit: belongs in the body")
         assert client.post("/ns/a/search?trace=1", json={"query": "x"}).status_code == 200
         assert client.post("/ns/a/list/documents?limit=5").status_code == 200
 

@@ -58,3 +58,11 @@ def test_the_reference_tells_all_and_loads_nothing_from_elsewhere(client: httpx.
     for address in found.leads:
         if address.startswith("#"):
             assert address[1:] in found.ids, address
+
+
+def test_the_reference_draws_code_and_says_bounds_in_sentences(client: httpx.Client):
+    page = client.get("/docs").text
+
+    assert "<code>Authorization: Bearer KEY</code>" in page
+    assert "updates the document. 1 to 255 characters." in page
+    assert ".; " not in page

@@ -1,6 +1,9 @@
-"""Words that the docs, the console and the help do not use: riddles, and what is not idiomatic."""
+"""Words that the docs, the console, the help and messages do not use: riddles, and what is not
+idiomatic."""
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ PAGES = [
     *(ROOT / "docs").glob("*.md"),
     *(ROOT / "docs/recipes").glob("*.md"),
     *(ROOT / "recollect" / "console" / "templates").glob("*.html"),
+    ROOT / "recollect" / "api" / "fields.toml",
 ]
 NOT_USED = {
     "anew": "again",
@@ -33,17 +37,72 @@ NOT_USED = {
     "(is|are|was) mended|mends": "fix, repair",
     "in the midst of": "in the middle of",
     "for want of": "without",
+    "(?<!there )is no (?!longer|more|other|one|such)[a-z-]+": "is not a",
+    "(?<!there )(is|are) none": "is not one, is not valid",
+    "shall": "is to, should, must",
+    "likeliest": "most likely",
+    "had back": "undone, restored",
+    "belongs? into": "belongs in",
+    "tells? (nothing|of|no more|that|times)|does not tell": "says, reports, gives",
+    "(lies|lie) (in|too|outside|beside|below|at)": "is in",
+    "what is known of (it|them) stays|what is here of it": "its documents stay, was read before",
+    "found by asking": "looked for",
+    "is taken back": "is revoked",
+    "takes (it|its reader) over": "takes over its reader",
+    "(is|are) made again": "is created again",
+    "lets? in by a click": "connected with a click",
+    "stands? for (it|them|something|a folder|another)": "points to",
 }
 """A pattern, and what to write instead."""
+CODE = re.compile(r"\{%.*?%\}|\{\{.*?\}\}")
+"""of a template"""
+LATER = ("db", "documents", "index", "memories", "ops", "search")
+"""Rooms whose messages are still to be read."""
+
+
+def messages() -> Iterator[tuple[str, str]]:
+    """Every text of the source that has three words, and where it is; docstrings only of the API,
+    where they are shown."""
+    for file in sorted((ROOT / "recollect").rglob("*.py")):
+        if file.relative_to(ROOT / "recollect").parts[0] in LATER:
+            continue
+        tree = ast.parse(file.read_text())
+        inside: set[ast.AST] = set()
+        for node in ast.walk(tree):
+            match node:
+                case ast.Expr(value=ast.Constant() as docstring) if "api" not in file.parts:
+                    inside.add(docstring)
+                case ast.JoinedStr(values=values):
+                    inside.update(values)
+                    text = "".join(
+                        str(part.value) if isinstance(part, ast.Constant) else "it"
+                        for part in values
+                    )
+                    yield f"{file.relative_to(ROOT)}:{node.lineno}", text
+                case ast.Constant(value=str(text)) if node not in inside and len(text.split()) > 2:
+                    yield f"{file.relative_to(ROOT)}:{node.lineno}", text
+                case _:
+                    pass
+
+
+MESSAGES = list(messages())
+
+
+def test_messages_are_found():
+    texts = [text for _, text in MESSAGES]
+    assert len(texts) > 1500
+    assert any("target is not a public address" in text for text in texts)
+    assert any(text.startswith("there is no it it") for text in texts)
 
 
 @pytest.mark.parametrize("word", NOT_USED)
-def test_pages_use_no_word_of_the_list(word: str):
+def test_no_page_or_message_uses_a_word_of_the_list(word: str):
     pattern = re.compile(rf"\b{word}\b", re.IGNORECASE)
     found = [
         f"{page.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
         for page in PAGES
         for number, line in enumerate(page.read_text().splitlines(), 1)
-        if pattern.search(line)
+        if pattern.search(CODE.sub("", line))
     ]
+    found += [f"{where}: {text[:100]}" for where, text in MESSAGES if pattern.search(text)]
     assert not found, f"write {NOT_USED[word]!r}: {found}"

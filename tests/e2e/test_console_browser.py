@@ -63,7 +63,7 @@ def test_what_is_added_is_watched_until_it_is_searchable(
     assert "queued" in before
     assert room.js("window.same")
     assert room.text("#say") == "All finished"
-    assert "1 chunk, searchable" in room.text()
+    assert "1 passage, searchable" in room.text()
     room.click("main .row a")
     assert "The heron <b>wades</b> at dusk." in room.text(".drawn")
     assert "topic" in room.text(".facts")

@@ -45,7 +45,7 @@ def test_a_site_is_connected_and_its_tree_grows(room: Tab, app: App, tenant: Ten
         eventually(lambda: "robots" in room.text() and "3 addresses" in room.text("#say"))
 
     assert "The first sync begins" in created
-    assert "It has seen nothing yet" in before
+    assert "No items yet" in before
     assert room.js("window.same")
     room.js("document.querySelectorAll('.fold')[1].click()")
     eventually(lambda: "one" in room.text(".tree .tree .tree"))
@@ -145,7 +145,7 @@ def test_a_key_is_made_copied_and_revoked(room: Tab, site: str):
     assert secret not in room.text()
     room.click(f"a[href*='{secret.split('_')[1]}']")
     room.click("main form button")
-    assert "opens nothing any more" in room.text(".notice")
+    assert "is revoked" in room.text(".notice")
 
 
 @pytest.mark.parametrize("some", SOME)

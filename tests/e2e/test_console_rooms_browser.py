@@ -301,7 +301,7 @@ def test_without_a_stream_what_is_unfinished_is_asked_for(
         room.open(f"{site}/console/documents/{document.id}")
         room.js("window.same = true")
         drain(app)
-        eventually(lambda: "1 chunk" in room.text(".facts"))
+        eventually(lambda: "1 passage" in room.text(".facts"))
         assert room.js("window.same")
         assert room.js("document.querySelector('[data-live]').heard") is not True
     finally:
@@ -332,7 +332,7 @@ def test_a_failed_document_is_retried_watched_and_deleted(
     room.click("button[value=retry]")
     room.js("window.same = true")
     drain(app)
-    eventually(lambda: "1 chunk" in room.text(".facts"))
+    eventually(lambda: "1 passage" in room.text(".facts"))
 
     assert "The file is damaged" in before
     assert room.js("window.same")

@@ -124,7 +124,7 @@ def test_three_archives_deep_is_read_and_four_is_not(unpack: Unpack):
     assert list(unpack(archives.wrapped(leaf, 3))[1]) == ["1.zip/2.zip/3.zip/leaf.txt"]
     found, members = unpack(archives.wrapped(leaf, 4))
     assert members == {}
-    assert "- 1.zip/2.zip/3.zip/4.zip: not read, it lies in more than 3 archives" in found.text
+    assert "- 1.zip/2.zip/3.zip/4.zip: not read, it is nested in more than 3 archives" in found.text
 
 
 def test_a_damaged_archive_within_costs_only_itself(unpack: Unpack):
@@ -365,7 +365,7 @@ def test_the_most_common_reasons_are_counted(unpack: Unpack):
     assert list(members) == ["e.txt"]
     [warning] = found.warnings
     assert warning.startswith("5 files of it were not read: it is empty (2), ")
-    assert warning.endswith("; its text tells of each.")
+    assert warning.endswith("; its text says why.")
 
 
 def test_of_very_many_entries_the_first_are_listed(unpack: Unpack):

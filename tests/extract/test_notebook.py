@@ -101,9 +101,9 @@ def test_code_with_fences_of_its_own_stays_in_one(read):
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        ("", "no valid JSON"),
-        ('{"cells": [', "no valid JSON"),
-        ("<<<<<<< HEAD\n{}", r"no valid JSON \(line 1\)"),
+        ("", "not valid JSON"),
+        ('{"cells": [', "not valid JSON"),
+        ("<<<<<<< HEAD\n{}", r"not valid JSON \(line 1\)"),
         ('{"name": "package"}', "no cells"),
         ("[]", "no cells"),
         ('{"cells": "none"}', "no cells"),

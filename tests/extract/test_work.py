@@ -82,7 +82,7 @@ def test_archives_nine_deep_end_within_their_work_and_say_why():
         shallow, _ = unpacked(sandbox, archives.fanned(3, 4))
 
     assert (straight, fan) == ([], [])
-    assert "it lies in more than 3 archives" in told
-    assert "it lies in more than 3 archives" in fan_told
+    assert "it is nested in more than 3 archives" in told
+    assert "it is nested in more than 3 archives" in fan_told
     assert len(shallow) == 4**3
     assert cost.seconds < MOST

@@ -165,7 +165,7 @@ def test_a_very_long_recording_is_written_down_in_part():
     transcript = Listener(LocalEngine("whisper", "/m")).transcribe(recording(10**7))
 
     assert max(s.start for s in transcript.segments) < 4 * 3600
-    assert transcript.warnings[-1] == "Only its first 4 hours were written down."
+    assert transcript.warnings[-1] == "Only its first 4 hours were transcribed."
 
 
 @given(st.lists(st.floats(allow_nan=True), min_size=1))

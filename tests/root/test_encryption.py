@@ -68,7 +68,7 @@ def test_the_newest_key_seals_and_any_opens():
         assert encryption.unseal(keys, sealed, place=PLACE) == "s3cret"
         assert encryption.unseal(keys, before, place=PLACE) == "s3cret"
     for key, text in ((OLD, sealed), (NEW, before)):
-        with pytest.raises(SetupError, match="behind the new one after a comma"):
+        with pytest.raises(SetupError, match="after the new one, separated by a comma"):
             encryption.unseal([key, OTHER], text, place=PLACE)
 
 

@@ -549,7 +549,7 @@ def test_a_change_of_the_key_seals_anew_and_a_lost_one_asks_again(world: World) 
     syncs.drain(world.app)
     shown = world.get(id)
     assert shown["state"] == "needs_auth"
-    assert "secret key" in shown["error"]
+    assert "RECOLLECT_SECRET_KEY" in shown["error"]
     assert len(world.titles()) == 3
 
 

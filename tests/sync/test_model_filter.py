@@ -474,7 +474,7 @@ def test_a_model_that_fails_neither_admits_nor_drops(
     run = connection.last_run
     assert run is not None
     assert (run.status, dict(run.skipped)) == ("partial", {"undecided": 2})
-    assert "2 things wait for the model" in run.notes[0]
+    assert "2 items wait for the model" in run.notes[0]
     with judged.db.begin() as tx:
         row = tx.execute("select error_code from sync_runs where id = %s", (run.id,)).fetchone()
     assert row == {"error_code": "filter_undecided"}
@@ -809,7 +809,7 @@ def test_a_preview_asks_the_model_only_when_told_to_and_not_for_nothing(
 
     told = previewed(http, **change)
     assert (told["drops"], told["undecided"], told["asked"]) == (0, 70, 0)
-    assert "70 things want the model's word" in told["notes"][1]
+    assert "70 items need the model's judgement" in told["notes"][1]
     assert model.asked == []
 
     told = previewed(http, **change, ask=True, examples=1)

@@ -317,7 +317,7 @@ def working(*places: App) -> Generator[None]:
 def damage(place: Place) -> list[str]:
     """What no document may look like, and no index."""
     queries: dict[str, LiteralString] = {
-        "chunk is no cut of the text": "select d.custom_id as one from chunks c"
+        "chunk is not part of the text": "select d.custom_id as one from chunks c"
         " join documents d on d.id = c.document_id"
         " left join entries e on e.document_id = c.document_id and e.hash = c.hash"
         " where e.text is distinct from substr(d.text, c.start_at + 1, c.end_at - c.start_at)",

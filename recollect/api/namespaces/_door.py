@@ -50,7 +50,7 @@ class DoorRoute(APIRoute):
         async def within(request: Request) -> Response:
             for name in request.query_params:
                 if name in of_body:
-                    raise BadRequestError(f"{name}: belongs into the body, not into the query")
+                    raise BadRequestError(f"{name}: belongs in the body, not in the query")
             try:
                 return await handle(request)
             except AmbiguousError as error:

@@ -299,7 +299,8 @@ def get(
         AfterValidator(words("syncs", "picker")),
     ] = (),
     return_url: Annotated[
-        str | None, Query(alias="returnUrl", description="Of the picker; there is none.")
+        str | None,
+        Query(alias="returnUrl", description="Ignored: Recollect has no picker of its own."),
     ] = None,
 ) -> ConnectorWithPicker | ConnectorOut:
     """While it is pending, with a link to authorize, for keys that may write."""
@@ -331,7 +332,7 @@ def patch(
     _: AsksOthers,
     body: ConnectorPatch | None = None,
 ) -> ConnectorOut:
-    """`selection` replaces the one before; a sync makes it so."""
+    """`selection` replaces the one before; a sync applies it."""
     if body is None or (body.selection is None and body.document_limit is None):
         raise BadRequestError("name a selection or a documentLimit")
     with app.db.begin() as tx:

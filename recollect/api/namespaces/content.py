@@ -180,8 +180,8 @@ class DeletedOut(Wire):
 
 @router.post("/ns/{namespace}/document", summary="Add a document", operation_id="nsAddDocument")
 def add(space: Writes, body: NsNewDocument, app: CurrentApp) -> NsWritten:
-    """Text, or one URL to fetch. A known `id`: updates that document. The namespace is made if it
-    is not there."""
+    """Text, or one URL to fetch. A known `id` updates that document. The namespace is created if
+    it does not exist."""
     return NsWritten.of(_added(app, space, body, body))
 
 
@@ -271,7 +271,7 @@ def _whole(
     "/ns/{namespace}/document", summary="Delete documents", operation_id="nsDeleteDocuments"
 )
 def delete(space: Writes, body: Deletion, app: CurrentApp) -> DeletedOut:
-    """Those of the namespace, with all of their tags, for good; what is not there is told."""
+    """Those of the namespace, with all of their tags, for good; what is not there is named."""
     with app.db.begin() as tx:
         gone, refused = documents.delete_named(tx, space.key, body.ids, inside=space.name)
     return DeletedOut(
@@ -287,7 +287,7 @@ async def _form(
     request: Request,
     metadata: Annotated[
         str | None,
-        Form(description="JSON text. A PATCH lays it over what is there; null takes a key away."),
+        Form(description="JSON text. A PATCH merges it into what is there; null removes a key."),
     ] = None,
     group: Annotated[str | None, Form(description="JSON text.")] = None,
     supporting_context: Annotated[str | None, Form(alias="supportingContext")] = None,
@@ -323,7 +323,7 @@ def upload(
     form: UploadForm,
     file: Annotated[UploadFile, File(description="At most 50 MB.")],
 ) -> NsWritten:
-    """The kind is found by the bytes, then the name, then `mimeType`; `fileType` forces it."""
+    """The kind is recognised by the bytes, then the name, then `mimeType`; `fileType` sets it."""
     labels = form_of(Upload, **form)
     beside = _beside(space, labels, labels, None)
     return NsWritten.of(intake.take_file(app, space.inside, beside, _sent(file, labels)))

@@ -122,7 +122,7 @@ def get(
     "/ns/{namespace}/memories", summary="Forget memories", operation_id="nsForgetMemories"
 )
 def forget(space: Writes, body: Forgetting, app: CurrentApp) -> ForgottenOut:
-    """By the id of any version. They are found no more, but kept. The rest is done where some are
+    """By the id of any version. They are no longer found, but kept. The rest is done where some are
     refused."""
     with app.db.begin() as tx:
         done, refused = memories.forget_named(
@@ -137,8 +137,8 @@ def forget(space: Writes, body: Forgetting, app: CurrentApp) -> ForgottenOut:
     operation_id="nsForgetMatching",
 )
 def forget_matching(space: Writes, body: ForgettingByQuery, app: CurrentApp) -> ForgottenOut:
-    """What answers the `query`, the likest first; a memory of just this text before all. `dryRun`
-    only tells what would be forgotten."""
+    """What answers the `query`, the most similar first; a memory of just this text before all.
+    `dryRun` only says what would be forgotten."""
     found = forgetting.matching(app, space.inside, space.name, body.query)[:MOST_MATCHES]
     if body.dry_run or not found:
         return ForgottenOut.of([one.memory for one in found])

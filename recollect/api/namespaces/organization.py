@@ -66,7 +66,7 @@ def patch(tenant: Admin, app: CurrentApp, body: OrganizationPatch | None = None)
     operation_id="nsPostFeedback",
 )
 def feedback(tenant: Reader) -> None:
-    """Always 503: it would go to nobody here."""
+    """Always 503: nobody would get it here."""
     raise NoFeedbackError
 
 

@@ -45,7 +45,7 @@ class NewBuckets(Closed):
     model_config = closed(buckets={"work": "What the user does for a living."})
 
     buckets: dict[Key, Annotated[Text, Field(max_length=2_000)]] = Field(
-        min_length=1, max_length=MOST_NAMED, description="What belongs into each, by its name."
+        min_length=1, max_length=MOST_NAMED, description="What belongs in each, by its name."
     )
 
 
@@ -91,7 +91,7 @@ def profile(
     accept: Annotated[str | None, Header()] = None,
 ) -> Response | NsProfileOut:
     """What is known: lasting facts (`static`), the others, newest first (`dynamic`), and those of
-    each bucket. As Markdown for who accepts that before JSON."""
+    each bucket. As Markdown for anyone who accepts that before JSON."""
     body = body or ProfileBody()
     filter = None if body.filter is None else parse(body.filter)
 

@@ -154,8 +154,8 @@ def delete(
     ] = None,
 ) -> SpaceDeleted | SpaceMoving:
     """Documents that are in it alone, their memories, its context and buckets, and the connectors
-    that write to it alone. Permanent. With `moveTo` all of it is moved there instead. No other
-    parameter is passed over here: a slip in that name would delete what was to be moved."""
+    that write to it alone. Permanent. With `moveTo` all of it is moved there instead. Other
+    parameters are refused: a misspelt `moveTo` would delete what was to be moved."""
     for name, value in request.query_params.multi_items():
         if name != "moveTo" or value != move_to:
             raise BadRequestError(f"{name}: the query takes moveTo, once, and nothing else")

@@ -48,7 +48,7 @@ class LocalFolder(Connector):
             or "\0" in given
             or len(os.fsencode(given)) > os.pathconf("/", "PC_PATH_MAX")
         ):
-            raise wrong("path", "must begin at the root, such as /srv/papers")
+            raise wrong("path", "must be an absolute path, such as /srv/papers")
         for key in ("includePatterns", "excludePatterns"):
             patterns(metadata, key)
         # Without `..`: what a path means must not depend on what is a link.
@@ -68,7 +68,7 @@ class LocalFolder(Connector):
         local = LocalFolders.of(config)
         root = next((one for one in local.open if path == one or one in path.parents), None)
         if root is None:
-            raise wrong("path", f"is not below a folder of {SETTING}; the operator adds it there")
+            raise wrong("path", f"is not below a folder of {SETTING}; ask the operator to add it")
         if any(path == one or one in path.parents for one in local.own):
             raise wrong("path", "belongs to the service itself")
         # Workers may run on another machine: only where the root is here, its folders must be.
@@ -78,8 +78,11 @@ class LocalFolder(Connector):
     def diagnose(self, config: Config) -> Iterator[Assumption]:
         for folder in config.folders:
             usable = folder.is_dir() and os.access(folder, os.R_OK | os.X_OK)
-            told = "can be read" if usable else "is no folder that this user may read; mend it or"
-            told += "" if usable else f" take it out of {SETTING}"
+            told = "can be read"
+            if not usable:
+                told = (
+                    f"cannot be read; let the service's user read it, or take it out of {SETTING}"
+                )
             yield Assumption("folder", usable, f"{folder} {told}")
 
     def changes(self, source: Source, cursor: Cursor | None) -> Iterator[Change]:

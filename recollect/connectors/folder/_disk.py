@@ -24,14 +24,14 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _PIECE = 1 << 20
 HEAD = 8_192
-"""bytes from which the kind of a file can be told"""
+"""bytes from which the kind of a file can be recognised"""
 DENIED = frozenset({errno.EACCES, errno.EPERM})
 NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 """gone, or something else in its place"""
 
 
 class Replaced(OSError):
-    """It is no regular file any more."""
+    """It is not a regular file any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +90,14 @@ def opened_folder(above: int, name: str) -> Generator[int]:
 
 @contextmanager
 def opened_file(folder: int, name: str) -> Generator[tuple[int, os.stat_result]]:
-    """A regular file in a folder; raises OSError, Replaced if it is none."""
+    """A regular file in a folder; raises OSError, Replaced if it is not one."""
     if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-        raise Replaced(errno.ENOENT, "no regular file", name)
+        raise Replaced(errno.ENOENT, "not a regular file", name)
     descriptor = os.open(name, _FILE, dir_fd=folder)
     try:
         about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode):  # it was replaced between the two
-            raise Replaced(errno.ENOENT, "no regular file", name)
+            raise Replaced(errno.ENOENT, "not a regular file", name)
         yield descriptor, about
     finally:
         os.close(descriptor)
@@ -173,11 +173,11 @@ def _meaning(error: OSError, path: Path) -> Permanent | Transient:
         )
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         return Permanent(
-            f"{path} is a link or no folder, or leads through one; name the folder itself",
+            f"{path} is a link or not a folder, or leads through a link; name the folder itself",
             code="no_folder",
         )
     why = "is not there" if error.errno == errno.ENOENT else f"cannot be read: {error.strerror}"
     return Transient(
-        f"{path} {why}. Is it mounted? Its documents stay, and it is looked for again",
+        f"{path} {why}. Is it mounted? Its documents stay, and the next sync looks for it again",
         code=PROVIDER_UNAVAILABLE,
     )

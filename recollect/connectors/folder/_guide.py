@@ -1,4 +1,4 @@
-"""What people are told of folders, and the form of their metadata."""
+"""What people read about folders, and the form of their metadata."""
 
 from recollect.connectors.about import Field, Guide
 

@@ -124,7 +124,7 @@ class FolderPass:
         except OSError as error:
             raise _away(str(self._scope.path), error) from error
         for mount in sorted(self._unseen):
-            yield from self._keep_below(mount, "away", "what was mounted there is away")
+            yield from self._keep_below(mount, "away", "what was mounted there is gone")
         yield Listed()
         yield self._checkpoint(None)
 
@@ -251,7 +251,9 @@ class FolderPass:
         elif _disk.identity(found.about) in self._own:
             yield _verdict(found, "own", "belongs to the service itself", is_folder=True)
         elif len(line) > DEEPEST or any(os.path.samestat(found.about, one) for one in line):
-            yield _verdict(found, "too_deep", "lies too deep, or in itself", is_folder=True)
+            yield _verdict(
+                found, "too_deep", "is nested too deeply, or contains itself", is_folder=True
+            )
         else:
             try:
                 with _disk.opened_folder(folder, found.name) as inner:
@@ -319,7 +321,7 @@ class FolderPass:
         try:
             found.path.encode()
         except UnicodeEncodeError:
-            return _verdict(found, "bad_name", "its name is no UTF-8; rename it")
+            return _verdict(found, "bad_name", "its name is not UTF-8; rename it")
         if (refusal := self._scope.refusal(found.path)) is not None:
             return _verdict(found, "filtered", refusal)
         if found.about.st_size == 0:

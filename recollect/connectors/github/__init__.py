@@ -111,7 +111,7 @@ class Github(Connector):
             return Transient("GitHub's rate limit is used up", code=RATE_LIMITED, after=wait)
         if answer.headers.get("x-github-sso", "").startswith("required"):
             return Permanent(
-                "its organisation wants single sign-on: sign in there, then authorize again",
+                "its organisation requires single sign-on: sign in there, then authorize again",
                 code="sso_required",
             )
         return None
@@ -280,15 +280,15 @@ class Github(Connector):
             if error.code not in ("http_403", "http_404", "http_422"):
                 raise
             raise Permanent(
-                f"no webhook for {name} ({error}): that takes an account which administers the"
-                " repository. Until then changes are found by asking",
+                f"no webhook for {name} ({error}): only an account that administers the"
+                " repository can add one. Until then Recollect polls for changes",
                 code="no_webhook",
             ) from error
         hook = field_of(as_json(answer), "id", int)
         return replace(registration, remote={"hook_id": hook, "repo": name}, expires_at=None)
 
     def stands(self, api: Api, registration: Registration) -> bool:
-        """False for a hook that somebody deleted, switched off or pointed elsewhere."""
+        """False for a hook that someone deleted, switched off or pointed elsewhere."""
         hook, name = registration.remote.get("hook_id"), registration.remote.get("repo")
         if not isinstance(hook, int) or not isinstance(name, str):
             return False
@@ -328,8 +328,8 @@ class Github(Connector):
 def _rights(granted: str | None, needed: Sequence[str]) -> Assumption:
     """What the token may do now, which is less than it was once granted if the user changed it."""
     if granted is None:
-        return Assumption("rights", None, "GitHub names no scopes for a token of this kind")
-    # A word that is no scope, since none at all would mean that nobody knows.
+        return Assumption("rights", None, "GitHub does not list the scopes of this kind of token")
+    # A word that is not a scope, since none at all would mean that nobody knows.
     tokens = Tokens("", scopes=["none", *re.findall(r"[^,\s]+", granted)])
     if lacking := missing(needed, tokens):
         told = f"the token lacks {', '.join(lacking)}: authorize the connection again"
@@ -344,7 +344,7 @@ def _budget(answer: EndpointAnswer) -> Assumption:
     left, most = field_of(core, "remaining", int), field_of(core, "limit", int)
     told = f"{left:,} of {most:,} calls of this hour are left"
     if left * 10 < most:
-        told += ": others use them, too, and syncs wait for the next hour when there are none"
+        told += "; others use them too, and when none are left syncs wait for the next hour"
     return Assumption("budget", left * 10 >= most, told)
 
 
@@ -358,12 +358,12 @@ def _may_be_watched(source: Source, picked: PickedRepository) -> Assumption:
     if source.metadata.get(WEBHOOKS, True) is False:
         return Assumption("repository", True, f"{name} can be read; webhooks are switched off")
     if may is True and found.get("archived") is not True:
-        return Assumption("repository", True, f"{name} can be read, and a webhook be added")
+        return Assumption("repository", True, f"{name} can be read, and a webhook can be added")
     return Assumption(
         "repository",
         None,
-        f"{name} can be read, but a webhook takes an account that administers it and a repository"
-        " that is not archived: its changes are found by asking",
+        f"{name} can be read, but a webhook needs an account that administers it, and a repository"
+        " that is not archived: Recollect polls for its changes",
     )
 
 
@@ -376,9 +376,11 @@ def _content(answer: EndpointAnswer, sha: str) -> bytes:
         try:
             data = base64.b64decode(field_of(said, "content", str))
         except (binascii.Error, ValueError) as error:
-            raise Transient("GitHub gave a broken blob", code=PROVIDER_UNAVAILABLE) from error
+            raise Transient("GitHub sent a damaged file", code=PROVIDER_UNAVAILABLE) from error
     if _sha(data, sha) != sha:
-        raise Transient("GitHub gave another blob than asked for", code=PROVIDER_UNAVAILABLE)
+        raise Transient(
+            "GitHub sent a different file from the one asked for", code=PROVIDER_UNAVAILABLE
+        )
     return data
 
 

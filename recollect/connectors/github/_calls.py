@@ -49,14 +49,14 @@ def links(answer: EndpointAnswer) -> dict[str, str]:
 
 
 def objects_of(value: Any) -> list[dict[str, Any]]:
-    """A list of objects; raises Transient if it is none."""
+    """A list of objects; raises Transient if it is not one."""
     if not isinstance(value, list) or not all(isinstance(e, dict) for e in cast("Any", value)):
         raise Transient("GitHub answered without a list", code=PROVIDER_UNAVAILABLE)
     return cast("list[dict[str, Any]]", value)
 
 
 def wait_of(answer: EndpointAnswer) -> timedelta | None:
-    """How long a refusal asks us to wait; None: it is none for asking too often.
+    """How long a refusal asks us to wait; None: it is not one for asking too often.
 
     docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api
     """

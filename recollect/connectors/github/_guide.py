@@ -1,4 +1,4 @@
-"""What people are told of GitHub, and the form of its metadata."""
+"""What people read about GitHub, and the form of its metadata."""
 
 from recollect.connectors.about import Field, Guide
 
@@ -15,7 +15,7 @@ GUIDE = Guide(
         ),
         Field(
             "webhooks",
-            "Let GitHub tell of changes at once",
+            "Have GitHub report changes at once",
             "Registers a webhook in each repository; without it, changes are looked for.",
             kind="switch",
             default=True,

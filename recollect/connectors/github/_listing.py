@@ -53,7 +53,7 @@ def _said_of(id: str, file: RepositoryFile, state: State, formerly: str | None) 
     path = file.path.encode(errors="replace")
     if path != file.path.encode(errors="surrogatepass") or len(path) > LONGEST_PATH:
         mark = hashlib.sha256(file.path.encode(errors="surrogatepass")).hexdigest()
-        detail = "Its path is too long, or no text."
+        detail = "Its path is too long, or is not text."
         return Verdict(f"{id}:?{mark}", "bad_name", detail, branch=id)
     url = f"{state.url}/blob/{quote(state.branch)}/{quote(file.path)}"
     if file.size > LARGEST_FILE:

@@ -92,7 +92,7 @@ def repository_of(api: Api, picked: PickedRepository, before: State | None) -> S
     found = as_json(answer)
     full_name = field_of(found, "full_name", str)
     if not NAME.fullmatch(full_name):
-        raise Permanent("GitHub answered with a name that cannot be one", code="bad_answer")
+        raise Permanent("GitHub answered with an invalid name", code="bad_answer")
     if found.get("disabled") is True:
         raise Permanent("GitHub has disabled it; its documents stay", code="disabled")
     return State(

@@ -3,7 +3,7 @@
 Everything is listed once and then followed through the history. Of a thread the ids of its mails
 are the version: mails never change, and labels are metadata. Gmail puts a number on each thread
 that rises with every change (its `historyId`), which is remembered: a listing asks only for
-threads whose number is another one. So a history that Gmail forgot is no calamity: everything is
+threads whose number is another one. So a history that Gmail forgot is not a calamity: everything is
 listed again, which finds what was deleted meanwhile as well, in one call for 500 threads.
 
 With a query or labels only Gmail knows what is in scope. There, anything new in the history means
@@ -148,7 +148,7 @@ class Gmail(Connector):
     def proof(self, config: Config, *, confirmed: bool) -> Assumption | None:
         if config.pubsub_service_account or config.pubsub_subscription:
             return None
-        told = "RECOLLECT_PUBSUB_SERVICE_ACCOUNT is not set, so no push can be proved"
+        told = "RECOLLECT_PUBSUB_SERVICE_ACCOUNT is not set, so pushes cannot be verified"
         return Assumption("pushes", False, told)
 
     def push_config(self, config: Config) -> Mapping[str, Any]:
@@ -230,8 +230,8 @@ def _told_wait(answer: EndpointAnswer) -> timedelta | None:
 def _checked_query(given: object) -> str:
     if not isinstance(given, str) or len(given) > 1_000 or UNPRINTABLE.search(given):
         raise BadRequestError(
-            f"metadata.{QUERY}: must be what one types into Gmail's search, at most 1,000"
-            " characters"
+            f"metadata.{QUERY}: must be a query as you type it into Gmail's search, at most"
+            " 1,000 characters"
         )
     return given.strip()
 
@@ -244,7 +244,7 @@ def _checked_labels(given: object) -> list[str]:
         id = part.strip() if isinstance(part, str) else None
         if id is None or (id and not LABEL_ID.fullmatch(id)):
             raise BadRequestError(
-                f"metadata.{LABELS}: must be ids of labels (INBOX, Label_12) with commas between"
+                f"metadata.{LABELS}: must be ids of labels (INBOX, Label_12), separated by commas"
             )
         found += [id] if id else []
     if len(set(found)) > 20:

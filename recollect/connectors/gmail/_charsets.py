@@ -14,7 +14,7 @@ NO_CHARSETS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", 
 
 
 def bytes_of(encoded: str) -> bytes | None:
-    """Base64 for URLs, padded or not; None: it is none."""
+    """Base64 for URLs, padded or not; None: it is not one."""
     try:
         return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
     except (binascii.Error, ValueError):

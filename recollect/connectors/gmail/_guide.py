@@ -1,4 +1,4 @@
-"""What people are told of Gmail, and the form of its metadata."""
+"""What people read about Gmail, and the form of its metadata."""
 
 from recollect.connectors.about import Field, Guide
 
@@ -9,7 +9,7 @@ GUIDE = Guide(
         Field(
             "q",
             "Search",
-            "As in Gmail's own search field; only such threads are followed.",
+            "As in Gmail's own search field; only threads that match are followed.",
             placeholder="newer_than:2y -category:promotions",
         ),
         Field("labelIds", "Labels", "Ids of labels, one on a line.", kind="lines"),

@@ -260,8 +260,11 @@ class Pass:
             answer = self._api.call("GET", path, accept=frozenset({404}))
             if answer.status == 404:
                 if self._known is None:
-                    raise Transient("Gmail refuses its own number", code=PROVIDER_UNAVAILABLE)
-                raise CursorExpired("Gmail does not know the place in its history any more")
+                    raise Transient(
+                        "Gmail refuses the place in its history that it gave",
+                        code=PROVIDER_UNAVAILABLE,
+                    )
+                raise CursorExpired("Gmail no longer keeps its history from the last sync on")
             body = as_json(answer)
             newest = str(number_of(field_of(body, "historyId", str)))
             touched: dict[str, int] = {}
@@ -322,7 +325,7 @@ class Pass:
         return Verdict(
             id,
             kind,
-            f"{detail}. What is here of it stays",
+            f"{detail}. What was read of it before stays",
             keep=True,
             url=self._url(id),
             title=row.title if row else None,

@@ -1,4 +1,4 @@
-"""What Gmail tells of threads and mails: heads, labels, parts and their names.
+"""What Gmail says about threads and mails: heads, labels, parts and their names.
 
 Facts: developers.google.com/workspace/gmail/api (users.threads, users.messages, users.history).
 """
@@ -128,14 +128,14 @@ def following_page(body: Mapping[str, Any], seen: set[str]) -> str | None:
     """The token of the next page, if there is one; raises Transient for one that came before."""
     page = as_word(body.get("nextPageToken"))
     if page in seen:
-        raise Transient("Gmail leads from page to page in a circle", code=PROVIDER_UNAVAILABLE)
+        raise Transient("Gmail's pages lead round in a circle", code=PROVIDER_UNAVAILABLE)
     if page:
         seen.add(page)
     return page or None
 
 
 def number_of(text: str) -> int:
-    """Raises Transient for what is no number."""
+    """Raises Transient for what is not a number."""
     if not re.fullmatch(r"[0-9]{1,30}", text):
         raise Transient(f"Gmail answered {text[:50]!r} for a number", code=PROVIDER_UNAVAILABLE)
     return int(text)

@@ -1,4 +1,4 @@
-"""Cloud Pub/Sub, where Gmail's notices are fetched from by those whom nobody can push to.
+"""Cloud Pub/Sub, where Gmail's notices are fetched from by those that nobody can push to.
 
 A pull subscription of the topic keeps them; asking for them needs no address that Google could
 reach. Who asks is a service account, or a user of `gcloud auth application-default login`, as the
@@ -74,7 +74,7 @@ class ServiceAccount:
         try:
             signed = jwt.encode(claims, self.private_key, "RS256", headers={"kid": self.key_id})
         except (jwt.PyJWTError, ValueError, TypeError) as error:
-            raise Permanent("its private key is none", code="key_refused") from error
+            raise Permanent("its private key is not valid", code="key_refused") from error
         return {"grant_type": JWT_BEARER, "assertion": signed}
 
 
@@ -107,10 +107,10 @@ def read_key(path: Path) -> Key:
         raise SetupError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError):
         # `from None`: the fault repeats what it could not read.
-        raise SetupError(f"{path} is no JSON; a key file of Google's is") from None
+        raise SetupError(f"{path} is not JSON, as Google's key files are") from None
     url = as_word(told.get("token_uri")) or TOKEN_URL
     if urlsplit(url).scheme not in ("http", "https"):
-        raise SetupError(f"{path}: token_uri is no address")
+        raise SetupError(f"{path}: token_uri is not a URL")
     match told.get("type"):
         case "service_account":
             email, id, key = _words(path, told, "client_email", "private_key_id", "private_key")
@@ -121,7 +121,7 @@ def read_key(path: Path) -> Key:
         case _:
             raise SetupError(
                 f"{path} is neither the key of a service account nor what `gcloud auth"
-                " application-default login` writes: its `type` is another one"
+                " application-default login` writes: its `type` is something else"
             )
 
 
@@ -131,7 +131,7 @@ def open_subscription(config: Config) -> "Subscription | None":
     if name is None:
         return None
     if path is None:
-        raise SetupError("RECOLLECT_PUBSUB_KEY_FILE is not set: who shall read the subscription?")
+        raise SetupError("set RECOLLECT_PUBSUB_KEY_FILE to a key that may read the subscription")
     return Subscription(name, read_key(path), config.pubsub_api_url)
 
 
@@ -141,7 +141,7 @@ def diagnosed(config: Config) -> Iterator[Assumption]:
     if name is None:
         return
     if path is None:
-        told = f"{name}: RECOLLECT_PUBSUB_KEY_FILE is not set, so nobody may read it"
+        told = f"{name}: RECOLLECT_PUBSUB_KEY_FILE is not set, so it cannot be read"
         yield Assumption(NOTICES, False, told)
         return
     try:
@@ -218,7 +218,7 @@ class Subscription:
                 )
             case 404:
                 return Permanent(
-                    f"there is no {self.name}: make it, or mend RECOLLECT_PUBSUB_SUBSCRIPTION",
+                    f"there is no {self.name}: create it, or correct RECOLLECT_PUBSUB_SUBSCRIPTION",
                     code="no_subscription",
                 )
             case _:

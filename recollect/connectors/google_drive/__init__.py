@@ -5,8 +5,8 @@ of each shared drive (a branch, in the words of `base`). Feeds tell no paths, no
 folder that moved, and not always what was unshared; so folders are known, and each feed is listed
 whole again every week. Names and places are metadata: they change without fetching.
 
-A file is in scope by its folders. A shortcut is no document of its own; it brings its target into
-scope, under the target's id.
+A file is in scope by its folders. A shortcut is not a document of its own; it brings its target
+into scope, under the target's id.
 
 Facts: developers.google.com/workspace/drive/api (files, changes, channels, shortcuts, resource
 keys, export formats, handle errors).
@@ -43,17 +43,20 @@ REFUSALS = {
     ),
     "cannotDownloadAbusiveFile": (
         "abusive_file",
-        "Google holds it for malware or spam and does not let it be downloaded",
+        "Google takes it for malware or spam and does not let it be downloaded",
     ),
     "cannotDownloadFile": (
         "not_downloadable",
-        "its owner does not let viewers download it; ask for that",
+        "its owner does not let viewers download it; ask the owner to allow that",
     ),
     "cannotExportFile": (
         "not_downloadable",
-        "its owner does not let viewers download it; ask for that",
+        "its owner does not let viewers download it; ask the owner to allow that",
     ),
-    "fileNotDownloadable": ("not_downloadable", "Google does not give out files of this kind"),
+    "fileNotDownloadable": (
+        "not_downloadable",
+        "Google does not offer files of this kind for download",
+    ),
     "fileNotExportable": ("not_downloadable", "Google does not export files of this kind"),
     "insufficientFilePermissions": (
         "no_access",
@@ -197,7 +200,7 @@ def _folder_id(given: str) -> str:
     id = link[1] if link else given
     if not FOLDER_ID.fullmatch(id):
         raise BadRequestError(
-            f"metadata.{_folders.FOLDERS}: {given[:100]!r} is no id of a folder; it is what follows"
-            " /folders/ in the address when the folder is open in Google Drive"
+            f"metadata.{_folders.FOLDERS}: {given[:100]!r} is not the id of a folder, which"
+            " follows /folders/ in the address when the folder is open in Google Drive"
         )
     return id

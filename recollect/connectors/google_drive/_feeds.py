@@ -45,6 +45,6 @@ def following_page(body: Mapping[str, Any], seen: set[str]) -> str | None:
     if not isinstance(page, str) or not page:
         return None
     if page in seen:
-        raise Transient("Drive leads from page to page in a circle", code=PROVIDER_UNAVAILABLE)
+        raise Transient("Drive's pages lead round in a circle", code=PROVIDER_UNAVAILABLE)
     seen.add(page)
     return page

@@ -1,4 +1,4 @@
-"""What Drive tells of a file, and what is remembered of it."""
+"""What Drive says about a file, and what is remembered of it."""
 
 import re
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ ENTRY = (
 
 @dataclass(frozen=True, slots=True)
 class DriveFile:
-    """What Drive tells of a file, as far as it is used."""
+    """What Drive says about a file, as far as it is used."""
 
     id: str
     name: str
@@ -97,7 +97,7 @@ def away(row: Remembered) -> Gone | Verdict:
     return Verdict(
         row.id,
         OUT_OF_REACH,
-        "A shortcut stands for it, but it is deleted, in the trash, or not shared.",
+        "A shortcut points to it, but it is deleted, in the trash, or not shared.",
         extra={**row.extra, "own": False},
         branch=row.branch,
         url=row.url,

@@ -328,7 +328,9 @@ class Pass:
             if answer.status in REFUSED:
                 # The place where we, or an earlier sync, stopped is forgotten: from the start.
                 if restarted:
-                    raise Transient("Drive forgets its own pages", code=PROVIDER_UNAVAILABLE)
+                    raise Transient(
+                        "Drive no longer knows the page that it named", code=PROVIDER_UNAVAILABLE
+                    )
                 page, restarted = None, True
                 seen.clear()
                 continue
@@ -366,9 +368,11 @@ class Pass:
             )
             if answer.status in REFUSED:
                 if feed == USER and self._known is None:
-                    raise Transient("Drive refuses its own token", code=PROVIDER_UNAVAILABLE)
+                    raise Transient(
+                        "Drive refuses the token that it gave", code=PROVIDER_UNAVAILABLE
+                    )
                 if feed == USER:
-                    raise CursorExpired("Drive does not know the place in its change feed any more")
+                    raise CursorExpired("Drive no longer keeps its changes from the last sync on")
                 state.token, state.listed = start_of(self._api, feed), None
                 self._tried.discard(feed)
                 yield self._checkpoint()
@@ -596,7 +600,7 @@ class Pass:
                 {*(shortcuts_to(row) if row else ()), *(shortcut.id for shortcut in group)}
             )
             if isinstance(found, DriveFile):
-                kind, detail = "shortcut", f"It stands for {found.id}."
+                kind, detail = "shortcut", f"It points to {found.id}."
                 branch = row.branch if own and row is not None else feed
                 yield self._answer(found, branch, via, own=own)
             else:
@@ -608,12 +612,12 @@ class Pass:
                 yield refusal(shortcut, feed, kind, detail)
 
     def _target(self, shortcut: DriveFile) -> DriveFile | str:
-        """What a shortcut stands for, or why that is no document. Only once: no shortcuts to
+        """What a shortcut stands for, or why that is not a document. Only once: no shortcuts to
         shortcuts, so there are no circles."""
         if shortcut.target_mime == FOLDER:
-            return "It stands for a folder. Select that folder itself."
+            return "It points to a folder. Select that folder itself."
         if shortcut.target_mime == SHORTCUT:
-            return "It stands for another shortcut."
+            return "It points to another shortcut."
         return self._read(shortcut.target, shortcut.target_key)
 
     def _read(self, id: str, key: str) -> DriveFile | str:
@@ -626,13 +630,13 @@ class Pass:
             )
         except Permanent as error:
             if error.code == "http_404":
-                return "The file that it stands for is deleted, or not shared with the account."
-            return f"The file that it stands for cannot be read: {error}."
+                return "The file that it points to is deleted, or not shared with the account."
+            return f"The file that it points to cannot be read: {error}."
         file = told_file(as_json(answer))
         if file.trashed:
-            return "The file that it stands for is in the trash."
+            return "The file that it points to is in the trash."
         if file.mime in NO_TARGETS:
-            return "It stands for a folder, or another shortcut."
+            return "It points to a folder, or another shortcut."
         return file
 
     def _release(self, rows: Iterable[Remembered]) -> Iterator[Change]:
@@ -678,7 +682,7 @@ class Pass:
         if file.mime.startswith(GOOGLE) and file.mime not in EXPORTS:
             kind = file.mime.removeprefix(GOOGLE)
             return refusal(
-                file, branch, "unsupported", f"Google gives no text of this kind ({kind})."
+                file, branch, "unsupported", f"Google has no text of files of this kind ({kind})."
             )
         if file.size > LARGEST_FILE and not file.mime.startswith(GOOGLE):
             told = f"It has {file.size:,} bytes; at most {LARGEST_FILE:,} are read."

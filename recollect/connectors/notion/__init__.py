@@ -77,7 +77,7 @@ class Notion(Connector):
             wait = said.after if isinstance(said, Transient) else None
             return Transient("Notion is overloaded", code=RATE_LIMITED, after=wait)
         if answer.status == 409:
-            return Transient("Notion could not do it at this moment", code="conflict_error")
+            return Transient("Notion could not answer just now", code="conflict_error")
         return None
 
     # --- authorization -------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class Notion(Connector):
         bot = as_object(field_of(source.api.get("/v1/users/me"), "bot", dict))
         workspace = tidy(bot.get("workspace_id"))
         if not workspace or source.account is None:
-            yield Assumption("workspace", None, "Notion does not tell the workspace")
+            yield Assumption("workspace", None, "Notion does not say which workspace it is")
             return
         same = _short(workspace) == source.account
         name = tidy(bot.get("workspace_name")) or workspace

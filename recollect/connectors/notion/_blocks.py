@@ -89,7 +89,7 @@ def pages(
         more = field_of(said, "has_more", bool)
         at = said.get("next_cursor") if more else None
         if more and (not isinstance(at, str) or not at or at in seen):
-            raise Transient("Notion's list leads back to itself", code=PROVIDER_UNAVAILABLE)
+            raise Transient("Notion's pages lead round in a circle", code=PROVIDER_UNAVAILABLE)
         seen.add(at)
         whole = as_object(said.get("request_status")).get("type") != "incomplete"
         yield ListPage(results, at, whole)

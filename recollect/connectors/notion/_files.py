@@ -59,7 +59,9 @@ def _text(source: Source, file: Hosted) -> str:
     except Permanent as error:
         raise Permanent(_refused(error), code=error.code) from None
     if answer.status != 200:
-        known = outcome(answer.status, answer.headers, f"its place answered {answer.status}")
+        known = outcome(
+            answer.status, answer.headers, f"the server that holds it answered {answer.status}"
+        )
         if isinstance(known, Transient):
             code = RATE_LIMITED if answer.status == 429 else PROVIDER_UNAVAILABLE
             raise Transient(f"the file {file.name}: {known}", code=code, after=known.after)
@@ -73,7 +75,7 @@ def _text(source: Source, file: Hosted) -> str:
 def _refused(error: Permanent) -> str:
     if error.code == "too_large":
         return f"it has more than {LARGEST:,} bytes"
-    return "its address is refused"
+    return "its URL may not be fetched"
 
 
 def _reason(error: Permanent) -> str:

@@ -198,7 +198,7 @@ class Pass:
     # --- what is new ---
 
     def _news(self) -> Iterator[Change]:
-        """What the search tells since the last time, newest first."""
+        """What the search reports since the last time, newest first."""
         self._news_at = self._calls
         before = self._state.edited or ""
         until = time_of(before) - OVERLAP
@@ -372,7 +372,7 @@ class Pass:
                 yield from self._gone(known)
             return
         if "last_edited_time" not in page:
-            raise Permanent("Notion tells nothing of it but its id", code="partial_object")
+            raise Permanent("Notion gives only its id", code="partial_object")
         edited = edited_at(page)
         settled = self._now >= time_of(edited) + OVERLAP
         always = always or id in self._state.missing
@@ -471,8 +471,8 @@ class Pass:
                 return
             if not last or last == since:
                 raise Permanent(
-                    "so many rows were created in one minute that Notion does not tell all of"
-                    " them. What is known of it stays",
+                    "more rows were created in one minute than Notion lists. What was read of"
+                    " it before stays",
                     code="too_large",
                 )
             since = last
@@ -587,7 +587,7 @@ class Pass:
     # --- trouble ---
 
     def _guarded(self, steps: Iterator[Change], id: str) -> Iterator[Change]:
-        """What goes wrong with one thing is told, and the others go on."""
+        """What goes wrong with one item is reported, and the others go on."""
         before = self._failed
         try:
             yield from steps
@@ -603,7 +603,7 @@ class Pass:
             self._failed += 1
             if error.code == RATE_LIMITED or self._failed >= PATIENCE:
                 raise error
-        return Trouble(f"{id}: {error}. What is known of it stays.", error.code)
+        return Trouble(f"{id}: {error}. What was read of it before stays.", error.code)
 
     # --- calls ---
 

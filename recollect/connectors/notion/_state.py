@@ -36,7 +36,7 @@ class State:
     """The cursor; times are ISO 8601."""
 
     edited: str | None = None
-    """the latest edit that search told of"""
+    """the latest edit that the search reported"""
     checked: str | None = None
     """when the last complete check began"""
     calls: int = 0

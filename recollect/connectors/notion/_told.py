@@ -40,7 +40,7 @@ def object_of(answer: EndpointAnswer) -> dict[str, Any]:
 def edited_at(found: Mapping[str, Any]) -> str:
     """As Notion writes it, so that texts can be compared; empty for what tells only its id.
 
-    Raises Transient for a time that is none.
+    Raises Transient for an invalid time.
     """
     edited = tidy(found.get("last_edited_time"))
     return stamp(time_of(edited)) if edited else ""

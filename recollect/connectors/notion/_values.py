@@ -37,21 +37,21 @@ def tidy(value: Any) -> str:
 def id_of(value: Any) -> str:
     """An id as we keep it: 32 hexadecimal digits. Notion writes it with hyphens or without.
 
-    Raises Transient for what is none: it goes into addresses.
+    Raises Transient for anything else: it goes into addresses.
     """
     short = value.replace("-", "").lower() if isinstance(value, str) else ""
     if not re.fullmatch(r"[0-9a-f]{32}", short):
-        raise Transient("Notion answered with an id that is none", code=PROVIDER_UNAVAILABLE)
+        raise Transient("Notion answered with an invalid id", code=PROVIDER_UNAVAILABLE)
     return short
 
 
 def time_of(value: Any) -> datetime:
-    """Raises Transient for what is none."""
+    """Raises Transient for anything else."""
     try:
         found = datetime.fromisoformat(value if isinstance(value, str) else "")
     except ValueError as error:
         raise Transient(
-            "Notion answered with a time that is none", code=PROVIDER_UNAVAILABLE
+            "Notion answered with an invalid time", code=PROVIDER_UNAVAILABLE
         ) from error
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 

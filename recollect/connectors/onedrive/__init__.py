@@ -47,13 +47,13 @@ TOO_FEW_SCOPES = frozenset(
 REFUSALS = {
     "malwareDetected": (
         "malware",
-        "Microsoft holds it for malware and does not let it be downloaded",
+        "Microsoft takes it for malware and does not let it be downloaded",
     ),
     "virusInfected": (
         "malware",
-        "Microsoft holds it for malware and does not let it be downloaded",
+        "Microsoft takes it for malware and does not let it be downloaded",
     ),
-    "notSupported": ("unsupported", "OneDrive does not give out the content of such things"),
+    "notSupported": ("unsupported", "OneDrive does not offer the content of such items"),
 }
 """Error codes of Graph that concern one file: our code, and what they mean."""
 LOST = frozenset({"reauthorizationRequired", "subscriptionRemoved"})
@@ -118,7 +118,7 @@ class OneDrive(Connector):
             return limit_of(answer)
         if status == 423:
             return Transient(
-                "it is locked, because somebody edits or moves it; it is tried again",
+                "it is locked, because someone is editing or moving it; the next sync tries again",
                 code=PROVIDER_UNAVAILABLE,
                 after=LOCKED_WAIT,
             )
@@ -193,8 +193,8 @@ class OneDrive(Connector):
             made = as_object(source.api.post("/v1.0/subscriptions", body))
         except Permanent as error:
             raise Permanent(
-                f"no subscription ({error}): Microsoft must reach our address over https and get"
-                " its answer within ten seconds. Until then changes are found by asking",
+                f"no subscription ({error}): Microsoft must reach this service over https and"
+                " get an answer within ten seconds. Until then Recollect polls for changes",
                 code="no_webhook",
             ) from error
         told = as_time(as_word(made.get("expirationDateTime")))
@@ -238,7 +238,7 @@ class OneDrive(Connector):
 
 
 def _notifications(body: bytes) -> list[Mapping[str, Any]]:
-    """Those of a push; none if it is none."""
+    """Those of a push; none if it is not one."""
     try:
         said = as_object(json.loads(body)).get("value")
     except (ValueError, RecursionError):
@@ -250,7 +250,7 @@ def _folder_id(given: str) -> str:
     """Raises BadRequestError."""
     if not ITEM_ID.fullmatch(given):
         raise BadRequestError(
-            f"metadata.{_folders.FOLDERS}: {given[:100]!r} is no id of a folder; it is the `id`"
-            " that Microsoft Graph tells of the folder"
+            f"metadata.{_folders.FOLDERS}: {given[:100]!r} is not the id of a folder; use the"
+            " `id` that Microsoft Graph gives for it"
         )
     return given

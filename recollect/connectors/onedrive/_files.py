@@ -1,4 +1,4 @@
-"""What Graph tells of a file, and what is remembered of it."""
+"""What Graph says about a file, and what is remembered of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class OneDriveFile:
-    """What Graph tells of a file or a shortcut, as far as it is used."""
+    """What Graph says about a file or a shortcut, as far as it is used."""
 
     id: str
     name: str
@@ -82,9 +82,9 @@ def fault_of(file: OneDriveFile) -> tuple[str, str] | None:
     """Why it cannot be a document: our word, and a sentence."""
     match file.fault:
         case "package":
-            return "unsupported", "OneDrive does not give out the content of notebooks."
+            return "unsupported", "OneDrive does not offer the content of notebooks."
         case "malware":
-            return "malware", "Microsoft holds it for malware."
+            return "malware", "Microsoft takes it for malware."
         case "kind":
             return "unsupported", "It is neither a file nor a folder."
         case _:

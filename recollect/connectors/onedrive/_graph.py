@@ -52,7 +52,7 @@ def limit_of(answer: EndpointAnswer) -> Transient:
     if after is None and answer.status in (507, 509):
         after = BANDWIDTH_WAIT
     return Transient(
-        "OneDrive asks to wait, because too much was asked of it",
+        "OneDrive asks to wait, because it got too many requests",
         code=RATE_LIMITED,
         after=None if after is None else max(after, timedelta(seconds=1)),
     )

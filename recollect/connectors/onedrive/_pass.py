@@ -78,8 +78,8 @@ class ItemPlace(Enum):
 
     IN = "in scope"
     OUT = "out of scope"
-    BINNED = "in a folder that was deleted, as far as was heard"
-    UNKNOWN = "in a folder of which nothing was heard yet"
+    BINNED = "in a folder that seems to be deleted"
+    UNKNOWN = "in a folder that OneDrive has not listed yet"
 
 
 class Pass:
@@ -193,7 +193,9 @@ class Pass:
         while True:
             self._source.going()
             if hash(link) in seen:
-                raise Transient("OneDrive leads in a circle of pages", code=PROVIDER_UNAVAILABLE)
+                raise Transient(
+                    "OneDrive's pages lead round in a circle", code=PROVIDER_UNAVAILABLE
+                )
             seen.add(hash(link))
             answer = self._ask(link, doubtful)
             if answer.status in EXPIRED:
@@ -243,8 +245,8 @@ class Pass:
 
     def _expired(self) -> RecollectError:
         if self._known is None:
-            return Transient("OneDrive refuses its own link", code=PROVIDER_UNAVAILABLE)
-        return CursorExpired("OneDrive does not know the place in its changes any more")
+            return Transient("OneDrive refuses the link that it gave", code=PROVIDER_UNAVAILABLE)
+        return CursorExpired("OneDrive no longer keeps its changes from the last sync on")
 
     def _apply(self, entries: Sequence[Any]) -> Iterator[Change]:
         """One page. Folders are said last, the outermost at the end: should this end in between,
@@ -314,7 +316,7 @@ class Pass:
                 file,
                 DRIVE,
                 PLANNED,
-                "What becomes of its folder is not known yet.",
+                "OneDrive has not said yet what became of its folder.",
                 extra={**extra_of(file), "version": file.version},
             )
 
@@ -322,12 +324,12 @@ class Pass:
         """What it stands for is looked at after all changes."""
         if not self._shared:
             told = (
-                "It stands for something that others share. Set metadata.shared to true to have it,"
+                "It points to something that others share. Set metadata.shared to true to have it,"
                 " and authorize again."
             )
             return refusal(file, SHORTCUTS, "shared", told)
         if file.folder:
-            told = "It stands for a folder of another drive; what is in it is listed."
+            told = "It points to a folder of another drive; what is in it is listed."
             return refusal(file, SHORTCUTS, SHARED_FOLDER, told)
         if row is None or row.version is None or known_file(row).target != file.target:
             return refusal(file, SHORTCUTS, PLANNED, "It is looked at after all changes.")
@@ -449,7 +451,7 @@ class Pass:
                 link = as_word(body.get(NEXT))
                 if link in seen:
                     raise Transient(
-                        "OneDrive leads in a circle of pages", code=PROVIDER_UNAVAILABLE
+                        "OneDrive's pages lead round in a circle", code=PROVIDER_UNAVAILABLE
                     )
 
     # --- after all changes ---
@@ -510,7 +512,7 @@ class Pass:
                     raise
                 yield Trouble(
                     f"{file.id}, which is shared with the account, could not be read ({error})."
-                    " What is known of it stays. It is tried again with the next sync; if it was"
+                    " Its documents stay. It is tried again with the next sync; if it was"
                     " shared again or differently, authorize again",
                     error.code,
                     file.id,

@@ -122,7 +122,7 @@ class S3(Connector):
         settings = _settings(source.metadata)
         off = S3Bucket(settings, source.fetcher, source.pause).clock_off(datetime.now(UTC))
         if off is None:
-            yield Assumption("clock", None, "the service does not tell its time")
+            yield Assumption("clock", None, "the service does not send the time")
         else:
             yield Assumption(
                 "clock",
@@ -140,7 +140,7 @@ CHECKS: Mapping[str, tuple[re.Pattern[str], str]] = {
     "secretAccessKey": (KEY_ID, "1 to 256 characters of ASCII without spaces"),
     "bucket": (
         BUCKET,
-        "3 to 63 lower-case letters, digits, dots and hyphens; only the name, no URL",
+        "3 to 63 lower-case letters, digits, dots and hyphens; only the name, not a URL",
     ),
     "region": (REGION, "the code of a region, such as eu-central-1, or auto"),
 }

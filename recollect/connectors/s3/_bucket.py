@@ -134,7 +134,7 @@ class S3Bucket:
                 )
             before = stored.key
         if listed.more and not listed.objects:
-            raise Transient(f"{self._host} breaks its listing off", code=PROVIDER_UNAVAILABLE)
+            raise Transient(f"{self._host} ended its listing too early", code=PROVIDER_UNAVAILABLE)
         return listed
 
     def get(self, key: str) -> bytes:
@@ -149,7 +149,7 @@ class S3Bucket:
         code, _, _ = _error(answer.data)
         if code == "InvalidObjectState":
             raise Permanent(
-                "the object lies in an archive (Glacier) and cannot be read before it is restored",
+                "the object is in an archive (Glacier) and cannot be read until it is restored",
                 code="archived",
             )
         if code == "NoSuchKey" or (answer.status == 404 and code != "NoSuchBucket"):
@@ -200,7 +200,7 @@ class S3Bucket:
         raise AssertionError("the last try ends the loop")
 
     def _passing(self, answer: EndpointAnswer) -> Transient | None:
-        """What an answer means that is worth another try; None: it is none."""
+        """What an answer means that is worth another try; None: it is not one."""
         if 200 <= answer.status < 400:
             return None
         code, said, _ = _error(answer.data)
@@ -210,7 +210,7 @@ class S3Bucket:
             return Transient(f"{self._host} asks to slow down", code=RATE_LIMITED, after=after)
         if code == "RequestTimeTooSkewed":
             return Transient(
-                f"{self._host} finds that the clock of this machine is wrong; set it right",
+                f"{self._host} says that the clock of this machine is wrong; correct it",
                 code=PROVIDER_UNAVAILABLE,
             )
         if code in PASSING or isinstance(meant, Transient):
@@ -318,7 +318,7 @@ def _stored(fields: Mapping[str, str], decode: Callable[[str], str]) -> Stored:
 
 
 def _error(data: bytes) -> tuple[str, str, str | None]:
-    """Code, message and region of an error; empty if it is no error of S3."""
+    """Code, message and region of an error; empty if it is not an error of S3."""
     try:
         leaves = dict(_leaves(data))
     except ValueError:

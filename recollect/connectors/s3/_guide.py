@@ -1,4 +1,4 @@
-"""What people are told of S3, and the form of its metadata."""
+"""What people read about S3, and the form of its metadata."""
 
 from recollect.connectors.about import Field, Guide
 from recollect.connectors.base import TAG_PATTERN

@@ -29,7 +29,7 @@ class KeyPattern:
     """Finds the one named group of a pattern; `(?<name>…)` or `(?P<name>…)`."""
 
     def __init__(self, source: str) -> None:
-        """Raises ValueError with a sentence for who wrote the pattern."""
+        """Raises ValueError with a sentence for anyone who wrote the pattern."""
         options = re2.Options()
         options.log_errors = False
         options.max_mem = LARGEST
@@ -39,7 +39,7 @@ class KeyPattern:
             raise ValueError(f"RE2 does not take it: {_sentence(error)}") from error
         names = list(self._compiled.groupindex)
         if len(names) != 1:
-            raise ValueError(f"it must have exactly one named group, and has {len(names)}")
+            raise ValueError(f"it must have exactly one named group, but has {len(names)}")
         self.name = names[0]
 
     def find(self, text: str) -> str | None:

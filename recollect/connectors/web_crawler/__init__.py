@@ -70,7 +70,7 @@ class WebCrawler(Connector):
             case Fetched():
                 return source.survey(blob(answer)).extracted
             case NotHtml():
-                raise Permanent(f"{item.id} is no HTML page any more", code="unsupported_kind")
+                raise Permanent(f"{item.id} is no longer an HTML page", code="unsupported_kind")
             case Redirected():
                 raise NotFoundError("Not found", f"{item.id} redirects to {answer.target}")
             case Permanent(code="http_404" | "http_410"):

@@ -56,7 +56,7 @@ class Addresses:
     # --- what is known from before ---
 
     def recall(self, row: Remembered) -> None:
-        """A row that another crawl made, and that is no document."""
+        """A row that another crawl made, and that is not a document."""
         page = CrawlPage.of(row)
         linked_only = row.verdict == "nofollow" or self._is_abroad(row) or MASK in row.id
         if linked_only:

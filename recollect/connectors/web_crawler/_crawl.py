@@ -176,7 +176,7 @@ class Crawl:
         if rules.reason is not None:
             self._ledger.say(page.verdict("error", rules.reason, keep=True, failed=True))
             raise _Unreachable(
-                f"Nothing may be crawled while {rules.reason}. It is tried again by itself.",
+                f"Nothing may be crawled while {rules.reason}. Recollect tries again by itself.",
                 PROVIDER_UNAVAILABLE,
             )
         self._host.mind(rules)
@@ -207,14 +207,14 @@ class Crawl:
                 reason = f"redirects to {answer.target}"
                 self._ledger.say(page.verdict("off_host", reason, keep=True))
                 raise _Unreachable(
-                    f"The start page redirects to another host, {host}. Make {answer.target} the"
-                    " startUrl if that is the site you mean.",
+                    f"The start page redirects to another host, {host}. If you mean that site, use"
+                    f" {answer.target} as startUrl.",
                     "off_host",
                 )
             case NotHtml():
                 self._ledger.say(page.verdict("not_html", str(answer), keep=True))
                 raise _Unreachable(
-                    f"The start page is no HTML page but {answer}. Make one the startUrl.",
+                    f"The start page is {answer}, not HTML. Use an HTML page as startUrl.",
                     "start_page",
                 )
             case Permanent():

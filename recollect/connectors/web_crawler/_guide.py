@@ -1,10 +1,10 @@
-"""What people are told of the crawler, and the form of its metadata."""
+"""What people read about the crawler, and the form of its metadata."""
 
 from recollect.connectors.about import Field, Guide
 
 GUIDE = Guide(
     "Pages of one host, as Markdown.",
-    "an address; nothing to authorize",
+    "a URL; nothing to authorize",
     (
         Field(
             "startUrl",
@@ -18,7 +18,8 @@ GUIDE = Guide(
         Field(
             "crawlDepth",
             "Depth",
-            "Links from the start page, 0 to 20. With it, sitemaps are left aside.",
+            "How many links away from the start page, 0 to 20. With a depth, sitemaps are not"
+            " read.",
             kind="number",
             in_config=True,
             config_default=3,

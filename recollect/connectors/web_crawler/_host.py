@@ -269,5 +269,5 @@ def _is_limit(error: Transient) -> bool:
 
 def _resting(name: str, turn: HostTurn) -> Transient:
     return Transient(
-        f"{name} asked to be left alone", code=RATE_LIMITED, after=timedelta(seconds=turn.rest)
+        f"{name} asked for a pause", code=RATE_LIMITED, after=timedelta(seconds=turn.rest)
     )

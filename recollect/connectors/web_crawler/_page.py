@@ -89,8 +89,8 @@ class CrawlPage:
         title: str | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Verdict:
-        """An answer for it that is no document; of one that has none, there is nothing to keep or
-        to confirm."""
+        """An answer for it that is not a document; of one that has none, there is nothing to keep
+        or to confirm."""
         return Verdict(
             id=_row_id(self.url),
             kind=kind,

@@ -1,6 +1,6 @@
 """ZIP: a list of the files in it; `unpack` hands over those that can be read, one by one.
 
-A ZIP within it is no file of its own: its files stand in the same list. What an archive says of
+A ZIP within it is not a file of its own: its files stand in the same list. What an archive says of
 itself (paths, sizes, times) is only ever shown; bytes are counted as they come out.
 """
 
@@ -131,7 +131,7 @@ class _Unpacking:
         if len(self._reasons) == 1:
             return next(iter(self._reasons))
         told = [f"{reason} ({count})" for reason, count in self._reasons.most_common(REASONS)]
-        more = "; its text tells of each" if len(self._reasons) > REASONS else ""
+        more = "; its text says why" if len(self._reasons) > REASONS else ""
         return ", ".join(told) + more
 
     def _admit(self, entry: zipfile.ZipInfo, path: str) -> None:
@@ -144,7 +144,7 @@ class _Unpacking:
             raise _Skipped("another file has the same path")
         kind = stat.S_IFMT(entry.external_attr >> 16)
         if kind not in (0, stat.S_IFREG):
-            raise _Skipped("it is a link" if kind == stat.S_IFLNK else "it is no file")
+            raise _Skipped("it is a link" if kind == stat.S_IFLNK else "it is not a file")
         if entry.flag_bits & 1:
             self._locked += 1
             raise _Skipped(_LOCKED)
@@ -164,7 +164,7 @@ class _Unpacking:
         if found is None:
             raise _Skipped("its kind is not supported")
         if found.extractor == "zip" and depth == MAX_DEPTH:
-            raise _Skipped(f"it lies in more than {MAX_DEPTH} archives")
+            raise _Skipped(f"it is nested in more than {MAX_DEPTH} archives")
         data = bytearray(head)
         for piece in pieces:
             data += piece

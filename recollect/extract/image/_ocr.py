@@ -30,7 +30,7 @@ def is_installed() -> bool:
 
 
 def require() -> None:
-    """Raises Permanent `ocr_unavailable`, which says the mend."""
+    """Raises Permanent `ocr_unavailable`, which says how to fix it."""
     if not is_installed():
         raise missing()
 

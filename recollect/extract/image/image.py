@@ -14,7 +14,7 @@ _NAMELESS = frozenset({"upload", "image", "file", "blob", "untitled"})
 
 def extract(blob: Blob) -> Extracted:
     _ocr.require()
-    # What is no picture, or a bomb, costs no models.
+    # What is not a picture, or a bomb, costs no models.
     with _picture.opened(blob.data):
         raise NeedsHeavy
 
@@ -65,6 +65,6 @@ def extract_heavy(blob: Blob) -> Extracted:
 
 
 def _telling_name(name: str | None) -> str | None:
-    """A name that somebody gave; clients call raw bytes `upload`."""
+    """A name that someone gave; clients call raw bytes `upload`."""
     stem = PurePath(name).stem if name else ""
     return name if stem and stem.lower() not in _NAMELESS else None

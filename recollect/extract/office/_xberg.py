@@ -62,8 +62,8 @@ def convert(data: bytes, mime: str) -> Converted:
 
 
 def count_pages(data: bytes) -> int:
-    """Pages of a PDF, without reading them. Raises Permanent if it is none, or if its list of pages
-    has no end: xberg follows one that contains itself.
+    """Pages of a PDF, without reading them. Raises Permanent if it is not one, or if its list of
+    pages has no end: xberg follows one that contains itself.
 
     The thread that counts cannot be stopped; it ends with this process.
     """

@@ -16,7 +16,7 @@ _HEX = re.compile(r"\\'([0-9a-f]{2})", re.IGNORECASE)
 
 def extract(blob: Blob) -> Extracted:
     if not _magic.RTF.match(blob.data):
-        raise Permanent("it is damaged or not what it says (no RTF)")
+        raise Permanent("it is damaged or not what it says (not RTF)")
     extracted = _office.read(blob.data, MIME)
     # xberg escapes for Markdown what has no meaning in it.
     text = re.sub(r"\\([\\!<>.+\-()])", r"\1", extracted.text)

@@ -27,7 +27,7 @@ def extract(blob: Blob) -> Extracted:
     try:
         notebook: object = _DECODER.decode(decode(blob.data).removeprefix("\ufeff"))
     except JSONDecodeError as error:
-        raise Permanent(f"it is no notebook: no valid JSON (line {error.lineno})") from error
+        raise Permanent(f"it is not a notebook: not valid JSON (line {error.lineno})") from error
     cells = _cells(notebook)
     language = _language(_mapping(notebook))
     parts: list[str] = []
@@ -63,14 +63,14 @@ def extract(blob: Blob) -> Extracted:
 
 
 def _cells(notebook: object) -> Iterator[Mapping[str, Any]]:
-    """Raises Permanent for what is no notebook. Up to nbformat 3 cells lay in worksheets."""
+    """Raises Permanent for what is not a notebook. Up to nbformat 3 cells lay in worksheets."""
     told = _mapping(notebook)
     if isinstance(told.get("cells"), list):
         return iter(_mappings(told["cells"]))
     if isinstance(told.get("worksheets"), list):
         sheets = _mappings(told["worksheets"])
         return (cell for sheet in sheets for cell in _mappings(sheet.get("cells")))
-    raise Permanent("it is no notebook: it has no cells")
+    raise Permanent("it is not a notebook: it has no cells")
 
 
 def _language(notebook: Mapping[str, Any]) -> str:
@@ -100,7 +100,7 @@ def _outputs(outputs: Sequence[Mapping[str, Any]]) -> tuple[list[str], int]:
 
 
 def _output(output: Mapping[str, Any]) -> tuple[str, bool, Sequence[str]]:
-    """Text, whether it is Markdown, and the media types of what is none."""
+    """Text, whether it is Markdown, and the media types of anything else."""
     match output.get("output_type"):
         case "stream":
             return _text(output.get("text")), False, ()

@@ -72,7 +72,7 @@ def _listed(text: str) -> Sitemap:
             if len(urls) >= MAX_ENTRIES:
                 break
     if text.strip() and not urls:
-        raise Permanent("it is no sitemap: neither XML nor a list of addresses")
+        raise Permanent("it is not a sitemap: neither XML nor a list of addresses")
     return Sitemap([SitemapEntry(url) for url in urls], [])
 
 
@@ -80,7 +80,7 @@ def _marked_up(text: str) -> Sitemap:
     text = _DECLARATION.sub("", text, count=1)
     head = text[:_HEAD]
     if _PAGE.search(head):
-        raise Permanent("it is no sitemap but an HTML page")
+        raise Permanent("it is not a sitemap but an HTML page")
     # Nothing that a sitemap needs: entities make bombs, defaults of attributes do, too.
     if _DOCTYPE.search(text, 0, _first_element(text)):
         raise Permanent("its XML has a DTD, which no sitemap needs")
@@ -95,7 +95,7 @@ def _marked_up(text: str) -> Sitemap:
         if not (reader.pages or reader.sitemaps):
             raise
     if not reader.known:
-        raise Permanent("it is no sitemap: its XML is of another kind")
+        raise Permanent("it is not a sitemap: its XML is of another kind")
     return Sitemap(list(reader.pages.values()), list(reader.sitemaps))
 
 

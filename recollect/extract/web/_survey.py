@@ -32,7 +32,7 @@ _JSON_LENGTH = 1_000_000
 _JSON_ITEMS = 1_000
 _STORY = re.compile(r"Article|Posting|Report|NewsItem|WebPage|CreativeWork|Page$")
 _TIMES = 200
-"""that are looked at; what comes behind so many is no date of the page"""
+"""that are looked at; what comes behind so many is not a date of the page"""
 _AROUND = frozenset({"nav", "aside", "footer"})
 
 
@@ -166,7 +166,7 @@ def _first_date(*sources: Iterable[str | None]) -> str | None:
 
 
 def _date(text: str | None) -> str | None:
-    """The text, if it is a date or a time of ISO 8601 that somebody may have meant."""
+    """The text, if it is a date or a time of ISO 8601 that someone may have meant."""
     if not text or len(text) > WORD_LENGTH:
         return None
     date = _SPACED_OFFSET.sub("", text.strip())

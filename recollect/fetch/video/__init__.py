@@ -72,9 +72,9 @@ class VideoPages(AbstractContextManager["VideoPages"]):
         self._words: frozenset[str] | None = None
 
     def look(self, page: Blob, url: str, *, with_sound: bool) -> FoundVideo | None:
-        """What a page shows that was fetched from `url`; None if that is no video.
+        """What a page shows that was fetched from `url`; None if that is not a video.
 
-        Sound comes only for want of captions. An ordinary page costs a look at its bytes; once in
+        Sound comes only for lack of captions. An ordinary page costs a look at its bytes; once in
         the life of a process a child tells which sites yt-dlp knows. Whatever goes wrong is told
         as `trouble`. Raises Transient only, when this is closed.
         """

@@ -39,7 +39,7 @@ class VideoJob(msgspec.Struct, frozen=True):
 
 
 class FoundVideo(msgspec.Struct, frozen=True):
-    """What yt-dlp made of a page; `shown` is false for one that is none of a video."""
+    """What yt-dlp made of a page; `shown` is false for a page that shows no video."""
 
     words: Annotated[tuple[_Line, ...], msgspec.Meta(max_length=MAX_WORDS)] = ()
     shown: bool = False
@@ -68,7 +68,7 @@ def validate(found: FoundVideo, job: VideoJob) -> None:
     if any(storable(text) != text for text in texts):
         raise ValueError("a text that cannot be kept")
     if found.seconds is not None and not (math.isfinite(found.seconds) and found.seconds > 0):
-        raise ValueError("a length that is none")
+        raise ValueError("an invalid length")
     if max(len(found.captions), len(found.sound)) > job.most_bytes:
         raise ValueError("more than was asked for")
     if (found.words and job.url is not None) or (found.sound and not job.with_sound):

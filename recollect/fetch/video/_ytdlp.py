@@ -270,7 +270,7 @@ def _sound(ydl: Any, files: dict[str, _File], info: dict[str, Any], most: int) -
     if info.get("is_live") or info.get("live_status") in ("is_live", "is_upcoming"):
         raise ValueError("it is broadcast live")
     if not info.get("url") or not info.get("format_id"):
-        raise ValueError("none of its sound can be had")
+        raise ValueError("none of its sound can be fetched")
     size = info.get("filesize") or info.get("filesize_approx") or 0
     if size > most:
         raise _TooLarge
