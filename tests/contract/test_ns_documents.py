@@ -93,10 +93,8 @@ class TestOneServiceBehindTwoDoors:
         add(client, "one", containerTags=["x", "a"], customId="same")
         add(client, "two", containerTags=["y", "a"], customId="same")
 
-        refused(client.get("/ns/a/document/same"), 400, "Ambiguous customId")
-        assert delete(client, "a", "same")["errors"] == [
-            {"id": "same", "error": "Ambiguous customId"}
-        ]
+        refused(client.get("/ns/a/document/same"), 400, "Ambiguous id")
+        assert delete(client, "a", "same")["errors"] == [{"id": "same", "error": "Ambiguous id"}]
 
     def test_deleting_for_a_key_of_one_tag_leaves_what_others_have(
         self, client: httpx.Client, limited: Callable[..., httpx.Client]

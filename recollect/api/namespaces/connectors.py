@@ -263,6 +263,7 @@ def find(
     status_code=201,
     summary="Create a connector",
     operation_id="nsCreateConnector",
+    responses={402: {"description": "The plan does not include the provider."}},
 )
 def create(
     space: Writes, body: NewConnector, key: CurrentKey, app: CurrentApp, _: AsksOthers
