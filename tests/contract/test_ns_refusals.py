@@ -373,7 +373,7 @@ class Picking(ShelfConnector):
     picks: ClassVar[bool] = True
     selects: ClassVar[Literal["repos", "folders", "labels"] | None] = "repos"
 
-    def resources(self, source: Source, page: int, per_page: int) -> tuple[Sequence[Resource], int]:
+    def resources(self, source: Source, page: int, per_page: int) -> tuple[list[Resource], int]:
         SHELVES["ns"].check("resources")
         return [], 0
 
