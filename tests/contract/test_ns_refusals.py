@@ -280,6 +280,7 @@ def _foreign() -> re.Pattern[str]:
     every = "|".join(map(re.escape, names))
     return re.compile(
         rf"(?<![\w/])(?:{compound})(?!\w)|(?:^|; )(?:{every})(?=[:.\[])|/v[34]/(?!settings)"
+        r"|[Cc]ontainer tag|[Cc]onnection not found|no connection '"
     )
 
 
@@ -428,3 +429,50 @@ def test_a_text_that_the_embedding_model_refuses_is_no_5xx(
     body = {"query": "the old office", "dryRun": True}
 
     refused(http.request("DELETE", "/ns/a/memories/semantic", json=body), 400, "refuses")
+
+
+# --- found by strangers --------------------------------------------------------------------------
+
+
+def test_what_is_not_there_is_called_what_this_door_calls_it(
+    client: httpx.Client, limited: Callable[..., httpx.Client]
+):
+    assert refused(client.get("/ns/nobody"), 404) == {
+        "error": "Namespace not found", "details": "no namespace 'nobody'",
+    }  # fmt: skip
+    assert refused(client.get("/ns/a/connectors/x"), 404) == {
+        "error": "Connector not found", "details": "no connector 'x'",
+    }  # fmt: skip
+    told = refused(limited(tags=["a"]).get("/organization"), 403)
+    assert told["details"] == "this key is limited to namespaces"
+
+
+def test_a_slip_in_what_spares_the_documents_of_a_connector(client: httpx.Client):
+    crawler = {"provider": "web-crawler", "config": {"startUrl": "http://127.0.0.1:9/"}}
+    path = f"/ns/a/connectors/{client.post('/ns/a/connectors', json=crawler).json()['id']}"
+
+    for slip in ("delete_documents=false", "deletedocuments=false", "deleteDocuments=false&x=1"):
+        refused(client.delete(f"{path}?{slip}"), 400, "deleteDocuments")
+    assert client.get(path).status_code == 200
+    assert client.delete(f"{path}?deleteDocuments=false").status_code == 200
+
+
+def test_a_field_of_a_form_comes_once(client: httpx.Client):
+    files = [("file", ("a.txt", b"one")), ("file", ("b.txt", b"two"))]
+    refused(client.post("/ns/a/document/file", files=files), 400, "file: stands there twice")
+
+    dates = [("file", ("a.txt", b"one")), *[("date", (None, "2026-01-01"))] * 2]
+    refused(client.post("/ns/a/document/file", files=dates), 400, "date: stands there twice")
+    assert listed(client, "a")["documents"] == []
+
+
+def test_a_name_of_the_wrong_form_is_called_so(client: httpx.Client):
+    put(client, "a")
+    path = "/ns/a/profile/buckets"
+
+    told = refused(client.put(path, json={"buckets": {"Upper": "x"}}), 400)
+    assert told["issues"][0]["path"] == ["buckets", "Upper"]
+    assert "must match" in told["details"]
+    told = refused(client.put(path, json={"buckets": {"static": "x"}}), 400)
+    assert told["details"] == "buckets.static: static is a bucket of the service itself"
+    refused(client.post("/ns/a/profile", json={"buckets": ["ä"]}), 400, "buckets.0: must match")

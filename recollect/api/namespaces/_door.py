@@ -161,6 +161,15 @@ Number = Annotated[int, Query(ge=1, le=1_000_000)]
 PageSize = Annotated[int, Query(ge=1, le=100)]
 
 
+def refuse_slips(request: Request, name: str) -> None:
+    """A deletion whose query may say one thing, by this name: a slip in that would delete what was
+    to be spared. Raises BadRequestError."""
+    given = [one for one, _ in request.query_params.multi_items()]
+    if given not in ([], [name]):
+        wrong = next((one for one in given if one != name), name)
+        raise BadRequestError(f"{wrong}: the query takes {name}, once, and nothing else")
+
+
 def words(*known: str) -> Callable[[Sequence[str]], list[str]]:
     """A check of a list in a query: `a=x&a=y` and `a=x,y` are the same."""
 

@@ -10,6 +10,11 @@ NAMES: Mapping[str, str] = {
     "change those with PATCH /v4/memories": "forget those instead",
     "name the containerTag, or use the id": "use the id that the service gave it",
     "searchMode documents": "searchMode chunks",
+    "Container tag": "Namespace",
+    "container tags": "namespaces",
+    "container tag": "namespace",
+    "Connection not found": "Connector not found",
+    "no connection": "no connector",
     "containerTags": "namespace",
     "containerTag": "namespace",
     "customId": "id",
@@ -28,6 +33,7 @@ FIELDS: Mapping[str, str] = {
 _NAME = re.compile(
     r"(?<!\w)(?:GET /v3/documents/\{id\}|change those with PATCH /v4/memories"
     r"|name the containerTag, or use the id|searchMode documents|containerTags?|customId"
+    r"|Container tag|container tags?|Connection not found|no connection(?= $)"
     r"|entityContext|filterByMetadata|documentDate|filterPrompt)(?!\w|: unknown field)"
 )
 _FIELD = re.compile(r"(^|; )([A-Za-z]+)(?=[.:\[])(?!: unknown field)")

@@ -298,10 +298,13 @@ async def _form(
     file_type: Annotated[str | None, Form(alias="fileType")] = None,
     mime_type: Annotated[str | None, Form(alias="mimeType")] = None,
 ) -> dict[str, str | None]:
-    """A form is closed, too."""
-    for name in await request.form():
+    """A form is closed, too, and of what stands there twice one would be lost."""
+    form = await request.form()
+    for name in form:
         if name not in _FORM:
             raise BadRequestError(f"{name}: unknown field")
+        if len(form.getlist(name)) > 1:
+            raise BadRequestError(f"{name}: stands there twice")
     return {
         "metadata": metadata,
         "group": group,

@@ -13,6 +13,7 @@ from recollect.api.namespaces._door import (
     Reads,
     Writes,
     closed,
+    refuse_slips,
 )
 from recollect.api.namespaces._door import (
     router as door,
@@ -154,11 +155,8 @@ def delete(
     ] = None,
 ) -> SpaceDeleted | SpaceMoving:
     """Documents that are in it alone, their memories, its context and buckets, and the connectors
-    that write to it alone. Permanent. With `moveTo` all of it is moved there instead. No other
-    parameter is passed over here: a slip in that name would delete what was to be moved."""
-    for name, value in request.query_params.multi_items():
-        if name != "moveTo" or value != move_to:
-            raise BadRequestError(f"{name}: the query takes moveTo, once, and nothing else")
+    that write to it alone. Permanent. With `moveTo` all of it is moved there instead."""
+    refuse_slips(request, "moveTo")
     if move_to is not None:
         [target] = tags.asked(space.key, move_to, None, default=False, field="moveTo")
         if target == space.name:
