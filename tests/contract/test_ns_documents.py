@@ -1,15 +1,18 @@
 """Documents through the namespace door; and the same documents through the older one."""
 
 import json
+import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 import pytest
 
+from recollect import documents
 from recollect.app import App
-from recollect.model import Scope
+from recollect.model import Scope, Stage
 from recollect.worker.processing import drain
 from tests.contract.calls import add, get, refused
 
@@ -166,6 +169,27 @@ class TestGet:
         [chunk] = whole["chunks"]
         assert (chunk["id"], chunk["position"], chunk["content"]) == (f"{id}.0", 0, TEXT)
         refused(client.get(f"/ns/a/document/{id}?include=everything"), 400, "include")
+
+    def test_the_settings_of_the_older_door_have_no_say(
+        self, client: httpx.Client, served: Callable[..., httpx.Client], app: App
+    ):
+        strict = served(metadata_arrays="refuse", status_words="spec")
+        refused(strict.post("/v3/documents", json={"content": "x", "metadata": {"a": ["b"]}}), 400)
+        id = put(strict, "a", metadata={"who": ["ann", "bob"]})["id"]
+        assert document(strict, "a", id)["metadata"] == {"who": ["ann", "bob"]}
+        with app.db.begin() as tx:
+            [claim] = documents.claim(tx, lease=timedelta(minutes=1), limit=1, max_attempts=5)
+        begun = document(strict, "a", id)["system"]
+        assert begun["status"] == "extracting", "a word of the client, before there is a stage"
+        with app.db.begin() as tx:
+            documents.advance(tx, claim, Stage.EMBEDDING, lease=timedelta(minutes=1))
+
+        system = document(strict, "a", id)["system"]
+        assert (system["status"], system["dreamingStatus"]) == ("embedding", "dreaming")
+        [shown] = listed(strict, "a")["documents"]
+        assert shown["system"]["status"] == "embedding"
+        for name in ("createdAt", "updatedAt"):
+            assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", system[name])
 
 
 class TestChanges:

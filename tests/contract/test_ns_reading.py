@@ -222,6 +222,25 @@ class TestSearch:
         [found] = search(client, "ann", "Ann lives", include={"forgotten": True})
         assert (found["id"], found["isLatest"]) == (id, False)
 
+    def test_related_ones_are_those_that_the_filter_lets_through(self, client: httpx.Client):
+        [first] = remember(client, "ann", "Ann lives in Ulm.", metadata={"a": 1})
+        body = {"containerTag": "ann", "id": first, "newContent": "Ann lives in Bonn."}
+        last = client.patch("/v4/memories", json={**body, "metadata": {"a": 2}}).json()["id"]
+        include = {"related": True}
+
+        [found] = search(client, "ann", "Ann lives", include=include)
+        assert (found["id"], len(found["included"]["related"]["parents"])) == (last, 1)
+        [found] = search(client, "ann", "Ann lives", include=include, filter=p("a", "eq", 2))
+        assert found["included"]["related"]["parents"] == []
+
+    def test_as_many_and_as_like_as_are_wanted_by_default(self, client: httpx.Client):
+        remember(client, "many", *(f"Ann has tea number {number}." for number in range(12)))
+        assert len(search(client, "many", "Ann has tea")) == 10
+        assert len(search(client, "many", "Ann has tea", limit=12)) == 12
+        remember(client, "few", "Ann has tea.")
+        [found] = search(client, "few", "🦩")
+        assert 0.3 <= found["similarity"] < 0.6, "between this default and the older one"
+
     @pytest.mark.parametrize(
         ("body", "about"),
         [
@@ -349,6 +368,18 @@ class TestMemories:
         third = client.get(f"/ns/a/memories/{ids[2]}").json()
         assert (third["memory"], third["version"], third["isLatest"]) == ("three", 3, False)
         assert "included" not in third
+
+    def test_one_that_has_expired_is_forgotten(self, client: httpx.Client, db: Database):
+        told = {"temporalContext": {"eventDate": ["2026-01-01"]}}
+        [id, kept] = remember(client, "a", "one", "two", **told)
+        with db.begin() as tx:
+            tx.execute("update memories set forget_after = now() where id = %s", (id,))
+
+        seen = client.get(f"/ns/a/memories/{id}").json()
+        assert (seen["isForgotten"], seen["metadata"]) == (True, told)
+        assert [m["id"] for m in listed(client, "a", "memories")["memories"]] == [kept]
+        every = listed(client, "a", "memories", include={"forgotten": True})["memories"]
+        assert {m["id"]: m["isForgotten"] for m in every} == {id: True, kept: False}
 
     def test_with_their_documents(self, client: httpx.Client):
         [id] = remember(client, "a", "one")
