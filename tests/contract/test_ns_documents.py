@@ -12,6 +12,7 @@ import pytest
 
 from recollect import documents
 from recollect.app import App
+from recollect.db import Database
 from recollect.model import Scope, Stage
 from recollect.worker.processing import drain
 from tests.contract.calls import add, get, refused
@@ -215,6 +216,31 @@ class TestChanges:
 
         assert client.get("/ns/a").json()["supportingContext"] == "herons"
         refused(client.patch("/ns/a/document/no", json={"supportingContext": "x"}), 404)
+
+
+def test_how_it_is_handled_is_kept_by_every_way_of_writing(client: httpx.Client, db: Database):
+    handling = {"taskType": "superrag", "dreaming": "instant"}
+    forms: dict[str, Any] = {name: (None, value) for name, value in handling.items()}
+    file = {"file": ("notes.md", b"text")}
+    plain = [put(client, "a", f"plain {number}")["id"] for number in range(3)]
+    [batched] = client.post(
+        "/ns/a/document/batch", json={"documents": [{"content": "x"}], **handling}
+    ).json()["results"]
+    path = "/ns/a/document/file"
+    answers = [
+        client.post(path, files={**file, **forms}),
+        client.post(f"{path}/{plain[0]}", files={**file, **forms}),
+        client.patch(f"{path}/{plain[1]}", files={**file, **forms}),
+        client.patch(f"/ns/a/document/{plain[2]}", json={"content": "new", **handling}),
+    ]
+    ids = [put(client, "a", "one", **handling)["id"], batched["id"]]
+    ids += [answer.json()["id"] for answer in answers]
+
+    with db.begin() as tx:
+        kept = tx.execute(
+            "select task_type, dreaming from documents where id = any(%s)", (ids,)
+        ).fetchall()
+    assert [(one["task_type"], one["dreaming"]) for one in kept] == [("superrag", "instant")] * 6
 
 
 class TestBatch:

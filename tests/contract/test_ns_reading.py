@@ -176,6 +176,8 @@ class TestSearch:
         )  # fmt: skip
         assert (chunk["chunk"], chunk["metadata"]) == ("Green tea grows on the hill.", {"b": 2})
         assert (chunk["isLatest"], chunk["isInference"]) == (True, False)
+        seen = document(client, "ann", note)["system"]
+        assert chunk["system"] == {name: seen[name] for name in ("createdAt", "updatedAt")}
         assert "included" not in memory
         assert [one["id"] for one in search(client, "ann", "green tea", searchMode="memories")] == [
             tea
@@ -369,6 +371,44 @@ class TestMemories:
         assert (third["memory"], third["version"], third["isLatest"]) == ("three", 3, False)
         assert "included" not in third
 
+    def test_its_source_is_the_document_that_changed_last(self, client: httpx.Client, db: Database):
+        [id], other = remember(client, "a", "one"), put(client, "a", "two")["id"]
+        with db.begin() as tx:
+            tx.execute(
+                "insert into memory_sources (memory_id, document_id, hash, start_at, end_at)"
+                " select memory_id, %s, hash, start_at, end_at from memory_sources"
+                " where memory_id = %s",
+                (other, id),
+            )
+        documents = [one["id"] for one in listed(client, "a")["documents"]]
+        assert len(documents) == 2
+
+        for changed in documents:
+            client.patch(f"/ns/a/document/{changed}", json={"metadata": {"at": changed}})
+            told = client.get(f"/ns/a/memories/{id}?include=documents").json()["included"]
+            assert told["document"]["id"] == changed
+
+    def test_what_belongs_to_it_and_was_forgotten_is_left_out(
+        self, client: httpx.Client, db: Database
+    ):
+        [one, two] = remember(client, "a", "Ann has a boat.", "Ann sails.")
+        with db.begin() as tx:
+            tx.execute(
+                "insert into memory_relations (memory_id, target_id, relation)"
+                " values (%s, %s, 'extends')",
+                (two, one),
+            )
+
+        def siblings(id: str) -> list[tuple[str, str]]:
+            told = client.get(f"/ns/a/memories/{id}?include=related").json()["included"]["related"]
+            assert (told["parents"], told["children"]) == ([], [])
+            return [(other["memory"], other["relation"]) for other in told["siblings"]]
+
+        assert siblings(two) == [("Ann has a boat.", "extends")]
+        assert siblings(one) == [("Ann sails.", "extends")]
+        forget(client, "a", two)
+        assert siblings(one) == []
+
     def test_one_that_has_expired_is_forgotten(self, client: httpx.Client, db: Database):
         told = {"temporalContext": {"eventDate": ["2026-01-01"]}}
         [id, kept] = remember(client, "a", "one", "two", **told)
@@ -442,6 +482,14 @@ class TestMemories:
         assert "the old office" in [one["forgetReason"] for one in entry]
         body = {"query": "x"}
         refused(client.request("DELETE", "/ns/a/memories/semantic", json=body), 400, "dryRun")
+
+    def test_a_hundred_are_forgotten_at_once_at_most(self, client: httpx.Client):
+        for numbers in (range(1, 61), range(61, 102)):
+            remember(client, "a", *(f"green{' ' * number}tea" for number in numbers))
+        body = {"query": "Green tea", "dryRun": True}
+
+        told = client.request("DELETE", "/ns/a/memories/semantic", json=body).json()
+        assert (told["count"], len(told["matches"])) == (100, 100)
 
 
 # --- profile -------------------------------------------------------------------------------------
