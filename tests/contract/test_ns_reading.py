@@ -313,6 +313,22 @@ class TestLists:
         other = client.post("/ns/b/list/documents/memory-counts", json={"ids": ids}).json()
         assert other == {"counts": []}
 
+    def test_memories_are_counted_in_this_namespace(self, client: httpx.Client, db: Database):
+        shared = add(client, "in both", containerTags=["a", "b"])
+        [memory] = remember(client, "b", "a fact")
+        with db.begin() as tx:
+            tx.execute(
+                "update memory_sources set document_id = %s where memory_id = %s", (shared, memory)
+            )
+
+        for namespace, count in (("a", 0), ("b", 1)):
+            path = f"/ns/{namespace}/list/documents/memory-counts"
+            told = client.post(path, json={"ids": [shared]}).json()
+            assert told == {"counts": [{"id": shared, "memoryCount": count}]}
+            shown = {one["id"]: one["system"] for one in listed(client, namespace)["documents"]}
+            assert shown[shared]["memoryCount"] == count
+            assert document(client, namespace, shared)["system"]["memoryCount"] == count
+
     def test_chunks_of_all_documents(self, client: httpx.Client, app: App):
         long = "\n\n".join(f"# Part {n}\n\n" + f"Word{n} stands here. " * 60 for n in range(4))
         one = put(client, "a", long, metadata={"k": 1})["id"]
