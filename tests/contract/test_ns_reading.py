@@ -515,6 +515,8 @@ class TestProfile:
     def test_entries_have_ids(self, client: httpx.Client):
         [doctor] = remember(client, "ann", "Ann is a doctor.", isStatic=True, buckets=["work"])
         [tired] = remember(client, "ann", "Ann is\ntired.", metadata={"a": 1})
+        early = client.post("/ns/ann/profile", json={"buckets": ["work"]}).json()["profile"]
+        assert early["buckets"] == {"work": []}, "not defined yet"
         client.put("/ns/ann/profile/buckets", json={"buckets": {"work": "What she does."}})
         told = client.post("/ns/ann/profile").json()["profile"]
 
