@@ -327,6 +327,20 @@ class TestFiles:
         assert (seen["content"], seen["metadata"]) == ("The stork.", {"a": 1, "c": 3})
         assert get(client, id)["documentDate"] == "2026-05-01T00:00:00.000Z"
 
+    def test_its_kind_is_forced_or_told(self, client: httpx.Client, app: App):
+        def kept(name: str, data: bytes, **labels: str) -> dict[str, Any]:
+            files: dict[str, Any] = {label: (None, value) for label, value in labels.items()}
+            files["file"] = (name, data, "application/octet-stream")
+            id = client.post("/ns/a/document/file", files=files).json()["id"]
+            drain(app)
+            return document(client, "a", id)
+
+        table = b"bird,food\nheron,frogs\n"
+        plain = kept("birds", table)["content"]
+        assert kept("birds", table, mimeType="text/csv")["content"] != plain
+        notes = kept("notes.txt", b"It is no picture.", fileType="image")
+        assert notes["type"] == "image"
+
     def test_what_is_no_such_change(self, client: httpx.Client):
         put(client, "a", id="memo")
         put(client, "b", id="theirs")

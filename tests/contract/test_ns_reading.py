@@ -424,6 +424,11 @@ class TestMemories:
         assert siblings(one) == [("Ann sails.", "extends")]
         forget(client, "a", two)
         assert siblings(one) == []
+        [first] = remember(client, "a", "It rains.")
+        last = correct(client, "a", first, "It snows.")
+        forget(client, "a", last)
+        told = client.get(f"/ns/a/memories/{first}?include=related").json()["included"]["related"]
+        assert told["children"] == []
 
     def test_one_that_has_expired_is_forgotten(self, client: httpx.Client, db: Database):
         told = {"temporalContext": {"eventDate": ["2026-01-01"]}}
