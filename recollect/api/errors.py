@@ -77,7 +77,7 @@ def http_error(request: Request, error: Exception) -> Response:
         details = f"there is no {request.method} {path}{hint}"
         return answer(404, "Not found", details)
     if error.status_code == 405:
-        allowed = _methods(request)
+        allowed = _methods(request) or (error.headers or {}).get("Allow", "")
         return answer(
             405, "Method not allowed", f"{path} takes {allowed}", headers={"allow": allowed}
         )
