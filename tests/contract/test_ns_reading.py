@@ -1,6 +1,7 @@
 """Searching, listing, memories, profiles and namespaces through the namespace door."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -579,6 +580,18 @@ class TestProfile:
         for wrong in ({}, {"Upper": "x"}, {"static": "x"}, {"x": "y" * 2001}):
             refused(client.put(path, json={"buckets": wrong}), 400, "buckets")
         refused(client.put(path, json={"buckets": {f"b{n}": "" for n in range(50)}}), 400, "50")
+
+
+def test_buckets_that_many_define_at_once_all_stay(client: httpx.Client):
+    put(client, "a")
+
+    def define(number: int) -> int:
+        body = {"buckets": {f"b{number}": "x"}}
+        return client.put("/ns/a/profile/buckets", json=body).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(define, range(24))) == {200}
+    assert len(client.get("/ns/a/profile/buckets").json()["buckets"]) == 24
 
 
 # --- namespaces and the organisation -------------------------------------------------------------
