@@ -215,6 +215,8 @@ def in_words(fault: Mapping[str, Any]) -> str:
         return told.partition(", ")[2] or told
     if kind in ("missing", "extra_forbidden"):
         return "is missing" if kind == "missing" else "unknown field"
+    if kind == "string_pattern_mismatch":
+        return f"must match {given['pattern']}"
     if kind in _BOUNDS:
         word, name = _BOUNDS[kind]
         return f"must be {word} {_number(given[name])}"

@@ -1,6 +1,7 @@
 """The HTTP API: translation between the wire and the nouns, and nothing else."""
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
 from anyio import CapacityLimiter
 from fastapi import FastAPI, Request, Response
@@ -43,8 +44,8 @@ from recollect.errors import Permanent, Refused, RequestError, Transient
 from recollect.mcp import Door
 from recollect.orgs.orgs import Limit
 
-REGISTRATIONS = Limit(20)
-"""Programs that register from one address."""
+REGISTRATIONS = Limit(60, timedelta(hours=1))
+"""Programs that register from one address, while they are young (`assistants.MOST_YOUNG`)."""
 TOKENS = Limit(300)
 """Tokens that are asked for, or ended, from one address: many people may come by one proxy."""
 

@@ -9,6 +9,7 @@ from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 
 from recollect import log
 from recollect.errors import (
@@ -76,7 +77,7 @@ def http_error(request: Request, error: Exception) -> Response:
         details = f"there is no {request.method} {path}{hint}"
         return answer(404, "Not found", details)
     if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "")
+        allowed = _methods(request) or (error.headers or {}).get("Allow", "")
         return answer(
             405, "Method not allowed", f"{path} takes {allowed}", headers={"allow": allowed}
         )
@@ -124,6 +125,17 @@ def answer(
     return JSONResponse(body, status, headers)
 
 
+def _methods(request: Request) -> str:
+    """All that the path takes: its methods are routes of their own."""
+    found = {
+        method
+        for route in request.app.routes
+        if isinstance(route, Route) and route.matches(request.scope)[0] is Match.PARTIAL
+        for method in route.methods or ()
+    }
+    return ", ".join(sorted(found))
+
+
 def _nearest(path: str, known: Iterable[str]) -> str | None:
     """The path that is most like one that is not there, if any is much like it."""
     likeness = SequenceMatcher(b=path[:LONGEST_PATH])
@@ -152,6 +164,8 @@ def _issue(fault: dict[str, Any]) -> Issue:
     place = list(fault["loc"])
     if place[:1] and place[0] in ("body", "query", "path", "header"):
         del place[0]
+    if "[key]" in place:  # how Pydantic says that the name itself is wrong
+        del place[place.index("[key]") :]
     message = in_words(fault)
     if fault["type"] == "json_invalid":
         return Issue([], f"the body is not valid JSON: {fault['ctx']['error']}")

@@ -30,9 +30,13 @@ ACCESS, REFRESH, CODE = timedelta(hours=1), timedelta(days=60), timedelta(minute
 PREFIX = "oat_"
 """Access tokens begin so, and no key of ours does."""
 MOST_CLIENTS = 1_000
-"""Registered programs that nobody has allowed anything; the oldest are forgotten."""
+"""Registered programs that nobody has allowed anything; the oldest are forgotten, but for young
+ones: a person may be about to allow them, and whoever registers many must not push them out."""
 UNUSED = timedelta(days=1)
 """How long such a registration is kept."""
+YOUNG = timedelta(hours=1)
+MOST_YOUNG = 5_000
+"""Such registrations, the young ones included, however they came."""
 MOST_OF_KEY = 100
 """Assistants that one key lets in: a list that nobody can read hides the one that counts."""
 MOST_SPENT = 1_500
@@ -133,10 +137,17 @@ def _forget_unused(tx: Tx) -> None:
     unused = "not exists (select 1 from assistants a where a.client_id = c.id)"
     # Locked before it is asked again: `allow` may be about to use one.
     rows = tx.execute(
-        f"select id from oauth_clients c where {unused} and (created_at < now() - %s or id in"
-        f" (select id from oauth_clients c where {unused} order by created_at desc offset %s))"
-        " for update skip locked",
-        (UNUSED, MOST_CLIENTS - 1),
+        f"select id from oauth_clients c where {unused} and (created_at < now() - %(unused)s"
+        f" or id in (select id from oauth_clients c where {unused} order by created_at desc"
+        "  offset %(most_young)s)"
+        f" or created_at < now() - %(young)s and id in (select id from oauth_clients c"
+        f"  where {unused} order by created_at desc offset %(most)s)) for update skip locked",
+        {
+            "unused": UNUSED,
+            "young": YOUNG,
+            "most_young": MOST_YOUNG - 1,
+            "most": MOST_CLIENTS - 1,
+        },
     ).fetchall()
     old = [row["id"] for row in rows]
     tx.execute(f"delete from oauth_clients c where id = any(%s) and {unused}", (old,))

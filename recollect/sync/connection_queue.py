@@ -42,8 +42,8 @@ def want_now(tx: Tx, tenant: Tenant, id: str) -> None:
     """
     found = get(tx, tenant, id, lock=True)
     row = tx.execute(
-        "select state = 'syncing' or state = 'ready' and (wanted_at is not null"
-        "  or due_at <= now() and not paused) as busy from connections where id = %s",
+        "select state = 'syncing' or state = 'ready' and (not paused or wanted_by = 'manual')"
+        " and (wanted_at is not null or due_at <= now()) as busy from connections where id = %s",
         (found.id,),
     ).fetchone()
     if row is not None and row["busy"]:

@@ -64,6 +64,22 @@ def merges(*made: tuple[str, Sequence[str]]) -> Callable[[Asked], object]:
     return answer
 
 
+def test_the_newer_door_says_what_it_is_made_of(http: httpx.Client, model: Model):
+    ids = remember(http, *BIRDS)
+    model.answer = merges((TOGETHER, [BIRDS[0], BIRDS[1]]))
+    body = {"query": "When did Ann see a heron?", "rerank": "aggregate", "threshold": 0}
+    include = {"documents": True, "related": True}
+    told = http.post("/ns/birds/search", json={**body, "include": include}).json()
+
+    [one] = made(told)
+    assert (one["memory"], one["isInference"], one["isLatest"]) == (TOGETHER, True, True)
+    assert sorted(one["aggregatedFrom"]) == sorted([ids[BIRDS[0]], ids[BIRDS[1]]])
+    assert "related" not in one["included"]
+    singles = [other for other in told["results"] if "isAggregated" not in other]
+    assert all("related" in other["included"] for other in singles)
+    assert {other["id"] for other in singles} == set(ids.values())
+
+
 def made(told: Any) -> list[dict[str, Any]]:
     return [one for one in told["results"] if one.get("isAggregated")]
 

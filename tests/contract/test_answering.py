@@ -17,7 +17,8 @@ from recollect.orgs import orgs
 from recollect.search.answers.telling import LONGEST, NOTHING
 from recollect.worker.processing import drain
 from tests.conftest import eventually, plain_client, serving
-from tests.contract.calls import add, refused
+from tests.contract.calls import add, refused, upload
+from tests.extract.samples import pdf
 from tests.fakes.llm import Asked, Model, Says, Silent, Status, Streams, running
 
 HERON = "The grey heron eats fish and frogs in the shallow water of the pond."
@@ -238,6 +239,42 @@ def test_memories_and_the_profile_are_sources_where_wanted(http: httpx.Client, m
     told = ask(http, "Who feeds the grey heron with fish?", containerTag="ann", memories=False)
     assert not any("memoryId" in one for one in told["sources"])
     refused(http.post("/v4/answer", json={"q": "heron", "profile": True}), 400, "exactly one")
+
+
+def test_filters_choose_what_is_answered_from(http: httpx.Client, app: App, model: Model):
+    for year in (2025, 2026):
+        text = f"In {year} the grey heron eats mostly frogs."
+        add(http, text, containerTag="years", metadata={"year": year}, filepath=f"/{year}/a")
+    drain(app)
+    q = "What does the grey heron eat?"
+
+    for narrowed in (
+        {"filters": {"AND": [{"key": "year", "value": "2026", "filterType": "numeric"}]}},
+        {"filepath": "/2026/"},
+    ):
+        model.misbehave.append(says("Frogs [1]."))
+        told = ask(http, q, containerTag="years", **narrowed)
+        assert [one["content"][:7] for one in told["sources"]] == ["In 2026"], narrowed
+        assert [one["text"][:7] for one in model.asked[-1].data["sources"]] == ["In 2026"]
+
+
+def test_sources_say_their_page_and_stand_in_the_order_of_the_text(
+    http: httpx.Client, app: App, model: Model
+):
+    foods = ("fish", "frogs", "newts", "voles", "snails", "beetles", "worms", "shrews")
+    pages = [f"On day {n} the grey heron eats {foods[n % 8]} number {n}." for n in range(60)]
+    sent = upload(http, "herons.pdf", pdf(*pages), containerTags="pages")
+    assert sent.status_code == 200, sent.text
+    drain(app)
+    model.misbehave.append(says("It eats fish [1]."))
+    sources = ask(http, containerTag="pages")["sources"]
+
+    assert len(sources) > 1
+    assert [one["number"] for one in sources] == [*range(1, len(sources) + 1)]
+    assert [one["start"] for one in sources] == sorted(one["start"] for one in sources)
+    for one in sources:
+        first = one["content"].partition("On day ")[2].partition(" ")[0]
+        assert one["place"]["page"] == int(first) + 1
 
 
 @pytest.mark.parametrize(

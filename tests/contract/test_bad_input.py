@@ -295,6 +295,19 @@ class TestRefused:
             refused(answer, status)
 
     @pytest.mark.parametrize(
+        ("path", "takes"),
+        [
+            ("/v3/documents/x", "DELETE, GET, PATCH"),
+            ("/ns/a", "DELETE, GET, PATCH"),
+            ("/ns/a/document/file/x", "GET, PATCH, POST"),
+        ],
+    )
+    def test_all_methods_of_a_path_are_told(self, client: httpx.Client, path: str, takes: str):
+        answer = client.put(path)
+        refused(answer, 405, f"{path} takes {takes}")
+        assert answer.headers["allow"] == takes
+
+    @pytest.mark.parametrize(
         "header",
         [None, "", "Bearer", "Basic {key}", "{key}", "Bearer nobody", "Bearer {key}x",
          "Bearer sm_0123456789ab_" + "a" * 49, "bearer {key}\u00e9"],

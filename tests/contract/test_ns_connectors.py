@@ -72,10 +72,17 @@ def test_one_that_syncs_at_once(client: httpx.Client, app: App):
 
 def test_its_runs_and_what_failed_in_them(client: httpx.Client, app: App, shelf: Shelf):
     shelf.put("1", "one")
-    shelf.put("2", "")
+    shelf.put("2", "two")
     id = connect(client, "a")
     syncs.drain(app)
     drain(app)
+    bad = listed(client, "a")["documents"][0]["id"]
+    with app.db.begin() as tx:
+        tx.execute(
+            "update documents set status = 'failed', error_code = 'unreadable_content',"
+            " error_message = 'it is no text' where id = %s",
+            (bad,),
+        )
     told = one(client, "a", id, include="syncs,picker")
 
     assert told["documentCount"] == 2
@@ -83,10 +90,22 @@ def test_its_runs_and_what_failed_in_them(client: httpx.Client, app: App, shelf:
     assert told["latestRun"]["system"]["status"] == "completed"
     [run] = told["syncs"]
     assert (run["trigger"], run["itemsProcessed"], run["errorCode"]) == ("cron", 2, None)
-    failed = [d for d in listed(client, "a")["documents"] if d["system"]["status"] == "failed"]
-    assert [one["documentId"] for one in run["failures"]] == [one["id"] for one in failed]
-    if failed:
-        assert run["failures"][0]["errorCode"] == failed[0]["system"]["errorCode"]
+    [failed] = run["failures"]
+    assert (failed["documentId"], failed["errorCode"]) == (bad, "unreadable_content")
+    assert failed["errorMessage"] == "it is no text"
+
+
+def test_the_ten_newest_of_its_runs(client: httpx.Client, app: App, shelf: Shelf):
+    id = connect(client, "a")
+    for _ in range(11):
+        syncs.drain(app)
+        assert client.post(f"/ns/a/connectors/{id}/sync").status_code == 202
+    syncs.drain(app)
+
+    runs = one(client, "a", id, include="syncs")["syncs"]
+    assert [run["trigger"] for run in runs] == ["manual"] * 10
+    started = [run["system"]["startedAt"] for run in runs]
+    assert started == sorted(started, reverse=True)
 
 
 def test_a_sync_during_a_sync_is_refused(client: httpx.Client, app: App, shelf: Shelf):
@@ -221,8 +240,30 @@ class TestConsent:
         with db.begin() as tx:
             kept = connections.get(tx, Tenant(org.id), id).metadata
         assert kept == {"syncScope": "selected", "folders": "folder-1,folder-2"}
-        refused(google.patch(path, json={"selection": {"folders": ["a b"]}}), 400, "folder")
+        assert told.json()["config"] == {"syncScope": "selected"}, "what is selected stands apart"
+        both = {"selection": {"folders": ["folder-3"]}, "documentLimit": 7}
+        again = google.patch(path, json=both).json()
+        assert (again["selection"]["folders"][0]["id"], again["documentLimit"]) == ("folder-3", 7)
+        refused(google.patch(path, json={"selection": {"folders": ["a b"]}}), 400, "selection.fold")
         refused(google.patch(path, json={"selection": {"files": ["x"]}}), 400, "folders")
+
+
+def test_whose_account_it_is_and_whether_the_provider_pushes(
+    served: Callable[..., httpx.Client], db: Database
+):
+    client = {"client_id": "ours", "client_secret": "a secret of ours"}
+    given = {"google-drive": ProviderSettings.model_validate(client)}
+    public = served(providers=given, public_url="https://memory.example.org")
+    id = public.post("/ns/a/connectors", json=DRIVE).json()["id"]
+    assert one(public, "a", id)["account"] is None
+
+    with db.begin() as tx:
+        tx.execute("update connections set account = '42' where id = %s", (id,))
+    told = one(public, "a", id)
+    assert (told["account"], told["capabilities"]["webhooks"]) == ("42", True)
+    with db.begin() as tx:
+        tx.execute("update connections set email = 'ann@example.org' where id = %s", (id,))
+    assert one(public, "a", id)["account"] == "ann@example.org"
 
 
 def test_the_end_of_a_namespace_ends_what_writes_to_it_alone(

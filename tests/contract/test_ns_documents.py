@@ -1,15 +1,19 @@
 """Documents through the namespace door; and the same documents through the older one."""
 
 import json
+import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 import pytest
 
+from recollect import documents
 from recollect.app import App
-from recollect.model import Scope
+from recollect.db import Database
+from recollect.model import Scope, Stage
 from recollect.worker.processing import drain
 from tests.contract.calls import add, get, refused
 
@@ -93,10 +97,8 @@ class TestOneServiceBehindTwoDoors:
         add(client, "one", containerTags=["x", "a"], customId="same")
         add(client, "two", containerTags=["y", "a"], customId="same")
 
-        refused(client.get("/ns/a/document/same"), 400, "Ambiguous customId")
-        assert delete(client, "a", "same")["errors"] == [
-            {"id": "same", "error": "Ambiguous customId"}
-        ]
+        refused(client.get("/ns/a/document/same"), 400, "Ambiguous id")
+        assert delete(client, "a", "same")["errors"] == [{"id": "same", "error": "Ambiguous id"}]
 
     def test_deleting_for_a_key_of_one_tag_leaves_what_others_have(
         self, client: httpx.Client, limited: Callable[..., httpx.Client]
@@ -169,6 +171,27 @@ class TestGet:
         assert (chunk["id"], chunk["position"], chunk["content"]) == (f"{id}.0", 0, TEXT)
         refused(client.get(f"/ns/a/document/{id}?include=everything"), 400, "include")
 
+    def test_the_settings_of_the_older_door_have_no_say(
+        self, client: httpx.Client, served: Callable[..., httpx.Client], app: App
+    ):
+        strict = served(metadata_arrays="refuse", status_words="spec")
+        refused(strict.post("/v3/documents", json={"content": "x", "metadata": {"a": ["b"]}}), 400)
+        id = put(strict, "a", metadata={"who": ["ann", "bob"]})["id"]
+        assert document(strict, "a", id)["metadata"] == {"who": ["ann", "bob"]}
+        with app.db.begin() as tx:
+            [claim] = documents.claim(tx, lease=timedelta(minutes=1), limit=1, max_attempts=5)
+        begun = document(strict, "a", id)["system"]
+        assert begun["status"] == "extracting", "a word of the client, before there is a stage"
+        with app.db.begin() as tx:
+            documents.advance(tx, claim, Stage.EMBEDDING, lease=timedelta(minutes=1))
+
+        system = document(strict, "a", id)["system"]
+        assert (system["status"], system["dreamingStatus"]) == ("embedding", "dreaming")
+        [shown] = listed(strict, "a")["documents"]
+        assert shown["system"]["status"] == "embedding"
+        for name in ("createdAt", "updatedAt"):
+            assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", system[name])
+
 
 class TestChanges:
     def test_new_text_replaces_and_metadata_changes_in_place(self, client: httpx.Client, app: App):
@@ -193,6 +216,31 @@ class TestChanges:
 
         assert client.get("/ns/a").json()["supportingContext"] == "herons"
         refused(client.patch("/ns/a/document/no", json={"supportingContext": "x"}), 404)
+
+
+def test_how_it_is_handled_is_kept_by_every_way_of_writing(client: httpx.Client, db: Database):
+    handling = {"taskType": "superrag", "dreaming": "instant"}
+    forms: dict[str, Any] = {name: (None, value) for name, value in handling.items()}
+    file = {"file": ("notes.md", b"text")}
+    plain = [put(client, "a", f"plain {number}")["id"] for number in range(3)]
+    [batched] = client.post(
+        "/ns/a/document/batch", json={"documents": [{"content": "x"}], **handling}
+    ).json()["results"]
+    path = "/ns/a/document/file"
+    answers = [
+        client.post(path, files={**file, **forms}),
+        client.post(f"{path}/{plain[0]}", files={**file, **forms}),
+        client.patch(f"{path}/{plain[1]}", files={**file, **forms}),
+        client.patch(f"/ns/a/document/{plain[2]}", json={"content": "new", **handling}),
+    ]
+    ids = [put(client, "a", "one", **handling)["id"], batched["id"]]
+    ids += [answer.json()["id"] for answer in answers]
+
+    with db.begin() as tx:
+        kept = tx.execute(
+            "select task_type, dreaming from documents where id = any(%s)", (ids,)
+        ).fetchall()
+    assert [(one["task_type"], one["dreaming"]) for one in kept] == [("superrag", "instant")] * 6
 
 
 class TestBatch:
@@ -278,6 +326,20 @@ class TestFiles:
         seen = document(client, "a", id)
         assert (seen["content"], seen["metadata"]) == ("The stork.", {"a": 1, "c": 3})
         assert get(client, id)["documentDate"] == "2026-05-01T00:00:00.000Z"
+
+    def test_its_kind_is_forced_or_told(self, client: httpx.Client, app: App):
+        def kept(name: str, data: bytes, **labels: str) -> dict[str, Any]:
+            files: dict[str, Any] = {label: (None, value) for label, value in labels.items()}
+            files["file"] = (name, data, "application/octet-stream")
+            id = client.post("/ns/a/document/file", files=files).json()["id"]
+            drain(app)
+            return document(client, "a", id)
+
+        table = b"bird,food\nheron,frogs\n"
+        plain = kept("birds", table)["content"]
+        assert kept("birds", table, mimeType="text/csv")["content"] != plain
+        notes = kept("notes.txt", b"It is no picture.", fileType="image")
+        assert notes["type"] == "image"
 
     def test_what_is_no_such_change(self, client: httpx.Client):
         put(client, "a", id="memo")

@@ -1,6 +1,7 @@
 """Searching, listing, memories, profiles and namespaces through the namespace door."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -176,6 +177,8 @@ class TestSearch:
         )  # fmt: skip
         assert (chunk["chunk"], chunk["metadata"]) == ("Green tea grows on the hill.", {"b": 2})
         assert (chunk["isLatest"], chunk["isInference"]) == (True, False)
+        seen = document(client, "ann", note)["system"]
+        assert chunk["system"] == {name: seen[name] for name in ("createdAt", "updatedAt")}
         assert "included" not in memory
         assert [one["id"] for one in search(client, "ann", "green tea", searchMode="memories")] == [
             tea
@@ -221,6 +224,25 @@ class TestSearch:
         assert search(client, "ann", "Ann lives") == []
         [found] = search(client, "ann", "Ann lives", include={"forgotten": True})
         assert (found["id"], found["isLatest"]) == (id, False)
+
+    def test_related_ones_are_those_that_the_filter_lets_through(self, client: httpx.Client):
+        [first] = remember(client, "ann", "Ann lives in Ulm.", metadata={"a": 1})
+        body = {"containerTag": "ann", "id": first, "newContent": "Ann lives in Bonn."}
+        last = client.patch("/v4/memories", json={**body, "metadata": {"a": 2}}).json()["id"]
+        include = {"related": True}
+
+        [found] = search(client, "ann", "Ann lives", include=include)
+        assert (found["id"], len(found["included"]["related"]["parents"])) == (last, 1)
+        [found] = search(client, "ann", "Ann lives", include=include, filter=p("a", "eq", 2))
+        assert found["included"]["related"]["parents"] == []
+
+    def test_as_many_and_as_like_as_are_wanted_by_default(self, client: httpx.Client):
+        remember(client, "many", *(f"Ann has tea number {number}." for number in range(12)))
+        assert len(search(client, "many", "Ann has tea")) == 10
+        assert len(search(client, "many", "Ann has tea", limit=12)) == 12
+        remember(client, "few", "Ann has tea.")
+        [found] = search(client, "few", "🦩")
+        assert 0.3 <= found["similarity"] < 0.6, "between this default and the older one"
 
     @pytest.mark.parametrize(
         ("body", "about"),
@@ -292,6 +314,22 @@ class TestLists:
         other = client.post("/ns/b/list/documents/memory-counts", json={"ids": ids}).json()
         assert other == {"counts": []}
 
+    def test_memories_are_counted_in_this_namespace(self, client: httpx.Client, db: Database):
+        shared = add(client, "in both", containerTags=["a", "b"])
+        [memory] = remember(client, "b", "a fact")
+        with db.begin() as tx:
+            tx.execute(
+                "update memory_sources set document_id = %s where memory_id = %s", (shared, memory)
+            )
+
+        for namespace, count in (("a", 0), ("b", 1)):
+            path = f"/ns/{namespace}/list/documents/memory-counts"
+            told = client.post(path, json={"ids": [shared]}).json()
+            assert told == {"counts": [{"id": shared, "memoryCount": count}]}
+            shown = {one["id"]: one["system"] for one in listed(client, namespace)["documents"]}
+            assert shown[shared]["memoryCount"] == count
+            assert document(client, namespace, shared)["system"]["memoryCount"] == count
+
     def test_chunks_of_all_documents(self, client: httpx.Client, app: App):
         long = "\n\n".join(f"# Part {n}\n\n" + f"Word{n} stands here. " * 60 for n in range(4))
         one = put(client, "a", long, metadata={"k": 1})["id"]
@@ -349,6 +387,61 @@ class TestMemories:
         third = client.get(f"/ns/a/memories/{ids[2]}").json()
         assert (third["memory"], third["version"], third["isLatest"]) == ("three", 3, False)
         assert "included" not in third
+
+    def test_its_source_is_the_document_that_changed_last(self, client: httpx.Client, db: Database):
+        [id], other = remember(client, "a", "one"), put(client, "a", "two")["id"]
+        with db.begin() as tx:
+            tx.execute(
+                "insert into memory_sources (memory_id, document_id, hash, start_at, end_at)"
+                " select memory_id, %s, hash, start_at, end_at from memory_sources"
+                " where memory_id = %s",
+                (other, id),
+            )
+        documents = [one["id"] for one in listed(client, "a")["documents"]]
+        assert len(documents) == 2
+
+        for changed in documents:
+            client.patch(f"/ns/a/document/{changed}", json={"metadata": {"at": changed}})
+            told = client.get(f"/ns/a/memories/{id}?include=documents").json()["included"]
+            assert told["document"]["id"] == changed
+
+    def test_what_belongs_to_it_and_was_forgotten_is_left_out(
+        self, client: httpx.Client, db: Database
+    ):
+        [one, two] = remember(client, "a", "Ann has a boat.", "Ann sails.")
+        with db.begin() as tx:
+            tx.execute(
+                "insert into memory_relations (memory_id, target_id, relation)"
+                " values (%s, %s, 'extends')",
+                (two, one),
+            )
+
+        def siblings(id: str) -> list[tuple[str, str]]:
+            told = client.get(f"/ns/a/memories/{id}?include=related").json()["included"]["related"]
+            assert (told["parents"], told["children"]) == ([], [])
+            return [(other["memory"], other["relation"]) for other in told["siblings"]]
+
+        assert siblings(two) == [("Ann has a boat.", "extends")]
+        assert siblings(one) == [("Ann sails.", "extends")]
+        forget(client, "a", two)
+        assert siblings(one) == []
+        [first] = remember(client, "a", "It rains.")
+        last = correct(client, "a", first, "It snows.")
+        forget(client, "a", last)
+        told = client.get(f"/ns/a/memories/{first}?include=related").json()["included"]["related"]
+        assert told["children"] == []
+
+    def test_one_that_has_expired_is_forgotten(self, client: httpx.Client, db: Database):
+        told = {"temporalContext": {"eventDate": ["2026-01-01"]}}
+        [id, kept] = remember(client, "a", "one", "two", **told)
+        with db.begin() as tx:
+            tx.execute("update memories set forget_after = now() where id = %s", (id,))
+
+        seen = client.get(f"/ns/a/memories/{id}").json()
+        assert (seen["isForgotten"], seen["metadata"]) == (True, told)
+        assert [m["id"] for m in listed(client, "a", "memories")["memories"]] == [kept]
+        every = listed(client, "a", "memories", include={"forgotten": True})["memories"]
+        assert {m["id"]: m["isForgotten"] for m in every} == {id: True, kept: False}
 
     def test_with_their_documents(self, client: httpx.Client):
         [id] = remember(client, "a", "one")
@@ -412,6 +505,14 @@ class TestMemories:
         body = {"query": "x"}
         refused(client.request("DELETE", "/ns/a/memories/semantic", json=body), 400, "dryRun")
 
+    def test_a_hundred_are_forgotten_at_once_at_most(self, client: httpx.Client):
+        for numbers in (range(1, 61), range(61, 102)):
+            remember(client, "a", *(f"green{' ' * number}tea" for number in numbers))
+        body = {"query": "Green tea", "dryRun": True}
+
+        told = client.request("DELETE", "/ns/a/memories/semantic", json=body).json()
+        assert (told["count"], len(told["matches"])) == (100, 100)
+
 
 # --- profile -------------------------------------------------------------------------------------
 
@@ -420,6 +521,8 @@ class TestProfile:
     def test_entries_have_ids(self, client: httpx.Client):
         [doctor] = remember(client, "ann", "Ann is a doctor.", isStatic=True, buckets=["work"])
         [tired] = remember(client, "ann", "Ann is\ntired.", metadata={"a": 1})
+        early = client.post("/ns/ann/profile", json={"buckets": ["work"]}).json()["profile"]
+        assert early["buckets"] == {"work": []}, "not defined yet"
         client.put("/ns/ann/profile/buckets", json={"buckets": {"work": "What she does."}})
         told = client.post("/ns/ann/profile").json()["profile"]
 
@@ -477,6 +580,18 @@ class TestProfile:
         for wrong in ({}, {"Upper": "x"}, {"static": "x"}, {"x": "y" * 2001}):
             refused(client.put(path, json={"buckets": wrong}), 400, "buckets")
         refused(client.put(path, json={"buckets": {f"b{n}": "" for n in range(50)}}), 400, "50")
+
+
+def test_buckets_that_many_define_at_once_all_stay(client: httpx.Client):
+    put(client, "a")
+
+    def define(number: int) -> int:
+        body = {"buckets": {f"b{number}": "x"}}
+        return client.put("/ns/a/profile/buckets", json=body).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(define, range(24))) == {200}
+    assert len(client.get("/ns/a/profile/buckets").json()["buckets"]) == 24
 
 
 # --- namespaces and the organisation -------------------------------------------------------------

@@ -635,7 +635,12 @@ def test_registrations_that_nobody_uses_are_forgotten(
 ):
     person.pair()
     monkeypatch.setattr(assistants, "MOST_CLIENTS", 3)
-    made = [register(nobody, redirect_uris=[BACK]).json()["client_id"] for _ in range(6)]
+    made = [register(nobody, redirect_uris=[BACK]).json()["client_id"] for _ in range(5)]
+    with db.begin() as tx:
+        rows = tx.execute("select id from oauth_clients").fetchall()
+        assert {row["id"] for row in rows} >= {person.client_id, *made}, "they are young"
+        tx.execute("update oauth_clients set created_at = created_at - interval '2 hours'")
+    made.append(register(nobody, redirect_uris=[BACK]).json()["client_id"])
     with db.begin() as tx:
         rows = tx.execute("select id from oauth_clients").fetchall()
         assert {row["id"] for row in rows} >= {person.client_id, *made[-3:]}
@@ -646,6 +651,30 @@ def test_registrations_that_nobody_uses_are_forgotten(
         rows = tx.execute("select id from oauth_clients").fetchall()
     assert person.client_id in {row["id"] for row in rows}
     assert not {row["id"] for row in rows} & set(made)
+
+
+def test_young_registrations_are_bounded_too(
+    nobody: httpx.Client, db: Database, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(assistants, "MOST_YOUNG", 3)
+    made = [register(nobody, redirect_uris=[BACK]).json()["client_id"] for _ in range(5)]
+
+    with db.begin() as tx:
+        rows = tx.execute("select id from oauth_clients").fetchall()
+    assert {row["id"] for row in rows} & set(made) == set(made[-3:])
+
+
+@pytest.mark.costly
+def test_a_thousand_registrations_from_fifty_addresses_push_out_nobody(
+    person: Person, app: App, key: str
+):
+    api = create_app(app)
+    for number in range(50):
+        with caller(api, f"203.0.113.{number}", key) as stranger:
+            for _ in range(20):
+                assert register(stranger, redirect_uris=[BACK]).status_code == 201
+
+    assert person.pair()["access_token"], "a person who was about to allow it"
 
 
 def test_what_is_over_leaves_no_rows(person: Person, db: Database, org: Org):

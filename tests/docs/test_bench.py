@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from bench import beside, quality
+from bench import beside, evaluate, quality, sets
 from bench.__main__ import PARTS
 from bench.figures import Figure, Floor, alternate, as_json, below, floors, table
 from bench.ground import PROJECT, Ground
@@ -59,6 +59,18 @@ def test_a_part_gives_the_figures_that_floors_and_pages_name(
     assert {id for id in floors() if id.startswith(f"{part}.")} <= set(ids)
     assert f"`{part}`" in (PROJECT / "docs" / "bench.md").read_text()
     assert below(figures, {id: Floor("value", least=0) for id in ids}) == []
+
+
+@pytest.mark.slow
+@pytest.mark.costly
+def test_the_command_says_of_a_set_what_the_benchmark_says(
+    ground: Ground, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    covid = next(one for one in sets.public(write(tmp_path)) if one.name == "covid")
+    assert isinstance(covid, sets.Set)
+
+    assert evaluate.compare(ground, covid, 2) == 0
+    assert "hitAt1   bench 1.0000  recollect evaluate 1.0000" in capsys.readouterr().out
 
 
 def test_a_figure_below_its_floor_is_named():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench import quality, relevance, sets
+from bench import evaluate, quality, relevance, sets
 from bench.__main__ import main
 from bench.quality import MEASURES, Passage
 from bench.relevance import Example
@@ -90,6 +90,27 @@ def test_a_hit_shows_the_answer_within_what_is_shown():
     assert MEASURES["hit1"]([other, answer], asked, ids) == 0
     assert MEASURES["hit5"]([other, answer], asked, ids) == 1
     assert MEASURES["hit5"]([long, answer], asked, ids) == 0
+
+
+def test_the_place_of_an_answer_is_that_of_its_document():
+    asked = Question("?", [Wanted(1, ["It is 42."])])
+    other = {"documentId": "a", "chunks": [{"content": "It is 42."}]}
+    answer = {"documentId": "b", "chunks": [{"content": "No."}, {"content": "So it\n IS 42. Yes"}]}
+
+    assert evaluate.place([other, answer], asked, ["a", "b"]) == 2
+    assert evaluate.place([other], asked, ["a", "b"]) is None
+    assert evaluate.place([answer], Question("?", [Wanted(1)]), ["a", "b"]) == 1
+
+
+def test_test_questions_are_about_the_documents_that_are_there():
+    long = Question("x" * 1_001, [Wanted(0, ["y"])])
+    one, two = Question("a?", [Wanted(0, ["A"])]), Question("b?", [Wanted(5, ["B"])])
+    some = Set("s", "s", [], [one, two, long, Question("a?", [Wanted(0, ["Z"])])], ())
+
+    assert evaluate.chosen(some, 5) == [one]
+    assert json.loads(evaluate.lines([one], ["id"])) == {
+        "question": "a?", "document": "id", "words": "A",
+    }  # fmt: skip
 
 
 def test_the_first_passages_count_whatever_their_documents_hold_beside():

@@ -10,13 +10,23 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
+from recollect import log
 from recollect.api.deps import Reader, Writer
+from recollect.api.namespaces._words import FIELDS, DoorError
 from recollect.api.wire import RequestBody, text
-from recollect.errors import AmbiguousError, BadRequestError, RequestError
+from recollect.errors import (
+    AmbiguousError,
+    BadRequestError,
+    Permanent,
+    RateLimitError,
+    Refused,
+    RequestError,
+)
 from recollect.model import Tenant
 from recollect.orgs import tags
-from recollect.sync.connect import PlanError
+from recollect.sync.connect import PlanError, UpstreamError
 
+LOG = log.get("api")
 MOST_ID = 255
 
 
@@ -32,20 +42,16 @@ def closed(**body: Any) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": [body]})
 
 
-class PaymentError(RequestError):
-    """The plan does not include it; on the older paths that is 403."""
-
-    status = 402
-
-
 class DoorRoute(APIRoute):
-    """Fields of the body that stand in the query are refused; and nothing is a 409 for good, since
-    the clients repeat that."""
+    """Fields of the body that stand in the query are refused; and nothing is a 409 or a 5xx for
+    good, since the clients repeat those."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle: Callable[[Request], Awaitable[Response]] = super().get_route_handler()
         of_query = {field.alias for field in self.dependant.query_params}
         of_body = set(_fields(self.dependant)) - of_query
+        [about] = {"config", "selection"} & of_body or {"metadata"}
+        fields = {**FIELDS, "metadata": about}
 
         async def within(request: Request) -> Response:
             for name in request.query_params:
@@ -53,12 +59,33 @@ class DoorRoute(APIRoute):
                     raise BadRequestError(f"{name}: belongs in the body, not in the query")
             try:
                 return await handle(request)
-            except AmbiguousError as error:
-                raise BadRequestError(error.details or "", message=error.message) from error
-            except PlanError as error:
-                raise PaymentError(error.message, error.details) from error
+            except RateLimitError:
+                raise
+            except RequestError as error:
+                raise DoorError(error, self._status(error), fields) from error
+            except Refused:
+                raise
+            except Permanent as error:
+                LOG.warning("refused elsewhere", error=str(error))
+                raise BadRequestError(
+                    "something that the service needs refuses what it is asked; the log has more"
+                ) from error
 
         return within
+
+    def _status(self, error: RequestError) -> int:
+        """That of the error, unless the clients would repeat for good what never succeeds."""
+        match error:
+            case PlanError():
+                return 402  # on the older paths 403
+            case AmbiguousError():
+                return 400
+            case UpstreamError(permanent=False):
+                return 503
+            case RequestError(permanent=True) if error.status != self.status_code:
+                return 400
+            case _:
+                return error.status
 
 
 def _fields(dependant: Dependant) -> Iterator[str]:
@@ -73,8 +100,15 @@ def _fields(dependant: Dependant) -> Iterator[str]:
         yield from _fields(part)
 
 
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    403: {"description": "The key does not allow it."},
+    404: {"description": "No such document, memory, connector, namespace, or path."},
+    409: {"description": "A passing conflict, or a bucket of the organisation."},
+}
+
+
 def router(tag: str) -> APIRouter:
-    return APIRouter(tags=[f"namespaces: {tag}"], route_class=DoorRoute)
+    return APIRouter(tags=[f"namespaces: {tag}"], route_class=DoorRoute, responses=_ANSWERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +159,15 @@ RestId = Annotated[
 ]
 Number = Annotated[int, Query(ge=1, le=1_000_000)]
 PageSize = Annotated[int, Query(ge=1, le=100)]
+
+
+def refuse_slips(request: Request, name: str) -> None:
+    """A deletion whose query may say one thing, by this name: a slip in that would delete what was
+    to be spared. Raises BadRequestError."""
+    given = [one for one, _ in request.query_params.multi_items()]
+    if given not in ([], [name]):
+        wrong = next((one for one in given if one != name), name)
+        raise BadRequestError(f"{wrong}: the query takes {name}, once, and nothing else")
 
 
 def words(*known: str) -> Callable[[Sequence[str]], list[str]]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from fastapi import Query
+from fastapi import Query, Request
 from pydantic import AfterValidator, Field
 
 from recollect import connectors as providers
@@ -19,6 +19,7 @@ from recollect.api.namespaces._door import (
     Space,
     Writes,
     closed,
+    refuse_slips,
     words,
 )
 from recollect.api.namespaces._door import (
@@ -263,6 +264,7 @@ def find(
     status_code=201,
     summary="Create a connector",
     operation_id="nsCreateConnector",
+    responses={402: {"description": "The plan does not include the provider."}},
 )
 def create(
     space: Writes, body: NewConnector, key: CurrentKey, app: CurrentApp, _: AsksOthers
@@ -360,10 +362,12 @@ def delete(
     space: Writes,
     id: BareId,
     app: CurrentApp,
+    request: Request,
     delete_documents: Annotated[bool, Query(alias="deleteDocuments")] = True,
 ) -> ConnectorGone:
     """What it brought goes, too, unless `deleteDocuments` is false. Tokens and webhooks are taken
     back; one that is pending is called off."""
+    refuse_slips(request, "deleteDocuments")
     with app.db.begin() as tx:
         found = _connection(tx, space, id)
         end(tx, app, space.key, [found], with_documents=delete_documents)

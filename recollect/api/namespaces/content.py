@@ -34,6 +34,7 @@ from recollect.api.namespaces._shapes import (
     Refusal,
     StatusWord,
 )
+from recollect.api.namespaces._words import in_words
 from recollect.api.room import CurrentRoom, Holding
 from recollect.api.wire import (
     CustomId,
@@ -206,8 +207,8 @@ def add_batch(space: Writes, body: Batch, app: CurrentApp) -> NsBatchOut:
                 NsBatchItem(
                     id=name if isinstance(name, str) else "",
                     status="error",
-                    error=message,
-                    details=details,
+                    error=in_words(message),
+                    details=None if details is None else in_words(details),
                     url=content.strip() if isinstance(content, str) and is_address else None,
                 )
             )
@@ -276,7 +277,7 @@ def delete(space: Writes, body: Deletion, app: CurrentApp) -> DeletedOut:
         gone, refused = documents.delete_named(tx, space.key, body.ids, inside=space.name)
     return DeletedOut(
         count=len(gone),
-        errors=[Refusal(id=id, error=error.message) for id, error in refused.items()],
+        errors=[Refusal(id=id, error=in_words(error.message)) for id, error in refused.items()],
     )
 
 
@@ -297,10 +298,13 @@ async def _form(
     file_type: Annotated[str | None, Form(alias="fileType")] = None,
     mime_type: Annotated[str | None, Form(alias="mimeType")] = None,
 ) -> dict[str, str | None]:
-    """A form is closed, too."""
-    for name in await request.form():
+    """A form is closed, too, and of what stands there twice one would be lost."""
+    form = await request.form()
+    for name in form:
         if name not in _FORM:
             raise BadRequestError(f"{name}: unknown field")
+        if len(form.getlist(name)) > 1:
+            raise BadRequestError(f"{name}: stands there twice")
     return {
         "metadata": metadata,
         "group": group,

@@ -28,6 +28,7 @@ from recollect.api.namespaces._shapes import (
     beside,
     related,
 )
+from recollect.api.namespaces._words import in_words
 from recollect.api.wire import Text, Wire, absent, not_blank
 from recollect.db import Tx
 from recollect.errors import RequestError
@@ -148,4 +149,6 @@ def forget_matching(space: Writes, body: ForgettingByQuery, app: CurrentApp) -> 
 
 def _told(error: RequestError) -> str:
     """The short sentence, but what an id is instead of a memory's."""
-    return error.details if error.details and "document" in error.details else error.message
+    return in_words(
+        error.details if error.details and "document" in error.details else error.message
+    )

@@ -43,6 +43,7 @@ from recollect.api.namespaces._shapes import (
     metadata_of,
     related,
 )
+from recollect.api.namespaces._words import in_words
 from recollect.api.room import CurrentRoom, Holding, with_texts
 from recollect.api.search import answers
 from recollect.api.wire import Pagination, Text, Wire, absent
@@ -222,7 +223,7 @@ def search(space: Reads, body: SearchBody, app: CurrentApp) -> Results:
     return Results(
         results=results,
         search_time=round((time.monotonic() - started) * 1000, 3),
-        warnings=warnings or None,
+        warnings=[in_words(one) for one in warnings] or None,
     )
 
 
@@ -370,7 +371,7 @@ def _documents(
     page, dreaming, counts = app.db.read(read)
     found = page.items
     if include.content:
-        found = with_texts(app, space.inside, found, holding, "content", warnings)
+        found = with_texts(app, space.inside, found, holding, "include.content", warnings)
 
     def shown(one: Document) -> ListedOut:
         fields: dict[str, Any] = {
@@ -391,7 +392,7 @@ def _documents(
     return Lists(
         documents=[shown(one) for one in found],
         pagination=Pagination.of(page),
-        warnings=warnings or None,
+        warnings=[in_words(one) for one in warnings] or None,
     )
 
 

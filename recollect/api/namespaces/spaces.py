@@ -13,6 +13,7 @@ from recollect.api.namespaces._door import (
     Reads,
     Writes,
     closed,
+    refuse_slips,
 )
 from recollect.api.namespaces._door import (
     router as door,
@@ -156,9 +157,7 @@ def delete(
     """Documents that are in it alone, their memories, its context and buckets, and the connectors
     that write to it alone. Permanent. With `moveTo` all of it is moved there instead. Other
     parameters are refused: a misspelt `moveTo` would delete what was to be moved."""
-    for name, value in request.query_params.multi_items():
-        if name != "moveTo" or value != move_to:
-            raise BadRequestError(f"{name}: the query takes moveTo, once, and nothing else")
+    refuse_slips(request, "moveTo")
     if move_to is not None:
         [target] = tags.asked(space.key, move_to, None, default=False, field="moveTo")
         if target == space.name:

@@ -2,6 +2,8 @@
 // node tools.mjs NAME, with BASE_URL and API_KEY in the environment.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
+import { readFile, readdir } from "node:fs/promises";
+import { join } from "node:path";
 import { promisify } from "node:util";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { UnauthorizedError } from "@modelcontextprotocol/sdk/client/auth.js";
@@ -154,6 +156,46 @@ async function hooked(plugin) {
   }
 }
 
+// What opencode's plug-in does when a session nears the limit of its model: hand what is known to whoever sums the
+// session up, and keep the summary.
+async function compacted() {
+  process.env.SUPERMEMORY_API_KEY = apiKey;
+  process.env.SUPERMEMORY_BASE_URL = baseUrl;
+  const { SupermemoryPlugin } = await import("opencode-supermemory");
+  const summed = [];
+  const summary = `The user wants to know all of herons. ${"Work goes on. ".repeat(10)}`;
+  const said = { info: { role: "assistant", summary: true }, parts: [{ type: "text", text: summary }] };
+  const session = {
+    summarize: async (given) => void summed.push(given),
+    messages: async () => ({ data: [said] }),
+    promptAsync: async () => {},
+  };
+  const provider = { list: async () => ({ data: { all: [] } }) };
+  const tui = { showToast: async () => {} };
+  const directory = process.env.HOME;
+  const plugin = await SupermemoryPlugin({ directory, client: { provider, session, tui } });
+  const given = { mode: "add", content: "Herons of this project wade.", scope: "project" };
+  const { id } = JSON.parse(await plugin.tool.supermemory.execute(given));
+  const { containerTags } = await client.documents.get(id);
+  await settled(containerTags[0], 1);
+  const about = { sessionID: "ses_9", role: "assistant", finish: true };
+  const model = { providerID: "a-provider", modelID: "a-model" };
+  const tokens = { input: 170_000, output: 1_000, cache: { read: 0, write: 0 } };
+  const happens = (info) => plugin.event({ event: { type: "message.updated", properties: { info } } });
+
+  await happens({ ...about, ...model, tokens });
+  assert.deepEqual(summed, [{ path: { id: "ses_9" }, body: model, query: { directory } }]);
+  const parts = join(directory, ".opencode", "parts");
+  const [message] = await readdir(parts);
+  const [part] = await readdir(join(parts, message));
+  const told = JSON.parse(await readFile(join(parts, message, part), "utf8")).text;
+  assert.ok(told.includes("- Herons of this project wade."), told);
+
+  await happens({ ...about, summary: true });
+  const kept = (await settled(containerTags[0], 2)).find((one) => one.metadata?.sm_capture_mode === "compaction");
+  assert.equal(kept.metadata.sessionId, "ses_9");
+  assert.equal((await client.documents.get(kept.id)).content, `[Session Summary]\n${summary}`.trim());
+}
 const scenarios = {
   // An assistant that knows the address alone, by the SDK of MCP.
   async mcp() {
@@ -388,6 +430,9 @@ const scenarios = {
     await hooked(plugin);
     while (!(await client.settings.get()).shouldLLMFilter) assert.deepEqual(refused, []);
     assert.deepEqual(refused, []);
+  },
+  async compaction() {
+    await compacted();
   },
 };
 
