@@ -8,6 +8,8 @@ from pydantic import Field
 from recollect.api.deps import BareId, CurrentApp, Reader, Writer, effective_tags
 from recollect.api.turns import AsksOthers
 from recollect.api.wire import RequestBody, Text, Timestamp, Wire, example
+from recollect.errors import BadRequestError
+from recollect.inference.rerank import NEEDS_RERANKER
 from recollect.model import Tenant
 from recollect.search import evaluation, made_questions
 from recollect.search.evaluation import (
@@ -25,6 +27,7 @@ OfTag = Annotated[
     str,
     Query(alias="containerTag", description="The tag that is searched.", examples=["team:a"]),
 ]
+NEEDS_LLM = "RECOLLECT_LLM_URL and RECOLLECT_LLM_MODEL name one"
 LONGEST_LINES = 4_000_000
 """Characters of an import."""
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -283,6 +286,10 @@ def find_runs(container_tag: OfTag, tenant: Reader, app: CurrentApp) -> TestRunL
 def begin(body: NewTestRun, tenant: Writer, app: CurrentApp) -> TestRunOut:
     """Over the questions that the tag has now. `step` asks them."""
     tag = _tag(tenant, body.container_tag)
+    if body.rerank and app.reranker is None:
+        raise BadRequestError(f"rerank: no reranker is configured ({NEEDS_RERANKER})")
+    if body.rewrite_query and app.llm is None:
+        raise BadRequestError(f"rewriteQuery: no language model is configured ({NEEDS_LLM})")
     with app.db.begin() as tx:
         begun = evaluation.begin(tx, tenant, tag, rerank=body.rerank, rewrite=body.rewrite_query)
     return TestRunOut.of(begun)
@@ -291,7 +298,7 @@ def begin(body: NewTestRun, tenant: Writer, app: CurrentApp) -> TestRunOut:
 @router.post("/v3/test-runs/{id}/step", summary="Continue a test run", operation_id="stepTestRun")
 def step(id: BareId, tenant: Writer, app: CurrentApp, _: AsksOthers) -> TestRunOut:
     """Ask the next questions: 20, or as many as ten seconds suffice for. Call it until
-    `finishedAt` is there."""
+    `finishedAt` is there. Where a model gives no answer the run stands still: 503 says why."""
     return TestRunOut.of(evaluation.step(app, tenant, id))
 
 

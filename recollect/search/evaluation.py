@@ -15,7 +15,13 @@ import msgspec
 
 from recollect.app import App
 from recollect.db import Tx, tenancy
-from recollect.errors import BadRequestError, NotFoundError
+from recollect.errors import (
+    BadRequestError,
+    NotFoundError,
+    Permanent,
+    RequestError,
+    Transient,
+)
 from recollect.model import Hit, Tenant, random_id, storable
 from recollect.orgs import tags
 from recollect.search.ask import ask
@@ -37,6 +43,16 @@ STRETCH = 10.0
 """Seconds after which a step asks none further: a reranker may take seconds for each."""
 
 _SEEN = tenancy.with_one("tag", "org_id")
+
+
+class UnmeasuredError(RequestError):
+    """A question could not be asked as the run wants it, and the figures would be those of another
+    search. What was asked before counts; the next step asks it again."""
+
+    status = 503
+
+    def __init__(self, why: str) -> None:
+        super().__init__("The run stands still", why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,8 +311,8 @@ def step(app: App, tenant: Tenant, id: str) -> TestRun:
     """Ask the next questions of the run, one at least. Two steps at once ask some twice, and count
     them once.
 
-    Not to be called in a transaction. Raises NotFoundError, and as `ask`; a question that asks for
-    nothing counts as not found.
+    Not to be called in a transaction. Raises NotFoundError, UnmeasuredError where a model gives no
+    answer, and as `ask`; a question that asks for nothing counts as not found.
     """
     end = time.monotonic() + STRETCH
     with app.db.begin() as tx:
@@ -329,9 +345,16 @@ def step(app: App, tenant: Tenant, id: str) -> TestRun:
 def _hits(app: App, tenant: Tenant, begun: TestRun, question: TestQuestion) -> Sequence[Hit]:
     query = Query(text=question.expected.question, vector=None, tags=[begun.tag], limit=DEPTH)
     try:
-        return ask(app, tenant, query, rerank=begun.rerank, rewrite=begun.rewrite).hits
+        answer = ask(app, tenant, query, rerank=begun.rerank, rewrite=begun.rewrite)
     except BadRequestError:
         return ()
+    except (Transient, Permanent) as error:
+        if not error.code.startswith("http_"):
+            raise
+        raise UnmeasuredError(str(error)) from error
+    if answer.warnings:
+        raise UnmeasuredError("; ".join(answer.warnings))
+    return answer.hits
 
 
 _FIGURES = (

@@ -1,19 +1,23 @@
 """Test questions and runs over them, over real HTTP."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from recollect.app import App
+from recollect.errors import Unavailable
 from recollect.inference.llm import Llm
 from recollect.model import Scope
 from recollect.search import evaluation
 from recollect.search.evaluation import MOST_RUNS, STEP
 from recollect.worker.processing import drain
 from tests.contract.calls import add, refused
+from tests.fakes.embedder import WordEmbedder
 from tests.fakes.llm import Asked, Model, Status, running
 
 MEETING = "The team meets on Mondays at nine in the blue room."
@@ -45,6 +49,49 @@ def run(http: httpx.Client) -> dict[str, Any]:
     while http.post(f"/v3/test-runs/{id}/step").raise_for_status().json()["finishedAt"] is None:
         pass
     return http.get(f"/v3/test-runs/{id}").raise_for_status().json()
+
+
+class Ailing(WordEmbedder):
+    """One whose endpoint is away after some questions."""
+
+    def __init__(self, answers: int, code: str) -> None:
+        super().__init__()
+        self.answers, self.code = answers, code
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+        self.answers -= 1
+        if self.answers < 0:
+            raise Unavailable("embeddings: away; check RECOLLECT_EMBEDDER_KEY", code=self.code)
+        return super().embed(texts, query=query)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [("unreachable", "(unreachable); only words"), ("http_401", "check RECOLLECT_EMBEDDER_KEY")],
+)
+def test_a_step_without_the_embedding_model_ends_with_the_reason(
+    client: httpx.Client, app: App, served: Callable[..., httpx.Client], code: str, reason: str
+):
+    add(client, MEETING, **TAG)
+    put(client, *({"question": f"team {word}", "words": "Mondays"} for word in "abc"))
+    drain(app)
+    id = begun(client)
+    ailing = served(embedder=Ailing(1, code))
+
+    told = refused(ailing.post(f"/v3/test-runs/{id}/step"), 503, "The run stands still")
+    assert reason in told["details"]
+    kept = client.get(f"/v3/test-runs/{id}").json()["run"]
+    assert (kept["asked"], kept["finishedAt"]) == (1, None)
+    done = client.post(f"/v3/test-runs/{id}/step").json()
+    assert (done["asked"], done["hitAt1"]) == (3, 1.0)
+    assert done["finishedAt"]
+
+
+def test_a_run_with_what_is_not_configured_is_refused(client: httpx.Client):
+    put(client, {"question": "When?", "words": "Mondays"})
+    for field, about in (("rerank", "no reranker"), ("rewriteQuery", "no language model")):
+        refused(client.post("/v3/test-runs", json={**TAG, field: True}), 400, about)
+    assert client.get("/v3/test-runs", params=TAG).json()["runs"] == []
 
 
 def test_a_run_says_where_each_expected_document_stands_beside_the_run_before(
