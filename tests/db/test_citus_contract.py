@@ -17,10 +17,10 @@ ROOMS = ("contract", "documents", "memories", "search", "index", "ingest", "sync
 def test_what_holds_on_one_server_holds_on_several(room: str):
     if citus.archive() is None:
         pytest.skip(citus.NONE)
-    command = [sys.executable, "-m", "pytest", "-q", "--citus", "-m", "not slow"]
+    command = [sys.executable, "-m", "pytest", "-q", "--citus", "-p", "no:cacheprovider"]
+    command += ["-m", "not slow"]
     done = subprocess.run(
-        [*command, "-p", "no:cacheprovider", "--ignore", "tests/contract/test_fuzz.py"]
-        + [f"tests/{room}"],
+        [*command, "--ignore", "tests/contract/test_fuzz.py", f"tests/{room}"],
         capture_output=True,
         text=True,
         check=False,

@@ -41,7 +41,7 @@ _QUOTED = re.compile(r"""((?<!\w)(?:'[^']*+'|"[^"]*+")(?!\w))""")
 
 
 def in_words(told: str, fields: Mapping[str, str] = FIELDS) -> str:
-    """The text without names of the older API. What is quoted is somebody's own and stays, and so
+    """The text without names of the older API. What is quoted is someone's own and stays, and so
     does an unknown field. `fields`: by `FIELDS` and more."""
     parts = _QUOTED.split(told)
     for at in range(0, len(parts), 2):
