@@ -197,9 +197,17 @@ def shares(config: Config) -> Shared:
 def prepare(config: Config, database_url: str) -> str | None:
     """Migrate, and make sure that a key opens the default organisation.
 
-    Returns the secret of a key made now, which is shown once. Raises as `check_secrets`.
+    Returns the secret of a key made now, which is shown once, and for which there is a data folder
+    to keep it in. Raises as `check_secrets`, and SetupError without such a folder.
     """
     check_secrets(config)
+    try:
+        config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise SetupError(
+            f"the data folder {config.data_dir} cannot be created ({error.strerror}); set"
+            " RECOLLECT_DATA_DIR to another"
+        ) from error
     db.migrate(database_url, index_shards=config.index_shards)
     with Database(database_url, size=1) as database, database.begin() as tx:
         secret = config.api_key.get_secret_value() if config.api_key else None

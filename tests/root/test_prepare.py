@@ -1,0 +1,27 @@
+"""The first start on a database: its key is made once, so it is kept or not made."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from recollect.app import prepare
+from recollect.config import Config
+from recollect.errors import SetupError
+
+
+def test_the_first_key_has_a_folder_to_be_kept_in(new_database: Callable[[], str], tmp_path: Path):
+    """A database of one's own makes none, as the embedded one does."""
+    config = Config(data_dir=tmp_path / "not" / "there")
+    assert prepare(config, new_database()) is not None
+    assert config.data_dir.is_dir()
+
+
+def test_without_such_a_folder_no_key_is_made(new_database: Callable[[], str], tmp_path: Path):
+    (tmp_path / "file").touch()
+    url = new_database()
+    with pytest.raises(SetupError, match=r"cannot be created .*RECOLLECT_DATA_DIR"):
+        prepare(Config(data_dir=tmp_path / "file" / "below"), url)
+    with psycopg.connect(url) as session:
+        assert session.execute("select count(*) from keys").fetchone() == (0,)
