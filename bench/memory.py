@@ -59,7 +59,7 @@ def measure(ground: Ground, size: Size) -> Iterator[Figure]:
         client.send("POST", "/v3/search", {"q": "shuffled words"})
         until(lambda: not _extracting(service), within=120, every=0.5)
         wait(min(IDLE + 5, size.idle_seconds * 4))
-        idle = _memory(service)
+        idle = memory(service)
         yield Figure(
             "memory.idle", "all processes, idle", idle, "MB", idle / bare, "bare model process"
         )
@@ -90,7 +90,7 @@ def _bare(cache: Path) -> float:
         return _proportional(psutil.Process(process.pid)) / MB
 
 
-def _memory(service: Service) -> float:
+def memory(service: Service) -> float:
     return sum(_proportional(process) for process in service.processes()) / MB
 
 
@@ -142,7 +142,7 @@ def _under_load(service: Service, size: Size) -> float:
             client.add(texts.document(size.long))
         client.add(_page(f"Page {number}: {texts.document(400)}"))
         client.send("POST", "/v3/search", {"q": texts.document(80)})
-        most = max(most, _memory(service))
+        most = max(most, memory(service))
         number += 1
         wait(0.2)
     client.send("DELETE", "/v3/documents/bulk", {"containerTags": ["sm_project_default"]})

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -55,7 +55,7 @@ ORDINALS = ("first", "second", "third")
 def measure(ground: Ground, size: Size) -> Iterator[Figure]:
     url = ground.new_database()
     rates: list[float] = []
-    with _endpoint(size.delay) as address:
+    with endpoint(size.delay) as address:
         _queue(ground, url, address, size)
         workers: list[subprocess.Popen[bytes]] = []
         try:
@@ -94,7 +94,7 @@ def _queue(ground: Ground, url: str, address: str, size: Size) -> None:
     texts = Shuffled(3)
     rate = size.places / size.delay
     wanted = int(rate * (size.seconds + START) * size.workers * (size.workers + 1) / 2) + BATCH
-    with ground.answering(url, **_embedder(address)) as service:
+    with ground.answering(url, **stand_in(address)) as service:
         client = service.client()
         for first in range(0, wanted, BATCH):
             some = [
@@ -104,12 +104,13 @@ def _queue(ground: Ground, url: str, address: str, size: Size) -> None:
             client.send("POST", "/v3/documents/batch", {"documents": some})
 
 
-def _embedder(address: str) -> dict[str, str]:
+def stand_in(address: str, dimensions: int = DIMENSIONS) -> dict[str, str]:
+    """The settings of a service that asks it."""
     return {
         "embedder": "openai",
         "embedder_url": address,
         "embedder_model": "stand-in",
-        "embedder_dimensions": str(DIMENSIONS),
+        "embedder_dimensions": str(dimensions),
         "secret_key": "bench d81f60b7c2a94e35f0b6d2c8a19f",
         "allow_networks": "127.0.0.0/8",
     }
@@ -124,7 +125,7 @@ def _worker(
         "blob_url": (ground.tmp / "scale-blobs").as_uri(),
         "workers": str(size.places),
         "canary_interval": "0",
-        **_embedder(address),
+        **stand_in(address),
     }
     with (folder / "bench.log").open("ab") as out:
         return subprocess.Popen(
@@ -167,9 +168,12 @@ def _slope(times: Sequence[float]) -> float:
 
 
 @contextmanager
-def _endpoint(delay: float) -> Generator[str]:
-    """An OpenAI-compatible embedding endpoint that answers after so many seconds; its base URL."""
-    vector = json.dumps([1.0] * DIMENSIONS)
+def endpoint(delay: float, embed: Callable[[str], Sequence[float]] | None = None) -> Generator[str]:
+    """An OpenAI-compatible embedding endpoint that answers after so many seconds; its base URL.
+
+    `embed`: the vector of a text; without it all have one.
+    """
+    one = [1.0] * DIMENSIONS
     over = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
@@ -179,10 +183,11 @@ def _endpoint(delay: float) -> Generator[str]:
             asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
             over.wait(delay)
             texts = asked["input"] if isinstance(asked["input"], list) else [asked["input"]]
-            data = ", ".join(
-                f'{{"index": {index}, "embedding": {vector}}}' for index in range(len(texts))
-            )
-            body = f'{{"data": [{data}]}}'.encode()
+            data = [
+                {"index": index, "embedding": list(embed(text)) if embed else one}
+                for index, text in enumerate(texts)
+            ]
+            body = json.dumps({"data": data}).encode()
             self.send_response(200)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(body)))

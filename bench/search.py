@@ -40,7 +40,7 @@ from bench.ground import Client, Ground
 from recollect.db import Database
 from recollect.documents.filters import parse
 from recollect.model import Tenant
-from recollect.search import hybrid
+from recollect.search import candidates, hybrid
 from recollect.search.hybrid import Query
 
 Vectors = NDArray[np.float32]
@@ -209,7 +209,7 @@ def _times(ground: Ground, filled: Filled, size: Size) -> Iterator[Figure]:
                     percentile(took, share) * 1000,
                     "ms",
                     percentile(took, share) / percentile(bare, share),
-                    f"bare {hybrid.CANDIDATES} nearest",
+                    f"bare {candidates.CANDIDATES} nearest",
                 )
                 yield Figure(
                     f"search.{id}.http.{name}",
@@ -255,7 +255,7 @@ def _bare(db: Database, query: Query) -> None:
                 "select document_id, hash from entries"
                 " order by (embedding::halfvec({dimensions})) <=> %s limit %s"
             ).format(dimensions=sql.Literal(len(query.vector))),
-            (HalfVector(query.vector), hybrid.CANDIDATES),
+            (HalfVector(query.vector), candidates.CANDIDATES),
         ).fetchall()
 
 

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import LiteralString
 
 import numpy as np
@@ -60,12 +61,10 @@ from generate_series(%(first)s::int, %(last)s::int) d cross join lateral (
 """
 ENTRIES = """
 insert into entries (document_id, hash, text, terms, weights, embedding)
-select lpad(d::text, 22, '0'), decode(md5(d || ' ' || k), 'hex'), p.text || ' ' || d,
+select lpad(d::text, 22, '0'), m.hash, p.text || ' ' || d,
   array[%(number)s::int, (%(numbers)s::int[])[d %% %(tags)s::int + 1]] || p.terms, p.weights,
   l2_normalize(p.vector + noise.vector)
-from generate_series(%(first)s::int, %(last)s::int) d
-cross join generate_series(0, %(each)s::int - 1) k
-join profiles p on p.id = (d::bigint * 7919 + k * 104729) %% %(profiles)s::int
+from made m(d, k) join profiles p on p.id = (d::bigint * 7919 + k * 104729) %% %(profiles)s::int
 cross join lateral (
   select array_agg((random() - 0.5) * 0.1)::halfvec as vector
   from generate_series(1, %(dimensions)s::int) where d + k >= 0
@@ -73,9 +72,7 @@ cross join lateral (
 """
 CHUNKS = """
 insert into chunks (document_id, position, start_at, end_at, hash)
-select lpad(d::text, 22, '0'), k, k * 900, k * 900 + 899, decode(md5(d || ' ' || k), 'hex')
-from generate_series(%(first)s::int, %(last)s::int) d
-cross join generate_series(0, %(each)s::int - 1) k
+select lpad(d::text, 22, '0'), k, start_at, end_at, hash from made m(d, k)
 """
 PAGES = """
 select relname as name, heap_blks_read + heap_blks_hit + coalesce(toast_blks_read, 0)
@@ -89,19 +86,21 @@ select indexrelname, idx_blks_read + idx_blks_hit from pg_statio_user_indexes
 class Simulated:
     db: Database
     tenant: Tenant
+    model: str
     words: list[str]
+    texts: list[str]
     vectors: list[HalfVector]
 
 
 def main(chunks: int) -> None:
     with Ground() as ground, open_database(ground.new_database()) as db:
-        made = _prepare(db)
+        made = prepare(db)
         print(f"{chunks:,} chunks, {chunks // PER_DOCUMENT:,} documents, {DIMENSIONS} dimensions")
-        took, wal = _measured(db, lambda: _fill(made, 0, chunks))
+        took, wal = _measured(db, lambda: fill(made, 0, chunks))
         _row("rows and terms index written, WAL", wal / chunks, "bytes/chunk", took)
-        took, wal = _measured(db, lambda: _build(db))
+        took, wal = _measured(db, lambda: build(made))
         _row("vector index built, WAL", wal / chunks, "bytes/chunk", took)
-        took, wal = _measured(db, lambda: _fill(made, chunks, LATER))
+        took, wal = _measured(db, lambda: fill(made, chunks, LATER))
         _row(f"{LATER:,} chunks more, with all indexes, WAL", wal / LATER, "bytes/chunk", took)
         with psycopg.connect(db.url, autocommit=True) as session:
             session.execute("vacuum analyze")
@@ -119,22 +118,28 @@ def _row(what: str, value: float, unit: str, seconds: float | None = None) -> No
     print(f"{what:<55}{value:>12,.0f} {unit:<12}{took}", flush=True)
 
 
-def _prepare(db: Database) -> Simulated:
+def prepare(db: Database, model: str = "simulated") -> Simulated:
     """The profiles, in a table, and an index of vectors that is yet to be made."""
     chance, noise = random.Random(5), np.random.default_rng(5)
     words = ["".join(chance.choices("bcdfglmnprst", k=7)) for _ in range(VOCABULARY)]
     often = [1 / (rank + 10) for rank in range(VOCABULARY)]
     tenant = default_tenant(db)
+    texts: list[str] = []
     vectors: list[HalfVector] = []
     with db.begin() as tx:
-        vector_index.rebind(tx, "simulated", DIMENSIONS)
+        vector_index.rebind(tx, model, DIMENSIONS)
         tx.execute("drop index entries_embedding")
         tx.execute(
             "create unlogged table profiles (id int primary key, text text, terms int[],"
             " weights sparsevec, vector halfvec)"
         )
+        tx.execute(
+            "create unlogged table made (document int, position int, start_at int, end_at int,"
+            " hash bytea)"
+        )
         for number in range(PROFILES):
             text = " ".join(chance.choices(words, often, k=WORDS))[:880]
+            texts.append(text)
             weighed = terms.weigh(tenant.id, text)
             vector = noise.normal(size=DIMENSIONS)
             vectors.append(HalfVector(vector / np.linalg.norm(vector)))
@@ -150,26 +155,34 @@ def _prepare(db: Database) -> Simulated:
                 ),
             )
         tx.execute("analyze profiles")
-    return Simulated(db, tenant, words, vectors)
+    return Simulated(db, tenant, model, words, texts, vectors)
 
 
-def _fill(made: Simulated, begun: int, count: int) -> None:
+def fill(
+    made: Simulated, begun: int, count: int, each: int = PER_DOCUMENT, tags: int = TAGS
+) -> None:
+    """So many chunks from that number on, `each` of them in a document, documents under a tag by
+    turns."""
     org = made.tenant.id
-    numbers = [documents.sought(org, [f"tag{number}"])[1] for number in range(TAGS)]
+    numbers = [documents.sought(org, [f"tag{number}"])[1] for number in range(tags)]
     for first in range(begun, begun + count, STEP):
-        last = min(first + STEP, begun + count) // PER_DOCUMENT - 1
+        last = min(first + STEP, begun + count) // each - 1
         given = {
             "org": org,
             "number": documents.sought(org, [])[0],
             "numbers": numbers,
-            "tags": TAGS,
-            "each": PER_DOCUMENT,
+            "tags": tags,
+            "each": each,
             "profiles": PROFILES,
             "dimensions": DIMENSIONS,
-            "first": first // PER_DOCUMENT,
+            "first": first // each,
             "last": last,
         }
         with made.db.begin() as tx:
+            tx.execute("truncate made")
+            with tx.cursor().copy("copy made from stdin") as rows:
+                for row in _chunks(made, first // each, last, each):
+                    rows.write_row(row)
             for statement in (DOCUMENTS, ENTRIES, CHUNKS):
                 tx.execute(statement, given)
     with made.db.begin() as tx:
@@ -181,11 +194,26 @@ def _fill(made: Simulated, begun: int, count: int) -> None:
         )
 
 
-def _build(db: Database) -> None:
-    with db.begin() as tx:
+def _chunks(
+    made: Simulated, first: int, last: int, each: int
+) -> Iterator[tuple[int, int, int, int, bytes]]:
+    """Documents and positions of chunks, where they begin and end, and the hashes of their texts,
+    which the statements cannot compute."""
+    for document in range(first, last + 1):
+        start = 0
+        for position in range(each):
+            text = f"{made.texts[(document * 7919 + position * 104729) % PROFILES]} {document}"
+            digest = blake2b(text.encode(), digest_size=16).digest()
+            yield document, position, start, start + len(text), digest
+            start += len(text) + 1
+
+
+def build(made: Simulated) -> None:
+    """The vector index over all that is there."""
+    with made.db.begin() as tx:
         tx.execute("set local maintenance_work_mem = '1GB'")
         tx.execute("set local statement_timeout = 0")
-        vector_index.rebind(tx, "simulated", DIMENSIONS)
+        vector_index.rebind(tx, made.model, DIMENSIONS)
 
 
 def _measured(db: Database, work: Callable[[], None]) -> tuple[float, int]:

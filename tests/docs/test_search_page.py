@@ -9,7 +9,7 @@ import httpx
 from recollect.app import App
 from recollect.documents.filters import parse
 from recollect.index import phrases
-from recollect.search import hybrid, ranking
+from recollect.search import candidates, ranking
 from recollect.worker.processing import drain
 from tests.contract.calls import add, found
 
@@ -64,7 +64,7 @@ def test_the_examples_of_phrases_are_read_as_the_page_says():
 
 
 def test_the_figures_of_the_page_are_those_of_the_code():
-    assert f"more than {hybrid.READ:,} passages" in PAGE
+    assert f"more than {candidates.READ:,} passages" in PAGE
     assert f"{phrases.MOST} words in phrases" in PAGE
-    assert f"at most {2 * hybrid.CANDIDATES} candidates" in PAGE
+    assert f"at most {2 * candidates.CANDIDATES} candidates" in PAGE
     assert f"from {ranking.RELEVANT} on" in PAGE

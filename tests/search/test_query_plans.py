@@ -23,7 +23,7 @@ from recollect.documents.filters import parse as parse_filter
 from recollect.index import terms, vector_index
 from recollect.model import DocumentId, Plan, Status, Tenant
 from recollect.orgs import orgs
-from recollect.search import hybrid
+from recollect.search import candidates, hybrid
 
 DOCUMENTS = 29_000
 DUE = 2_900
@@ -378,7 +378,9 @@ def test_the_rarest_words_pick_until_they_find_enough(
     total = 100_000
     groups = [(count,) for count in counts]  # a word's number is how often it stands somewhere
 
-    picks, beside = hybrid._picks(groups, {n: n for n in counts}, total, round(in_scope * total))
+    picks, beside = candidates._picks(
+        groups, {n: n for n in counts}, total, round(in_scope * total)
+    )
 
     assert (sorted(picks), sorted(beside)) == (sorted(picking), sorted(besides))
 
@@ -448,6 +450,6 @@ def test_a_walk_is_the_wider_the_more_there_is_and_the_less_matches(
     everywhere: int, matching: int, width: int
 ):
     """`everywhere` is -1 where nobody has counted yet."""
-    assert hybrid._width(everywhere, matching, 1) in range(
+    assert candidates._width(everywhere, matching, 1) in range(
         max(400, width - 20), min(1_000, width + 20) + 1
     )

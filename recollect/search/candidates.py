@@ -1,0 +1,562 @@
+"""The candidates of a search, by words (BM25) and by nearest vectors, in order.
+
+The lexical side finds candidates by the GIN index on `entries.terms` and scores them with a sparse
+inner product (BM25's document side is stored, its query side are the inverse frequencies). The
+dense side compares all vectors where the scope (a tag, a document, the organisation) holds few
+entries, and walks the HNSW index where it holds many: the planner cannot know which is better, the
+counts in `term_counts` do. A walk that does not find enough is given up for the comparison of all.
+
+Only what is published is a candidate: the entries of a document that is being written do not take
+the place of others. Where one long document takes the places of others that match, each document
+gets a share of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pgvector import HalfVector, SparseVector
+from psycopg import sql
+
+from recollect import documents
+from recollect.db import Tx
+from recollect.documents.filters import Filter
+from recollect.index import terms, vector_index
+from recollect.index.phrases import Phrase, PhraseStanding
+from recollect.model import DocumentId, HitChunk, Tenant
+from recollect.search import ranking
+
+EXACT_UP_TO = 10_000
+"""Entries in scope up to which every vector is compared; above, the HNSW index is walked."""
+VISIT = 20
+"""How many comparisons of a vector take as long as one visit on a walk through the HNSW index. It
+takes `CANDIDATES` / (share of the entries that is in scope) visits to find enough."""
+MOST_VISITS = 10_000
+"""Walks that would be longer are not begun."""
+LEAST_VISITS = 2_000
+"""Bounds of a walk: those, or `PATIENCE` times as many as it should take. What matches a filter may
+lie far from the query, and then comparing all of it is faster than walking on."""
+PATIENCE = 4
+WIDTH, LEAST_WIDTH, MOST_WIDTH = 400, 100, 1_000
+"""Of a walk (`hnsw.ef_search`), where everything is in scope; of a fifth, the ten nearest are the
+fifty nearest of everything, and a wider walk finds as many of them. The most is pgvector's own."""
+WIDE_TO, WIDENING = 100_000, 0.4
+"""In more entries than that, the same width finds fewer of the nearest: it grows with that power of
+them, to 1,000 at a million (docs/bench.md)."""
+CANDIDATES = 40
+"""How many entries each side hands to the ranking; 100 find the same (docs/bench.md)."""
+DEEP = 2_000
+"""Entries on a walk among which documents find their share."""
+PICKED = 3_000
+"""Entries in scope that words should pick as candidates: the rarest pick, all score. Of the hundred
+that would score best if all picked, these held 99 in 140 queries to 100,000 entries, and always
+the first ten, for a quarter of the time."""
+RARE = 0.1
+"""Words in more than this share of the entries pick no candidates, and are not asked for beside
+others, but for want of rarer ones."""
+READ = 2_000
+"""Passages that hold the words of a phrase, the best first, in which their order is looked at; of
+several phrases, each has a share of them."""
+
+_PUBLISHED = sql.SQL(
+    # What is stashed belongs to a document that is queued or being processed.
+    "(d.settled or exists (select from chunks c where c.document_id = d.id and c.hash = {}))"
+)
+# The numbers of words are salted with the organisation: they alone keep tenants apart but for a
+# collision, which the condition on the best finds.
+_PICK = sql.SQL("e.terms && %(picks)s::int4[]")
+_PAIRED = sql.SQL("e.terms && %(picks)s::int4[] and e.terms && %(beside)s::int4[]")
+_PICKED = sql.SQL(
+    "select e.document_id, e.hash, e.weights <#> %(words)s as distance"
+    " from entries e where e.terms @> %(within)s::int4[] and {picked}"
+)
+_PICKED_NARROWED = sql.SQL(
+    "select e.document_id, e.hash, e.weights <#> %(words)s as distance"
+    " from entries e join facets d on d.id = e.document_id"
+    " where e.terms @> %(within)s::int4[] and {picked} and {condition} and {published}"
+)
+_PICKED_SHARED = sql.SQL(
+    "select document_id, hash, distance from ("
+    "  select e.document_id, e.hash, e.weights <#> %(words)s as distance, row_number() over"
+    "   (partition by e.document_id order by e.weights <#> %(words)s, e.hash) as nth"
+    "  from entries e join facets d on d.id = e.document_id"
+    "  where e.terms @> %(within)s::int4[] and {picked} and {condition} and {published}"
+    "  ) as all_picked"
+    " where nth <= %(share)s"
+)
+# No condition on `terms`: it would tempt the planner to the GIN index and a sort of everything.
+_WALKED = sql.SQL(
+    "select e.document_id, e.hash,"
+    " (e.{column}::halfvec({dimensions})) <=> %(vector)s as distance"
+    " from entries e join facets d on d.id = e.document_id"
+    " where {condition} and {published}"
+    " order by (e.{column}::halfvec({dimensions})) <=> %(vector)s limit %(walked)s"
+)
+# From the documents that match to all of their entries. The sum keeps the planner from the vector
+# index, which would miss entries of a small scope.
+_COMPARED = sql.SQL(
+    "select e.document_id, e.hash, (e.{column} <=> %(vector)s) + 0 as distance"
+    " from (select d.id, d.settled from facets d where {condition} {apart}) as d"
+    " join entries e on e.document_id = d.id"
+    " where e.{column} is not null and {published}"
+)
+_SHARED = sql.SQL(
+    "select document_id, hash, distance from (select document_id, hash, distance,"
+    "  row_number() over (partition by document_id order by distance, hash) as nth"
+    "  from ({all}) as near) as placed"
+    " where nth <= %(share)s"
+)
+# Of equals at the end the newest are candidates, and of a document its first passages.
+_FIRST = sql.SQL(
+    "select document_id, hash, distance from (with first_found as materialized ("
+    "   select document_id, hash, distance from ({all}) as all_found"
+    "   order by distance fetch first %(candidates)s rows with ties),"
+    "  dated as materialized (select f.*, count(*) over (partition by f.document_id) as beside,"
+    "   (select d.updated_at from documents d where d.id = f.document_id) as updated_at"
+    "   from first_found f),"
+    "  placed as materialized (select c.document_id, c.hash, min(c.position) as position"
+    "   from dated f join chunks c on c.document_id = f.document_id and c.hash = f.hash"
+    "   where f.beside > 1 group by c.document_id, c.hash)"
+    " select f.*, p.position from dated f left join placed p using (document_id, hash)"
+    ") as best order by distance, updated_at desc, position limit %(candidates)s"
+)
+_NOTHING = sql.SQL(
+    "select null::text as document_id, null::bytea as hash, 0::float8 as distance where false"
+)
+# What lies in the index and what does not are never joined but by what was found: they may lie on
+# different servers (docs/decisions/0042).
+_FOUND = sql.SQL(
+    """
+with picked as materialized ({picked}),
+lexical as (
+  select p.document_id, p.hash from picked p
+  join facets d on d.id = p.document_id
+  where p.distance < 0 and {condition} and {published}
+),
+dense as materialized ({dense}),
+candidates as materialized (
+  select document_id, hash, bool_or(by_words) as by_words, bool_or(by_meaning) as by_meaning
+  from (select document_id, hash, true as by_words, false as by_meaning from lexical
+        union all select document_id, hash, false, true from dense) as sides
+  group by document_id, hash
+),
+found as materialized (
+  select k.*, c.position, c.start_at, c.end_at, c.place, e.text,
+         -(e.weights <#> %(words)s) as points, {similarity} as similarity
+  from candidates k
+  join entries e on e.document_id = k.document_id and e.hash = k.hash
+  join lateral (
+    select position, start_at, end_at, place from chunks
+    where document_id = e.document_id and hash = e.hash
+    order by position + 0 limit 1 -- not by the primary key, through all chunks of the document
+  ) as c on true
+)
+select f.*, d.updated_at, (select count(*) from picked) as picked
+from found f join documents d on d.id = f.document_id
+"""
+)
+
+
+_HOLDING = sql.SQL(
+    "select e.document_id, e.hash, e.text from entries e join facets d on d.id = e.document_id"
+    " where {held} and {condition} and {published}"
+    " order by e.weights <#> %(words)s, e.hash limit %(most)s"
+)
+# Entries by themselves, so that the index of their terms can find the documents.
+_OF_HOLDING = sql.SQL("d.id in (select e.document_id from entries e where {held})")
+_NOT_HOLDING = sql.SQL(
+    "not exists (select from entries e where e.document_id = d.id and {held} and {published})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What to look for.
+
+    `threshold` (0 … 1) is the least score of a chunk, `document_threshold` that of a document,
+    which is its best chunk's. Each chunk holds all `phrases`, and no chunk of its document any of
+    `excluded`.
+    """
+
+    text: str
+    vector: NDArray[np.float32] | None
+    tags: Sequence[str] = ()
+    filter: Filter | None = None
+    filepath: str | None = None
+    phrases: Sequence[Phrase] = ()
+    excluded: Sequence[Phrase] = ()
+    threshold: float = 0.0
+    document_threshold: float = 0.0
+    limit: int = 10
+    with_neighbours: bool = False
+    fold: bool = False
+    """Passages that say what a better one says stand there only as its `also_in`; see `ask`."""
+    as_of: datetime | None = None
+    """What was known then is searched, all of it compared one by one; None: what is known now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A chunk among the candidates, as it was when its document was last updated."""
+
+    document: DocumentId
+    updated_at: datetime
+    chunk: HitChunk
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How candidates are looked for."""
+
+    narrowed: bool
+    """words look at documents before they choose the best"""
+    walk: bool
+    """vectors walk the HNSW index instead of comparing all"""
+    shared: bool
+    """each document has a share of the places"""
+    paired: bool
+    """what holds a frequent word alone, and no other word of the query, is no candidate by words"""
+
+
+class Candidates:
+    """Of one query, and the ways to them."""
+
+    def __init__(self, tx: Tx, tenant: Tenant, query: Query, inside: DocumentId | None) -> None:
+        self._tx, self._query = tx, query
+        self._condition, self._parameters = documents.condition(
+            tenant,
+            documents.DocumentQuery(
+                id=inside, tags=query.tags, filter=query.filter, filepath=query.filepath
+            ),
+        )
+        words = list(
+            # Stop words of a phrase count: all that is found holds them.
+            dict.fromkeys(
+                [*terms.query_words(query.text), *(w for one in query.phrases for w in one.words)]
+            )
+        )
+        groups = [terms.numbers(tenant.id, word) for word in words]
+        scope = documents.sought(tenant.id, query.tags)
+        away = [terms.numbers(tenant.id, w) for one in query.excluded for w in one.words]
+        counted, self._everywhere, self._shards = _counts(
+            tx, tenant, [*scope, *(n for group in (*groups, *away) for n in group)]
+        )
+        self._counted = counted
+        if query.as_of is not None:  # older texts are not counted
+            counted = {n: 1 for group in (scope, *groups, *away) for n in group} | counted
+        total = counted.get(scope[0], 0)
+        in_scope = min((counted.get(number, 0) for number in scope), default=0)
+        self._words = terms.idf(groups, counted, total)
+        self._wanted = ranking.Wanted.of(words, groups, counted, total)
+        self._picks, self._beside = _picks(groups, counted, total, in_scope)
+        self._within = scope[1:]
+        self._holding: sql.Composable = sql.SQL("true")
+        self._parameters["words"] = SparseVector(
+            {n - 1: w for n, w in self._words.items()}, documents.TERM_SPACE
+        )
+        self._standing = PhraseStanding([*query.phrases, *query.excluded])
+        self._stood: dict[str, set[Phrase]] = {}
+        readings = sum(_of_several(one) for one in query.excluded)
+        readings += any(_of_several(one) for one in query.phrases)
+        self._most = READ // max(readings, 1)
+        if query.phrases:
+            self._hold(tenant, query.phrases)
+            # Any of its words finds all that holds a phrase.
+            self._picks, self._beside = (
+                list(terms.numbers(tenant.id, query.phrases[0].words[0])),
+                [],
+            )
+        if words := [one.words[0] for one in query.excluded if not _of_several(one)]:
+            # One look for any of them: a look for each of 63 took seconds.
+            held = self._held(tenant, [tuple(term for word in words for term in word)], "without")
+            self._condition = _both(self._condition, self._free_of(held))
+        for number, phrase in enumerate(query.excluded):
+            if _of_several(phrase):
+                self._exclude(tenant, phrase, f"excluded_{number}")
+        self._filtered = bool(
+            inside is not None
+            or query.filter is not None
+            or query.filepath is not None
+            or query.phrases
+            or query.excluded
+            or query.as_of is not None
+        )
+        self._narrowed = self._filtered or tenant.tags is not None
+        matching = _matching(tx, self._condition, self._parameters) if self._filtered else in_scope
+        self._matching = min(matching, in_scope)
+        self._candidates = max(CANDIDATES, 2 * query.limit)
+        self._one_document = inside is not None
+        self._column = vector_index.sought(tx, "entries", query.vector)
+        self._model = vector_index.maker(tx, query.vector)
+
+    def _hold(self, tenant: Tenant, phrases: Sequence[Phrase]) -> None:
+        """Narrow to the entries that hold all of the phrases."""
+        words = [word for one in phrases for word in one.words]
+        held = self._held(tenant, words, "held")
+        if not any(_of_several(one) for one in phrases):
+            self._holding = held
+            self._condition = _both(self._condition, _OF_HOLDING.format(held=held))
+            return
+        rows = self._read_holding(held, self._most)
+        found = [row for row in rows if self._stand(row).issuperset(phrases)]
+        self._parameters |= {
+            "held_in": list({row["document_id"] for row in found}),
+            "held_by": list({row["hash"] for row in found}),
+        }
+        # Entries of one hash have one text. Two arrays are looked up, pairs would be gone through.
+        self._holding = sql.SQL("e.hash = any(%(held_by)s::bytea[])")
+        self._condition = _both(self._condition, sql.SQL("d.id = any(%(held_in)s::text[])"))
+
+    def _exclude(self, tenant: Tenant, phrase: Phrase, name: str) -> None:
+        """Narrow to the documents that do not hold the phrase, which is of several words."""
+        held = self._held(tenant, phrase.words, name)
+        rows = self._read_holding(held, self._most + 1)
+        if len(rows) <= self._most:
+            found = {row["document_id"] for row in rows if phrase in self._stand(row)}
+            self._parameters[name] = list(found)
+            condition = sql.SQL("d.id <> all({}::text[])").format(sql.Placeholder(name))
+        else:  # words so common that to read all that hold them would take too long
+            condition = self._free_of(held)
+        self._condition = _both(self._condition, condition)
+
+    def _free_of(self, held: sql.Composable) -> sql.Composable:
+        """A condition on documents: none of their published entries is such a one."""
+        return _NOT_HOLDING.format(held=held, published=_PUBLISHED.format(sql.SQL("e.hash")))
+
+    def _held(self, tenant: Tenant, words: Sequence[Sequence[str]], name: str) -> sql.Composable:
+        """A condition on entries: each of the words stands there, somewhere."""
+        parts: list[sql.Composable] = []
+        for number, word in enumerate(words):
+            # Of the forms in all languages few stand anywhere, and each is compared with each term.
+            stand = [one for one in terms.numbers(tenant.id, word) if one in self._counted]
+            self._parameters[f"{name}_{number}"] = stand
+            blank = sql.Placeholder(f"{name}_{number}")
+            parts.append(sql.SQL("e.terms && {}::int4[]").format(blank))
+        return sql.SQL(" and ").join(parts)
+
+    def _read_holding(self, held: sql.Composable, most: int) -> list[dict[str, Any]]:
+        statement = _HOLDING.format(
+            held=held,
+            condition=self._condition,
+            published=_PUBLISHED.format(sql.SQL("e.hash")),
+        )
+        return self._tx.execute(statement, {**self._parameters, "most": most}).fetchall()
+
+    def _stand(self, row: Mapping[str, Any]) -> set[Phrase]:
+        """Which phrases stand in an entry."""
+        text = row["text"]
+        if text not in self._stood:
+            self._stood[text] = self._standing.of(text)
+        return self._stood[text]
+
+    def find(self) -> list[Placed]:
+        """The candidates, the best first."""
+        way: _Way | None = _Way(
+            self._narrowed, self._walks(), shared=False, paired=bool(self._beside)
+        )
+        rows: list[dict[str, Any]] = []
+        while way is not None:
+            rows = self._candidates_by(way)
+            way = self._better(way, rows)
+        return self._ranked(rows)
+
+    def _walks(self) -> bool:
+        visits = self._visits()
+        return not (
+            self._query.as_of is not None
+            or self._matching <= max(EXACT_UP_TO, VISIT * visits)
+            or visits > MOST_VISITS
+            or self._query.vector is None
+        )
+
+    def _visits(self) -> float:
+        return self._candidates * self._everywhere / max(self._matching, 1)
+
+    def _better(self, way: _Way, rows: Sequence[Mapping[str, Any]]) -> _Way | None:
+        """Another way if this one left out what it should have found; each gives up a short cut."""
+        by_words = sum(row["by_words"] for row in rows)
+        by_meaning = sum(row["by_meaning"] for row in rows)
+        shown = len({row["document_id"] for row in rows})
+        # Entries that are not published, or another organisation's by chance, took places.
+        picked = rows[0]["picked"] if rows else len(self._words)
+        if way.paired and picked < self._candidates:
+            return replace(way, paired=False)
+        if not way.narrowed and by_words < min(picked, self._candidates):
+            return replace(way, narrowed=True)
+        if way.walk and by_meaning < self._candidates:
+            return replace(way, walk=False)
+        if shown >= self._query.limit or self._one_document:
+            return None
+        if not way.shared:
+            full = max(by_words, by_meaning) >= self._candidates
+            return replace(way, narrowed=True, shared=True) if full and self._more(shown) else None
+        return replace(way, walk=False) if way.walk and self._more(shown) else None
+
+    def _more(self, shown: int) -> bool:
+        """Whether more documents match than were found."""
+        row = self._tx.execute(
+            sql.SQL(
+                "select count(*) as n from"
+                " (select 1 from facets d where {} and d.chunks > 0 limit %(most)s) as found"
+            ).format(self._condition),
+            {**self._parameters, "most": shown + 1},
+        ).fetchone()
+        return row is not None and row["n"] > shown
+
+    def _candidates_by(self, way: _Way) -> list[dict[str, Any]]:
+        query, walked = self._query, None if way.shared else self._candidates
+        if way.walk:
+            visits = max(LEAST_VISITS, round(PATIENCE * self._visits()))
+            walked = DEEP if way.shared else walked
+            width = _width(self._everywhere, self._matching, self._shards)
+            self._tx.execute(
+                sql.SQL(
+                    "set local hnsw.max_scan_tuples = {}; set local hnsw.ef_search = {}"
+                ).format(max(visits, 2 * DEEP) if way.shared else visits, width)
+            )
+        blanks = {
+            "picked": _PAIRED if way.paired else _PICK,
+            "condition": self._condition,
+            "published": _both(_PUBLISHED.format(sql.SQL("e.hash")), self._holding),
+            "column": self._column,
+            "dimensions": sql.Literal(0 if query.vector is None else len(query.vector)),
+            # Each of several servers joins its own documents with their entries.
+            "apart": sql.SQL("offset 0" if self._shards == 1 else ""),
+        }
+        picked = dense = _NOTHING
+        if self._words:
+            picked = _PICKED_NARROWED if way.narrowed else _PICKED
+            picked = _PICKED_SHARED if way.shared else picked
+            picked = _FIRST.format(all=picked.format(**blanks))
+        if query.vector is not None:
+            dense = (_WALKED if way.walk else _COMPARED).format(**blanks)
+            dense = _SHARED.format(all=dense) if way.shared else dense
+            # A walk begins with the nearest, and knows of no others.
+            dense = dense if way.walk and not way.shared else _FIRST.format(all=dense)
+        statement = _FOUND.format(
+            picked=picked,
+            dense=dense,
+            condition=self._condition,
+            published=_PUBLISHED.format(sql.SQL("p.hash")),
+            similarity=sql.SQL(
+                "null::float8" if query.vector is None else "1 - (e.{} <=> %(vector)s)"
+            ).format(self._column),
+        )
+        return self._tx.execute(
+            statement,
+            {
+                **self._parameters,
+                "within": self._within,
+                "picks": self._picks,
+                "beside": self._beside,
+                "vector": None if query.vector is None else HalfVector(query.vector),
+                "candidates": self._candidates,
+                "share": max(2, self._candidates // query.limit),
+                "walked": walked,
+            },
+        ).fetchall()
+
+    def _ranked(self, rows: Sequence[Mapping[str, Any]]) -> list[Placed]:
+        found = [ranking.Found(row["text"], row["points"], row["similarity"]) for row in rows]
+        standings = ranking.rank(self._wanted, found, model=self._model)
+        ranked = sorted(
+            zip(rows, standings, strict=True),
+            key=lambda one: (
+                -one[1].parts.order,
+                -one[0]["updated_at"].timestamp(),
+                one[0]["position"],
+                one[0]["document_id"],
+            ),
+        )
+        scores = ranking.falling([standing.relevance for _, standing in ranked])
+        return [
+            Placed(
+                row["document_id"],
+                row["updated_at"],
+                HitChunk(
+                    position=row["position"],
+                    start=row["start_at"],
+                    end=row["end_at"],
+                    text=row["text"],
+                    score=score,
+                    is_relevant=score >= ranking.RELEVANT,
+                    similarity=row["similarity"],
+                    lexical=row["points"],
+                    share=standing.share,
+                    place=row["place"],
+                    parts=standing.parts,
+                ),
+            )
+            for (row, standing), score in zip(ranked, scores, strict=True)
+        ]
+
+
+def _both(one: sql.Composable, other: sql.Composable) -> sql.Composable:
+    return sql.SQL("({} and {})").format(one, other)
+
+
+def _of_several(phrase: Phrase) -> bool:
+    """Whether it has several words, whose order the index does not know."""
+    return len(phrase.words) > 1
+
+
+def _matching(tx: Tx, condition: sql.Composable, parameters: Mapping[str, object]) -> int:
+    """How many chunks the documents that match have; stops counting where it is clear."""
+    row = tx.execute(
+        sql.SQL(
+            "select coalesce(sum(chunks), 0) as n from"
+            " (select d.chunks from facets d where {} limit %(most)s) as found"
+        ).format(condition),
+        {**parameters, "most": EXACT_UP_TO + 1},
+    ).fetchone()
+    return int(row["n"]) if row else 0
+
+
+def _width(everywhere: int, matching: int, shards: int) -> int:
+    """Of a walk to those that match, in each of the index's shards."""
+    width = WIDTH * max(1.0, everywhere / WIDE_TO) ** WIDENING
+    width = max(LEAST_WIDTH, width / shards)
+    return round(min(MOST_WIDTH, width * max(1.0, everywhere / max(matching, 1))))
+
+
+def _counts(tx: Tx, tenant: Tenant, numbers: Sequence[int]) -> tuple[dict[int, int], int, int]:
+    """In how many entries each number stands, about how many entries all tenants have, and in how
+    many shards they lie."""
+    rows = tx.execute(
+        "select number, entries, null as shards from term_counts"
+        " where org_id = %s and number = any(%s)"
+        " union all select null, entries, shards from index_shape()",
+        (tenant.id, list(numbers)),
+    ).fetchall()
+    shape = next(row for row in rows if row["number"] is None)
+    counted = {row["number"]: row["entries"] for row in rows if row["number"]}
+    return counted, max(shape["entries"], *counted.values(), 0), shape["shards"]
+
+
+def _picks(
+    groups: Sequence[Sequence[int]], counted: Mapping[int, int], total: int, in_scope: int
+) -> tuple[list[int], list[int]]:
+    """The numbers that find candidates: those of the rarest words, until they find enough.
+
+    Where the last of them alone finds too many, also the numbers of all other words: one of these
+    has to stand beside it.
+    """
+    found = [[n for n in group if counted.get(n, 0) > 0] for group in groups]
+    share = in_scope / max(total, 1)
+    picks: list[list[int]] = []
+    rarest = sorted((sum(counted[n] for n in group), group) for group in found if group)
+    expected = 0.0
+    for n, group in rarest:
+        enough = expected >= CANDIDATES and expected + n * share > PICKED
+        if picks and (enough or n > RARE * total):
+            break
+        expected += n * share
+        picks.append(group)
+    many = picks[-1] if expected > PICKED else None
+    others = [(n, group) for n, group in rarest if many and group is not many]
+    telling = [group for n, group in others if n <= RARE * total] or [g for _, g in others]
+    beside = [n for group in telling for n in group]
+    return [n for group in picks for n in group], beside
