@@ -205,7 +205,7 @@ def _group(raw: _Object, path: Path, level: int) -> Filter:
         raise fault(path, "AND and OR in one object; nest one in the other")
     for field in raw:
         if field != joints[0]:
-            raise fault(path, f"{named(field)} beside {joints[0]}; make it an entry of the list")
+            raise fault(path, f"{named(field)} beside {joints[0]}; put it in the list")
     path = (*path, joints[0].value)
     entries = raw[joints[0]]
     if not isinstance(entries, list):
