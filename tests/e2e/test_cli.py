@@ -568,11 +568,19 @@ def test_a_command_that_is_none_names_the_one_that_is_meant(asked: str, meant: s
     assert meant is None or meant in said
 
 
-def test_a_wrong_choice_is_told_in_words_of_ours() -> None:
-    ended = CliRunner().invoke(commands, ["keys", "create", "--scope", "wirte"])
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["keys", "create", "--scope", "wirte"], "'--scope': 'wirte' is not one of"),
+        (["search", "x", "--limit", "1000"], "'--limit': must be at most 100"),
+        (["list", "--page", "two"], "'--page': must be a whole number"),
+    ],
+)
+def test_a_wrong_value_is_told_in_words_of_ours(arguments: list[str], told: str) -> None:
+    ended = CliRunner().invoke(commands, arguments)
 
     assert ended.exit_code == 2
-    assert "Invalid value for '--scope': 'wirte' is not one of" in ended.stderr
+    assert f"Invalid value for {told}" in ended.stderr
 
 
 @pytest.mark.parametrize(("level", "shown"), [("info", 1), ("warning", 1), ("debug", 4)])
