@@ -103,6 +103,8 @@ ELSEWHERE: Mapping[str, str] = MappingProxyType(
         "run": "serve",
         "reprocess": "retry",
         "crawl": "connect",
+        "login": "open",
+        "logs": "audit",
     }
 )
 """What other programs call a command."""

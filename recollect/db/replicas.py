@@ -93,7 +93,9 @@ class Replica(Database):
         try:
             said = conninfo_to_dict(url)
         except psycopg.ProgrammingError as error:
-            raise SetupError("RECOLLECT_READ_URLS: one of them is not a connection string") from error
+            raise SetupError(
+                "RECOLLECT_READ_URLS: one of them is not a connection string"
+            ) from error
         super().__init__(
             make_conninfo(url, **{name: value for name, value in LINE.items() if name not in said}),
             size=size,

@@ -161,7 +161,8 @@ def _read(text: str, path: Path) -> object:
     try:
         return cast("object", json.loads(text))
     except json.JSONDecodeError as error:
-        raise fault(path, f"not readable as JSON: {error}") from error
+        place = f"line {error.lineno}, character {error.colno}"
+        raise fault(path, f"not readable as JSON from {place} on") from error
     except (RecursionError, ValueError) as error:  # thousands of levels; thousands of digits
         raise fault(path, "not readable as JSON: too deep, or a number too long") from error
 

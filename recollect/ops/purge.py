@@ -83,7 +83,7 @@ class Purged:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """One deletion. `documents`, `chunks`, `files` are counts; `key`: of the key that asked for it."""
+    """One deletion. `documents`, `chunks`, `files` are counts; `key` asked for it."""
 
     id: str
     org: str

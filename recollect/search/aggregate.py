@@ -1,6 +1,6 @@
 """Memories that answer a query put together, by the language model, for the answer to that query.
 
-What it says is shown to those who may see all of the memories, with their numbers, and is not stored.
+The answer is shown to those who may see all of the memories, with their numbers. It is not stored.
 """
 
 from collections.abc import Sequence

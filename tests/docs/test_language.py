@@ -59,14 +59,15 @@ CODE = re.compile(r"\{%.*?%\}|\{\{.*?\}\}")
 
 
 def messages() -> Iterator[tuple[str, str]]:
-    """Every text of the source that has three words, and where it is; docstrings only of the API,
-    where they are shown."""
+    """Every text of the source that has three words, and where it is; docstrings only of the API
+    and the command line, which show them."""
     for file in sorted((ROOT / "recollect").rglob("*.py")):
+        shown = {"api", "cli"} & {*file.parts}
         tree = ast.parse(file.read_text())
         inside: set[ast.AST] = set()
         for node in ast.walk(tree):
             match node:
-                case ast.Expr(value=ast.Constant() as docstring) if "api" not in file.parts:
+                case ast.Expr(value=ast.Constant() as docstring) if not shown:
                     inside.add(docstring)
                 case ast.JoinedStr(values=values):
                     inside.update(values)

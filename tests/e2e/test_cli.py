@@ -197,7 +197,7 @@ def test_the_files_of_an_archive_are_waited_for_and_counted(run: Shell, tag: str
     assert added.code == 1
     assert "2 added, 0 updated, 0 unchanged, 0 skipped, 0 failed" in added.out
     assert "files in archives: 2 searchable, 1 failed" in added.out
-    assert "warning    box.zip: 1 file of it was not read: it is empty." in added.out
+    assert "warning    box.zip: 1 file in it was not read, because it is empty." in added.out
     [failed] = [line for line in added.out.splitlines() if line.startswith("failed")]
     assert failed.split()[1] == "box.zip/broken.pdf:"
     assert "(unreadable_content)" in failed
@@ -218,7 +218,7 @@ def test_the_files_of_an_archive_are_waited_for_and_counted(run: Shell, tag: str
         "box.zip/broken.pdf": "failed",
     }
     assert len({one["id"] for one in box["members"]} | {box["id"]}) == 4
-    assert box["warnings"] == ["1 file of it was not read: it is empty."]
+    assert box["warnings"] == ["1 file in it was not read, because it is empty."]
 
     with zipfile.ZipFile(run.folder / "box.zip", "w") as archive:
         archive.writestr("tasks.md", TASKS)
@@ -556,7 +556,14 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "meant"),
-    [("serach", "'search'"), ("delete", "'rm'"), ("connectoins", "'connections'"), ("qqq", None)],
+    [
+        ("serach", "'search'"),
+        ("delete", "'rm'"),
+        ("connectoins", "'connections'"),
+        ("login", "'open'"),
+        ("logs", "'audit'"),
+        ("qqq", None),
+    ],
 )
 def test_a_command_that_is_none_names_the_one_that_is_meant(asked: str, meant: str | None) -> None:
     ended = CliRunner().invoke(commands, [asked])

@@ -134,7 +134,9 @@ def open_bundle(folder: Path) -> Bundle:
             )
         digests = {name: _digest(folder / name) for name in {DOCUMENTS, *bundle.sha256}}
     except OSError as error:
-        raise SetupError(f"{folder} is not a bundle ({error.filename}: {error.strerror})") from error
+        raise SetupError(
+            f"{folder} is not a bundle ({error.filename}: {error.strerror})"
+        ) from error
     except msgspec.MsgspecError as error:
         raise SetupError(f"{folder / INDEX}: {error}") from error
     for name, expected in bundle.sha256.items():
