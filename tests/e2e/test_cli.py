@@ -334,6 +334,18 @@ def test_nothing_asks_before_it_has_looked(run: Shell, tag: str) -> None:
     assert (none.code, none.out) == (0, "deleted 0\n")
 
 
+def test_disconnect_names_what_it_would_delete(run: Shell, tag: str) -> None:
+    keys = ("bucket=papers", "region=eu-central-1", "accessKeyId=AKIA", "secretAccessKey=secret")
+    options = [word for pair in keys for word in ("--set", pair)]
+    made = run("connect", "s3", "--tag", tag, "--json", *options).json
+
+    asked = run("disconnect", made["id"])
+
+    assert asked.code == 1
+    assert "Delete the s3 connection of papers, and all documents that it brought" in asked.err
+    assert run("disconnect", made["id"], "--yes").code == 0
+
+
 def test_ask_shows_what_was_found_and_what_to_set(run: Shell, tag: str) -> None:
     (run.folder / "meeting.md").write_text("The team meets on Mondays at nine in the blue room.")
     run("add", "meeting.md", "--tag", tag)
