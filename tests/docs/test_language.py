@@ -56,18 +56,20 @@ NOT_USED = {
 """A pattern, and what to write instead."""
 CODE = re.compile(r"\{%.*?%\}|\{\{.*?\}\}")
 """of a template"""
+READ = {"api", "cli", "connectors", "extract", "fetch"}
+"""Rooms whose docstrings are read as well: the first two show theirs to users."""
 
 
 def messages() -> Iterator[tuple[str, str]]:
-    """Every text of the source that has three words, and where it is; docstrings only of the API
-    and the command line, which show them."""
+    """Every text of the source that has three words, and where it is; docstrings only of
+    some rooms."""
     for file in sorted((ROOT / "recollect").rglob("*.py")):
-        shown = {"api", "cli"} & {*file.parts}
+        read = file.relative_to(ROOT / "recollect").parts[0] in READ
         tree = ast.parse(file.read_text())
         inside: set[ast.AST] = set()
         for node in ast.walk(tree):
             match node:
-                case ast.Expr(value=ast.Constant() as docstring) if not shown:
+                case ast.Expr(value=ast.Constant() as docstring) if not read:
                     inside.add(docstring)
                 case ast.JoinedStr(values=values):
                     inside.update(values)
