@@ -422,7 +422,7 @@ def judge(
 
 
 def _evidence(quotes: Sequence[Quote], parts: Sequence[Chunk]) -> list[Span]:
-    """Where the quotes stand; those that stand nowhere are none."""
+    """Where the quotes are in the text; those that are not there are left out."""
     spans: dict[tuple[bytes, int], Span] = {}
     for quote in quotes[:QUOTES]:
         words = storable(quote.words).split()
