@@ -410,7 +410,7 @@ def test_a_setting_that_is_misspelt_is_named(
     assert "RECOLLECT_AUDIT_RETENTION  P3D" in ended.out
     assert "RECOLLECT_WORKERS" not in ended.out
     shown = {line.split()[0]: line for line in run("doctor", "--all").out.splitlines() if line}
-    assert "for a new one multilingual-e5-small-q4  default" in shown["RECOLLECT_EMBEDDER_MODEL"]
+    assert "for a new one multilingual-e5-small-q4 " in shown["RECOLLECT_EMBEDDER_MODEL"]
     assert shown["RECOLLECT_LLM_URL"].split()[1:] == ["none", "default"]
     assert run("--version").out.startswith("recollect ")
 
