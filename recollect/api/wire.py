@@ -130,7 +130,12 @@ FiltersIn = Annotated[
     WithJsonSchema(
         {
             "anyOf": [{"type": "object"}, {"type": "string"}],
-            "description": "{AND: […]} or {OR: […]}, as an object or as JSON text.",
+            "description": "`{AND: [condition, …]}` or `{OR: [condition, …]}`, as an object or as"
+            " JSON text; a part may be such an object itself. A condition has `key`, `value` and"
+            " perhaps `filterType`: `metadata` (the value is the same; the default),"
+            " `string_contains` (the text contains it), `array_contains` (the array holds it), or"
+            " `numeric` (the number compares by `numericOperator`: `=`, `<`, `<=`, `>` or `>=`)."
+            " `negate: true` inverts a condition; `ignoreCase: true` ignores case.",
         }
     ),
 ]

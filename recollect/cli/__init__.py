@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 from typer._click.core import Command
 from typer._click.exceptions import UsageError
 from typer._click.formatting import HelpFormatter
@@ -20,7 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 from recollect.cli._help import plain
 from recollect.cli._lazy import loaded, tell_new_name
 from recollect.cli.output import tell
-from recollect.errors import BadRequestError, RecollectError
+from recollect.errors import BadRequestError, RecollectError, in_words
 
 _Row = tuple[str, str, str]
 PANELS: Mapping[str, tuple[_Row, ...]] = MappingProxyType(
@@ -102,6 +103,8 @@ ELSEWHERE: Mapping[str, str] = MappingProxyType(
         "run": "serve",
         "reprocess": "retry",
         "crawl": "connect",
+        "login": "open",
+        "logs": "audit",
     }
 )
 """What other programs call a command."""
@@ -148,7 +151,8 @@ class _Lazy(TyperGroup):
         try:
             return super().invoke(ctx)
         except UsageError as error:
-            error.message = error.message.replace("Value error, ", "")  # words of its validator
+            if isinstance(error.__cause__, ValidationError):
+                error.message = in_words(error.__cause__.errors()[0])
             raise
 
     def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[CompletionItem]:  # pyright: ignore[reportIncompatibleMethodOverride] # as above

@@ -219,7 +219,7 @@ class AddRun:
         return replace(report, status=document.status)
 
     def _members(self, archive: AddReport) -> list[AddReport]:
-        """What became of the files of an archive, by where they lie in it."""
+        """What became of the files of an archive, by their paths in it."""
         return [
             self._latest(AddReport(f"{archive.source}/{path}", archive.outcome, id, "queued"))
             for id, path in self._watch.members.get(archive.id or "", {}).items()
@@ -298,7 +298,7 @@ class DocumentWatch:
         self.members: dict[str, Mapping[str, str]] = {}
         """of each archive: id → path in it"""
         self.warnings: dict[str, Sequence[str]] = {}
-        """of each archive, such as how many files of it were not read, and where to see why"""
+        """of each archive, such as how many files in it were not read, and where to see why"""
         self.reading: str | None = None
         """name of a pending document that is in work"""
         self._working: dict[str, str] = {}

@@ -24,7 +24,7 @@ REFRESH = 0.2
 
 @dataclass(frozen=True, slots=True)
 class BarState:
-    """`searchable 79/115`; `total` is None while nobody knows it."""
+    """`searchable 79/115`; `total`: None as long as it is unknown."""
 
     verb: str
     done: int

@@ -45,7 +45,7 @@ class Crowd:
         self._by_address: defaultdict[str, dict[BoundedHttp, None]] = defaultdict(dict)
 
     def join(self, wire: "BoundedHttp", now: float) -> None:
-        """`wire` waits; whoever waits longest ends if there are too many."""
+        """`wire` waits; if too many do, the one that has waited longest ends."""
         self.leave(wire)
         self._since[wire] = now
         if len(self._since) > WAITING:

@@ -1,6 +1,6 @@
 """`recollect add`: files, folders, URLs and standard input into the service.
 
-Adding again brings up to date. What makes it the same document is its customId: for a file in a
+Adding something again updates it. What makes it the same document is its customId: for a file in a
 folder `<folder>/<path in it>`, for a file by itself its absolute path, for a URL the URL. A ledger
 in the user's cache folder knows what this machine added where: an unchanged file is not even sent,
 and a file keeps its document when it is named in another way. Losing the ledger costs uploads only.
@@ -97,11 +97,11 @@ def add(
     url: Url = None,
     key: ApiKey = None,
 ) -> None:
-    """Add files, folders (with all below), URLs and standard input; again brings up to date.
+    """Add files, folders with everything in them, URLs and standard input.
 
-    Unchanged files are not sent again, so what was interrupted goes on where it was.
-    Of folders, hidden files, node_modules and what .gitignore names are left out.
-    The files in an archive are waited for, too. The exit code is 1 when anything failed.
+    Run it again to update what changed: unchanged files are not sent again, so an interrupted run
+    goes on where it was. Hidden files, node_modules and what .gitignore names are left out of
+    folders. It waits for the files in an archive, too. The exit code is 1 if anything failed.
 
     Example: recollect add notes/ report.pdf https://example.org/page --tag handbook
     """

@@ -114,7 +114,7 @@ class DocumentRow:
 
     @property
     def source(self) -> str:
-        """Where it came from, in the words of whoever added it."""
+        """Where it came from, in the words of the user who added it."""
         return self.filepath or self.url or self.custom_id or ""
 
     @property

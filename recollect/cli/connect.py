@@ -288,7 +288,8 @@ def disconnect(
     path = f"/v3/connections/{quote(id, safe='')}"
     found = service.send("GET", path)
     if not keep_documents and not yes:
-        whose = f" of {found['email']}" if found.get("email") else ""
+        source = found.get("email") or _subject(found["metadata"])
+        whose = f" of {one_line(source)}" if source else ""
         told = f"the {found['provider']} connection{whose}, and all documents that it brought"
         typer.confirm(f"Delete {told}, for good?", abort=True, err=True)
     flag = "false" if keep_documents else "true"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from threading import Event
+from types import MappingProxyType
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -34,6 +35,7 @@ from recollect.errors import Permanent, RecollectError, Transient
 from recollect.extract import Sandbox
 from recollect.fetch.video import is_installed
 from recollect.index import vector_index
+from recollect.inference.local_model import E5
 from recollect.inference.rerank import NEEDS_RERANKER
 from recollect.inference.speech import LocalEngine
 from recollect.inference.transcribe import GET_BETTER
@@ -47,6 +49,22 @@ SEVERITY: tuple[State, ...] = ("FAIL", "warn", "ok", "off")
 STATES: Mapping[bool | None, State] = {True: "ok", None: "off", False: "FAIL"}
 LEAST_FREE = 2_000_000_000
 """bytes on the disk of the data folder below which writing is in danger"""
+
+UNSET: Mapping[str, str] = MappingProxyType(
+    {
+        "api_key": "made on first boot",
+        "blob_url": "DATA_DIR/blobs",
+        "crawl_contact": "RECOLLECT_PUBLIC_URL",
+        "database_url": "embedded",
+        "embedder_dimensions": "the model's",
+        "embedder_model": f"that of the index; for a new one {E5}",
+        "public_url": "http://HOST:PORT",
+        "redirect_origins": "any https, http on loopback",
+        "secret_key": "made on first boot, in DATA_DIR",
+        "url": "http://HOST:PORT",
+    }
+)
+"""What is in effect where a setting is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +112,9 @@ def doctor(
         for finding in sorted(findings, key=lambda one: list(SEVERITY).index(one.state)):
             typer.echo(f"{finding.state:4} {finding.name}: {finding.details}")
         rows = [
-            [f"{PREFIX}{name.upper()}", value, "environment or .env" if given else "default"]
+            [f"{PREFIX}{name.upper()}", value, "environment or .env"]
+            if given
+            else [f"{PREFIX}{name.upper()}", value or UNSET.get(name, "none"), "default"]
             for name, value, given in settings
             if given or everything
         ]

@@ -1,4 +1,4 @@
-"""`recollect quickstart`: from nothing to the first hit, with a sample that comes along."""
+"""`recollect quickstart`: from nothing to the first hit, with a bundled sample."""
 
 import os
 import socket

@@ -263,7 +263,7 @@ def _listen(config: Config) -> socket.socket:
 
 
 def _keep_key(config: Config, secret: str) -> None:
-    """For the command line on this machine; whoever reads the data folder may anything anyway."""
+    """For the command line on this machine: who can read the data folder can do anything anyway."""
     path = config.data_dir / "api-key"
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(secret + "\n")

@@ -1,4 +1,4 @@
-"""Folders of providers that tell no paths, and the choice of some of them in the metadata."""
+"""Folders of providers that give no paths, and the choice of some of them in the metadata."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -60,7 +60,7 @@ def select(metadata: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
 
 
 def none_selected(branch: str) -> Iterator[Change]:
-    """All that a sync says without a folder to look into: nothing is listed, nothing is gone."""
+    """What a sync says if it has no folder to look into: nothing is listed, nothing is gone."""
     yield Trouble(
         f"No folder is selected. Name some in metadata.{FOLDERS}, or set"
         f" metadata.{SYNC_SCOPE} to 'full'",
@@ -71,7 +71,7 @@ def none_selected(branch: str) -> Iterator[Change]:
 
 
 def above(folders: Mapping[str, Folder], id: str) -> list[str]:
-    """The folder and those that it is in, up to one that is not known; never in circles."""
+    """The folder and its parents, up to one that is not known; never in circles."""
     found: dict[str, None] = {}
     while id and id not in found:
         found[id] = None

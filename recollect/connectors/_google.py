@@ -33,7 +33,7 @@ TOO_FEW_SCOPES = frozenset(
 )
 DISABLED = frozenset({"accessNotConfigured", "SERVICE_DISABLED"})
 MIDNIGHT = 8
-"""o'clock in UTC when it is midnight in the Pacific's winter, an hour after that in its summer"""
+"""the hour in UTC of midnight in Pacific winter time; in summer this is an hour after midnight"""
 
 
 def GOOGLE_OAUTH(scopes: Sequence[str]) -> OAuth:  # stands where a constant would
@@ -53,10 +53,9 @@ def GOOGLE_OAUTH(scopes: Sequence[str]) -> OAuth:  # stands where a constant wou
 
 
 def identify(api: Api, tokens: Tokens) -> Account:
-    """Who authorized, by the id_token that came with the tokens, else by asking.
-
-    Its signature is not looked at: it came from Google itself over TLS (OpenID Connect Core
-    3.1.3.7). Needs the scopes `openid` and `email`. Raises Transient when there is no answer.
+    """Who authorized, by the id_token that came with the tokens, else by asking. Its signature is
+    not checked: it came from Google itself over TLS (OpenID Connect Core 3.1.3.7). Needs the scopes
+    `openid` and `email`. Raises Transient when there is no answer.
     """
     said = _claims(tokens.extra.get("id_token", ""))
     if not isinstance(said.get("sub"), str):
@@ -96,14 +95,14 @@ def judge(answer: EndpointAnswer, *, scope: str | None = None) -> Exception | No
 
 
 def reasons(answer: EndpointAnswer) -> frozenset[str]:
-    """The words for programs in the body of a refusal, in their several forms."""
+    """The error codes in the body of a refusal, in their several forms."""
     error = _error(answer)
     found = [error.get("status"), *(entry.get("reason") for entry in _entries(error))]
     return frozenset(word for word in found if isinstance(word, str))
 
 
 def message(answer: EndpointAnswer) -> str:
-    """What the body of a refusal tells people, on one line of at most 300 characters."""
+    """The message for people in the body of a refusal, on one line of at most 300 characters."""
     said: Any = _error(answer).get("message")
     return " ".join(said.split())[:300] if isinstance(said, str) else f"status {answer.status}"
 

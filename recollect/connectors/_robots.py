@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 MAX_BYTES = 512_000
-"""500 KiB (RFC 9309 2.5); what stands behind is not read."""
+"""500 KiB (RFC 9309 2.5); the rest is not read."""
 # Or what a careless editor left of it; none of these bytes begins a line that means something.
 _BOM = re.compile(rb"\xef?\xbb?\xbf?")
 _LINE_END = re.compile(rb"\r\n|[\r\n]")
@@ -47,7 +47,9 @@ _PREFIXED = re.compile(r"([^\s:]+)\s*:\s*(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What decided on an address; without a line no rule did: none speaks of it, or all is shut."""
+    """What decided on an address. Without a line, no rule did: none matches it, or everything is
+    disallowed.
+    """
 
     allowed: bool
     line: str | None
@@ -67,7 +69,7 @@ class RobotsPattern(NamedTuple):
     """octets, by which the most specific is found"""
 
     def matches(self, target: str) -> bool:
-        """Each part where it comes first: later ones then have the most room.
+        """Matches each part at its first place, which leaves the most room for later ones.
 
         Every octet of the target is passed once, however many wildcards there are.
         """

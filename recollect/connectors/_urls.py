@@ -128,7 +128,7 @@ def split(url: str) -> UrlParts:
 
 
 def pathological(url: str) -> str | None:
-    """Why an address looks like one that a loop in the site made, whatever else is known."""
+    """Why the address alone suggests that a loop in the site made it."""
     if len(url) > LONGEST:
         return f"the address is longer than {LONGEST:,} characters"
     segments = [segment for segment in split(url).path.split("/") if segment]
@@ -143,9 +143,8 @@ def pathological(url: str) -> str | None:
 
 @dataclass
 class Branches:
-    """What became of the parts of a site so far, to notice that one has no end.
-
-    Every rule needs a sign beyond sheer number: a shop may well have ten thousand `?id=`.
+    """What came of the parts of a site so far, to notice one that has no end. Each rule needs more
+    than a large number as a sign: a shop may well have ten thousand `?id=`.
     """
 
     today: date
@@ -170,7 +169,7 @@ class Branches:
         return before if before != url else None
 
     def take(self, url: str) -> None:
-        """It is fetched, or was."""
+        """It was fetched, or will be."""
         parts = split(url)
         if "&" in parts.query:
             self._orders.setdefault(_unordered(parts), url)

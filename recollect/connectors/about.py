@@ -1,4 +1,4 @@
-"""What is said of a provider: what it brings, the form of its metadata, its OAuth application."""
+"""What a provider's pages show: what it brings, the form of its metadata, its OAuth application."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

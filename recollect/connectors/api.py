@@ -135,7 +135,7 @@ class Api:
 
 
 def as_json(answer: EndpointAnswer) -> Any:
-    """The JSON of an answer; what is not JSON is taken for a page of something in between."""
+    """The JSON of an answer; anything else counts as a page of a proxy on the way."""
     try:
         return json.loads(answer.data)
     except (ValueError, RecursionError) as error:

@@ -34,7 +34,7 @@ from recollect.model import (
 )
 
 Cursor = Mapping[str, Any]
-"""Where to go on; JSON, opaque outside its connector. Small: maps belong into rows."""
+"""Where to go on; JSON that only its connector reads. Small: maps belong in rows."""
 EVERY_PLAN = frozenset(Plan)
 
 
@@ -197,7 +197,7 @@ class HostTurn:
     wait: float
     """until the turn that was taken, whatever else the host wants included"""
     rest: float
-    """of these: that the host asked to be left alone"""
+    """of these: the host asked for a pause"""
     guests: int
     """crawls that are there now, this one included"""
 
@@ -256,7 +256,7 @@ class Source(Protocol):
         ...
 
     def rest(self, host: str, seconds: float) -> None:
-        """The host wants to be left alone: nobody gets a turn there for so long."""
+        """The host asks for a pause: nobody gets a turn there for that long."""
         ...
 
     def leave(self, host: str) -> None:
@@ -467,7 +467,7 @@ class Connector(ABC):
         return self.oauth.scopes if self.oauth else ()
 
     def revoke(self, endpoint: Endpoint, tokens: Tokens, client: tuple[str, str]) -> bool:
-        """Take the authorization back, where `oauth.revoke_url` is None; False: there is no way.
+        """Revoke the authorization without an `oauth.revoke_url`; False: there is no way.
 
         `endpoint` is that of the API, `client` the application's id and secret.
         """
@@ -493,8 +493,7 @@ class Connector(ABC):
         raise BadRequestError(f"selection: {self.name} has nothing to select")
 
     def diagnose(self, config: Config) -> Iterator[Assumption]:
-        """What `recollect doctor` tells of the settings, named in words; nothing is asked of the
-        provider."""
+        """What `recollect doctor` says about the settings; it asks the provider nothing."""
         yield from ()
 
     def push_url(self, config: Config, registration: str) -> str | None:

@@ -167,7 +167,7 @@ def begin(
 
 
 def hashed(state: str) -> bytes:
-    """What is stored of a state: whoever reads the database cannot finish an attempt."""
+    """What is stored of a state: a reader of the database cannot finish an attempt with it."""
     return hashlib.sha256(state.encode("utf-8", "surrogatepass")).digest()
 
 

@@ -241,7 +241,7 @@ def _form(
         "typed": {**blank, **form},
         **_fault(guide, error),
         "obstacle": obstacle,
-        "report": [one for one in report.assumptions if one.holds is False] if report else [],
+        "failed": _failed(report) if report else {},
         "tests": connection is None and connector.oauth is None,
         "action": f"{own}/edit" if connection else f"{own}/new/{connector.provider}",
         "back": own,
@@ -260,6 +260,15 @@ def _form(
         else {},
     }
     return page(request, "connect.html", values, error.status if error else 200)
+
+
+def _failed(report: CheckReport) -> dict[str, list[str]]:
+    """What failed, by the sentence that says why: one reason may fail several steps."""
+    failed: dict[str, list[str]] = {}
+    for one in report.assumptions:
+        if one.holds is False:
+            failed.setdefault(one.sentence, []).append(one.name)
+    return failed
 
 
 def _fault(guide: Guide, error: RequestError | None) -> dict[str, object]:

@@ -1,4 +1,6 @@
-"""The guides: pages of `docs/` that come along, with the addresses of this service in them."""
+"""The guides: pages of `docs/` that are in the package, with the addresses of this service in
+them.
+"""
 
 import re
 from collections.abc import Sequence

@@ -46,7 +46,7 @@ class Topic:
 
 
 class Looks:
-    """Looks at topics that nobody tells of, and wakes who watches one that has changed."""
+    """Looks at topics without events, and wakes those who watch one that has changed."""
 
     def __init__(self, app: App, is_over: Callable[[], bool]) -> None:
         self._app = app

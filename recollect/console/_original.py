@@ -157,7 +157,7 @@ def handed_over(data: bytes, type: str, wanted: str | None) -> Response:
 def spot(shape: Shape | None, place: Mapping[str, Any]) -> str:
     """The end of the file's address that opens it at the place of a chunk; empty: at its beginning.
 
-    The page also stands in the query: a viewer that has the file open heeds no other fragment.
+    The page also stands in the query: a viewer that has the file open ignores another fragment.
     """
     if shape == "pdf" and isinstance(page := place.get("page"), int):
         return f"?page={page}#page={page}&navpanes=0&view=FitH"

@@ -46,7 +46,7 @@ async def pick(request: Request, id: PathId, tenant: Writer, app: CurrentApp) ->
 
 
 def _pick(request: Request, app: App, tenant: Tenant, id: str, form: FormData) -> Response:
-    """Turn to another page of what may be picked, or save. What is ticked elsewhere comes along."""
+    """Turn to another page of what may be picked, or save. Ticks on other pages are kept."""
     found = connection_of(app, tenant, id)
     written = [one for one in form.getlist("pick") if isinstance(one, str)]
     picked = [_resource(one) for one in written]

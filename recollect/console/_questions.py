@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import RedirectResponse
 
+from recollect import documents
 from recollect.app import App
 from recollect.console._room import (
     AsksOthers,
@@ -157,10 +158,13 @@ def _page(
         tag = tags.get(tx, tenant, name).tag.name
         questions = evaluation.find(tx, tenant, tag)
         runs = evaluation.runs(tx, tenant, tag)
+        wanted = [one.expected.document for one in questions if one.expected.document]
+        expected = documents.get_named(tx, tenant, wanted, inside=tag)
     refusal = error if isinstance(error, RequestError) else None
     values = {
         "name": tag,
         "questions": questions,
+        "expected": expected,
         "runs": [(one, _figures(one)) for one in runs],
         "has_model": app.llm is not None,
         "has_reranker": app.reranker is not None,

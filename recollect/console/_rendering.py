@@ -4,8 +4,8 @@ Each passage is drawn by itself, so that one can be marked and scrolled to, and 
 stranger's text makes a page slow: a passage has at most 1,600 characters. What a passage takes up
 in the middle (a fence, a table) is carried over from the passages before.
 
-Nothing that is stored becomes markup: the parser knows no HTML, a link leads to the web or is none,
-and a picture is the link to it, never loaded.
+Nothing that is stored becomes markup: the parser knows no HTML, a link leads to the web or is
+dropped, and a picture is the link to it, never loaded.
 """
 
 from bisect import bisect_right

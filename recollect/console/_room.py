@@ -391,7 +391,7 @@ def _unreadable(error: HTTPException) -> RequestError:
 
 def foreseeing(request: Request, response: Response) -> Response:
     """The answer, and behind it what takes a second of a process once: the OpenAPI document, of
-    which pages make their code. Whoever came in by this page looks at one of those next."""
+    which pages make their code. A person who came in by this page looks at one of those next."""
     if request.app.openapi_schema is None:
         response.background = BackgroundTask(request.app.openapi)
     return response

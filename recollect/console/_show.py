@@ -173,8 +173,9 @@ def unfinished(documents: Sequence[Document]) -> int:
 
 
 def verdict_class(verdict: str) -> str:
-    """How a verdict is coloured: it is a document, waits, went wrong, is kept out by someone's
-    rule or a limit, or is none for what it is."""
+    """How a verdict is coloured: it is a document, waits, went wrong, is kept out by someone's rule
+    or a limit, or by its kind.
+    """
     match verdict:
         case "document":
             return "good"

@@ -66,7 +66,7 @@ LINE = {
 ASK_AGAIN = 1.0
 AHEAD = 8
 """Connections that are kept for what all others wait for, such as the check of a key."""
-# What its pool has to say is said by whoever needed a connection.
+# Those who needed a connection report what its pool would.
 logging.getLogger("psycopg.pool").propagate = False
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
@@ -423,7 +423,7 @@ def migrate(url: str, *, index_shards: int | None = None) -> list[str]:
                 role, database = session.info.user, session.info.dbname
                 raise SetupError(
                     f"the role {role} may not make the tables and schemas of {name}"
-                    f" ({error.diag.message_primary}); whoever owns the database lets it by:"
+                    f" ({error.diag.message_primary}); the owner of the database allows it with:"
                     f' grant create on database "{database}" to "{role}"'
                 ) from error
             applied.append(name)

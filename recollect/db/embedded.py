@@ -408,7 +408,7 @@ class Embedded:
         found = outside.lstat()
         owner = os.geteuid() if self._account.uid is None else self._account.uid
         if found.st_uid != owner or stat.S_IMODE(found.st_mode) != 0o700:
-            raise SetupError(f"{outside} belongs to somebody else; remove it or set TMPDIR")
+            raise SetupError(f"{outside} belongs to another user; remove it or set TMPDIR")
         return outside
 
     def _make_folders(self) -> None:

@@ -89,11 +89,13 @@ class Replica(Database):
     """A pool of connections to one replica, and how it fares."""
 
     def __init__(self, url: str, *, size: int) -> None:
-        """Raises SetupError for what is no connection string."""
+        """Raises SetupError if `url` is not a connection string."""
         try:
             said = conninfo_to_dict(url)
         except psycopg.ProgrammingError as error:
-            raise SetupError("RECOLLECT_READ_URLS: one is no connection string") from error
+            raise SetupError(
+                "RECOLLECT_READ_URLS: one of them is not a connection string"
+            ) from error
         super().__init__(
             make_conninfo(url, **{name: value for name, value in LINE.items() if name not in said}),
             size=size,
@@ -264,7 +266,7 @@ class Replicated(Database):
                 row = tx.execute(_MARK).fetchone()
             except psycopg.errors.ObjectNotInPrerequisiteState as error:
                 tx.close()  # the next one may reach the server that took over
-                raise Unavailable("the database is no primary") from error
+                raise Unavailable("the database is not a primary") from error
         assert row is not None
         if row["word"] is not None:
             return _Mark(row["position"], row["word"])

@@ -161,7 +161,8 @@ def _read(text: str, path: Path) -> object:
     try:
         return cast("object", json.loads(text))
     except json.JSONDecodeError as error:
-        raise fault(path, f"not readable as JSON: {error}") from error
+        place = f"line {error.lineno}, character {error.colno}"
+        raise fault(path, f"not readable as JSON from {place} on") from error
     except (RecursionError, ValueError) as error:  # thousands of levels; thousands of digits
         raise fault(path, "not readable as JSON: too deep, or a number too long") from error
 
@@ -205,7 +206,7 @@ def _group(raw: _Object, path: Path, level: int) -> Filter:
         raise fault(path, "AND and OR in one object; nest one in the other")
     for field in raw:
         if field != joints[0]:
-            raise fault(path, f"{named(field)} beside {joints[0]}; make it an entry of the list")
+            raise fault(path, f"{named(field)} beside {joints[0]}; put it in the list")
     path = (*path, joints[0].value)
     entries = raw[joints[0]]
     if not isinstance(entries, list):

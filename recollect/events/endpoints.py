@@ -25,7 +25,7 @@ def create(
     """An endpoint and its secret, which is shown this once; made here unless one is given.
 
     `events` None: all of them; `tags` as `reach`. Raises BadRequestError for an address that may
-    not be told anything, PermissionDeniedError for a tag that the key may not touch.
+    not get events, PermissionDeniedError for a tag that the key may not touch.
     """
     id = random_id()
     secret = outbox.check_secret(secret) if secret else outbox.new_secret()
@@ -55,7 +55,7 @@ def change(
     disabled: bool | None = None,
     rotate: bool = False,
 ) -> tuple[WebhookTarget, str | None]:
-    """What is None stays. `rotate`: also a new secret, which is shown this once.
+    """Arguments left out change nothing. `rotate`: also a new secret, which is shown this once.
 
     Raises NotFoundError, and what `create` raises.
     """

@@ -19,7 +19,7 @@ KEEP = timedelta(seconds=60)
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A document in another state. `tags` is None when there were too many to tell."""
+    """A document in another state. Without `tags` there were too many to send."""
 
     org_id: OrgId
     id: str

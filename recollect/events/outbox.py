@@ -366,7 +366,7 @@ def try_out(tx: Tx, tenant: Tenant, endpoint: str) -> Delivery:
 
 
 def wanted(tx: Tx) -> bool:
-    """Whether there is an endpoint that is told anything."""
+    """Whether there is an endpoint that gets events."""
     row = tx.execute(
         "select exists (select from endpoints where disabled_at is null) as found"
     ).fetchone()
@@ -422,7 +422,7 @@ def delivered(tx: Tx, parcel: Parcel, attempt: Attempt) -> None:
 
 
 def refused(tx: Tx, parcel: Parcel, attempt: Attempt, after: timedelta | None) -> bool:
-    """It did not; due again after `after`, dead if that is None.
+    """It did not; due again after `after`, dead without it.
 
     The endpoint rests a while; one that took nothing for `GIVE_UP` is disabled, which is returned.
     """
@@ -467,8 +467,9 @@ def _logged(attempt: Attempt) -> tuple[int | None, str | None, float, int]:
 
 
 def _lock(tx: Tx, id: str) -> None:
-    """The endpoint comes before its deliveries, as where it is deleted: who takes them the other
-    way round waits for whoever waits for him."""
+    """The endpoint comes before its deliveries, as where it is deleted: two that lock them in
+    different orders would wait for each other.
+    """
     tx.execute("select 1 from endpoints where id = %s for no key update", (id,))
 
 

@@ -1,4 +1,4 @@
-"""What happens to documents, handed to whoever watches: one connection to the database and one
+"""What happens to documents, handed to those who watch: one connection to the database and one
 task per process, however many streams there are."""
 
 import asyncio
@@ -184,7 +184,7 @@ class StreamPulse:
     """When a stream gives a sign of life, and when it looks whether what opened it still does."""
 
     def __init__(self, app: App, opens: Callable[[Tx], object]) -> None:
-        """`opens` raises AuthenticationError once the key, or the session, opens nothing more."""
+        """`opens` raises AuthenticationError once the key, or the session, is no longer valid."""
         self._app = app
         self._opens = opens
         self._looked = self._alive = time.monotonic()

@@ -1,4 +1,4 @@
-"""What a child may take and say: the service believes no answer that no honest child gives."""
+"""What a child may use and say: the service rejects answers that no honest child would give."""
 
 import math
 from collections.abc import Sequence
@@ -41,10 +41,10 @@ class Limits:
     file_bytes: int = 64_000_000
     descriptors: int = 64
     idle_seconds: int = 60
-    """after which the process without work ends that loads the parsers"""
+    """after which an idle process that loads the parsers ends"""
     heavy_memory_bytes: int = 4_000_000_000
     heavy_cpu_seconds: int = 600
-    """for pictures to be read; those of a document for which this does not suffice are left out"""
+    """for reading pictures; when it is used up, the document's other pictures are left out"""
     heavy_idle_seconds: int = 10
     """what models need holds 200 MB"""
 

@@ -44,7 +44,7 @@ from recollect.sandbox.confine import enclose, end_with_parent, layers, most_tas
 from recollect.sandbox.pipes import LENGTH, STATUS
 
 _DESCRIPTORS = 4
-"""that come with a wish for a child: its line to the parent, job, answer, errors"""
+"""that come with the request for a child: its line to the parent, job, answer, errors"""
 
 
 def serve() -> NoReturn:
@@ -109,7 +109,7 @@ def _enclosed(setup: Setup) -> Sequence[str]:
 
 
 def _wait(descriptors: Iterable[int], seconds: int | None) -> set[int]:
-    """Those that can be read, or have closed; none if the time is over."""
+    """Those that can be read, or have closed; none if time is up."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)

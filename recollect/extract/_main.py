@@ -86,7 +86,7 @@ _LABELS = (
 )
 _LABEL = re.compile(rf"(?<![a-z])(?:{_LABELS})(?![a-z])")
 _FEW = 4
-"""A page that tells of one thing has so many of one label; one that lists things has more."""
+"""A page about one thing has up to this many of one label; a page that lists things has more."""
 _POINTABLE = "p, h2, h3, h4, h5, h6, li, strong, span, div, b"
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _TITLE_LENGTH = 60
@@ -184,12 +184,12 @@ def _linked(node: LexborNode) -> int:
 
 
 def _prose(node: LexborNode) -> int:
-    """Characters of text that lead nowhere."""
+    """Characters of text outside of links."""
     return length(node) - _linked(node)
 
 
 def _drop_discussion(body: LexborNode) -> None:
-    """What readers wrote below a page; not where that is the page."""
+    """Readers' comments below a page, unless they are the page."""
     talks = outermost(
         node
         for node in body.css(_DISCUSSIONS)
@@ -324,7 +324,7 @@ def outermost(nodes: Iterable[LexborNode]) -> list[LexborNode]:
 
 
 def opening(node: LexborNode, most: int) -> str | None:
-    """All of a text of at most so many characters; None for a longer one, without reading it.
+    """All of a text up to a number of characters; None for a longer one, without reading it.
 
     Nodes may stand within each other by the thousand: none is looked at to its end.
     """
@@ -390,7 +390,9 @@ def _drop_links_around(container: LexborNode) -> None:
 
 
 def _drop_pointers(container: LexborNode) -> None:
-    """What leads to other pages and says so: "Read more: …", a heading "Related articles"."""
+    """Links to other pages that are announced as such: "Read more: …", a heading "Related
+    articles".
+    """
     whole, prose = length(container), _prose(container)
     dropped: list[LexborNode] = []
     related = 0

@@ -28,7 +28,7 @@ def is_ole(head: bytes) -> bool:
 
 
 def streams_in(head: bytes) -> set[str]:
-    """Names of those streams that the first bytes of a file tell of; maybe none."""
+    """Names of the streams that the first bytes of a file list; perhaps none."""
     if not is_ole(head) or len(head) < 512:
         return set()
     size = _sector_size(head)

@@ -136,9 +136,8 @@ def guess_encoding(data: bytes) -> str:
 
 
 def _telling(data: bytes) -> bytes:
-    """As much as suffices of the lines that are not ASCII: only these tell encodings apart.
-
-    No encoding that the rest of this tells of has a line end within a character.
+    """Enough of the lines that are not ASCII: only these tell encodings apart. In none of the
+    encodings in question is a line end part of a character.
     """
     if len(data) <= _TELLING:
         return data

@@ -40,7 +40,7 @@ def check(source: bytes) -> None:
 def steps(
     pieces: Iterable[bytes], start: Start, end: End | None = None, text: Text | None = None
 ) -> Iterator[None]:
-    """Read it piece by piece, so that the caller can take along what each piece brought.
+    """Read it piece by piece, so that the caller can collect what each piece brought.
 
     Raises Permanent for what is not well-formed, or declares entities (which make bombs).
     """

@@ -26,7 +26,7 @@ Network = IPv4Network | IPv6Network
 Address = IPv4Address | IPv6Address
 
 NOT_PUBLIC = "target is not a public address; RECOLLECT_ALLOW_NETWORKS allows networks of your own"
-"""All that a caller learns: what stands behind a name is nobody's business."""
+"""All that a caller learns: the addresses behind a name stay private."""
 
 LONGEST_URL = 8_000
 """characters; what RFC 9110 4.1 asks every recipient to support"""

@@ -15,7 +15,7 @@ from recollect.errors import Permanent, Transient
 PASSING = frozenset({408, 425, 429})
 """client errors that are worth another try; so are all of 500 to 599"""
 LONGEST_WAIT = timedelta(hours=24)
-"""who asks for more is taken to be mistaken, and waited for as long as `LESSER_WAIT`"""
+"""a longer wait counts as a mistake, and becomes `LESSER_WAIT`"""
 LESSER_WAIT = timedelta(hours=1)
 DISPOSITION = "content-disposition"
 STEP = 256 * 1024
@@ -25,7 +25,7 @@ SNIFFED = 512
 
 
 def outcome(status: int, headers: Mapping[str, str], message: str) -> Transient | Permanent:
-    """What an answer that is no success means."""
+    """What an answer other than a success means."""
     if status in PASSING or status >= 500:
         after = retry_after(headers.get("retry-after"), told_time(headers))
         return Transient(message, code=f"http_{status}", after=after)
@@ -49,7 +49,7 @@ def retry_after(value: str | None, now: datetime) -> timedelta | None:
 
 
 def believable(wait: timedelta) -> timedelta:
-    """As long as someone asked us to wait, from nothing to a day; an hour if it was longer."""
+    """How long someone asked us to wait, from nothing to a day; an hour if they asked for more."""
     return LESSER_WAIT if wait > LONGEST_WAIT else max(wait, timedelta())
 
 
@@ -73,9 +73,8 @@ def read_body(
     """The decoded body. `max_bytes` bounds it both on the wire and decoded.
 
     `sniff` is shown the first 512 decoded bytes, or all if there are fewer, before more is read,
-    and raises to stop. With `enough`, what stands behind so many decoded bytes is left unread,
-    however long it is. Raises Permanent for `too_large` and `unsupported_encoding`, Transient for
-    a garbled body.
+    and raises to stop. With `enough`, everything after that many decoded bytes is left unread.
+    Raises Permanent for `too_large` and `unsupported_encoding`, Transient for a garbled body.
     """
     length = headers.get("content-length", "")
     told = length.isdecimal() and (len(length) > 18 or int(length) > max_bytes)

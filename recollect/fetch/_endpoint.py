@@ -33,7 +33,7 @@ class EndpointAnswer:
 
 @dataclass(frozen=True, slots=True)
 class EndpointStream:
-    """An answer that comes in parts. They raise Transient when they do not come, or not in time."""
+    """An answer that comes in parts. Reading raises Transient if a part does not come in time."""
 
     status: int
     headers: Mapping[str, str]
@@ -190,7 +190,7 @@ class Endpoint:
         self._client.close()
 
     def _in_time(self, parts: Iterable[bytes], until: float | None) -> Iterable[bytes]:
-        """A server that dribbles makes progress all the time."""
+        """A server that sends a few bytes at a time makes progress all the time."""
         for part in parts:
             if until is not None and time.monotonic() > until:
                 raise Transient(f"{self._host} did not finish its answer in time", code="timeout")

@@ -163,7 +163,9 @@ class GuardedProxy(AbstractContextManager["GuardedProxy"]):
 
     @contextmanager
     def _held(self, one: socket.socket) -> Generator[None]:
-        """Closed at the end, and ended when the proxy closes. Raises ConnectionError if it did."""
+        """A connection that is closed at the end of the block, and ends when the proxy closes.
+        Raises ConnectionError if the proxy has closed.
+        """
         with one:
             with self._lock:
                 if self._closing.is_set():
@@ -286,7 +288,7 @@ class _Head:
     def answer_size(self, method: str) -> int:
         """How long the body of this answer is at most (RFC 9112 6.3).
 
-        What does not tell ends when the target closes, as it was asked to; some do not obey.
+        A body without a length ends when the target closes, as it was asked to; some do not obey.
         """
         if method == "HEAD" or self.start[1] in ("204", "304"):
             return 0
@@ -389,9 +391,9 @@ class _Flow:
     waiting: bytearray = field(default_factory=bytearray)
     """was read and is not written yet"""
     finished: bool = False
-    """the source said all"""
+    """the source has ended"""
     ended: bool = False
-    """and so the sink was told"""
+    """and the sink was told so"""
 
     def wants(self) -> tuple[socket.socket, int]:
         if self.waiting:

@@ -51,7 +51,7 @@ AnswerT = TypeVar("AnswerT", bound=ToolAnswer)
 
 @dataclass(frozen=True, slots=True)
 class Tool(Generic[ArgumentsT, AnswerT]):
-    """`read_only`: changes nothing. `destructive`: what it changes cannot be had back.
+    """`read_only`: changes nothing. `destructive`: what it changes cannot be undone.
     `open_world`: reaches beyond this service."""
 
     name: str

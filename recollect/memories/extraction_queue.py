@@ -119,7 +119,7 @@ def renew(tx: Tx, claims: Sequence[DreamClaim], *, lease: timedelta) -> None:
 def advance(tx: Tx, claim: DreamClaim, *, lease: timedelta) -> None:
     """Say that something was read, which renews the lease; raises LeaseLost.
 
-    After the document is locked, not before: whoever finishes it locks in that order, too.
+    After the document is locked, not before: finishing a document locks in that order, too.
     """
     fenced(
         tx,
@@ -202,7 +202,7 @@ def give_up(tx: Tx, claim: DreamClaim, failure: Failure) -> None:
 
 
 def release(tx: Tx, claims: Sequence[DreamClaim]) -> None:
-    """Give back what is not read yet: due at once, for whoever comes."""
+    """Give back what is not read yet: due at once, for any worker."""
     _LEASES.release(tx, [(one.document_id, one.number) for one in claims], "held = false")
 
 

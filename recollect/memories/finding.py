@@ -43,7 +43,7 @@ class FoundMemory:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A memory beside a query. `cosine` is None without vectors of one model on both sides."""
+    """A memory beside a query. No `cosine` without vectors of one model on both sides."""
 
     memory: Memory
     cosine: float | None
@@ -109,7 +109,7 @@ def search(
     threshold: float = 0.0,
     candidates: int | None = CANDIDATES,
 ) -> list[FoundMemory]:
-    """Up to `query.limit` memories that answer best, the likest first.
+    """Up to `query.limit` memories that answer best, the most similar first.
 
     By words and by meaning; `threshold` is the least similarity. `candidates`: how many of the
     best of each side are judged, None for all.

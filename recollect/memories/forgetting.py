@@ -31,7 +31,7 @@ WORDS_FIT = (-3.56, 4.72, 1.79)
 def matching(
     app: App, tenant: Tenant, tag: str, query: str, threshold: float = LEAST
 ) -> list[FoundMemory]:
-    """Live memories of the tag that the query means, the likest first; before all others those
+    """Live memories of the tag that the query means, the most likely first; before all others those
     whose text is the query itself, but for case and spaces.
 
     `similarity` is how likely it is that the query means the memory (`chances`).
@@ -53,7 +53,7 @@ def matching(
 def chances(compared: Sequence[Compared], model: str) -> list[float]:
     """How likely it is, 0 … 1, that a query means each of the memories that it was held against.
 
-    A cosine alone does not tell: to a question about a person, all facts about that person are
+    A cosine alone is not enough: to a question about a person, all facts about that person are
     near. So it counts how far one stands out from the nearest others, and which share of the
     query's words it holds, the rare ones for more. `bench.likeness` fits and measures this.
     """

@@ -1,14 +1,14 @@
 """Memories: facts, each in one container tag, with versions, expiry, and documents as evidence.
 
-What a caller adds directly and what is drawn from documents lie in the same rows. A memory is
+What a caller adds directly and what is drawn from documents are rows of the same table. A memory is
 *live* while it is the latest version and neither forgotten nor expired; only live ones are shown
-unless somebody asks for the others. It has at least one source, and the database removes it with
+unless a caller asks for the others. It has at least one source, and the database removes it with
 the last one (see the migration), so nothing here has to follow a document that goes.
 
 Here they are written. `records` says what a memory is, `reading` reads them by id, tag and
-document, `finding` finds those that answer a query. For whoever draws memories from documents:
-`unread` says which chunks are new, `known` and `search` what is known already, and `store` takes
-what came of them.
+document, `finding` finds those that answer a query. For drawing memories from documents, `unread`
+says which chunks are new, `known` and `search` what is known already, and `store` takes what came
+of them.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -74,7 +74,7 @@ class Memory:
     is_inference: bool
     """concluded, not said"""
     is_forgotten: bool
-    """by somebody, or because its time is over"""
+    """by a person, or because its time is over"""
     buckets: Sequence[str]
     metadata: Metadata | None
     temporal: Mapping[str, Any] | None
@@ -100,7 +100,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What shall be known. `weights` and `vector` stand for `text` in the index."""
+    """A fact to add. `weights` and `vector` stand for `text` in the index."""
 
     text: str
     weights: Mapping[int, float] = field(default_factory=dict[int, float])

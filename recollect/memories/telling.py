@@ -1,4 +1,4 @@
-"""Memories that somebody tells, as texts: their place in the index is made here.
+"""Memories that a caller adds as texts: their place in the index is made here.
 
 Nothing is drawn from them and no model is asked. The API, the console and MCP add and correct
 memories by these two.

@@ -141,14 +141,14 @@ def renew_wal(session: Tx, *, ours: bool, left: list[str]) -> None:
             session.execute("select pg_logical_emit_message(false, 'recollect', 'purge')")
         session.execute("checkpoint")
         if ours and min(_wal_parts(session)) <= mark:
-            left.append("write-ahead log that a replication slot or an archive still wants")
+            left.append("write-ahead log that a replication slot or an archive still needs")
     except psycopg.errors.InsufficientPrivilege:
-        left.append("the write-ahead log: whoever runs the database server")
+        left.append("the write-ahead log: ask the administrator of the database server")
     else:
         if not ours:
             left.append(
                 "write-ahead log whose files are used again, archives, replicas, and the log of the"
-                " database server: whoever runs it"
+                " database server: ask its administrator"
             )
 
 

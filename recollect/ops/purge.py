@@ -83,7 +83,7 @@ class Purged:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """One deletion. `documents`, `chunks`, `files` are counts; `key`: of whoever asked."""
+    """One deletion. `documents`, `chunks`, `files` are counts; `key` asked for it."""
 
     id: str
     org: str
@@ -145,7 +145,7 @@ def due(tx: Tx, interval: timedelta) -> bool:
 def purge(db: Database, store: Blobs, data_dir: Path, *, gently: bool = False) -> Purged:
     """Remove for good what was deleted before the call; the service may run meanwhile.
 
-    `data_dir` tells whether the server is our own, whose log and settings are ours to change.
+    `data_dir` says whether the server is our own, whose log and settings are ours to change.
     `gently`: what would lock a table for long is left, and no receipt is complete then.
     Raises Transient when another purge runs or an old transaction does not end, Unavailable.
     """
@@ -173,7 +173,7 @@ def purge(db: Database, store: Blobs, data_dir: Path, *, gently: bool = False) -
         for table in large:
             session.execute(sql.SQL("vacuum {}").format(table.identifier))
             left.append(
-                f"{table.name}, which is large: nobody could use it while it is written again; run"
+                f"{table.name}, which is large and could not be used while it is rewritten: run"
                 " `recollect purge --now` when that is fine"
             )
         # Only now: an upload that merely looked old has its document by this time.

@@ -31,7 +31,9 @@ PREFIX = "oat_"
 """Access tokens begin so, and no key of ours does."""
 MOST_CLIENTS = 1_000
 """Registered programs that nobody has allowed anything; the oldest are forgotten, but for young
-ones: a person may be about to allow them, and whoever registers many must not push them out."""
+ones: a person may be about to allow them, and a program that registers many times must not push
+them out.
+"""
 UNUSED = timedelta(days=1)
 """How long such a registration is kept."""
 YOUNG = timedelta(hours=1)

@@ -113,7 +113,7 @@ def create_key(
     secret: str | None = None,
     limit: Limit | None = None,
 ) -> tuple[Key, str]:
-    """A key and its secret, which is kept nowhere; `secret` takes a string of the operator's."""
+    """A key and its secret, which is not stored; `secret` takes a string of the operator's."""
     id_, generated = _generate()
     secret = secret or generated
     tx.execute(
@@ -161,7 +161,7 @@ def browse_keys(tx: Tx, org: OrgId, *, limit: int, page: int) -> Page[Key]:
 
 
 def find_key(tx: Tx, org: OrgId, id: KeyId) -> Key:
-    """One of the organisation's keys, also one that opens nothing any more; raises
+    """One of the organisation's keys, also one that is no longer valid; raises
     NotFoundError."""
     row = tx.execute(
         "select " + _KEY + " from keys k join orgs o on o.id = k.org_id"
@@ -174,8 +174,8 @@ def find_key(tx: Tx, org: OrgId, id: KeyId) -> Key:
 
 
 def revoke_key(tx: Tx, id: KeyId, org: OrgId | None = None, *, scoped: bool = False) -> None:
-    """From the commit on, the key opens nothing, and what it opened ends: sessions, streams, signed
-    addresses, links to authorize. Raises NotFoundError.
+    """From the commit on, the key is not valid, and everything that it opened ends: sessions,
+    streams, signed addresses, links to authorize. Raises NotFoundError.
 
     `scoped`: only a key that is limited to container tags.
     """
@@ -193,7 +193,7 @@ def revoke_key(tx: Tx, id: KeyId, org: OrgId | None = None, *, scoped: bool = Fa
 def authenticate(tx: Tx, secret: str) -> Key:
     """The key behind a secret; raises AuthenticationError, with one answer for every reason.
 
-    The secret is looked up by its SHA-256, so that comparing it tells nothing by its time.
+    The secret is looked up by its SHA-256, so the time of the comparison reveals nothing.
     """
     row = tx.execute(
         "select " + _KEY + " from keys k join orgs o on o.id = k.org_id"
@@ -206,9 +206,9 @@ def authenticate(tx: Tx, secret: str) -> Key:
 
 
 def note_wrong(tx: Tx, secret: str) -> None:
-    """Record that a secret opened nothing; if its public id is that of a key, whose key it is.
+    """Record a refused secret; if its public id is that of a key, whose key it is.
 
-    One row a minute and address: whoever guesses must not fill the record.
+    One row a minute and address, so that guessing cannot fill the record.
     """
     if not audit.is_news(tx, "sign_in.failed"):
         return
@@ -234,7 +234,9 @@ def key(tx: Tx, id: KeyId) -> Key:
 
 
 def sign_in(tx: Tx, key: KeyId) -> str:
-    """Open a session of the console; what the browser keeps of it, which is kept nowhere else."""
+    """Open a session of the console; returns what the browser keeps of it, which is not stored
+    here.
+    """
     row = tx.execute("select org_id from keys where id = %s", (key,)).fetchone()
     if row is not None:
         audit.record(tx, "sign_in.done", key, org=OrgId(row["org_id"]))

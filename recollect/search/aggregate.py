@@ -1,6 +1,6 @@
 """Memories that answer a query put together, by the language model, for the answer to that query.
 
-What it says is shown to whoever may see all of the memories, with their numbers, and kept nowhere.
+The answer is shown to those who may see all of the memories, with their numbers. It is not stored.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ MOST = 3
 LONGEST = 1_000
 """characters of one that comes of it"""
 _RULES = (
-    "The data are a query to somebody's memory and what was found, each with its number and the"
+    "The data are a query to a person's memory and what was found, each with its number and the"
     " date when it was noted. Where several of them together answer the query better than each"
     " alone, say so in a sentence or two that make sense alone, and give the numbers of all that"
     " they are made of, at least two. Up to three of these, the best first. Keep names, numbers,"

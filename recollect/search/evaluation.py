@@ -244,11 +244,11 @@ def _read_line(line: str) -> Expected:
         raise BadRequestError(f"is longer than {LONGEST_LINE} characters")
     given = msgspec.json.decode(line)
     if not isinstance(given, dict):
-        raise BadRequestError("is no JSON object")
+        raise BadRequestError("is not a JSON object")
     fields = cast("dict[str, Any]", given)
     question, *expected = (fields.get(name) for name in ("question", "document", "words"))
     if not isinstance(question, str):
-        raise BadRequestError("question: is no text")
+        raise BadRequestError("question: is not a text")
     if any(not isinstance(value, str | None) for value in expected):
         raise BadRequestError("document, words: are texts, or left out")
     one = Expected(storable(question), *map(storable, expected))

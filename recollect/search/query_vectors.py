@@ -51,6 +51,6 @@ def left_out(part: str, who: str, error: Transient | Permanent) -> str:
     """
     metrics.add("recollect_search_left_out_total", part=part, code=error.code)
     if isinstance(error, Resting):
-        return f"{part}: {who} gave no answer ({error.code}) and is left alone for now"
+        return f"{part}: {who} gave no answer ({error.code}) and is not asked for a while"
     _log.warning("left out", what=part, code=error.code, reason=str(error))
     return f"{part}: {who} gave no answer ({error.code})"

@@ -12,7 +12,7 @@ VARIANTS = 3
 LONGEST = 500
 """characters of a variant"""
 _RULES = (
-    "The data are a query to a search over somebody's documents and notes, which finds by words and"
+    "The data are a query to a search over a person's documents and notes, which finds by words and"
     " by meaning. Write up to three other queries that would find the same: the question as a"
     " statement, other words for its words, its parts if it asks several things. Keep names,"
     " numbers and the language. Do not answer it, and add nothing that it does not ask for. If it"

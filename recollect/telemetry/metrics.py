@@ -210,7 +210,7 @@ def stumbled(stage: str, code: str, document: str | None = None) -> None:
 
 
 def take() -> Counts:
-    """What was counted since the last time; whoever takes it stores it, or gives it back."""
+    """What was counted since the last time; the caller stores it, or gives it back."""
     with _STORE.lock:
         counts, _STORE.counts = _STORE.counts, Counts()
     return counts

@@ -27,6 +27,12 @@ def run(starter: Starter, service: Service, tmp_path: Path) -> Shell:
     return Shell(starter, tmp_path, settings)
 
 
+def test_a_key_may_write_unless_another_scope_is_named() -> None:
+    told = CliRunner().invoke(app, ["keys", "create", "--help"]).stdout
+
+    assert "[default: write]" in told
+
+
 def test_a_webhook_is_what_the_console_calls_one(run: Shell) -> None:
     made = run("webhooks", "add", "https://app.example.org/hook", "--json").json
     listed = run("endpoints", "list", "--json")

@@ -948,6 +948,15 @@ def titles(answer: httpx.Response) -> list[str]:
     return [link.text() for link in tree(answer).css(".documents tbody th > a")]
 
 
+def test_work_is_apart_from_administration(me: httpx.Client):
+    rooms = tree(me.get("/console")).css("nav a")
+    names = [room.text() for room in rooms]
+    first = [room.attributes.get("class") for room in rooms].index("apart")
+
+    assert {"Search", "Documents", "Memories", "Connections"} <= {*names[:first]}
+    assert names[first:] == ["Filters", "Webhooks", "Keys", "Audit", "Settings"]
+
+
 def test_documents_are_found_by_title_and_path_and_sorted(
     me: httpx.Client, browse: Callable[..., httpx.Client], app: App, org: Org, tenant: Tenant
 ):
@@ -1356,6 +1365,7 @@ def test_the_search_as_curl_runs(me: httpx.Client, key: str, bird: Document):
 def test_the_search_as_python_runs(me: httpx.Client, key: str, bird: Document):
     code = codes(me)["Python"]
     assert key not in code
+    assert "pip install 'supermemory<4'" in code
     script = code.replace("YOUR_KEY", key)
     ran = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, check=True, timeout=60, text=True

@@ -329,7 +329,8 @@ def test_a_bucket_is_tested_before_it_is_connected(
     assert "secretAccessKey does not belong" in one(mistyped, "[role=alert]").text()
     assert one(mistyped, "[name='m.bucket']").attributes["value"] == bucket
     assert "x" * 40 not in mistyped.text
-    assert "there is no bucket" in one(absent, "[role=alert]").text()
+    assert "there is no bucket" in one(absent, "[role=alert] li").text()
+    assert "listing, s3 fail" in one(absent, "[role=alert] li").text()
     assert before == []
     assert made.headers["location"].endswith("?done=created")
     assert [connection.provider for connection in all_of(app, tenant)] == ["s3"]

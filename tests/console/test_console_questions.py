@@ -5,7 +5,9 @@ from collections.abc import Callable
 import httpx
 import pytest
 
+from recollect import documents
 from recollect.app import App
+from recollect.documents import DocumentChange
 from recollect.model import Org, Scope, Tenant
 from recollect.search import evaluation
 from recollect.search.evaluation import Expected
@@ -57,6 +59,24 @@ def test_questions_are_added_run_compared_and_removed(
     id = tree(page).css("input[name=id]")[0].attributes["value"] or ""
     assert me.post(f"{PAGE}/remove", data={**NAME, "id": id}).status_code == 303
     assert [expected.words for expected in listed(app, tenant)] == ["red room"]
+
+
+def test_expected_documents_are_called_by_their_titles(
+    app: App, me: httpx.Client, tenant: Tenant, meeting: str
+):
+    given = [
+        Expected("What does the heading say?", document=meeting),
+        Expected("What else?", document="gone-since"),
+    ]
+    with app.db.begin() as tx:
+        documents.update(tx, tenant, meeting, DocumentChange(title="Weekly meeting"))
+        evaluation.add(tx, tenant, "notes", given)
+
+    page = me.get(PAGE, params=NAME)
+
+    links = tree(page).css("section[aria-labelledby=questions] tbody a")
+    assert [link.text() for link in links] == ["Weekly meeting", "gone-since"]
+    assert me.get(links[0].attributes["href"] or "").status_code == 200
 
 
 def test_a_long_run_stops_to_show_how_far_it_is(

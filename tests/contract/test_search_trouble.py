@@ -168,7 +168,7 @@ def test_a_hanging_endpoint_is_left_alone_and_asked_again(weather: Weather) -> N
     assert weather.model.asked == before + 2
     assert all(one["timing"] >= PATIENCE * 900 for one in waited)
     assert all("(timeout); only words" in one["warnings"][0] for one in waited)
-    assert all("(timeout) and is left alone for now" in one["warnings"][0] for one in spared)
+    assert all("(timeout) and is not asked for a while" in one["warnings"][0] for one in spared)
     weather.now += 11
     weather.model.hangs = False
     weather.model.over.set()

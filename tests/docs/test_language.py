@@ -56,21 +56,21 @@ NOT_USED = {
 """A pattern, and what to write instead."""
 CODE = re.compile(r"\{%.*?%\}|\{\{.*?\}\}")
 """of a template"""
-LATER = ("db", "documents", "index", "memories", "ops", "search")
-"""Rooms whose messages are still to be read."""
+READ = {"api", "cli", "connectors", "console", "events", "extract", "fetch"}
+READ |= {"mcp", "memories", "orgs", "telemetry"}
+"""Rooms whose docstrings are read as well: the first two show theirs to users."""
 
 
 def messages() -> Iterator[tuple[str, str]]:
-    """Every text of the source that has three words, and where it is; docstrings only of the API,
-    where they are shown."""
+    """Every text of the source that has three words, and where it is; docstrings only of
+    some rooms."""
     for file in sorted((ROOT / "recollect").rglob("*.py")):
-        if file.relative_to(ROOT / "recollect").parts[0] in LATER:
-            continue
+        read = file.relative_to(ROOT / "recollect").parts[0] in READ
         tree = ast.parse(file.read_text())
         inside: set[ast.AST] = set()
         for node in ast.walk(tree):
             match node:
-                case ast.Expr(value=ast.Constant() as docstring) if "api" not in file.parts:
+                case ast.Expr(value=ast.Constant() as docstring) if not read:
                     inside.add(docstring)
                 case ast.JoinedStr(values=values):
                     inside.update(values)

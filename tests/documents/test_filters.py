@@ -42,7 +42,7 @@ FAULTS: list[tuple[object, list[str | int], str]] = [
     ({"or_": [condition()]}, ["or_"], "write OR"),
     # as text
     ("", [], "not readable as JSON"),
-    ("{AND: []}", [], "not readable as JSON"),
+    ("{AND: []}", [], "not readable as JSON from line 1, character 2 on"),
     ("null", [], "must be an object"),
     ('"{}"', [], "must be an object, {AND: […]} or {OR: […]}, not '{}'"),
     (json.dumps(condition()), [], "needs AND or OR"),

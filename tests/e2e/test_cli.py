@@ -197,7 +197,7 @@ def test_the_files_of_an_archive_are_waited_for_and_counted(run: Shell, tag: str
     assert added.code == 1
     assert "2 added, 0 updated, 0 unchanged, 0 skipped, 0 failed" in added.out
     assert "files in archives: 2 searchable, 1 failed" in added.out
-    assert "warning    box.zip: 1 file of it was not read: it is empty." in added.out
+    assert "warning    box.zip: 1 file in it was not read, because it is empty." in added.out
     [failed] = [line for line in added.out.splitlines() if line.startswith("failed")]
     assert failed.split()[1] == "box.zip/broken.pdf:"
     assert "(unreadable_content)" in failed
@@ -218,7 +218,7 @@ def test_the_files_of_an_archive_are_waited_for_and_counted(run: Shell, tag: str
         "box.zip/broken.pdf": "failed",
     }
     assert len({one["id"] for one in box["members"]} | {box["id"]}) == 4
-    assert box["warnings"] == ["1 file of it was not read: it is empty."]
+    assert box["warnings"] == ["1 file in it was not read, because it is empty."]
 
     with zipfile.ZipFile(run.folder / "box.zip", "w") as archive:
         archive.writestr("tasks.md", TASKS)
@@ -334,6 +334,18 @@ def test_nothing_asks_before_it_has_looked(run: Shell, tag: str) -> None:
     assert (none.code, none.out) == (0, "deleted 0\n")
 
 
+def test_disconnect_names_what_it_would_delete(run: Shell, tag: str) -> None:
+    keys = ("bucket=papers", "region=eu-central-1", "accessKeyId=AKIA", "secretAccessKey=secret")
+    options = [word for pair in keys for word in ("--set", pair)]
+    made = run("connect", "s3", "--tag", tag, "--json", *options).json
+
+    asked = run("disconnect", made["id"])
+
+    assert asked.code == 1
+    assert "Delete the s3 connection of papers, and all documents that it brought" in asked.err
+    assert run("disconnect", made["id"], "--yes").code == 0
+
+
 def test_ask_shows_what_was_found_and_what_to_set(run: Shell, tag: str) -> None:
     (run.folder / "meeting.md").write_text("The team meets on Mondays at nine in the blue room.")
     run("add", "meeting.md", "--tag", tag)
@@ -397,6 +409,9 @@ def test_a_setting_that_is_misspelt_is_named(
     assert first.startswith("warn settings: There is no setting RECOLLECT_LLM_URI; did you mean")
     assert "RECOLLECT_AUDIT_RETENTION  P3D" in ended.out
     assert "RECOLLECT_WORKERS" not in ended.out
+    shown = {line.split()[0]: line for line in run("doctor", "--all").out.splitlines() if line}
+    assert "for a new one multilingual-e5-small-q4 " in shown["RECOLLECT_EMBEDDER_MODEL"]
+    assert shown["RECOLLECT_LLM_URL"].split()[1:] == ["none", "default"]
     assert run("--version").out.startswith("recollect ")
 
 
@@ -556,7 +571,14 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "meant"),
-    [("serach", "'search'"), ("delete", "'rm'"), ("connectoins", "'connections'"), ("qqq", None)],
+    [
+        ("serach", "'search'"),
+        ("delete", "'rm'"),
+        ("connectoins", "'connections'"),
+        ("login", "'open'"),
+        ("logs", "'audit'"),
+        ("qqq", None),
+    ],
 )
 def test_a_command_that_is_none_names_the_one_that_is_meant(asked: str, meant: str | None) -> None:
     ended = CliRunner().invoke(commands, [asked])
@@ -568,11 +590,19 @@ def test_a_command_that_is_none_names_the_one_that_is_meant(asked: str, meant: s
     assert meant is None or meant in said
 
 
-def test_a_wrong_choice_is_told_in_words_of_ours() -> None:
-    ended = CliRunner().invoke(commands, ["keys", "create", "--scope", "wirte"])
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["keys", "create", "--scope", "wirte"], "'--scope': 'wirte' is not one of"),
+        (["search", "x", "--limit", "1000"], "'--limit': must be at most 100"),
+        (["list", "--page", "two"], "'--page': must be a whole number"),
+    ],
+)
+def test_a_wrong_value_is_told_in_words_of_ours(arguments: list[str], told: str) -> None:
+    ended = CliRunner().invoke(commands, arguments)
 
     assert ended.exit_code == 2
-    assert "Invalid value for '--scope': 'wirte' is not one of" in ended.stderr
+    assert f"Invalid value for {told}" in ended.stderr
 
 
 @pytest.mark.parametrize(("level", "shown"), [("info", 1), ("warning", 1), ("debug", 4)])

@@ -240,6 +240,19 @@ def test_what_is_ticked_stays_ticked_while_the_table_is_refreshed(
     assert room.js("document.activeElement.value") == ticked
 
 
+def test_shift_ticks_all_that_stand_between(room: Tab, app: App, tenant: Tenant):
+    for number in range(5):
+        add(app, tenant, f"text {number}")
+    room.click("nav a[href='/console/documents']")
+    click = "new MouseEvent('click', {bubbles: true, cancelable: true, shiftKey: %s})"
+    for place, shift in ((1, "false"), (3, "true")):
+        box = f"document.querySelectorAll('input[name=id]')[{place}]"
+        room.js(f"{box}.dispatchEvent({click % shift}); null")
+
+    ticked = room.js("[...document.querySelectorAll('input[name=id]')].map((box) => box.checked)")
+    assert ticked == [False, True, True, True, False]
+
+
 def test_selecting_all_and_deleting(room: Tab, app: App, tenant: Tenant):
     for number in range(3):
         add(app, tenant, f"text {number}")

@@ -91,7 +91,12 @@ def test_on_a_phone_the_rooms_are_one_row_that_shows_where_one_is(room: Tab, sit
         "(({left, right}) => left >= 0 && right <= innerWidth)"
         "(document.querySelector('nav [aria-current]').getBoundingClientRect())"
     )
+    above = room.js(
+        "[...document.querySelectorAll('.brand, .who')].map((one) => {"
+        " const {top, bottom} = one.getBoundingClientRect(); return (top + bottom) / 2})"
+    )
     room.send("Emulation.clearDeviceMetricsOverride")
 
     assert len(set(tops)) == 1
     assert placed
+    assert max(above) - min(above) < 4  # the name and the account stand in one row above

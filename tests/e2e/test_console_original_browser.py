@@ -102,6 +102,21 @@ def test_a_recording_goes_to_the_time_of_a_chunk(room: Tab, app: App, tenant: Te
 
 
 @pytest.mark.slow
+def test_on_a_phone_the_text_comes_before_a_pdf(room: Tab, app: App, tenant: Tenant, site: str):
+    id = upload(room, app, tenant, site, "report.pdf", pdf("Herons wade here."))
+    drain(app)
+    size = {"height": 844, "deviceScaleFactor": 1}
+    room.send("Emulation.setDeviceMetricsOverride", width=390, mobile=True, **size)
+    room.open(f"{site}/console/documents/{id}")
+    tops = room.js(
+        "['#text', '.original', '.facts'].map((one) =>"
+        " document.querySelector(one).getBoundingClientRect().top)"
+    )
+    room.send("Emulation.clearDeviceMetricsOverride")
+
+    assert tops == sorted(tops)
+
+
 def test_a_pdf_opens_at_the_page_of_a_hit_and_of_a_chunk(
     room: Tab, app: App, tenant: Tenant, site: str
 ):

@@ -134,7 +134,7 @@ def test_a_damaged_archive_within_costs_only_itself(unpack: Unpack):
 
     assert members == {"b.txt": b"good"}
     assert "- bad.zip: not read, it is damaged or cut off" in found.text
-    assert found.warnings == ("1 file of it was not read: it is damaged or cut off.",)
+    assert found.warnings == ("1 file in it was not read, because it is damaged or cut off.",)
 
 
 def test_a_file_cannot_take_the_place_of_one_in_an_archive_within(unpack: Unpack):
@@ -352,7 +352,7 @@ def test_no_more_than_a_thousand_files_are_read(unpack: Unpack):
     assert len(members) == 1000
     assert "- 1004.txt: not read, only 1,000 files of an archive are read" in found.text
     assert found.warnings == (
-        "5 files of it were not read: only 1,000 files of an archive are read.",
+        "5 files in it were not read, each because only 1,000 files of an archive are read.",
     )
 
 
@@ -364,7 +364,7 @@ def test_the_most_common_reasons_are_counted(unpack: Unpack):
 
     assert list(members) == ["e.txt"]
     [warning] = found.warnings
-    assert warning.startswith("5 files of it were not read: it is empty (2), ")
+    assert warning.startswith("5 files in it were not read: it is empty (2), ")
     assert warning.endswith("; its text says why.")
 
 

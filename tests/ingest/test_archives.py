@@ -99,7 +99,7 @@ def test_each_file_becomes_a_document(app: App, client: httpx.Client):
     archive = get(client, id)
     assert (archive["status"], archive["members"], archive["title"]) == ("done", 2, "fruit.zip")
     assert "- c.exe: not read, its kind is not supported" in archive["content"]
-    assert archive["warnings"] == ["1 file of it was not read: its kind is not supported."]
+    assert archive["warnings"] == ["1 file in it was not read, because its kind is not supported."]
     assert "archiveId" not in archive
     made = members(client, id)
     assert {path: one["title"] for path, one in made.items()} == {

@@ -1221,7 +1221,7 @@ FAULTS = [
     ('{"containerTags": ["a"]}', "neither content, text, nor file"),
     ('{"containerTags": ["a"], "text": "x", "chunks": [{"start": 0, "end": 9}]}', "outside"),
     ('{"containerTags": ["a"], "text": "x", "metadata": {"a": {"b": 1}}}', "metadata"),
-    ('{"containerTags": ["a"], "file": {"sha256": "../../etc", "size": 1}}', "no SHA-256"),
+    ('{"containerTags": ["a"], "file": {"sha256": "../../etc", "size": 1}}', "not a SHA-256"),
     ('{"containerTags": ["a"], "file": {"sha256": "' + "0" * 64 + '", "size": 1}}', "read"),
     ('{"containerTags": ["a"], "text": "x", "id": "../x"}', "id: "),
     ('{"containerTags": ["a"], "text": "x", "customId": "' + "x" * 256 + '"}', "customId"),

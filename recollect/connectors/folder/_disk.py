@@ -1,7 +1,6 @@
-"""Opening what lies below a folder, and nothing else.
-
-Each step of a path is opened by itself, in the folder before it, and never through a symbolic link:
-whatever is moved or replaced meanwhile, what is read lies in the folder that was asked for. Only
+"""Opens what is below a folder, and nothing else. Each step of a path is opened by itself, in the
+folder before it, and never through a symbolic link: even if something is moved or replaced
+meanwhile, what is read is in the folder that was asked for. Only
 what is a folder or a regular file is opened at all: to open a device or a pipe may have effects.
 """
 

@@ -72,7 +72,7 @@ class FolderScope:
         return None
 
     def excludes_all_of(self, folder: str) -> str | None:
-        """The same for all that lies in a folder, whatever it is."""
+        """The same for everything in a folder."""
         for pattern in self.exclude:
             if pattern.endswith("*") and fits(pattern.lower(), f"{folder.lower()}/"):
                 return f"excludePatterns: {pattern}"

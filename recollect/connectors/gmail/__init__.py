@@ -193,7 +193,7 @@ class Gmail(Connector):
         renewed watch with the old one. What nobody renews ends within a week."""
 
     def reads(self, push: Push) -> bool:
-        """Where a token comes along that we could prove."""
+        """Where Google sends a token that we could verify."""
         return bool(push.config.get("audience")) and "authorization" in push.headers
 
     def receive(self, push: Push) -> PushResult:

@@ -66,7 +66,7 @@ HEADS = (
     "id,historyId,messages(id,labelIds,internalDate,"
     f"payload(mimeType,filename,headers,body/attachmentId,{_parts_of(NESTED)}))"
 )
-"""All but the bodies. `format=metadata` costs as much, and does not tell of attachments."""
+"""All but the bodies. `format=metadata` costs as much, and leaves out attachments."""
 
 
 def read_thread(api: Api, id: str, fields: str) -> Thread | None:

@@ -91,7 +91,7 @@ def told_file(entry: Any) -> DriveFile:
 
 
 def away(row: Remembered) -> Gone | Verdict:
-    """It is gone; but if shortcuts stand for it, that is not forgotten: it may come back."""
+    """It is gone, but if shortcuts point to it, its row is kept: it may come back."""
     if not shortcuts_to(row):
         return Gone(row.id)
     return Verdict(

@@ -83,9 +83,9 @@ class Notion(Connector):
     # --- authorization -------------------------------------------------------------------------
 
     def identify(self, api: Api, tokens: Tokens) -> Account:
-        """The workspace: events name it, and pages belong to it, whoever authorized.
-
-        Who did is the name. A user may authorize several times; each has pages of its own choice.
+        """The workspace: events name it, and pages belong to it, regardless of who authorized. The
+        name is that of the user who did. A user may authorize several times; each has pages of its
+        own choice.
         """
         told = tokens.extra
         workspace, name = told.get("workspace_id"), told.get("workspace_name")
@@ -121,8 +121,8 @@ class Notion(Connector):
         return Pass(source, cursor).run()
 
     def fetch(self, source: Source, item: Remembered) -> Extracted:
-        """The page as Markdown; a row begins with what its properties say, and files that lie at
-        Notion are read with the page that shows them.
+        """The page as Markdown; a row begins with what its properties say, and files that Notion
+        stores are read with the page that shows them.
 
         Notion's own rendering is one call for a page. Where it leaves something out, or does not
         exist, the blocks are read.

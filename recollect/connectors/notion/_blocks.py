@@ -106,7 +106,7 @@ class BlockReader:
     lacking: list[str] = field(default_factory=list[str])
     """sentences about what could not be read"""
     shown: list[Hosted] = field(default_factory=list[Hosted])
-    """files that lie at Notion, as far as pieces of the page were rendered"""
+    """files that Notion stores, as far as pieces of the page were rendered"""
 
     def children(self, id: str) -> list[dict[str, Any]]:
         """Raises Permanent (`no_access`) when there is no such block, or none for us."""

@@ -1,8 +1,7 @@
-"""Files that lie at Notion, read at once: their links are good for an hour, and for everybody.
-
-So no token goes there, and neither a document nor a message repeats a link. What is in a file
-stands below the page that shows it, under the file's name; a file that cannot be read costs the
-page no more than a warning.
+"""Files that Notion stores, read at once: their links work for an hour, and for everybody. So no
+token goes there, and neither a document nor a message repeats a link. What is in a file stands
+below the page that shows it, under the file's name; a file that cannot be read costs the page no
+more than a warning.
 """
 
 from collections.abc import Iterable, Sequence

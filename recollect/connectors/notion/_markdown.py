@@ -45,7 +45,7 @@ def has_unknown(markdown: str) -> bool:
 
 
 def shown_files(markdown: str) -> list[Hosted]:
-    """Those that lie at Notion; what stands in code is not a file."""
+    """Those that Notion stores; an address within code is not a file."""
     found: list[Hosted] = []
     fence: str | None = None
     for line in tidy(markdown).split("\n"):

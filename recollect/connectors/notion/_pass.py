@@ -221,7 +221,7 @@ class Pass:
         self._state.edited = min(newest, latest)
 
     def _bury(self, trashed: Sequence[Mapping[str, Any]]) -> Iterator[Change]:
-        """What lies in the trash; what stood in it is asked for, since it may have moved."""
+        """A page in the trash; its former contents are asked for, since they may have moved."""
         ids = [id_of(found.get("id")) for found in trashed]
         for known in self._known(ids).values():
             if self._said.get(known.row.id) != TRASHED:
@@ -550,7 +550,7 @@ class Pass:
             yield self._checkpoint()
 
     def _ask_for(self, kind: str, id: str) -> Iterator[Change]:
-        """Something that was not known so far; what is not shared with us is none of ours."""
+        """Something that was not known so far; what is not shared with us is ignored."""
         if kind == DATABASE:
             # A view of a database elsewhere is answered with 400 or 404.
             answer = self._call("GET", f"/v1/databases/{id}", accept=GONE | {400})

@@ -70,7 +70,7 @@ def marked(rich: Any) -> str:
 
 
 def link(label: str, url: Any) -> str:
-    """Markdown of a link; the label alone where the address is none to keep."""
+    """Markdown of a link; the label alone if the address is not worth keeping."""
     target = address(url)
     label = " ".join(label.split())
     if target is None:

@@ -1,12 +1,14 @@
 """OneDrive, personal and for work or school: the files of one account's drive.
 
-One call, `delta`, both lists everything and then tells what changed. It tells no paths, and of a
-folder that moved not what is in it; so folders are known, and after a folder changed, what is known
-is told again with its new path (`_Sync._tidy`), without fetching. It is not always complete
-(github.com/OneDrive/onedrive-api-docs/issues/1927), so everything is listed again each week.
+One call, `delta`, both lists everything and then reports what changed. It gives no paths, and for a
+folder that moved it does not list the contents; so folders are remembered, and after
+a folder changed, its known contents are listed again with their new paths (`_Sync._tidy`), without
+fetching. It is not always
+complete (github.com/OneDrive/onedrive-api-docs/issues/1927), so everything is listed again each
+week.
 
 What others share with the account is not in its drive, but shortcuts to it are. If the connection
-wants them, what they stand for is looked at with each sync; `delta` does not tell of that.
+asks for them, their targets are looked at with each sync; `delta` leaves them out.
 
 Facts: learn.microsoft.com/graph (driveitem-delta, driveitem-get-content, driveitem-list-children,
 subscription-post-subscriptions, change-notifications-lifecycle-events, throttling, errors).

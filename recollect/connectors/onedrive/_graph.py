@@ -22,7 +22,7 @@ def drive_of(file: OneDriveFile) -> str:
 
 
 def download(fetcher: Fetcher, url: str, hops: int = HOPS) -> EndpointAnswer:
-    """From an address that serves whoever knows it; no message may repeat it."""
+    """From an address that serves everyone who knows it, so no message may repeat it."""
     try:
         answer = fetcher.ask(url, max_bytes=LARGEST_FILE, total=DOWNLOAD_TIME)
     except Transient as error:

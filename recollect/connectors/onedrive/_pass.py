@@ -68,7 +68,7 @@ LIST = urlencode({"$select": FIELDS, "$top": PAGE}, safe="$,")
 DELTA = f"/v1.0/me/drive/root/delta?{LIST}"
 NEXT, LAST = "@odata.nextLink", "@odata.deltaLink"
 WITH_SHORTCUTS = {"prefer": "Include-Feature=AddToOneDrive"}
-"""Without it, drives for work or school do not tell of shortcuts."""
+"""Without it, drives for work or school leave out shortcuts."""
 EXPIRED = frozenset({400, 404, 410})
 """what Graph may say to a link of an earlier sync"""
 

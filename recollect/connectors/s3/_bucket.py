@@ -79,7 +79,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An object as a listing tells of it."""
+    """An object as a listing describes it."""
 
     key: str
     size: int
@@ -157,7 +157,7 @@ class S3Bucket:
         raise self._refusal(answer, "s3:GetObject on the objects")
 
     def clock_off(self, now: datetime) -> timedelta | None:
-        """How far the service's clock is ahead of `now`, to the second; None if it does not tell.
+        """How far the service's clock is ahead of `now`, to the second; None if it sends no time.
 
         Raises what `list` raises.
         """

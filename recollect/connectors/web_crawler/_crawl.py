@@ -425,7 +425,7 @@ class Crawl:
         return target if own and target != page.url else None
 
     def _keep(self, page: CrawlPage, web: WebPage, found: Mapping[str, str]) -> None:
-        """Make it a document, unless it says nothing, or nothing new."""
+        """Turn the page into a document, unless it says nothing, or nothing new."""
         text = web.extracted.text
         title = web.extracted.title
         version = version_of(text)

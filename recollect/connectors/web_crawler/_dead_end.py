@@ -1,9 +1,9 @@
-"""Addresses that lead nowhere, and say so again and again: they are asked ever more seldom.
+"""Addresses that lead nowhere each time: they are asked less and less often.
 
 A dead link is asked again at the next crawl, for it may have been a mishap. From the second same
 answer on it rests: 14 days, then 28, 56 and at last 84 between two requests. Its row keeps what was
 said, how often and when, so that every crawl has its answer without a request. A crawl that a user
-asks for asks it, too; that it says the same before its time does not let it rest for longer.
+starts asks it as well; the same answer before its time does not extend its rest.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ def noted(page: CrawlPage, verdict: Verdict, now: datetime) -> Verdict:
 
 
 def resting(page: CrawlPage, now: datetime) -> Verdict | None:
-    """What was said last, if it is too early to ask again, and no sitemap tells of a change."""
+    """The last answer, if it is too early to ask again and no sitemap reports a change."""
     row = page.known
     if row is None or page.has_document or "asked" not in row.extra:
         return None

@@ -1,4 +1,4 @@
-"""The site as a polite visitor deals with it: requests, the pace between them, robots.txt.
+"""How to visit a site politely: requests, the pace between them, robots.txt.
 
 Requests are made in threads; everything else happens in the caller's.
 """
@@ -43,7 +43,7 @@ TICK = 0.5
 
 
 class SiteParked(Exception):
-    """The site wants to be left alone, or is away: go on in another sync."""
+    """The site asks for a pause, or is away: go on in another sync."""
 
     def __init__(self, reason: Transient) -> None:
         super().__init__(str(reason))
@@ -57,10 +57,9 @@ class _Rules:
 
 
 class Host:
-    """All ports and schemes of one host; `flying` are the pages that were sent for.
-
-    Turns and rests are shared by all crawls of the host, whichever process runs them; so is the
-    number of requests under way, of which each has its part, and one at least.
+    """All ports and schemes of one host; `flying` are the pages that were requested. All crawls of
+    the host share turns and rests, whichever process runs them. They also share the number of
+    requests under way: each crawl has its part of them, and at least one.
     """
 
     def __init__(self, source: Source, state: State) -> None:
@@ -243,7 +242,7 @@ class Host:
 def visit_alone(source: Source, start: str, url: str) -> Visit:
     """A page outside of a crawl, in a turn among those of the crawls of its host.
 
-    Raises Transient (`rate_limited`) when the host wants to be left alone, which then all heed.
+    Raises Transient (`rate_limited`) if the host asks for a pause, which then applies to all.
     """
     name = _name(start)
     turn = source.turn(name, source.crawl_delay)

@@ -26,7 +26,7 @@ class CrawlLedger:
         self._answers: list[Change] = []
         """to be said with the next checkpoint"""
         self._fresh: dict[str, CrawlPage] = {}
-        """pages in the frontier or in flight that no row tells of yet"""
+        """pages in the frontier or in flight that have no row yet"""
         self._waiting: dict[str, list[Deferral]] = {}
         self._awaits: dict[str, str] = {}
         self.settled: dict[str, bool] = {}

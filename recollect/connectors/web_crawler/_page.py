@@ -74,7 +74,7 @@ class CrawlPage:
         return {name: value for name, value in sent.items() if value}
 
     def place(self) -> dict[str, Any]:
-        """What its row tells of how it was found."""
+        """How it was found, by its row."""
         told = {"depth": self.depth, "from": self.referrer, "hops": self.hops, "entry": self.entry}
         return {name: value for name, value in told.items() if value or name == "depth"}
 

@@ -1,4 +1,4 @@
-"""Texts that are the same, or nearly: what tells that two addresses are one page."""
+"""Texts that are the same, or nearly: they show that two addresses are one page."""
 
 import hashlib
 import zlib
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NEAR = 10
-"""bits of 256 in which the fingerprints of texts differ that are nearly the same"""
+"""most bits of 256 in which the fingerprints of nearly the same texts differ"""
 FEWEST_WORDS = 48
 """of a text whose fingerprint says anything"""
 

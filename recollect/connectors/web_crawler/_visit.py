@@ -11,7 +11,7 @@ from recollect.model import Blob
 
 
 class Redirected(Exception):
-    """The answer is a redirect; nobody went there."""
+    """The answer is a redirect, which was not followed."""
 
     def __init__(self, target: str) -> None:
         super().__init__(target)
@@ -19,7 +19,7 @@ class Redirected(Exception):
 
 
 class NotHtml(Exception):
-    """The answer is something else; nobody read it to its end."""
+    """The answer is something else, and was not read to its end."""
 
     def __init__(self, answer: Fetched) -> None:
         super().__init__(answer.mime or "of no type")
@@ -41,7 +41,7 @@ def visit_page(fetcher: Fetcher, url: str, headers: Mapping[str, str]) -> Visit:
 def visit_file(
     fetcher: Fetcher, url: str, admit: Callable[[str], None] | None, enough: int | None
 ) -> Visit:
-    """What the site says to robots: its robots.txt, a sitemap."""
+    """What the site publishes for robots: its robots.txt, a sitemap."""
     return _outcome(lambda: fetcher.get(url, admit=admit, enough=enough))
 
 

@@ -119,7 +119,7 @@ class _Unpacking:
         if self._skipped:
             were = "was" if self._skipped == 1 else "were"
             files = _counted(self._skipped, "file")
-            warnings.append(f"{files} of it {were} not read: {self._why()}.")
+            warnings.append(f"{files} in it {were} not read{self._why()}.")
         if self._cut:
             warnings.append(f"Only the first {MAX_LISTED:,} entries were looked at.")
         files, size = _counted(self._kept, "file"), _counted(self._kept_bytes, "byte")
@@ -129,13 +129,14 @@ class _Unpacking:
     def _why(self) -> str:
         """The reason if there is one alone, else how often the most common were."""
         if len(self._reasons) == 1:
-            return next(iter(self._reasons))
+            each = "" if self._skipped == 1 else " each"
+            return f",{each} because {next(iter(self._reasons))}"
         told = [f"{reason} ({count})" for reason, count in self._reasons.most_common(REASONS)]
         more = "; its text says why" if len(self._reasons) > REASONS else ""
-        return ", ".join(told) + more
+        return ": " + ", ".join(told) + more
 
     def _admit(self, entry: zipfile.ZipInfo, path: str) -> None:
-        """Raises _Skipped for what the list alone tells against it."""
+        """Raises _Skipped if the entry in the list alone is reason enough."""
         if len(path) > PATH_LENGTH:
             raise _Skipped(f"its path has more than {PATH_LENGTH:,} characters")
         if len(path.encode(errors="surrogatepass")) > PATH_BYTES:

@@ -247,7 +247,7 @@ def _matrix(raw: Any) -> _Matrix:
 
 
 def _how_hidden(raw: Any, box: Box, outer: _Matrix, bounds: Box, grounds: list[Box]) -> str | None:
-    """Why a reader does not see this writing; None if he does, as far as this can tell."""
+    """Why a reader does not see this text; None if they do, as far as can be told."""
     if box.area == 0:
         return None
     if pdfium.FPDFTextObj_GetTextRenderMode(raw) in (
@@ -286,7 +286,7 @@ def _color(raw: Any) -> tuple[int, int, int, int]:
 
 
 def _is_dark(raw: Any) -> bool:
-    """Whether a path fills its ground with a colour on which white is seen."""
+    """Whether a path fills its area with a colour on which white can be seen."""
     mode, stroke = ctypes.c_int(), ctypes.c_int()
     if not pdfium.FPDFPath_GetDrawMode(raw, mode, stroke) or mode.value == 0:
         return False

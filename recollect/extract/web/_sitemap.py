@@ -29,7 +29,9 @@ _HEAD = 4_096
 
 
 def read(blob: Blob) -> Sitemap:
-    """Raises Permanent for what is no sitemap; of a damaged one gives what stands before that."""
+    """Raises Permanent if it is not a sitemap; gives the part of a damaged one before the
+    damage.
+    """
     data = blob.data[:UNPACKED_BYTES]
     if data.startswith(_GZIP):
         data = _unpacked(blob.data)
@@ -126,7 +128,7 @@ _TIMES = frozenset({"lastmod", "pubDate", "updated", "date"})
 
 
 class _Reader:
-    """Takes the entries along while the tags go by."""
+    """Collects the entries while the tags go by."""
 
     def __init__(self) -> None:
         self.pages: dict[str, SitemapEntry] = {}

@@ -1,4 +1,4 @@
-"""What an HTML page says beside its text: where it leads, and what it tells of itself."""
+"""What an HTML page says beside its text: its links, and its statements about itself."""
 
 import json
 import re
@@ -218,7 +218,7 @@ def _stands_around(node: LexborNode) -> bool:
 
 
 def _linked_data(page: LexborHTMLParser) -> list[dict[str, Any]]:
-    """Things that JSON-LD tells of, stories first; not what is only mentioned within others."""
+    """The things that JSON-LD describes, stories first; not those only mentioned within others."""
     found: list[dict[str, Any]] = []
     for node in page.css('script[type="application/ld+json" i]'):
         text = node.text()

@@ -1,4 +1,4 @@
-"""Pages that show a video: captions or sound, and what is known of it, by yt-dlp where installed.
+"""Pages that show a video: captions or sound, and its description, by yt-dlp where installed.
 
 yt-dlp is a thousand parsers of strangers' pages, so it runs in a child process of its own for each
 page, confined like those that read files: no files, no programs, no sockets. What connections it
@@ -32,7 +32,7 @@ from recollect.model import Blob
 PACKAGE = "yt_dlp"
 _PROGRAM = "from recollect.fetch.video._child import serve; serve()"
 _LOOK_SECONDS = 0.5
-"""between looks whether it is to stop"""
+"""between two checks whether it should stop"""
 _CONNECTIONS = 10_000
 """of one child; a recording may come in thousands of pieces"""
 _LONGEST_URL = 8_000
@@ -72,11 +72,10 @@ class VideoPages(AbstractContextManager["VideoPages"]):
         self._words: frozenset[str] | None = None
 
     def look(self, page: Blob, url: str, *, with_sound: bool) -> FoundVideo | None:
-        """What a page shows that was fetched from `url`; None if that is not a video.
-
-        Sound comes only for lack of captions. An ordinary page costs a look at its bytes; once in
-        the life of a process a child tells which sites yt-dlp knows. Whatever goes wrong is told
-        as `trouble`. Raises Transient only, when this is closed.
+        """The video on a page that was fetched from `url`; None if it shows none. Sound is fetched
+        only if there are no captions. An ordinary page costs a look at its bytes; once in the life
+        of a process a child lists the sites that yt-dlp knows. `trouble` says what went wrong.
+        Raises Transient only, when this is closed.
         """
         marked = is_marked(page.data)
         addresses = [url] if page.url is None else [url, page.url]
@@ -201,7 +200,7 @@ def is_installed() -> bool:
 
 
 def is_marked(data: bytes) -> bool:
-    """Whether a page says that it shows a video; one without sound that adorns it is none."""
+    """Whether a page says that it shows a video. A mute decoration does not count."""
     looked_at = data[:_LOOKED_AT]
     for sign in _SIGN.finditer(looked_at):
         if not sign[0].lower().startswith(b"<video"):

@@ -27,7 +27,7 @@ _GROUP = re.compile(r"\(\?P<\w+>|\(\?[a-z]+\)|\(\?<?[:!=]", re.I)
 
 
 class _TooLarge(Exception):
-    """More bytes come than are wanted."""
+    """More bytes came than are allowed."""
 
 
 def answer(job: VideoJob, line: socket.socket) -> FoundVideo:
@@ -97,7 +97,7 @@ def _connect_through(line: socket.socket) -> None:
 
 
 class _File(io.BytesIO):
-    """A file of at most so many bytes, which can be read when it was closed."""
+    """A file with a limit of bytes, which can be read after it was closed."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ def _known(info: Mapping[str, Any], own: bool) -> FoundVideo:
 
 
 def _seconds(told: object) -> float | None:
-    """A length, if it is one: pages say all sorts of numbers."""
+    """A length, if it is plausible: pages give all sorts of numbers."""
     if not isinstance(told, int | float) or not 0 < told < sys.float_info.max:
         return None
     return float(told)
@@ -243,7 +243,7 @@ def _tracks(info: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Any], bool
 
 
 def _distance(language: str, wanted: str) -> int:
-    """From the language of the video: of those that are as far the first one is taken."""
+    """The distance from the language of the video; of equally distant ones the first is taken."""
     if language in (wanted, f"{wanted}-orig"):
         return 0
     if language.split("-")[0] == wanted.split("-")[0]:
@@ -291,7 +291,7 @@ def _downloaded(ydl: Any, files: dict[str, _File], info: dict[str, Any]) -> byte
 
 
 def _said(error: BaseException, proxy: str) -> str:
-    """The reason in one line, without what names the way out."""
+    """The reason in one line, without the address of the proxy."""
     if isinstance(error, _TooLarge):
         return "its sound is larger than what is read of one recording"
     if isinstance(error, MemoryError):

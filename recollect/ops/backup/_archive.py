@@ -105,7 +105,7 @@ Tell = Callable[[Progress], None]
 
 
 def silent(_: Progress) -> None:
-    """For whoever wants to hear nothing."""
+    """For callers that show no progress."""
 
 
 class Sink:
@@ -265,13 +265,13 @@ class Archive:
         self.path = path
         try:
             if path.stat().st_size == 0:
-                raise SetupError(f"{path} is empty; it is no backup")
+                raise SetupError(f"{path} is empty, so it is not a backup")
             self._zip = zipfile.ZipFile(path)
         except OSError as error:
             raise SetupError(f"cannot read {path} ({error.strerror})") from error
         except zipfile.BadZipFile as error:
             raise SetupError(
-                f"{path} is damaged, cut off, or no backup at all; nothing was changed"
+                f"{path} is damaged, cut off, or not a backup; nothing was changed"
             ) from error
         try:
             # Of other methods zipfile unpacks without a bound whatever it has read.
@@ -338,7 +338,7 @@ class Archive:
         try:
             data = self.read(MANIFEST)
         except KeyError:
-            raise SetupError(f"{self.path} is no backup of Recollect") from None
+            raise SetupError(f"{self.path} is not a backup of Recollect") from None
         try:
             if msgspec.json.decode(data, type=_Versioned).format > FORMAT:
                 raise SetupError(

@@ -53,9 +53,9 @@ class BundledFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     mime: str | None = None
 
     def path(self, folder: Path) -> Path:
-        """Raises SetupError for what is no SHA-256."""
+        """Raises SetupError if the digest is not a SHA-256."""
         if len(self.sha256) != 64 or set(self.sha256) - set("0123456789abcdef"):
-            raise SetupError(f"{self.sha256[:70]!r} is no SHA-256")
+            raise SetupError(f"{self.sha256[:70]!r} is not a SHA-256")
         return folder / "files" / self.sha256[:2] / self.sha256
 
 
@@ -199,10 +199,10 @@ def vector_text(vector: NDArray[np.float16]) -> str:
 
 
 def vector_of(text: str, dimensions: int) -> NDArray[np.float32]:
-    """Raises ValueError when it is none of that many dimensions."""
+    """Raises ValueError unless it is a vector of that many dimensions."""
     found = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f2")
     if len(found) != dimensions:
         raise ValueError(f"a vector of {len(found)} dimensions, not {dimensions}")
     if not np.isfinite(found).all():
-        raise ValueError("a vector with infinite numbers, or what is none")
+        raise ValueError("a vector with a number that is infinite or not a number")
     return found.astype(np.float32)

@@ -134,14 +134,16 @@ def open_bundle(folder: Path) -> Bundle:
             )
         digests = {name: _digest(folder / name) for name in {DOCUMENTS, *bundle.sha256}}
     except OSError as error:
-        raise SetupError(f"{folder} is no bundle ({error.filename}: {error.strerror})") from error
+        raise SetupError(
+            f"{folder} is not a bundle ({error.filename}: {error.strerror})"
+        ) from error
     except msgspec.MsgspecError as error:
         raise SetupError(f"{folder / INDEX}: {error}") from error
     for name, expected in bundle.sha256.items():
         if digests[name] != expected:
             raise SetupError(
                 f"{folder / name} is not what was written (its SHA-256 differs);"
-                f" who changed it on purpose removes the digest from {INDEX}"
+                f" if you changed it on purpose, remove its digest from {INDEX}"
             )
     return bundle
 
@@ -525,7 +527,7 @@ def _decoded(text: str, dimensions: int) -> NDArray[np.float32]:
     try:
         return vector_of(text, dimensions)
     except binascii.Error as error:
-        raise ValueError(f"a vector is no base64: {error}") from error
+        raise ValueError(f"a vector is not base64: {error}") from error
 
 
 _Line = TypeVar("_Line", bound=msgspec.Struct)
@@ -559,7 +561,7 @@ def _in_utc(line: _Line) -> _Line:
         try:
             moved[name] = time.replace(tzinfo=time.tzinfo or UTC).astimezone(UTC)
         except OverflowError as error:
-            raise ValueError(f"{shown}: lies outside of the years 1 to 9999") from error
+            raise ValueError(f"{shown}: is outside of the years 1 to 9999") from error
     return msgspec.structs.replace(line, **moved)
 
 
