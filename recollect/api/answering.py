@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from recollect.api.deps import CurrentApp, Reader, effective_tags
 from recollect.api.memory_schemas import Question
+from recollect.api.route import ApiRoute
 from recollect.api.turns import AsksOthers, own_turn
 from recollect.api.wire import (
     PLACE,
@@ -44,7 +45,7 @@ from recollect.search.answers.sources import (
 )
 from recollect.search.answers.telling import ALIVE, AnswerEnd, AnswerState, answer, tell_alive
 
-router = APIRouter(tags=["search"])
+router = APIRouter(tags=["search"], route_class=ApiRoute)
 MOST_TURNS = 50
 CLIENT_GONE = 499
 """Nobody reads it: a word for counters and logs."""

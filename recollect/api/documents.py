@@ -41,6 +41,7 @@ from recollect.api.document_schemas import (
     public_status,
 )
 from recollect.api.room import CurrentRoom, Holding, Room, with_texts
+from recollect.api.route import ApiRoute
 from recollect.api.turns import own_turn
 from recollect.api.wire import Moment, Pagination, RequestBody
 from recollect.app import App
@@ -57,7 +58,7 @@ from recollect.memories.records import Memory
 from recollect.model import Chunk, Document, Status, Tenant
 from recollect.orgs import orgs
 
-router = APIRouter(tags=["documents"])
+router = APIRouter(tags=["documents"], route_class=ApiRoute)
 STALE = timedelta(hours=4)
 """Unfinished documents that nothing happened to for so long are shown as stuck."""
 ENDED = (Status.DONE, Status.FAILED)

@@ -27,6 +27,7 @@ from recollect.api.memory_schemas import (
     ProfileSections,
     UpdateMemory,
 )
+from recollect.api.route import ApiRoute
 from recollect.api.search import answers
 from recollect.api.settings_schemas import Bucket
 from recollect.api.wire import Pagination
@@ -47,7 +48,7 @@ from recollect.memories.records import (
 from recollect.model import Page, random_id
 from recollect.orgs import settings
 
-router = APIRouter(tags=["memories"])
+router = APIRouter(tags=["memories"], route_class=ApiRoute)
 MATCHED = "matched: "
 """Beginning of the reason when a query chose what to forget and nobody said why."""
 

@@ -15,6 +15,7 @@ from starlette.datastructures import Headers
 
 from recollect import __version__
 from recollect.api.deps import CurrentApp
+from recollect.api.route import ApiRoute
 from recollect.app import App
 from recollect.errors import PermissionDeniedError
 from recollect.model import Key, Scope
@@ -23,7 +24,7 @@ from recollect.telemetry import metrics
 from recollect.telemetry.metrics import BUCKETS, METRICS, Sample
 from recollect.worker import maintenance
 
-router = APIRouter()
+router = APIRouter(route_class=ApiRoute)
 PATH = "/metrics"
 REQUESTS = "recollect_http_request_seconds"
 SEARCHES = frozenset({"/v3/search", "/v4/search", "/ns/{namespace}/search"})

@@ -20,6 +20,7 @@ from recollect.api.memory_schemas import (
     SourceDocument,
 )
 from recollect.api.room import CurrentRoom, Holding, fitting, left_out
+from recollect.api.route import ApiRoute
 from recollect.api.search_schemas import AlsoInOut, HitOut, SearchOut, SearchRequest
 from recollect.app import App
 from recollect.db import Tx
@@ -37,7 +38,7 @@ from recollect.search.duplicates import fold
 from recollect.search.hybrid import Query
 from recollect.search.query_vectors import Vector
 
-router = APIRouter(tags=["search"])
+router = APIRouter(tags=["search"], route_class=ApiRoute)
 AS_SINGLE = "the results are single memories"
 NO_AGGREGATOR = (
     "aggregate: no language model is configured (RECOLLECT_LLM_URL and RECOLLECT_LLM_MODEL name"

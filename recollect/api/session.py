@@ -9,6 +9,7 @@ from pydantic import Field
 from recollect import documents
 from recollect.api.deps import CurrentApp, CurrentKey, Reader, effective_tags
 from recollect.api.document_schemas import ListedDocument, MemoryOut
+from recollect.api.route import ApiRoute
 from recollect.api.wire import Pagination, RequestBody, TagsIn, Wire, absent, example
 from recollect.documents import DocumentQuery
 from recollect.memories import reading
@@ -16,7 +17,7 @@ from recollect.model import Plan, Scope
 from recollect.orgs import orgs, tags
 from recollect.sync import connections
 
-router = APIRouter(tags=["session"])
+router = APIRouter(tags=["session"], route_class=ApiRoute)
 
 
 class UserOut(Wire):

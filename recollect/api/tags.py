@@ -6,6 +6,7 @@ from fastapi import APIRouter, Path, Query
 
 from recollect import db
 from recollect.api.deps import BareId, CurrentApp, Reader, Writer, effective_tags
+from recollect.api.route import ApiRoute
 from recollect.api.tag_schemas import MergeOut, MergeTags, TagDeleted, TagList, TagOut, TagPatch
 from recollect.api.wire import Pagination
 from recollect.errors import BadRequestError
@@ -13,7 +14,7 @@ from recollect.orgs import tags
 from recollect.orgs.orgs import random_id
 from recollect.sync.sources import end_tag
 
-router = APIRouter(tags=["container tags"])
+router = APIRouter(tags=["container tags"], route_class=ApiRoute)
 TagName = Annotated[str, Path(description="A container tag.", examples=["user_123"])]
 
 

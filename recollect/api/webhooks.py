@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from recollect.api.deps import BareId, CurrentApp, Reader, Writer
+from recollect.api.route import ApiRoute
 from recollect.api.wire import (
     Pagination,
     RequestBody,
@@ -19,7 +20,7 @@ from recollect.api.wire import (
 from recollect.events import endpoints, outbox
 from recollect.events.outbox import Delivery, WebhookTarget
 
-router = APIRouter(tags=["webhooks"])
+router = APIRouter(tags=["webhooks"], route_class=ApiRoute)
 Event = Literal[
     "document.done",
     "document.failed",
