@@ -12,9 +12,8 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 from pydantic import AfterValidator, BaseModel, Field
 
-from recollect.api.deps import CurrentApp, Reader, effective_tags
+from recollect.api.deps import ApiRoute, CurrentApp, Reader, effective_tags
 from recollect.api.memory_schemas import Question
-from recollect.api.route import ApiRoute
 from recollect.api.turns import AsksOthers, own_turn
 from recollect.api.wire import (
     PLACE,

@@ -29,6 +29,7 @@ from recollect.api.connection_schemas import (
     listed,
 )
 from recollect.api.deps import (
+    ApiRoute,
     BareId,
     CurrentApp,
     CurrentKey,
@@ -38,7 +39,6 @@ from recollect.api.deps import (
     Writer,
     effective_tags,
 )
-from recollect.api.route import ApiRoute
 from recollect.api.turns import AsksOthers
 from recollect.api.wire import Flag
 from recollect.app import App

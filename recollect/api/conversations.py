@@ -13,9 +13,8 @@ from typing import Any
 from fastapi import APIRouter
 
 from recollect import documents
-from recollect.api.deps import CurrentApp, Writer, effective_tags
+from recollect.api.deps import ApiRoute, CurrentApp, Writer, effective_tags
 from recollect.api.document_schemas import Conversation, ConversationWritten, Message, public_status
-from recollect.api.route import ApiRoute
 from recollect.documents import NewDocument, merge
 from recollect.ingest import intake
 

@@ -13,7 +13,7 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import TypeAdapter, ValidationError
 
 from recollect import db, documents
-from recollect.api.deps import CurrentApp, PathId, Reader, Writer, effective_tags
+from recollect.api.deps import ApiRoute, CurrentApp, PathId, Reader, Writer, effective_tags
 from recollect.api.document_schemas import (
     AddDocument,
     BatchAdd,
@@ -41,7 +41,6 @@ from recollect.api.document_schemas import (
     public_status,
 )
 from recollect.api.room import CurrentRoom, Holding, Room, with_texts
-from recollect.api.route import ApiRoute
 from recollect.api.turns import own_turn
 from recollect.api.wire import Moment, Pagination, RequestBody
 from recollect.app import App

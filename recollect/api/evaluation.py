@@ -5,8 +5,7 @@ from typing import Annotated, Self
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from recollect.api.deps import BareId, CurrentApp, Reader, Writer, effective_tags
-from recollect.api.route import ApiRoute
+from recollect.api.deps import ApiRoute, BareId, CurrentApp, Reader, Writer, effective_tags
 from recollect.api.turns import AsksOthers
 from recollect.api.wire import RequestBody, Text, Timestamp, Wire, example
 from recollect.errors import BadRequestError

@@ -18,9 +18,8 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from recollect import documents
-from recollect.api.deps import CurrentApp, CurrentKey, Reader, effective_tags
+from recollect.api.deps import ApiRoute, CurrentApp, CurrentKey, Reader, effective_tags
 from recollect.api.document_schemas import status_word
-from recollect.api.route import ApiRoute
 from recollect.api.turns import own_turn
 from recollect.app import App
 from recollect.documents import DocumentQuery

@@ -9,9 +9,8 @@ from urllib.parse import quote
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from recollect import documents, encryption
-from recollect.api.deps import BareId, CurrentApp, CurrentKey, PathId, Reader
+from recollect.api.deps import ApiRoute, BareId, CurrentApp, CurrentKey, PathId, Reader
 from recollect.api.document_schemas import FileUrl
-from recollect.api.route import ApiRoute
 from recollect.app import App, signing_keys
 from recollect.errors import (
     AuthenticationError,

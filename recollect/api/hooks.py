@@ -13,8 +13,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 
 from recollect import connectors, db, encryption, log
-from recollect.api.deps import CurrentApp, ProviderName
-from recollect.api.route import ApiRoute
+from recollect.api.deps import ApiRoute, CurrentApp, ProviderName
 from recollect.api.turns import AsksOthers
 from recollect.app import App, secret_keys
 from recollect.connectors import oauth

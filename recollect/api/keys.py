@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 from fastapi import APIRouter, Response
 
 from recollect.api.access_schemas import AssistantList, AssistantOut, NewScopedKey, ScopedKey
-from recollect.api.deps import Admin, BareId, CurrentApp, effective_tags
-from recollect.api.route import ApiRoute
+from recollect.api.deps import Admin, ApiRoute, BareId, CurrentApp, effective_tags
 from recollect.errors import BadRequestError
 from recollect.model import KeyId, Scope
 from recollect.orgs import assistants, orgs

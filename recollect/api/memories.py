@@ -5,7 +5,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from recollect.api.deps import CurrentApp, Reader, Writer, effective_tags
+from recollect.api.deps import ApiRoute, CurrentApp, Reader, Writer, effective_tags
 from recollect.api.document_schemas import MemoryOut, TemporalContext
 from recollect.api.memory_schemas import (
     AddMemories,
@@ -27,7 +27,6 @@ from recollect.api.memory_schemas import (
     ProfileSections,
     UpdateMemory,
 )
-from recollect.api.route import ApiRoute
 from recollect.api.search import answers
 from recollect.api.settings_schemas import Bucket
 from recollect.api.wire import Pagination

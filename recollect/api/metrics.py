@@ -14,8 +14,7 @@ from prometheus_client.registry import Collector
 from starlette.datastructures import Headers
 
 from recollect import __version__
-from recollect.api.deps import CurrentApp
-from recollect.api.route import ApiRoute
+from recollect.api.deps import ApiRoute, CurrentApp
 from recollect.app import App
 from recollect.errors import PermissionDeniedError
 from recollect.model import Key, Scope

@@ -4,8 +4,7 @@ from dataclasses import asdict
 
 from fastapi import APIRouter
 
-from recollect.api.deps import Admin, CurrentApp
-from recollect.api.route import ApiRoute
+from recollect.api.deps import Admin, ApiRoute, CurrentApp
 from recollect.api.settings_schemas import (
     FilterEffect,
     FilterExample,

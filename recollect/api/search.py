@@ -10,7 +10,7 @@ from functools import partial
 from fastapi import APIRouter, Response
 
 from recollect import db, documents
-from recollect.api.deps import CurrentApp, Reader, effective_tags
+from recollect.api.deps import ApiRoute, CurrentApp, Reader, effective_tags
 from recollect.api.memory_schemas import (
     Context,
     MemoryResult,
@@ -20,7 +20,6 @@ from recollect.api.memory_schemas import (
     SourceDocument,
 )
 from recollect.api.room import CurrentRoom, Holding, fitting, left_out
-from recollect.api.route import ApiRoute
 from recollect.api.search_schemas import AlsoInOut, HitOut, SearchOut, SearchRequest
 from recollect.app import App
 from recollect.db import Tx

@@ -7,9 +7,8 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from recollect import documents
-from recollect.api.deps import CurrentApp, CurrentKey, Reader, effective_tags
+from recollect.api.deps import ApiRoute, CurrentApp, CurrentKey, Reader, effective_tags
 from recollect.api.document_schemas import ListedDocument, MemoryOut
-from recollect.api.route import ApiRoute
 from recollect.api.wire import Pagination, RequestBody, TagsIn, Wire, absent, example
 from recollect.documents import DocumentQuery
 from recollect.memories import reading

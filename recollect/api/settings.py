@@ -7,8 +7,7 @@ from fastapi import APIRouter
 
 from recollect import documents
 from recollect.api.access_schemas import Reset, ResetDone
-from recollect.api.deps import Admin, CurrentApp, CurrentKey, Whole
-from recollect.api.route import ApiRoute
+from recollect.api.deps import Admin, ApiRoute, CurrentApp, CurrentKey, Whole
 from recollect.api.settings_schemas import SettingsChanged, SettingsOut, SettingsPatch
 from recollect.app import secret_keys
 from recollect.errors import BadRequestError

@@ -5,8 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from recollect import db
-from recollect.api.deps import BareId, CurrentApp, Reader, Writer, effective_tags
-from recollect.api.route import ApiRoute
+from recollect.api.deps import ApiRoute, BareId, CurrentApp, Reader, Writer, effective_tags
 from recollect.api.tag_schemas import MergeOut, MergeTags, TagDeleted, TagList, TagOut, TagPatch
 from recollect.api.wire import Pagination
 from recollect.errors import BadRequestError
@@ -76,7 +75,8 @@ def delete(tag: TagName, tenant: Writer, app: CurrentApp) -> TagDeleted:
 )
 def merge(body: MergeTags, tenant: Writer, app: CurrentApp) -> MergeOut:
     """Documents and connections of the tags get the target instead; then the tags end. A worker
-    does it after the answer.
+    does it after the answer. What is written to the tags within ten minutes goes along; a tag that
+    gets documents later stays, with these.
 
     A document whose customId is taken in the target keeps its tag, and is named in the
     state of the merge. The same request again answers the same merge.

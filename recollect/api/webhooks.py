@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from recollect.api.deps import BareId, CurrentApp, Reader, Writer
-from recollect.api.route import ApiRoute
+from recollect.api.deps import ApiRoute, BareId, CurrentApp, Reader, Writer
 from recollect.api.wire import (
     Pagination,
     RequestBody,

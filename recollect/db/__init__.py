@@ -303,9 +303,11 @@ class Database:
             tx = self._alive(give_up)
             try:
                 tx.execute(opening)
-            except psycopg.Error:
+            except BaseException as error:
                 tx.close()
                 self._pool.putconn(tx)
+                if not isinstance(error, psycopg.Error):
+                    raise
             else:
                 return tx
         raise Unavailable("the database does not answer")

@@ -10,9 +10,8 @@ from fastapi.dependencies.models import Dependant
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from recollect import log
-from recollect.api.deps import Reader, Writer
+from recollect.api.deps import ApiRoute, Reader, Writer
 from recollect.api.namespaces._words import FIELDS, DoorError
-from recollect.api.route import ApiRoute
 from recollect.api.wire import RequestBody, text
 from recollect.errors import (
     AmbiguousError,
