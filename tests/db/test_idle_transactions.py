@@ -159,13 +159,32 @@ def memories(http: httpx.Client, _: App) -> None:
     call(http, "POST", "/v4/memories/forget-matching", containerTag="a", query="word", dryRun=True)
 
 
-def long_conversation(http: httpx.Client, app: App) -> None:
-    """As many messages as there may be, near the bytes that a text may have, drawn from and
-    continued in every way: by what is new, by a window over the last, by an edited history."""
+def many_memories(http: httpx.Client, app: App) -> None:
+    """A tag of 30,000, of which some thousands are meant, and only a few hundred may go at once."""
+    made = call(
+        http, "POST", "/v4/memories", containerTag="m", memories=[{"content": "One heron."}]
+    )
+    with app.db.begin() as tx:
+        tx.execute(
+            "insert into memories select (jsonb_populate_record(m, jsonb_build_object("
+            "  'id', md5(m.id || n), 'content', 'Heron number ' || n || '.'))).*"
+            " from memories m, generate_series(1, 30000) as n where m.id = %s",
+            (made["memories"][0]["id"],),
+        )
+    path, asked = "/v4/memories/forget-matching", {"containerTag": "m", "query": "heron"}
+    told = call(http, "POST", path, **asked, dryRun=True, maxForget=500)
+    assert (told["count"], told["remaining"]) == (500, 29_501)
+    done = call(http, "POST", path, **asked, maxForget=500)
+    assert (done["count"], done["remaining"]) == (500, 29_501)
+    assert call(http, "POST", path, **asked, dryRun=True)["remaining"] == 29_401
+
+
+def long_conversation(http: httpx.Client, _: App) -> None:
+    """As many messages as there may be, near the bytes that a text may have, and continued in every
+    way: by what is new, by a window over the last, by an edited history."""
     talk = [{"role": "user", "content": f"{'ok ' * 1_600} {n}"} for n in range(9_998)]
     say = partial(call, http, "POST", "/v4/conversations", conversationId="long")
     say(messages=talk)
-    drain(app)
     say(messages=[{"role": "user", "content": "and now this"}])
     say(messages=[*talk[:1], *talk[-500:], {"role": "user", "content": "a window"}])
     say(messages=[*talk[:5_000], {"role": "user", "content": "edited"}, *talk[5_001:]])
@@ -192,12 +211,14 @@ def archive(http: httpx.Client, app: App) -> None:
         pass
     call(http, "DELETE", "/v3/container-tags/b")
     call(http, "DELETE", "/v3/documents/zip")
-    drain(app)
 
 
 def _unpack(app: App) -> None:
-    """Work at the archive, which is claimed first, and leave its files as they are."""
+    """Work at the archive alone: its files stay as they are."""
     with app.db.begin() as tx:
+        tx.execute(
+            "update documents set due_at = now() + interval '1 day' where archive_id is not null"
+        )
         [claim] = documents.claim(tx, lease=app.lease, limit=1, max_attempts=8)
     settle(app, claim, attempt(app, claim, process))
 
@@ -238,7 +259,7 @@ def _sync(app: App, id: ConnectionId) -> None:
 
 def bundle(http: httpx.Client, app: App) -> None:
     """A long text, many notes and memories, brought into another organisation, and once more."""
-    text = "".join(f"Line {n} of a long text tells of herons.\n" for n in range(300_000))
+    text = "".join(f"Line {n} of a long text tells of herons.\n" for n in range(40_000))
     call(http, "POST", "/v3/documents", content=text, customId="book", containerTag="a")
     notes = [{"content": f"Note {n} tells of herons.", "containerTag": "a"} for n in range(600)]
     call(http, "POST", "/v3/documents/batch", documents=notes)
@@ -287,6 +308,7 @@ FLOWS: list[Callable[[httpx.Client, App], None]] = [
     metadata,
     many_notes,
     memories,
+    many_memories,
     long_conversation,
     archive,
     sync_pages,
