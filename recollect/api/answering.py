@@ -12,7 +12,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 from pydantic import AfterValidator, BaseModel, Field
 
-from recollect.api.deps import CurrentApp, Reader, effective_tags
+from recollect.api.deps import ApiRoute, CurrentApp, Reader, effective_tags
 from recollect.api.memory_schemas import Question
 from recollect.api.turns import AsksOthers, own_turn
 from recollect.api.wire import (
@@ -44,7 +44,7 @@ from recollect.search.answers.sources import (
 )
 from recollect.search.answers.telling import ALIVE, AnswerEnd, AnswerState, answer, tell_alive
 
-router = APIRouter(tags=["search"])
+router = APIRouter(tags=["search"], route_class=ApiRoute)
 MOST_TURNS = 50
 CLIENT_GONE = 499
 """Nobody reads it: a word for counters and logs."""

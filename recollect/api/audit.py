@@ -5,12 +5,12 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from recollect.api.deps import Admin, CurrentApp, CurrentKey
+from recollect.api.deps import Admin, ApiRoute, CurrentApp, CurrentKey
 from recollect.api.wire import Moment, Timestamp, Wire
 from recollect.orgs import audit, orgs
 from recollect.orgs.audit import Record
 
-router = APIRouter(tags=["audit"])
+router = APIRouter(tags=["audit"], route_class=ApiRoute)
 Word = Annotated[str | None, Query(max_length=100)]
 
 

@@ -29,6 +29,7 @@ from recollect.api.connection_schemas import (
     listed,
 )
 from recollect.api.deps import (
+    ApiRoute,
     BareId,
     CurrentApp,
     CurrentKey,
@@ -39,6 +40,7 @@ from recollect.api.deps import (
     effective_tags,
 )
 from recollect.api.turns import AsksOthers
+from recollect.api.wire import Flag
 from recollect.app import App
 from recollect.documents import DocumentQuery
 from recollect.errors import BadRequestError, NotFoundError
@@ -50,7 +52,7 @@ from recollect.sync.connect import ConnectionChanges, ConnectionRequest
 from recollect.sync.connections import LIMIT
 from recollect.sync.sources import end
 
-router = APIRouter(tags=["connections"])
+router = APIRouter(tags=["connections"], route_class=ApiRoute)
 EXPIRES_IN = "1 hour"
 """`authorizations.AUTH_LINK_LIFE`, in the wire's words."""
 _NOTHING_TO_PICK: dict[int | str, dict[str, Any]] = {
@@ -389,7 +391,7 @@ def delete(
     tenant: Writer,
     app: CurrentApp,
     body: ByTags | None = None,
-    delete_documents: Annotated[bool, Query(alias="deleteDocuments")] = True,
+    delete_documents: Annotated[Flag, Query(alias="deleteDocuments")] = True,
     language: Annotated[str | None, Header(alias="x-stainless-lang")] = None,
     version: Annotated[str | None, Header(alias="x-stainless-package-version")] = None,
 ) -> Any:

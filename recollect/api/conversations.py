@@ -13,12 +13,12 @@ from typing import Any
 from fastapi import APIRouter
 
 from recollect import documents
-from recollect.api.deps import CurrentApp, Writer, effective_tags
+from recollect.api.deps import ApiRoute, CurrentApp, Writer, effective_tags
 from recollect.api.document_schemas import Conversation, ConversationWritten, Message, public_status
 from recollect.documents import NewDocument, merge
 from recollect.ingest import intake
 
-router = APIRouter(tags=["conversations"])
+router = APIRouter(tags=["conversations"], route_class=ApiRoute)
 _BLANK_LINES = re.compile(r"\n{3,}")
 _NEXT_TURN = re.compile(r"\n\n(?! )")
 

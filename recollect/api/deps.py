@@ -1,24 +1,45 @@
-"""What endpoints ask for: the App, the key, and the tenant behind it.
+"""What endpoints ask for: the App, the key, and the tenant behind it; and a query that says
+nothing twice.
 
 They wait for nothing and are coroutines all the same: FastAPI hands a plain function to a thread.
 """
 
-from typing import Annotated
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Annotated, Any, get_args, get_origin
 from urllib.parse import unquote
 
-from fastapi import Depends, Path, Request, Security
+from fastapi import Depends, Path, Request, Response, Security
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from pydantic import AfterValidator
 
 from recollect.api.wire import text
 from recollect.app import App
-from recollect.errors import PermissionDeniedError
+from recollect.errors import BadRequestError, PermissionDeniedError
 from recollect.model import Key, Scope, Tenant
 from recollect.orgs import tags
 
 _RANK = {Scope.READ: 0, Scope.WRITE: 1, Scope.ADMIN: 2}
 # The edge has checked the key; this tells the OpenAPI document that there is one.
 bearer = HTTPBearer(auto_error=False, scheme_name="bearer", description="An API key.")
+
+
+class ApiRoute(APIRoute):
+    """Of what a query says twice, one would be lost, so it is refused."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        once = frozenset(_single(self.dependant))
+
+        async def within(request: Request) -> Response:
+            given = [name for name, _ in request.query_params.multi_items() if name in once]
+            for name in set(given):
+                if given.count(name) > 1:
+                    raise BadRequestError(f"{name}: stands in the query twice")
+            return await handle(request)
+
+        return within
 
 
 async def current_app(request: Request) -> App:
@@ -87,3 +108,19 @@ def _allowed(key: Key, scope: Scope) -> Tenant:
 
 def _tenant(key: Key) -> Tenant:
     return Tenant(key.org.id, key.tags, key.id)
+
+
+def _single(dependant: Dependant) -> Iterator[str]:
+    """Names of a query that stand for one value, not for a list."""
+    for field in dependant.query_params:
+        if not _is_list(field.field_info.annotation):
+            yield field.alias
+    for part in dependant.dependencies:
+        yield from _single(part)
+
+
+def _is_list(annotation: object) -> bool:
+    origin = get_origin(annotation)
+    if isinstance(origin, type) and issubclass(origin, Sequence):
+        return True
+    return any(_is_list(one) for one in get_args(annotation))

@@ -13,7 +13,7 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import TypeAdapter, ValidationError
 
 from recollect import db, documents
-from recollect.api.deps import CurrentApp, PathId, Reader, Writer, effective_tags
+from recollect.api.deps import ApiRoute, CurrentApp, PathId, Reader, Writer, effective_tags
 from recollect.api.document_schemas import (
     AddDocument,
     BatchAdd,
@@ -57,7 +57,7 @@ from recollect.memories.records import Memory
 from recollect.model import Chunk, Document, Status, Tenant
 from recollect.orgs import orgs
 
-router = APIRouter(tags=["documents"])
+router = APIRouter(tags=["documents"], route_class=ApiRoute)
 STALE = timedelta(hours=4)
 """Unfinished documents that nothing happened to for so long are shown as stuck."""
 ENDED = (Status.DONE, Status.FAILED)

@@ -5,7 +5,7 @@ from typing import Annotated, Self
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from recollect.api.deps import BareId, CurrentApp, Reader, Writer, effective_tags
+from recollect.api.deps import ApiRoute, BareId, CurrentApp, Reader, Writer, effective_tags
 from recollect.api.turns import AsksOthers
 from recollect.api.wire import RequestBody, Text, Timestamp, Wire, example
 from recollect.errors import BadRequestError
@@ -22,7 +22,7 @@ from recollect.search.evaluation import (
     TestRun,
 )
 
-router = APIRouter(tags=["test questions"])
+router = APIRouter(tags=["test questions"], route_class=ApiRoute)
 OfTag = Annotated[
     str,
     Query(alias="containerTag", description="The tag that is searched.", examples=["team:a"]),

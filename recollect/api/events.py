@@ -18,7 +18,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from recollect import documents
-from recollect.api.deps import CurrentApp, CurrentKey, Reader, effective_tags
+from recollect.api.deps import ApiRoute, CurrentApp, CurrentKey, Reader, effective_tags
 from recollect.api.document_schemas import status_word
 from recollect.api.turns import own_turn
 from recollect.app import App
@@ -27,7 +27,7 @@ from recollect.events.streams import BACKLOG, Events, Stream, StreamPulse, conce
 from recollect.model import Document, Key, Tenant
 from recollect.orgs import orgs
 
-router = APIRouter(tags=["documents"])
+router = APIRouter(tags=["documents"], route_class=ApiRoute)
 MARGIN = timedelta(minutes=2)
 """How far before the last event one who comes back is told of: a change may commit that late."""
 LONGEST_GAP = timedelta(days=1)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from recollect import documents, encryption
-from recollect.api.deps import BareId, CurrentApp, CurrentKey, PathId, Reader
+from recollect.api.deps import ApiRoute, BareId, CurrentApp, CurrentKey, PathId, Reader
 from recollect.api.document_schemas import FileUrl
 from recollect.app import App, signing_keys
 from recollect.errors import (
@@ -21,7 +21,7 @@ from recollect.errors import (
 from recollect.model import KeyId, Tenant
 from recollect.orgs import orgs
 
-router = APIRouter(tags=["documents"])
+router = APIRouter(tags=["documents"], route_class=ApiRoute)
 LIFETIME = 24 * 60 * 60
 """Seconds that an address of a file works."""
 

@@ -13,7 +13,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 
 from recollect import connectors, db, encryption, log
-from recollect.api.deps import CurrentApp, ProviderName
+from recollect.api.deps import ApiRoute, CurrentApp, ProviderName
 from recollect.api.turns import AsksOthers
 from recollect.app import App, secret_keys
 from recollect.connectors import oauth
@@ -38,7 +38,7 @@ from recollect.sync.push_registrations import StoredRegistration
 from recollect.sync.sources import GivenAccess, open_api
 
 LOG = log.get("hooks")
-router = APIRouter(tags=["connections"])
+router = APIRouter(tags=["connections"], route_class=ApiRoute)
 _AT_ONCE = timedelta()
 _HEADERS = {
     "cache-control": "no-store",

@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 from fastapi import APIRouter, Response
 
 from recollect.api.access_schemas import AssistantList, AssistantOut, NewScopedKey, ScopedKey
-from recollect.api.deps import Admin, BareId, CurrentApp, effective_tags
+from recollect.api.deps import Admin, ApiRoute, BareId, CurrentApp, effective_tags
 from recollect.errors import BadRequestError
 from recollect.model import KeyId, Scope
 from recollect.orgs import assistants, orgs
 from recollect.orgs.orgs import Limit
 
-router = APIRouter(tags=["keys"])
+router = APIRouter(tags=["keys"], route_class=ApiRoute)
 LONGEST_LIFE = timedelta(days=365)
 ALLOWED = [
     "/v3/documents",

@@ -5,7 +5,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from recollect.api.deps import CurrentApp, Reader, Writer, effective_tags
+from recollect.api.deps import ApiRoute, CurrentApp, Reader, Writer, effective_tags
 from recollect.api.document_schemas import MemoryOut, TemporalContext
 from recollect.api.memory_schemas import (
     AddMemories,
@@ -47,7 +47,7 @@ from recollect.memories.records import (
 from recollect.model import Page, random_id
 from recollect.orgs import settings
 
-router = APIRouter(tags=["memories"])
+router = APIRouter(tags=["memories"], route_class=ApiRoute)
 MATCHED = "matched: "
 """Beginning of the reason when a query chose what to forget and nobody said why."""
 
@@ -155,11 +155,13 @@ def forget_matching(body: ForgetMatching, tenant: Writer, app: CurrentApp) -> Fo
     if body.query is None and body.ids is None:
         raise BadRequestError("name a query, or ids")
     if body.ids is None:
-        matching = forgetting.matching(app, tenant, tag, body.query or "", body.threshold)
+        found, matching = forgetting.matching(
+            app, tenant, tag, body.query or "", most=body.max_forget, threshold=body.threshold
+        )
     else:
         with app.db.begin() as tx:
-            matching = [FoundMemory(one, 1.0) for one in reading.named(tx, tenant, tag, body.ids)]
-    found = matching[: body.max_forget]
+            named = [FoundMemory(one, 1.0) for one in reading.named(tx, tenant, tag, body.ids)]
+        found, matching = named[: body.max_forget], len(named)
     batch = None
     if found and not body.dry_run:
         batch = random_id()
@@ -179,9 +181,9 @@ def forget_matching(body: ForgetMatching, tenant: Writer, app: CurrentApp) -> Fo
     return ForgetMatchingOut(
         dry_run=body.dry_run,
         count=len(shown),
-        remaining=len(matching) - len(shown),
+        remaining=matching - len(shown),
         forget_batch_id=batch,
-        summary=_summary(len(shown), len(matching), dry_run=body.dry_run),
+        summary=_summary(len(shown), matching, dry_run=body.dry_run),
         candidates=shown if body.dry_run else None,
         forgotten=None if body.dry_run else shown,
     )

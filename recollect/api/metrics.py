@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from starlette.datastructures import Headers
 
 from recollect import __version__
-from recollect.api.deps import CurrentApp
+from recollect.api.deps import ApiRoute, CurrentApp
 from recollect.app import App
 from recollect.errors import PermissionDeniedError
 from recollect.model import Key, Scope
@@ -23,7 +23,7 @@ from recollect.telemetry import metrics
 from recollect.telemetry.metrics import BUCKETS, METRICS, Sample
 from recollect.worker import maintenance
 
-router = APIRouter()
+router = APIRouter(route_class=ApiRoute)
 PATH = "/metrics"
 REQUESTS = "recollect_http_request_seconds"
 SEARCHES = frozenset({"/v3/search", "/v4/search", "/ns/{namespace}/search"})

@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from fastapi import APIRouter
 
-from recollect.api.deps import Admin, CurrentApp
+from recollect.api.deps import Admin, ApiRoute, CurrentApp
 from recollect.api.settings_schemas import (
     FilterEffect,
     FilterExample,
@@ -14,7 +14,7 @@ from recollect.api.settings_schemas import (
 from recollect.api.turns import AsksOthers
 from recollect.sync import filter_preview as flow
 
-router = APIRouter(tags=["settings"])
+router = APIRouter(tags=["settings"], route_class=ApiRoute)
 
 
 @router.post("/v3/settings/preview", summary="Try out a filter", operation_id="previewSettings")

@@ -10,7 +10,7 @@ from functools import partial
 from fastapi import APIRouter, Response
 
 from recollect import db, documents
-from recollect.api.deps import CurrentApp, Reader, effective_tags
+from recollect.api.deps import ApiRoute, CurrentApp, Reader, effective_tags
 from recollect.api.memory_schemas import (
     Context,
     MemoryResult,
@@ -37,7 +37,7 @@ from recollect.search.duplicates import fold
 from recollect.search.hybrid import Query
 from recollect.search.query_vectors import Vector
 
-router = APIRouter(tags=["search"])
+router = APIRouter(tags=["search"], route_class=ApiRoute)
 AS_SINGLE = "the results are single memories"
 NO_AGGREGATOR = (
     "aggregate: no language model is configured (RECOLLECT_LLM_URL and RECOLLECT_LLM_MODEL name"

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from recollect import documents
-from recollect.api.deps import CurrentApp, CurrentKey, Reader, effective_tags
+from recollect.api.deps import ApiRoute, CurrentApp, CurrentKey, Reader, effective_tags
 from recollect.api.document_schemas import ListedDocument, MemoryOut
 from recollect.api.wire import Pagination, RequestBody, TagsIn, Wire, absent, example
 from recollect.documents import DocumentQuery
@@ -16,7 +16,7 @@ from recollect.model import Plan, Scope
 from recollect.orgs import orgs, tags
 from recollect.sync import connections
 
-router = APIRouter(tags=["session"])
+router = APIRouter(tags=["session"], route_class=ApiRoute)
 
 
 class UserOut(Wire):

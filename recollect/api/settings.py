@@ -7,7 +7,7 @@ from fastapi import APIRouter
 
 from recollect import documents
 from recollect.api.access_schemas import Reset, ResetDone
-from recollect.api.deps import Admin, CurrentApp, CurrentKey, Whole
+from recollect.api.deps import Admin, ApiRoute, CurrentApp, CurrentKey, Whole
 from recollect.api.settings_schemas import SettingsChanged, SettingsOut, SettingsPatch
 from recollect.app import secret_keys
 from recollect.errors import BadRequestError
@@ -15,7 +15,7 @@ from recollect.orgs import audit, settings, tags
 from recollect.sync import connections, item_filter
 from recollect.sync.sources import end
 
-router = APIRouter(tags=["settings"])
+router = APIRouter(tags=["settings"], route_class=ApiRoute)
 
 
 @router.get("/v3/settings", summary="Get settings", operation_id="getSettings")

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from recollect import db
-from recollect.api.deps import BareId, CurrentApp, Reader, Writer, effective_tags
+from recollect.api.deps import ApiRoute, BareId, CurrentApp, Reader, Writer, effective_tags
 from recollect.api.tag_schemas import MergeOut, MergeTags, TagDeleted, TagList, TagOut, TagPatch
 from recollect.api.wire import Pagination
 from recollect.errors import BadRequestError
@@ -13,7 +13,7 @@ from recollect.orgs import tags
 from recollect.orgs.orgs import random_id
 from recollect.sync.sources import end_tag
 
-router = APIRouter(tags=["container tags"])
+router = APIRouter(tags=["container tags"], route_class=ApiRoute)
 TagName = Annotated[str, Path(description="A container tag.", examples=["user_123"])]
 
 
@@ -75,7 +75,8 @@ def delete(tag: TagName, tenant: Writer, app: CurrentApp) -> TagDeleted:
 )
 def merge(body: MergeTags, tenant: Writer, app: CurrentApp) -> MergeOut:
     """Documents and connections of the tags get the target instead; then the tags end. A worker
-    does it after the answer.
+    does it after the answer. What is written to the tags within ten minutes goes along; a tag that
+    gets documents later stays, with these.
 
     A document whose customId is taken in the target keeps its tag, and is named in the
     state of the merge. The same request again answers the same merge.

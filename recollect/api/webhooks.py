@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from recollect.api.deps import BareId, CurrentApp, Reader, Writer
+from recollect.api.deps import ApiRoute, BareId, CurrentApp, Reader, Writer
 from recollect.api.wire import (
     Pagination,
     RequestBody,
@@ -19,7 +19,7 @@ from recollect.api.wire import (
 from recollect.events import endpoints, outbox
 from recollect.events.outbox import Delivery, WebhookTarget
 
-router = APIRouter(tags=["webhooks"])
+router = APIRouter(tags=["webhooks"], route_class=ApiRoute)
 Event = Literal[
     "document.done",
     "document.failed",

@@ -98,6 +98,8 @@ def not_blank(value: str) -> str:
 
 
 Text = Annotated[str, BeforeValidator(_storable)]
+Flag = Annotated[bool, BeforeValidator(intake.flag)]
+"""in a query; in a body every `bool` is one"""
 Id = Annotated[Text, Field(description="Id or customId.")]
 CustomId = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(intake.plain)]
 Label = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(intake.plain)]
@@ -218,11 +220,13 @@ class RequestBody(Wire):
     @field_validator("*", mode="before")
     @classmethod
     def _no_flag_for_a_number(cls, value: object, field: ValidationInfo) -> object:
-        """Python takes true for 1, a caller does not."""
-        if isinstance(value, bool):
+        """Python takes true for 1, and "no" for false; a caller does not."""
+        if isinstance(value, bool | int | float | str):
             kinds = {*_kinds(cls.model_fields[field.field_name or ""].annotation)}
-            if kinds & {int, float} and bool not in kinds:
+            if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
                 raise PydanticCustomError("number_type", "must be a number, not true or false")
+            if bool in kinds and not kinds & {int, float, str}:
+                return intake.flag(value)
         return value
 
 

@@ -226,15 +226,22 @@ class Database:
 
     @contextmanager
     def moment(self) -> Generator[Tx]:
-        """A transaction that only reads and sees the same in all its statements, on all servers."""
+        """A transaction that only reads and sees the same in all its statements, on all servers.
+
+        Raises Contended at its end where it did not, since a part of the index moved meanwhile.
+        """
         with self.begin() as tx:
             spread = citus.is_spread(tx)
         with self.begin() as tx:
             tx.execute("set transaction isolation level repeatable read, read only")
+            seen = None
             if spread:
                 with self._session() as session, citus.still(session):
-                    citus.look(tx)
+                    seen = citus.look(tx)
             yield tx
+            if seen is not None:
+                with self._session() as session:
+                    citus.refuse_moved(seen, session)
 
     @contextmanager
     def alone(self, name: str) -> Generator[None]:
@@ -303,9 +310,11 @@ class Database:
             tx = self._alive(give_up)
             try:
                 tx.execute(opening)
-            except psycopg.Error:
+            except BaseException as error:
                 tx.close()
                 self._pool.putconn(tx)
+                if not isinstance(error, psycopg.Error):
+                    raise
             else:
                 return tx
         raise Unavailable("the database does not answer")

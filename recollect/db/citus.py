@@ -16,7 +16,7 @@ import psycopg
 from psycopg.rows import dict_row, tuple_row
 
 from recollect import log
-from recollect.errors import SetupError
+from recollect.errors import Contended, SetupError
 
 LOG = log.get("db")
 OPTIONS = (
@@ -54,10 +54,38 @@ def still(session: psycopg.Connection[Any]) -> Generator[None]:
         session.execute(f"select pg_advisory_unlock({_LOCK})")
 
 
-def look(tx: psycopg.Connection[Any]) -> None:
-    """Have a transaction of one snapshot take it on all servers, over one connection to each."""
+def look(tx: psycopg.Connection[Any]) -> str:
+    """Have a transaction of one snapshot take it on all servers, over one connection to each.
+    Returns where the shards are, for `refuse_moved`."""
     tx.execute("set local citus.max_adaptive_executor_pool_size = 1")
     tx.execute("select count(*) from facets where filepath = ''")  # no shard can be ruled out
+    return _places(tx)
+
+
+def refuse_moved(seen: str, session: psycopg.Connection[Any]) -> None:
+    """Raises Contended where a shard moved after `look`: where it came to, a snapshot from before
+    sees none of its rows."""
+    if _places(session) != seen:
+        raise Contended(
+            "a shard of the index moved to another worker meanwhile, so not all of it was seen; try"
+            " again when none moves (select citus_rebalance_status())"
+        )
+
+
+def _places(session: psycopg.Connection[Any]) -> str:
+    row = (
+        session.cursor(row_factory=tuple_row)
+        .execute(
+            "select coalesce(string_agg(concat_ws(':', shardid, groupid), ' '"
+            "  order by shardid, groupid), '')"
+            " from pg_dist_placement join pg_dist_shard using (shardid)"
+            " where logicalrelid = any(%s::text[]::regclass[])",
+            (list(DISTRIBUTED),),
+        )
+        .fetchone()
+    )
+    assert row is not None
+    return row[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,18 @@ through whatever process. A replica that does not get there within milliseconds,
 another line of the log is left alone for a while, and the next one or the primary answers.
 """
 
+import socket
+import struct
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, Self
 
 import psycopg
+from psycopg import ConnectionInfo
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
@@ -32,6 +35,14 @@ CONNECT = timedelta(milliseconds=200)
 """How long a read waits for a connection; the pool goes on connecting meanwhile."""
 SILENCE = timedelta(seconds=10)
 """A statement that takes longer is given up, and the primary does it."""
+KNOCK = timedelta(seconds=1)
+"""How often a statement that takes long is a reason to ask whether the server is there at all."""
+ANSWER = timedelta(milliseconds=500)
+"""How long it has to say so."""
+WORD_LASTS = timedelta(seconds=10)
+"""A replica that follows somebody else from now on knows the primary's word that long."""
+WORDS = 100
+"""that are kept: the newest"""
 LEAST_REST, MOST_REST = timedelta(milliseconds=250), timedelta(seconds=30)
 """How long a replica is left alone: twice as long each time, until it serves again."""
 LINE = {
@@ -48,7 +59,8 @@ _MARK = (
     " (select word from lineages where lineages.line = here.line) as word from (select"
     " concat_ws('.', (select system_identifier from pg_control_system()),"
     "  (select oid from pg_database where datname = current_database()),"
-    "  left(pg_walfile_name(pg_current_wal_flush_lsn()), 8)) as line) as here"
+    "  left(pg_walfile_name(pg_current_wal_flush_lsn()), 8),"
+    "  lpad(div(extract(epoch from now())::int8, %s)::text, 12, '0')) as line) as here"
 )
 _STANDS = (
     "select pg_is_in_recovery() and exists (select from lineages where word = %(word)s) as follows,"
@@ -78,11 +90,27 @@ class _ReplicaTx(Tx):
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         try:
-            return super().wait(gen, interval, timeout or SILENCE.total_seconds())
-        except psycopg.OperationalError:
+            return super().wait(self._knocking(gen), interval, timeout or SILENCE.total_seconds())
+        except (psycopg.OperationalError, _PassedError):
             if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
                 self.close()  # what it may still answer is nobody's any more
             raise
+
+    def _knocking(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        """`gen`, for which the connection waits; meanwhile the server has to show that it is there,
+        or _PassedError is raised: one that stands still holds a read only so long."""
+        asked = time.monotonic()
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if not ready and time.monotonic() - asked >= KNOCK.total_seconds():
+                    if not _answers(self.info):
+                        raise _PassedError("away", "it is silent")
+                    asked = time.monotonic()
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            return end.value
 
 
 class Replica(Database):
@@ -155,6 +183,7 @@ class Replica(Database):
                 begun = True
                 answer = work(tx)
         except _PassedError as passed:
+            passed.begun = begun
             self._fares(passed.state, str(passed))
             raise
         except Exception as error:
@@ -263,7 +292,7 @@ class Replicated(Database):
         """Raises Unavailable."""
         with self.glance() as tx:
             try:
-                row = tx.execute(_MARK).fetchone()
+                row = tx.execute(_MARK, (int(WORD_LASTS.total_seconds()),)).fetchone()
             except psycopg.errors.ObjectNotInPrerequisiteState as error:
                 tx.close()  # the next one may reach the server that took over
                 raise Unavailable("the database is not a primary") from error
@@ -274,7 +303,35 @@ class Replicated(Database):
             tx.execute(
                 "insert into lineages (line) values (%s) on conflict do nothing", (row["line"],)
             )
+            tx.execute(
+                "delete from lineages where line in"
+                " (select line from lineages order by right(line, 12) desc offset %s)",
+                (WORDS,),
+            )
         return self._mark()
+
+
+def _answers(server: ConnectionInfo) -> bool:
+    """Whether the server takes up a connection and says a word. A process that stands still, and
+    a machine that is off the network, do not."""
+    does_it_speak_tls = struct.pack("!ii", 8, 80877103)  # any server says yes or no
+    by_path = server.host.startswith("/")
+    try:
+        with socket.socket(socket.AF_UNIX if by_path else _family(server)) as line:
+            line.settimeout(ANSWER.total_seconds())
+            line.connect(
+                f"{server.host}/.s.PGSQL.{server.port}"
+                if by_path
+                else (server.hostaddr, server.port)
+            )
+            line.sendall(does_it_speak_tls)
+            return line.recv(1) != b""
+    except OSError:
+        return False
+
+
+def _family(server: ConnectionInfo) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in server.hostaddr else socket.AF_INET
 
 
 def _passed(error: Exception, *, begun: bool) -> _PassedError | None:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from pgvector import SparseVector
 from psycopg import sql
@@ -142,6 +142,8 @@ def finish(
     return Changed(len(chunks), reused, len(wanted) - reused, removed)
 
 
+COPIED = 1_000
+"""Entries that one statement takes in: some seconds of its minute."""
 _DONE = (
     "update documents set"
     # Newer content brought a kind of its own.
@@ -353,29 +355,23 @@ def _copy_entries(
     """Documents with their scopes; counts the terms into `delta`."""
     index = vector_index.hold(tx)
     lacking = Counter[DocumentId]()
-    # Binary: to write the numbers of vectors out takes longer than to index them.
-    with tx.cursor().copy(
-        "copy entries (document_id, hash, text, terms, weights, embedding, embedding_b)"
-        " from stdin (format binary)"
-    ) as copy:
-        copy.set_types(["text", "bytea", "text", "int4[]", "sparsevec", "halfvec", "halfvec"])
-        for id, scope, entries in given:
-            for entry in entries:
+    rest = ((id, scope, entry) for id, scope, entries in given for entry in entries)
+    # Each statement has its time: the longest texts would not be indexed within one.
+    while some := list(islice(rest, COPIED)):
+        # Binary: to write the numbers of vectors out takes longer than to index them.
+        with tx.cursor().copy(
+            "copy entries (document_id, hash, text, terms, weights, embedding, embedding_b)"
+            " from stdin (format binary)"
+        ) as copy:
+            copy.set_types(["text", "bytea", "text", "int4[]", "sparsevec", "halfvec", "halfvec"])
+            for id, scope, entry in some:
                 numbers = [*scope, *entry.terms]
                 delta.update(numbers)
                 weights = {number - 1: weight for number, weight in entry.terms.items()}
                 vectors = missing_vectors.split(index, entry.vector)
                 lacking[id] += entry.vector is not None and missing_vectors.lacks(index, vectors)
-                copy.write_row(
-                    (
-                        id,
-                        entry.hash,
-                        entry.text,
-                        numbers,
-                        SparseVector(weights, TERM_SPACE),
-                        *vectors,
-                    )
-                )
+                words = SparseVector(weights, TERM_SPACE)
+                copy.write_row((id, entry.hash, entry.text, numbers, words, *vectors))
     for id, number in lacking.items():
         if number:
             missing_vectors.note(tx, "entries", id, number)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from datetime import datetime
 
 from recollect.db import Tx, tenancy
 from recollect.documents._asked import DocumentChange
@@ -96,23 +97,33 @@ def _check_custom_ids(tx: Tx, tenant: Tenant, firsts: Sequence[tuple[Document, s
 
 
 def retag(
-    tx: Tx, org: OrgId, sources: Sequence[str], target: str, *, kept: Sequence[str], limit: int
+    tx: Tx,
+    org: OrgId,
+    sources: Sequence[str],
+    target: str,
+    *,
+    kept: Sequence[str],
+    until: datetime,
+    limit: int,
 ) -> tuple[int, list[DocumentId]]:
     """Give up to `limit` documents of any of the sources the target in their place.
 
-    `kept` are passed over. Returns how many were moved, and those that cannot be, since another
-    document of the target has their customId.
+    `kept`, and those that came after `until`, are passed over. Returns how many were moved, and
+    those that cannot be, since another document of the target has their customId.
     """
     rows = tx.execute(
         "select " + COLUMNS + " from documents d where d.org_id = %(org)s"
         " and d.gone_at is null and d.scope && %(numbers)s::int4[]"
         " and d.container_tags && %(sources)s::text[]"
-        " and not d.id = any(%(kept)s)" + ORDER + " limit %(limit)s for update",
+        " and d.created_at <= %(until)s and not d.id = any(%(kept)s)"
+        + ORDER
+        + " limit %(limit)s for update",
         {
             "org": org,
             "numbers": [terms.tag_number(org, tag) for tag in sources],
             "sources": list(sources),
             "kept": list(kept),
+            "until": until,
             "limit": limit,
         },
     ).fetchall()

@@ -211,6 +211,16 @@ def plain(value: str) -> str:
     return value
 
 
+def flag(value: object) -> bool:
+    """true or false, or the word for it: "no", "off" and 0 may be meant otherwise. Raises
+    ValueError."""
+    words = {"true": True, "false": False}
+    found = words.get(value.lower()) if isinstance(value, str) else value
+    if not isinstance(found, bool):
+        raise ValueError("must be true or false")
+    return found
+
+
 def text(value: str) -> str:
     """A content."""
     if len(value) > CONTENT_LIMIT // 4 and len(value.encode()) > CONTENT_LIMIT:

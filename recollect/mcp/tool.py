@@ -10,6 +10,7 @@ from typing import Annotated, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
+from recollect.ingest import intake
 from recollect.mcp.seam import Session
 
 NUMBERS: tuple[object, ...] = (int, float, int | None, float | None)
@@ -34,8 +35,10 @@ class Arguments(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_flag_for_a_number(cls, value: object, field: ValidationInfo) -> object:
-        """Python takes true for 1."""
+        """Python takes true for 1, and "no" for false."""
         taken: object = cls.model_fields[field.field_name or ""].annotation
+        if taken is bool:
+            return intake.flag(value)
         if isinstance(value, bool) and taken in NUMBERS:
             raise PydanticCustomError("number_type", "must be a number, not true or false")
         return value

@@ -14,7 +14,14 @@ from recollect import documents
 from recollect.db import Tx
 from recollect.index import terms, vector_index
 from recollect.index.phrases import PhraseStanding
-from recollect.memories.records import COLUMNS, Memory, MemoryQuery, condition_of, read_row
+from recollect.memories.records import (
+    COLUMNS,
+    Memory,
+    MemoryId,
+    MemoryQuery,
+    condition_of,
+    read_row,
+)
 from recollect.model import (
     Tenant,
 )
@@ -23,6 +30,8 @@ CANDIDATES = 100
 """How many memories each side, words and meaning, hands to the fusion."""
 READ = 500
 """How many each side hands over where the order of a phrase's words has to be looked at."""
+STEP = 5_000
+"""How many of all memories of a tag are read at a time."""
 RANK_CONSTANT = 60
 """as in `search.py`"""
 RANGES: Mapping[str, tuple[Sequence[float], Sequence[float]]] = {
@@ -51,6 +60,16 @@ class Compared:
     """of the query's words that it holds"""
     rare_share: float
     """the same, where a word counts for as much as it is rare among the memories"""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """As `Compared`, of a memory that is only named: there may be very many."""
+
+    id: MemoryId
+    cosine: float | None
+    share: float
+    rare_share: float
 
 
 def likeness(cosine: float | None, share: float, model: str = "") -> float:
@@ -87,6 +106,14 @@ _DENSE = sql.SQL(
     " where vector_dims(m.{column}) = %(dimensions)s and {condition}"
     " order by distance, m.id limit %(candidates)s"
 )
+_EVERY = sql.SQL(
+    "select m.id, {cosine} as cosine, case when m.terms && %(numbers)s::int4[] then array"
+    " (select number from unnest(m.terms) as number where number = any(%(numbers)s)) end as held"
+    " from memories m where {condition}"
+)
+_COSINE = (
+    "case when vector_dims(m.{column}) = %(dimensions)s then 1 - (m.{column} <=> %(vector)s) end"
+)
 _NO_WORDS = sql.SQL("select null::text as id, 0::float8 as points where false")
 _NO_VECTOR = sql.SQL("select null::text as id, 0::float8 as distance where false")
 _FUSED = sql.SQL(
@@ -107,12 +134,12 @@ def search(
     query: MemoryQuery,
     *,
     threshold: float = 0.0,
-    candidates: int | None = CANDIDATES,
+    candidates: int = CANDIDATES,
 ) -> list[FoundMemory]:
     """Up to `query.limit` memories that answer best, the most similar first.
 
     By words and by meaning; `threshold` is the least similarity. `candidates`: how many of the
-    best of each side are judged, None for all.
+    best of each side are judged.
     """
     model = vector_index.made_by(vector)
     compared = compare(tx, tenant, text, vector, query, candidates=candidates)
@@ -128,25 +155,20 @@ def compare(
     vector: NDArray[np.float32] | None,
     query: MemoryQuery,
     *,
-    candidates: int | None,
+    candidates: int,
 ) -> list[Compared]:
-    """The memories that are nearest by words and those by meaning, `candidates` of each (None:
-    all), beside the query; those first that are high in both orders."""
+    """The memories that are nearest by words and those by meaning, `candidates` of each,
+    beside the query; those first that are high in both orders."""
     groups = terms.query_terms(tenant.id, text)
     groups += [terms.numbers(tenant.id, word) for one in query.phrases for word in one.words]
     # Single words are looked for in the index; the order of several is looked at below.
     told = [one for one in (*query.phrases, *query.excluded) if len(one.words) > 1]
-    if told and candidates is not None:
+    if told:
         candidates = READ
     numbers = sorted({number for group in groups for number in group})
     condition, parameters = condition_of(tenant, query)
     parameters |= {"numbers": numbers}
-    # As in `search.search`: a scan of all tenants' rows only looks cheap.
-    tx.execute("set local enable_seqscan = off; set local random_page_cost = 1.1")
-    counted = {
-        row["number"]: row["n"]
-        for row in tx.execute(_COUNTED.format(condition=condition), parameters)
-    }
+    counted = _counted(tx, condition, parameters)
     words = terms.idf(groups, counted, counted[None])
     if not counted[None] or (not words and vector is None):
         return []
@@ -158,19 +180,13 @@ def compare(
             if vector is None
             else _DENSE.format(condition=condition, column=column),
             columns=sql.SQL(COLUMNS),
-            cosine=sql.SQL(
-                "null::float8"
-                if vector is None
-                else "case when vector_dims(m.{column}) = %(dimensions)s"
-                " then 1 - (m.{column} <=> %(vector)s) end"
-            ).format(column=column),
+            cosine=_cosine(vector, column),
         ),
         {
             **parameters,
+            **_asked(vector),
             "numbers": list(words),
             "words": SparseVector({n - 1: w for n, w in words.items()}, documents.TERM_SPACE),
-            "vector": None if vector is None else HalfVector(vector),
-            "dimensions": 0 if vector is None else len(vector),
             "candidates": candidates,
             "k": RANK_CONSTANT,
         },
@@ -189,3 +205,54 @@ def compare(
         return Compared(read_row(row), row["cosine"], *shares)
 
     return [beside(row) for row in rows if not told or admitted(row["content"])]
+
+
+def every(
+    tx: Tx, tenant: Tenant, text: str, vector: NDArray[np.float32] | None, query: MemoryQuery
+) -> list[Standing]:
+    """All memories that the query is about and that have anything of the text, or a vector to hold
+    against its own; in no order."""
+    groups = terms.query_terms(tenant.id, text)
+    condition, parameters = condition_of(tenant, query)
+    parameters |= {"numbers": sorted({number for group in groups for number in group})}
+    counted = _counted(tx, condition, parameters)
+    rarity = terms.rarities(groups, counted, counted[None])
+    cosine = _cosine(vector, vector_index.sought(tx, "memories", vector))
+    known: dict[tuple[int, ...], tuple[float, float]] = {
+        (): (0.0, 0.0)
+    }  # most hold the same few words
+    found = list[Standing]()
+    # The server hands them over some at a time.
+    with tx.cursor("every_memory") as rows:
+        rows.itersize = STEP
+        rows.execute(
+            _EVERY.format(cosine=cosine, condition=condition), {**parameters, **_asked(vector)}
+        )
+        for row in rows:
+            held = tuple(row["held"] or ())
+            if held not in known:
+                known[held] = terms.share(groups, held), terms.share(groups, held, rarity)
+            if held or row["cosine"] is not None:
+                found.append(Standing(row["id"], row["cosine"], *known[held]))
+    return found
+
+
+def _counted(
+    tx: Tx, condition: sql.Composable, parameters: Mapping[str, object]
+) -> Mapping[Any, int]:
+    """How many of the memories hold each of the numbers; None: how many there are."""
+    # As in `search.search`: a scan of all tenants' rows only looks cheap.
+    tx.execute("set local enable_seqscan = off; set local random_page_cost = 1.1")
+    rows = tx.execute(_COUNTED.format(condition=condition), parameters)
+    return {row["number"]: row["n"] for row in rows}
+
+
+def _cosine(vector: NDArray[np.float32] | None, column: sql.Composable) -> sql.Composable:
+    return sql.SQL("null::float8" if vector is None else _COSINE).format(column=column)
+
+
+def _asked(vector: NDArray[np.float32] | None) -> dict[str, object]:
+    return {
+        "vector": None if vector is None else HalfVector(vector),
+        "dimensions": 0 if vector is None else len(vector),
+    }

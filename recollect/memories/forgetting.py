@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from recollect.app import App
 from recollect.index import vector_index
 from recollect.memories import finding, memories, reading
-from recollect.memories.finding import Compared, FoundMemory
+from recollect.memories.finding import Compared, FoundMemory, Standing
 from recollect.memories.records import Memory, MemoryQuery
 from recollect.model import Tenant
 
@@ -29,28 +29,34 @@ WORDS_FIT = (-3.56, 4.72, 1.79)
 
 
 def matching(
-    app: App, tenant: Tenant, tag: str, query: str, threshold: float = LEAST
-) -> list[FoundMemory]:
+    app: App, tenant: Tenant, tag: str, query: str, *, most: int, threshold: float = LEAST
+) -> tuple[list[FoundMemory], int]:
     """Live memories of the tag that the query means, the most likely first; before all others those
-    whose text is the query itself, but for case and spaces.
+    whose text is the query itself, but for case and spaces. The first of them, and how many.
 
     `similarity` is how likely it is that the query means the memory (`chances`).
     """
     vector = None if app.embedder is None else app.embedder.embed([query], query=True)[0]
     with app.db.begin() as tx:
         same = reading.saying(tx, tenant, tag, query)
-        compared = finding.compare(
-            tx, tenant, query, vector, MemoryQuery(any_of=[tag]), candidates=None
-        )
-    likely = zip(compared, chances(compared, vector_index.made_by(vector)), strict=True)
-    found = [FoundMemory(one.memory, chance) for one, chance in likely if chance >= threshold]
-    found.sort(key=lambda one: one.similarity, reverse=True)
-    first = {one.id for one in same}
-    likest = [one for one in found if one.memory.id not in first]
-    return [*(FoundMemory(one, 1.0) for one in same), *likest]
+        standings = finding.every(tx, tenant, query, vector, MemoryQuery(any_of=[tag]))
+    likely = {one.id: 1.0 for one in same}
+    for one, chance in zip(
+        standings, chances(standings, vector_index.made_by(vector)), strict=True
+    ):
+        if chance >= threshold:
+            likely.setdefault(one.id, chance)
+    first = [one.id for one in same]
+    rest = sorted(likely.keys() - {*first}, key=lambda id: (-likely[id], id))
+    shown = [*first, *rest][:most]
+    with app.db.begin() as tx:
+        read = {one.id: one for one in reading.named(tx, tenant, tag, shown)}
+    # One that was corrected meanwhile says something else now.
+    found = [FoundMemory(read[id], likely[id]) for id in shown if id in read]
+    return found, len(likely) - len(shown) + len(found)
 
 
-def chances(compared: Sequence[Compared], model: str) -> list[float]:
+def chances(compared: Sequence[Compared | Standing], model: str) -> list[float]:
     """How likely it is, 0 … 1, that a query means each of the memories that it was held against.
 
     A cosine alone is not enough: to a question about a person, all facts about that person are

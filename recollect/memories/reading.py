@@ -222,14 +222,17 @@ def named(
 ) -> list[Memory]:
     """Those of the ids that are live memories of the tag; an older version means the latest."""
     rows = tx.execute(
-        "select "
+        # By the ids of the chains: the planner would else compare all of the tag with each.
+        "with roots as materialized (select distinct coalesce(v.root_id, v.id) as root"
+        "  from memories v where v.org_id = %(org)s and v.tag = %(tag)s and v.id = any(%(ids)s))"
+        " select "
         + COLUMNS
         + " from memories m where "
         + REACH
         + " and m.tag = %(tag)s and "
         + LIVE
-        + " and coalesce(m.root_id, m.id) in (select coalesce(v.root_id, v.id) from memories v"
-        "  where v.org_id = %(org)s and v.tag = %(tag)s and v.id = any(%(ids)s))"
+        + " and m.id = any(array(select root from roots"
+        "  union select v.id from roots join memories v on v.root_id = root))"
         + (IN_ORDER + " for update" if lock else " order by m.id"),
         {**tenancy.bounds(tenant), "tag": tag, "ids": list(ids)},
     )

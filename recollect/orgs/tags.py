@@ -393,7 +393,8 @@ def fail_merge(tx: Tx, id: str, reason: str) -> bool:
 def advance_merge(
     tx: Tx, merge: Merge, moved: int, kept: Sequence[DocumentId], *, done: bool
 ) -> None:
-    """Note what a batch did. `done`: the sources end, but for those that keep documents."""
+    """Note what a batch did. `done`: the sources end, but for those that keep documents, or got
+    some since."""
     tx.execute(
         "update tag_merges set moved = moved + %s, kept = kept || %s::text[], updated_at = now(),"
         " failures = 0, finished_at = case when %s then now() end where id = %s",
@@ -413,13 +414,14 @@ def advance_merge(
     tx.execute("update test_questions set tag = %s where org_id = %s and tag = any(%s)", of_sources)
     tx.execute("update test_runs set tag = %s where org_id = %s and tag = any(%s)", of_sources)
     tx.execute(
-        "delete from tags t where t.org_id = %(org)s and t.name = any(%(sources)s)"
-        " and not exists (select from documents d where d.org_id = %(org)s"
-        "  and d.id = any(%(kept)s) and t.name = any(d.container_tags))",
+        "delete from tags t using unnest(%(sources)s::text[], %(numbers)s::int4[])"
+        "  as source (name, number) where t.org_id = %(org)s and t.name = source.name"
+        " and not exists (select from documents d where d.org_id = %(org)s and d.gone_at is null"
+        "  and d.scope @> array[source.number] and t.name = any(d.container_tags))",
         {
             "org": merge.org_id,
             "sources": list(merge.sources),
-            "kept": [*merge.kept, *kept],
+            "numbers": [terms.tag_number(merge.org_id, name) for name in merge.sources],
         },
     )
 

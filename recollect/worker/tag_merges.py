@@ -1,5 +1,7 @@
 """Merging container tags: what carries one of the sources gets the target, batch after batch."""
 
+from datetime import timedelta
+
 from recollect import documents, log
 from recollect.app import App
 from recollect.errors import Contended, RecollectError, Transient
@@ -11,6 +13,9 @@ from recollect.sync import connections
 LOG = log.get("retag")
 BATCH = 100
 """Documents moved in one transaction."""
+ALONG = timedelta(minutes=10)
+"""How long after its begin a merge takes along what others write to the sources. Later writes stay
+there: a merge would never end where they come faster than it moves."""
 
 
 def step(app: App) -> bool:
@@ -28,9 +33,15 @@ def step(app: App) -> bool:
             # Its connections come first, so that no sync brings the old tags back.
             connections.retag(tx, found.org_id, found.sources, found.target)
             moved, kept = documents.retag(
-                tx, found.org_id, found.sources, found.target, kept=found.kept, limit=BATCH
+                tx,
+                found.org_id,
+                found.sources,
+                found.target,
+                kept=found.kept,
+                until=found.created_at + ALONG,
+                limit=BATCH,
             )
-            tags.advance_merge(tx, found, moved, kept, done=moved + len(kept) == 0)
+            tags.advance_merge(tx, found, moved, kept, done=moved + len(kept) < BATCH)
     except Exception as error:
         if found is None or (isinstance(error, Transient) and not isinstance(error, Contended)):
             raise

@@ -226,8 +226,10 @@ def test_a_name_that_cannot_be_looked_up_now_may_still_be_right():
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("crawlDepth", -1),
-        ("crawlDepth", 21),
+        ("crawlDepth", 0),
+        ("crawlDepth", 6),
+        ("depth", -1),
+        ("depth", 21),
         ("depth", "deep"),
         ("depth", True),
         ("crawlDepth", 1.5),

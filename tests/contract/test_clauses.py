@@ -32,6 +32,8 @@ from tests.fakes.shelf import SHELVES, ShelfConnector
 
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 A_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
+MANY_FLAGS = 15
+MANY_QUERIES = 30
 JSON = {"content-type": "application/json"}
 owned = test_isolation.owned  # fixtures: an organisation that has something of everything
 shelf = test_isolation.shelf
@@ -175,7 +177,47 @@ def test_numbers_and_booleans_come_as_strings_too(client: httpx.Client):
     assert client.post("/v4/search", json=search).status_code == 200
     assert client.get("/v3/documents/processing?limit=5&page=1").status_code == 200
     refused(client.post("/v3/documents/list", json={"limit": "1.5"}), 400, "limit")
-    refused(client.post("/v3/documents/list", json={"includeContent": "perhaps"}), 400)
+
+
+@pytest.mark.parametrize("given", ["no", "off", "0", "y", "", 0, 1, 0.0])
+def test_a_flag_is_true_or_false_on_every_path(
+    client: httpx.Client, schema: dict[str, Any], given: object
+):
+    tried = 0
+    for method, path, model in bodies(schema):
+        for name, field in model.get("properties", {}).items():
+            if _is_flag(field):
+                told = refused(client.request(method, path, json={name: given}), 400)
+                assert any(one["path"][-1] == name for one in told["issues"]), (path, name, told)
+                tried += 1
+    assert tried > MANY_FLAGS
+    body = {"query": "an old office", "dryRun": given}
+    refused(client.request("DELETE", "/ns/a/memories/semantic", json=body), 400, "dryRun")
+
+
+def _is_flag(field: dict[str, Any]) -> bool:
+    kinds = [field.get("type"), *(one.get("type") for one in field.get("anyOf", []))]
+    return "boolean" in kinds and set(kinds) <= {"boolean", "null", None}
+
+
+def test_what_a_query_says_twice_is_refused_on_every_path(
+    client: httpx.Client, schema: dict[str, Any]
+):
+    tried = 0
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            for one in operation.get("parameters", []):
+                if one["in"] == "query" and "array" not in json.dumps(one["schema"]):
+                    place = re.sub(r"\{\w+\}", "x", path.replace("{provider}", "s3"))
+                    query = {one["name"]: ["1", "2"]}
+                    told = refused(client.request(method, place, params=query), 400)
+                    assert "stands in the query twice" in told["details"], (path, one["name"])
+                    tried += 1
+                    if one["schema"].get("type") == "boolean":
+                        no = {one["name"]: "no"}
+                        told = refused(client.request(method, place, params=no), 400)
+                        assert "must be true or false" in told["details"], (path, told)
+    assert tried > MANY_QUERIES
 
 
 @pytest.mark.parametrize("comma", [",", "%2C"])

@@ -1,6 +1,7 @@
 """Merging container tags: in batches, once, and to the end also after a crash."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -107,6 +108,34 @@ def test_two_at_once_move_each_document_once(
             {"org": org.id},
         ).fetchall()
     assert counted == []
+
+
+@pytest.mark.parametrize(
+    ("between", "along"), [(1, tag_merges.ALONG), (2, timedelta()), (5, timedelta())]
+)
+def test_it_ends_while_others_write_to_the_source(
+    client: httpx.Client, app: App, monkeypatch: pytest.MonkeyPatch, between: int, along: timedelta
+):
+    monkeypatch.setattr(tag_merges, "BATCH", 2)
+    monkeypatch.setattr(tag_merges, "ALONG", along)
+    first = {add(client, f"heron {n}", containerTag="old") for n in range(7)}
+    body = {"containerTags": ["old"], "targetContainerTag": "new"}
+    path = client.post("/v3/container-tags/merge", json=body).json()["mergeId"]
+
+    later = set[str]()
+    for _ in range(20):
+        if client.get(f"/v3/container-tags/merge/{path}").json()["status"] == "completed":
+            break
+        assert tag_merges.step(app)
+        later |= {add(client, f"stork {random_id()}", containerTag="old") for _ in range(between)}
+
+    ended = finished(client, app, path)
+    assert ended["success"] is True
+    moved = {one["id"] for one in listed(client, containerTag="new", limit=100)}
+    left = {one["id"] for one in listed(client, containerTag="old", limit=100)}
+    assert first <= moved
+    assert moved | left == first | later
+    assert client.get("/v3/container-tags/old").json()["documentCount"] == len(left) > 0
 
 
 def test_what_cannot_be_merged_is_refused(

@@ -180,6 +180,8 @@ def test_changing_and_deleting(client: httpx.Client, app: App, shelf: Shelf):
         ({"provider": "web-crawler"}, "config.startUrl: is required"),
         ({"provider": "s3", "config": {"bucket": "b"}}, "config.accessKeyId: is required"),
         ({**CRAWLER, "config": {"startUrl": "http://a.example", "depth": 2}}, "config.depth"),
+        ({**CRAWLER, "config": {"startUrl": "http://a.example", "crawlDepth": 6}}, "crawlDepth"),
+        ({**CRAWLER, "config": {"startUrl": "http://a.example", "crawlDepth": 0}}, "crawlDepth"),
         ({"provider": "notion", "config": {"a": 1}}, "config.a: unknown field"),
         ({"provider": "notion"}, "RECOLLECT_NOTION_CLIENT_ID"),
         ({**CRAWLER, "containerTag": "b"}, "containerTag: unknown field"),

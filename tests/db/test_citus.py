@@ -19,6 +19,7 @@ from pathlib import Path
 import httpx
 import psycopg
 import pytest
+from psycopg import sql
 from pydantic import SecretStr
 from typer.testing import CliRunner
 
@@ -421,6 +422,40 @@ def test_who_looks_at_everything_sees_one_moment(place: Place):
     assert len({placed for placed, _ in looks}) > 5, "nobody wrote meanwhile"
     assert [(placed, told) for placed, told in looks if placed != told] == []
     assert told == []
+
+
+def test_who_looks_at_everything_is_told_of_a_shard_that_moved(place: Place, tmp_path: Path):
+    """Where it goes nobody sees it as it was before: half of the index was missing in a backup."""
+    add(place, "A heron by the shore.")
+    drain(place.app)
+
+    def move() -> None:
+        [(shard, *way), *_] = place.cluster.coordinator.ask(
+            place.name,
+            "select s.shardid, s.nodename, s.nodeport, w.nodename, w.nodeport from citus_shards s"
+            " join pg_dist_node w on w.nodeport <> s.nodeport and w.groupid <> 0"
+            " where s.table_name = 'entries'::regclass",
+        )
+        arguments = sql.SQL(", ").join(map(sql.Literal, [shard, *way, "block_writes"]))
+        place.cluster.coordinator.ask(
+            place.name, sql.SQL("select citus_move_shard_placement({})").format(arguments)
+        )
+
+    with pytest.raises(Contended, match="moved"), place.app.db.moment():
+        move()
+    file = tmp_path / "backup.zip"
+    moves = iter([move])
+    with pytest.raises(Contended, match="moved"):
+        backup.backup(
+            place.url,
+            place.app.blobs,
+            file,
+            sealed_with="",
+            tell=lambda _: next(moves, lambda: None)(),
+        )
+    assert list(tmp_path.iterdir()) == []
+    backup.backup(place.url, place.app.blobs, file, sealed_with="")
+    assert damage(place) == []
 
 
 def test_what_asks_for_one_document_asks_one_shard(place: Place):

@@ -11,8 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any, LiteralString, Self
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import httpx
 import pytest
@@ -20,12 +25,22 @@ from psycopg import Cursor
 from psycopg.pq import TransactionStatus
 from psycopg.rows import DictRow
 
+from recollect import connectors, documents
 from recollect.app import App
 from recollect.db import Database, Tx
+from recollect.extract._wire import MAX_MEMBERS
 from recollect.ingest import intake
-from recollect.worker import tag_merges
-from recollect.worker.processing import drain
+from recollect.model import ConnectionId, OrgId, Plan, Tenant, random_id
+from recollect.ops import backup
+from recollect.orgs import orgs
+from recollect.sync import connections
+from recollect.sync.connections import SealedConnection
+from recollect.worker import syncs, tag_merges
+from recollect.worker.processing import attempt, drain, process, settle
 from tests.conftest import plain_client, serving
+from tests.console.test_console import console_site
+from tests.contract.test_search_trouble import visiting
+from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
 
 LONGEST = 1.0
 """CPU seconds"""
@@ -101,7 +116,7 @@ def fresh() -> None:
 def call(http: httpx.Client, method: str, path: str, **body: object) -> Any:
     answer = http.request(method, path, json=body)
     assert answer.is_success, answer.text[:500]
-    return answer.json()
+    return answer.json() if answer.content else None
 
 
 def largest_text(http: httpx.Client, _: App) -> None:
@@ -144,6 +159,144 @@ def memories(http: httpx.Client, _: App) -> None:
     call(http, "POST", "/v4/memories/forget-matching", containerTag="a", query="word", dryRun=True)
 
 
+def many_memories(http: httpx.Client, app: App) -> None:
+    """A tag of 30,000, of which some thousands are meant, and only a few hundred may go at once."""
+    made = call(
+        http, "POST", "/v4/memories", containerTag="m", memories=[{"content": "One heron."}]
+    )
+    with app.db.begin() as tx:
+        tx.execute(
+            "insert into memories select (jsonb_populate_record(m, jsonb_build_object("
+            "  'id', md5(m.id || n), 'content', 'Heron number ' || n || '.'))).*"
+            " from memories m, generate_series(1, 30000) as n where m.id = %s",
+            (made["memories"][0]["id"],),
+        )
+    path, asked = "/v4/memories/forget-matching", {"containerTag": "m", "query": "heron"}
+    told = call(http, "POST", path, **asked, dryRun=True, maxForget=500)
+    assert (told["count"], told["remaining"]) == (500, 29_501)
+    done = call(http, "POST", path, **asked, maxForget=500)
+    assert (done["count"], done["remaining"]) == (500, 29_501)
+    assert call(http, "POST", path, **asked, dryRun=True)["remaining"] == 29_401
+
+
+def long_conversation(http: httpx.Client, _: App) -> None:
+    """As many messages as there may be, near the bytes that a text may have, and continued in every
+    way: by what is new, by a window over the last, by an edited history."""
+    talk = [{"role": "user", "content": f"{'ok ' * 1_600} {n}"} for n in range(9_998)]
+    say = partial(call, http, "POST", "/v4/conversations", conversationId="long")
+    say(messages=talk)
+    say(messages=[{"role": "user", "content": "and now this"}])
+    say(messages=[*talk[:1], *talk[-500:], {"role": "user", "content": "a window"}])
+    say(messages=[*talk[:5_000], {"role": "user", "content": "edited"}, *talk[5_001:]])
+
+
+def archive(http: httpx.Client, app: App) -> None:
+    """As many files as are read of one; then all of them get other tags and metadata, the archive
+    is sent again with other texts, and goes."""
+    labels = {"containerTag": "a", "customId": "zip"}
+    for word in ("heron", "stork"):
+        packed = BytesIO()
+        with ZipFile(packed, "w", ZIP_DEFLATED) as file:
+            for n in range(MAX_MEMBERS):
+                file.writestr(f"shelf {n % 30}/{n}.txt", f"A {word} of number {n}. " * 60)
+        sent = {"file": ("notes.zip", packed.getvalue(), "application/zip")}
+        answer = http.post("/v3/documents/file", files=sent, data=labels)
+        assert answer.is_success, answer.text
+        _unpack(app)
+    assert call(http, "GET", "/v3/documents/zip")["status"] == "done"
+    most = {f"key {n}": "x" * 900 for n in range(100)}
+    call(http, "PATCH", "/v3/documents/zip", metadata=most, containerTags=["a", "b"])
+    call(http, "POST", "/v3/container-tags/merge", containerTags=["a"], targetContainerTag="c")
+    while tag_merges.step(app):
+        pass
+    call(http, "DELETE", "/v3/container-tags/b")
+    call(http, "DELETE", "/v3/documents/zip")
+
+
+def _unpack(app: App) -> None:
+    """Work at the archive alone: its files stay as they are."""
+    with app.db.begin() as tx:
+        tx.execute(
+            "update documents set due_at = now() + interval '1 day' where archive_id is not null"
+        )
+        [claim] = documents.claim(tx, lease=app.lease, limit=1, max_attempts=8)
+    settle(app, claim, attempt(app, claim, process))
+
+
+def sync_pages(http: httpx.Client, app: App) -> None:
+    """Many large things between two checkpoints, then all of them changed, then renamed."""
+    shelf = SHELVES["large"] = Shelf(every=300)
+    tenant = Tenant(OrgId(call(http, "GET", "/v3/session")["org"]["id"]))
+    sealed = SealedConnection("shelf", ["notes"], 1_000, {"shelf": "large"}, None, pending=False)
+    with app.db.begin() as tx:
+        made = connections.create(tx, tenant.id, sealed, ConnectionId(random_id()))
+    most = {f"key {n}": "x" * 900 for n in range(100)}
+    found = connectors.all()
+    assert isinstance(found, dict)
+    found["shelf"] = ShelfConnector()
+    try:
+        for word in ("heron", "stork"):
+            for n in range(300):
+                shelf.put(str(n), f"{word} {n}. " * 20_000, metadata={**most, "word": word})
+            _sync(app, made.id)
+        for n in range(300):
+            shelf.rename(str(n), f"Renamed {n}")
+        _sync(app, made.id)
+        for n in range(300):
+            shelf.take(str(n))
+        _sync(app, made.id)
+    finally:
+        del found["shelf"], SHELVES["large"]
+
+
+def _sync(app: App, id: ConnectionId) -> None:
+    with app.db.begin() as tx:
+        tx.execute(
+            "update connections set due_at = now(), parked_until = null where id = %s", (id,)
+        )
+    syncs.drain(app)
+
+
+def bundle(http: httpx.Client, app: App) -> None:
+    """A long text, many notes and memories, brought into another organisation, and once more."""
+    text = "".join(f"Line {n} of a long text tells of herons.\n" for n in range(40_000))
+    call(http, "POST", "/v3/documents", content=text, customId="book", containerTag="a")
+    notes = [{"content": f"Note {n} tells of herons.", "containerTag": "a"} for n in range(600)]
+    call(http, "POST", "/v3/documents/batch", documents=notes)
+    most = [{"content": f"{n} " + "word " * 1_900} for n in range(100)]
+    call(http, "POST", "/v4/memories", containerTag="a", memories=most)
+    drain(app)
+    with app.db.begin() as tx:
+        orgs.create(tx, "other", Plan.SCALE)
+    own = call(http, "GET", "/v3/session")["org"]["name"]
+    with TemporaryDirectory() as folder:
+        backup.export(app.db.url, app.blobs, Path(folder) / "bundle", org=own)
+        for _ in range(2):
+            backup.bring(app, Path(folder) / "bundle", org="other")
+
+
+def kept_versions(http: httpx.Client, app: App) -> None:
+    """Long texts that follow one another, shown with what changed, and read as of a time."""
+    call(http, "PATCH", "/v3/settings", keepVersions=3)
+    lines = [f"Line {n} of a long text tells of herons." for n in range(150_000)]
+    for turn in range(3):
+        lines[turn * 40_000 : turn * 40_000 + 1_200] = [f"{turn} {n}" for n in range(1_200)]
+        call(http, "POST", "/v3/documents", content="\n".join(lines), customId="book")
+        drain(app)
+    kept = call(http, "GET", "/v3/documents/book/versions")["versions"]
+    assert len(kept) == 3
+    then = kept[1]["knownFrom"]
+    assert http.get("/v3/documents/book", params={"asOf": then}).is_success
+    call(http, "POST", "/v3/search", q="herons", asOf=then)
+    key = http.headers["Authorization"].removeprefix("Bearer ")
+    id = call(http, "GET", "/v3/documents/book")["id"]
+    with console_site(app) as url, visiting(url, key) as me:
+        for number in range(3):
+            shown = me.get(f"/console/documents/{id}/versions", params={"number": number})
+            assert shown.status_code == 200, shown.text
+    call(http, "PATCH", "/v3/settings", keepVersions=0)
+
+
 def questions(http: httpx.Client, _: App) -> None:
     lines = "\n".join(json.dumps({"question": f"{n}?", "words": "x" * 900}) for n in range(500))
     call(http, "POST", "/v3/test-questions/import", containerTag="a", lines=lines)
@@ -155,6 +308,12 @@ FLOWS: list[Callable[[httpx.Client, App], None]] = [
     metadata,
     many_notes,
     memories,
+    many_memories,
+    long_conversation,
+    archive,
+    sync_pages,
+    bundle,
+    kept_versions,
     questions,
 ]
 

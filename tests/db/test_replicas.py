@@ -225,6 +225,71 @@ def test_a_replica_that_falls_silent_costs_no_answer(
         assert shared.standings()[1].state == "away"
 
 
+def test_a_read_under_way_leaves_a_replica_that_stands_still(
+    patient: Cluster, monkeypatch: pytest.MonkeyPatch
+):
+    """Long before the statement is given up; and no other of its connections is tried first."""
+    monkeypatch.setattr(replicas, "SILENCE", timedelta(hours=1))
+    knocks = list[str]()
+
+    def answers(server: psycopg.ConnectionInfo) -> bool:
+        knocks.append(server.hostaddr)
+        return reachable(server)
+
+    reachable = replicas._answers
+    monkeypatch.setattr(replicas, "_answers", answers)
+    frozen = patient.replicas[0]
+    with Replicated(patient.primary.url, [frozen.url("recollect")], size=4, name="test") as db:
+        eventually(lambda: db.read(_in_recovery))
+        many = threading.Barrier(4)
+
+        def together(tx: Tx) -> bool:
+            many.wait(60)
+            return _in_recovery(tx)
+
+        with ThreadPoolExecutor(4) as pool:  # connections that its pool then keeps
+            assert any(pool.map(lambda _: db.read(together), range(4)))
+        tries = list[bool]()
+
+        def freeze(tx: Tx) -> bool:
+            tries.append(_in_recovery(tx))
+            if tries == [True]:
+                frozen.freeze()
+            return _in_recovery(tx)
+
+        assert not db.read(freeze)
+        assert tries == [True, False]
+        assert [one.state for one in db.replicas()] == ["away"]
+        knocks.clear()
+        eventually(lambda: not db._replicas[0].is_left_alone())
+        assert not db.read(_in_recovery)
+        assert len(knocks) == 1
+
+
+def test_a_replica_of_what_was_promoted_is_left_alone(
+    patient: Cluster, short_tmp: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """It has every word that was written before, and its log is further."""
+    monkeypatch.setattr(replicas, "WORD_LASTS", timedelta(seconds=1))
+    primary = patient.primary
+    promoted = Standby(primary, short_tmp / "standby-astray", free_port())
+    astray = Standby(primary, short_tmp / "standby-of-astray", free_port())
+    with (
+        standing_by(promoted),
+        standing_by(astray),
+        Replicated(primary.url, [astray.url("recollect")], size=2, name="test") as db,
+    ):
+        eventually(lambda: db.read(_in_recovery))
+        promoted.ask("select pg_promote()")
+        astray.follow(promoted)
+        promoted.ask("create table of_its_own as select generate_series(1, 100000) as n")
+        eventually(lambda: astray.ask("select to_regclass('of_its_own') is not null"))
+        eventually(lambda: db.replicas()[0].reason == "it does not follow the primary")
+        with db.begin() as tx:
+            tx.execute("create table of_ours ()")
+        assert db.read(lambda tx: tx.execute("select from of_ours").fetchall()) == []
+
+
 def test_what_replaying_cancels_is_done_by_the_primary(patient: Cluster):
     """A read whose rows the replica has to remove, here with their table."""
     db = patient.apps[0].db

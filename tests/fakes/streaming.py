@@ -101,6 +101,13 @@ class Standby:
     def resume(self) -> None:
         self.ask("select pg_wal_replay_resume()")
 
+    def follow(self, other: "Standby") -> None:
+        """From now on the log of another, which was promoted."""
+        where = other.superuser_url.replace("'", "''")
+        self.ask("alter system reset primary_slot_name")
+        self.ask(f"alter system set primary_conninfo = '{where}'")
+        self.ask("select pg_reload_conf()")
+
     def processes(self) -> list[psutil.Process]:
         if self._server is None or not self._server.is_running():
             return []

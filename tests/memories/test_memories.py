@@ -46,6 +46,8 @@ from tests.fakes.embedder import WordEmbedder
 
 STORY = "# Herons\n\nHerons eat frogs.\n\n# Storks\n\nStorks eat mice."
 
+ANY_TIME = datetime(9999, 1, 1, tzinfo=UTC)
+
 
 def fact(org: Org, text: str, embedder: WordEmbedder | None = None, **more: Any) -> Fact:
     vector = embedder.embed([text], query=True)[0] if embedder else None
@@ -730,7 +732,7 @@ def test_merging_tags_merges_their_memories(
         merge = tags.begin_merge(tx, tenant, ["a"], "b", random_id())
         # One document at a time, so that the memory is between the tags meanwhile.
         for _ in range(2):
-            moved, kept = documents.retag(tx, org.id, ["a"], "b", kept=[], limit=1)
+            moved, kept = documents.retag(tx, org.id, ["a"], "b", kept=[], until=ANY_TIME, limit=1)
             assert (moved, kept) == (1, [])
         tags.advance_merge(tx, merge, 2, [], done=True)
 

@@ -1,6 +1,7 @@
 """Wherever a document's tags go, what it says goes along: a model of who says what in which tag."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from itertools import permutations
 
 import pytest
@@ -33,6 +34,8 @@ from recollect.orgs import orgs, tags
 
 TAGS = ("a", "b", "c")
 CHOICES = [list(some) for size in (1, 2, 3) for some in permutations(TAGS, size)]
+
+ANY_TIME = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 def fact(org: Org, text: str, spans: Sequence[Span] = ()) -> Fact:
@@ -141,8 +144,11 @@ class Following(RuleBasedStateMachine):
         source, target, _ = pair
         with self.db.begin() as tx:
             merge = tags.begin_merge(tx, self.tenant, [source], target, random_id())
-            while documents.retag(tx, self.org.id, [source], target, kept=[], limit=1)[0]:
-                pass
+            moved = 1
+            while moved:
+                moved, _ = documents.retag(
+                    tx, self.org.id, [source], target, kept=[], until=ANY_TIME, limit=1
+                )
             tags.advance_merge(tx, merge, 0, [], done=True)
             tags.ensure(tx, self.org.id, TAGS)
         for id, names in list(self.tags.items()):

@@ -45,6 +45,7 @@ from recollect.model import (
 )
 from recollect.ops import backup
 from recollect.ops.backup import Archive, Progress, Restored
+from recollect.ops.backup._archive import Writing
 from recollect.orgs import assistants, orgs, settings, tags
 from recollect.search import hybrid
 from recollect.worker.processing import Worker, drain, sweep_blobs
@@ -904,6 +905,13 @@ def test_a_full_disk_is_said_and_leaves_nothing(
     assert "cannot write" in told
     assert "nothing is left of it" in told
     assert list(folder.iterdir()) == []
+
+
+def test_what_breaks_off_is_said_as_it_is_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), Writing(tmp_path / "b.zip") as file:
+        file.put("one", b"heron" * 1_000)
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_be_backed_up_is_said(

@@ -7,11 +7,10 @@ from urllib.parse import unquote
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.dependencies.models import Dependant
-from fastapi.routing import APIRoute
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from recollect import log
-from recollect.api.deps import Reader, Writer
+from recollect.api.deps import ApiRoute, Reader, Writer
 from recollect.api.namespaces._words import FIELDS, DoorError
 from recollect.api.wire import RequestBody, text
 from recollect.errors import (
@@ -42,7 +41,7 @@ def closed(**body: Any) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": [body]})
 
 
-class DoorRoute(APIRoute):
+class DoorRoute(ApiRoute):
     """Fields of the body that stand in the query are refused; and nothing is a 409 or a 5xx for
     good, since the clients repeat those."""
 

@@ -26,7 +26,7 @@ from recollect.api.namespaces._door import (
     router as door,
 )
 from recollect.api.turns import AsksOthers
-from recollect.api.wire import Pagination, Text, Timestamp, Wire, absent
+from recollect.api.wire import Flag, Pagination, Text, Timestamp, Wire, absent
 from recollect.app import App
 from recollect.db import Tx
 from recollect.errors import BadRequestError, NotFoundError
@@ -363,7 +363,7 @@ def delete(
     id: BareId,
     app: CurrentApp,
     request: Request,
-    delete_documents: Annotated[bool, Query(alias="deleteDocuments")] = True,
+    delete_documents: Annotated[Flag, Query(alias="deleteDocuments")] = True,
 ) -> ConnectorGone:
     """What it brought goes, too, unless `deleteDocuments` is false. Tokens and webhooks are taken
     back; one that is pending is called off."""

@@ -140,7 +140,7 @@ def forget(space: Writes, body: Forgetting, app: CurrentApp) -> ForgottenOut:
 def forget_matching(space: Writes, body: ForgettingByQuery, app: CurrentApp) -> ForgottenOut:
     """What answers the `query`, the most similar first; a memory of just this text before all.
     `dryRun` only says what would be forgotten."""
-    found = forgetting.matching(app, space.inside, space.name, body.query)[:MOST_MATCHES]
+    found, _ = forgetting.matching(app, space.inside, space.name, body.query, most=MOST_MATCHES)
     if body.dry_run or not found:
         return ForgottenOut.of([one.memory for one in found])
     done = forgetting.forget(app, space.inside, space.name, found, body.query, random_id())

@@ -29,8 +29,9 @@ from recollect.model import Blob, Extracted, Plan, Remembered
 
 
 class WebCrawler(Connector):
-    """Metadata: `startUrl`; `crawlDepth` (or `depth`), `includePatterns` and `excludePatterns`
-    (texts with `*`, several with commas or line ends between them) narrow the crawl."""
+    """Metadata: `startUrl`; `crawlDepth` (or `depth`, up to 20), `includePatterns` and
+    `excludePatterns` (texts with `*`, several with commas or line ends between them) narrow the
+    crawl."""
 
     provider = "web-crawler"
     name = "Web crawler"
@@ -41,7 +42,7 @@ class WebCrawler(Connector):
     interval = timedelta(days=7)
 
     def check(self, metadata: Mapping[str, Any], fetcher: Fetcher) -> dict[str, Any]:
-        scope = CrawlScope.of(metadata)
+        scope = CrawlScope.asked(metadata)
         verdict = fetcher.check(scope.start)
         # A name that cannot be looked up now may be right; the crawl tells.
         if not verdict.allowed and (verdict.addresses or not _may_be_public(scope.start)):

@@ -18,8 +18,7 @@ GUIDE = Guide(
         Field(
             "crawlDepth",
             "Depth",
-            "How many links away from the start page, 0 to 20. With a depth, sitemaps are not"
-            " read.",
+            "How many links away from the start page, 1 to 5. With a depth, sitemaps are not read.",
             kind="number",
             in_config=True,
             config_default=3,

@@ -10,6 +10,8 @@ from recollect.connectors._patterns import fits, patterns, wrong
 
 DEPTH = 20
 """links from the start page, if the metadata does not say"""
+ASKED = (1, 5)
+"""The least and the most of `crawlDepth`, a name of the newer API; `depth` is our own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,13 @@ class CrawlScope:
     """whether the caller chose the depth"""
     include: Sequence[str]
     exclude: Sequence[str]
+
+    @classmethod
+    def asked(cls, metadata: Mapping[str, Any]) -> Self:
+        """As `of`, of what somebody asks for now: what is stored may have a larger `crawlDepth`,
+        since that was once taken."""
+        _depth("crawlDepth", metadata.get("crawlDepth"), *ASKED)
+        return cls.of(metadata)
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> Self:
@@ -56,14 +65,14 @@ class CrawlScope:
         return None
 
 
-def _depth(key: str, given: object) -> int | None:
+def _depth(key: str, given: object, least: int = 0, most: int = DEPTH) -> int | None:
     if given is None:
         return None
     with suppress(ValueError, TypeError, OverflowError):
         number = float(cast("Any", given))
-        if number == int(number) and 0 <= number <= DEPTH and not isinstance(given, bool):
+        if number == int(number) and least <= number <= most and not isinstance(given, bool):
             return int(number)
-    raise wrong(key, f"a whole number from 0 to {DEPTH}: how many links from the start page")
+    raise wrong(key, f"a whole number from {least} to {most}: how many links from the start page")
 
 
 def _matches(pattern: str, url: str) -> bool:

@@ -179,11 +179,11 @@ class Writing:
         except OSError as fault:
             raise self._refusal(fault) from fault
         finally:
+            with suppress(OSError):
+                self._aside.unlink(missing_ok=True)
             self._target.abandon()
             self._zip.close()
             self._target.close()
-            with suppress(OSError):
-                self._aside.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise self._refusal(error) from error
 
@@ -218,6 +218,8 @@ class _Target:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._abandoned = False
+        self._told = 0
+        """how far it was, as its ZipFile knows: it reckons with that at its end, too"""
 
     def abandon(self) -> None:
         """From now on nothing is written any more."""
@@ -236,7 +238,9 @@ class _Target:
         return 0 if self._abandoned else self._guarded(lambda: self._file.seek(offset, whence))
 
     def tell(self) -> int:
-        return 0 if self._abandoned else self._file.tell()
+        if not self._abandoned:
+            self._told = self._file.tell()
+        return self._told
 
     def flush(self) -> None:
         if not self._abandoned:

@@ -51,7 +51,8 @@ def session(url: str) -> Generator[Tx]:
 @contextmanager
 def snapshot(url: str) -> Generator[Tx]:
     """A read-only transaction that sees one moment; until the end of the block no file that a
-    document named at that moment is deleted."""
+    document named at that moment is deleted. Raises Contended at its end where a part of the index
+    moved to another server meanwhile."""
     with session(url) as tx:
         _hold_files(tx)
         # So that no migration runs between the look at the tables and their locks.
@@ -59,9 +60,11 @@ def snapshot(url: str) -> Generator[Tx]:
         spread = citus.is_spread(tx)
         with citus.still(tx) if spread else nullcontext():
             tx.execute("begin isolation level repeatable read, read only")
-            if spread:
-                citus.look(tx)
+            seen = citus.look(tx) if spread else None
         yield tx
+        if seen is not None:
+            with session(url) as fresh:
+                citus.refuse_moved(seen, fresh)
 
 
 def unlock_migrations(tx: Tx) -> None:
