@@ -26,8 +26,8 @@ from recollect.model import (
 )
 from recollect.orgs import audit
 
-AT_ONCE = 20_000
-"""Documents and chunks that one transaction removes, some seconds of work."""
+AT_ONCE = 2_000
+"""Documents and chunks that one transaction removes, a second of work."""
 SWEPT = 1_000
 """The same of what is gone already: others wait for what it locks."""
 INSERT = (

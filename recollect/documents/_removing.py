@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from recollect.db import Tx, tenancy
 from recollect.documents._changing import remove
 from recollect.documents._reading import FILEPATH, named
-from recollect.documents._rows import COLUMNS, ORDER, REACH, read
+from recollect.documents._rows import ORDER, REACH
 from recollect.documents._tagging import strip
 from recollect.errors import (
     BadRequestError,
@@ -88,12 +88,8 @@ def withdraw(tx: Tx, tenant: Tenant, ids: Sequence[DocumentId]) -> None:
     others, too. Raises as `strip`."""
     if tenant.tags is None:
         remove(tx, tenant.id, ids, by=tenant.key)
-        return
-    rows = tx.execute(
-        "select " + COLUMNS + " from documents d where d.org_id = %s and d.id = any(%s)" + ORDER,
-        (tenant.id, list(ids)),
-    ).fetchall()
-    strip(tx, tenant, [read(row) for row in rows], tenant.tags)
+    else:
+        strip(tx, tenant, ids, tenant.tags)
 
 
 def drop(tx: Tx, org: OrgId, ids: Sequence[DocumentId], *, by: KeyId | None = None) -> None:

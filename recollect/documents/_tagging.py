@@ -32,15 +32,15 @@ def untag(tx: Tx, tenant: Tenant, tag: str) -> list[DocumentId]:
     Raises BadRequestError when a document would come to share its customId with another.
     """
     rows = tx.execute(
-        "select " + COLUMNS + " from documents d where " + REACH + " and d.scope @> %(scope)s"
+        "select d.id from documents d where " + REACH + " and d.scope @> %(scope)s"
         " and %(tag)s = any(d.container_tags)" + ORDER + " for update",
         {**tenancy.bounds(tenant), "scope": sought(tenant.id, [tag]), "tag": tag},
     ).fetchall()
-    return strip(tx, tenant, [read(row) for row in rows], [tag])
+    return strip(tx, tenant, [DocumentId(row["id"]) for row in rows], [tag])
 
 
 def strip(
-    tx: Tx, tenant: Tenant, found: Sequence[Document], tags: Collection[str]
+    tx: Tx, tenant: Tenant, ids: Sequence[DocumentId], tags: Collection[str]
 ) -> list[DocumentId]:
     """Take tags off documents, locked, and off the files of archives among them; those that have no
     other are removed, and returned.
@@ -48,20 +48,27 @@ def strip(
     Raises BadRequestError when a document would come to share its customId with another, and
     PermissionDeniedError as `refuse_shared_files`.
     """
-    rest = {one.id: _without(one, tags) for one in found}
-    refuse_shared_files(tx, tenant, [id for id, left in rest.items() if not left])
-    files = members_of(tx, [id for id, left in rest.items() if left])
-    all_ = {one.id: one for one in [*found, *files]}
-    rest |= {one.id: _without(one, tags) for one in files}
-    gone = [id for id, left in rest.items() if not left]
-    shared = [one for one in all_.values() if rest[one.id]]
-    _check_custom_ids(tx, tenant, [(one, rest[one.id][0]) for one in shared])
-    lock_memories(tx, list(all_))
-    delta = take_away(tx, tenant.id, gone, by=tenant.key)
-    for one in shared:
-        delta.update(set_details(tx, one, DocumentChange(tags=rest[one.id])))
+    # Those that stay are read whole; of those that go, who may be very many, the ids are enough.
+    rows = tx.execute(
+        "select " + COLUMNS + " from documents d"
+        " where d.id = any(%s) and not d.container_tags <@ %s::text[]" + ORDER,
+        (list(ids), list(tags)),
+    )
+    rest = {one.id: (one, _without(one, tags)) for one in map(read, rows)}
+    gone = [id for id in ids if id not in rest]
+    refuse_shared_files(tx, tenant, gone)
+    members = members_of(tx, list(rest)) if rest else ()
+    files = {one.id: (one, _without(one, tags)) for one in members}
+    everything = rest | files
+    shared = [(one, left) for one, left in everything.values() if left]
+    _check_custom_ids(tx, tenant, [(one, left[0]) for one, left in shared])
+    lock_memories(tx, [*gone, *everything])
+    going = [*gone, *(id for id, (_, left) in files.items() if not left)]
+    delta = take_away(tx, tenant.id, going, by=tenant.key)
+    for one, left in shared:
+        delta.update(set_details(tx, one, DocumentChange(tags=left)))
     count(tx, tenant.id, delta)
-    return [one.id for one in found if not rest[one.id]]
+    return gone
 
 
 def _without(document: Document, tags: Collection[str]) -> list[str]:
