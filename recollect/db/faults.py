@@ -10,8 +10,9 @@ to 57P05 shutdown, crash, start, idle   |                 | 503 with Retry-After
 session; 25006 read only (a failover);  |                 |
 53 resources (disk, memory,             |                 |
 connections) but 53400; 58 system;      |                 |
-XX000 that speaks of a connection: that |                 |
-of Citus to one of its workers          |                 |
+XX000 that speaks of a connection, or   |                 |
+of a postmaster that ended: Citus lost  |                 |
+one of its servers                      |                 |
 40 rollback (deadlock, serialization);  | `Contended`     | tried again later; the attempt
 55P03 lock timeout; 57014 statement     |                 | counts; nothing else pauses; 503
 timeout; 25P03, 25P04 idle or long      |                 | with Retry-After
@@ -33,6 +34,8 @@ from recollect.errors import DISK_FULL, Contended, Refused, Unavailable
 _OUTAGE = ("08", "28", "3D", "53", "58", "57P01", "57P02", "57P03", "57P04", "57P05", "25006")
 _CONTENDED = ("40", "53400", "55P03", "57014", "25P03", "25P04")
 _REFUSED = ("22", "23514", "54")
+_LOST = ("connection", "postmaster was shut down")
+"""What Citus says, as of an error inside, where one of its servers is gone."""
 _DISK_FULL = "53100"
 _TELLING = ("23514", "54")
 """Those whose message names a limit or a rule; others quote the value."""
@@ -55,7 +58,7 @@ def judged(error: psycopg.Error, away: str = "the database does not answer") -> 
     name = f"{type(error).__name__}, SQLSTATE {state}"
     if state.startswith(_CONTENDED):
         return Contended(f"the database gave up a transaction ({name}): {first_line(error)}")
-    if state == "XX000" and "connection" in first_line(error):
+    if state == "XX000" and any(sign in first_line(error) for sign in _LOST):
         return Unavailable(f"{away}: {first_line(error)}")
     if state == _DISK_FULL:
         return Unavailable(f"{away}: {first_line(error)}", code=DISK_FULL)

@@ -63,7 +63,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class NamedStanding:
     """As `Compared`, of a memory that is only named: there may be very many."""
 
     id: MemoryId
@@ -209,7 +209,7 @@ def compare(
 
 def every(
     tx: Tx, tenant: Tenant, text: str, vector: NDArray[np.float32] | None, query: MemoryQuery
-) -> list[Standing]:
+) -> list[NamedStanding]:
     """All memories that the query is about and that have anything of the text, or a vector to hold
     against its own; in no order."""
     groups = terms.query_terms(tenant.id, text)
@@ -221,7 +221,7 @@ def every(
     known: dict[tuple[int, ...], tuple[float, float]] = {
         (): (0.0, 0.0)
     }  # most hold the same few words
-    found = list[Standing]()
+    found = list[NamedStanding]()
     # The server hands them over some at a time.
     with tx.cursor("every_memory") as rows:
         rows.itersize = STEP
@@ -233,7 +233,7 @@ def every(
             if held not in known:
                 known[held] = terms.share(groups, held), terms.share(groups, held, rarity)
             if held or row["cosine"] is not None:
-                found.append(Standing(row["id"], row["cosine"], *known[held]))
+                found.append(NamedStanding(row["id"], row["cosine"], *known[held]))
     return found
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from recollect.app import App
 from recollect.index import vector_index
 from recollect.memories import finding, memories, reading
-from recollect.memories.finding import Compared, FoundMemory, Standing
+from recollect.memories.finding import Compared, FoundMemory, NamedStanding
 from recollect.memories.records import Memory, MemoryQuery
 from recollect.model import Tenant
 
@@ -56,7 +56,7 @@ def matching(
     return found, len(likely) - len(shown) + len(found)
 
 
-def chances(compared: Sequence[Compared | Standing], model: str) -> list[float]:
+def chances(compared: Sequence[Compared | NamedStanding], model: str) -> list[float]:
     """How likely it is, 0 … 1, that a query means each of the memories that it was held against.
 
     A cosine alone is not enough: to a question about a person, all facts about that person are

@@ -103,9 +103,10 @@ def test_one_byte_too_many_on_every_route(service: Service, routes: list[tuple[s
         for method, path in routes:
             limit = limit_of(path)
             if limit == SMALL:  # some routes take no body, and leave it unread
+                before = answers()
                 status = send(service, method, path, b" " * (limit + 1), length=False)
                 assert status < 500, (method, path, status)
-        assert answers() > len(routes)
+                eventually(lambda: answers() > before)  # noqa: B023 # at once
 
 
 def test_the_largest_bodies_of_every_small_route_fifty_at_once(
@@ -115,12 +116,15 @@ def test_the_largest_bodies_of_every_small_route_fifty_at_once(
     small = [one for one in routes if limit_of(one[1]) == SMALL and one[0] != "GET"]
     assert len(small) > 20
     with watched(service) as answers, ThreadPoolExecutor(50) as pool:
-        jobs = [
-            pool.submit(send, service, method, path, shapes[at % len(shapes)], length=bool(at % 2))
-            for at, (method, path) in enumerate(small)
-        ]
-        statuses = {job.result() for job in jobs}
-        assert answers() > 5
+        statuses = set[int]()
+        while answers() <= 5:  # a machine may be done with all before it was asked so often
+            jobs = [
+                pool.submit(
+                    send, service, method, path, shapes[at % len(shapes)], length=bool(at % 2)
+                )
+                for at, (method, path) in enumerate(small)
+            ]
+            statuses |= {job.result() for job in jobs}
     assert not statuses & {500, 502, 504}, statuses
 
 
@@ -130,15 +134,17 @@ def test_the_largest_bodies_of_all_fifty_at_once(service: Service, shape: str):
     """One key: it waits for its own, and is told so."""
     body = bodies_of(LARGEST)[shape]
     with watched(service) as answers, ThreadPoolExecutor(50) as pool:
-        jobs = [
-            pool.submit(send, service, method, path, body, length=bool(at % 2))
-            for at, (method, path) in enumerate(
-                [("POST", "/v3/documents"), ("POST", "/v3/documents/batch"), ("POST", "/mcp")] * 16
-                + [("PATCH", "/v3/documents/x"), ("POST", "/v4/conversations")]
-            )
-        ]
-        statuses = {job.result() for job in jobs}
-        assert answers() > 5
+        statuses = set[int]()
+        while answers() <= 5:
+            jobs = [
+                pool.submit(send, service, method, path, body, length=bool(at % 2))
+                for at, (method, path) in enumerate(
+                    [("POST", path) for path in ("/v3/documents", "/v3/documents/batch", "/mcp")]
+                    * 16
+                    + [("PATCH", "/v3/documents/x"), ("POST", "/v4/conversations")]
+                )
+            ]
+            statuses |= {job.result() for job in jobs}
     assert statuses <= {0, 400, 404, 413, 429, 503}, statuses
 
 

@@ -583,8 +583,10 @@ def test_what_a_lost_worker_makes_of_a_statement_is_an_outage():
     """It comes as an internal error, which would count an attempt and be a 500."""
 
     lost = psycopg.errors.InternalError_("server closed the connection unexpectedly\nDETAIL: …")
+    ended = psycopg.errors.InternalError_("postmaster was shut down, exiting")
     other = psycopg.errors.InternalError_("cache lookup failed\nDETAIL: a connection")
     assert isinstance(judged(lost), Unavailable)
+    assert isinstance(judged(ended), Unavailable)
     assert judged(other) is other
 
 

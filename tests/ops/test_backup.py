@@ -908,9 +908,13 @@ def test_a_full_disk_is_said_and_leaves_nothing(
 
 
 def test_what_breaks_off_is_said_as_it_is_and_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), Writing(tmp_path / "b.zip") as file:
-        file.put("one", b"heron" * 1_000)
-        raise KeyboardInterrupt
+    def interrupted() -> None:
+        with Writing(tmp_path / "b.zip") as file:
+            file.put("one", b"heron" * 1_000)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert list(tmp_path.iterdir()) == []
 
 
