@@ -9,12 +9,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import Literal
+from urllib.parse import quote
 
 from fastapi import Response
 
 from recollect import extract
-from recollect.model import StoredBlob, storable
+from recollect.model import Chunk, StoredBlob, storable
 
 MOST = 200_000
 """Bytes of a text that are shown; the rest is in the download."""
@@ -73,6 +74,10 @@ _SIGNS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (re.compile(rb"\xff[\xe2-\xfd]"), "audio/mpeg"),
 )
 """How files begin that browsers show, and what they are called."""
+WORDS = 5
+"""of each end of a passage, by which a viewer finds it"""
+_MARKS = re.compile(r"[-#>|:=~+]*")
+"""Of headings, quotes, lists and tables."""
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
 
 
@@ -154,16 +159,40 @@ def handed_over(data: bytes, type: str, wanted: str | None) -> Response:
     return Response(data[start:end], 206, headers, type)
 
 
-def spot(shape: Shape | None, place: Mapping[str, Any]) -> str:
-    """The end of the file's address that opens it at the place of a chunk; empty: at its beginning.
+def spot(shape: Shape | None, chunk: Chunk | None) -> str:
+    """The end of the file's address that opens it at a chunk, marked on the page of a PDF; without
+    one, at its beginning.
 
-    The page also stands in the query: a viewer that has the file open ignores another fragment.
+    The chunk also stands in the query: a viewer that has the file open ignores another fragment.
     """
+    if chunk is None:
+        return "#navpanes=0&view=FitH" if shape == "pdf" else ""
+    place = chunk.place
     if shape == "pdf" and isinstance(page := place.get("page"), int):
-        return f"?page={page}#page={page}&navpanes=0&view=FitH"
+        at = f"page={page}&navpanes=0&view=FitH{_text_fragment(chunk.text)}"
+        return f"?at={chunk.start}#{at}"
     if shape in ("audio", "video") and isinstance(time := place.get("time"), int | float):
         return f"#t={time:g}"
     return "#navpanes=0&view=FitH" if shape == "pdf" else ""
+
+
+def _text_fragment(text: str) -> str:
+    """What has a viewer mark from the first words of a text to its last, where it can: Chromium's
+    does in a PDF (wicg.github.io/scroll-to-text-fragment). Marks of Markdown are not on the page.
+    """
+    bare = (word.replace("\\", "").strip("*_`|") for word in text.split())
+    words = [word for word in bare if not _MARKS.fullmatch(word)]
+    whole = " ".join(words)
+    ends = [whole]
+    if len(words) > 2 * WORDS:
+        last = WORDS
+        # What comes before the end as well would end the mark there.
+        while whole.find(end := " ".join(words[-last:])) < len(whole) - len(end):
+            last += 1
+        ends = [" ".join(words[:WORDS]), end]
+    # A hyphen at an end would say that the words stand before or behind what is meant.
+    said = (quote(some, safe="").replace("-", "%2D") for some in ends)
+    return f":~:text={','.join(said)}" if words else ""
 
 
 def _decode(data: bytes) -> str:

@@ -136,7 +136,7 @@ def show(
         "original": beside,
         "opened": _original.spot(
             beside.shape if beside else None,
-            chunks[at].place if chunk is not None and chunks else {},
+            chunks[at] if chunk is not None and chunks else None,
         ),
         "spot": _original.spot,
         "most": _original.MOST,

@@ -119,10 +119,11 @@ def test_a_pdf_stands_beside_its_text_and_opens_at_the_page_of_a_hit(
     at = next(chunk for chunk in chunks if chunk.place["page"] == 3)
     plain, hit = me.get(own), me.get(f"{own}?chunk={at.position}")
     link = one(hit, f"#chunk-{at.position} .spot").attributes
-    file = me.get(f"{own}/view?page=3")
+    file = me.get(f"{own}/view?at={at.start}")
 
     assert one(plain, ".original iframe").attributes["src"] == f"{own}/view#navpanes=0&view=FitH"
-    src = f"{own}/view?page=3#page=3&navpanes=0&view=FitH"
+    marked = ":~:text=Page%203%3A%20herons%20wade%20here,wade%20here%20herons%20wade%20here"
+    src = f"{own}/view?at={at.start}#page=3&navpanes=0&view=FitH{marked}"
     assert one(hit, ".original iframe").attributes["src"] == link["href"] == src
     found = me.get("/console/search", params={"q": "herons"})
     assert re.search(r"Passage \d+, pages? \d", body(found))
