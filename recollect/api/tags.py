@@ -75,8 +75,8 @@ def delete(tag: TagName, tenant: Writer, app: CurrentApp) -> TagDeleted:
 )
 def merge(body: MergeTags, tenant: Writer, app: CurrentApp) -> MergeOut:
     """Documents and connections of the tags get the target instead; then the tags end. A worker
-    does it after the answer. What is written to the tags within ten minutes goes along; a tag that
-    gets documents later stays, with these.
+    does it after the answer. What is written to the tags within ten minutes moves with them; a
+    tag that gets documents later stays, with these.
 
     A document whose customId is taken in the target keeps its tag, and is named in the
     state of the merge. The same request again answers the same merge.

@@ -76,6 +76,8 @@ _SIGNS: tuple[tuple[re.Pattern[bytes], str], ...] = (
 """How files begin that browsers show, and what they are called."""
 WORDS = 5
 """of each end of a passage, by which a viewer finds it"""
+MOST_WORDS = 30
+"""of its last ones, where fewer stand in it twice"""
 _MARKS = re.compile(r"[-#>|:=~+]*")
 """Of headings, quotes, lists and tables."""
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
@@ -180,14 +182,16 @@ def _text_fragment(text: str) -> str:
     """What has a viewer mark from the first words of a text to its last, where it can: Chromium's
     does in a PDF (wicg.github.io/scroll-to-text-fragment). Marks of Markdown are not on the page.
     """
-    bare = (word.replace("\\", "").strip("*_`|") for word in text.split())
+    bare = (re.sub(r"[\\*`|]", "", word).strip("_") for word in text.split())
     words = [word for word in bare if not _MARKS.fullmatch(word)]
     whole = " ".join(words)
     ends = [whole]
     if len(words) > 2 * WORDS:
         last = WORDS
         # What comes before the end as well would end the mark there.
-        while whole.find(end := " ".join(words[-last:])) < len(whole) - len(end):
+        while (
+            whole.find(end := " ".join(words[-last:])) < len(whole) - len(end) and last < MOST_WORDS
+        ):
             last += 1
         ends = [" ".join(words[:WORDS]), end]
     # A hyphen at an end would say that the words stand before or behind what is meant.

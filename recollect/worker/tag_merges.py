@@ -14,7 +14,7 @@ LOG = log.get("retag")
 BATCH = 100
 """Documents moved in one transaction."""
 ALONG = timedelta(minutes=10)
-"""How long after its begin a merge takes along what others write to the sources. Later writes stay
+"""How long after its begin a merge moves what others write to the sources. Later writes stay
 there: a merge would never end where they come faster than it moves."""
 
 

@@ -27,7 +27,7 @@ class CrawlScope:
 
     @classmethod
     def asked(cls, metadata: Mapping[str, Any]) -> Self:
-        """As `of`, of what somebody asks for now: what is stored may have a larger `crawlDepth`,
+        """As `of`, for a new or changed crawl: what is stored may have a larger `crawlDepth`,
         since that was once taken."""
         _depth("crawlDepth", metadata.get("crawlDepth"), *ASKED)
         return cls.of(metadata)
