@@ -75,10 +75,11 @@ _SIGNS: tuple[tuple[re.Pattern[bytes], str], ...] = (
 )
 """How files begin that browsers show, and what they are called."""
 WORDS = 5
-"""of each end of a passage, by which a viewer finds it"""
+"""of each end of a passage by which a viewer finds it …"""
 MOST_WORDS = 30
-"""of its last ones, where fewer stand in it twice"""
-_MARKS = re.compile(r"[-#>|:=~+]*")
+"""… and where fewer stand elsewhere as well"""
+_NO_MARKS = str.maketrans("", "", "\\*`|")
+_MARKS = re.compile(r"[-#>:=~+_]*")
 """Of headings, quotes, lists and tables."""
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
 
@@ -161,9 +162,9 @@ def handed_over(data: bytes, type: str, wanted: str | None) -> Response:
     return Response(data[start:end], 206, headers, type)
 
 
-def spot(shape: Shape | None, chunk: Chunk | None) -> str:
+def spot(shape: Shape | None, chunk: Chunk | None, whole: str) -> str:
     """The end of the file's address that opens it at a chunk, marked on the page of a PDF; without
-    one, at its beginning.
+    one, at its beginning. `whole` is the text of the document as `bare` gives it.
 
     The chunk also stands in the query: a viewer that has the file open ignores another fragment.
     """
@@ -171,32 +172,35 @@ def spot(shape: Shape | None, chunk: Chunk | None) -> str:
         return "#navpanes=0&view=FitH" if shape == "pdf" else ""
     place = chunk.place
     if shape == "pdf" and isinstance(page := place.get("page"), int):
-        at = f"page={page}&navpanes=0&view=FitH{_text_fragment(chunk.text)}"
+        at = f"page={page}&navpanes=0&view=FitH{_text_fragment(bare(chunk.text), whole)}"
         return f"?at={chunk.start}#{at}"
     if shape in ("audio", "video") and isinstance(time := place.get("time"), int | float):
         return f"#t={time:g}"
     return "#navpanes=0&view=FitH" if shape == "pdf" else ""
 
 
-def _text_fragment(text: str) -> str:
-    """What has a viewer mark from the first words of a text to its last, where it can: Chromium's
-    does in a PDF (wicg.github.io/scroll-to-text-fragment). Marks of Markdown are not on the page.
+def bare(text: str) -> str:
+    """Its words with a space between them, without marks of Markdown: those are not on a page."""
+    words = text.translate(_NO_MARKS).split()
+    return " ".join(word for word in words if not _MARKS.fullmatch(word))
+
+
+def _text_fragment(passage: str, whole: str) -> str:
+    """What has a viewer mark a passage, where it can: Chromium's does in a PDF, from the first
+    words to the last (wicg.github.io/scroll-to-text-fragment). It takes the first place where they
+    stand: so nothing is marked where the first words do not tell the passage from the others.
     """
-    bare = (re.sub(r"[\\*`|]", "", word).strip("_") for word in text.split())
-    words = [word for word in bare if not _MARKS.fullmatch(word)]
-    whole = " ".join(words)
-    ends = [whole]
-    if len(words) > 2 * WORDS:
-        last = WORDS
-        # What comes before the end as well would end the mark there.
-        while (
-            whole.find(end := " ".join(words[-last:])) < len(whole) - len(end) and last < MOST_WORDS
-        ):
-            last += 1
-        ends = [" ".join(words[:WORDS]), end]
+    words = passage.split(" ")
+    counts = range(WORDS, MOST_WORDS + 1)
+    starts = (" ".join(words[:n]) for n in counts)
+    ends = (" ".join(words[-n:]) for n in counts)
+    start = next((one for one in starts if whole.count(one) == 1), None)
+    end = next((one for one in ends if passage.count(one) == 1), None)
+    if start is None or end is None:
+        return ""
+    said = [start, end] if len(start) + len(end) < len(passage) else [passage]
     # A hyphen at an end would say that the words stand before or behind what is meant.
-    said = (quote(some, safe="").replace("-", "%2D") for some in ends)
-    return f":~:text={','.join(said)}" if words else ""
+    return ":~:text=" + ",".join(quote(one, safe="").replace("-", "%2D") for one in said)
 
 
 def _decode(data: bytes) -> str:

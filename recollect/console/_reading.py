@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 from urllib.parse import quote
 
@@ -121,6 +122,9 @@ def show(
     first = (start or 0 if chunk is None else at) // PART * PART
     own = f"{DOCUMENTS}/{document.id}"
     mark = _show.marker(document.org_id, q)
+    shape = beside.shape if beside else None
+    whole = _original.bare(document.text or "") if shape == "pdf" else ""
+    spot = partial(_original.spot, shape, whole=whole)
     values = {
         "document": document,
         "pieces": _pieces(document, blob, chunks, first, view, mark),
@@ -134,11 +138,8 @@ def show(
         else None,
         "total": len(chunks),
         "original": beside,
-        "opened": _original.spot(
-            beside.shape if beside else None,
-            chunks[at] if chunk is not None and chunks else None,
-        ),
-        "spot": _original.spot,
+        "opened": spot(chunks[at] if chunk is not None and chunks else None),
+        "spot": spot,
         "most": _original.MOST,
         "held": held,
         "held_links": {}

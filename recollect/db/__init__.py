@@ -310,7 +310,7 @@ class Database:
             tx = self._alive(give_up)
             try:
                 tx.execute(opening)
-            except BaseException as error:
+            except BaseException as error:  # whatever ends it, its place in the pool comes back
                 tx.close()
                 self._pool.putconn(tx)
                 if not isinstance(error, psycopg.Error):

@@ -40,7 +40,8 @@ KNOCK = timedelta(seconds=1)
 ANSWER = timedelta(milliseconds=500)
 """How long it has to say so."""
 WORD_LASTS = timedelta(seconds=10)
-"""A replica that follows somebody else from now on knows the primary's word that long."""
+"""How long a word of the primary holds: a replica that begins to follow another server may still
+answer for as long."""
 WORDS = 100
 """that are kept: the newest"""
 LEAST_REST, MOST_REST = timedelta(milliseconds=250), timedelta(seconds=30)

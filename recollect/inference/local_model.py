@@ -43,7 +43,7 @@ TOKENIZER = "tokenizer.json"
 DIMENSIONS = 384
 IDLE = 45.0
 """seconds without a text after which a model is let go"""
-RECIPE = "graph 1"
+RECIPE = "graph 2"
 """Names the cached files; change it with `build_model`, so that the old ones are not used."""
 
 _log = log.get("embed")

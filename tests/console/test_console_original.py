@@ -110,24 +110,32 @@ def place(app: App, document: Document, places: dict[int, str]) -> None:
 @pytest.mark.parametrize(
     ("text", "marked"),
     [
-        ("Herons wade here.", "Herons%20wade%20here."),
-        ("## The pond\n\n- *herons*, wade-in", "The%20pond%20herons%2C%20wade%2Din"),
+        ("Herons wade here.", ":~:text=Herons%20wade%20here."),
+        ("## The pond\n\n- *herons*, wade-in", ":~:text=The%20pond%20herons%2C%20wade%2Din"),
         (
             "a b c d e f g h i j ate no fish but frogs. k l ate no fish but frogs.",
-            "a%20b%20c%20d%20e,l%20ate%20no%20fish%20but%20frogs.",
+            ":~:text=a%20b%20c%20d%20e%20f%20g%20h,l%20ate%20no%20fish%20but%20frogs.",
         ),
+        ("a b c d e f g.", ""),
+        ("", ""),
     ],
 )
 def test_a_passage_is_marked_by_its_first_and_last_words(text: str, marked: str):
-    at = _original.spot("pdf", Chunk(0, 7, 7 + len(text), text, b"", {"page": 2}))
+    chunk = Chunk(0, 7, 7 + len(text), text, b"", {"page": 2})
+    whole = _original.bare("a b c d e f g. " + text)
 
-    assert at == f"?at=7#page=2&navpanes=0&view=FitH:~:text={marked}"
+    at = _original.spot("pdf", chunk, whole)
+
+    assert at == f"?at=7#page=2&navpanes=0&view=FitH{marked}"
 
 
 def test_a_pdf_stands_beside_its_text_and_opens_at_the_page_of_a_hit(
     me: httpx.Client, app: App, tenant: Tenant
 ):
-    pages = [f"Page {n}: {'herons wade here ' * 50}" for n in range(1, 5)]
+    pages = [
+        f"Page {n}: {' '.join(f'herons wade at {i},' for i in range(n * 100, n * 100 + 50))}"
+        for n in range(1, 5)
+    ]
     document = upload(me, app, tenant, "report.pdf", pdf(*pages), "application/pdf")
     drain(app)
     with app.db.begin() as tx:
@@ -141,7 +149,7 @@ def test_a_pdf_stands_beside_its_text_and_opens_at_the_page_of_a_hit(
     assert one(plain, ".original iframe").attributes["src"] == f"{own}/view#navpanes=0&view=FitH"
     src = one(hit, ".original iframe").attributes["src"] or ""
     assert src == link["href"]
-    marked = ":~:text=Page%203%3A%20herons%20wade%20here,"
+    marked = ":~:text=Page%203%3A%20herons%20wade%20at,"
     assert src.startswith(f"{own}/view?at={at.start}#page=3&navpanes=0&view=FitH{marked}")
     found = me.get("/console/search", params={"q": "herons"})
     assert re.search(r"Passage \d+, pages? \d", body(found))

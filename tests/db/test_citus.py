@@ -425,7 +425,8 @@ def test_who_looks_at_everything_sees_one_moment(place: Place):
 
 
 def test_who_looks_at_everything_is_told_of_a_shard_that_moved(place: Place, tmp_path: Path):
-    """Where it goes nobody sees it as it was before: half of the index was missing in a backup."""
+    """A snapshot from before the move sees no rows of the shard on its new worker: a backup lacked
+    half of the index."""
     add(place, "A heron by the shore.")
     drain(place.app)
 

@@ -13,6 +13,11 @@ from tests.extract.samples import pdf
 
 pytestmark = NEEDS_CHROMIUM
 
+PAGES = [
+    f"Page {n}: {' '.join(f'herons wade at {i},' for i in range(n * 100, n * 100 + 50))}"
+    for n in range(1, 5)
+]
+
 
 def upload(room: Tab, app: App, tenant: Tenant, site: str, name: str, data: bytes) -> str:
     """A file as a person adds it; the id of its document."""
@@ -120,8 +125,7 @@ def test_on_a_phone_the_text_comes_before_a_pdf(room: Tab, app: App, tenant: Ten
 def test_a_pdf_opens_at_the_page_of_a_hit_and_of_a_chunk(
     room: Tab, app: App, tenant: Tenant, site: str
 ):
-    pages = [f"Page {n}: {'herons wade here ' * 50}" for n in range(1, 5)]
-    id = upload(room, app, tenant, site, "report.pdf", pdf(*pages))
+    id = upload(room, app, tenant, site, "report.pdf", pdf(*PAGES))
     drain(app)
     own = f"{site}/console/documents/{id}"
     frame = "document.querySelector('iframe').contentWindow"

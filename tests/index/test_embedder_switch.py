@@ -36,7 +36,7 @@ from recollect.model import DocumentId, Hit, Plan, Status, Tenant, random_id
 from recollect.ops import backup as backups
 from recollect.ops import verify
 from recollect.orgs import orgs, settings, tags
-from recollect.search import hybrid
+from recollect.search import candidates, hybrid
 from recollect.worker import model_change
 from recollect.worker.processing import Worker, drain
 from tests.conftest import Service, eventually, start_service, stop_service
@@ -785,9 +785,9 @@ def empty(postgres_url: str) -> Generator[str]:
 def test_the_second_slot_is_walked_by_its_index(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hybrid, "EXACT_UP_TO", 100)
-    monkeypatch.setattr(hybrid, "MOST_VISITS", 10**9)
-    monkeypatch.setattr(hybrid, "VISIT", 0)
+    monkeypatch.setattr(candidates, "EXACT_UP_TO", 100)
+    monkeypatch.setattr(candidates, "MOST_VISITS", 10**9)
+    monkeypatch.setattr(candidates, "VISIT", 0)
     with ground.app.db.begin() as tx:
         vector_index.rebind(tx, "fake:noise", 16)
         fill(tx, ground.tenant, 1_200)
