@@ -44,6 +44,7 @@ from recollect.fetch import Fetcher
 from recollect.index.vector_index import adopt
 from recollect.inference.transcribe import Listener
 from recollect.model import Org, Plan, Scope, Tenant
+from recollect.ops import verify
 from recollect.orgs import orgs
 from tests.fakes import citus
 from tests.fakes.embedder import WordEmbedder
@@ -271,6 +272,9 @@ def db(database_url: str) -> Generator[Database]:
     """Transactions on this worker's database."""
     with Database(database_url, size=CONNECTIONS) as database:
         yield database
+        # Whatever any test did: what lists count is what there is.
+        with database.moment() as tx:
+            assert tx.execute(verify.LISTS_MISCOUNTED).fetchall() == []
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,29 @@ begin
       'code', new.error_code));
   return null;
 end $$;
+CREATE FUNCTION public.count_document() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  insert into document_counts (org_id, tag, connection_id, documents, chunks)
+  select changed.org_id, changed.tag, changed.connection_id, sum(n), sum(n * changed.chunks)
+    from (
+      select one.org_id, one.chunks, one.n, of.tag, of.connection_id
+        from (values (old.org_id, old.container_tags, old.connection_id, old.chunks, old.gone_at, -1),
+                     (new.org_id, new.container_tags, new.connection_id, new.chunks, new.gone_at, 1))
+             as one (org_id, tags, connection, chunks, gone_at, n)
+       cross join counted_under(one.tags, one.connection) as of
+       where one.org_id is not null and one.gone_at is null) as changed
+   group by 1, 2, 3
+  having sum(n) <> 0 or sum(n * changed.chunks) <> 0;
+  return null;
+end $$;
+CREATE FUNCTION public.counted_under(tags text[], connection text) RETURNS TABLE(tag text, connection_id text)
+    LANGUAGE sql IMMUTABLE
+    AS $$
+  select '', '' union all select distinct one, '' from unnest(tags) as one
+  union all select '', connection where connection is not null
+$$;
 CREATE FUNCTION public.document_ended() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -505,6 +528,14 @@ CREATE TABLE public.deliveries (
     CONSTRAINT deliveries_check CHECK (((due_at IS NULL) = (state <> 'pending'::text))),
     CONSTRAINT deliveries_check1 CHECK (((ended_at IS NULL) = (state = 'pending'::text))),
     CONSTRAINT deliveries_state_check CHECK ((state = ANY (ARRAY['pending'::text, 'delivered'::text, 'dead'::text])))
+);
+CREATE TABLE public.document_counts (
+    org_id text NOT NULL,
+    tag text DEFAULT ''::text NOT NULL,
+    connection_id text DEFAULT ''::text NOT NULL,
+    documents bigint NOT NULL,
+    chunks bigint NOT NULL,
+    folded boolean DEFAULT false NOT NULL
 );
 CREATE TABLE public.documents (
     id text NOT NULL,
@@ -1260,6 +1291,9 @@ CREATE INDEX crawled_hosts_next ON public.crawled_hosts USING btree (next_at);
 CREATE INDEX deliveries_due ON public.deliveries USING btree (endpoint_id, due_at) WHERE (due_at IS NOT NULL);
 CREATE INDEX deliveries_ended ON public.deliveries USING btree (ended_at) WHERE (ended_at IS NOT NULL);
 CREATE INDEX deliveries_listed ON public.deliveries USING btree (endpoint_id, created_at DESC, id DESC);
+CREATE INDEX document_counts_empty ON public.document_counts USING btree (org_id) WHERE (folded AND (documents = 0) AND (chunks = 0));
+CREATE UNIQUE INDEX document_counts_folded ON public.document_counts USING btree (org_id, connection_id, tag) WHERE folded;
+CREATE INDEX document_counts_new ON public.document_counts USING btree (org_id, connection_id, tag) WHERE (NOT folded);
 CREATE UNIQUE INDEX documents_archive ON public.documents USING btree (archive_id, archive_path) WHERE (archive_id IS NOT NULL);
 CREATE INDEX documents_created ON public.documents USING btree (org_id, created_at DESC, id DESC) WHERE (gone_at IS NULL);
 CREATE UNIQUE INDEX documents_custom_id ON public.documents USING btree (org_id, custom_id, (container_tags[1])) WHERE (custom_id IS NOT NULL);
@@ -1305,6 +1339,9 @@ CREATE INDEX vector_gaps_due ON public.vector_gaps USING btree (due_at);
 CREATE INDEX versions_document ON public.versions USING btree (document_id, known_until);
 CREATE INDEX versions_doomed ON public.versions USING btree (id) WHERE doomed;
 CREATE TRIGGER connection_lost AFTER UPDATE OF state ON public.connections FOR EACH ROW WHEN (((old.state IS DISTINCT FROM new.state) AND (new.state = 'needs_auth'::text))) EXECUTE FUNCTION public.connection_lost();
+CREATE TRIGGER count_added AFTER INSERT ON public.documents FOR EACH ROW EXECUTE FUNCTION public.count_document();
+CREATE TRIGGER count_changed AFTER UPDATE ON public.documents FOR EACH ROW WHEN (((((((old.gone_at IS NULL) IS DISTINCT FROM (new.gone_at IS NULL)) OR (old.org_id IS DISTINCT FROM new.org_id)) OR (old.container_tags IS DISTINCT FROM new.container_tags)) OR (old.connection_id IS DISTINCT FROM new.connection_id)) OR (old.chunks IS DISTINCT FROM new.chunks))) EXECUTE FUNCTION public.count_document();
+CREATE TRIGGER count_removed AFTER DELETE ON public.documents FOR EACH ROW WHEN ((old.gone_at IS NULL)) EXECUTE FUNCTION public.count_document();
 CREATE TRIGGER document_ended AFTER UPDATE OF status ON public.documents FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) AND (new.status = ANY (ARRAY['done'::text, 'failed'::text])))) EXECUTE FUNCTION public.document_ended();
 CREATE TRIGGER documents_gone AFTER DELETE ON public.documents REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION public.documents_gone();
 CREATE TRIGGER forget_deleted BEFORE INSERT OR UPDATE ON public.items FOR EACH ROW WHEN (((new.verdict = 'document'::text) AND (new.document_id IS NULL))) EXECUTE FUNCTION public.forget_item();

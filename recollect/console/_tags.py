@@ -59,7 +59,7 @@ def find(
     c: int = 0,
 ) -> Response:
     with app.db.begin() as tx:
-        found = tags.find(tx, tenant, limit=ROWS, page=number, part=q.strip(), most=COUNTED)
+        found = tags.find(tx, tenant, limit=ROWS, page=number, part=q.strip())
         names = [one.tag.name for one in found.items]
         remembered = reading.held(tx, tenant, names, most=COUNTED)
     last = max(1, -(-found.total // ROWS))
@@ -67,7 +67,7 @@ def find(
         "q": q,
         "found": found,
         "rows": [
-            (one, counted(one.documents), counted(remembered[one.tag.name])) for one in found.items
+            (one, Figure(one.documents), counted(remembered[one.tag.name])) for one in found.items
         ],
         "ended": ended,
         "deleted": n,
@@ -139,7 +139,7 @@ def ask_to_merge(
 ) -> Response:
     """Names what would move, before it does."""
     with app.db.begin() as tx:
-        one = tags.get(tx, tenant, name, most=COUNTED)
+        one = tags.get(tx, tenant, name)
         named = connections.naming(tx, tenant, one.tag.name)
     try:
         target = _target(tenant, one.tag.name, into)
@@ -148,7 +148,7 @@ def ask_to_merge(
     values = {
         "name": one.tag.name,
         "into": target,
-        "documents": counted(one.documents),
+        "documents": Figure(one.documents),
         "connections": len(named),
     }
     return page(request, "tag_merge.html", values)
@@ -204,13 +204,13 @@ def _question(
 ) -> Response:
     """Raises NotFoundError."""
     with app.db.begin() as tx:
-        one = tags.get(tx, tenant, name, most=COUNTED)
+        one = tags.get(tx, tenant, name)
         alone = figures.of_tag_alone(tx, tenant, name)
         remembered = reading.held(tx, tenant, [name], most=COUNTED)[name]
         naming = connections.find(tx, tenant, tags=[name])
     values = {
         "name": one.tag.name,
-        "documents": counted(one.documents),
+        "documents": Figure(one.documents),
         "alone": alone,
         "memories": counted(remembered),
         "ending": sum(list(it.container_tags) == [name] for it in naming),
@@ -232,7 +232,7 @@ def _page(
 ) -> Response:
     """Raises NotFoundError."""
     with app.db.begin() as tx:
-        one = tags.get(tx, tenant, name, most=COUNTED)
+        one = tags.get(tx, tenant, name)
         remembered = reading.held(tx, tenant, [name], most=COUNTED)[name]
         named = connections.naming(tx, tenant, name)
         organisation = settings.buckets_of(tx, tenant.id, None)
@@ -243,7 +243,7 @@ def _page(
     theirs = {bucket["key"] for bucket in organisation}
     values = {
         "one": one,
-        "documents": counted(one.documents),
+        "documents": Figure(one.documents),
         "memories": counted(remembered),
         "connections": named,
         "buckets": [

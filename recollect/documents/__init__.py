@@ -29,6 +29,7 @@ from recollect.documents._blobs import (
 )
 from recollect.documents._changing import AT_ONCE, SWEPT, count, sweep
 from recollect.documents._clock import Moment, moment, recall, step_along
+from recollect.documents._counts import fold_counts
 from recollect.documents._finishing import (
     Finished,
     drop_entries,
@@ -163,6 +164,7 @@ __all__ = [
     "find_chunks",
     "finish",
     "finish_together",
+    "fold_counts",
     "forget_blobs",
     "get",
     "get_named",

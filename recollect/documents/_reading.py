@@ -6,6 +6,7 @@ from typing import Any
 from psycopg import sql
 
 from recollect.db import Tx, tenancy
+from recollect.documents import _counts
 from recollect.documents._asked import DocumentQuery
 from recollect.documents._rows import (
     BELOW,
@@ -179,10 +180,7 @@ def find(tx: Tx, tenant: Tenant, query: DocumentQuery) -> Page[Document]:
     matching, parameters = condition(tenant, query)
     order = sql.SQL("d.updated_at" if query.sort == "updated_at" else "d.created_at")
     direction = sql.SQL("desc" if query.descending else "asc")
-    counted = tx.execute(
-        sql.SQL("select count(*) as n from documents d where {}").format(matching), parameters
-    ).fetchone()
-    assert counted is not None
+    total = _counts.kept(tx, tenant, query) or _count(tx, matching, parameters)
     rows = tx.execute(
         sql.SQL(
             "select {columns} from documents d where {condition}"
@@ -196,7 +194,21 @@ def find(tx: Tx, tenant: Tenant, query: DocumentQuery) -> Page[Document]:
         {**parameters, "limit": query.limit, "offset": (query.page - 1) * query.limit},
     ).fetchall()
     found = [read(row, tenant) for row in rows]
-    return Page(found, counted["n"], query.page, query.limit)
+    return Page(found, total.documents, query.page, query.limit)
+
+
+def _count(
+    tx: Tx, matching: sql.Composable, parameters: Mapping[str, object]
+) -> _counts.DocumentCounts:
+    row = tx.execute(
+        sql.SQL(
+            "select count(*) as documents, coalesce(sum(d.chunks), 0)::int8 as chunks"
+            " from documents d where {}"
+        ).format(matching),
+        parameters,
+    ).fetchone()
+    assert row is not None
+    return _counts.DocumentCounts(row["documents"], row["chunks"])
 
 
 def chunks(tx: Tx, tenant: Tenant, id: str) -> list[Chunk]:
@@ -248,13 +260,7 @@ def find_chunks(tx: Tx, tenant: Tenant, query: DocumentQuery) -> Page[tuple[Docu
     matching, parameters = condition(tenant, query)
     paged = {**parameters, "limit": query.limit, "offset": (query.page - 1) * query.limit}
     direction = sql.SQL("desc" if query.descending else "asc")
-    counted = tx.execute(
-        sql.SQL("select coalesce(sum(d.chunks), 0)::int8 as n from documents d where {}").format(
-            matching
-        ),
-        parameters,
-    ).fetchone()
-    assert counted is not None
+    total = _counts.kept(tx, tenant, query) or _count(tx, matching, parameters)
     statement = _CHUNKS_BY_POSITION if query.sort == "position" else _CHUNKS_BY_DOCUMENT
     rows = tx.execute(
         statement.format(
@@ -279,13 +285,15 @@ def find_chunks(tx: Tx, tenant: Tenant, query: DocumentQuery) -> Page[tuple[Docu
         )
         for row in rows
     ]
-    return Page(found, counted["n"], query.page, query.limit)
+    return Page(found, total.chunks, query.page, query.limit)
 
 
 def counts_of_connections(
     tx: Tx, tenant: Tenant, connections: Sequence[ConnectionId]
 ) -> dict[ConnectionId, int]:
     """How many documents each connection has brought."""
+    if tenant.tags is None:
+        return dict.fromkeys(connections, 0) | _counts.of_connections(tx, tenant.id, connections)
     rows = tx.execute(
         "select d.connection_id, count(*) as n from documents d where "
         + REACH
@@ -297,11 +305,18 @@ def counts_of_connections(
 
 def counts(tx: Tx, tenant: Tenant) -> Mapping[Status, int]:
     """How many documents are in each status."""
+    total = _counts.kept(tx, tenant, DocumentQuery())
     rows = tx.execute(
-        "select d.status, count(*) as n from documents d where " + REACH + " group by d.status",
+        "select d.status, count(*) as n from documents d where "
+        + REACH
+        # Who waits and what failed have indexes; all else is done.
+        + (" and (d.due_at is not null or d.status = 'failed')" if total else "")
+        + " group by d.status",
         tenancy.bounds(tenant),
     )
     found = {Status(row["status"]): int(row["n"]) for row in rows}
+    if total:
+        found[Status.DONE] = total.documents - sum(found.values())
     return {status: found.get(status, 0) for status in Status}
 
 

@@ -11,6 +11,8 @@ from datetime import datetime, timedelta
 from typing import Literal, LiteralString
 
 from recollect.db import Tx, tenancy
+from recollect.documents._asked import DocumentQuery
+from recollect.documents._counts import kept
 from recollect.documents._rows import BELOW, COLUMNS, REACH, read, sought
 from recollect.index import terms
 from recollect.model import ConnectionId, Document, DocumentId, OrgId, Page, Status, Tenant
@@ -137,8 +139,8 @@ class Revision:
 def by_status(tx: Tx, tenant: Tenant) -> tuple[Mapping[Status, Figure], Figure]:
     """How many documents are in each status, and in all."""
     where, parameters = _within(tenant)
-    # Those who wait and those that failed have indexes of their own, and so have all; of a tag,
-    # rows are looked at.
+    # Those who wait and those that failed have indexes of their own; of several tags, rows are
+    # looked at.
     found = {
         Status(row["status"]): int(row["n"])
         for row in tx.execute(
@@ -150,17 +152,19 @@ def by_status(tx: Tx, tenant: Tenant) -> tuple[Mapping[Status, Figure], Figure]:
     }
     many = sum(found.values()) >= LOOKED_AT
     waiting = {status: Figure(found.get(status, 0), "+" if many else "") for status in WAITING}
-    most = COUNTED if tenant.tags is None else LOOKED_AT
-    number = _count(
-        tx,
-        "select count(*) as n from (select 1 from documents d where "
-        + where
-        + " limit %(most)s) found",
-        {**parameters, "most": most},
-    )
-    total = Figure(number, "+" if number >= most else "")
+    if counts := kept(tx, tenant, DocumentQuery()):
+        total = Figure(counts.documents)
+    else:
+        number = _count(
+            tx,
+            "select count(*) as n from (select 1 from documents d where "
+            + where
+            + " limit %(most)s) found",
+            {**parameters, "most": LOOKED_AT},
+        )
+        total = Figure(number, "+" if number >= LOOKED_AT else "")
     wrong = failed(tx, tenant)
-    rest = max(0, number - sum(found.values()) - wrong.number)
+    rest = max(0, total.number - sum(found.values()) - wrong.number)
     exact = not (many or total.sign or wrong.sign)
     done = Figure(rest, "" if exact else "≈")
     counts = {**waiting, Status.DONE: done, Status.FAILED: wrong}

@@ -136,7 +136,7 @@ def verify(db: Database, store: Blobs, *, mend: bool = False) -> Verified:
             _settle(db, damage, found, mend=mend)
         _check_tags(db, rows, found, mend=mend)
         files += _check_files(db, store, rows, found)
-    for check in (_check_items, _check_queue, _check_counts):
+    for check in (_check_items, _check_queue, _check_counts, _check_lists):
         check(db, found, mend=mend)
     # Last: an upload that merely looked old, by a clock that is wrong, has its document now.
     _check_orphans(db, store, strays, found, mend=mend)
@@ -520,6 +520,44 @@ def _check_counts(db: Database, found: _Found, *, mend: bool) -> None:
         with db.begin() as tx:
             tx.execute("set local statement_timeout = 0")
             documents.count(tx, org, delta)
+    found.mend("count_wrong", len(off))
+
+
+LISTS_MISCOUNTED = """
+with actual as (
+  select d.org_id, of.tag, of.connection_id, count(*) as documents, sum(d.chunks) as chunks
+  from documents d cross join counted_under(d.container_tags, d.connection_id) as of
+  where d.gone_at is null group by 1, 2, 3
+), kept as (
+  select org_id, tag, connection_id, sum(documents) as documents, sum(chunks) as chunks
+  from document_counts group by 1, 2, 3
+), differing as (
+  select org_id, tag, connection_id,
+    coalesce(a.documents, 0) - coalesce(k.documents, 0) as documents,
+    coalesce(a.chunks, 0) - coalesce(k.chunks, 0) as chunks
+  from actual a full join kept k using (org_id, tag, connection_id)
+)
+select * from differing where documents <> 0 or chunks <> 0 order by org_id, connection_id, tag
+"""
+
+
+def _check_lists(db: Database, found: _Found, *, mend: bool) -> None:
+    """How many documents and chunks there are, against what lists say."""
+    with db.moment() as tx:
+        tx.execute("set local statement_timeout = 0")
+        off = tx.execute(LISTS_MISCOUNTED).fetchall()
+    if not off:
+        return
+    found.add("count_wrong", [f"{row['org_id']} {row['tag']}" for row in off[:FEW]], len(off))
+    if not mend:
+        return
+    with db.begin() as tx, tx.cursor() as cursor:
+        # By how much it is off, as above.
+        cursor.executemany(
+            "insert into document_counts (org_id, tag, connection_id, documents, chunks)"
+            " values (%(org_id)s, %(tag)s, %(connection_id)s, %(documents)s, %(chunks)s)",
+            off,
+        )
     found.mend("count_wrong", len(off))
 
 

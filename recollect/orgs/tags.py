@@ -145,10 +145,8 @@ def find(
     page: int,
     part: str = "",
     order: Literal["name", "newest"] = "name",
-    most: int | None = None,
 ) -> Page[TagDetails]:
-    """The tags that the tenant may touch and whose name has this part, in any case; `most`:
-    how many documents of each are counted at most."""
+    """The tags that the tenant may touch and whose name has this part, in any case."""
     asked = {
         **tenancy.bounds(tenant),
         "part": part,
@@ -166,34 +164,29 @@ def find(
     if not rows and page > 1:
         counted = tx.execute("select count(*) as n from " + matching, asked).fetchone()
         total = counted["n"] if counted else 0
-    held = _held(tx, tenant.id, [row["name"] for row in rows], most)
+    held = _held(tx, tenant.id, [row["name"] for row in rows])
     return Page([_details(row, held[row["name"]]) for row in rows], total, page, limit)
 
 
-def get(
-    tx: Tx, tenant: Tenant, name: str, *, lock: bool = False, most: int | None = None
-) -> TagDetails:
-    """Raises NotFoundError, also for a tag that the tenant may not touch. `most` as of `find`."""
+def get(tx: Tx, tenant: Tenant, name: str, *, lock: bool = False) -> TagDetails:
+    """Raises NotFoundError, also for a tag that the tenant may not touch."""
     row = tx.execute(
         _DETAILS + " and t.name = %(name)s" + (" for update of t" if lock else ""),
         {**tenancy.bounds(tenant), "name": name},
     ).fetchone()
     if row is None:
         raise _unknown(name)
-    return _details(row, _held(tx, tenant.id, [name], most)[name])
+    return _details(row, _held(tx, tenant.id, [name])[name])
 
 
-def _held(tx: Tx, org: OrgId, names: Sequence[str], most: int | None) -> dict[str, int]:
-    """How many documents carry each of the tags: of these alone, and by the index."""
+def _held(tx: Tx, org: OrgId, names: Sequence[str]) -> dict[str, int]:
+    """How many documents carry each of the tags, by the counts that are kept (migration 0044)."""
     rows = tx.execute(
-        "select asked.name, (select count(*) from (select 1 from documents d where d.org_id = %s"
-        # The number finds them by the index; the name tells the few whose numbers are alike.
-        "  and d.gone_at is null and d.scope @> array[asked.number]"
-        "  and asked.name = any(d.container_tags) limit %s) carrying) as documents"
-        " from unnest(%s::text[], %s::int4[]) as asked (name, number)",
-        (org, most, list(names), [terms.tag_number(org, name) for name in names]),
+        "select tag, sum(documents)::int8 as n from document_counts"
+        " where org_id = %s and connection_id = '' and tag = any(%s) group by tag",
+        (org, list(names)),
     )
-    return {row["name"]: row["documents"] for row in rows}
+    return dict.fromkeys(names, 0) | {row["tag"]: row["n"] for row in rows}
 
 
 def patch(tx: Tx, tenant: Tenant, name: str, change: Mapping[str, Any]) -> TagDetails:

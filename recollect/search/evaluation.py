@@ -146,7 +146,7 @@ def add(
         one.check()
     tags.ensure(tx, tenant.id, [tag])
     # One at a time, so that two who add at once do not pass the limit together.
-    tags.get(tx, tenant, tag, lock=True, most=1)
+    tags.get(tx, tenant, tag, lock=True)
     row = tx.execute(
         "select count(*) as present from test_questions where org_id = %s and tag = %s",
         (tenant.id, tag),
@@ -286,7 +286,7 @@ def begin(tx: Tx, tenant: Tenant, tag: str, *, rerank: bool, rewrite: bool) -> T
     questions = find(tx, tenant, tag)
     if not questions:
         raise BadRequestError(f"containerTag: {tag!r} has no test questions; add some first")
-    tags.get(tx, tenant, tag, lock=True, most=1)
+    tags.get(tx, tenant, tag, lock=True)
     id = random_id()
     tx.execute(
         "insert into test_runs (id, org_id, tag, rerank, rewrite, created_at)"

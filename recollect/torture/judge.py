@@ -13,6 +13,7 @@ from recollect.blobs import Blobs
 from recollect.db import Database
 from recollect.errors import Permanent, Transient, Unavailable
 from recollect.fetch import Endpoint
+from recollect.ops.verify import LISTS_MISCOUNTED
 from recollect.torture import peers, texts
 from recollect.torture.oracle import TAG, Fault, Verdict, Written, compare
 
@@ -60,6 +61,10 @@ BELOW: dict[str, tuple[Verdict, LiteralString]] = {
         "  group by d.org_id, number)"
         " select number::text as what from term_counts full join recount using (org_id, number)"
         " where term_counts.entries is distinct from recount.n",
+    ),
+    "a number in a list that is not counted right": (
+        "wrong",
+        "select org_id || ' ' || tag as what from (" + LISTS_MISCOUNTED + ") off",
     ),
     "an indexed revision that is not the newest": (
         "wrong",

@@ -47,6 +47,8 @@ class Pulse:
             with enduring(LOG):
                 flush(self._app)
             with enduring(LOG):
+                documents.fold_counts(self._app.db)
+            with enduring(LOG):
                 if time.monotonic() - swept > SWEEP.total_seconds() or not swept:
                     sweep(self._app)
                     swept = time.monotonic()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from recollect.model import random_id
 from tests.conftest import Service, start_service, stop_service
 
 HERE = Path(__file__).parent / "packages"
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 @pytest.fixture(scope="module")
 def own(short_tmp: Path) -> Generator[Service]:
     """A service whose settings one of the packages may change."""
-    running = start_service(short_tmp / "packages")
+    running = start_service(short_tmp / f"packages-{random_id()[:6]}")
     yield running
     stop_service(running)
 

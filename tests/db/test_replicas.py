@@ -22,7 +22,7 @@ from recollect.db import Database, ReplicaState, Tx, migrate, replicas
 from recollect.db.embedded import Embedded
 from recollect.db.replicas import Replicated
 from recollect.index import vector_index
-from recollect.model import Org, OrgId, Plan, Scope
+from recollect.model import Org, OrgId, Plan, Scope, random_id
 from recollect.orgs import orgs
 from recollect.worker.processing import drain
 from tests.conftest import eventually, free_port, plain_client, serving
@@ -67,8 +67,10 @@ def replicated(primary: Embedded, standbys: Sequence[Standby]) -> Replicated:
 
 @pytest.fixture(scope="module")
 def cluster(app: App, short_tmp: Path) -> Generator[Cluster]:
+    # Made again where other modules' tests ran in between.
+    folder = short_tmp / f"streaming-{random_id()[:6]}"
     with ExitStack() as stack:
-        primary = Embedded(short_tmp / "streaming", port=free_port())
+        primary = Embedded(folder, port=free_port())
         migrate(primary.ensure())
         stack.callback(primary.stop)
         first, second = (
@@ -76,7 +78,7 @@ def cluster(app: App, short_tmp: Path) -> Generator[Cluster]:
                 standing_by(
                     Standby(
                         primary,
-                        short_tmp / f"standby-{number}",
+                        folder.with_name(f"{folder.name}-{number}"),
                         free_port(),
                         ("max_standby_streaming_delay=0",),
                     )

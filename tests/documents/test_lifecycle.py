@@ -32,6 +32,7 @@ from recollect.app import App
 from recollect.db import Tx
 from recollect.documents import DocumentChange, NewDocument, merge
 from recollect.errors import (
+    AmbiguousError,
     BadRequestError,
     ConflictError,
     LeaseLost,
@@ -272,7 +273,7 @@ class Lifecycle(RuleBasedStateMachine):
             refused = documents.delete(tx, self.tenant, [name, "nobody"])
         assert isinstance(refused.pop("nobody"), NotFoundError)
         assert {key: type(why) for key, why in refused.items()} == (
-            {name: ConflictError} if ambiguous else {}
+            {name: AmbiguousError} if ambiguous else {}
         )
         if not ambiguous:
             del self.known[expected.id]

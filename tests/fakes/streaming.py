@@ -36,16 +36,18 @@ class Standby:
         self.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
         if account.uid is not None:
             os.chown(self.folder, account.uid, account.gid or -1)
-        subprocess.run(
+        made = subprocess.run(
             [
                 *(installed_server() / "pg_basebackup", "-D", self.data, "-R", "--no-sync"),
                 *("--checkpoint=fast", "-C", "-S", f"standby_{self.port}"),
                 *("-d", self.primary.superuser_url),
             ],
-            check=True,
+            check=False,
             capture_output=True,
+            text=True,
             **self._as_its_user(),
         )
+        assert made.returncode == 0, made.stderr
 
     @property
     def data(self) -> Path:

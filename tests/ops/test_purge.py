@@ -93,7 +93,7 @@ def recollect(data_dir: Path, *arguments: str) -> Any:
 
 @pytest.fixture(scope="module")
 def running(short_tmp: Path) -> Generator[Service]:
-    service = start_service(short_tmp / "purged", log_level="debug")
+    service = start_service(short_tmp / f"purged-{random_id()[:6]}", log_level="debug")
     yield service
     stop_service(service)
 

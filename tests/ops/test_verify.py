@@ -51,10 +51,11 @@ class Ground:
             id = documents.add(tx, self.tenant, new, DocumentId(random_id())).id
         return id, self.folder / key
 
-    def sql(self, statement: str, *parameters: object) -> int:
+    def sql(self, statement: str, *parameters: object, watched: bool = False) -> int:
         with self.app.db.begin() as tx:
-            # As if there were no triggers, no references, no order in which things happen.
-            tx.execute("set local session_replication_role = replica")
+            if not watched:
+                # As if there were no triggers, no references, no order in which things happen.
+                tx.execute("set local session_replication_role = replica")
             return tx.execute(statement, parameters).rowcount  # pyright: ignore[reportArgumentType]
 
     def verify(self, *, mend: bool = False) -> dict[str, verify.Finding]:
@@ -163,13 +164,14 @@ def test_a_document_that_its_connection_does_not_know_is_remembered(
         " values ('c', %s, 's3', '{a}', 10, 'ready')",
         ground.tenant.id,
     )
-    ground.sql("update documents set connection_id = 'c', source_id = 's' where id = %s", id)
+    change = "update documents set connection_id = %s, source_id = 's' where id = %s"
+    ground.sql(change, "c", id, watched=True)
     try:
         [found] = ground.verify(mend=True).values()
         assert (found.kind, list(found.examples)) == ("item_missing", [id])
         assert ground.verify() == {}
     finally:
-        ground.sql("update documents set connection_id = null where id = %s", id)
+        ground.sql(change, None, id, watched=True)
         ground.sql("delete from items")
         ground.sql("delete from connections")
 

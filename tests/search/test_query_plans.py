@@ -154,6 +154,12 @@ def fill(tx: Tx, tenant: Tenant, count: int) -> None:
         " unnest(e.terms) number where d.org_id = %(org)s group by number",
         numbers,
     )
+    tx.execute(
+        "insert into document_counts (org_id, tag, connection_id, documents, chunks)"
+        " select org_id, tag, '', count(*), sum(chunks) from documents d,"
+        " counted_under(d.container_tags, null) where org_id = %(org)s group by org_id, tag",
+        numbers,
+    )
 
 
 @pytest.fixture

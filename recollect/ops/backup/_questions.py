@@ -52,7 +52,7 @@ def bring(
     expected.check()
     made_from = given.made_from and documents.get(given.made_from, given.made_from)
     tags.ensure(tx, org, [tag])
-    tags.get(tx, Tenant(org), tag, lock=True, most=1)
+    tags.get(tx, Tenant(org), tag, lock=True)
     other = derived(org, given.id)
     rows = tx.execute(
         "select id, org_id from test_questions where id = any(%s)", ([given.id, other],)

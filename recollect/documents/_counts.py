@@ -1,0 +1,102 @@
+"""Counts that are kept: how many documents and chunks an organisation, a tag, a connection have.
+
+Triggers keep them (migration 0044), so that no list counts what it does not show.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from recollect.db import Database, Tx
+from recollect.documents._asked import DocumentQuery
+from recollect.documents._rows import BELOW
+from recollect.model import ConnectionId, OrgId, Tenant
+
+AT_ONCE = 50_000
+"""differences that one transaction folds"""
+_LOCK = 0x636F756E74
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentCounts:
+    """Of documents that are not gone, and of the chunks that searches find of them."""
+
+    documents: int
+    chunks: int
+
+
+def kept(tx: Tx, tenant: Tenant, query: DocumentQuery) -> DocumentCounts | None:
+    """Of what matches; None where nobody keeps count of that."""
+    narrower = (
+        query.id,
+        query.filter,
+        query.filepath,
+        query.archive,
+        query.touched_within,
+        query.statuses or None,
+    )
+    if any(one is not None for one in narrower):
+        return None
+    tags = set(query.tags)
+    if tenant.tags is not None and not tags <= set(tenant.tags):
+        return None
+    tags = tags or set(tenant.tags or ())
+    connections = set(query.connections or ())
+    if (
+        len(tags) + len(connections) > 1
+        or any(tag.endswith(BELOW) for tag in tags)
+        # A key without any tag, or no connection at all, sees nothing.
+        or (tenant.tags is not None and not tags)
+        or (query.connections is not None and not connections)
+    ):
+        return None
+    row = tx.execute(
+        "select coalesce(sum(documents), 0)::int8 as documents,"
+        " coalesce(sum(chunks), 0)::int8 as chunks from document_counts"
+        " where org_id = %s and tag = %s and connection_id = %s",
+        (tenant.id, next(iter(tags), ""), next(iter(connections), "")),
+    ).fetchone()
+    assert row is not None
+    return DocumentCounts(row["documents"], row["chunks"])
+
+
+def of_connections(
+    tx: Tx, org: OrgId, connections: Sequence[ConnectionId]
+) -> dict[ConnectionId, int]:
+    """How many documents each of them has brought; those that brought none are left out."""
+    rows = tx.execute(
+        "select connection_id, sum(documents)::int8 as n from document_counts"
+        " where org_id = %s and tag = '' and connection_id = any(%s) group by connection_id",
+        (org, list(connections)),
+    )
+    return {ConnectionId(row["connection_id"]): row["n"] for row in rows}
+
+
+def fold_counts(db: Database) -> None:
+    """Add the differences up; of several that try at once, one does."""
+    folded = AT_ONCE
+    while folded == AT_ONCE:
+        with db.begin() as tx:
+            mine = tx.execute("select pg_try_advisory_xact_lock(%s) as mine", (_LOCK,)).fetchone()
+            assert mine is not None
+            folded = _fold(tx) if mine["mine"] else 0
+
+
+def _fold(tx: Tx) -> int:
+    row = tx.execute(
+        "with gone as (delete from document_counts where ctid = any(array("
+        "   select ctid from document_counts where not folded limit %s)) returning *),"
+        " added as (insert into document_counts"
+        "   (org_id, tag, connection_id, documents, chunks, folded)"
+        "  select org_id, tag, connection_id, sum(documents), sum(chunks), true"
+        "   from gone group by org_id, tag, connection_id"
+        "  on conflict (org_id, connection_id, tag) where folded do update"
+        "  set documents = document_counts.documents + excluded.documents,"
+        "   chunks = document_counts.chunks + excluded.chunks)"
+        " select count(*) as n from gone",
+        (AT_ONCE,),
+    ).fetchone()
+    assert row is not None
+    if row["n"]:
+        # No name of a tag stays that nobody has any more.
+        tx.execute("delete from document_counts where folded and documents = 0 and chunks = 0")
+    return row["n"]
