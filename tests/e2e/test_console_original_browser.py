@@ -1,6 +1,10 @@
 """The file beside its text in a headless Chromium: it is drawn, it stays, and it never runs."""
 
+import base64
+import io
+
 import pytest
+from PIL import Image
 
 from recollect.app import App
 from recollect.model import Tenant
@@ -9,7 +13,7 @@ from tests.conftest import eventually
 from tests.console.test_console import all_of, get
 from tests.console.test_console_original import HTML, SVG, call_it, picture, place, sound
 from tests.e2e.browser import NEEDS_CHROMIUM, Tab
-from tests.extract.samples import pdf
+from tests.extract.samples import pdf, set_pdf
 
 pytestmark = NEEDS_CHROMIUM
 
@@ -145,3 +149,44 @@ def test_a_pdf_opens_at_the_page_of_a_hit_and_of_a_chunk(
     assert room.js("location.pathname").endswith(id)
     assert room.js(f"{frame}.document.contentType") == "application/pdf"
     assert room.complaints == []
+
+
+def test_a_hit_is_marked_on_the_page_of_its_pdf(room: Tab, app: App, tenant: Tenant, site: str):
+    lines = [f"At {hour} o'clock {hour + 20} herons wade by the shore." for hour in range(1, 24)]
+    id = upload(room, app, tenant, site, "report.pdf", set_pdf(*lines))
+    drain(app)
+    own = f"{site}/console/documents/{id}"
+    size = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    room.send("Emulation.setDeviceMetricsOverride", **size)
+    try:
+        room.open(f"{own}?q=herons&chunk=0")
+        eventually(lambda: violet(room) > 1_000)
+        room.open(own)
+        eventually(lambda: drawn(room) > 1_000)
+        assert violet(room) == 0
+    finally:
+        room.send("Emulation.clearDeviceMetricsOverride")
+
+
+def violet(room: Tab) -> int:
+    """How many pixels of the file beside the text have the colour of Chromium's mark."""
+    return sum(min(r, b) > g + 15 and g > 150 for r, g, b in pixels(room))
+
+
+def drawn(room: Tab) -> int:
+    """How many are white, as paper is."""
+    return sum(pixel == (255, 255, 255) for pixel in pixels(room))
+
+
+def pixels(room: Tab) -> list[tuple[int, int, int]]:
+    box = room.js("""
+      (() => {
+        const file = document.querySelector("iframe");
+        file.scrollIntoView({block: "center", behavior: "instant"});
+        const {left, top, right, bottom} = file.getBoundingClientRect();
+        return [left, Math.max(top, 0), right, Math.min(bottom, innerHeight)];
+      })()
+    """)
+    shot = base64.b64decode(room.send("Page.captureScreenshot", format="png")["data"])
+    whole = Image.open(io.BytesIO(shot)).convert("RGB").crop(box).tobytes()
+    return list(zip(whole[::3], whole[1::3], whole[2::3], strict=True))
