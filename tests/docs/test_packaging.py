@@ -5,6 +5,7 @@ import subprocess
 import sys
 import venv
 import zipfile
+from dataclasses import dataclass
 from email.parser import Parser
 from pathlib import Path
 
@@ -64,19 +65,38 @@ def test_a_wheel_brings_the_model_along(wheel: Path):
         assert f"'{system}'".replace("'", '"') in model.replace("'", '"')
 
 
-@pytest.mark.parametrize("ended", [0, 1])
-def test_make_shows_what_it_installs_and_why_it_cannot(tmp_path: Path, ended: int):
-    python = tmp_path / "bin" / "python"
+@dataclass
+class Made:
+    """What `make` did in a folder whose Python is a script: it notes what it is asked."""
+
+    ended: int
+    printed: str
+    asked: str
+
+
+def make_with(tmp_path: Path, *, uv: int = 0, pip: int = 0, told: str = "") -> Made:
+    """`uv`, `pip`: how these end; `told`: what pip's own settings say."""
+    python, asked = tmp_path / "bin" / "python", tmp_path / "asked"
     python.parent.mkdir()
-    python.write_text(
-        '#!/bin/sh\ncase "$*" in *--require-hashes*)\n'
-        "  printf 'Collecting herons==1.0\\nCollecting toads==2.0\\n'\n"
-        f"  [ {ended} = 0 ] || printf 'ERROR: no room for toads\\n'; exit {ended};;\nesac\n"
-    )
+    python.write_text(f"""#!/bin/sh
+echo "$*" >> '{asked}'
+case "$*" in
+  *"config list") printf "%s" "{told}";;
+  "-m uv "*) exit {uv};;
+  *--require-hashes*serve.txt*)
+    printf 'Collecting herons==1.0\nCollecting toads==2.0\n'
+    [ {pip} = 0 ] || printf 'ERROR: no room for toads\n'
+    exit {pip};;
+esac
+""")
     python.chmod(0o755)
-    shutil.copy(ROOT / "Makefile", tmp_path)
-    for name in ("pyproject.toml", "requirements/serve.txt", "requirements/build.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / "requirements").mkdir()
+    for name in ("Makefile", "requirements/install.sh"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    for name in (
+        "pyproject.toml",
+        *(f"requirements/{one}.txt" for one in ("serve", "build", "uv")),
+    ):
         (tmp_path / name).touch()
     (tmp_path / ".venv").mkdir()
 
@@ -84,10 +104,35 @@ def test_make_shows_what_it_installs_and_why_it_cannot(tmp_path: Path, ended: in
         ["make", ".venv/serving", f"PYTHON={python}", f"BIN={python.parent}"],
         cwd=tmp_path, check=False, capture_output=True, text=True,
     )  # fmt: skip
+    return Made(made.returncode, made.stdout, asked.read_text())
 
-    assert "  1 packages  herons==1.0" in made.stdout
-    assert "  2 packages  toads==2.0" in made.stdout
-    assert ("ERROR: no room for toads" in made.stdout) == (made.returncode != 0) == bool(ended)
+
+def test_uv_installs_from_where_pip_would(tmp_path: Path):
+    made = make_with(tmp_path, told="global.timeout='9'\nuser.index-url='https://pypi.example/a'\n")
+
+    assert made.ended == 0
+    wanted = "--require-hashes -r requirements/serve.txt -r requirements/build.txt"
+    assert f"--default-index https://pypi.example/a {wanted}\n" in made.asked
+    assert "Collecting" not in made.asked + made.printed
+
+
+@pytest.mark.parametrize("pip", [0, 1])
+def test_where_uv_cannot_pip_shows_what_it_installs_and_why_it_cannot(tmp_path: Path, pip: int):
+    made = make_with(tmp_path, uv=2, pip=pip)
+
+    assert "uv pip install" in made.asked
+    assert "  1 packages  herons==1.0" in made.printed
+    assert "  2 packages  toads==2.0" in made.printed
+    assert ("ERROR: no room for toads" in made.printed) == (made.ended != 0) == bool(pip)
+
+
+def test_uv_is_not_asked_where_pip_may_ask_no_index(tmp_path: Path):
+    made = make_with(tmp_path, told=":env:.no-index='1'\n")
+
+    assert made.ended == 0
+    assert "-m uv" not in made.asked
+    assert "uv.txt" not in made.asked
+    assert "  2 packages  toads==2.0" in made.printed
 
 
 def test_the_readme_names_the_systems():
