@@ -11,10 +11,13 @@ pip="$python -m pip --disable-pip-version-check"
 told=$($pip config list)
 index=$(printf '%s\n' "$told" | sed -n "s/^[^=]*\.index-url='\(.*\)'\$/\1/p" | tail -n 1)
 if ! printf '%s\n' "$told" | grep -q 'no-index=' \
-  && $pip --quiet install --no-compile --require-hashes --only-binary :all: -r requirements/uv.txt \
-  && "$python" -m uv pip install --python "$python" ${index:+--default-index "$index"} \
-    --require-hashes "$@"; then
-  exit
+  && $pip --quiet install --no-compile --require-hashes --only-binary :all: -r requirements/uv.txt; then
+  {
+    "$python" -m uv pip install --python "$python" ${index:+--default-index "$index"} \
+      --require-hashes "$@" 2>&1
+    echo $? > .venv/status
+  } | awk '!/^ [+~-] / { print; fflush() }' # not the list of all that it installed
+  if [ "$(cat .venv/status)" = 0 ]; then exit; fi
 fi
 echo "uv cannot install here; pip can, in about a minute:"
 # Shows each package while it is fetched, on a line that is written over, and what goes wrong.
