@@ -27,6 +27,15 @@ begin
   having sum(n) <> 0 or sum(n * changed.chunks) <> 0;
   return null;
 end $$;
+CREATE FUNCTION public.count_new_document() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  insert into document_counts (org_id, tag, connection_id, documents, chunks)
+  select new.org_id, of.tag, of.connection_id, 1, new.chunks
+    from counted_under(new.container_tags, new.connection_id) as of;
+  return null;
+end $$;
 CREATE FUNCTION public.counted_under(tags text[], connection text) RETURNS TABLE(tag text, connection_id text)
     LANGUAGE sql IMMUTABLE
     AS $$
@@ -1339,7 +1348,7 @@ CREATE INDEX vector_gaps_due ON public.vector_gaps USING btree (due_at);
 CREATE INDEX versions_document ON public.versions USING btree (document_id, known_until);
 CREATE INDEX versions_doomed ON public.versions USING btree (id) WHERE doomed;
 CREATE TRIGGER connection_lost AFTER UPDATE OF state ON public.connections FOR EACH ROW WHEN (((old.state IS DISTINCT FROM new.state) AND (new.state = 'needs_auth'::text))) EXECUTE FUNCTION public.connection_lost();
-CREATE TRIGGER count_added AFTER INSERT ON public.documents FOR EACH ROW EXECUTE FUNCTION public.count_document();
+CREATE TRIGGER count_added AFTER INSERT ON public.documents FOR EACH ROW WHEN ((new.gone_at IS NULL)) EXECUTE FUNCTION public.count_new_document();
 CREATE TRIGGER count_changed AFTER UPDATE ON public.documents FOR EACH ROW WHEN (((((((old.gone_at IS NULL) IS DISTINCT FROM (new.gone_at IS NULL)) OR (old.org_id IS DISTINCT FROM new.org_id)) OR (old.container_tags IS DISTINCT FROM new.container_tags)) OR (old.connection_id IS DISTINCT FROM new.connection_id)) OR (old.chunks IS DISTINCT FROM new.chunks))) EXECUTE FUNCTION public.count_document();
 CREATE TRIGGER count_removed AFTER DELETE ON public.documents FOR EACH ROW WHEN ((old.gone_at IS NULL)) EXECUTE FUNCTION public.count_document();
 CREATE TRIGGER document_ended AFTER UPDATE OF status ON public.documents FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) AND (new.status = ANY (ARRAY['done'::text, 'failed'::text])))) EXECUTE FUNCTION public.document_ended();

@@ -37,8 +37,17 @@ begin
   return null;
 end $$;
 
+-- The same for one that comes: the way of each new document, which should cost little.
+create function count_new_document() returns trigger language plpgsql as $$
+begin
+  insert into document_counts (org_id, tag, connection_id, documents, chunks)
+  select new.org_id, of.tag, of.connection_id, 1, new.chunks
+    from counted_under(new.container_tags, new.connection_id) as of;
+  return null;
+end $$;
+
 create trigger count_added after insert on documents
-  for each row execute function count_document();
+  for each row when (new.gone_at is null) execute function count_new_document();
 create trigger count_changed after update on documents
   for each row when ((old.gone_at is null, old.org_id, old.container_tags, old.connection_id, old.chunks)
     is distinct from (new.gone_at is null, new.org_id, new.container_tags, new.connection_id, new.chunks))
