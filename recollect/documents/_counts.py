@@ -24,8 +24,27 @@ class DocumentCounts:
     chunks: int
 
 
+KEPT = (
+    "select coalesce(sum(documents), 0)::int8 as documents,"
+    " coalesce(sum(chunks), 0)::int8 as chunks from document_counts"
+    " where org_id = %(org)s and tag = %(tag)s and connection_id = %(connection)s"
+)
+"""The counts of what `subject` names."""
+
+
 def kept(tx: Tx, tenant: Tenant, query: DocumentQuery) -> DocumentCounts | None:
-    """Of what matches; None where nobody keeps count of that."""
+    """How many documents and chunks match; None where that is not kept."""
+    counted = subject(tenant, query)
+    if counted is None:
+        return None
+    row = tx.execute(KEPT, counted).fetchone()
+    assert row is not None
+    return DocumentCounts(row["documents"], row["chunks"])
+
+
+def subject(tenant: Tenant, query: DocumentQuery) -> dict[str, object] | None:
+    """The organisation, tag or connection whose documents are those that match, as parameters of
+    `KEPT`; None where the query is narrower, or asks for several."""
     narrower = (
         query.id,
         query.filter,
@@ -49,14 +68,11 @@ def kept(tx: Tx, tenant: Tenant, query: DocumentQuery) -> DocumentCounts | None:
         or (query.connections is not None and not connections)
     ):
         return None
-    row = tx.execute(
-        "select coalesce(sum(documents), 0)::int8 as documents,"
-        " coalesce(sum(chunks), 0)::int8 as chunks from document_counts"
-        " where org_id = %s and tag = %s and connection_id = %s",
-        (tenant.id, next(iter(tags), ""), next(iter(connections), "")),
-    ).fetchone()
-    assert row is not None
-    return DocumentCounts(row["documents"], row["chunks"])
+    return {
+        "org": tenant.id,
+        "tag": next(iter(tags), ""),
+        "connection": next(iter(connections), ""),
+    }
 
 
 def of_connections(
@@ -97,6 +113,6 @@ def _fold(tx: Tx) -> int:
     ).fetchone()
     assert row is not None
     if row["n"]:
-        # No name of a tag stays that nobody has any more.
+        # The name of a tag that is gone must not stay.
         tx.execute("delete from document_counts where folded and documents = 0 and chunks = 0")
     return row["n"]

@@ -1,6 +1,6 @@
--- How many documents an organisation, a tag and a connection have, and how many chunks these: lists
--- say so on each page. Whoever changes documents adds rows of differences, so that nobody waits for
--- another; a worker folds them (`documents.fold_counts`). The sum is exact at any time.
+-- How many documents, and how many chunks, an organisation, a tag and a connection have: each page of
+-- a list says so. A change of documents adds rows of differences, so that no writer waits for another;
+-- a worker adds them up (`documents.fold_counts`). The sum is exact at any time.
 create table document_counts (
   org_id        text not null,
   tag           text not null default '', -- both empty: of the whole organisation
@@ -37,7 +37,7 @@ begin
   return null;
 end $$;
 
--- The same for one that comes: the way of each new document, which should cost little.
+-- The same for a new document alone: every add pays for it.
 create function count_new_document() returns trigger language plpgsql as $$
 begin
   insert into document_counts (org_id, tag, connection_id, documents, chunks)
