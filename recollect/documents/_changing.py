@@ -12,6 +12,7 @@ from recollect.db import Tx
 from recollect.documents import _versions
 from recollect.documents._asked import DocumentChange, NewDocument
 from recollect.documents._blobs import name_blobs
+from recollect.documents._counts import take_off
 from recollect.documents._rows import COLUMNS, read, scope, stored
 from recollect.errors import PermissionDeniedError
 from recollect.model import (
@@ -289,11 +290,12 @@ def _hide(tx: Tx, ids: Sequence[DocumentId], by: KeyId | None) -> None:
     tx.execute("delete from memory_sources where document_id = any(%s)", (list(ids),))
     tx.execute("delete from dreams where document_id = any(%s)", (list(ids),))
     tx.execute("update items set document_id = null where document_id = any(%s)", (list(ids),))
-    tx.execute(
-        "update documents set gone_at = now(), gone_by = %s, due_at = null, custom_id = null,"
-        " connection_id = null, claims = claims + 1 where id = any(%s)",
-        (by, list(ids)),
-    )
+    with take_off(tx, ids):
+        tx.execute(
+            "update documents set gone_at = now(), gone_by = %s, due_at = null, custom_id = null,"
+            " connection_id = null, claims = claims + 1 where id = any(%s)",
+            (by, list(ids)),
+        )
     db.notify(tx)
 
 

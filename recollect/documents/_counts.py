@@ -3,13 +3,14 @@
 Triggers keep them (migration 0044), so that no list counts what it does not show.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from recollect.db import Database, Tx
 from recollect.documents._asked import DocumentQuery
 from recollect.documents._rows import BELOW
-from recollect.model import ConnectionId, OrgId, Tenant
+from recollect.model import ConnectionId, DocumentId, OrgId, Tenant
 
 AT_ONCE = 50_000
 """differences that one transaction folds"""
@@ -85,6 +86,22 @@ def of_connections(
         (org, list(connections)),
     )
     return {ConnectionId(row["connection_id"]): row["n"] for row in rows}
+
+
+@contextmanager
+def take_off(tx: Tx, ids: Sequence[DocumentId]) -> Generator[None]:
+    """Count documents, locked, off at once, of which the block takes each out of all lists; nothing
+    else that it does to documents is counted."""
+    tx.execute(
+        "insert into document_counts (org_id, tag, connection_id, documents, chunks)"
+        " select d.org_id, of.tag, of.connection_id, -count(*), -sum(d.chunks)"
+        " from documents d cross join counted_under(d.container_tags, d.connection_id) as of"
+        " where d.id = any(%s) and d.gone_at is null group by 1, 2, 3",
+        (list(ids),),
+    )
+    tx.execute("select set_config('recollect.counted', 'at once', true)")
+    yield
+    tx.execute("select set_config('recollect.counted', '', true)")
 
 
 def fold_counts(db: Database) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from recollect import documents
 from recollect.app import App
-from recollect.documents import DocumentChange, DocumentQuery, NewDocument
+from recollect.documents import DocumentChange, DocumentQuery, NewDocument, _changing
 from recollect.errors import RequestError
 from recollect.model import DocumentId, Status, Tenant, random_id
 from recollect.ops import verify
@@ -114,14 +114,38 @@ class Chance:
         processing.drain(self.app)
 
 
+@pytest.mark.parametrize("at_once", [2, _changing.AT_ONCE])
 @pytest.mark.parametrize("seed", range(3))
-def test_lists_say_what_there_is_whatever_happens(app: App, tenant: Tenant, seed: int):
+def test_lists_say_what_there_is_whatever_happens(
+    app: App, tenant: Tenant, seed: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(_changing, "AT_ONCE", at_once)
     chance = Chance(app, tenant, random.Random(seed))
     happened: list[str] = []
     for _ in range(40):
         happened.append(chance.step())
 
         assert told(app, tenant) == counted(app, tenant), happened
+
+
+def test_many_are_counted_off_in_one_step_and_what_follows_as_ever(
+    app: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(_changing, "AT_ONCE", 2)
+    for number in range(30):
+        add(app, tenant, "heron", *(["otter"] if number % 2 else []))
+    rest = add(app, tenant, "pike")
+    documents.fold_counts(app.db)
+    with app.db.begin() as tx:
+        documents.delete_where(tx, tenant, tags=["heron"])
+        written = tx.execute(
+            "select tag from document_counts where org_id = %s and not folded", (tenant.id,)
+        ).fetchall()
+        documents.update(tx, tenant, rest, DocumentChange(tags=["heron"]))
+
+    assert sorted(row["tag"] for row in written) == ["", "heron", "otter"]
+    assert told(app, tenant) == counted(app, tenant)
+    assert told(app, tenant) == {"": 1, "chunks": 0, "heron": 1, "otter": 0, "pike": 0}
 
 
 def test_many_that_write_at_once_and_fold_are_counted(app: App, tenant: Tenant):
