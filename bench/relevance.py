@@ -15,6 +15,9 @@ by the greatest of `WEIGHTS` with which `ENOUGH` of the questions that have an a
 hit. What was not learned from is halved by a hash of each question: the weight is chosen on one
 half, and the other shows how good it is; both are printed. `--without` names sets whose paragraphs
 and questions must not be learned from.
+
+`--in-use` learns nothing: it says how many questions of each kind get a hit that the service as it
+is calls relevant.
 """
 
 import argparse
@@ -74,6 +77,8 @@ class Example:
     similarity: float
     share: float
     answers: bool
+    score: float
+    """what the service as it is says"""
     made: str = ""
     """with which questions it came, if not with those of a set"""
 
@@ -134,6 +139,7 @@ def examples(
                         one.similarity or 0.0,
                         one.share,
                         answers,
+                        one.score,
                     )
                 )
         if others:
@@ -143,7 +149,17 @@ def examples(
 
 def _of_made(ground: Ground, db: Database, tenant: Tenant, *, words_only: bool) -> list[Example]:
     return [
-        Example(-1 - number, text, place == 0, True, one.similarity or 0.0, one.share, False, kind)
+        Example(
+            -1 - number,
+            text,
+            place == 0,
+            True,
+            one.similarity or 0.0,
+            one.share,
+            False,
+            one.score,
+            kind,
+        )
         for kind, texts in made().items()
         for number, text in enumerate(texts)
         for place, (_, one) in enumerate(
@@ -238,6 +254,11 @@ def relevant(
     return len(best), float(np.mean([p >= 0.5 for p in best.values()])) if best else 0.0
 
 
+def tell_in_use(found: Sequence[Example], *, words_only: bool, others: bool) -> None:
+    print(f"{'words only' if words_only else 'both'}: as the service is")
+    _tell_half(found, np.array([one.score for one in found]), others=others)
+
+
 def _tell_half(tried: Sequence[Example], likely: Array, *, others: bool) -> None:
     for low in np.arange(0, 1, 0.1):
         some = [one.answers for one, p in zip(tried, likely, strict=True) if low <= p < low + 0.1]
@@ -257,6 +278,7 @@ def main() -> None:
     parser.add_argument("--without", type=Path, nargs="*", default=[], metavar="FILE")
     parser.add_argument("--most", type=int, default=3_000, metavar="N", help="questions at most")
     parser.add_argument("--made", action="store_true", help="ask made questions, too")
+    parser.add_argument("--in-use", action="store_true", help="learn nothing; say what holds now")
     parser.add_argument("--model", choices=MODELS, default=DEFAULT)
     given = parser.parse_args()
     barred = {text for path in given.without for text in load(path)[0]}
@@ -282,7 +304,10 @@ def main() -> None:
             found = examples(
                 ground, paragraphs, questions, words_only=words_only, others=given.made
             )
-            tell(found, held_out, words_only=words_only)
+            if given.in_use:
+                tell_in_use(found, words_only=words_only, others=given.made)
+            else:
+                tell(found, held_out, words_only=words_only)
 
 
 if __name__ == "__main__":

@@ -128,7 +128,9 @@ def test_the_first_passages_count_whatever_their_documents_hold_beside():
 def test_the_weight_of_relevance_is_chosen_on_one_half_and_shown_on_the_other(capsys):
     def example(asked: int, similarity: float, *, answers: bool, kind: str = "") -> Example:
         hidden = bool(kind) or not answers
-        return Example(asked, f"question {asked}", True, hidden, similarity, 0.5, answers, kind)
+        return Example(
+            asked, f"question {asked}", True, hidden, similarity, 0.5, answers, similarity, kind
+        )
 
     answered = [example(n, 0.9 - n % 7 / 100, answers=True) for n in range(120)]
     narrow = [example(200 + n, 0.86 + n % 7 / 100, answers=False) for n in range(120)]
@@ -149,6 +151,22 @@ def test_the_weight_of_relevance_is_chosen_on_one_half_and_shown_on_the_other(ca
     assert len({one.shown for one in answered}) == 2
     [share] = re.findall(r"with an answer: ([\d.]+)", chosen)
     assert float(share) >= relevance.ENOUGH
+
+
+def test_what_the_service_as_it_is_calls_relevant_is_counted(capsys):
+    some = [
+        Example(n, f"question {n}", True, hidden, 0.0, 0.0, not hidden, score, kind)
+        for n, (hidden, score, kind) in enumerate(
+            [(False, 0.9, ""), (False, 0.3, ""), (True, 0.1, ""), (True, 0.6, "on other subjects")]
+        )
+    ]
+
+    relevance.tell_in_use(some, words_only=False, others=True)
+
+    told = capsys.readouterr().out
+    assert "2 questions with an answer: 0.500 have a relevant hit" in told
+    assert "1 questions without: 0.000 have a relevant hit" in told
+    assert "1 questions on other subjects: 1.000 have a relevant hit" in told
 
 
 def test_measures_of_documents_and_turns():
