@@ -71,9 +71,9 @@ _LINK_LISTS = (
     "side|sidebar|slider|social|strip|tags?|teasers?|toc|toolbar|trending|widget"
 )
 _ADDITIONS = (
-    "ads?|advert(?:isement)?|breadcrumbs?|copyright|login|newsletter|pager|pagination|popular|"
-    "promos?|recommend(?:ed|ations?)|related|share|sharedaddy|sharing|sign-?up|signature|skip|"
-    "social|subscribe|subscription|tags?|teasers?|toolbar|trending|widget"
+    "ads?|advert(?:isement)?|breadcrumbs?|copyright|doc-info|login|newsletter|page-id|pager|"
+    "pagination|popular|promos?|recommend(?:ed|ations?)|related|share|sharedaddy|sharing|sign-?up|"
+    "signature|skip|social|subscribe|subscription|tags?|teasers?|toolbar|trending|widget"
 )
 # `Bl-tag` is a list of a manual page: its options and what they mean.
 _LINK_LIST = re.compile(rf"(?<![a-z])(?<!\bbl-)(?:{_LINK_LISTS})(?![a-z])")
