@@ -726,6 +726,22 @@ CREATE TABLE public.judgements (
     reason text NOT NULL,
     said_at timestamp with time zone DEFAULT now() NOT NULL
 );
+CREATE VIEW public.kept_counts AS
+ SELECT document_counts.org_id,
+    document_counts.tag,
+    document_counts.connection_id,
+    document_counts.documents,
+    document_counts.chunks
+   FROM public.document_counts
+  WHERE document_counts.folded
+UNION ALL
+ SELECT document_counts.org_id,
+    document_counts.tag,
+    document_counts.connection_id,
+    document_counts.documents,
+    document_counts.chunks
+   FROM public.document_counts
+  WHERE (NOT document_counts.folded);
 CREATE UNLOGGED TABLE public.key_usage (
     key_id text NOT NULL,
     allowed integer NOT NULL,

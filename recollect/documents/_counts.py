@@ -27,7 +27,7 @@ class DocumentCounts:
 
 KEPT = (
     "select coalesce(sum(documents), 0)::int8 as documents,"
-    " coalesce(sum(chunks), 0)::int8 as chunks from document_counts"
+    " coalesce(sum(chunks), 0)::int8 as chunks from kept_counts"
     " where org_id = %(org)s and tag = %(tag)s and connection_id = %(connection)s"
 )
 """The counts of what `subject` names."""
@@ -81,7 +81,7 @@ def of_connections(
 ) -> dict[ConnectionId, int]:
     """How many documents each of them has brought; those that brought none are left out."""
     rows = tx.execute(
-        "select connection_id, sum(documents)::int8 as n from document_counts"
+        "select connection_id, sum(documents)::int8 as n from kept_counts"
         " where org_id = %s and tag = '' and connection_id = any(%s) group by connection_id",
         (org, list(connections)),
     )

@@ -182,7 +182,7 @@ def get(tx: Tx, tenant: Tenant, name: str, *, lock: bool = False) -> TagDetails:
 def _held(tx: Tx, org: OrgId, names: Sequence[str]) -> dict[str, int]:
     """How many documents carry each of the tags, by the counts that are kept (migration 0044)."""
     rows = tx.execute(
-        "select tag, sum(documents)::int8 as n from document_counts"
+        "select tag, sum(documents)::int8 as n from kept_counts"
         " where org_id = %s and connection_id = '' and tag = any(%s) group by tag",
         (org, list(names)),
     )

@@ -3,8 +3,9 @@
 `documentation/` has three texts, written for this in Markdown, and what ten generators made of
 each: Sphinx 9 (alabaster, furo, Read the Docs) and MkDocs 1.6 (its own theme, Read the Docs,
 Material), Docusaurus 3, VitePress 1.6, pdoc 16, Doxygen 1.9, of the same words as a manual page
-mandoc 1.14 and groff 1.22, and as pages of a wiki DokuWiki (2022) and ikiwiki 3. Scripts, styles and drawings were taken out. The answer is the text, not what any
-extractor made of a page. `python -m tests.extract.test_documentation_pages` shows the figures.
+mandoc 1.14 and groff 1.22, and as pages of a wiki DokuWiki (2022) and ikiwiki 3. Scripts, styles
+and drawings were taken out. The answer is the text, not what any extractor made of a page. `python
+-m tests.extract.test_documentation_pages` shows the figures.
 """
 
 import re

@@ -21,8 +21,8 @@ from recollect.db import Database, Tx
 from recollect.documents import DocumentQuery, NewDocument
 from recollect.documents.filters import parse as parse_filter
 from recollect.index import terms, vector_index
-from recollect.model import DocumentId, Plan, Status, Tenant
-from recollect.orgs import orgs
+from recollect.model import ConnectionId, DocumentId, Plan, Status, Tenant
+from recollect.orgs import orgs, tags
 from recollect.search import candidates, hybrid
 
 DOCUMENTS = 29_000
@@ -160,6 +160,12 @@ def fill(tx: Tx, tenant: Tenant, count: int) -> None:
         " counted_under(d.container_tags, null) where org_id = %(org)s group by org_id, tag",
         numbers,
     )
+    tx.execute(
+        "insert into document_counts (org_id, tag, connection_id, documents, chunks, folded)"
+        " select 'beside ' || %(org)s, 'tag ' || n, '', 1, 1, n %% 2 = 0"
+        " from generate_series(1, %(n)s) as n",
+        {**numbers, "n": DOCUMENTS},
+    )
 
 
 @pytest.fixture
@@ -268,6 +274,29 @@ def test_a_page_of_documents_reads_no_more_than_it_must(
 
     assert index in found.indexes
     assert not found.scans("documents")
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda tx, tenant: documents.find(tx, tenant, DocumentQuery()),
+        lambda tx, tenant: documents.find(tx, tenant, DocumentQuery(tags=["many"])),
+        lambda tx, tenant: documents.counts(tx, tenant),
+        lambda tx, tenant: documents.counts_of_connections(tx, tenant, [ConnectionId("a")]),
+        lambda tx, tenant: (
+            tags.ensure(tx, tenant.id, ["many"]),
+            tags.find(tx, tenant, limit=50, page=1),
+        ),
+    ],
+    ids=["all", "a tag", "by status", "of connections", "tags"],
+)
+def test_counts_that_are_kept_are_found_by_index(
+    explain: Explain, tenant: Tenant, look: Callable[[Tx, Tenant], object]
+) -> None:
+    found = explain(lambda tx: look(tx, tenant))
+
+    assert any("document_counts_new" in one.indexes for one in found)
+    assert not any(one.scans("document_counts") for one in found)
 
 
 def test_what_a_filter_matches_is_counted_by_the_indexes_of_metadata_and_of_groups(
