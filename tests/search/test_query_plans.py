@@ -22,6 +22,7 @@ from recollect.documents import DocumentQuery, NewDocument
 from recollect.documents.filters import parse as parse_filter
 from recollect.index import terms, vector_index
 from recollect.model import ConnectionId, DocumentId, Plan, Status, Tenant
+from recollect.ops import verify
 from recollect.orgs import orgs, tags
 from recollect.search import candidates, hybrid
 
@@ -297,6 +298,21 @@ def test_counts_that_are_kept_are_found_by_index(
 
     assert any("document_counts_new" in one.indexes for one in found)
     assert not any(one.scans("document_counts") for one in found)
+
+
+def test_a_check_of_tags_reads_no_document_but_of_those_that_are_missing(
+    explain: Explain, tenant: Tenant
+) -> None:
+    def check(tx: Tx) -> None:
+        tags.ensure(tx, tenant.id, ["many"])
+        tx.execute("delete from tags where name = 'few'")
+        wanted = [(tenant.id, name) for name in ("many", "few", "none")]
+        assert verify.missing_tags(tx, wanted) == [(tenant.id, "few")]
+
+    found = explain(check)
+
+    assert not any(one.scans("documents") for one in found)
+    assert any("documents_scope" in one.indexes for one in found)
 
 
 def test_what_a_filter_matches_is_counted_by_the_indexes_of_metadata_and_of_groups(
