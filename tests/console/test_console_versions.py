@@ -35,10 +35,14 @@ def keep(app: App, tenant: Tenant, number: int) -> None:
         settings.patch(tx, tenant.id, {"keepVersions": number}, keys=[])
 
 
-def edit(app: App, tenant: Tenant, id: str, text: str) -> None:
+def change(app: App, tenant: Tenant, id: str, text: str) -> None:
     with app.db.begin() as tx:
-        change = DocumentChange(content=documents.text_content(text))
-        documents.update(tx, tenant, id, change)
+        to = DocumentChange(content=documents.text_content(text))
+        documents.update(tx, tenant, id, to)
+
+
+def edit(app: App, tenant: Tenant, id: str, text: str) -> None:
+    change(app, tenant, id, text)
     drain(app)
 
 
@@ -96,8 +100,13 @@ def test_without_older_texts_nothing_leads_there(
 
 
 def test_markup_in_texts_stays_text(me: httpx.Client, app: App, tenant: Tenant) -> None:
-    for payload in PAYLOADS:
-        id = written(app, tenant, f"{payload} before", f"{payload} after")
+    keep(app, tenant, 10)
+    made = [(add(app, tenant, f"{payload} before").id, payload) for payload in PAYLOADS]
+    drain(app)
+    for id, payload in made:
+        change(app, tenant, id, f"{payload} after")
+    drain(app)
+    for id, _ in made:
         page = me.get(f"/console/documents/{id}/versions")
         told = " ".join(part for side in changes(page) for part in side)
         assert "before" in told

@@ -254,7 +254,9 @@ class Refusing(WordEmbedder):
 def test_a_client_is_told_not_to_repeat_what_stays_refused(app: App, key: str):
     headers = {"Authorization": f"Bearer {key}"}
     with serving(replace(app, embedder=Refusing())) as url:
-        answer = httpx.post(f"{url}/v3/search", json={"q": "x"}, headers=headers, trust_env=False)
+        answer = httpx.post(
+            f"{url}/v3/search", json={"q": "x"}, headers=headers, trust_env=False, verify=False
+        )
     refused(answer, 503)
     assert answer.headers["x-should-retry"] == "false"
     assert "retry-after" not in answer.headers
@@ -826,7 +828,7 @@ def test_limits_and_revocation_hold_in_every_process(client: httpx.Client, two: 
 
     def ask(number: int) -> httpx.Response:
         url = f"{two[number % 2]}/v3/documents/counts"
-        return httpx.get(url, headers=headers, trust_env=False)
+        return httpx.get(url, headers=headers, trust_env=False, verify=False)
 
     left = [re.findall(r"r=(\d+)", ask(number).headers["ratelimit"])[0] for number in range(5)]
     assert left == ["4", "3", "2", "1", "0"]

@@ -17,8 +17,8 @@ from schemathesis.checks import (
 from tests.conftest import examples
 
 ASKED = os.environ.get("RECOLLECT_FUZZ_EXAMPLES")  # noqa: TID251 # `make fuzz`
-EXAMPLES = int(ASKED or examples(change=6, night=30))
-"""Of each kind for each operation; six of each, the same in each run, take half a minute."""
+EXAMPLES = int(ASKED or examples(change=3, night=30))
+"""Of each kind for each operation; three of each, the same in each run, take half a minute."""
 FOREIGN = ("Input should", "Field required", "Value error", "Extra inputs", "valid string")
 """How the library that checks requests would say it."""
 

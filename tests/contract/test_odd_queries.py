@@ -171,7 +171,6 @@ def test_what_is_odd_is_found_all_the_same(client: httpx.Client, app: App, query
     assert answer.json()["results"][0]["documentId"] == wanted
 
 
-@pytest.mark.costly
 def test_no_query_takes_more_work_than_three_normal_ones(place: Place, statements: Statements):
     """Work is statements, which are counted, and processor time of this process, which has the API
     in it: a loaded machine lengthens that less than what a clock says, but it does."""
@@ -179,15 +178,20 @@ def test_no_query_takes_more_work_than_three_normal_ones(place: Place, statement
         _work(place, statements, ask, "heron")
         normal, usual = _work(place, statements, ask, NORMAL)
         for name, query in {**ANSWERED, **REFUSED}.items():
-            sent, spent = _work(place, statements, ask, query)
+            sent, spent = _work(place, statements, ask, query, enough=MUCH_LONGER * usual)
             assert sent <= TIMES * normal, (face, name, sent, normal)
             assert spent <= MUCH_LONGER * usual, (face, name, spent, usual)
 
 
 def _work(
-    place: Place, statements: Statements, ask: Callable[[Place, str], httpx.Response], query: str
+    place: Place,
+    statements: Statements,
+    ask: Callable[[Place, str], httpx.Response],
+    query: str,
+    enough: float = 0,
 ) -> tuple[int, float]:
-    """Statements, and seconds of processor time in the fastest of some runs."""
+    """Statements, and seconds of processor time in the fastest of some runs, or in the first that
+    is fast enough."""
     spent: list[float] = []
     most = 0
     for _ in range(RUNS):
@@ -196,6 +200,8 @@ def _work(
             ask(place, query)
             spent.append(time.process_time() - before)
         most = max(most, len(sent))
+        if spent[-1] <= enough:
+            break
     return most, min(spent)
 
 

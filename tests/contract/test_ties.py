@@ -22,22 +22,21 @@ def ids(results: list[dict[str, Any]]) -> list[str]:
     return [result["documentId"] for result in results]
 
 
-@pytest.mark.parametrize("tags", [["copies"], []], ids=["in a tag", "in all"])
-@pytest.mark.parametrize("sides", ["words and vectors", "words"])
 def test_of_more_equals_than_are_looked_at_the_newest_come_first(
-    client: httpx.Client, served: Served, app: App, sides: str, tags: list[str]
+    client: httpx.Client, served: Served, app: App
 ):
+    """By words and vectors, and by words; in a tag, and in all."""
     text = "The heron eats frogs."
     made = [add(client, text, customId=f"c{n}", containerTag="copies") for n in range(COPIES)]
     drain(app)
     # What is changed last is the newest, and of them all the first that was made.
     for id in made[:SHOWN]:
         client.patch(f"/v3/documents/{id}", json={"metadata": {"changed": True}})
-    asked = client if sides != "words" else served(embedder=None)
 
-    results = found(asked, "heron frogs", limit=SHOWN, containerTags=tags or None)
-
-    assert ids(results) == made[:SHOWN][::-1]
+    for asked in (client, served(embedder=None)):
+        for tags in (["copies"], None):
+            results = found(asked, "heron frogs", limit=SHOWN, containerTags=tags)
+            assert ids(results) == made[:SHOWN][::-1], (asked, tags)
 
 
 def test_of_equals_that_several_wordings_find_the_newest_come_first(

@@ -130,7 +130,9 @@ def test_only_what_changed_is_kept_beside_the_index(kept: httpx.Client, app: App
     assert 1 <= rows(db, "version_entries") <= 3
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))]
+)
 def test_any_history_is_read_and_found_as_it_was(kept: httpx.Client, app: App, seed: int):
     """Edits, reverts, changes of tags and metadata, in any order, on several documents."""
     chance = random.Random(seed)

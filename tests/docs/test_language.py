@@ -3,10 +3,13 @@ idiomatic."""
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.house.facts import trees
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -63,12 +66,16 @@ READ = (
 """Rooms whose docstrings are read as well: the first two show theirs to users."""
 
 
-def messages() -> Iterator[tuple[str, str]]:
+@cache
+def messages() -> Sequence[tuple[str, str]]:
+    return list(_messages())
+
+
+def _messages() -> Iterator[tuple[str, str]]:
     """Every text of the source that has three words, and where it is; docstrings only of
     some rooms."""
-    for file in sorted((ROOT / "recollect").rglob("*.py")):
-        read = file.relative_to(ROOT / "recollect").parts[0] in READ
-        tree = ast.parse(file.read_text())
+    for file, tree in trees().items():
+        read = file.split("/")[0] in READ
         inside: set[ast.AST] = set()
         for node in ast.walk(tree):
             match node:
@@ -80,18 +87,25 @@ def messages() -> Iterator[tuple[str, str]]:
                         str(part.value) if isinstance(part, ast.Constant) else "it"
                         for part in values
                     )
-                    yield f"{file.relative_to(ROOT)}:{node.lineno}", text
+                    yield f"recollect/{file}:{node.lineno}", text
                 case ast.Constant(value=str(text)) if node not in inside and len(text.split()) > 2:
-                    yield f"{file.relative_to(ROOT)}:{node.lineno}", text
+                    yield f"recollect/{file}:{node.lineno}", text
                 case _:
                     pass
 
 
-MESSAGES = list(messages())
+@cache
+def lines() -> Sequence[tuple[str, str]]:
+    """Of the pages, and where each is."""
+    return [
+        (f"{page.relative_to(ROOT)}:{number}", line)
+        for page in PAGES
+        for number, line in enumerate(page.read_text().splitlines(), 1)
+    ]
 
 
 def test_messages_are_found():
-    texts = [text for _, text in MESSAGES]
+    texts = [text for _, text in messages()]
     assert len(texts) > 1500
     assert any("target is not a public address" in text for text in texts)
     assert any(text.startswith("there is no it it") for text in texts)
@@ -101,10 +115,9 @@ def test_messages_are_found():
 def test_no_page_or_message_uses_a_word_of_the_list(word: str):
     pattern = re.compile(rf"\b{word}\b", re.IGNORECASE)
     found = [
-        f"{page.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
-        for page in PAGES
-        for number, line in enumerate(page.read_text().splitlines(), 1)
+        f"{where}: {line.strip()[:100]}"
+        for where, line in lines()
         if pattern.search(CODE.sub("", line))
     ]
-    found += [f"{where}: {text[:100]}" for where, text in MESSAGES if pattern.search(text)]
+    found += [f"{where}: {text[:100]}" for where, text in messages() if pattern.search(text)]
     assert not found, f"write {NOT_USED[word]!r}: {found}"

@@ -185,12 +185,12 @@ ROLES = frozenset({"button", "link", "textbox", "searchbox", "checkbox", "combob
 
 def nameless(tab: Tab) -> list[str]:
     """Roles of the parts of a page that have no name for who does not see them."""
+    root = tab.send("DOM.getDocument", depth=0)["root"]["nodeId"]
     return [
-        node["role"]["value"]
-        for node in tab.send("Accessibility.getFullAXTree")["nodes"]
-        if not node.get("ignored")
-        and node.get("role", {}).get("value") in ROLES
-        and not node.get("name", {}).get("value", "").strip()
+        role
+        for role in sorted(ROLES)
+        for node in tab.send("Accessibility.queryAXTree", nodeId=root, role=role)["nodes"]
+        if not node.get("ignored") and not node.get("name", {}).get("value", "").strip()
     ]
 
 
