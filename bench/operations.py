@@ -105,7 +105,7 @@ def _asked(service: Service, chunks: int) -> Iterator[Figure]:
         "first page under a tag": lambda: client.send(
             "POST", "/v3/documents/list", {"limit": 50, "containerTags": ["tag3"]}
         ),
-        "page in the midst of the list": lambda: client.send(
+        "page in the middle of the list": lambda: client.send(
             "POST", "/v3/documents/list", {"limit": 50, "page": chunks // 100}
         ),
         "counts by status": lambda: client.send("GET", "/v3/documents/counts"),
