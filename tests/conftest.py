@@ -1,6 +1,7 @@
 """What tests share: one real PostgreSQL, a database per worker, an organisation per test."""
 
 import atexit
+import gc
 import json
 import os
 import resource
@@ -58,6 +59,7 @@ QUIET_PACE = 0.022
 CONNECTIONS = 12
 """to the database, of the process under test"""
 _PAUSE = threading.Event()
+gc.disable()  # until all tests are collected: what that makes, stays
 _PORTS = range(20_000, 32_000)
 """Below those that Linux gives to connections, which come and go by the thousand."""
 _reserved: list[socket.socket] = []
@@ -106,6 +108,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     config.hook.pytest_deselected(items=[item for item in items if left_out(item)])
     items[:] = [item for item in items if not left_out(item)]
+
+
+def pytest_collection_finish() -> None:
+    """The collector never looks at ten thousand tests again, which took it 0.3 s each time."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
