@@ -366,7 +366,7 @@ def test_a_selection_at_the_newest_door_brings_what_is_in_it_and_nothing_else(wo
     assert run["failures"] == []
 
 
-@every("world", conforming("labels"), indirect=True)
+@every("world", conforming("labels", by_day=SHAPES), indirect=True)
 def test_4_labels_that_a_user_set_stay_beside_those_of_the_source(world: World) -> None:
     world.connect()
     world.sync()
