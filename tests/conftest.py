@@ -47,7 +47,7 @@ from recollect.inference.transcribe import Listener
 from recollect.model import Org, Plan, Scope, Tenant
 from recollect.ops import verify
 from recollect.orgs import orgs
-from tests.fakes import citus
+from tests.fakes import citus, clusters
 from tests.fakes.embedder import WordEmbedder
 
 LOOPBACK = ip_network("127.0.0.0/8")
@@ -172,6 +172,12 @@ def short_tmp() -> Generator[Path]:
     folder.chmod(0o711)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_cluster_is_made(short_tmp: Path) -> Generator[None]:
+    with clusters.copied(short_tmp / "first-cluster"):
+        yield
 
 
 @pytest.fixture(scope="session")
