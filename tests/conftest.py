@@ -474,13 +474,19 @@ def start_service(
     data_dir: Path,
     *,
     program: Sequence[str] = (sys.executable, "-m", "recollect"),
+    fresh: bool = False,
     **settings: str,
 ) -> Service:
-    """Start `recollect serve` on a free port, and wait until it is ready."""
+    """Start `recollect serve` on a free port, and wait until it is ready.
+
+    `fresh`: it makes its cluster itself, and is not given a copy of one that was made.
+    """
     port = free_port()
     data_dir.mkdir(parents=True, exist_ok=True)
     log = data_dir / "serve.log"
     _copy_model(_model(), data_dir / "cache")
+    if not (fresh or "database_url" in settings or (data_dir / "postgres").exists()):
+        Embedded(data_dir)._init()
     environment = {
         **os.environ,  # noqa: TID251 # the child needs PATH and the like
         "RECOLLECT_DATA_DIR": str(data_dir),
@@ -525,7 +531,7 @@ FOLDERS = "folders"
 def service(short_tmp: Path) -> Generator[Service]:
     """The whole service with its real embedding model: supervisor, database, API, worker."""
     (short_tmp / FOLDERS).mkdir()
-    running = start_service(short_tmp / "service", folders=str(short_tmp / FOLDERS))
+    running = start_service(short_tmp / "service", fresh=True, folders=str(short_tmp / FOLDERS))
     yield running
     stop_service(running)
 
