@@ -1819,7 +1819,7 @@ def test_while_google_fails_the_old_keys_serve():
     ids=["number", "bare", "secret", "no_numbers", "bad_numbers", "no_name"],
 )
 def test_keys_that_are_none_are_passed_over(entry: Any):
-    made = entry() if callable(entry) else entry
+    made: Any = entry() if callable(entry) else entry
     certificates = Certificates(keys=[made, public(foreign(), "two")])
     keys = Keys(certificates, clock=Clock())
 

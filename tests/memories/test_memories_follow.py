@@ -34,7 +34,7 @@ from recollect.orgs import orgs, tags
 from tests.conftest import examples
 
 TAGS = ("a", "b", "c")
-CHOICES = [list(some) for size in (1, 2, 3) for some in permutations(TAGS, size)]
+CHOICES: list[list[str]] = [list(some) for size in (1, 2, 3) for some in permutations(TAGS, size)]
 
 ANY_TIME = datetime(9999, 1, 1, tzinfo=UTC)
 

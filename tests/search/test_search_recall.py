@@ -61,15 +61,15 @@ def divided(new_database: Callable[[], str]) -> Generator[Divided]:
             others = [
                 Tenant(orgs.create(tx, f"other-{n}", Plan.ENTERPRISE).id) for n in range(OTHERS)
             ]
-        for other in others:
-            theirs = rng.normal(size=(THEIRS, DIMENSIONS)).astype(np.float32)
-            _fill(db, other, {"other": theirs})
+        theirs = rng.normal(size=(OTHERS, THEIRS, DIMENSIONS)).astype(np.float32)
+        for other, vectors in zip(others, theirs, strict=True):
+            _fill(db, other, {"other": vectors})
         _fill(db, tenant, {"ops": near, "fin": far})
         with db.begin() as tx:  # of all at once, which takes a third of one by one
             vector_index.adopt(tx, "fake:divided", DIMENSIONS)
         with psycopg.connect(url, autocommit=True) as session:
             session.execute("vacuum analyze")
-        vectors = {"ops": near, "fin": far, "other": theirs}
+        vectors = {"ops": near, "fin": far, "other": theirs[-1]}
         yield Divided(db, tenant, others[-1], vectors)
 
 
