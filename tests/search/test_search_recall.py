@@ -15,20 +15,18 @@ from recollect.documents.filters import Filter, parse
 from recollect.index import vector_index
 from recollect.model import Plan, Tenant
 from recollect.orgs import orgs
-from recollect.search import candidates, hybrid
+from recollect.search import hybrid
 from recollect.search.hybrid import Query
-from tests.conftest import examples, facet
+from tests.conftest import facet
 
 DIMENSIONS = 16
-PART = examples(change=4, night=1)
-"""by day there is a quarter of the entries, of which a quarter is compared one by one"""
-EACH = 11_000 // PART
+EACH = 11_000
 """more than are compared one by one"""
 OTHERS, THEIRS = 99, 40
 """organisations beside, and the entries of each"""
 NEAREST = 10
 ASKED = 8
-DRAWS = 1_000 // PART
+DRAWS = 1_000
 QUERY = np.ones(DIMENSIONS, dtype=np.float32)
 
 Vectors = NDArray[np.float32]
@@ -54,8 +52,7 @@ def divided(new_database: Callable[[], str]) -> Generator[Divided]:
     near = (rng.normal(size=(EACH, DIMENSIONS)) * 0.1 + 1).astype(np.float32)
     far = (rng.normal(size=(EACH, DIMENSIONS)) * 0.5 - 0.5).astype(np.float32)
     url = new_database()
-    with pytest.MonkeyPatch.context() as patched, Database(url) as db:
-        patched.setattr(candidates, "EXACT_UP_TO", candidates.EXACT_UP_TO // PART)
+    with Database(url) as db:
         with db.begin() as tx:
             tenant = Tenant(orgs.create(tx, "divided", Plan.ENTERPRISE).id)
             others = [
@@ -141,13 +138,13 @@ FIN = {"key": "dept", "value": "fin"}
 CASES: dict[str, tuple[list[str], Filter | None, list[str], int]] = {
     "all": ([], None, ["ops", "fin"], DRAWS),
     "tag": (["even"], None, ["ops", "fin"], DRAWS),
-    "a few": ([], conditions(below(1)), ["ops", "fin"], 1),
-    "1 %": ([], conditions(below(DRAWS // 100)), ["ops", "fin"], DRAWS // 100),
-    "20 %": ([], conditions(below(DRAWS // 5)), ["ops", "fin"], DRAWS // 5),
-    "90 %": ([], conditions(below(DRAWS * 9 // 10)), ["ops", "fin"], DRAWS * 9 // 10),
-    "tag and 20 %": (["even"], conditions(below(DRAWS // 5)), ["ops", "fin"], DRAWS // 5),
+    "0.1 %": ([], conditions(below(1)), ["ops", "fin"], 1),
+    "1 %": ([], conditions(below(10)), ["ops", "fin"], 10),
+    "20 %": ([], conditions(below(200)), ["ops", "fin"], 200),
+    "90 %": ([], conditions(below(900)), ["ops", "fin"], 900),
+    "tag and 20 %": (["even"], conditions(below(200)), ["ops", "fin"], 200),
     "the far half": ([], conditions(FIN), ["fin"], DRAWS),
-    "90 % of the far half": ([], conditions(FIN, below(DRAWS * 9 // 10)), ["fin"], DRAWS * 9 // 10),
+    "90 % of the far half": ([], conditions(FIN, below(900)), ["fin"], 900),
     "tag, far half": (["even"], conditions(FIN), ["fin"], DRAWS),
     "one organisation of a hundred": ([], None, ["other"], DRAWS),
 }
