@@ -59,6 +59,8 @@ from recollect.errors import SetupError, Unavailable
 
 LOG = log.get("postgres")
 START_TIMEOUT = 60.0
+CONNECT_TIMEOUT = 5
+"""seconds; libpq takes no less than 2"""
 SOCKET_PATH_LIMIT = 90  # sun_path holds 107 bytes; the socket's own name needs some
 SUPERUSER, SERVICE = "recollect", "recollect_service"
 """The roles of the server. Data folders of earlier versions have the first, whose powers PostgreSQL
@@ -381,7 +383,7 @@ class Embedded:
             self.superuser_url,
             dbname=database,
             autocommit=True,
-            connect_timeout=5,
+            connect_timeout=CONNECT_TIMEOUT,
             options=ONLY_CATALOG,
         )
 
@@ -553,7 +555,7 @@ end $$;
 
 def _opens(url: str) -> bool:
     try:
-        psycopg.connect(url, connect_timeout=5).close()
+        psycopg.connect(url, connect_timeout=CONNECT_TIMEOUT).close()
     except (psycopg.OperationalError, OSError):
         return False
     return True

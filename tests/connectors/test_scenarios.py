@@ -87,7 +87,7 @@ OWN: dict[int, dict[str, str]] = {
     },
     19: {"folder": "test_folder::test_a_change_within_one_tick_of_the_clock_is_found"},
     20: {
-        "gmail": "test_gmail::test_a_thousand_threads_are_said_with_checkpoints_in_between",
+        "gmail": "test_gmail::test_many_threads_are_said_with_checkpoints_in_between",
         "google-drive": "test_google_drive::test_a_thousand_files_come_page_by_page",
         "notion": "test_notion::test_a_thousand_pages",
         "onedrive": "test_onedrive::test_a_thousand_items_come_page_by_page",

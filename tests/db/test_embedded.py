@@ -369,6 +369,7 @@ def _computes(server: Embedded) -> bool:
 def still(server: Embedded, monkeypatch: pytest.MonkeyPatch) -> Generator[int]:
     """A postmaster that lives and answers nobody, as one that recovers; yields its process id."""
     monkeypatch.setattr(embedded, "START_TIMEOUT", 1.0)
+    monkeypatch.setattr(embedded, "CONNECT_TIMEOUT", 2)
     pid = postmaster(server)
     os.kill(pid, signal.SIGSTOP)
     try:

@@ -37,12 +37,14 @@ from recollect.sync import connections
 from recollect.sync.connections import SealedConnection
 from recollect.worker import syncs, tag_merges
 from recollect.worker.processing import attempt, drain, process, settle
-from tests.conftest import plain_client, serving
+from tests.conftest import examples, plain_client, serving
 from tests.console.test_console import console_site
 from tests.contract.test_search_trouble import visiting
 from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
 
-LONGEST = 1.0
+PART = examples(change=4, night=1)
+"""Of what is given at most: by day a part of it, which may take no longer than a part allows."""
+LONGEST = 0.4 if PART > 1 else 1.0
 """CPU seconds"""
 DOORS = ("/recollect/db/__init__.py", "/psycopg", "/contextlib.py", __file__)
 _last = threading.local()
@@ -120,14 +122,14 @@ def call(http: httpx.Client, method: str, path: str, **body: object) -> Any:
 
 
 def largest_text(http: httpx.Client, _: App) -> None:
-    text = "word of it\n" * (intake.CONTENT_LIMIT // 11)
+    text = "word of it\n" * (intake.CONTENT_LIMIT // PART // 11)
     id = call(http, "POST", "/v3/documents", content=text, customId="book")["id"]
     call(http, "POST", "/v3/documents", content=text[:-5] + "x", customId="book")
     call(http, "PATCH", f"/v3/documents/{id}", content=text[:-9])
 
 
 def conversation(http: httpx.Client, _: App) -> None:
-    talk = [{"role": "user", "content": f"{'ok' * 500} {n}"} for n in range(9_999)]
+    talk = [{"role": "user", "content": f"{'ok' * 500} {n}"} for n in range(9_999 // PART)]
     call(http, "POST", "/v4/conversations", conversationId="talk", messages=talk)
     talk.append({"role": "user", "content": "bye"})
     call(http, "POST", "/v4/conversations", conversationId="talk", messages=talk)
@@ -142,7 +144,9 @@ def metadata(http: httpx.Client, _: App) -> None:
 
 def many_notes(http: httpx.Client, app: App) -> None:
     """A batch of the most, worked together, listed, moved to another tag, deleted."""
-    notes = [{"content": f"Note {n} tells of herons.", "containerTag": "a"} for n in range(600)]
+    notes = [
+        {"content": f"Note {n} tells of herons.", "containerTag": "a"} for n in range(600 // PART)
+    ]
     call(http, "POST", "/v3/documents/batch", documents=notes)
     drain(app)
     call(http, "POST", "/v3/documents/list", limit=1100, includeContent=True)
@@ -153,7 +157,7 @@ def many_notes(http: httpx.Client, app: App) -> None:
 
 
 def memories(http: httpx.Client, _: App) -> None:
-    most = [{"content": f"{n} " + "word " * 1_900} for n in range(100)]
+    most = [{"content": f"{n} " + "word " * 1_900} for n in range(100 // PART)]
     call(http, "POST", "/v4/memories", containerTag="a", memories=most)
     call(http, "POST", "/v4/memories/list", containerTag="a", limit=100)
     call(http, "POST", "/v4/memories/forget-matching", containerTag="a", query="word", dryRun=True)
@@ -161,6 +165,7 @@ def memories(http: httpx.Client, _: App) -> None:
 
 def many_memories(http: httpx.Client, app: App) -> None:
     """A tag of 30,000, of which some thousands are meant, and only a few hundred may go at once."""
+    more, goes = 30_000 // PART, 500 // PART
     made = call(
         http, "POST", "/v4/memories", containerTag="m", memories=[{"content": "One heron."}]
     )
@@ -168,26 +173,28 @@ def many_memories(http: httpx.Client, app: App) -> None:
         tx.execute(
             "insert into memories select (jsonb_populate_record(m, jsonb_build_object("
             "  'id', md5(m.id || n), 'content', 'Heron number ' || n || '.'))).*"
-            " from memories m, generate_series(1, 30000) as n where m.id = %s",
-            (made["memories"][0]["id"],),
+            " from memories m, generate_series(1, %s) as n where m.id = %s",
+            (more, made["memories"][0]["id"]),
         )
     path, asked = "/v4/memories/forget-matching", {"containerTag": "m", "query": "heron"}
-    told = call(http, "POST", path, **asked, dryRun=True, maxForget=500)
-    assert (told["count"], told["remaining"]) == (500, 29_501)
-    done = call(http, "POST", path, **asked, maxForget=500)
-    assert (done["count"], done["remaining"]) == (500, 29_501)
-    assert call(http, "POST", path, **asked, dryRun=True)["remaining"] == 29_401
+    told = call(http, "POST", path, **asked, dryRun=True, maxForget=goes)
+    assert (told["count"], told["remaining"]) == (goes, more + 1 - goes)
+    done = call(http, "POST", path, **asked, maxForget=goes)
+    assert (done["count"], done["remaining"]) == (goes, more + 1 - goes)
+    rest = call(http, "POST", path, **asked, dryRun=True)
+    assert rest["count"] + rest["remaining"] == more + 1 - goes
 
 
 def long_conversation(http: httpx.Client, _: App) -> None:
     """As many messages as there may be, near the bytes that a text may have, and continued in every
     way: by what is new, by a window over the last, by an edited history."""
-    talk = [{"role": "user", "content": f"{'ok ' * 1_600} {n}"} for n in range(9_998)]
+    talk = [{"role": "user", "content": f"{'ok ' * 1_600} {n}"} for n in range(9_998 // PART)]
+    half = len(talk) // 2
     say = partial(call, http, "POST", "/v4/conversations", conversationId="long")
     say(messages=talk)
     say(messages=[{"role": "user", "content": "and now this"}])
     say(messages=[*talk[:1], *talk[-500:], {"role": "user", "content": "a window"}])
-    say(messages=[*talk[:5_000], {"role": "user", "content": "edited"}, *talk[5_001:]])
+    say(messages=[*talk[:half], {"role": "user", "content": "edited"}, *talk[half + 1 :]])
 
 
 def archive(http: httpx.Client, app: App) -> None:
@@ -197,7 +204,7 @@ def archive(http: httpx.Client, app: App) -> None:
     for word in ("heron", "stork"):
         packed = BytesIO()
         with ZipFile(packed, "w", ZIP_DEFLATED) as file:
-            for n in range(MAX_MEMBERS):
+            for n in range(MAX_MEMBERS // PART):
                 file.writestr(f"shelf {n % 30}/{n}.txt", f"A {word} of number {n}. " * 60)
         sent = {"file": ("notes.zip", packed.getvalue(), "application/zip")}
         answer = http.post("/v3/documents/file", files=sent, data=labels)
@@ -236,13 +243,13 @@ def sync_pages(http: httpx.Client, app: App) -> None:
     found["shelf"] = ShelfConnector()
     try:
         for word in ("heron", "stork"):
-            for n in range(300):
+            for n in range(300 // PART):
                 shelf.put(str(n), f"{word} {n}. " * 20_000, metadata={**most, "word": word})
             _sync(app, made.id)
-        for n in range(300):
+        for n in range(300 // PART):
             shelf.rename(str(n), f"Renamed {n}")
         _sync(app, made.id)
-        for n in range(300):
+        for n in range(300 // PART):
             shelf.take(str(n))
         _sync(app, made.id)
     finally:
@@ -259,11 +266,13 @@ def _sync(app: App, id: ConnectionId) -> None:
 
 def bundle(http: httpx.Client, app: App) -> None:
     """A long text, many notes and memories, brought into another organisation, and once more."""
-    text = "".join(f"Line {n} of a long text tells of herons.\n" for n in range(40_000))
+    text = "".join(f"Line {n} of a long text tells of herons.\n" for n in range(40_000 // PART))
     call(http, "POST", "/v3/documents", content=text, customId="book", containerTag="a")
-    notes = [{"content": f"Note {n} tells of herons.", "containerTag": "a"} for n in range(600)]
+    notes = [
+        {"content": f"Note {n} tells of herons.", "containerTag": "a"} for n in range(600 // PART)
+    ]
     call(http, "POST", "/v3/documents/batch", documents=notes)
-    most = [{"content": f"{n} " + "word " * 1_900} for n in range(100)]
+    most = [{"content": f"{n} " + "word " * 1_900} for n in range(100 // PART)]
     call(http, "POST", "/v4/memories", containerTag="a", memories=most)
     drain(app)
     with app.db.begin() as tx:
@@ -278,9 +287,10 @@ def bundle(http: httpx.Client, app: App) -> None:
 def kept_versions(http: httpx.Client, app: App) -> None:
     """Long texts that follow one another, shown with what changed, and read as of a time."""
     call(http, "PATCH", "/v3/settings", keepVersions=3)
-    lines = [f"Line {n} of a long text tells of herons." for n in range(150_000)]
+    lines = [f"Line {n} of a long text tells of herons." for n in range(150_000 // PART)]
     for turn in range(3):
-        lines[turn * 40_000 : turn * 40_000 + 1_200] = [f"{turn} {n}" for n in range(1_200)]
+        begun = turn * len(lines) // 4
+        lines[begun : begun + 1_200 // PART] = [f"{turn} {n}" for n in range(1_200 // PART)]
         call(http, "POST", "/v3/documents", content="\n".join(lines), customId="book")
         drain(app)
     kept = call(http, "GET", "/v3/documents/book/versions")["versions"]
@@ -298,7 +308,9 @@ def kept_versions(http: httpx.Client, app: App) -> None:
 
 
 def questions(http: httpx.Client, _: App) -> None:
-    lines = "\n".join(json.dumps({"question": f"{n}?", "words": "x" * 900}) for n in range(500))
+    lines = "\n".join(
+        json.dumps({"question": f"{n}?", "words": "x" * 900}) for n in range(500 // PART)
+    )
     call(http, "POST", "/v3/test-questions/import", containerTag="a", lines=lines)
 
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recollect.extract import _text
 from recollect.extract._text import clean, clean_placed, decode, looks_like_text, safe_name
 
 PANGRAMS = {
@@ -192,10 +193,19 @@ def test_a_safe_name_stays_as_it_is(name):
 PIECES = [*"aä \t\n\r\0\v.漢", "\r\n", "\u200b", "\u200d", "\ufe0f", "\x85", "\ud800"]
 
 
-@pytest.mark.costly
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
 def test_a_long_text_is_cleaned_as_a_short_one(text: str):
-    """Long ones are cleaned in pieces of a million characters."""
-    before, after = "word " * 209_714, "\n" + "end. " * 100
+    """Long ones are cleaned in pieces, which end just behind where what may be cut begins."""
+    before, after = "word " * 200, "\n" + "end. " * 100
+    long = f"{before}\n{text}{after}"
 
-    assert clean(f"{before}\n{text}{after}") == clean_placed(f"{before}\n{text}{after}", ())[0]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(_text, "_WINDOW", len(before) + 6)
+        assert clean(long) == clean_placed(long, ())[0]
+
+
+def test_a_text_of_several_pieces_is_cleaned_as_it_is_at_once():
+    long = "".join(f"word {n} {piece}" for n in range(10_000) for piece in PIECES)
+
+    assert len(long) > _text._WINDOW
+    assert clean(long) == clean_placed(long, ())[0]

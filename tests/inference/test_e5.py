@@ -258,14 +258,24 @@ def test_a_damaged_file_is_refused_and_nothing_is_built_of_it(
     assert not list(tmp_path.glob("cache/*"))
 
 
-@pytest.mark.parametrize(("part", "damage"), [("onnx", "cut"), ("spm", "gone"), ("json", "cut")])
-def test_a_damaged_cache_is_built_again(local: Embedder, built: Path, part: str, damage: str):
-    [file] = built.glob(f"*.{part}")
-    whole = file.read_bytes()
+@pytest.mark.parametrize(
+    ("part", "damage"), [("onnx", "cut"), ("spm", "gone"), ("spm", "cut"), ("json", "cut")]
+)
+def test_damage_to_any_part_of_the_cache_is_noticed(built: Path, part: str, damage: str):
+    [graph], [file] = built.glob("*.onnx"), built.glob(f"*.{part}")
+    assert local_model._read_manifest(graph)
     if damage == "cut":
-        file.write_bytes(whole[: len(whole) // 2])
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     else:
         file.unlink()
+
+    assert local_model._read_manifest(graph) is None
+
+
+def test_a_damaged_cache_is_built_again(local: Embedder, built: Path):
+    [file] = built.glob("*.spm")
+    whole = file.read_bytes()
+    file.unlink()
 
     again = opened(built)
 

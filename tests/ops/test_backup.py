@@ -500,8 +500,8 @@ def test_a_damaged_backup_is_refused_before_anything_is_written(
     assert not (tmp_path / "there").exists()
 
 
-BOMB = 300 << 20
-"""bytes that a few hundred kilobytes unpack to"""
+BOMB = 96 << 20
+"""bytes that a hundred kilobytes unpack to, and three times what may be held"""
 
 
 @pytest.mark.parametrize("method", ["ZIP_DEFLATED", "ZIP_BZIP2", "ZIP_LZMA"])

@@ -36,8 +36,8 @@ def pond(new_database: Callable[[], str]) -> Generator[tuple[Database, Tenant]]:
     with Database(url) as db:
         with db.begin() as tx:
             tenant = Tenant(orgs.create(tx, "pond", Plan.ENTERPRISE).id)
-            vector_index.adopt(tx, "fake:pond", DIMENSIONS)
             _fill(tx, tenant)
+            vector_index.adopt(tx, "fake:pond", DIMENSIONS)
         with psycopg.connect(url, autocommit=True) as session:
             session.execute("vacuum analyze")
         yield db, tenant
