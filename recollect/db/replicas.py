@@ -64,7 +64,8 @@ _MARK = (
     "  lpad(div(extract(epoch from now())::int8, %s)::text, 12, '0')) as line) as here"
 )
 _STANDS = (
-    "select pg_is_in_recovery() and exists (select from lineages where word = %(word)s) as follows,"
+    "select pg_is_in_recovery() as replays,"
+    " exists (select from lineages where word = %(word)s) as follows,"
     " greatest(0, pg_wal_lsn_diff(%(position)s, pg_last_wal_replay_lsn()))::int8 as behind"
 )
 
@@ -211,12 +212,12 @@ class Replica(Database):
             row = tx.execute(_STANDS, values).fetchone()
             assert row is not None
             self._behind = row["behind"]
-            if not row["behind"]:
+            if not row["behind"] or not row["replays"]:  # which will be behind for ever
                 break
             if time.monotonic() >= give_up:
                 raise _PassedError("lags", f"{row['behind']} bytes of the log are not replayed")
             self._closing.wait(LOOK.total_seconds())
-        if not row["follows"]:
+        if not (row["replays"] and row["follows"]):
             raise _PassedError("away", "it does not follow the primary")
 
     def _fares(self, state: Literal["serves", "lags", "away"], reason: str = "") -> None:
