@@ -470,23 +470,30 @@ def _copy_missing(source: Path, target: Path, pattern: str) -> None:
             shutil.copy(file, target)
 
 
+RECOLLECT = (sys.executable, "-m", "recollect")
+
+
 def start_service(
-    data_dir: Path,
-    *,
-    program: Sequence[str] = (sys.executable, "-m", "recollect"),
-    fresh: bool = False,
-    **settings: str,
+    data_dir: Path, *, program: Sequence[str] = RECOLLECT, **settings: str
 ) -> Service:
     """Start `recollect serve` on a free port, and wait until it is ready.
 
-    `fresh`: it makes its cluster itself, and is not given a copy of one that was made.
+    In a new folder it gets a copy of the cluster that this process made.
     """
+    data_dir.mkdir(parents=True, exist_ok=True)
+    if "database_url" not in settings and not (data_dir / "postgres").exists():
+        Embedded(data_dir)._init()
+    return start_as_it_is(data_dir, program=program, **settings)
+
+
+def start_as_it_is(
+    data_dir: Path, *, program: Sequence[str] = RECOLLECT, **settings: str
+) -> Service:
+    """The same, with what is in the folder: in a new one it makes its cluster itself."""
     port = free_port()
     data_dir.mkdir(parents=True, exist_ok=True)
     log = data_dir / "serve.log"
     _copy_model(_model(), data_dir / "cache")
-    if not (fresh or "database_url" in settings or (data_dir / "postgres").exists()):
-        Embedded(data_dir)._init()
     environment = {
         **os.environ,  # noqa: TID251 # the child needs PATH and the like
         "RECOLLECT_DATA_DIR": str(data_dir),
@@ -531,7 +538,7 @@ FOLDERS = "folders"
 def service(short_tmp: Path) -> Generator[Service]:
     """The whole service with its real embedding model: supervisor, database, API, worker."""
     (short_tmp / FOLDERS).mkdir()
-    running = start_service(short_tmp / "service", fresh=True, folders=str(short_tmp / FOLDERS))
+    running = start_as_it_is(short_tmp / "service", folders=str(short_tmp / FOLDERS))
     yield running
     stop_service(running)
 
