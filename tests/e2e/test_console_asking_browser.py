@@ -102,6 +102,8 @@ def test_a_broken_connection_is_said(
         ask.open(f"{address}/console/ask")
         ask.type("#q", "When does the team meet on Mondays?")
         submit(ask)
+        # The script has come by the same cable.
+        ask.until("document.querySelector('[data-stop]')?.checkVisibility() ?? false")
         ask.until("document.querySelector('.answer .lead')?.innerText.includes('On Mondays')")
         cut()
         ask.until(f"{WRITING}.innerText.startsWith('The connection broke')")
