@@ -1,5 +1,6 @@
 """Names of commands and their help: one word for one thing, and the old ones go on working."""
 
+import gc
 import importlib
 import uuid
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import typer
 from typer.main import get_group
 from typer.testing import CliRunner
 
-from recollect.cli import COMMANDS, app
+from recollect.cli import COMMANDS, _lazy, app
 from tests.conftest import Service, eventually
 from tests.e2e.shell import Shell, Starter
 
@@ -170,3 +171,12 @@ def test_versions_are_listed_shown_and_searched(run: Shell, service: Service) ->
         assert "asOf" in run(asking, "x", "--as-of", "yesterday").err
     assert run("show", id, "--as-of", "2001-01-01").code == 1
     assert run("versions", "nosuch").code == 1
+
+
+def test_the_collector_works_again_once_a_command_is_loaded(monkeypatch: pytest.MonkeyPatch):
+    seen: list[bool] = []
+    monkeypatch.setattr(_lazy, "import_module", lambda _: seen.append(gc.isenabled()))
+
+    _lazy.part("look")
+
+    assert (seen, gc.isenabled()) == ([False], True)
