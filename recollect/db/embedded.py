@@ -77,7 +77,7 @@ full_page_writes = on
 maintenance_work_mem = 128MB
 work_mem = 16MB
 max_wal_size = 1GB
-wal_compression = on
+wal_compression = off
 max_connections = 100
 autovacuum_naptime = 20s
 autovacuum_vacuum_scale_factor = 0.05
@@ -93,6 +93,8 @@ shared_memory_type = mmap
 restart_after_crash = on
 jit = off
 """
+# `pglz`, the one way of compression that the wheel has, takes 0.19 ms for the first change of each
+# page after a checkpoint. Vectors do not get smaller by it: an ingest writes 3 to 6 % more without.
 
 
 class Embedded:
