@@ -5,17 +5,20 @@ reads without a session and without a network.
 """
 
 import json
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
 from recollect.console import _code, _room
 from recollect.console._rendering import inline
 
 router = APIRouter(route_class=_room.PublicPage, include_in_schema=False)
+_DRAWING = threading.Lock()
 Schema = Mapping[str, Any]
 Kind = Sequence[tuple[str, str | None]]
 """A type in words, each with the shape that it names, if it names one."""
@@ -62,6 +65,15 @@ class Operation:
 
 @router.get("/docs")
 def reference(request: Request) -> Response:
+    """Drawn once: that takes half a second of the processor, and strangers may ask for it."""
+    state = request.app.state
+    with _DRAWING:
+        if not hasattr(state, "reference"):
+            state.reference = _drawn(request)
+    return HTMLResponse(state.reference)
+
+
+def _drawn(request: Request) -> bytes:
     document: Schema = request.app.openapi()
     config = _room.app_of(request).config
     server = (config.public_url or config.address).rstrip("/")
@@ -72,7 +84,7 @@ def reference(request: Request) -> Response:
         "groups": groups(document, server),
         "shapes": list(shapes(document)),
     }
-    return _room.page(request, "reference.html", values)
+    return bytes(_room.page(request, "reference.html", values).body)
 
 
 def groups(document: Schema, server: str) -> dict[str, list[Operation]]:

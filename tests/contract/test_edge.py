@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -253,3 +254,19 @@ def test_who_looks_at_the_usual_places_finds_something(client: httpx.Client):
     del client.headers["authorization"]
     assert client.get("/openapi.json").json() == client.get("/v3/openapi").json()
     assert client.get("/favicon.ico").headers["content-type"].startswith("image/svg")
+
+
+def test_no_path_that_is_open_to_strangers_takes_much_work(client: httpx.Client):
+    """The page `/docs` took 300 times what a word about the health takes."""
+
+    def work(path: str) -> float:
+        """CPU seconds of this process, in which the service is, too."""
+        took: list[float] = []
+        for _ in range(6):
+            began = time.process_time()
+            assert client.get(path, headers={"Authorization": ""}).status_code < 400, path
+            took.append(time.process_time() - began)
+        return min(took)
+
+    health = work("/health")
+    assert {path: work(path) / health for path in edge.OPEN if work(path) > 40 * health} == {}
