@@ -306,7 +306,7 @@ def _with_custom_id(
         " case when (d.id, d.revision) is distinct from (%(joined)s::text, %(revision)s::int)"
         "  then d.content end as content, d.forced_kind, d.source_id,"
         " d.due_at is not null or d.updated_at > now() - interval '10 seconds' as recent"
-        " from documents d where d.id = %(id)s for update",
+        " from documents d where d.id = %(id)s and d.gone_at is null for update",
         {
             "id": named[0]["id"],
             "joined": joined and joined.id,
