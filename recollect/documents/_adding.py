@@ -111,7 +111,8 @@ def bear(tx: Tx, tenant: Tenant, tag: str, text: str, id: DocumentId) -> Documen
         "select " + COLUMNS + " from documents d where d.org_id = %s and d.gone_at is null"
         " and d.scope @> %s"
         " and d.source = %s and d.container_tags = array[%s::text] and d.content_hash = %s"
-        " and d.created_at > now() - interval '10 seconds' limit 1",
+        # Who is deleting it is waited for: memories would come to rest on what is gone.
+        " and d.created_at > now() - interval '10 seconds' limit 1 for key share",
         (tenant.id, sought(tenant.id, [tag]), DIRECT, tag, content.hash),
     ).fetchone()
     if row is not None:
