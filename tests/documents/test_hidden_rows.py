@@ -311,6 +311,32 @@ def test_what_was_deleted_comes_back_with_a_bundle(
     assert backup.bring(app, tmp_path / "b", org="acme").added == 1
 
 
+def test_a_memory_of_a_bundle_is_not_known_by_a_document_that_is_hidden_meanwhile(
+    new_place: Callable[..., App], tmp_path: Path, large: None
+) -> None:
+    app = new_place()
+    tenant = new_org(app)
+    fact = records.Fact("Pears hang in the orchard.", {})
+    with app.db.begin() as tx:
+        bearer, _ = memories.add(tx, tenant, "notes", [fact], DocumentId(random_id()))
+    backup.export(url_of(app), app.blobs, tmp_path / "b", org="acme")
+    with app.db.begin() as tx:
+        tx.execute("delete from memories")
+    with ThreadPoolExecutor(1) as pool:
+        with app.db.begin() as tx:
+            documents.delete(tx, tenant, [bearer])
+            coming = pool.submit(backup.bring, app, tmp_path / "b", org="acme")
+            eventually(lambda: coming.done() or waiting(app))
+        coming.result()
+
+    with app.db.begin() as tx:
+        found = tx.execute(
+            "select m.id from memories m join memory_sources s on s.memory_id = m.id"
+            " join documents d on d.id = s.document_id where d.gone_at is not null"
+        )
+        assert found.fetchall() == []
+
+
 # --- connections ---------------------------------------------------------------------------------
 
 
