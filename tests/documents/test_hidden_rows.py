@@ -27,7 +27,7 @@ from recollect.model import (
     Tenant,
     random_id,
 )
-from recollect.ops import backup, verify
+from recollect.ops import backup, purge, verify
 from recollect.orgs import settings
 from recollect.search import evaluation
 from recollect.search.evaluation import Expected
@@ -282,6 +282,16 @@ def test_verify_finds_nothing_wrong_with_what_nothing_keeps_in_order(
     found = verify.verify(app.db, app.blobs).findings
 
     assert not [one for one in found if id in one.examples]
+
+
+def test_a_purge_leaves_no_name_of_a_tag_in_the_counts(
+    app: App, tenant: Tenant, large: None
+) -> None:
+    delete(app, tenant, add(app, tenant, "The harbour stands beside the copper."))
+    purge.purge(app.db, app.blobs, app.config.data_dir)
+    with app.db.begin() as tx:
+        left = tx.execute("select tag from document_counts where org_id = %s", (tenant.id,))
+        assert left.fetchall() == []
 
 
 # --- bundles -------------------------------------------------------------------------------------
