@@ -111,7 +111,8 @@ def bear(tx: Tx, tenant: Tenant, tag: str, text: str, id: DocumentId) -> Documen
         "select " + COLUMNS + " from documents d where d.org_id = %s and d.gone_at is null"
         " and d.scope @> %s"
         " and d.source = %s and d.container_tags = array[%s::text] and d.content_hash = %s"
-        " and d.created_at > now() - interval '10 seconds' limit 1",
+        # Who is deleting it is waited for: memories would come to rest on what is gone.
+        " and d.created_at > now() - interval '10 seconds' limit 1 for key share",
         (tenant.id, sought(tenant.id, [tag]), DIRECT, tag, content.hash),
     ).fetchone()
     if row is not None:
@@ -306,7 +307,7 @@ def _with_custom_id(
         " case when (d.id, d.revision) is distinct from (%(joined)s::text, %(revision)s::int)"
         "  then d.content end as content, d.forced_kind, d.source_id,"
         " d.due_at is not null or d.updated_at > now() - interval '10 seconds' as recent"
-        " from documents d where d.id = %(id)s for update",
+        " from documents d where d.id = %(id)s and d.gone_at is null for update",
         {
             "id": named[0]["id"],
             "joined": joined and joined.id,

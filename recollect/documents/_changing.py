@@ -284,16 +284,19 @@ def take_away(
 
 
 def _hide(tx: Tx, ids: Sequence[DocumentId], by: KeyId | None) -> None:
-    """All that others could see of them goes now: memories, their place in the queue, their name,
-    what a connection keeps of them. Who works on one loses it."""
+    """All that others could see of them goes now: memories, test questions, their place in the
+    queue and in an archive, their name, what a connection keeps of them. Who works on one loses it.
+    """
     lock_memories(tx, ids)
     tx.execute("delete from memory_sources where document_id = any(%s)", (list(ids),))
     tx.execute("delete from dreams where document_id = any(%s)", (list(ids),))
+    tx.execute("delete from test_questions where made_from = any(%s)", (list(ids),))
     tx.execute("update items set document_id = null where document_id = any(%s)", (list(ids),))
     with take_off(tx, ids):
         tx.execute(
             "update documents set gone_at = now(), gone_by = %s, due_at = null, custom_id = null,"
-            " connection_id = null, claims = claims + 1 where id = any(%s)",
+            " connection_id = null, archive_id = null, archive_path = null, claims = claims + 1"
+            " where id = any(%s)",
             (by, list(ids)),
         )
     db.notify(tx)

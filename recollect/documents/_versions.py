@@ -176,8 +176,8 @@ def bytes_kept(tx: Tx, tenant: Tenant) -> int:
     """Bytes of the older texts of an organisation, of those that the tenant may touch."""
     row = tx.execute(
         "select coalesce(sum(octet_length(v.text)), 0)::int8 as n from versions v"
-        " join documents d on d.id = v.document_id where not v.doomed and d.org_id = %(org)s and "
-        + tenancy.with_any("v.container_tags", "d.org_id"),
+        " join documents d on d.id = v.document_id where not v.doomed and d.org_id = %(org)s"
+        " and d.gone_at is null and " + tenancy.with_any("v.container_tags", "d.org_id"),
         tenancy.bounds(tenant),
     ).fetchone()
     assert row is not None

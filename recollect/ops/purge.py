@@ -155,6 +155,7 @@ def purge(db: Database, store: Blobs, data_dir: Path, *, gently: bool = False) -
         for one in {session, keeper}:
             one.add_notice_handler(partial(_heed, left))
         _sweep(db)
+        documents.fold_counts(db)  # the names of tags that are gone stay in differences else
         id, held = _begin(session)
         files = _remove_doomed(db, store)
         strays = _strays(db, store)

@@ -166,7 +166,8 @@ def add(
         "  %(words)s::text[], %(made)s::text[]) with ordinality"
         "  as g (id, question, document, words, made_from, place)"
         " where g.made_from is null"
-        "  or exists (select from documents d where d.id = g.made_from for key share)"
+        "  or exists (select from documents d where d.id = g.made_from and d.gone_at is null"
+        "   for key share)"
         " returning *",
         {
             "org": tenant.id,

@@ -108,7 +108,8 @@ def find(
         " select c.*, d.title, d.url from listed c left join documents d on d.id = c.document_id"
         "  and "
         + tenancy.with_any("d.container_tags", "d.org_id")
-        + " order by c.at, c.document_id",
+        # So is what a large deletion hides: the feed names nothing that is gone.
+        + " and d.gone_at is null order by c.at, c.document_id",
         {
             "run": run,
             "connection": connection,

@@ -554,6 +554,14 @@ def _older(
 
 
 def _evict(tx: Tx, claim: SyncClaim, rows: Sequence[Mapping[str, Any]], counts: SyncCounts) -> None:
+    ids = [row["id"] for row in rows]
+    _lock(tx, claim, ids)
+    # What a user deleted while we waited is to stay away.
+    rows = tx.execute(
+        "select id, document_id from items where connection_id = %s and id = any(%s)"
+        " and document_id is not null",
+        (claim.connection.id, ids),
+    ).fetchall()
     tx.execute(
         "update items set verdict = %s, detail = %s, document_id = null"
         " where connection_id = %s and id = any(%s)",

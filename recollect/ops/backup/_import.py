@@ -411,7 +411,8 @@ class _Carrier:
             "with named as materialized (select d.id, s.hash, s.start_at, s.end_at"
             "  from unnest(%s::text[], %s::bytea[], %s::int[], %s::int[])"
             "   as s (document_id, hash, start_at, end_at)"
-            "  join documents d on d.id = s.document_id and d.org_id = %s),"
+            "  join documents d on d.id = s.document_id and d.org_id = %s and d.gone_at is null"
+            "  for key share of d),"
             " placed as materialized (select distinct c.document_id as id, c.hash from named n"
             "  join chunks c on c.document_id = n.id and c.hash = n.hash)"
             " insert into memory_sources (memory_id, document_id, hash, start_at, end_at)"
@@ -440,7 +441,7 @@ class _Carrier:
         False when none of its documents is here.
         """
         there = tx.execute(
-            "select from documents where id = any(%s) and org_id = %s limit 1",
+            "select from documents where id = any(%s) and org_id = %s and gone_at is null limit 1",
             ([document for document, _ in sources], self._org),
         ).fetchone()
         if there is None:

@@ -22,6 +22,7 @@ from recollect.model import (
     Entry,
     Extracted,
     OrgId,
+    random_id,
     storable,
 )
 from recollect.ops.backup._archive import LARGEST_FILE
@@ -77,15 +78,16 @@ class DocumentFound:
 def find_document(tx: Tx, org: OrgId, given: BundledDocument, digest: bytes) -> DocumentFound:
     """Whether it is there, and else which id is free.
 
-    An id that another organisation has is answered with one derived of both, so that a second
-    import finds what the first one made.
+    An id that another organisation has, or a document whose rows are about to go, is answered with
+    one derived of both, so that a second import finds what the first one made.
     """
     wanted = given.id or derived(org, msgspec.json.encode(given).decode())
     other = derived(org, wanted)
     text = None if given.text is None else hashlib.sha256(given.text.encode()).digest()
     # A document of a connection has a digest of its version, so its text is compared.
     rows = tx.execute(
-        "select id, org_id, content_hash = %(digest)s or (%(finished)s and blob is null"
+        "select id, org_id = %(org)s and gone_at is null as there,"
+        " content_hash = %(digest)s or (%(finished)s and blob is null"
         "  and revision = indexed_revision"
         "  and sha256(convert_to(text, 'UTF8')) = %(text)s) as same"
         " from documents"
@@ -106,10 +108,11 @@ def find_document(tx: Tx, org: OrgId, given: BundledDocument, digest: bytes) -> 
         },
     ).fetchall()
     for row in rows:
-        if row["org_id"] == org:
+        if row["there"]:
             return DocumentFound(DocumentId(row["id"]), there=True, same=bool(row["same"]))
-    taken = any(row["id"] == wanted for row in rows)
-    return DocumentFound(DocumentId(other if taken else wanted), there=False)
+    taken = {row["id"] for row in rows}
+    free = next((id for id in (wanted, other) if id not in taken), random_id())
+    return DocumentFound(DocumentId(free), there=False)
 
 
 def insert_document(
@@ -199,7 +202,7 @@ def insert_document(
 
 def _is_there(tx: Tx, org: OrgId, id: str) -> bool:
     """And whether it stays until the end of the transaction."""
-    sought = "select from documents where id = %s and org_id = %s for key share"
+    sought = "select from documents where id = %s and org_id = %s and gone_at is null for key share"
     return tx.execute(sought, (id, org)).fetchone() is not None
 
 

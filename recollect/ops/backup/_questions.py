@@ -67,7 +67,7 @@ def bring(
         " where (select count(*) from test_questions where org_id = %(org)s and tag = %(tag)s)"
         "   < %(most)s"
         "  and (%(made)s::text is null or exists (select from documents d"
-        "   where d.id = %(made)s and d.org_id = %(org)s for key share))"
+        "   where d.id = %(made)s and d.org_id = %(org)s and d.gone_at is null for key share))"
         " on conflict do nothing",
         {
             "id": other if rows else given.id,
