@@ -1,4 +1,5 @@
-"""While the rows of a large deletion are still there, nobody meets them, and counts stay exact."""
+"""Documents that a large deletion has hidden but not yet removed: nobody finds them, and counts are
+exact."""
 
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor

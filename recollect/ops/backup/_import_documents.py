@@ -78,8 +78,9 @@ class DocumentFound:
 def find_document(tx: Tx, org: OrgId, given: BundledDocument, digest: bytes) -> DocumentFound:
     """Whether it is there, and else which id is free.
 
-    An id that another organisation has, or a document whose rows are about to go, is answered with
-    one derived of both, so that a second import finds what the first one made.
+    An id that another organisation has, or a hidden document (see `documents.sweep`), is answered
+    with one derived of both, so that a second import finds what the first one made; where that is
+    taken, too, with a random one.
     """
     wanted = given.id or derived(org, msgspec.json.encode(given).decode())
     other = derived(org, wanted)
