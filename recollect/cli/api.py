@@ -41,8 +41,7 @@ def website(app: App) -> FastAPI:
     """The API, and the console before it."""
     limit = app.config.rate_limit
     web = create_app(app, limit=Limit(limit) if limit else None)
-    web.mount("/console/static", console.static)
-    web.include_router(console.router, include_in_schema=False)  # last: it takes all the rest
+    console.add_to(web)
     return web
 
 

@@ -6,7 +6,7 @@ works; with it, what is unfinished is refreshed, files can be dropped, and code 
 
 from pathlib import Path
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, FastAPI, Response
 from fastapi.staticfiles import StaticFiles
 
 from recollect.console import (
@@ -68,9 +68,16 @@ def nowhere(path: str) -> Response:
     raise NotFoundError("Not found", "there is no page of the console at this address")
 
 
-router = APIRouter()
-router.include_router(_signing.doors)
-router.include_router(_reference.router)
-for _part in PARTS:
-    router.include_router(_part.rooms)
-router.include_router(rest)
+ROUTES = (
+    *_signing.doors.routes,
+    *_reference.router.routes,
+    *(route for part in PARTS for route in part.rooms.routes),
+    *rest.routes,
+)
+
+
+def add_to(web: FastAPI) -> None:
+    """The console's pages, behind all that is there already: the last takes what is left."""
+    web.mount("/console/static", static)
+    # As they are: to include a router makes each route again, at every start.
+    web.router.routes.extend(ROUTES)

@@ -111,8 +111,7 @@ any_speed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]
 def console_site(app: App, web: FastAPI | None = None) -> Generator[str]:
     """The API with the console on real HTTP, as `recollect api` serves them."""
     web = web or create_app(app)
-    web.mount("/console/static", console.static)
-    web.include_router(console.router, include_in_schema=False)
+    console.add_to(web)
     server = uvicorn.Server(uvicorn.Config(web, port=0, log_config=None, access_log=False))
     web.state.events.is_over = lambda: server.should_exit
     thread = threading.Thread(target=server.run, daemon=True)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, LiteralString, cast
+from typing import Any, LiteralString
 from urllib.parse import quote
 
 import httpx
@@ -31,8 +31,7 @@ TEMPLATES = Path(console.__file__).with_name("templates")
 FIELDS = sorted({name for file in TEMPLATES.iterdir() for name in NAME.findall(file.read_text())})
 PATHS = sorted(
     route.path
-    for included in console.router.routes
-    for route in cast("Any", included).original_router.routes
+    for route in console.ROUTES
     if isinstance(route, SignedInPage)
     and "POST" in (route.methods or ())
     and ":path" not in route.path

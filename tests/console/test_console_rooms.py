@@ -619,7 +619,7 @@ def test_streams_look_at_their_key_within_five_seconds():
 def serving(app: App) -> Generator[tuple[str, uvicorn.Server]]:
     """As `recollect api` serves, waiting for what is under way at the end."""
     web = create_app(app)
-    web.include_router(console.router, include_in_schema=False)
+    console.add_to(web)
     config = uvicorn.Config(
         web, port=0, log_config=None, access_log=False, timeout_graceful_shutdown=600
     )
@@ -778,7 +778,7 @@ def test_who_is_signed_in_takes_turns_and_has_so_many_streams(app: App, org: Org
 
     async def run() -> None:
         web = create_app(app)
-        web.include_router(console.router)
+        console.add_to(web)
         transport = httpx.ASGITransport(web)
         async with (
             httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http,

@@ -82,7 +82,7 @@ def test_wrong_keys_under_a_foreign_name_come_from_a_page(app: App, key: str):
 
 def test_guesses_at_the_console_are_slowed_too(app: App, key: str):
     api = create_app(app)
-    api.include_router(console.router)
+    console.add_to(api)
 
     def sign_in(http: httpx.Client, secret: str) -> int:
         headers = {"Sec-Fetch-Site": "same-origin"}
@@ -105,8 +105,7 @@ def test_only_our_own_names_open_anything_on_loopback(app: App, key: str):
         update={"host": "127.0.0.1", "public_url": "https://recollect.example.org"}
     )
     api = create_app(replace(app, config=config))
-    api.mount("/console/static", console.static)
-    api.include_router(console.router)
+    console.add_to(api)
     paths = {"/docs", "/v3/openapi", "/mcp", "/console", "/console/login", "/v3/nothing", "/"}
     paths |= {f"/{'/'.join(filter(None, path.split('/')))}" for path in api.openapi()["paths"]}
     assert len(paths) > 50
@@ -148,7 +147,7 @@ def test_slow_routes_keep_neither_keys_nor_health_waiting(
     with app.db.begin() as tx:
         counted = orgs.create_key(tx, org.id, tags=["notes"], limit=Limit(10))[1]
     api = create_app(app)
-    api.include_router(console.router)
+    console.add_to(api)
     over = threading.Event()
     held = threading.Semaphore(0)
 
