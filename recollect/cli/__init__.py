@@ -4,7 +4,7 @@ A command's module is loaded when it is called: the server's libraries take long
 search takes to run.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from importlib.metadata import version
 from types import MappingProxyType
@@ -188,10 +188,11 @@ def recollect(
     """Self-hosted knowledge ingestion and search."""
 
 
-def main() -> None:
-    """Run the command that the arguments name; what we know to go wrong is one line, no trace."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command that the arguments name, by default those of this process, and end it; what
+    we know to go wrong is one line, no trace."""
     try:
-        app(prog_name="recollect")
+        app(arguments, prog_name="recollect")
     except BadRequestError as error:
         tell(f"error: {error.details}")
         raise SystemExit(2) from None

@@ -5,8 +5,10 @@ process comes back; it starts the embedded PostgreSQL, one API process and one w
 starts again whichever ends. Each child reads its standard input, a pipe that only the supervisor
 holds open: when the supervisor dies, however suddenly, its children end, too.
 
-It stays small, since it is resident beside those that do the work: it loads none of their code,
-and whatever needs it, as the migrations do, runs in a fork that ends.
+The supervisor loads the code once, and its children are forks of it, which share that memory; a new
+one works at once. It opens nothing that a fork must not share: no thread, no session of the
+database. Whatever does, as the migrations do, runs in a fork that ends. Where forks are not safe
+(macOS), a child is a new process that loads the code itself.
 """
 
 import http.client
@@ -17,18 +19,22 @@ import shutil
 import signal
 import socket
 import stat
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
+from setproctitle import setproctitle
 
-from recollect import log
+from recollect import cli, log
+from recollect.cli import _lazy
 from recollect.cli._log import log_of_process
 from recollect.cli._process import Host, Port, Workers, on_signals
 from recollect.cli.output import fail, tell, unknown_settings
@@ -45,6 +51,12 @@ WATCH = 2.0
 ASK = 0.1
 """Seconds between the first two questions whether the service is ready."""
 LONGEST_PAUSE = 30.0
+ENDING = (signal.SIGINT, signal.SIGTERM)
+PROCESSES = (
+    multiprocessing.get_context("fork")
+    if sys.platform == "linux"
+    else multiprocessing.get_context("spawn")
+)
 
 DataDir = Annotated[Path | None, typer.Option(help="Folder for all data.")]
 
@@ -79,12 +91,11 @@ def serve(
 
 @dataclass
 class Child:
-    """A process that is kept alive."""
+    """A process that is kept alive: what `command` does."""
 
     name: str
-    arguments: Sequence[str]
-    passed: Sequence[int] = ()
-    process: subprocess.Popen[bytes] | None = None
+    command: str
+    process: BaseProcess | None = None
     born: float = 0.0
     deaths: int = 0
     not_before: float = field(default=0.0)
@@ -96,32 +107,32 @@ class Supervisor:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._stopping = False
-        self._bell, self._rope = os.pipe()
+        self._bell, self._rope = PROCESSES.Pipe(duplex=False)
         """readable after any signal"""
+        self._life, self._held = PROCESSES.Pipe(duplex=False)
+        """ends when this process does, which alone holds the other end"""
+        for end in (self._bell, self._rope, self._held):
+            os.register_at_fork(after_in_child=end.close)
 
     def run(self) -> None:
         """Until SIGINT or SIGTERM. Raises SetupError when a part cannot start at all."""
         self._heed_signals()
         listening = _listen(self._config)
         with database(self._config) as ensure:
-            url = ensure()
+            with ThreadPoolExecutor(1) as loader:  # its thread has ended before the first fork
+                loading = loader.submit(_load)
+                url = ensure()
+            loading.result()
             secret = _prepared(self._config, url)
             if secret is not None:
                 _keep_key(self._config, secret)
-            children = [
-                Child(
-                    "api",
-                    ["api", "--supervised", "--listening", str(listening.fileno())],
-                    [listening.fileno()],
-                ),
-                Child("worker", ["work", "--supervised"]),
-            ]
+            children = [Child("api", "api"), Child("worker", "work")]
             environment = self._environment(url)
             try:
                 announced, pause = False, ASK
                 while not self._stopping:
                     for child in children:
-                        self._tend(child, environment, announced)
+                        self._tend(child, environment, listening, announced=announced)
                     if not announced and self._ready():
                         _announce(self._config, secret)
                         announced = True
@@ -138,9 +149,9 @@ class Supervisor:
 
     def _heed_signals(self) -> None:
         for end in (self._bell, self._rope):
-            os.set_blocking(end, False)
+            os.set_blocking(end.fileno(), False)
         # The kernel's word reaches `_rest` by the pipe, so that no lock is taken in a handler.
-        signal.set_wakeup_fd(self._rope, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._rope.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         on_signals(self._stop)
 
@@ -152,12 +163,19 @@ class Supervisor:
         now = time.monotonic()
         waits = [child.not_before - now for child in children if child.process is None]
         if select.select([self._bell], [], [], max(0.0, min([longest, *waits])))[0]:
-            os.read(self._bell, 4096)
+            os.read(self._bell.fileno(), 4096)
 
-    def _tend(self, child: Child, environment: dict[str, str], announced: bool) -> None:
+    def _tend(
+        self,
+        child: Child,
+        environment: Mapping[str, str],
+        listening: socket.socket,
+        *,
+        announced: bool,
+    ) -> None:
         now = time.monotonic()
         if child.process is not None:
-            code = child.process.poll()
+            code = child.process.exitcode
             if code is None:
                 return
             if code == 2 and not announced:
@@ -170,17 +188,20 @@ class Supervisor:
         if now < child.not_before:
             return
         child.born = now
+        process = PROCESSES.Process(
+            target=_work, args=(child.name, child.command, environment, self._life, listening)
+        )
+        # One that is ended at once, ends by the signal: it must not run the handler of ours.
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         try:
-            child.process = subprocess.Popen(
-                [sys.executable, "-m", "recollect", *child.arguments],
-                stdin=subprocess.PIPE,
-                env=environment,
-                pass_fds=child.passed,
-                start_new_session=True,  # Ctrl-C reaches the supervisor, which stops them in order
-            )
+            process.start()
         except OSError as error:  # no process or memory left
             LOG.warning("process not started", part=child.name, error=str(error))
             child.not_before = now + WATCH
+        else:
+            child.process = process
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
 
     def _environment(self, url: str) -> dict[str, str]:
         return {
@@ -217,19 +238,40 @@ class Supervisor:
             asked.close()
 
 
+def _load() -> None:
+    if PROCESSES.get_start_method() == "fork":
+        for command in ("api", "work"):
+            _lazy.part(command)
+
+
+def _work(
+    name: str,
+    command: str,
+    environment: Mapping[str, str],
+    life: Connection,
+    listening: socket.socket,
+) -> None:
+    """What a child does, from its first moment."""
+    signal.set_wakeup_fd(-1)
+    for number in (*ENDING, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+    os.setsid()  # Ctrl-C reaches the supervisor, which stops them in order
+    setproctitle(f"recollect: {name}")
+    os.dup2(life.fileno(), 0)
+    os.environ.update(environment)  # noqa: TID251 # what the supervisor hands on, for `load`
+    arguments = [command, "--supervised"]
+    if command == "api":
+        arguments += ["--listening", str(listening.fileno())]
+    else:
+        listening.close()
+    cli.main(arguments)
+
+
 def _prepared(config: Config, url: str) -> str | None:
-    """As `recollect.app.prepare`, in a fork: the code that it loads is gone with it."""
-    here, there = multiprocessing.Pipe(duplex=False)
-
-    def run() -> None:
-        from recollect.app import prepare  # noqa: PLC0415 - see above
-
-        try:
-            there.send((prepare(config, url), None))
-        except RecollectError as error:
-            there.send((None, str(error)))
-
-    process = multiprocessing.get_context("fork").Process(target=run)
+    """As `recollect.app.prepare`, in a process that ends."""
+    here, there = PROCESSES.Pipe(duplex=False)
+    process = PROCESSES.Process(target=_prepare, args=(config, url, there))
     process.start()
     there.close()
     try:
@@ -241,6 +283,15 @@ def _prepared(config: Config, url: str) -> str | None:
     if failure is not None:
         raise SetupError(failure)
     return secret
+
+
+def _prepare(config: Config, url: str, there: Connection) -> None:
+    from recollect.app import prepare  # noqa: PLC0415 - see above
+
+    try:
+        there.send((prepare(config, url), None))
+    except RecollectError as error:
+        there.send((None, str(error)))
 
 
 def _listen(config: Config) -> socket.socket:
@@ -317,8 +368,7 @@ def _end(children: Sequence[Child]) -> None:
         process.terminate()
     give_up = time.monotonic() + STOP_WITHIN
     for process in alive:
-        try:
-            process.wait(max(0.1, give_up - time.monotonic()))
-        except subprocess.TimeoutExpired:
+        process.join(max(0.1, give_up - time.monotonic()))
+        if process.exitcode is None:
             process.kill()
-            process.wait()
+            process.join()

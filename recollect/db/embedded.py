@@ -203,6 +203,7 @@ class Embedded:
             file.close()
         else:
             self._charge = file
+            os.register_at_fork(after_in_child=file.close)  # a fork would hold on to it
 
     def _init(self) -> None:
         check_named(os.geteuid() if self._account.uid is None else self._account.uid)

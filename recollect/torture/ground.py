@@ -357,8 +357,8 @@ class Ground:
         return [one for one in self._postgres()[1:] if f"{SERVICE} recollect" in one.command]
 
     def _processes_of(self, what: Kill) -> list[Process]:
-        word = "work" if what == "worker" else "api"
-        words = f"recollect {word}" if self.machines else f"recollect {word} --supervised"
+        command = "work" if what == "worker" else "api"
+        words = f"recollect {command}" if self.machines else f"recollect: {what}"
         return [one for family in self._families() for one in family if words in one.command]
 
     def _families(self) -> list[list[Process]]:

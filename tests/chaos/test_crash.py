@@ -95,10 +95,8 @@ def is_session(process: psutil.Process) -> bool:
 
 def part_of(process: psutil.Process) -> str | None:
     """`api` or `worker`; None for one that is not (or no longer) either."""
-    command = process.cmdline()
-    if "--supervised" not in command:
-        return None
-    return "api" if "api" in command else "worker"
+    title = process.cmdline()[:1]
+    return {"recollect: api": "api", "recollect: worker": "worker"}.get("".join(title))
 
 
 def children(service: Service) -> list[psutil.Process]:

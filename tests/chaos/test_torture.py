@@ -148,7 +148,7 @@ def test_every_mutant_is_found(short_tmp: Path) -> None:
 @pytest.mark.timeout(300)
 def test_kills_hit_nothing_but_the_service_that_was_started(short_tmp: Path) -> None:
     chance = Random(SEED)
-    with decoy("recollect api --supervised") as api, decoy("recollect serve") as serve:
+    with decoy("recollect: api") as api, decoy("recollect serve") as serve:
         settings = {"embedder": "none"}
         folder = scratch(short_tmp, "aim")
         with Ground(

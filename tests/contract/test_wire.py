@@ -46,7 +46,7 @@ def api_process(service: Service) -> int:
     """The id of the process that answers HTTP."""
     children = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children")
     for id in children.read_text().split():
-        if b"--listening" in Path(f"/proc/{id}/cmdline").read_bytes():
+        if Path(f"/proc/{id}/cmdline").read_bytes().startswith(b"recollect: api"):
             return int(id)
     raise AssertionError("no process answers")
 

@@ -9,7 +9,7 @@ import pytest
 @pytest.mark.parametrize(
     ("module", "present", "absent"),
     [
-        # The supervisor stands beside those that work: none of their code.
+        # The supervisor loads what its children need while the database starts, not before.
         ("recollect.cli.serve", {"recollect.cli.serve"},
          {"recollect.app", "numpy", "httpx", "fastapi", "tokenizers"}),
         ("recollect.cli.work", {"recollect.worker.processing"},

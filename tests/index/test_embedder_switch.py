@@ -976,7 +976,7 @@ def command(folder: Path, settings: dict[str, str], *words: str, fails: str = ""
 
 def kill_workers(service: Service) -> None:
     children = psutil.Process(service.process.pid).children(recursive=True)
-    workers = [child for child in children if "work" in child.cmdline()]
+    workers = [child for child in children if "recollect: worker" in child.cmdline()]
     assert workers
     for worker in workers:
         worker.kill()

@@ -490,8 +490,7 @@ def test_a_killed_worker_loses_and_doubles_no_file(short_tmp: Path):
 
 def _worker_of(service: Service) -> psutil.Process | None:
     for child in psutil.Process(service.process.pid).children():
-        command = child.cmdline()
-        if "--supervised" in command and "api" not in command:
+        if "recollect: worker" in child.cmdline():
             return child
     return None
 

@@ -1,0 +1,81 @@
+"""What the supervisor's children share with it, as forks do, and what they must not."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.chaos.test_crash import children, part_of, serving
+from tests.conftest import Service, eventually
+
+pytestmark = [
+    pytest.mark.chaos,
+    pytest.mark.skipif(sys.platform != "linux", reason="elsewhere children are no forks"),
+]
+
+
+def test_what_the_supervisor_loads_starts_no_thread_and_opens_nothing() -> None:
+    asked = """if True:
+        import os, threading
+        from recollect.cli import serve
+
+        before = set(os.listdir("/proc/self/fd"))
+        serve._load()
+        assert threading.enumerate() == [threading.main_thread()]
+        print(set(os.listdir("/proc/self/fd")) - before)
+    """
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_children_hold_nothing_of_their_supervisor_and_end_each_by_itself(short_tmp: Path) -> None:
+    with serving(short_tmp / "forks") as service:
+        found = _by_part(service)
+        ours = _written(service.process.pid)
+        charge = str(service.data_dir / "postgres.charge")
+        (listening,) = (name for name in ours if name.startswith("socket:"))
+        life = str(Path(f"/proc/{found['api'].pid}/fd/0").readlink())
+        assert {charge, life} < ours
+
+        for part, process in found.items():
+            shared = {charge, life, listening} & _written(process.pid)
+            assert shared == ({listening} if part == "api" else set())
+            assert os.getsid(process.pid) == process.pid
+
+        # One that stands still must not keep the other alive.
+        found["worker"].suspend()
+        try:
+            service.process.kill()
+            service.process.wait()
+            found["api"].wait(30)
+            # Nor keep the address from the next service.
+            with socket.create_server(("127.0.0.1", int(service.url.rpartition(":")[2]))):
+                pass
+        finally:
+            found["worker"].send_signal(signal.SIGCONT)
+        found["worker"].wait(30)
+
+
+def _by_part(service: Service) -> Mapping[str, psutil.Process]:
+    def found() -> dict[str, psutil.Process]:
+        named = {part_of(child): child for child in children(service)}
+        return {part: child for part, child in named.items() if part is not None}
+
+    return eventually(lambda: two if len(two := found()) == 2 else None)
+
+
+def _written(pid: int) -> set[str]:
+    """What a process holds open to write."""
+    held: set[str] = set()
+    for number in Path(f"/proc/{pid}/fd").iterdir():
+        told = Path(f"/proc/{pid}/fdinfo/{number.name}").read_text()
+        flags = int(next(line for line in told.splitlines() if line.startswith("flags:"))[6:], 8)
+        if flags & os.O_ACCMODE != os.O_RDONLY:
+            held.add(str(number.readlink()))
+    return held
