@@ -6,9 +6,9 @@ starts again whichever ends. Each child reads its standard input, a pipe that on
 holds open: when the supervisor dies, however suddenly, its children end, too.
 
 The supervisor loads the code once, and its children are forks of it, which share that memory; a new
-one works at once. It opens nothing that a fork must not share: no thread, no session of the
-database. Whatever does, as the migrations do, runs in a fork that ends. Where forks are not safe
-(macOS), a child is a new process that loads the code itself.
+one works at once. What a fork must not share, it does not have: no thread, no session of the
+database. Whatever needs them, as the migrations do, runs in a fork that ends. Where forks are not
+safe (macOS), a child is a new process that loads the code itself.
 """
 
 import http.client

@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 
-def test_what_the_supervisor_loads_starts_no_thread_and_opens_nothing() -> None:
+def test_what_the_supervisor_loads_starts_no_thread_and_opens_no_file() -> None:
     asked = """if True:
         import os, threading
         from recollect.cli import serve
