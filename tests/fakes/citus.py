@@ -22,6 +22,7 @@ from psycopg import sql
 
 from recollect.db import migrate
 from recollect.db._server_process import ENVIRONMENT, account_for, installed_server
+from tests.fakes.killing import kill
 
 ARCHIVE = "RECOLLECT_TEST_CITUS"
 """names an archive of the extension for the server of the wheel: `lib` and `share`, side by side"""
@@ -148,11 +149,7 @@ class Node:
         """All of its processes at once."""
         if self._server is None or not self._server.is_running():
             return
-        processes = [self._server, *self._server.children(recursive=True)]
-        for process in processes:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(processes, timeout=30)
+        kill([self._server, *self._server.children(recursive=True)])
         self._server.wait(30)
 
     def _run(self, program: str, *arguments: str | Path) -> None:

@@ -15,6 +15,7 @@ from psycopg.conninfo import make_conninfo
 
 from recollect.db._server_process import ENVIRONMENT, account_for, installed_server
 from recollect.db.embedded import Embedded
+from tests.fakes.killing import kill
 
 START = 60.0
 
@@ -127,11 +128,9 @@ class Standby:
 
     def kill(self) -> None:
         """All of its processes at once."""
-        found = self.processes()
-        for process in found:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(found, START)
+        kill(self.processes())
+        if self._server is not None:
+            self._server.wait(START)
         self._server = None
 
     def _as_its_user(self) -> dict[str, Any]:
