@@ -3,6 +3,7 @@
 The rows are checked against the OpenAPI document, so a new route without a row fails here.
 """
 
+import re
 import uuid
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import pytest
 from recollect import connectors
 from recollect.app import App
 from recollect.db import Database
+from recollect.documents import _changing
 from recollect.model import KeyId, Org, Scope
 from recollect.orgs import assistants, orgs
 from recollect.worker import syncs
@@ -754,3 +756,46 @@ def test_two_organisations_with_the_same_names_stay_apart(
     stranger.request("DELETE", "/v3/documents/bulk", json={"containerTags": ["a"]})
     assert rows(db, org)["documents"] == 1
     assert found(client, "water")
+
+
+VARYING = re.compile(r'"(?:timing|searchTime|lexical)":[\d.]+')
+"""Milliseconds that a search took; and the rarity of words, which is counted with the rows."""
+CHANGING_ONE = {
+    "retryDocuments", "deleteDocuments", "updateDocument", "deleteDocument", "nsUpdateDocument",
+    "nsUpdateFile", "nsReplaceWithFile", "nsDeleteDocuments",
+}  # fmt: skip
+
+
+def test_what_is_hidden_looks_like_what_is_gone(
+    client: httpx.Client,
+    owned: Names,
+    app: App,
+    org: Org,
+    db: Database,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Between the answer to a large deletion and the end of the last row, nobody sees the rows."""
+    monkeypatch.setattr(_changing, "AT_ONCE", 0)
+    add(client, f"another {SECRET}", customId="kept", containerTag="other")
+    drain(app)
+    # A link to sign in is new each time, and the end of the rows is an event to deliver.
+    asked = {
+        name: row
+        for name, row in ROWS.items()
+        if name in CHANGING_ONE or row.scope is Scope.READ
+        if name not in {"linkSession", "listDeliveries"}
+    }
+
+    body = {"containerTags": ["vault"]}
+    client.request("DELETE", "/v3/documents/bulk", json=body).raise_for_status()
+    assert rows(db, org)["documents"] > 1
+    inside = renamed(client, "vault")
+    who = {name: inside if name.startswith("ns") else client for name in asked}
+    hidden = {name: row.call(who[name], owned) for name, row in asked.items()}
+    drain(app)
+
+    assert rows(db, org)["documents"] == 1
+    for name, row in asked.items():
+        gone = row.call(who[name], owned)
+        assert gone.status_code == hidden[name].status_code, name
+        assert VARYING.sub("", gone.text) == VARYING.sub("", hidden[name].text), name
