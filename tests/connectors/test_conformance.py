@@ -30,6 +30,7 @@ from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.connectors.peers import PEERS, Peer
 from tests.fakes.cabinet import CabinetConnector
+from tests.fakes.shelf import providing
 
 EXEMPT: dict[tuple[str, str], str] = {
     **dict.fromkeys(
@@ -252,11 +253,8 @@ class World:
 
 @pytest.fixture(autouse=True)
 def known_connectors() -> Generator[None]:
-    found = connectors.all()
-    assert isinstance(found, dict)
-    found["cabinet"] = CabinetConnector()
-    yield
-    del found["cabinet"]
+    with providing(cabinet=CabinetConnector()):
+        yield
 
 
 @pytest.fixture(autouse=True)

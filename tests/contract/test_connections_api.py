@@ -7,36 +7,30 @@ import httpx
 import pytest
 from supermemory import Supermemory
 
-from recollect import connectors
 from recollect.api import connections as older
 from recollect.app import App
-from recollect.model import Org, Plan, random_id
+from recollect.model import Org, Plan
 from recollect.orgs import orgs
 from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.contract.calls import refused
-from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
+from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector, providing, shelved
 
 Make = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(autouse=True)
 def known_connectors() -> Generator[None]:
-    found = connectors.all()
-    assert isinstance(found, dict)
-    found["shelf"] = ShelfConnector()
-    yield
-    del found["shelf"]
+    with providing(shelf=ShelfConnector()):
+        yield
 
 
 @pytest.fixture
 def shelf() -> Generator[Shelf]:
-    name = random_id()
-    SHELVES[name] = made = Shelf()
-    for n in range(3):
-        made.put(f"{n}", f"The text of number {n}.")
-    yield made
-    del SHELVES[name]
+    with shelved() as made:
+        for n in range(3):
+            made.put(f"{n}", f"The text of number {n}.")
+        yield made
 
 
 @pytest.fixture

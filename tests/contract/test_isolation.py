@@ -12,7 +12,6 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from recollect import connectors
 from recollect.app import App
 from recollect.db import Database
 from recollect.documents import _changing
@@ -21,7 +20,7 @@ from recollect.orgs import assistants, orgs
 from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.contract.calls import add, found, get, refused, rows, upload
-from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
+from tests.fakes.shelf import shelved
 
 SECRET = "zugzwang"
 NS = "/ns/elsewhere"
@@ -571,13 +570,9 @@ NOBODY = Names(
 @pytest.fixture(autouse=True)
 def shelf() -> Generator[None]:
     """A provider with something secret."""
-    found = connectors.all()
-    assert isinstance(found, dict)
-    found["shelf"] = ShelfConnector()
-    SHELVES["isolated"] = Shelf()
-    SHELVES["isolated"].put("1", f"The provider says {SECRET}.")
-    yield
-    del found["shelf"], SHELVES["isolated"]
+    with shelved("isolated") as made:
+        made.put("1", f"The provider says {SECRET}.")
+        yield
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from typing import Any
 import httpx
 import pytest
 
-from recollect import connectors
 from recollect.app import App
 from recollect.config import ProviderSettings
 from recollect.db import Database
@@ -16,19 +15,15 @@ from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.contract.calls import refused
 from tests.contract.test_ns_documents import listed
-from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
+from tests.fakes.shelf import Shelf, shelved
 
 CRAWLER = {"provider": "web-crawler", "config": {"startUrl": "http://127.0.0.1:9/"}}
 
 
 @pytest.fixture(autouse=True)
 def shelf() -> Generator[Shelf]:
-    found = connectors.all()
-    assert isinstance(found, dict)
-    found["shelf"] = ShelfConnector()
-    SHELVES["ns"] = Shelf()
-    yield SHELVES["ns"]
-    del found["shelf"], SHELVES["ns"]
+    with shelved("ns") as made:
+        yield made
 
 
 def connect(http: httpx.Client, *tags: str) -> str:

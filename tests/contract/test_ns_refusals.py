@@ -13,7 +13,6 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
-from recollect import connectors
 from recollect.api import connections as older_connections
 from recollect.api import (
     create_app,
@@ -45,7 +44,7 @@ from tests.contract.test_ns_connectors import connect
 from tests.contract.test_ns_documents import listed, put
 from tests.contract.test_ns_reading import remember
 from tests.fakes.embedder import WordEmbedder
-from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
+from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector, shelved
 from tests.house.facts import trees
 
 ROUTES = [
@@ -389,12 +388,8 @@ class Picking(ShelfConnector):
 
 @pytest.fixture
 def shelf() -> Generator[Shelf]:
-    found = connectors.all()
-    assert isinstance(found, dict)
-    found["shelf"] = Picking()
-    SHELVES["ns"] = Shelf()
-    yield SHELVES["ns"]
-    del found["shelf"], SHELVES["ns"]
+    with shelved("ns", Picking()) as made:
+        yield made
 
 
 def test_a_provider_that_refuses_is_no_5xx_and_one_that_is_away_is(

@@ -17,7 +17,6 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from recollect import connectors
 from recollect.app import App
 from recollect.db import Database, scripts
 from recollect.model import Org, Scope
@@ -26,7 +25,7 @@ from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.conftest import eventually
 from tests.contract.calls import add, get, refused, upload
-from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
+from tests.fakes.shelf import Shelf, shelved
 
 MINE, THEIRS = "mine", "theirs"
 PLACES = {
@@ -121,12 +120,8 @@ def resolved(openapi: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def shelf() -> Generator[Shelf]:
     """A provider whose things carry tags, as S3's do by a pattern."""
-    found = connectors.all()
-    assert isinstance(found, dict)
-    found["shelf"] = ShelfConnector()
-    SHELVES["tagged"] = Shelf()
-    yield SHELVES["tagged"]
-    del found["shelf"], SHELVES["tagged"]
+    with shelved("tagged") as made:
+        yield made
 
 
 @pytest.fixture

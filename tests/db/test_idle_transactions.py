@@ -25,7 +25,7 @@ from psycopg import Cursor
 from psycopg.pq import TransactionStatus
 from psycopg.rows import DictRow
 
-from recollect import connectors, documents
+from recollect import documents
 from recollect.app import App
 from recollect.db import Database, Tx
 from recollect.extract._wire import MAX_MEMBERS
@@ -40,7 +40,7 @@ from recollect.worker.processing import attempt, drain, process, settle
 from tests.conftest import examples, plain_client, serving
 from tests.console.test_console import console_site
 from tests.contract.test_search_trouble import visiting
-from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
+from tests.fakes.shelf import shelved
 
 PART = examples(change=4, night=1)
 """Of what is given at most: by day a part of it, which may take no longer than a part allows."""
@@ -232,16 +232,13 @@ def _unpack(app: App) -> None:
 
 def sync_pages(http: httpx.Client, app: App) -> None:
     """Many large things between two checkpoints, then all of them changed, then renamed."""
-    shelf = SHELVES["large"] = Shelf(every=300)
     tenant = Tenant(OrgId(call(http, "GET", "/v3/session")["org"]["id"]))
     sealed = SealedConnection("shelf", ["notes"], 1_000, {"shelf": "large"}, None, pending=False)
     with app.db.begin() as tx:
         made = connections.create(tx, tenant.id, sealed, ConnectionId(random_id()))
     most = {f"key {n}": "x" * 900 for n in range(100)}
-    found = connectors.all()
-    assert isinstance(found, dict)
-    found["shelf"] = ShelfConnector()
-    try:
+    with shelved("large") as shelf:
+        shelf.every = 300
         for word in ("heron", "stork"):
             for n in range(300 // PART):
                 shelf.put(str(n), f"{word} {n}. " * 20_000, metadata={**most, "word": word})
@@ -252,8 +249,6 @@ def sync_pages(http: httpx.Client, app: App) -> None:
         for n in range(300 // PART):
             shelf.take(str(n))
         _sync(app, made.id)
-    finally:
-        del found["shelf"], SHELVES["large"]
 
 
 def _sync(app: App, id: ConnectionId) -> None:

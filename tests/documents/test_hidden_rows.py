@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from recollect import connectors, documents
+from recollect import documents
 from recollect.app import App
 from recollect.documents import DocumentQuery, NewDocument, _changing
 from recollect.ingest import chunk
@@ -41,7 +41,7 @@ from recollect.worker.processing import drain
 from tests.conftest import eventually
 from tests.contract.calls import get, listed, upload
 from tests.extract.archives import packed
-from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
+from tests.fakes.shelf import SHELVES, Shelf, shelved
 from tests.ops.test_backup import add as add_to
 from tests.ops.test_backup import new_org, new_place, story, url_of
 
@@ -56,21 +56,10 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_changing, "AT_ONCE", 0)
 
 
-@pytest.fixture(autouse=True)
-def shelves() -> Generator[None]:
-    known = connectors.all()
-    assert isinstance(known, dict)
-    known["shelf"] = ShelfConnector()
-    yield
-    del known["shelf"]
-
-
 @pytest.fixture
 def shelf() -> Generator[Shelf]:
-    name = random_id()
-    SHELVES[name] = Shelf()
-    yield SHELVES[name]
-    del SHELVES[name]
+    with shelved() as made:
+        yield made
 
 
 def add(app: App, tenant: Tenant, text: str, **more: Any) -> DocumentId:

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from recollect import connectors, documents, encryption
+from recollect import documents, encryption
 from recollect.app import App, secret_keys
 from recollect.config import Config
 from recollect.db import Database
@@ -31,7 +31,7 @@ from recollect.worker import processing, syncs, webhooks
 from recollect.worker.webhooks import LEASE, Deliverer
 from tests.conftest import LOOPBACK, eventually
 from tests.fakes.receiver import Came, Receiver
-from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
+from tests.fakes.shelf import Shelf, shelved
 from tests.fakes.terminal import Terminal
 
 Json = dict[str, Any]
@@ -153,12 +153,8 @@ def test_what_is_rolled_back_is_never_told(
 
 @pytest.fixture
 def shelf() -> Generator[Shelf]:
-    known = connectors.all()
-    assert isinstance(known, dict)
-    known["shelf"] = ShelfConnector()
-    SHELVES["events"] = Shelf()
-    yield SHELVES["events"]
-    del known["shelf"], SHELVES["events"]
+    with shelved("events") as made:
+        yield made
 
 
 def connect(app: App, tenant: Tenant, tags: list[str]) -> ConnectionId:

@@ -4,11 +4,13 @@ A test puts, edits, renames and takes things as a user would; the connector list
 by the rules of `connectors/base.py`. `fail` makes the next call of a kind raise.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from recollect import connectors
 from recollect.connectors.about import Guide
 from recollect.connectors.base import (
     Change,
@@ -25,7 +27,7 @@ from recollect.connectors.base import (
 )
 from recollect.errors import BadRequestError, CursorExpired, NotFoundError
 from recollect.fetch import Fetcher
-from recollect.model import Blob, Extracted, Plan, Remembered
+from recollect.model import Blob, Extracted, Plan, Remembered, random_id
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -186,3 +188,29 @@ def _item(thing: Thing) -> Item:
         tags=thing.tags,
         modified_at=EPOCH + timedelta(minutes=thing.changed),
     )
+
+
+@contextmanager
+def providing(**by_name: Connector) -> Generator[None]:
+    """With more connectors in the registry, by their providers (`_` for `-`)."""
+    known = connectors.all()
+    assert isinstance(known, dict)
+    before = dict(known)
+    known.update({name.replace("_", "-"): one for name, one in by_name.items()})
+    try:
+        yield
+    finally:
+        known.clear()
+        known.update(before)
+
+
+@contextmanager
+def shelved(name: str | None = None, connector: Connector | None = None) -> Generator[Shelf]:
+    """A new shelf, and the provider `shelf` in the registry, in whose settings it has the name."""
+    name = name or random_id()
+    SHELVES[name] = Shelf()
+    try:
+        with providing(shelf=connector or ShelfConnector()):
+            yield SHELVES[name]
+    finally:
+        del SHELVES[name]

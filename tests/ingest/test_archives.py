@@ -13,7 +13,7 @@ import httpx
 import psutil
 import pytest
 
-from recollect import blobs, connectors, documents
+from recollect import blobs, documents
 from recollect.app import App, index_identity
 from recollect.blobs import Blobs, open_blobs
 from recollect.connectors.base import Source
@@ -46,7 +46,7 @@ from recollect.worker.processing import drain
 from tests.conftest import Service, eventually, start_service
 from tests.contract.calls import found, get, listed, upload
 from tests.extract.archives import locked, packed
-from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
+from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector, providing, shelved
 from tests.fakes.site import Site
 
 FRUIT = {"a.txt": "Pears hang in the orchard.", "sub/b.md": "# Quince\n\nQuinces are sour."}
@@ -550,12 +550,8 @@ class _ArchiveConnector(ShelfConnector):
 
 @pytest.fixture
 def shelf() -> Generator[Shelf]:
-    known = connectors.all()
-    assert isinstance(known, dict)
-    name = random_id()
-    SHELVES[name], known["archive-shelf"] = Shelf(), _ArchiveConnector()
-    yield SHELVES[name]
-    del SHELVES[name], known["archive-shelf"]
+    with providing(archive_shelf=_ArchiveConnector()), shelved() as made:
+        yield made
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from pydantic import SecretStr
 from starlette.testclient import TestClient
 
-from recollect import connectors, encryption
+from recollect import encryption
 from recollect.api import create_app, edge
 from recollect.app import App, secret_keys
 from recollect.model import Connection, Org, Plan, Tenant
@@ -28,6 +28,7 @@ from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.fakes.cabinet import Cabinet, CabinetConnector
 from tests.fakes.proxy import Proxy
+from tests.fakes.shelf import providing
 
 DONE = "https://app.example/done"
 NEW = SecretStr("a newer key 5d0b7e91c4a8f263d7e0")
@@ -88,11 +89,8 @@ class World:
 
 @pytest.fixture(autouse=True)
 def known_connectors() -> Generator[None]:
-    found = connectors.all()
-    assert isinstance(found, dict)
-    found["cabinet"] = CabinetConnector()
-    yield
-    del found["cabinet"]
+    with providing(cabinet=CabinetConnector()):
+        yield
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from pydantic import SecretStr
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from recollect import connectors, documents
+from recollect import documents
 from recollect.api import create_app
 from recollect.app import App, secret_keys
 from recollect.cli import app as commands
@@ -47,7 +47,7 @@ from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.conftest import serving
 from tests.fakes.llm import Asked, Fault, Model, Says, Status, running
-from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
+from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector, providing, shelved
 from tests.fakes.site import Site, prose
 
 PROMPT = (
@@ -72,11 +72,8 @@ class WithText(ShelfConnector):
 
 @pytest.fixture(autouse=True)
 def known_connectors() -> Generator[None]:
-    found = connectors.all()
-    assert isinstance(found, dict)
-    found["shelf"], found["text-shelf"] = ShelfConnector(), WithText()
-    yield
-    del found["shelf"], found["text-shelf"]
+    with providing(shelf=ShelfConnector(), text_shelf=WithText()):
+        yield
 
 
 @pytest.fixture
@@ -95,10 +92,8 @@ def judged(app: App, model: Model) -> App:
 
 @pytest.fixture
 def shelf() -> Generator[Shelf]:
-    name = random_id()
-    SHELVES[name] = Shelf()
-    yield SHELVES[name]
-    del SHELVES[name]
+    with shelved() as made:
+        yield made
 
 
 @pytest.fixture

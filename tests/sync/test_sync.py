@@ -38,26 +38,21 @@ from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.conftest import eventually
 from tests.fakes.collector import collecting
-from tests.fakes.shelf import SHELVES, MissingConnector, Shelf, ShelfConnector
+from tests.fakes.shelf import SHELVES, MissingConnector, Shelf, ShelfConnector, providing, shelved
 
 HOUR = timedelta(hours=1)
 
 
 @pytest.fixture(autouse=True)
 def known_connectors() -> Generator[None]:
-    found = connectors.all()
-    assert isinstance(found, dict)
-    found["shelf"], found["lost-shelf"] = ShelfConnector(), MissingConnector()
-    yield
-    del found["shelf"], found["lost-shelf"]
+    with providing(shelf=ShelfConnector(), lost_shelf=MissingConnector()):
+        yield
 
 
 @pytest.fixture
 def shelf() -> Generator[Shelf]:
-    name = random_id()
-    SHELVES[name] = Shelf()
-    yield SHELVES[name]
-    del SHELVES[name]
+    with shelved() as made:
+        yield made
 
 
 @pytest.fixture

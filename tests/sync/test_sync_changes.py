@@ -7,16 +7,15 @@ import httpx
 import psycopg
 import pytest
 
-from recollect import connectors
 from recollect.app import App
-from recollect.model import ConnectionId, DocumentId, Org, Scope, Tenant, random_id
+from recollect.model import ConnectionId, DocumentId, Org, Scope, Tenant
 from recollect.orgs import orgs
 from recollect.sync import change_log, connection_queue, connections, runs
 from recollect.sync.connections import ConnectionChange
 from recollect.sync.items import HELD, SyncCounts
 from recollect.worker import syncs
 from recollect.worker.processing import drain
-from tests.fakes.shelf import SHELVES, MissingConnector, Shelf, ShelfConnector
+from tests.fakes.shelf import SHELVES, MissingConnector, Shelf, ShelfConnector, providing, shelved
 
 LONG = "\n\n".join(
     f"Chapter {n}. " + " ".join(f"word{n}x{i} tells more of it." for i in range(60))
@@ -26,11 +25,8 @@ LONG = "\n\n".join(
 
 @pytest.fixture(autouse=True)
 def known_connectors() -> Generator[None]:
-    found = connectors.all()
-    assert isinstance(found, dict)
-    found["shelf"], found["lost-shelf"] = ShelfConnector(), MissingConnector()
-    yield
-    del found["shelf"], found["lost-shelf"]
+    with providing(shelf=ShelfConnector(), lost_shelf=MissingConnector()):
+        yield
 
 
 class Feed:
@@ -83,10 +79,8 @@ class Feed:
 
 @pytest.fixture
 def shelf() -> Generator[Shelf]:
-    name = random_id()
-    SHELVES[name] = Shelf()
-    yield SHELVES[name]
-    del SHELVES[name]
+    with shelved() as made:
+        yield made
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from recollect import connectors, documents
+from recollect import documents
 from recollect.app import App
 from recollect.documents import DocumentQuery, DocumentTurn
 from recollect.model import (
@@ -27,7 +27,7 @@ from recollect.orgs import orgs
 from recollect.sync import connection_queue, connections
 from recollect.sync.connections import SealedConnection
 from recollect.worker import processing, syncs
-from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
+from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector, providing
 from tests.worker.test_cut_commits import eventually
 
 Connect = Callable[[Tenant, Shelf], Connection]
@@ -35,11 +35,8 @@ Connect = Callable[[Tenant, Shelf], Connection]
 
 @pytest.fixture(autouse=True)
 def known_connector() -> Generator[None]:
-    found = connectors.all()
-    assert isinstance(found, dict)
-    found["shelf"] = ShelfConnector()
-    yield
-    del found["shelf"]
+    with providing(shelf=ShelfConnector()):
+        yield
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ from tests.conftest import capture_logs, eventually, plain_client, serving
 from tests.fakes.embedder import WordEmbedder
 from tests.fakes.llm import Model, running
 from tests.fakes.pubsub import SUBSCRIPTION, FakePubSub
-from tests.fakes.shelf import SHELVES, Shelf, ShelfConnector
+from tests.fakes.shelf import Shelf, shelved
 from tests.index.test_embedder_switch import standing
 
 OUTAGES = ("08006", "25006", "28P01", "3D000", "53100", "53200", "53300", "57P01", "57P03", "57P05",
@@ -179,12 +179,8 @@ def ground(
 
 @pytest.fixture
 def shelf() -> Generator[Shelf]:
-    known = connectors.all()
-    assert isinstance(known, dict)
-    known["shelf"] = ShelfConnector()
-    SHELVES["faults"] = Shelf()
-    yield SHELVES["faults"]
-    del known["shelf"], SHELVES["faults"]
+    with shelved("faults") as made:
+        yield made
 
 
 @contextmanager
