@@ -171,6 +171,7 @@ def set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[i
         ).rowcount
         delta.update(dict.fromkeys(new, moved))
         delta.subtract(dict.fromkeys(old, moved))
+        _drop_questions(tx, [document.id])
     return delta
 
 
@@ -227,7 +228,17 @@ def set_details_of_all(tx: Tx, document: Document, change: DocumentChange) -> Co
     for row in rows:
         delta.update(new)
         delta.subtract(old[row["document_id"]])
+    _drop_questions(tx, list(old))
     return delta
+
+
+def _drop_questions(tx: Tx, ids: Sequence[DocumentId]) -> None:
+    """Test questions quote what they were made of: they go where it leaves their tag, too."""
+    tx.execute(
+        "delete from test_questions t using documents d where t.made_from = d.id"
+        " and d.id = any(%s) and not t.tag = any(d.container_tags)",
+        (ids,),
+    )
 
 
 def refuse_shared_files(tx: Tx, tenant: Tenant, archives: Sequence[DocumentId]) -> None:

@@ -151,6 +151,10 @@ def retag(
             stuck.append(document.id)
             continue
         change = DocumentChange(tags=list(dict.fromkeys(tags)))
+        tx.execute(  # they would go else, as those of a tag that a document leaves
+            "update test_questions set tag = %s where made_from = %s and tag = any(%s)",
+            (target, document.id, list(sources)),
+        )
         delta.update(set_details(tx, document, change))
         move_tags(tx, document.id, sources, target)
         moved += 1

@@ -402,9 +402,14 @@ def advance_merge(
         " where org_id = %(org)s and name = %(target)s and entity_context is null",
         {"org": merge.org_id, "sources": list(merge.sources), "target": merge.target},
     )
-    # They would end with their tag.
+    # They would end with their tag; what was made of a document that stays behind stays with it.
     of_sources = (merge.target, merge.org_id, list(merge.sources))
-    tx.execute("update test_questions set tag = %s where org_id = %s and tag = any(%s)", of_sources)
+    tx.execute(
+        "update test_questions t set tag = %s where t.org_id = %s and t.tag = any(%s)"
+        " and not exists (select from documents d where d.id = t.made_from and d.gone_at is null"
+        "  and t.tag = any(d.container_tags))",
+        of_sources,
+    )
     tx.execute("update test_runs set tag = %s where org_id = %s and tag = any(%s)", of_sources)
     tx.execute(
         "delete from tags t using unnest(%(sources)s::text[], %(numbers)s::int4[])"
