@@ -20,7 +20,6 @@ MOST_KEPT = 100
 """Older texts of a document that an organisation may keep."""
 SWEPT = 100
 """Texts that one transaction removes: others wait for what it locks."""
-_WANTED = "coalesce((select (s.data->>'keepVersions')::int from settings s where s.org_id = {}), 0)"
 _ORPHANS = (
     "delete from version_entries k where k.document_id = any(%s) and not exists"
     " (select from versions v join version_chunks c on c.version_id = v.id"
@@ -63,8 +62,11 @@ def keep(tx: Tx, claim: Claim, text: str) -> datetime | None:
     """Keep the text that is about to be replaced by `text`, if its organisation wants that. Returns
     since when the new one is known, None when none was kept."""
     row = tx.execute(
-        "with old as (select d.*, " + _WANTED.format("d.org_id") + " as wanted"
-        "  from documents d where d.id = %(id)s and d.indexed_revision is not null"
+        # Held, so that who wants fewer meanwhile waits, and lets go of this one, too (`limit`).
+        "with most as materialized (select (s.data->>'keepVersions')::int as wanted"
+        "  from settings s where s.org_id = %(org)s and s.data ? 'keepVersions' for share),"
+        " old as (select d.*, most.wanted"
+        "  from documents d, most where d.id = %(id)s and d.indexed_revision is not null"
         "   and d.text is not null and d.text <> %(text)s),"
         " kept as (insert into versions (document_id, revision, kind, title, text, characters,"
         "   container_tags, chunks, known_from, known_until)"
@@ -73,7 +75,7 @@ def keep(tx: Tx, claim: Claim, text: str) -> datetime | None:
         "   date_trunc('milliseconds', clock_timestamp()) from old where wanted > 0"
         "  returning id, known_until)"
         " select kept.id, known_until, wanted from kept, old",
-        {"id": claim.document.id, "text": text},
+        {"id": claim.document.id, "org": claim.document.org_id, "text": text},
     ).fetchone()
     if row is None:
         return None

@@ -2,6 +2,7 @@
 their document."""
 
 import random
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,12 +11,14 @@ import pytest
 
 from recollect import documents
 from recollect.app import App
-from recollect.db import Database
-from recollect.model import Org, OrgId, Scope, Tenant
+from recollect.db import Database, Tx
+from recollect.documents import _versions
+from recollect.model import Claim, Org, OrgId, Scope, Tenant
 from recollect.orgs import orgs
 from recollect.worker.processing import drain
-from tests.conftest import plain_client
+from tests.conftest import eventually, plain_client
 from tests.contract.calls import add, found, get, refused
+from tests.documents.test_hidden_rows import waiting
 
 LONG_AGO = "2001-01-01"
 TABLES = ("versions", "version_chunks", "version_entries")
@@ -194,6 +197,30 @@ def test_no_more_are_kept_than_wanted_and_none_when_it_is_turned_off(
     assert [rows(db, table) for table in TABLES] == [0, 0, 0]
     edit(client, app, id, paragraphs("five"))
     assert len(versions(client, id)) == 1
+
+
+def test_none_slips_in_while_it_is_turned_off(
+    kept: httpx.Client, app: App, db: Database, monkeypatch: pytest.MonkeyPatch
+):
+    id = add(kept, paragraphs("one"))
+    drain(app)
+    turning = list[Future[None]]()
+    keep_one = _versions.keep
+
+    def turned_off_meanwhile(tx: Tx, claim: Claim, text: str) -> datetime | None:
+        since = keep_one(tx, claim, text)
+        turning.append(others.submit(keep, kept, 0))
+        eventually(lambda: turning[0].done() or waiting(app))
+        return since
+
+    monkeypatch.setattr(_versions, "keep", turned_off_meanwhile)
+    with ThreadPoolExecutor(1) as others:
+        edit(kept, app, id, paragraphs("two"))
+    [done] = turning
+    done.result()
+    assert len(versions(kept, id)) == 1
+    drain(app)
+    assert [rows(db, table) for table in TABLES] == [0, 0, 0]
 
 
 def test_they_go_with_their_document(kept: httpx.Client, app: App, db: Database):
