@@ -15,7 +15,12 @@ from recollect.documents._changing import (
     take_away,
 )
 from recollect.documents._rows import COLUMNS, ORDER, REACH, foreign_tags, read, sought
-from recollect.documents._versions import move_tags
+from recollect.documents._versions import (
+    forget_tags,
+    move_tags,
+    move_tags_of_others,
+    of_tags,
+)
 from recollect.errors import BadRequestError
 from recollect.index import terms
 from recollect.model import (
@@ -27,16 +32,21 @@ from recollect.model import (
 
 
 def untag(tx: Tx, tenant: Tenant, tag: str) -> list[DocumentId]:
-    """Take a tag off all documents; those that have no other are removed, and returned.
+    """Take a tag off all documents and older texts; those documents that have no other are removed,
+    and returned.
 
     Raises BadRequestError when a document would come to share its customId with another.
     """
+    had = of_tags(tx, tenant.id, [tag])
     rows = tx.execute(
-        "select d.id from documents d where " + REACH + " and d.scope @> %(scope)s"
-        " and %(tag)s = any(d.container_tags)" + ORDER + " for update",
-        {**tenancy.bounds(tenant), "scope": sought(tenant.id, [tag]), "tag": tag},
+        "select d.id, %(tag)s = any(d.container_tags) as carries from documents d where d.id in ("
+        "  select d.id from documents d where " + REACH + " and d.scope @> %(scope)s"
+        "   and %(tag)s = any(d.container_tags) union select unnest(%(had)s::text[]))"
+        " and d.gone_at is null" + ORDER + " for update",
+        {**tenancy.bounds(tenant), "scope": sought(tenant.id, [tag]), "tag": tag, "had": had},
     ).fetchall()
-    return strip(tx, tenant, [DocumentId(row["id"]) for row in rows], [tag])
+    forget_tags(tx, had, [tag])
+    return strip(tx, tenant, [DocumentId(row["id"]) for row in rows if row["carries"]], [tag])
 
 
 def strip(
@@ -62,6 +72,7 @@ def strip(
     everything = rest | files
     shared = [(one, left) for one, left in everything.values() if left]
     _check_custom_ids(tx, tenant, [(one, left[0]) for one, left in shared])
+    forget_tags(tx, list(everything), tags)
     lock_memories(tx, [*gone, *everything])
     going = [*gone, *(id for id, (_, left) in files.items() if not left)]
     delta = take_away(tx, tenant.id, going, by=tenant.key)
@@ -158,5 +169,7 @@ def retag(
         delta.update(set_details(tx, document, change))
         move_tags(tx, document.id, sources, target)
         moved += 1
+    if len(found) < limit:
+        move_tags_of_others(tx, org, sources, target)
     count(tx, org, delta)
     return moved, stuck

@@ -5,7 +5,7 @@ that hold it. `db.look_back` puts a schema before the tables, in which `document
 `entries` are what they were (migration `0039_versions`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -163,15 +163,52 @@ def sweep(tx: Tx) -> int:
     return len(rows)
 
 
+_RENAMED = (
+    "update versions v set container_tags = array(select distinct"
+    " case when had.tag = any(%(sources)s) then %(target)s else had.tag end"
+    " from unnest(v.container_tags) as had (tag))"
+)
+
+
 def move_tags(tx: Tx, id: DocumentId, sources: Sequence[str], target: str) -> None:
     """The tags of older texts after a merge of tags."""
     tx.execute(
-        "update versions v set container_tags = array(select distinct"
-        " case when had.tag = any(%(sources)s) then %(target)s else had.tag end"
-        " from unnest(v.container_tags) as had (tag))"
-        " where v.document_id = %(id)s and v.container_tags && %(sources)s::text[]",
+        _RENAMED + " where v.document_id = %(id)s and v.container_tags && %(sources)s::text[]",
         {"id": id, "sources": list(sources), "target": target},
     )
+
+
+def move_tags_of_others(tx: Tx, org: OrgId, sources: Sequence[str], target: str) -> None:
+    """The same of documents that have none of the sources any more."""
+    tx.execute(
+        _RENAMED + " from documents d where d.id = v.document_id and d.org_id = %(org)s"
+        " and v.container_tags && %(sources)s::text[] and not d.container_tags && %(sources)s",
+        {"org": org, "sources": list(sources), "target": target},
+    )
+
+
+def of_tags(tx: Tx, org: OrgId, tags: Sequence[str]) -> list[DocumentId]:
+    """The documents that had any of the tags while they had an older text that is kept."""
+    rows = tx.execute(
+        "select distinct d.id from versions v join documents d on d.id = v.document_id"
+        " where d.org_id = %s and v.container_tags && %s::text[]",
+        (org, list(tags)),
+    )
+    return [DocumentId(row["id"]) for row in rows]
+
+
+def forget_tags(tx: Tx, ids: Sequence[DocumentId], tags: Collection[str]) -> None:
+    """Take tags off the older texts of documents, locked; those that have no other are read by
+    nobody, and a worker removes them."""
+    done = tx.execute(
+        "update versions v set doomed = v.doomed or v.container_tags <@ %(tags)s::text[],"
+        " container_tags = array(select had.tag from unnest(v.container_tags)"
+        "  with ordinality as had (tag, nth) where had.tag <> all(%(tags)s) order by had.nth)"
+        " where v.document_id = any(%(ids)s) and v.container_tags && %(tags)s::text[]",
+        {"ids": list(ids), "tags": list(tags)},
+    )
+    if done.rowcount:
+        db.notify(tx)
 
 
 def bytes_kept(tx: Tx, tenant: Tenant) -> int:
