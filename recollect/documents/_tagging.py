@@ -31,12 +31,8 @@ from recollect.model import (
 )
 
 
-def untag(tx: Tx, tenant: Tenant, tag: str) -> list[DocumentId]:
-    """Take a tag off all documents and older texts; those documents that have no other are removed,
-    and returned.
-
-    Raises BadRequestError when a document would come to share its customId with another.
-    """
+def hold_tag(tx: Tx, tenant: Tenant, tag: str) -> list[DocumentId]:
+    """Lock all that `untag` changes of a tag, by id; returns the documents that carry it."""
     had = of_tags(tx, tenant.id, [tag])
     rows = tx.execute(
         "select d.id, %(tag)s = any(d.container_tags) as carries from documents d where d.id in ("
@@ -45,8 +41,18 @@ def untag(tx: Tx, tenant: Tenant, tag: str) -> list[DocumentId]:
         " and d.gone_at is null" + ORDER + " for update",
         {**tenancy.bounds(tenant), "scope": sought(tenant.id, [tag]), "tag": tag, "had": had},
     ).fetchall()
-    forget_tags(tx, had, [tag])
-    return strip(tx, tenant, [DocumentId(row["id"]) for row in rows if row["carries"]], [tag])
+    return [DocumentId(row["id"]) for row in rows if row["carries"]]
+
+
+def untag(tx: Tx, tenant: Tenant, tag: str) -> list[DocumentId]:
+    """Take a tag off all documents and older texts; those documents that have no other are removed,
+    and returned.
+
+    Raises BadRequestError when a document would come to share its customId with another.
+    """
+    carrying = hold_tag(tx, tenant, tag)
+    forget_tags(tx, of_tags(tx, tenant.id, [tag]), [tag])
+    return strip(tx, tenant, carrying, [tag])
 
 
 def strip(

@@ -171,7 +171,7 @@ def find(
 def get(tx: Tx, tenant: Tenant, name: str, *, lock: bool = False) -> TagDetails:
     """Raises NotFoundError, also for a tag that the tenant may not touch."""
     row = tx.execute(
-        _DETAILS + " and t.name = %(name)s" + (" for update of t" if lock else ""),
+        _DETAILS + " and t.name = %(name)s" + (" for no key update of t" if lock else ""),
         {**tenancy.bounds(tenant), "name": name},
     ).fetchone()
     if row is None:
@@ -262,14 +262,32 @@ def change_buckets(
 
 
 def forget(tx: Tx, org: OrgId, name: str) -> None:
-    """Drop what is kept on a tag; its documents are not touched."""
+    """Drop what is kept on a tag; its documents are not touched. Waits for those who give it to
+    documents now, and who does so later waits for us (migration 0046)."""
     tx.execute("delete from tags where org_id = %s and name = %s", (org, name))
 
 
 def forget_all(tx: Tx, org: OrgId) -> None:
     """Drop what is kept on every tag of the organisation, and its merges."""
     tx.execute("delete from tag_merges where org_id = %s", (org,))
-    tx.execute("delete from tags where org_id = %s", (org,))
+    rows = tx.execute("delete from tags where org_id = %s returning name", (org,)).fetchall()
+    restore(tx, org, [row["name"] for row in rows])
+
+
+def restore(tx: Tx, org: OrgId, names: Sequence[str]) -> None:
+    """Make those again that documents carry, which came while they were being forgotten."""
+    tx.execute(
+        "insert into tags (org_id, name) select %(org)s, t.name"
+        " from unnest(%(names)s::text[], %(numbers)s::int4[]) as t (name, number)"
+        " where exists (select from documents d where d.org_id = %(org)s and d.gone_at is null"
+        "  and d.scope @> array[t.number] and t.name = any(d.container_tags))"
+        " order by t.name on conflict do nothing",
+        {
+            "org": org,
+            "names": list(names),
+            "numbers": [terms.tag_number(org, name) for name in names],
+        },
+    )
 
 
 # --- merging -----------------------------------------------------------------------------------
@@ -422,6 +440,7 @@ def advance_merge(
             "numbers": [terms.tag_number(merge.org_id, name) for name in merge.sources],
         },
     )
+    restore(tx, merge.org_id, merge.sources)
 
 
 def _merge(row: Mapping[str, Any]) -> Merge:

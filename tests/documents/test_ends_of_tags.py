@@ -1,0 +1,113 @@
+"""A tag ends while others give it to documents: each document's tag is known, whoever was first."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from recollect import documents
+from recollect.app import App
+from recollect.db import Tx
+from recollect.documents import DocumentChange, NewDocument
+from recollect.model import DocumentId, Tenant, random_id
+from recollect.orgs import tags
+from recollect.sync.sources import end_tag
+from tests.conftest import eventually
+from tests.documents.test_hidden_rows import waiting
+
+
+def put(tx: Tx, tenant: Tenant, *names: str, custom_id: str | None = None) -> DocumentId:
+    new = NewDocument(documents.text_content("A heron."), names, custom_id=custom_id)
+    return documents.add(tx, tenant, new, DocumentId(random_id())).id
+
+
+def carrying(app: App, tenant: Tenant, name: str) -> list[str] | None:
+    """The documents of a tag that is known; None of one that is not."""
+    with app.db.begin() as tx:
+        known = {one.tag.name: one for one in tags.find(tx, tenant, limit=9, page=1).items}
+        if name not in known:
+            return None
+        held = known[name].documents
+        found = documents.find(tx, tenant, documents.DocumentQuery(tags=[name]))
+    assert held == len(found.items)
+    return [one.id for one in found.items]
+
+
+def carried(tx: Tx, tenant: Tenant) -> set[str]:
+    found = documents.find(tx, tenant, documents.DocumentQuery())
+    return {tag for one in found.items for tag in one.container_tags}
+
+
+def new(tx: Tx, tenant: Tenant, other: DocumentId) -> DocumentId:
+    return put(tx, tenant, "a", custom_id="x")
+
+
+def moved(tx: Tx, tenant: Tenant, other: DocumentId) -> DocumentId:
+    return documents.update(tx, tenant, other, DocumentChange(tags=["b", "a"])).id
+
+
+def ended(app: App, tenant: Tenant) -> None:
+    with app.db.begin() as tx:
+        end_tag(tx, app, tenant, "a")
+
+
+def merged(app: App, tenant: Tenant) -> None:
+    with app.db.begin() as tx:
+        claimed = tags.claim_merge(tx)
+        assert claimed is not None
+        tags.advance_merge(tx, claimed, 0, [], done=True)
+
+
+def cleared(app: App, tenant: Tenant) -> None:
+    with app.db.begin() as tx:
+        documents.delete_all(tx, tenant)
+        tags.forget_all(tx, tenant.id)
+
+
+@pytest.mark.parametrize(
+    ("end", "come"),
+    [(ended, new), (ended, moved), (merged, new), (merged, moved), (cleared, new)],
+)
+def test_who_comes_to_a_tag_before_it_ends_is_waited_for(
+    app: App,
+    tenant: Tenant,
+    end: Callable[[App, Tenant], None],
+    come: Callable[[Tx, Tenant, DocumentId], DocumentId],
+) -> None:
+    with app.db.begin() as tx:
+        tags.ensure(tx, tenant.id, ["a"])
+        other = put(tx, tenant, "b")
+        if end is merged:
+            tags.begin_merge(tx, tenant, ["a"], "c", random_id())
+    with ThreadPoolExecutor(1) as others:
+        with app.db.begin() as tx:
+            id = come(tx, tenant, other)
+            ending = others.submit(end, app, tenant)
+            eventually(lambda: waiting(app) or ending.done())
+        ending.result()
+    # Who deletes takes it along.
+    assert carrying(app, tenant, "a") == (None if end is ended else [id])
+    if end is ended:
+        with app.db.begin() as tx:
+            assert carried(tx, tenant) == {"b"}
+
+
+@pytest.mark.parametrize("come", [new, moved])
+def test_who_comes_to_a_tag_that_is_ending_makes_it_again(
+    app: App, tenant: Tenant, come: Callable[[Tx, Tenant, DocumentId], DocumentId]
+) -> None:
+    with app.db.begin() as tx:
+        first, other = put(tx, tenant, "a"), put(tx, tenant, "b")
+
+    def coming() -> DocumentId:
+        with app.db.begin() as tx:
+            return come(tx, tenant, other)
+
+    with ThreadPoolExecutor(1) as others:
+        with app.db.begin() as tx:
+            assert end_tag(tx, app, tenant, "a").documents == 1
+            comes = others.submit(coming)
+            eventually(lambda: waiting(app) or comes.done())
+        id = comes.result()
+    assert id != first
+    assert carrying(app, tenant, "a") == [id]
