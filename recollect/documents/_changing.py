@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, LiteralString
 
+from psycopg.errors import UniqueViolation
 from psycopg.types.json import Jsonb
 
 from recollect import db
@@ -14,7 +15,7 @@ from recollect.documents._asked import DocumentChange, NewDocument
 from recollect.documents._blobs import name_blobs
 from recollect.documents._counts import take_off
 from recollect.documents._rows import COLUMNS, read, scope, stored
-from recollect.errors import PermissionDeniedError
+from recollect.errors import Contended, PermissionDeniedError
 from recollect.model import (
     Content,
     Document,
@@ -125,7 +126,9 @@ def set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[i
     if tags == list(document.container_tags):
         tags = None
     # customId and tags in one statement: a state between may collide with another document.
-    row = tx.execute(
+    row = _unless_taken(
+        tx,
+        document.id,
         "update documents d set custom_id = coalesce(%(custom_id)s, d.custom_id),"
         " given_title = nullif(coalesce(%(title)s, d.given_title), ''),"
         " title = coalesce(nullif(%(title)s, ''), d.title),"
@@ -160,7 +163,7 @@ def set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[i
             "dreaming": change.dreaming,
             "clears": list(change.clears),
         },
-    ).fetchone()
+    )
     delta = Counter[int]()
     if tags and row is not None:
         db.fence(tx)
@@ -173,6 +176,18 @@ def set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[i
         delta.subtract(dict.fromkeys(old, moved))
         _drop_questions(tx, [document.id])
     return delta
+
+
+def _unless_taken(
+    tx: Tx, id: DocumentId, statement: LiteralString, values: Mapping[str, object]
+) -> Mapping[str, Any] | None:
+    """Raises Contended where somebody else took the customId since it was found free: whoever tries
+    again finds that."""
+    try:
+        return tx.execute(statement, values).fetchone()
+    except UniqueViolation:
+        told = f"another document took the customId of {id}, in the tag that it comes to"
+        raise Contended(told) from None
 
 
 def set_details_of_all(tx: Tx, document: Document, change: DocumentChange) -> Counter[int]:

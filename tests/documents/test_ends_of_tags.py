@@ -1,19 +1,26 @@
-"""A tag ends while others give it to documents: each document's tag is known, whoever was first."""
+"""Documents leave a tag, and it ends, while others come: their tags are known and their customIds
+theirs, whoever was first."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
 
 from recollect import documents
 from recollect.app import App
 from recollect.db import Tx
 from recollect.documents import DocumentChange, NewDocument
-from recollect.model import DocumentId, Tenant, random_id
+from recollect.model import DocumentId, Scope, Tenant, random_id
 from recollect.orgs import tags
 from recollect.sync.sources import end_tag
-from tests.conftest import eventually
+from recollect.worker import tag_merges
+from tests.conftest import capture_logs, eventually
+from tests.contract.calls import refused
+from tests.contract.conftest import limited, with_key
 from tests.documents.test_hidden_rows import waiting
+
+__all__ = ["limited", "with_key"]
 
 
 def put(tx: Tx, tenant: Tenant, *names: str, custom_id: str | None = None) -> DocumentId:
@@ -111,3 +118,41 @@ def test_who_comes_to_a_tag_that_is_ending_makes_it_again(
         id = comes.result()
     assert id != first
     assert carrying(app, tenant, "a") == [id]
+
+
+def test_a_custom_id_that_is_taken_meanwhile_is_no_error_of_the_service(
+    app: App, tenant: Tenant, client: httpx.Client, limited: Callable[..., httpx.Client]
+) -> None:
+    with app.db.begin() as tx:
+        id = put(tx, tenant, "a", "b", custom_id="x")
+    own = limited(Scope.WRITE, tags=["a"])
+    with ThreadPoolExecutor(1) as others:
+        with app.db.begin() as tx:
+            between = put(tx, tenant, "c", custom_id="y")
+            tx.execute(
+                "update documents set custom_id = 'x', container_tags = '{b}' where id = %s",
+                (between,),
+            )
+            deleting = others.submit(own.delete, f"/v3/documents/{id}")
+            eventually(lambda: waiting(app) or deleting.done())
+        refused(deleting.result(), 503)
+        assert "retry-after" in deleting.result().headers
+    refused(own.delete(f"/v3/documents/{id}"), 400, "customId")
+
+
+def test_a_merge_leaves_behind_whose_custom_id_is_taken_meanwhile(app: App, tenant: Tenant) -> None:
+    with app.db.begin() as tx:
+        id = put(tx, tenant, "a", custom_id="x")
+        begun = tags.begin_merge(tx, tenant, ["a"], "b", random_id())
+    with ThreadPoolExecutor(1) as others, capture_logs() as logged:
+        with app.db.begin() as tx:
+            put(tx, tenant, "b", custom_id="x")
+            merging = others.submit(tag_merges.step, app)
+            eventually(lambda: waiting(app) or merging.done())
+        merging.result()
+    assert [one["event"] for one in logged] == ["merge"]
+    with app.db.begin() as tx:
+        tx.execute("update tag_merges set updated_at = now() - interval '1 hour'")
+    assert tag_merges.step(app)
+    with app.db.begin() as tx:
+        assert tags.merge(tx, tenant, begun.id).kept == [id]
