@@ -290,13 +290,16 @@ def _with_custom_id(
 ) -> Mapping[str, Any] | None:
     """The row that a customId means, locked; the customId is locked already. Its text is left out
     if it is `joined`."""
+    wanted = (
+        REACH + " and d.custom_id = %(custom_id)s"
+        " and (%(tag)s::text is null or d.container_tags @> array[%(tag)s::text])"
+    )
+    known = {**tenancy.bounds(tenant), "custom_id": custom_id, "tag": tag}
     named = tx.execute(
         "select d.id, d.container_tags from documents d where "
-        + REACH
-        + " and d.custom_id = %(custom_id)s"
-        " and (%(tag)s::text is null or d.container_tags @> array[%(tag)s::text])"
-        " order by (d.container_tags[1] = %(tag)s) desc nulls last limit 2",
-        {**tenancy.bounds(tenant), "custom_id": custom_id, "tag": tag},
+        + wanted
+        + " order by (d.container_tags[1] = %(tag)s) desc nulls last limit 2",
+        known,
     ).fetchall()
     if not named:
         return None
@@ -307,8 +310,10 @@ def _with_custom_id(
         " case when (d.id, d.revision) is distinct from (%(joined)s::text, %(revision)s::int)"
         "  then d.content end as content, d.forced_kind, d.source_id,"
         " d.due_at is not null or d.updated_at > now() - interval '10 seconds' as recent"
-        " from documents d where d.id = %(id)s and d.gone_at is null for update",
+        # Asked once more: it may have left the tag while it was waited for.
+        " from documents d where d.id = %(id)s and " + wanted + " for update",
         {
+            **known,
             "id": named[0]["id"],
             "joined": joined and joined.id,
             "revision": joined and joined.revision,

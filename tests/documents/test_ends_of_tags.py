@@ -156,3 +156,28 @@ def test_a_merge_leaves_behind_whose_custom_id_is_taken_meanwhile(app: App, tena
     assert tag_merges.step(app)
     with app.db.begin() as tx:
         assert tags.merge(tx, tenant, begun.id).kept == [id]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_what_is_added_again_does_not_go_into_a_document_that_left_the_tag(
+    app: App, tenant: Tenant, named: bool
+) -> None:
+    own = Tenant(tenant.id, ["a"])
+    with app.db.begin() as tx:
+        left = put(tx, tenant, "a", "b", custom_id="x")
+
+    def again() -> DocumentId:
+        content = documents.text_content("What only a may know.")
+        new = NewDocument(content, ["a"], tagged=named, custom_id="x")
+        with app.db.begin() as tx:
+            return documents.add(tx, own, new, DocumentId(random_id())).id
+
+    with ThreadPoolExecutor(1) as others:
+        with app.db.begin() as tx:
+            documents.delete(tx, own, [left])
+            adding = others.submit(again)
+            eventually(lambda: waiting(app) or adding.done())
+        id = adding.result()
+    assert id != left
+    assert carrying(app, tenant, "a") == [id]
+    assert carrying(app, tenant, "b") == [left]
