@@ -19,7 +19,6 @@ from recollect.documents._versions import (
     forget_tags,
     move_tags,
     move_tags_of_others,
-    of_tags,
 )
 from recollect.errors import BadRequestError
 from recollect.index import terms
@@ -31,17 +30,9 @@ from recollect.model import (
 )
 
 
-def hold_tag(tx: Tx, tenant: Tenant, tag: str) -> list[DocumentId]:
-    """Lock all that `untag` changes of a tag, by id; returns the documents that carry it."""
-    had = of_tags(tx, tenant.id, [tag])
-    rows = tx.execute(
-        "select d.id, %(tag)s = any(d.container_tags) as carries from documents d where d.id in ("
-        "  select d.id from documents d where " + REACH + " and d.scope @> %(scope)s"
-        "   and %(tag)s = any(d.container_tags) union select unnest(%(had)s::text[]))"
-        " and d.gone_at is null" + ORDER + " for update",
-        {**tenancy.bounds(tenant), "scope": sought(tenant.id, [tag]), "tag": tag, "had": had},
-    ).fetchall()
-    return [DocumentId(row["id"]) for row in rows if row["carries"]]
+def hold_tag(tx: Tx, tenant: Tenant, tag: str) -> None:
+    """Lock all that `untag` changes, by id."""
+    _hold_tag(tx, tenant, tag)
 
 
 def untag(tx: Tx, tenant: Tenant, tag: str) -> list[DocumentId]:
@@ -50,9 +41,25 @@ def untag(tx: Tx, tenant: Tenant, tag: str) -> list[DocumentId]:
 
     Raises BadRequestError when a document would come to share its customId with another.
     """
-    carrying = hold_tag(tx, tenant, tag)
-    forget_tags(tx, of_tags(tx, tenant.id, [tag]), [tag])
+    carrying, had = _hold_tag(tx, tenant, tag)
+    forget_tags(tx, had, [tag])
     return strip(tx, tenant, carrying, [tag])
+
+
+def _hold_tag(tx: Tx, tenant: Tenant, tag: str) -> tuple[list[DocumentId], list[DocumentId]]:
+    """The documents of the tag, and those of which older texts are, locked."""
+    rows = tx.execute(
+        "with had as materialized (select v.document_id as id from versions v"
+        "  join documents d on d.id = v.document_id"
+        "  where d.org_id = %(org)s and v.container_tags @> array[%(tag)s])"
+        " select d.id, %(tag)s = any(d.container_tags) as carries, d.id in (table had) as had"
+        " from documents d where d.id in ("
+        "  select d.id from documents d where " + REACH + " and d.scope @> %(scope)s"
+        "   and %(tag)s = any(d.container_tags) union table had)"
+        " and d.gone_at is null" + ORDER + " for update of d",
+        {**tenancy.bounds(tenant), "scope": sought(tenant.id, [tag]), "tag": tag},
+    ).fetchall()
+    return [row["id"] for row in rows if row["carries"]], [row["id"] for row in rows if row["had"]]
 
 
 def strip(

@@ -187,19 +187,11 @@ def move_tags_of_others(tx: Tx, org: OrgId, sources: Sequence[str], target: str)
     )
 
 
-def of_tags(tx: Tx, org: OrgId, tags: Sequence[str]) -> list[DocumentId]:
-    """The documents that had any of the tags while they had an older text that is kept."""
-    rows = tx.execute(
-        "select distinct d.id from versions v join documents d on d.id = v.document_id"
-        " where d.org_id = %s and v.container_tags && %s::text[]",
-        (org, list(tags)),
-    )
-    return [DocumentId(row["id"]) for row in rows]
-
-
 def forget_tags(tx: Tx, ids: Sequence[DocumentId], tags: Collection[str]) -> None:
     """Take tags off the older texts of documents, locked; those that have no other are read by
     nobody, and a worker removes them."""
+    if not ids:
+        return
     done = tx.execute(
         "update versions v set doomed = v.doomed or v.container_tags <@ %(tags)s::text[],"
         " container_tags = array(select had.tag from unnest(v.container_tags)"

@@ -179,6 +179,17 @@ def get(tx: Tx, tenant: Tenant, name: str, *, lock: bool = False) -> TagDetails:
     return _details(row, _held(tx, tenant.id, [name])[name])
 
 
+def require(tx: Tx, tenant: Tenant, name: str) -> None:
+    """Raises NotFoundError as `get`, whose counts it does without."""
+    known = tx.execute(
+        "select from tags t where " + tenancy.with_one("t.name", "t.org_id")
+        + " and t.name = %(name)s",
+        {**tenancy.bounds(tenant), "name": name},
+    ).fetchone()  # fmt: skip
+    if known is None:
+        raise _unknown(name)
+
+
 def _held(tx: Tx, org: OrgId, names: Sequence[str]) -> dict[str, int]:
     """How many documents carry each of the tags, by the counts that are kept (migration 0044)."""
     rows = tx.execute(

@@ -479,7 +479,7 @@ def end_tag(tx: Tx, app: App, tenant: Tenant, tag: str) -> EndedTag:
     Raises NotFoundError, ConflictError while a merge has it in work, and as `documents.untag`.
     """
     tags.refuse_merging(tx, tenant.id, tag)
-    tags.get(tx, tenant, tag)
+    tags.require(tx, tenant, tag)
     known = reading.live(tx, tenant, tag)
     # Connections are locked before documents, as a sync does it. What only this tag holds goes with
     # it and is counted; a connection's documents that are left carry further tags.
