@@ -47,7 +47,7 @@ INSERT = (
 def insert(tx: Tx, org: OrgId, new: NewDocument, id: DocumentId) -> Document:
     if new.content.blob is not None:
         name_blobs(tx, [new.content.blob.key])
-    row = tx.execute(INSERT + " returning " + COLUMNS, row_of(org, new, id)).fetchone()
+    row = _unless_taken(tx, id, INSERT + " returning " + COLUMNS, row_of(org, new, id))
     assert row is not None
     db.notify(tx)
     return read(row)

@@ -3,6 +3,7 @@ theirs, whoever was first."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
@@ -156,6 +157,22 @@ def test_a_merge_leaves_behind_whose_custom_id_is_taken_meanwhile(app: App, tena
     assert tag_merges.step(app)
     with app.db.begin() as tx:
         assert tags.merge(tx, tenant, begun.id).kept == [id]
+
+
+def test_what_is_added_while_a_merge_brings_its_custom_id_is_to_be_sent_again(
+    app: App, tenant: Tenant, client: httpx.Client
+) -> None:
+    with app.db.begin() as tx:
+        id = put(tx, tenant, "a", custom_id="x")
+        until = datetime.now(UTC) + timedelta(hours=1)
+    again = {"content": "A stork.", "containerTag": "b", "customId": "x"}
+    with ThreadPoolExecutor(1) as others:
+        with app.db.begin() as tx:
+            documents.retag(tx, tenant.id, ["a"], "b", kept=[], until=until, limit=9)
+            adding = others.submit(client.post, "/v3/documents", json=again)
+            eventually(lambda: waiting(app) or adding.done())
+        refused(adding.result(), 503)
+    assert client.post("/v3/documents", json=again).json()["id"] == id
 
 
 @pytest.mark.parametrize("named", [True, False])
