@@ -137,8 +137,9 @@ def update(tx: Tx, tenant: Tenant, id: str, change: DocumentChange) -> Document:
     and PermissionDeniedError as `refuse_shared_files`.
     """
     document = _locked(tx, tenant, id, change)
-    if change.tags:
+    if document.members and replace(change, custom_id=None, title=None) != DocumentChange():
         refuse_shared_files(tx, tenant, [document.id])
+    if change.tags:
         change = replace(change, tags=_beside_foreign(tenant, document, change.tags))
     if change.laid is not None:
         laid = {**(document.metadata or {}), **change.laid}
@@ -201,8 +202,6 @@ def _add_again(
     _refuse_direct(document)
     content = _merged(row, new, joined)
     added = [t for t in new.tags if new.tagged and t not in row["container_tags"]]
-    if added:
-        refuse_shared_files(tx, tenant, [document.id])
     change = DocumentChange(
         tags=[*row["container_tags"], *added] if added else None,
         filepath=new.filepath,
@@ -212,6 +211,8 @@ def _add_again(
         task_type=new.task_type,
         dreaming=new.dreaming,
     )
+    if document.members and (change != DocumentChange() or content.hash != row["content_hash"]):
+        refuse_shared_files(tx, tenant, [document.id])
     count(tx, document.org_id, set_details_of_all(tx, document, change))
     accept(tx, document.id, content, revive=False)
     return get(tx, tenant, document.id)
