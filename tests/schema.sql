@@ -155,6 +155,11 @@ CREATE FUNCTION public.know_tags() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 begin
+  if tg_op = 'UPDATE' and new.container_tags is not distinct from old.container_tags then
+    return null;
+  end if;
+  perform from tags t where t.org_id = new.org_id and t.name = any (new.container_tags)
+    order by t.name for key share;
   insert into tags (org_id, name)
     select new.org_id, carried.tag from unnest(new.container_tags) as carried (tag)
      where not exists (select from tags t where t.org_id = new.org_id and t.name = carried.tag)

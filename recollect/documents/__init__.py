@@ -101,7 +101,7 @@ from recollect.documents._synced import (
     put,
     resume,
 )
-from recollect.documents._tagging import retag, untag
+from recollect.documents._tagging import hold_tag, retag, untag
 from recollect.documents._versions import (
     MOST_KEPT,
     Version,
@@ -169,6 +169,7 @@ __all__ = [
     "get",
     "get_named",
     "hold_blobs",
+    "hold_tag",
     "is_address",
     "is_note",
     "join",

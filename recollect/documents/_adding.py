@@ -137,8 +137,9 @@ def update(tx: Tx, tenant: Tenant, id: str, change: DocumentChange) -> Document:
     and PermissionDeniedError as `refuse_shared_files`.
     """
     document = _locked(tx, tenant, id, change)
-    if change.tags:
+    if document.members and replace(change, custom_id=None, title=None) != DocumentChange():
         refuse_shared_files(tx, tenant, [document.id])
+    if change.tags:
         change = replace(change, tags=_beside_foreign(tenant, document, change.tags))
     if change.laid is not None:
         laid = {**(document.metadata or {}), **change.laid}
@@ -201,8 +202,6 @@ def _add_again(
     _refuse_direct(document)
     content = _merged(row, new, joined)
     added = [t for t in new.tags if new.tagged and t not in row["container_tags"]]
-    if added:
-        refuse_shared_files(tx, tenant, [document.id])
     change = DocumentChange(
         tags=[*row["container_tags"], *added] if added else None,
         filepath=new.filepath,
@@ -212,6 +211,8 @@ def _add_again(
         task_type=new.task_type,
         dreaming=new.dreaming,
     )
+    if document.members and (change != DocumentChange() or content.hash != row["content_hash"]):
+        refuse_shared_files(tx, tenant, [document.id])
     count(tx, document.org_id, set_details_of_all(tx, document, change))
     accept(tx, document.id, content, revive=False)
     return get(tx, tenant, document.id)
@@ -290,13 +291,16 @@ def _with_custom_id(
 ) -> Mapping[str, Any] | None:
     """The row that a customId means, locked; the customId is locked already. Its text is left out
     if it is `joined`."""
+    wanted = (
+        REACH + " and d.custom_id = %(custom_id)s"
+        " and (%(tag)s::text is null or d.container_tags @> array[%(tag)s::text])"
+    )
+    known = {**tenancy.bounds(tenant), "custom_id": custom_id, "tag": tag}
     named = tx.execute(
         "select d.id, d.container_tags from documents d where "
-        + REACH
-        + " and d.custom_id = %(custom_id)s"
-        " and (%(tag)s::text is null or d.container_tags @> array[%(tag)s::text])"
-        " order by (d.container_tags[1] = %(tag)s) desc nulls last limit 2",
-        {**tenancy.bounds(tenant), "custom_id": custom_id, "tag": tag},
+        + wanted
+        + " order by (d.container_tags[1] = %(tag)s) desc nulls last limit 2",
+        known,
     ).fetchall()
     if not named:
         return None
@@ -307,8 +311,10 @@ def _with_custom_id(
         " case when (d.id, d.revision) is distinct from (%(joined)s::text, %(revision)s::int)"
         "  then d.content end as content, d.forced_kind, d.source_id,"
         " d.due_at is not null or d.updated_at > now() - interval '10 seconds' as recent"
-        " from documents d where d.id = %(id)s and d.gone_at is null for update",
+        # Asked once more: it may have left the tag while it was waited for.
+        " from documents d where d.id = %(id)s and " + wanted + " for update",
         {
+            **known,
             "id": named[0]["id"],
             "joined": joined and joined.id,
             "revision": joined and joined.revision,

@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, LiteralString
 
+from psycopg.errors import UniqueViolation
 from psycopg.types.json import Jsonb
 
 from recollect import db
@@ -14,7 +15,7 @@ from recollect.documents._asked import DocumentChange, NewDocument
 from recollect.documents._blobs import name_blobs
 from recollect.documents._counts import take_off
 from recollect.documents._rows import COLUMNS, read, scope, stored
-from recollect.errors import PermissionDeniedError
+from recollect.errors import Contended, PermissionDeniedError
 from recollect.model import (
     Content,
     Document,
@@ -46,7 +47,7 @@ INSERT = (
 def insert(tx: Tx, org: OrgId, new: NewDocument, id: DocumentId) -> Document:
     if new.content.blob is not None:
         name_blobs(tx, [new.content.blob.key])
-    row = tx.execute(INSERT + " returning " + COLUMNS, row_of(org, new, id)).fetchone()
+    row = _unless_taken(tx, id, INSERT + " returning " + COLUMNS, row_of(org, new, id))
     assert row is not None
     db.notify(tx)
     return read(row)
@@ -125,7 +126,9 @@ def set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[i
     if tags == list(document.container_tags):
         tags = None
     # customId and tags in one statement: a state between may collide with another document.
-    row = tx.execute(
+    row = _unless_taken(
+        tx,
+        document.id,
         "update documents d set custom_id = coalesce(%(custom_id)s, d.custom_id),"
         " given_title = nullif(coalesce(%(title)s, d.given_title), ''),"
         " title = coalesce(nullif(%(title)s, ''), d.title),"
@@ -160,7 +163,7 @@ def set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[i
             "dreaming": change.dreaming,
             "clears": list(change.clears),
         },
-    ).fetchone()
+    )
     delta = Counter[int]()
     if tags and row is not None:
         db.fence(tx)
@@ -171,7 +174,20 @@ def set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[i
         ).rowcount
         delta.update(dict.fromkeys(new, moved))
         delta.subtract(dict.fromkeys(old, moved))
+        _drop_questions(tx, [document.id])
     return delta
+
+
+def _unless_taken(
+    tx: Tx, id: DocumentId, statement: LiteralString, values: Mapping[str, object]
+) -> Mapping[str, Any] | None:
+    """Raises Contended where somebody else took the customId since it was found free: whoever tries
+    again finds that."""
+    try:
+        return tx.execute(statement, values).fetchone()
+    except UniqueViolation:
+        told = f"another document took the customId of {id}, in the tag that it comes to"
+        raise Contended(told) from None
 
 
 def set_details_of_all(tx: Tx, document: Document, change: DocumentChange) -> Counter[int]:
@@ -227,7 +243,17 @@ def set_details_of_all(tx: Tx, document: Document, change: DocumentChange) -> Co
     for row in rows:
         delta.update(new)
         delta.subtract(old[row["document_id"]])
+    _drop_questions(tx, list(old))
     return delta
+
+
+def _drop_questions(tx: Tx, ids: Sequence[DocumentId]) -> None:
+    """Test questions quote what they were made of: they go where it leaves their tag, too."""
+    tx.execute(
+        "delete from test_questions t using documents d where t.made_from = d.id"
+        " and d.id = any(%s) and not t.tag = any(d.container_tags)",
+        (ids,),
+    )
 
 
 def refuse_shared_files(tx: Tx, tenant: Tenant, archives: Sequence[DocumentId]) -> None:

@@ -15,7 +15,11 @@ from recollect.documents._changing import (
     take_away,
 )
 from recollect.documents._rows import COLUMNS, ORDER, REACH, foreign_tags, read, sought
-from recollect.documents._versions import move_tags
+from recollect.documents._versions import (
+    forget_tags,
+    move_tags,
+    move_tags_of_others,
+)
 from recollect.errors import BadRequestError
 from recollect.index import terms
 from recollect.model import (
@@ -26,17 +30,36 @@ from recollect.model import (
 )
 
 
+def hold_tag(tx: Tx, tenant: Tenant, tag: str) -> None:
+    """Lock all that `untag` changes, by id."""
+    _hold_tag(tx, tenant, tag)
+
+
 def untag(tx: Tx, tenant: Tenant, tag: str) -> list[DocumentId]:
-    """Take a tag off all documents; those that have no other are removed, and returned.
+    """Take a tag off all documents and older texts; those documents that have no other are removed,
+    and returned.
 
     Raises BadRequestError when a document would come to share its customId with another.
     """
+    carrying, had = _hold_tag(tx, tenant, tag)
+    forget_tags(tx, had, [tag])
+    return strip(tx, tenant, carrying, [tag])
+
+
+def _hold_tag(tx: Tx, tenant: Tenant, tag: str) -> tuple[list[DocumentId], list[DocumentId]]:
+    """The documents of the tag, and those of which older texts are, locked."""
     rows = tx.execute(
-        "select d.id from documents d where " + REACH + " and d.scope @> %(scope)s"
-        " and %(tag)s = any(d.container_tags)" + ORDER + " for update",
+        "with had as materialized (select v.document_id as id from versions v"
+        "  join documents d on d.id = v.document_id"
+        "  where d.org_id = %(org)s and v.container_tags @> array[%(tag)s])"
+        " select d.id, %(tag)s = any(d.container_tags) as carries, d.id in (table had) as had"
+        " from documents d where d.id in ("
+        "  select d.id from documents d where " + REACH + " and d.scope @> %(scope)s"
+        "   and %(tag)s = any(d.container_tags) union table had)"
+        " and d.gone_at is null" + ORDER + " for update of d",
         {**tenancy.bounds(tenant), "scope": sought(tenant.id, [tag]), "tag": tag},
     ).fetchall()
-    return strip(tx, tenant, [DocumentId(row["id"]) for row in rows], [tag])
+    return [row["id"] for row in rows if row["carries"]], [row["id"] for row in rows if row["had"]]
 
 
 def strip(
@@ -62,6 +85,7 @@ def strip(
     everything = rest | files
     shared = [(one, left) for one, left in everything.values() if left]
     _check_custom_ids(tx, tenant, [(one, left[0]) for one, left in shared])
+    forget_tags(tx, list(everything), tags)
     lock_memories(tx, [*gone, *everything])
     going = [*gone, *(id for id, (_, left) in files.items() if not left)]
     delta = take_away(tx, tenant.id, going, by=tenant.key)
@@ -151,8 +175,14 @@ def retag(
             stuck.append(document.id)
             continue
         change = DocumentChange(tags=list(dict.fromkeys(tags)))
+        tx.execute(  # they would go else, as those of a tag that a document leaves
+            "update test_questions set tag = %s where made_from = %s and tag = any(%s)",
+            (target, document.id, list(sources)),
+        )
         delta.update(set_details(tx, document, change))
         move_tags(tx, document.id, sources, target)
         moved += 1
+    if len(found) < limit:
+        move_tags_of_others(tx, org, sources, target)
     count(tx, org, delta)
     return moved, stuck

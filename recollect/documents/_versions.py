@@ -5,7 +5,7 @@ that hold it. `db.look_back` puts a schema before the tables, in which `document
 `entries` are what they were (migration `0039_versions`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -20,7 +20,6 @@ MOST_KEPT = 100
 """Older texts of a document that an organisation may keep."""
 SWEPT = 100
 """Texts that one transaction removes: others wait for what it locks."""
-_WANTED = "coalesce((select (s.data->>'keepVersions')::int from settings s where s.org_id = {}), 0)"
 _ORPHANS = (
     "delete from version_entries k where k.document_id = any(%s) and not exists"
     " (select from versions v join version_chunks c on c.version_id = v.id"
@@ -63,8 +62,11 @@ def keep(tx: Tx, claim: Claim, text: str) -> datetime | None:
     """Keep the text that is about to be replaced by `text`, if its organisation wants that. Returns
     since when the new one is known, None when none was kept."""
     row = tx.execute(
-        "with old as (select d.*, " + _WANTED.format("d.org_id") + " as wanted"
-        "  from documents d where d.id = %(id)s and d.indexed_revision is not null"
+        # Held, so that who wants fewer meanwhile waits, and lets go of this one, too (`limit`).
+        "with most as materialized (select (s.data->>'keepVersions')::int as wanted"
+        "  from settings s where s.org_id = %(org)s and s.data ? 'keepVersions' for share),"
+        " old as (select d.*, most.wanted"
+        "  from documents d, most where d.id = %(id)s and d.indexed_revision is not null"
         "   and d.text is not null and d.text <> %(text)s),"
         " kept as (insert into versions (document_id, revision, kind, title, text, characters,"
         "   container_tags, chunks, known_from, known_until)"
@@ -73,7 +75,7 @@ def keep(tx: Tx, claim: Claim, text: str) -> datetime | None:
         "   date_trunc('milliseconds', clock_timestamp()) from old where wanted > 0"
         "  returning id, known_until)"
         " select kept.id, known_until, wanted from kept, old",
-        {"id": claim.document.id, "text": text},
+        {"id": claim.document.id, "org": claim.document.org_id, "text": text},
     ).fetchone()
     if row is None:
         return None
@@ -161,15 +163,44 @@ def sweep(tx: Tx) -> int:
     return len(rows)
 
 
+_RENAMED = (
+    "update versions v set container_tags = array(select distinct"
+    " case when had.tag = any(%(sources)s) then %(target)s else had.tag end"
+    " from unnest(v.container_tags) as had (tag))"
+)
+
+
 def move_tags(tx: Tx, id: DocumentId, sources: Sequence[str], target: str) -> None:
     """The tags of older texts after a merge of tags."""
     tx.execute(
-        "update versions v set container_tags = array(select distinct"
-        " case when had.tag = any(%(sources)s) then %(target)s else had.tag end"
-        " from unnest(v.container_tags) as had (tag))"
-        " where v.document_id = %(id)s and v.container_tags && %(sources)s::text[]",
+        _RENAMED + " where v.document_id = %(id)s and v.container_tags && %(sources)s::text[]",
         {"id": id, "sources": list(sources), "target": target},
     )
+
+
+def move_tags_of_others(tx: Tx, org: OrgId, sources: Sequence[str], target: str) -> None:
+    """The same of documents that have none of the sources any more."""
+    tx.execute(
+        _RENAMED + " from documents d where d.id = v.document_id and d.org_id = %(org)s"
+        " and v.container_tags && %(sources)s::text[] and not d.container_tags && %(sources)s",
+        {"org": org, "sources": list(sources), "target": target},
+    )
+
+
+def forget_tags(tx: Tx, ids: Sequence[DocumentId], tags: Collection[str]) -> None:
+    """Take tags off the older texts of documents, locked; those that have no other are read by
+    nobody, and a worker removes them."""
+    if not ids:
+        return
+    done = tx.execute(
+        "update versions v set doomed = v.doomed or v.container_tags <@ %(tags)s::text[],"
+        " container_tags = array(select had.tag from unnest(v.container_tags)"
+        "  with ordinality as had (tag, nth) where had.tag <> all(%(tags)s) order by had.nth)"
+        " where v.document_id = any(%(ids)s) and v.container_tags && %(tags)s::text[]",
+        {"ids": list(ids), "tags": list(tags)},
+    )
+    if done.rowcount:
+        db.notify(tx)
 
 
 def bytes_kept(tx: Tx, tenant: Tenant) -> int:

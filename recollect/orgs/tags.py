@@ -171,12 +171,23 @@ def find(
 def get(tx: Tx, tenant: Tenant, name: str, *, lock: bool = False) -> TagDetails:
     """Raises NotFoundError, also for a tag that the tenant may not touch."""
     row = tx.execute(
-        _DETAILS + " and t.name = %(name)s" + (" for update of t" if lock else ""),
+        _DETAILS + " and t.name = %(name)s" + (" for no key update of t" if lock else ""),
         {**tenancy.bounds(tenant), "name": name},
     ).fetchone()
     if row is None:
         raise _unknown(name)
     return _details(row, _held(tx, tenant.id, [name])[name])
+
+
+def require(tx: Tx, tenant: Tenant, name: str) -> None:
+    """Raises NotFoundError as `get`, whose counts it does without."""
+    known = tx.execute(
+        "select from tags t where " + tenancy.with_one("t.name", "t.org_id")
+        + " and t.name = %(name)s",
+        {**tenancy.bounds(tenant), "name": name},
+    ).fetchone()  # fmt: skip
+    if known is None:
+        raise _unknown(name)
 
 
 def _held(tx: Tx, org: OrgId, names: Sequence[str]) -> dict[str, int]:
@@ -262,14 +273,32 @@ def change_buckets(
 
 
 def forget(tx: Tx, org: OrgId, name: str) -> None:
-    """Drop what is kept on a tag; its documents are not touched."""
+    """Drop what is kept on a tag; its documents are not touched. Waits for those who give it to
+    documents now, and who does so later waits for us (migration 0046)."""
     tx.execute("delete from tags where org_id = %s and name = %s", (org, name))
 
 
 def forget_all(tx: Tx, org: OrgId) -> None:
     """Drop what is kept on every tag of the organisation, and its merges."""
     tx.execute("delete from tag_merges where org_id = %s", (org,))
-    tx.execute("delete from tags where org_id = %s", (org,))
+    rows = tx.execute("delete from tags where org_id = %s returning name", (org,)).fetchall()
+    restore(tx, org, [row["name"] for row in rows])
+
+
+def restore(tx: Tx, org: OrgId, names: Sequence[str]) -> None:
+    """Make those again that documents carry, which came while they were being forgotten."""
+    tx.execute(
+        "insert into tags (org_id, name) select %(org)s, t.name"
+        " from unnest(%(names)s::text[], %(numbers)s::int4[]) as t (name, number)"
+        " where exists (select from documents d where d.org_id = %(org)s and d.gone_at is null"
+        "  and d.scope @> array[t.number] and t.name = any(d.container_tags))"
+        " order by t.name on conflict do nothing",
+        {
+            "org": org,
+            "names": list(names),
+            "numbers": [terms.tag_number(org, name) for name in names],
+        },
+    )
 
 
 # --- merging -----------------------------------------------------------------------------------
@@ -402,9 +431,14 @@ def advance_merge(
         " where org_id = %(org)s and name = %(target)s and entity_context is null",
         {"org": merge.org_id, "sources": list(merge.sources), "target": merge.target},
     )
-    # They would end with their tag.
+    # They would end with their tag; what was made of a document that stays behind stays with it.
     of_sources = (merge.target, merge.org_id, list(merge.sources))
-    tx.execute("update test_questions set tag = %s where org_id = %s and tag = any(%s)", of_sources)
+    tx.execute(
+        "update test_questions t set tag = %s where t.org_id = %s and t.tag = any(%s)"
+        " and not exists (select from documents d where d.id = t.made_from and d.gone_at is null"
+        "  and t.tag = any(d.container_tags))",
+        of_sources,
+    )
     tx.execute("update test_runs set tag = %s where org_id = %s and tag = any(%s)", of_sources)
     tx.execute(
         "delete from tags t using unnest(%(sources)s::text[], %(numbers)s::int4[])"
@@ -417,6 +451,7 @@ def advance_merge(
             "numbers": [terms.tag_number(merge.org_id, name) for name in merge.sources],
         },
     )
+    restore(tx, merge.org_id, merge.sources)
 
 
 def _merge(row: Mapping[str, Any]) -> Merge:

@@ -138,12 +138,21 @@ def add(
 ) -> list[TestQuestion]:
     """Add questions to the tag, which the caller may touch; all of them or none.
 
-    `made_from`: for each the id of the document that it was made of, which is there.
+    `made_from`: for each the id of the document that it was made of; left out are those of one that
+    is not in the tag any more.
 
     Raises BadRequestError for one that expects nothing, and for more than a tag may have.
     """
     for one in given:
         one.check()
+    made = list(made_from or [None] * len(given))
+    # Documents before tags, as who changes both locks them; and held, so that none leaves the tag.
+    held = tx.execute(
+        "select d.id from documents d where d.id = any(%s) and d.org_id = %s and d.gone_at is null"
+        " and %s = any(d.container_tags) order by d.archive_id is not null, d.id for share",
+        (made, tenant.id, tag),
+    )
+    there = [row["id"] for row in held]
     tags.ensure(tx, tenant.id, [tag])
     # One at a time, so that two who add at once do not pass the limit together.
     tags.get(tx, tenant, tag, lock=True)
@@ -165,9 +174,7 @@ def add(
         " from unnest(%(ids)s::text[], %(questions)s::text[], %(documents)s::text[],"
         "  %(words)s::text[], %(made)s::text[]) with ordinality"
         "  as g (id, question, document, words, made_from, place)"
-        " where g.made_from is null"
-        "  or exists (select from documents d where d.id = g.made_from and d.gone_at is null"
-        "   for key share)"
+        " where g.made_from is null or g.made_from = any(%(there)s)"
         " returning *",
         {
             "org": tenant.id,
@@ -176,7 +183,8 @@ def add(
             "questions": [one.question for one in given],
             "documents": [one.document for one in given],
             "words": [one.words for one in given],
-            "made": made_from or [None] * len(given),
+            "made": made,
+            "there": there,
         },
     ).fetchall()
     return sorted(map(_question, rows), key=lambda one: one.created_at)

@@ -479,7 +479,7 @@ def end_tag(tx: Tx, app: App, tenant: Tenant, tag: str) -> EndedTag:
     Raises NotFoundError, ConflictError while a merge has it in work, and as `documents.untag`.
     """
     tags.refuse_merging(tx, tenant.id, tag)
-    tags.get(tx, tenant, tag)
+    tags.require(tx, tenant, tag)
     known = reading.live(tx, tenant, tag)
     # Connections are locked before documents, as a sync does it. What only this tag holds goes with
     # it and is counted; a connection's documents that are left carry further tags.
@@ -488,9 +488,11 @@ def end_tag(tx: Tx, app: App, tenant: Tenant, tag: str) -> EndedTag:
         for one in sorted(connections.find(tx, tenant, tags=[tag]), key=lambda one: one.id)
         if list(one.container_tags) == [tag]
     ]
+    documents.hold_tag(tx, tenant, tag)
+    # Waits for who is coming to the tag, and lets in nobody else, before others may wait for us.
+    tags.forget(tx, tenant.id, tag)
     gone = documents.untag(tx, tenant, tag)
     end(tx, app, tenant, alone, with_documents=False)
-    tags.forget(tx, tenant.id, tag)
     return EndedTag(
         documents=len(gone),
         memories=len(known) - reading.left(tx, tenant.id, known),

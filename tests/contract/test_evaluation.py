@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -9,14 +10,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from recollect import documents
 from recollect.app import App
+from recollect.documents import DocumentChange
 from recollect.errors import Unavailable
 from recollect.inference.llm import Llm
-from recollect.model import Scope
+from recollect.model import Scope, Tenant
 from recollect.search import evaluation
-from recollect.search.evaluation import MOST_RUNS, STEP
+from recollect.search.evaluation import MOST_RUNS, STEP, Expected
 from recollect.worker.processing import drain
-from tests.contract.calls import add, refused
+from tests.conftest import eventually
+from tests.contract.calls import add, refused, upload
+from tests.contract.calls import listed as documents_of
+from tests.documents.test_hidden_rows import waiting
+from tests.extract.archives import packed
 from tests.fakes.embedder import WordEmbedder
 from tests.fakes.llm import Asked, Model, Status, running
 
@@ -268,6 +275,77 @@ def test_questions_are_made_of_headings_once_for_each_document(client: httpx.Cli
     assert make(client).json()["questions"] == []
     client.delete(f"/v3/documents/{made[0]['document']}").raise_for_status()
     assert {one["document"] for one in listed(client)} == ids - {made[0]["document"]}
+
+
+def headed(http: httpx.Client, word: str, **labels: Any) -> str:
+    return add(http, f"# Plans of the {word}\n\nWhat it is about.", **labels)
+
+
+def made(http: httpx.Client, tag: str = "a") -> set[str]:
+    return {one["document"] for one in listed(http, tag)}
+
+
+def test_questions_go_where_their_document_leaves_the_tag(
+    client: httpx.Client, limited: Callable[..., httpx.Client], app: App
+):
+    deleted = headed(client, "heron", containerTags=["a", "b"])
+    moved = headed(client, "stork", containerTag="a")
+    files = {"one.md": "# Plans of the crane\n\nWhat it is about."}
+    sent = upload(client, "plans.zip", packed(files), containerTags='["a", "b"]')
+    archive = sent.raise_for_status().json()["id"]
+    drain(app)
+    [member] = [one["id"] for one in documents_of(client, archiveId=archive)]
+    make(client).raise_for_status()
+    client.post("/v3/test-questions/make", json={"containerTag": "b"}).raise_for_status()
+    assert made(client) == {deleted, moved, member}
+
+    own = limited(tags=["a"])
+    for id in (deleted, archive):
+        own.delete(f"/v3/documents/{id}").raise_for_status()
+    client.patch(f"/v3/documents/{moved}", json={"containerTags": ["b"]}).raise_for_status()
+
+    assert made(own) == set()
+    assert made(client, "b") == {deleted, member}
+
+
+def test_questions_stay_with_a_document_that_a_merge_leaves_behind(client: httpx.Client, app: App):
+    headed(client, "heron", containerTag="b", customId="x")
+    stays = headed(client, "stork", containerTag="a", customId="x")
+    goes = headed(client, "crane", containerTag="a")
+    drain(app)
+    make(client).raise_for_status()
+    body = {"containerTags": ["a"], "targetContainerTag": "b"}
+    client.post("/v3/container-tags/merge", json=body).raise_for_status()
+    drain(app)
+    assert (made(client), made(client, "b")) == ({stays}, {goes})
+
+
+def test_no_question_is_added_of_a_document_that_left_the_tag_meanwhile(
+    client: httpx.Client, app: App, tenant: Tenant
+):
+    id = headed(client, "heron", containerTag="a")
+    drain(app)
+    with ThreadPoolExecutor(1) as others:
+        with app.db.begin() as tx:
+            documents.update(tx, tenant, id, DocumentChange(tags=["b"]))
+            adding = others.submit(_made_of, app, tenant, id)
+            eventually(lambda: waiting(app))
+        assert adding.result() == []
+    with ThreadPoolExecutor(1) as others:
+        with app.db.begin() as tx:
+            expected = [Expected("Whose plans?", document=id)]
+            assert evaluation.add(tx, tenant, "b", expected, made_from=[id])
+            change = {"containerTags": ["a"]}
+            moving = others.submit(client.patch, f"/v3/documents/{id}", json=change)
+            eventually(lambda: waiting(app))
+        moving.result().raise_for_status()
+    assert made(client, "b") == set()
+
+
+def _made_of(app: App, tenant: Tenant, id: str) -> list[evaluation.TestQuestion]:
+    with app.db.begin() as tx:
+        expected = [Expected("Whose plans?", document=id)]
+        return evaluation.add(tx, tenant, "a", expected, made_from=[id])
 
 
 def test_a_model_makes_them_of_passages_and_what_it_makes_up_counts_for_none(

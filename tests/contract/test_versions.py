@@ -2,6 +2,8 @@
 their document."""
 
 import random
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,12 +12,14 @@ import pytest
 
 from recollect import documents
 from recollect.app import App
-from recollect.db import Database
-from recollect.model import Org, OrgId, Scope, Tenant
+from recollect.db import Database, Tx
+from recollect.documents import _versions
+from recollect.model import Claim, Org, OrgId, Scope, Tenant
 from recollect.orgs import orgs
 from recollect.worker.processing import drain
-from tests.conftest import plain_client
+from tests.conftest import eventually, plain_client
 from tests.contract.calls import add, found, get, refused
+from tests.documents.test_hidden_rows import waiting
 
 LONG_AGO = "2001-01-01"
 TABLES = ("versions", "version_chunks", "version_entries")
@@ -196,6 +200,30 @@ def test_no_more_are_kept_than_wanted_and_none_when_it_is_turned_off(
     assert len(versions(client, id)) == 1
 
 
+def test_none_slips_in_while_it_is_turned_off(
+    kept: httpx.Client, app: App, db: Database, monkeypatch: pytest.MonkeyPatch
+):
+    id = add(kept, paragraphs("one"))
+    drain(app)
+    turning = list[Future[None]]()
+    keep_one = _versions.keep
+
+    def turned_off_meanwhile(tx: Tx, claim: Claim, text: str) -> datetime | None:
+        since = keep_one(tx, claim, text)
+        turning.append(others.submit(keep, kept, 0))
+        eventually(lambda: turning[0].done() or waiting(app))
+        return since
+
+    monkeypatch.setattr(_versions, "keep", turned_off_meanwhile)
+    with ThreadPoolExecutor(1) as others:
+        edit(kept, app, id, paragraphs("two"))
+    [done] = turning
+    done.result()
+    assert len(versions(kept, id)) == 1
+    drain(app)
+    assert [rows(db, table) for table in TABLES] == [0, 0, 0]
+
+
 def test_they_go_with_their_document(kept: httpx.Client, app: App, db: Database):
     id = add(kept, paragraphs("one"))
     drain(app)
@@ -250,6 +278,54 @@ def test_a_merge_of_tags_takes_them_along(kept: httpx.Client, app: App):
     drain(app)
     [hit] = found(kept, "one", asOf=when, containerTags=["new"])
     assert hit["documentId"] == id
+
+
+def test_the_name_of_a_tag_goes_with_it_and_what_only_it_had(
+    kept: httpx.Client, app: App, db: Database, limited: Callable[..., httpx.Client]
+):
+    moved = add(kept, "one apple", containerTags=["leaving"])
+    shared = add(kept, "two apples", containerTags=["leaving", "other"])
+    drain(app)
+    for id in (moved, shared):
+        edit(kept, app, id, "no apples")
+    kept.patch(f"/v3/documents/{moved}", json={"containerTags": ["other"]}).raise_for_status()
+    when = versions(kept, shared)[-1]["knownFrom"]
+
+    kept.delete("/v3/container-tags/leaving").raise_for_status()
+    drain(app)
+
+    assert tags_of_versions(db) == [["other"]]
+    assert "two" in then(kept, shared, when)["content"]
+    kept.patch(f"/v3/documents/{shared}", json={"containerTags": ["other", "leaving"]})
+    assert client_error(limited(tags=["leaving"]), shared, when) == 404
+
+
+def test_what_a_limited_key_deletes_has_no_past_for_it_either(
+    kept: httpx.Client, app: App, db: Database, limited: Callable[..., httpx.Client]
+):
+    id = add(kept, "one apple", containerTags=["mine", "other"])
+    drain(app)
+    edit(kept, app, id, "no apples")
+    limited(tags=["mine"]).delete(f"/v3/documents/{id}").raise_for_status()
+    assert tags_of_versions(db) == [["other"]]
+
+
+def test_a_merge_renames_its_tags_also_on_texts_of_documents_that_left_them(
+    kept: httpx.Client, app: App, db: Database
+):
+    id = add(kept, "one apple", containerTags=["old"])
+    drain(app)
+    edit(kept, app, id, "no apples")
+    kept.patch(f"/v3/documents/{id}", json={"containerTags": ["other"]}).raise_for_status()
+    body = {"containerTags": ["old"], "targetContainerTag": "new"}
+    kept.post("/v3/container-tags/merge", json=body).raise_for_status()
+    drain(app)
+    assert tags_of_versions(db) == [["new"]]
+
+
+def tags_of_versions(db: Database) -> list[list[str]]:
+    with db.begin() as tx:
+        return [row["container_tags"] for row in tx.execute("select container_tags from versions")]
 
 
 def test_only_the_newest_of_filters_and_tags_that_it_has_both_times(kept: httpx.Client, app: App):

@@ -533,6 +533,41 @@ def test_a_scoped_key_sees_only_files_of_its_tags(
         assert scoped.get(f"/v3/documents/{file}").status_code == 404
 
 
+@pytest.mark.parametrize("change", ["metadata", "label", "content", "again", "namespace"])
+def test_a_scoped_key_changes_no_file_that_it_does_not_see(
+    app: App, client: httpx.Client, live_url: str, org: Org, change: str
+):
+    id = send(client, FRUIT, containerTag="shop", customId="fruit")
+    drain(app)
+    file = members(client, id)["a.txt"]["id"]
+    client.patch(f"/v3/documents/{file}", json={"containerTags": ["secret"]})
+    with app.db.begin() as tx:
+        key = orgs.create_key(tx, org.id, scope=Scope.WRITE, tags=["shop"])[1]
+    headers = {"Authorization": f"Bearer {key}"}
+    before = get(client, file)
+    own = {"containerTag": "shop", "customId": "fruit"}
+
+    with httpx.Client(base_url=live_url, headers=headers, trust_env=False) as scoped:
+        path = f"/v3/documents/{id}"
+        assert scoped.patch(path, json={"title": "Fruit"}).status_code == 200
+        assert upload(scoped, "fruit.zip", packed(FRUIT), **own).status_code == 200
+        match change:
+            case "metadata":
+                answer = scoped.patch(path, json={"metadata": {"seen": True}})
+            case "label":
+                answer = scoped.patch(path, json={"filepath": "mine"})
+            case "content":
+                answer = scoped.patch(path, json={"content": "No archive any more."})
+            case "again":
+                answer = upload(scoped, "fruit.zip", packed({"a.txt": "Mine."}), **own)
+            case _:
+                answer = scoped.patch(f"/ns/shop/document/{id}", json={"metadata": {"n": 1}})
+    assert answer.status_code == 403
+    assert "also carries a tag" in answer.text
+    drain(app)
+    assert get(client, file) == before
+
+
 # --- connections --------------------------------------------------------------------------------
 
 

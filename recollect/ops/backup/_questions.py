@@ -38,8 +38,8 @@ def bring(
     """Add a question, unless it is there; `documents`: by their ids in the bundle those they have
     here.
 
-    Left out are those made of a document that is not here, with which they would have gone, and
-    those beyond what a tag may have. Raises RequestError, ValueError.
+    Left out are those made of a document that is not here in their tag, with which they would have
+    gone, and those beyond what a tag may have. Raises RequestError, ValueError.
     """
     if not ID.fullmatch(given.id):
         raise ValueError("id: 1 to 64 characters of letters, digits, _ -")
@@ -51,6 +51,13 @@ def bring(
     )
     expected.check()
     made_from = given.made_from and documents.get(given.made_from, given.made_from)
+    there = tx.execute(  # documents before tags, as who changes both locks them
+        "select from documents d where d.id = %s and d.org_id = %s and d.gone_at is null"
+        " and %s = any(d.container_tags) for share",
+        (storable(made_from), org, tag),
+    ).fetchone()
+    if made_from is not None and there is None:
+        return "left out"
     tags.ensure(tx, org, [tag])
     tags.get(tx, Tenant(org), tag, lock=True)
     other = derived(org, given.id)
@@ -66,8 +73,6 @@ def bring(
         "  coalesce(%(created_at)s, now())"
         " where (select count(*) from test_questions where org_id = %(org)s and tag = %(tag)s)"
         "   < %(most)s"
-        "  and (%(made)s::text is null or exists (select from documents d"
-        "   where d.id = %(made)s and d.org_id = %(org)s and d.gone_at is null for key share))"
         " on conflict do nothing",
         {
             "id": other if rows else given.id,
