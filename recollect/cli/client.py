@@ -271,7 +271,10 @@ def open_service(url: str | None, key: str | None, *, timeout: float = 60.0) -> 
         raise BadRequestError(f"{source} {address}: give it as http://HOST:PORT")
     if key is None and config.api_key is not None:
         key = config.api_key.get_secret_value()
-    return Service(address, key or _kept_key(config, address), timeout=timeout)
+    key = (key or "").strip() or _kept_key(config, address)
+    if key and not (key.isascii() and key.isprintable()):
+        raise BadRequestError(f"this is no API key; {WHERE_KEYS_ARE}")
+    return Service(address, key, timeout=timeout)
 
 
 def _kept_key(config: Config, address: str) -> str | None:

@@ -36,6 +36,9 @@ def run(starter: Starter, service: Service, tmp_path: Path) -> Shell:
             ("status", "--url", "ftp://host"),
             "error: --url ftp://host: give it as http://HOST:PORT\n",
         ),
+        (("list", "--key", "schlüssel"), "error: this is no API key; "),
+        (("search", "caf\udce9"), "error: caf�: not UTF-8"),
+        (("show", "caf\udce9"), "error: caf�: not UTF-8"),
         (
             ("connect", "web-crawler", "--set", "startUrl=http://10.0.0.1/"),
             "error: metadata.startUrl: target is not a public address;"
