@@ -347,11 +347,13 @@ def test_disconnect_names_what_it_would_delete(run: Shell, tag: str) -> None:
 
 
 def test_ask_shows_what_was_found_and_what_to_set(run: Shell, tag: str) -> None:
-    (run.folder / "meeting.md").write_text("The team meets on Mondays at nine in the blue room.")
+    meeting = f"The team meets on Mondays at nine in the blue room. {'It talks. ' * 8}".strip()
+    (run.folder / "meeting.md").write_text(meeting)
     run("add", "meeting.md", "--tag", tag)
     told = run("ask", "when", "does", "the", "team", "meet", "on", "Mondays", "--tag", tag)
-    assert "[1] " in told.out
-    assert "blue room" in told.out
+    heading, passage = told.out.splitlines()
+    assert heading.startswith("[1] meeting.md  id ")
+    assert passage == f"    {meeting}"
     assert "RECOLLECT_LLM_URL" in told.err
     as_json = json.loads(run("ask", "--json", "zxqvbn", "--tag", tag).out)
     assert as_json["state"] == "nothing_found"
