@@ -132,8 +132,8 @@ def print_hit(number: int, hit: dict[str, Any], query: str) -> None:
         f"chars {best['start']}{TO}{best['end']}",
         f"id {hit['documentId']}",
     ]
-    if len(hit["chunks"]) > 1:
-        place.append(f"{len(hit['chunks']) - 1} more passages")
+    if more := len(hit["chunks"]) - 1:
+        place.append(f"{more} more passage{'s' if more > 1 else ''}")
     if also := [one_line(one["title"] or one["documentId"]) for one in best.get("alsoIn", ())]:
         place.append(f"also in {', '.join(also[:ALSO])}{' …' if len(also) > ALSO else ''}")
     weak = "" if best["isRelevant"] else " weak"
