@@ -366,7 +366,9 @@ def test_evaluate_says_where_the_expected_document_stands(run: Shell, tag: str) 
     run("add", "meeting.md", "--tag", tag)
     lines = '{"question": "When does the team meet?", "words": "blue room"}\n'
     (run.folder / "questions.jsonl").write_text(lines)
-    assert run("evaluate", tag).code != 0
+    none = run("evaluate", tag)
+    assert (none.code, none.out) == (2, "")
+    assert none.err.startswith(f"error: {tag} has no test questions; add some with --import")
     assert "1 questions added" in run("evaluate", tag, "--import", "questions.jsonl").err
     told = run("evaluate", tag)
     assert told.code == 0
