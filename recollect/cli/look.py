@@ -503,6 +503,7 @@ def _state(service: Service) -> dict[str, Any]:
         if waiting
         else None,
         "failures": dict(Counter(d.error_code or "unknown" for d in failed).most_common()),
+        "reason": service.trouble(),
     }
 
 
@@ -526,3 +527,5 @@ def _lines(state: dict[str, Any]) -> Iterator[str]:
         yield f"{name:<11}{count:>7}{note}"
         if name == "failed":
             yield from (f"  {code:<24}{n:>7}" for code, n in state["failures"].items())
+    if state["reason"]:
+        yield f"The service cannot work: {one_line(state['reason'])}"

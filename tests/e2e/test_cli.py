@@ -24,8 +24,8 @@ from reportlab.pdfgen.canvas import Canvas
 from typer.testing import CliRunner, Result
 
 from recollect.app import App
+from recollect.cli import _add_run, connect
 from recollect.cli import app as commands
-from recollect.cli import connect
 from recollect.cli._add_run import SENDERS, DocumentWatch
 from recollect.cli._add_sources import AddReport, identity, walk
 from recollect.cli.client import Service as Client
@@ -33,6 +33,7 @@ from recollect.cli.look import PASSAGE, excerpt, matches
 from recollect.cli.output import harmless
 from recollect.errors import RequestError, SetupError, Transient
 from recollect.model import Tenant
+from recollect.ops import readiness
 from tests.conftest import Service, eventually
 from tests.console.test_console_archives import ran
 from tests.console.test_console_connections import make
@@ -740,6 +741,26 @@ def test_the_watch_notices_a_document_that_was_deleted(live_url: str, key: str) 
     eventually(looked)
     assert watch.settled == {ids[0]: None}
     assert list(watch.pending) == ids[1:]
+
+
+def test_who_waits_is_told_what_the_service_lacks(
+    live_url: str, key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["status", "--url", live_url, "--key", key]
+    well = CliRunner().invoke(commands, asked).stdout
+    service = Client(live_url, key)
+    watch = DocumentWatch(service, None)
+    watch.expect(service.send("POST", "/v3/documents", {"content": "owls"})["id"])
+    monkeypatch.setattr(readiness, "LEAST_FREE", 1 << 60)
+    monkeypatch.setattr(_add_run, "QUIET", 0.0)
+    watch.look()
+    shown = CliRunner().invoke(commands, asked).stdout
+    as_json = json.loads(CliRunner().invoke(commands, [*asked, "--json"]).stdout)
+
+    assert "cannot work" not in well
+    assert shown.splitlines()[-1].startswith("The service cannot work: the disk is full: ")
+    assert as_json["reason"].startswith("the disk is full: ")
+    assert "the service cannot work: the disk is full: " in capsys.readouterr().err
 
 
 @contextmanager
