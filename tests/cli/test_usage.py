@@ -85,6 +85,22 @@ def test_a_provider_tells_all_keys_that_it_lacks(run: Shell) -> None:
             assert [word, field.name] in [line.split()[:2] for line in shown.splitlines()]
 
 
+def test_a_key_that_a_provider_nearly_knows_is_named_with_the_one_it_knows(run: Shell) -> None:
+    tag = f"near-{uuid.uuid4().hex[:12]}"
+    given = ("startUrl=http://127.0.0.1:9/", "excludePattern=*/drafts/*", "team=red")
+    ended = run(
+        *("connect", "web-crawler", "--tag", tag),
+        *(part for pair in given for part in ("--set", pair)),
+    )
+
+    assert ended.code == 0, ended.err
+    assert ended.err == (
+        "web-crawler knows no excludePattern; did you mean excludePatterns? It is kept, and does"
+        " nothing\n"
+    )
+    run("disconnect", ended.out.split()[1], "--yes")
+
+
 # --- completion --------------------------------------------------------------------------------
 
 

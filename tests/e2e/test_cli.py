@@ -657,6 +657,18 @@ def test_following_a_sync_ends_with_how_it_ended(
     ]
 
 
+def test_connections_say_what_the_last_sync_could_not_do(
+    run: Shell, tag: str, nowhere: str
+) -> None:
+    made = run("connect", "web-crawler", "--set", f"startUrl={nowhere}/", "--tag", tag, "--follow")
+    listed = run("connections", "--tag", tag)
+    id = made.out.split()[1]
+    run("disconnect", id, "--yes")
+
+    assert made.err.splitlines()[-2].startswith("partial: ")
+    assert listed.err.startswith(f"{id}: Nothing may be crawled while {nowhere}/robots.txt")
+
+
 def test_a_folder_reached_twice_is_walked_once(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
