@@ -427,9 +427,12 @@ def _settle(service: Service, id: str, stop: threading.Event, show: Show) -> Non
 
 def _counts(run: Mapping[str, Any]) -> str:
     told = [f"{run[name]} {name}" for name in KINDS if run[name]]
-    told += [f"{count} skipped ({reason})" for reason, count in run["skipped"].items()]
-    if run["itemsFailed"]:
-        told.append(f"{run['itemsFailed']} failed")
+    # What answered with an error is no choice of anybody's; the console counts it so as well.
+    skipped = dict(run["skipped"])
+    failed = run["itemsFailed"] + skipped.pop("error", 0)
+    told += [f"{count} skipped ({reason})" for reason, count in skipped.items()]
+    if failed:
+        told.append(f"{failed} failed")
     return ", ".join(told) or "nothing new"
 
 

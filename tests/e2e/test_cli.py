@@ -646,7 +646,7 @@ def test_following_a_sync_ends_with_how_it_ended(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(connect, "LOOK", 0)
-    failed = {"itemsFailed": 2}
+    failed = {"itemsFailed": 1, "skipped": {"error": 1}}
     told = Told({"status": "running", **failed}, {"status": "partial", **failed, "notes": ["Why."]})
     connect._follow(cast("Client", told), "c", None)
 
