@@ -87,6 +87,18 @@ def test_tokens_of_providers_are_verified_where_connections_are(
     assert isinstance(run("connections", "--json").json, list)
 
 
+def test_a_filter_that_needs_a_model_says_so_where_there_is_none(run: Shell) -> None:
+    told = run("filters", "set", "--prompt", "No invoices.", "--model")
+    as_json = run("filters", "set", "--model", "--json")
+    cleared = run("filters", "set", "--clear", "prompt", "--no-model")
+
+    assert "No invoices." in told.out
+    assert "it is stored, and needs a language model: set RECOLLECT_LLM_URL" in told.err
+    assert "needs a language model" in as_json.err
+    assert as_json.json["shouldLLMFilter"] is True
+    assert cleared.err == "nothing is filtered\n"
+
+
 # --- help --------------------------------------------------------------------------------------
 
 ENDLESS = {("serve",), ("api",), ("work",)}
