@@ -281,7 +281,7 @@ def open_service(url: str | None, key: str | None, *, timeout: float = 60.0) -> 
         key = config.api_key.get_secret_value()
     key = (key or "").strip() or _kept_key(config, address)
     if key and not (key.isascii() and key.isprintable()):
-        raise BadRequestError(f"this is no API key; {WHERE_KEYS_ARE}")
+        raise BadRequestError(f"this is not an API key; {WHERE_KEYS_ARE}")
     return Service(address, key, timeout=timeout)
 
 

@@ -36,7 +36,7 @@ def run(starter: Starter, service: Service, tmp_path: Path) -> Shell:
             ("status", "--url", "ftp://host"),
             "error: --url ftp://host: give it as http://HOST:PORT\n",
         ),
-        (("list", "--key", "schlüssel"), "error: this is no API key; "),
+        (("list", "--key", "schlüssel"), "error: this is not an API key; "),
         (("search", "caf\udce9"), "error: caf�: not UTF-8"),
         (("show", "caf\udce9"), "error: caf�: not UTF-8"),
         (
