@@ -4,6 +4,7 @@ A command's module is loaded when it is called: the server's libraries take long
 search takes to run.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from importlib.metadata import version
@@ -199,3 +200,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except RecollectError as error:
         tell(f"error: {error}")
         raise SystemExit(1) from None
+    except UnicodeEncodeError as error:
+        # An argument comes with a lone surrogate for each byte that is no UTF-8.
+        if (given := next((one for one in sys.argv if not _is_text(one)), None)) is None:
+            raise
+        tell(f"error: {given}: not UTF-8; check the encoding of the terminal or the script")
+        raise SystemExit(2) from error
+
+
+def _is_text(argument: str) -> bool:
+    return not any("\ud800" <= char <= "\udfff" for char in argument)

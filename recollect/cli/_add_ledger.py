@@ -1,9 +1,10 @@
 """What this machine remembers of the files that it added."""
 
+import os
 import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 import platformdirs
@@ -46,9 +47,12 @@ class AddLedger:
         row = self._session.execute(
             "select path, size, mtime, hash, custom_id, label, metadata, document, noted"
             " from added where scope = ? and path = ?",
-            (self._scope, path),
+            (self._scope, _stored(path)),
         ).fetchone()
-        return LedgerEntry(*row) if row else None
+        if row is None:
+            return None
+        found = LedgerEntry(*row)
+        return replace(found, path=os.fsdecode(found.path), label=os.fsdecode(found.label))
 
     def owner(self, custom_id: str) -> str | None:
         """The path that was added last under a customId."""
@@ -56,13 +60,25 @@ class AddLedger:
             "select path from added where scope = ? and custom_id = ? order by noted desc limit 1",
             (self._scope, custom_id),
         ).fetchone()
-        return row[0] if row else None
+        return os.fsdecode(row[0]) if row else None
 
     def note(self, entry: LedgerEntry) -> None:
         self._session.execute(
             "insert or replace into added values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (self._scope, *astuple(entry)),
+            (
+                self._scope,
+                *(_stored(cell) if isinstance(cell, str) else cell for cell in astuple(entry)),
+            ),
         )
+
+
+def _stored(name: str) -> str | bytes:
+    """Texts of SQLite are UTF-8: a name of a file that is not is kept as its bytes."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(name)
+    return name
 
 
 @contextmanager

@@ -308,6 +308,9 @@ class DocumentWatch:
         self._next = 0.0
         self._moved = time.monotonic()
         self._explained = False
+        self._asked = time.monotonic()
+        """when a document was settled last, or the service asked what hinders it"""
+        self._trouble: str | None = None
 
     def expect(self, id: str) -> None:
         self.settled.pop(id, None)
@@ -350,10 +353,19 @@ class DocumentWatch:
         else:
             self._pause = PAUSES[0]
             self._moved = time.monotonic()
-        if time.monotonic() - self._moved > QUIET and not self._explained:
+        if time.monotonic() - self._asked > QUIET:
+            self._ask_what_hinders()
+        if time.monotonic() - self._moved > QUIET and not (self._explained or self._trouble):
             tell(f"nothing has moved for {QUIET:.0f} s; is a worker running? Ctrl-C ends the wait")
             self._explained = True
         self._next = time.monotonic() + self._pause
+
+    def _ask_what_hinders(self) -> None:
+        """On a full disk documents go from stage to stage and back, and end nowhere."""
+        before, self._trouble = self._trouble, self._service.trouble()
+        if self._trouble and self._trouble != before:
+            tell(f"the service cannot work: {self._trouble}. Ctrl-C ends the wait")
+        self._asked = time.monotonic()
 
     def _read_changes(self) -> None:
         expected = set(self.pending)
@@ -389,6 +401,7 @@ class DocumentWatch:
         if id in self.pending:
             del self.pending[id]
             self.settled[id] = document
+            self._asked = time.monotonic()
             if document is not None and document.status == "done" and document.members is not None:
                 self.open(id)
 

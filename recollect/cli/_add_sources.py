@@ -7,6 +7,7 @@ import math
 import mimetypes
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -226,6 +227,10 @@ def refusal(size: int, head: bytes, name: str) -> str | None:
 def refused(file: LocalFile) -> AddReport | None:
     """None: the file can be sent."""
     try:
+        # To open a pipe waits for someone who writes to it.
+        if not stat.S_ISREG(file.path.stat().st_mode):
+            reason = "not a regular file; `recollect add -` reads standard input"
+            return AddReport(file.label, Outcome.FAILED, reason=reason)
         with file.path.open("rb") as opened:
             size = os.fstat(opened.fileno()).st_size
             reason = refusal(size, opened.read(HEAD), file.path.name)

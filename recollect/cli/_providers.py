@@ -1,6 +1,7 @@
 """What `connect` takes for each provider, from the forms that the console shows."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 
 from recollect import connectors
 from recollect.connectors.about import Field
@@ -27,6 +28,16 @@ def lacking(provider: str, given: Mapping[str, object]) -> list[tuple[str, str]]
         for field in fields
         if field.required and given.get(field.name) in (None, "")
     ]
+
+
+def mistaken(provider: str, given: Iterable[str]) -> list[tuple[str, str]]:
+    """Keys that the provider does not know, each with the one that was probably meant.
+
+    Others may be metadata of one's own, which a connection keeps.
+    """
+    known = [key for word, key, _ in keys() if word == provider]
+    near = [(key, get_close_matches(key, known, 1)) for key in given if key not in known]
+    return [(key, meant[0]) for key, meant in near if meant]
 
 
 def _meaning(field: Field) -> str:

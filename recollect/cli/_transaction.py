@@ -4,11 +4,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from recollect.cli._log import log_of_command
-from recollect.cli.output import fail
 from recollect.config import load
 from recollect.db import Database, Tx, migrate
 from recollect.db.embedded import database
-from recollect.errors import RecollectError
 from recollect.orgs import audit
 
 
@@ -18,11 +16,8 @@ def transaction() -> Generator[Tx]:
     audit.act(audit.CLI)
     config = load()
     log_of_command(config.log_level)
-    try:
-        with database(config) as ensure:
-            url = ensure()
-            migrate(url)
-            with Database(url, size=1) as db, db.begin() as tx:
-                yield tx
-    except RecollectError as error:
-        fail(str(error))
+    with database(config) as ensure:
+        url = ensure()
+        migrate(url)
+        with Database(url, size=1) as db, db.begin() as tx:
+            yield tx

@@ -6,6 +6,7 @@ from contextlib import aclosing
 from typing import Annotated, Any
 
 import typer
+from rich.padding import Padding
 from rich.text import Text
 
 from recollect.cli.client import ApiKey, AsJson, AsOf, Service, Url, open_service
@@ -85,18 +86,23 @@ async def _followed(service: Service, body: Mapping[str, Any]) -> dict[str, Any]
 def _print_sentence(sentence: Mapping[str, Any]) -> None:
     marks = "".join(f" [{number}]" for number in sentence["sources"])
     doubt = " (no source)" if sentence["unsupported"] else ""
-    console().print(Text.assemble(harmless(sentence["text"]), (f"{marks}{doubt}", "dim")))
+    out, text = console(), harmless(sentence["text"])
+    out.print(Text.assemble(text, (f"{marks}{doubt}", "dim")), soft_wrap=not out.is_terminal)
 
 
 def _print_sources(told: Mapping[str, Any]) -> None:
-    out = console()
     cited = {number for sentence in told["sentences"] for number in sentence["sources"]}
     shown = [one for one in told["sources"] if one["number"] in cited or not cited]
     if shown and told["sentences"]:
-        out.print()
+        typer.echo()
+    out = console()
     for source in shown:
         named = source.get("title") or source.get("filepath") or source.get("url") or "a memory"
         place = f"id {source.get('documentId') or source.get('memoryId')}"
-        out.print(Text.assemble(f"[{source['number']}] ", (one_line(named), "bold"), f"  {place}"))
-        passage = one_line(source["content"])
-        out.print(Text(f"    {passage[:PASSAGE]}{'…' if len(passage) > PASSAGE else ''}", "dim"))
+        heading = Text.assemble(f"[{source['number']}] ", (one_line(named), "bold"), f"  {place}")
+        content = one_line(source["content"])
+        passage = f"{content[:PASSAGE]}{'…' if len(content) > PASSAGE else ''}"
+        if out.is_terminal:
+            out.print(heading, Padding(Text(passage, "dim"), (0, 0, 0, 4)))
+        else:
+            typer.echo(f"{heading.plain}\n    {passage}")

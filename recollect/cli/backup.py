@@ -14,11 +14,11 @@ from recollect import encryption
 from recollect.app import open_app, secret_keys
 from recollect.blobs import open_blobs
 from recollect.cli._log import log_of_command
-from recollect.cli.output import console, echo_json, fail, tell
+from recollect.cli.output import console, echo_json, tell
 from recollect.config import Config, load
 from recollect.db import Database, migrate
 from recollect.db.embedded import database
-from recollect.errors import RecollectError, SetupError
+from recollect.errors import SetupError
 from recollect.ops import backup as backups
 from recollect.ops.backup import Archive, Progress, Tell
 from recollect.orgs import audit, orgs, tags
@@ -56,7 +56,7 @@ def backup(
     Example: recollect backup /backups/recollect-monday.zip
     """
     config = _config()
-    with _plainly(), _watched("backup") as show:
+    with _watched("backup") as show:
         _refuse_no_database(config)
         secrets = _secrets(config) if with_key else {}
         with database(config) as ensure:
@@ -125,7 +125,7 @@ def restore(
     Example: RECOLLECT_DATA_DIR=/srv/recollect recollect restore /backups/recollect-monday.zip
     """
     config = _config()
-    with _plainly(), _watched("restore") as show, Archive(file) as archive:
+    with _watched("restore") as show, Archive(file) as archive:
         backups.check_schema(archive.manifest)
         archive.check(show)
         secrets = {name: archive.read(f"secrets/{name}") for name in archive.manifest.secrets}
@@ -198,7 +198,7 @@ def export(
     Example: recollect export handbook-bundle --org acme --tag handbook
     """
     config = _config()
-    with _plainly(), _watched("export") as show:
+    with _watched("export") as show:
         _refuse_no_database(config)
         only = tags.check(tag, "--tag") if tag else None
         with database(config) as ensure:
@@ -245,7 +245,7 @@ def bring(
     Example: recollect import handbook-bundle --org acme
     """
     config = _config()
-    with _plainly(), _watched("import") as show:
+    with _watched("import") as show:
         bundle = backups.open_bundle(folder)
         with database(config) as ensure:
             url = ensure()
@@ -351,14 +351,6 @@ def _refuse_no_database(config: Config) -> None:
             f"there is no database in {config.data_dir}; name the data folder with"
             " RECOLLECT_DATA_DIR, or the database with RECOLLECT_DATABASE_URL"
         )
-
-
-@contextmanager
-def _plainly() -> Generator[None]:
-    try:
-        yield
-    except RecollectError as error:
-        fail(str(error))
 
 
 @contextmanager

@@ -164,6 +164,14 @@ class Service:
         """Of calls that answer with an array."""
         return self._answered(lambda: self._endpoint.request(method, path, json=body), list)
 
+    def trouble(self) -> str | None:
+        """Why it cannot work now, in its own words. None: it can, or other calls tell."""
+        try:
+            told = json.loads(self._endpoint.request("GET", "/ready").data)
+        except (Transient, ValueError):
+            return None
+        return told.get("reason") if isinstance(told, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+
     def document(self, id: str, as_of: str | None = None) -> dict[str, Any]:
         """One document by id or customId, all that the service shows of it; `as_of`: as it was."""
         then = "" if as_of is None else f"?asOf={quote(as_of, safe='')}"
@@ -271,7 +279,10 @@ def open_service(url: str | None, key: str | None, *, timeout: float = 60.0) -> 
         raise BadRequestError(f"{source} {address}: give it as http://HOST:PORT")
     if key is None and config.api_key is not None:
         key = config.api_key.get_secret_value()
-    return Service(address, key or _kept_key(config, address), timeout=timeout)
+    key = (key or "").strip() or _kept_key(config, address)
+    if key and not (key.isascii() and key.isprintable()):
+        raise BadRequestError(f"this is not an API key; {WHERE_KEYS_ARE}")
+    return Service(address, key, timeout=timeout)
 
 
 def _kept_key(config: Config, address: str) -> str | None:

@@ -110,6 +110,8 @@ def connect(
     if lacking := part("_providers").lacking(provider, metadata):
         rows = "".join(f"\n  --set {name}=…  {meaning}" for name, meaning in lacking)
         fail(f"{provider} needs to know more:{rows}", code=2)
+    for given, meant in part("_providers").mistaken(provider, metadata):
+        tell(f"{provider} knows no {given}; did you mean {meant}? It is kept, and does nothing")
     made = service.send("POST", f"/v3/connections/{quote(provider, safe='')}", body)
     if as_json and not check:
         echo_json(made)
@@ -162,8 +164,10 @@ def connections(
     ]
     table(["id", "provider", "source", "tags", "state", "last sync", "next"], rows)
     for one in found:
-        if one["error"]:
-            tell(f"{one['id']}: {one_line(one['error'])}")
+        # What is wrong with it, or what its last sync could not do.
+        last: Mapping[str, Any] = one.get("lastSyncRun") or {}
+        if wrong := one["error"] or last.get("error"):
+            tell(f"{one['id']}: {one_line(wrong)}")
 
 
 def _subject(metadata: Mapping[str, Any]) -> str:
@@ -423,9 +427,12 @@ def _settle(service: Service, id: str, stop: threading.Event, show: Show) -> Non
 
 def _counts(run: Mapping[str, Any]) -> str:
     told = [f"{run[name]} {name}" for name in KINDS if run[name]]
-    told += [f"{count} skipped ({reason})" for reason, count in run["skipped"].items()]
-    if run["itemsFailed"]:
-        told.append(f"{run['itemsFailed']} failed")
+    # What answered with an error is no choice of anybody's; the console counts it so as well.
+    skipped = dict(run["skipped"])
+    failed = run["itemsFailed"] + skipped.pop("error", 0)
+    told += [f"{count} skipped ({reason})" for reason, count in skipped.items()]
+    if failed:
+        told.append(f"{failed} failed")
     return ", ".join(told) or "nothing new"
 
 

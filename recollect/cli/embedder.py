@@ -255,11 +255,8 @@ def _model(kept: Kept | None) -> dict[str, Any] | None:
 @contextmanager
 def _opened(config: Config) -> Generator[Database]:
     log_of_command(config.log_level)
-    try:
-        with database(config) as ensure:
-            url = ensure()
-            migrate(url)
-            with Database(url, size=2) as db:
-                yield db
-    except RecollectError as error:
-        fail(str(error))
+    with database(config) as ensure:
+        url = ensure()
+        migrate(url)
+        with Database(url, size=2) as db:
+            yield db

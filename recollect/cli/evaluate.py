@@ -80,6 +80,8 @@ def evaluate(
             table(["question", "document"], [[one["question"], one["document"]] for one in made])
     elif export:
         _export(service, tag)
+    elif not _questions(service, tag):
+        fail(f"{tag} has no test questions; add some with --import, or --make some", code=2)
     else:
         told = _run(service, {"containerTag": tag, "rerank": rerank, "rewriteQuery": rewrite})
         if as_json:
@@ -112,9 +114,12 @@ def _make(service: Service, tag: str, most: int) -> list[dict[str, Any]]:
     return made
 
 
+def _questions(service: Service, tag: str) -> list[dict[str, Any]]:
+    return service.get(f"/v3/test-questions?containerTag={quote(tag, safe='')}")["questions"]
+
+
 def _export(service: Service, tag: str) -> None:
-    told = service.get(f"/v3/test-questions?containerTag={quote(tag, safe='')}")
-    for one in told["questions"]:
+    for one in _questions(service, tag):
         named = {name: one[name] for name in ("question", "document", "words")}
         line = {name: value for name, value in named.items() if value is not None}
         typer.echo(json.dumps(line))

@@ -125,6 +125,8 @@ def set_filter(
         fail("name something to change, or look with `recollect filters show`", code=2)
     told = open_service(url, key).send("PATCH", "/v3/settings", change)
     _tell(_of(told["updated"]), as_json=as_json)
+    for warning in told.get("warnings") or ():
+        tell(warning)
 
 
 def _change(

@@ -132,8 +132,8 @@ def print_hit(number: int, hit: dict[str, Any], query: str) -> None:
         f"chars {best['start']}{TO}{best['end']}",
         f"id {hit['documentId']}",
     ]
-    if len(hit["chunks"]) > 1:
-        place.append(f"{len(hit['chunks']) - 1} more passages")
+    if more := len(hit["chunks"]) - 1:
+        place.append(f"{more} more passage{'s' if more > 1 else ''}")
     if also := [one_line(one["title"] or one["documentId"]) for one in best.get("alsoIn", ())]:
         place.append(f"also in {', '.join(also[:ALSO])}{' …' if len(also) > ALSO else ''}")
     weak = "" if best["isRelevant"] else " weak"
@@ -503,6 +503,7 @@ def _state(service: Service) -> dict[str, Any]:
         if waiting
         else None,
         "failures": dict(Counter(d.error_code or "unknown" for d in failed).most_common()),
+        "reason": service.trouble(),
     }
 
 
@@ -526,3 +527,5 @@ def _lines(state: dict[str, Any]) -> Iterator[str]:
         yield f"{name:<11}{count:>7}{note}"
         if name == "failed":
             yield from (f"  {code:<24}{n:>7}" for code, n in state["failures"].items())
+    if state["reason"]:
+        yield f"The service cannot work: {one_line(state['reason'])}"

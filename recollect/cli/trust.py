@@ -16,7 +16,6 @@ from recollect.cli.output import echo_json, fail, shown, table, tell, working
 from recollect.config import Config, load
 from recollect.db import Database, migrate
 from recollect.db.embedded import database
-from recollect.errors import RecollectError
 from recollect.ops import verify as checks
 from recollect.ops.purge import Receipt, receipts
 from recollect.ops.purge import purge as purge_now
@@ -137,11 +136,8 @@ def _shown(one: Receipt) -> dict[str, object]:
 @contextmanager
 def _opened(config: Config) -> Generator[Database]:
     log_of_command(config.log_level)
-    try:
-        with database(config) as ensure:
-            url = ensure()
-            migrate(url)
-            with Database(url, size=2) as db:
-                yield db
-    except RecollectError as error:
-        fail(str(error))
+    with database(config) as ensure:
+        url = ensure()
+        migrate(url)
+        with Database(url, size=2) as db:
+            yield db

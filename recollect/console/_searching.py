@@ -10,6 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from markupsafe import Markup
+from pydantic import BeforeValidator
 
 from recollect.app import App
 from recollect.console import _rendering, _room, _show
@@ -36,6 +37,8 @@ from recollect.search.ask import Asked, begin
 SEARCH = "/console/search"
 LONGEST_QUERY = 10_000
 """characters"""
+DOCUMENTS = 10
+"""shown where the field is left empty"""
 FILTER_ROWS = 3
 MODES: Mapping[str, str] = {
     "documents": "documents",
@@ -115,7 +118,7 @@ def search(
     value: Several = None,
     any: bool = False,
     filters: Text = "",
-    limit: int = 10,
+    limit: Annotated[int, BeforeValidator(lambda given: given or DOCUMENTS)] = DOCUMENTS,
     rerank: bool = False,
     rewrite: bool = False,
     strong: bool = False,

@@ -473,8 +473,15 @@ class Embedded:
 
     @contextmanager
     def _lock(self) -> Generator[None]:
-        self._make_folders()
-        with _lock_file(self.data_dir / "postgres.lock") as file:
+        try:
+            self._make_folders()
+            file = _lock_file(self.data_dir / "postgres.lock")
+        except OSError as error:
+            raise SetupError(
+                f"the data folder {self.data_dir} cannot be written to ({error.strerror});"
+                " RECOLLECT_DATA_DIR names another"
+            ) from error
+        with file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 

@@ -157,7 +157,8 @@ def file_of(app: App, tenant: Tenant, sent: Sent) -> Generator[Content]:
         raise BadRequestError(f"file: at most {app.config.max_file_mb} MB ({limit:,} bytes)")
     if not data:
         raise BadRequestError("file: is empty")
-    name = extract.safe_name(sent.name)
+    # How browsers and clients send a quotation mark in the name of a file (WHATWG, multipart).
+    name = extract.safe_name((sent.name or "").replace("%22", '"'))
     mime = storable(sent.mime or "")[:255] or None
     kind = kind_of(data[: extract.HEAD], name, mime, sent.forced)
     key = blobs.new_key(tenant.id, data)

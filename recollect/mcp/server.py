@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ from recollect.mcp.tool import Tool
 from recollect.mcp.tools import TOOLS
 
 LOG = log.get("mcp")
+_TAG = re.compile(r"(?<!\S)(--tag|containerTags?)(?=: )")
 INSTRUCTIONS = (
     "Recollect holds the user's own documents: notes, files, pages, and what connected sources"
     " bring. Search it before answering about anything they may have collected, cite the source of"
@@ -176,19 +178,21 @@ async def _or_refused(asked: Any) -> Any:
 
 def advice(error: RecollectError) -> str:
     """What went wrong, and what to do about it, in words for a model and its user."""
+    # The tools call it so; the API, and the command line behind stdio, otherwise.
+    told = _TAG.sub("tag", str(error))
     match error:
         case RequestError(status=403):
             return (
-                f"{error}. The key of this connection does not allow it: use only the tags it may"
+                f"{told}. The key of this connection does not allow it: use only the tags it may"
                 " touch, or ask the user for a key that may (`recollect keys create`)."
             )
         case RequestError(status=404):
-            return f"{error}. Call `list`, `search` or `sync_status` for ids that exist."
+            return f"{told}. Call `list`, `search` or `sync_status` for ids that exist."
         case Transient():
             wait = f" in {error.after.total_seconds():g} seconds" if error.after else " in a moment"
-            return f"{error}. Try again{wait}."
+            return f"{told}. Try again{wait}."
         case _:
-            return str(error)
+            return told
 
 
 def _faults(error: ValidationError) -> str:

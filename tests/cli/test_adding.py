@@ -92,6 +92,33 @@ def test_a_dry_run_says_what_the_next_run_does_and_sends_nothing(
     assert run("add", "box", "--exclude", "!").code == 2
 
 
+def test_a_file_name_that_is_no_utf8_is_added_and_known_again(run: Shell) -> None:
+    tag = f"bytes-{uuid.uuid4().hex[:12]}"
+    box = run.folder / "box"
+    box.mkdir()
+    odd = box / os.fsdecode(b"caf\xe9.md")
+    odd.write_text("Owls hunt at night.")
+    (box / "plain.md").write_text("Bees dance.")
+    add = ("add", "box", "--tag", tag)
+    first = run(*add, "--json")
+    again = run(*add, "--json")
+    odd.write_text("Owls hunt mice at night.")
+    changed = run(*add)
+
+    assert (first.code, first.json["added"], again.json["unchanged"]) == (0, 2, 2)
+    assert "box/caf�.md" in changed.out
+    assert changed.out.endswith("0 added, 1 updated, 1 unchanged, 0 skipped, 0 failed\n")
+
+
+def test_what_is_no_regular_file_fails_and_nothing_waits_for_it(run: Shell) -> None:
+    os.mkfifo(run.folder / "pipe")
+    told = run("add", "pipe", "/dev/zero")
+
+    assert told.code == 1
+    why = "not a regular file; `recollect add -` reads standard input"
+    assert told.out.splitlines()[:2] == [f"failed     pipe: {why}", f"failed     zero: {why}"]
+
+
 def test_many_files_are_asked_about_on_a_terminal(run: Shell) -> None:
     tag = f"many-{uuid.uuid4().hex[:12]}"
     (run.folder / "many").mkdir()

@@ -34,6 +34,25 @@ def test_a_key_may_write_unless_another_scope_is_named() -> None:
     assert "[default: write]" in told
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("keys", "create", "--expires", "yesterday"), "error: expires: how long (90m, 2h, 30d;"),
+        (("keys", "create", "--tag", "not a tag"), "error: --tag: 1 to 100 characters"),
+        (("keys", "create", "--name", "caf\udce9"), "error: caf�: not UTF-8"),
+        (("orgs", "create", "a\nb"), "error: name: 1 to 100 printable characters"),
+    ],
+)
+def test_a_value_that_a_command_on_the_database_refuses_is_wrong_usage(
+    run: Shell, arguments: tuple[str, ...], told: str
+) -> None:
+    ended = run(*arguments)
+
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(told), ended.err
+    assert len(ended.err.splitlines()) == 1
+
+
 def test_a_webhook_is_what_the_console_calls_one(run: Shell) -> None:
     made = run("webhooks", "add", "https://app.example.org/hook", "--json").json
     listed = run("endpoints", "list", "--json")
@@ -66,6 +85,18 @@ def test_tokens_of_providers_are_verified_where_connections_are(
     ]
     assert run("connections", "verify", "notion").code == 2
     assert isinstance(run("connections", "--json").json, list)
+
+
+def test_a_filter_that_needs_a_model_says_so_where_there_is_none(run: Shell) -> None:
+    told = run("filters", "set", "--prompt", "No invoices.", "--model")
+    as_json = run("filters", "set", "--model", "--json")
+    cleared = run("filters", "set", "--clear", "prompt", "--no-model")
+
+    assert "No invoices." in told.out
+    assert "it is stored, and needs a language model: set RECOLLECT_LLM_URL" in told.err
+    assert "needs a language model" in as_json.err
+    assert as_json.json["shouldLLMFilter"] is True
+    assert cleared.err == "nothing is filtered\n"
 
 
 # --- help --------------------------------------------------------------------------------------

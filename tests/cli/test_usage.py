@@ -36,6 +36,9 @@ def run(starter: Starter, service: Service, tmp_path: Path) -> Shell:
             ("status", "--url", "ftp://host"),
             "error: --url ftp://host: give it as http://HOST:PORT\n",
         ),
+        (("list", "--key", "schlüssel"), "error: this is not an API key; "),
+        (("search", "caf\udce9"), "error: caf�: not UTF-8"),
+        (("show", "caf\udce9"), "error: caf�: not UTF-8"),
         (
             ("connect", "web-crawler", "--set", "startUrl=http://10.0.0.1/"),
             "error: metadata.startUrl: target is not a public address;"
@@ -80,6 +83,22 @@ def test_a_provider_tells_all_keys_that_it_lacks(run: Shell) -> None:
     for word, connector in connectors.all().items():
         for field in connector.guide.fields:
             assert [word, field.name] in [line.split()[:2] for line in shown.splitlines()]
+
+
+def test_a_key_that_a_provider_nearly_knows_is_named_with_the_one_it_knows(run: Shell) -> None:
+    tag = f"near-{uuid.uuid4().hex[:12]}"
+    given = ("startUrl=http://127.0.0.1:9/", "excludePattern=*/drafts/*", "team=red")
+    ended = run(
+        *("connect", "web-crawler", "--tag", tag),
+        *(part for pair in given for part in ("--set", pair)),
+    )
+
+    assert ended.code == 0, ended.err
+    assert ended.err == (
+        "web-crawler knows no excludePattern; did you mean excludePatterns? It is kept, and does"
+        " nothing\n"
+    )
+    run("disconnect", ended.out.split()[1], "--yes")
 
 
 # --- completion --------------------------------------------------------------------------------

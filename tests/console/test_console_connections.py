@@ -180,6 +180,26 @@ def test_the_list_shows_state_account_run_and_fault(me: httpx.Client, app: App, 
         assert words in shown
 
 
+def test_the_list_says_what_the_last_run_could_not_do_in_the_words_of_the_run(
+    me: httpx.Client, app: App, tenant: Tenant
+):
+    made = make(app, tenant)
+    with app.db.begin() as tx:
+        tx.execute(
+            "insert into sync_runs (id, connection_id, trigger, status, finished_at, failed,"
+            " skipped, error_code, error_message)"
+            " values (%s, %s, 'cron', 'partial', now(), 1, '{\"error\": 24}', 'x', 'No answer.')",
+            (random_id(), made.id),
+        )
+    listed = me.get(ROOMS)
+
+    assert one(listed, ".connections .reason").text() == "No answer."
+    row = one(listed, ".connections tbody tr").text()
+    assert "25 failed" in row
+    assert "in part, " in row
+    assert "partial" not in row
+
+
 @pytest.mark.parametrize("state", ConnectionState)
 def test_every_state_of_a_connection_has_a_word(
     me: httpx.Client, app: App, tenant: Tenant, state: ConnectionState

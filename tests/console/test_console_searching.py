@@ -154,6 +154,14 @@ def test_what_cannot_be_asked_says_why_and_keeps_what_was_typed(
 
 
 @pytest.mark.usefixtures("birds")
+def test_a_limit_that_is_emptied_is_the_usual_one(me: httpx.Client):
+    answer = ask(me, "heron", limit="")
+
+    assert HERON in found(answer)
+    assert one(answer, "#limit").attributes["value"] == "10"
+
+
+@pytest.mark.usefixtures("birds")
 def test_all_tags_that_are_named_must_be_there(
     me: httpx.Client, browse: Callable[..., httpx.Client], app: App, org: Org
 ):

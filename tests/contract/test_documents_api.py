@@ -305,6 +305,13 @@ class TestAddingAgain:
         assert add(client, "the same", containerTag="a") != first
 
 
+def test_a_file_keeps_the_quotation_marks_of_its_name(client: httpx.Client):
+    file = {"file": ('it\'s "quoted" 100%.txt', b"Owls hunt at night.")}
+    id = client.post("/v3/documents/file", files=file).json()["id"]
+
+    assert get(client, id)["title"] == 'it\'s "quoted" 100%.txt'
+
+
 class TestUpload:
     def test_a_file_becomes_a_document(self, client: httpx.Client, app: App):
         answer = upload(

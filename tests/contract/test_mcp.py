@@ -423,6 +423,21 @@ def test_errors_say_what_to_do(live_url: str, key: str) -> None:
     assert "asOf" in said["moment"]
 
 
+@pytest.mark.parametrize("way", [over_http, over_stdio], ids=["http", "stdio"])
+def test_a_refused_tag_is_called_as_the_tools_call_it(live_url: str, key: str, way: Any) -> None:
+    async def visit(assistant: Client) -> list[str]:
+        return [
+            await trouble(assistant, "search", query="x", tag="not a tag"),
+            await trouble(assistant, "add", content="x", tag="not a tag"),
+        ]
+
+    for said in talk(partial(way, live_url, key), visit):
+        assert (
+            said
+            == "Invalid request parameters: tag: 1 to 100 characters of letters, digits, _ - : ."
+        )
+
+
 def test_without_a_service_each_tool_says_how_to_start_one() -> None:
     async def visit(assistant: Client) -> tuple[int, str]:
         return len((await assistant.list_tools()).tools), await trouble(

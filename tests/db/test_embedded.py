@@ -182,6 +182,13 @@ def test_a_cluster_of_another_major_version_is_refused_with_the_way_out(folder: 
     assert [path.name for path in server.cluster.iterdir()] == ["PG_VERSION"]
 
 
+def test_a_data_folder_that_cannot_be_made_is_told_with_the_setting(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "data", Path("/proc/data")):
+        with pytest.raises(SetupError, match=f"{folder} cannot be written to.*RECOLLECT_DATA_DIR"):
+            Embedded(folder).ensure()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's server runs as another user")
 def test_a_server_starts_from_an_installation_that_its_user_may_not_enter(
     short_tmp: Path, tmp_path: Path

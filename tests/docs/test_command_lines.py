@@ -335,9 +335,13 @@ class World:
         self.told("backup", made, "--with-key")
         return made
 
-    def bundle(self) -> str:
+    def unmade_bundle(self) -> str:
+        """Where one can be made: the tag handbook has a document."""
         self.document()
-        folder = self.fresh("bundle")
+        return self.fresh("bundle")
+
+    def bundle(self) -> str:
+        folder = self.unmade_bundle()
         self.told("export", folder, "--org", self.org, "--tag", "handbook")
         return folder
 
@@ -386,7 +390,7 @@ SHOWN: Mapping[str, Callable[[World, Line], str]] = {
     ),
     r"/backups/recollect": lambda world, _: world.fresh("recollect"),
     r"handbook-bundle": (
-        lambda world, line: world.bundle() if line.command == "import" else world.fresh("bundle")
+        lambda world, line: world.bundle() if line.command == "import" else world.unmade_bundle()
     ),
     r"/srv/papers/handbook": lambda world, _: world.papers(),
     r"/srv/recollect": lambda world, _: world.fresh("data"),

@@ -24,8 +24,8 @@ from reportlab.pdfgen.canvas import Canvas
 from typer.testing import CliRunner, Result
 
 from recollect.app import App
+from recollect.cli import _add_run, connect
 from recollect.cli import app as commands
-from recollect.cli import connect
 from recollect.cli._add_run import SENDERS, DocumentWatch
 from recollect.cli._add_sources import AddReport, identity, walk
 from recollect.cli.client import Service as Client
@@ -33,6 +33,7 @@ from recollect.cli.look import PASSAGE, excerpt, matches
 from recollect.cli.output import harmless
 from recollect.errors import RequestError, SetupError, Transient
 from recollect.model import Tenant
+from recollect.ops import readiness
 from tests.conftest import Service, eventually
 from tests.console.test_console_archives import ran
 from tests.console.test_console_connections import make
@@ -347,11 +348,13 @@ def test_disconnect_names_what_it_would_delete(run: Shell, tag: str) -> None:
 
 
 def test_ask_shows_what_was_found_and_what_to_set(run: Shell, tag: str) -> None:
-    (run.folder / "meeting.md").write_text("The team meets on Mondays at nine in the blue room.")
+    meeting = f"The team meets on Mondays at nine in the blue room. {'It talks. ' * 8}".strip()
+    (run.folder / "meeting.md").write_text(meeting)
     run("add", "meeting.md", "--tag", tag)
     told = run("ask", "when", "does", "the", "team", "meet", "on", "Mondays", "--tag", tag)
-    assert "[1] " in told.out
-    assert "blue room" in told.out
+    heading, passage = told.out.splitlines()
+    assert heading.startswith("[1] meeting.md  id ")
+    assert passage == f"    {meeting}"
     assert "RECOLLECT_LLM_URL" in told.err
     as_json = json.loads(run("ask", "--json", "zxqvbn", "--tag", tag).out)
     assert as_json["state"] == "nothing_found"
@@ -364,7 +367,9 @@ def test_evaluate_says_where_the_expected_document_stands(run: Shell, tag: str) 
     run("add", "meeting.md", "--tag", tag)
     lines = '{"question": "When does the team meet?", "words": "blue room"}\n'
     (run.folder / "questions.jsonl").write_text(lines)
-    assert run("evaluate", tag).code != 0
+    none = run("evaluate", tag)
+    assert (none.code, none.out) == (2, "")
+    assert none.err.startswith(f"error: {tag} has no test questions; add some with --import")
     assert "1 questions added" in run("evaluate", tag, "--import", "questions.jsonl").err
     told = run("evaluate", tag)
     assert told.code == 0
@@ -641,7 +646,7 @@ def test_following_a_sync_ends_with_how_it_ended(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(connect, "LOOK", 0)
-    failed = {"itemsFailed": 2}
+    failed = {"itemsFailed": 1, "skipped": {"error": 1}}
     told = Told({"status": "running", **failed}, {"status": "partial", **failed, "notes": ["Why."]})
     connect._follow(cast("Client", told), "c", None)
 
@@ -650,6 +655,18 @@ def test_following_a_sync_ends_with_how_it_ended(
         "partial: 2 failed",
         "Why.",
     ]
+
+
+def test_connections_say_what_the_last_sync_could_not_do(
+    run: Shell, tag: str, nowhere: str
+) -> None:
+    made = run("connect", "web-crawler", "--set", f"startUrl={nowhere}/", "--tag", tag, "--follow")
+    listed = run("connections", "--tag", tag)
+    id = made.out.split()[1]
+    run("disconnect", id, "--yes")
+
+    assert made.err.splitlines()[-2].startswith("partial: ")
+    assert listed.err.startswith(f"{id}: Nothing may be crawled while {nowhere}/robots.txt")
 
 
 def test_a_folder_reached_twice_is_walked_once(tmp_path: Path) -> None:
@@ -736,6 +753,26 @@ def test_the_watch_notices_a_document_that_was_deleted(live_url: str, key: str) 
     eventually(looked)
     assert watch.settled == {ids[0]: None}
     assert list(watch.pending) == ids[1:]
+
+
+def test_who_waits_is_told_what_the_service_lacks(
+    live_url: str, key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["status", "--url", live_url, "--key", key]
+    well = CliRunner().invoke(commands, asked).stdout
+    service = Client(live_url, key)
+    watch = DocumentWatch(service, None)
+    watch.expect(service.send("POST", "/v3/documents", {"content": "owls"})["id"])
+    monkeypatch.setattr(readiness, "LEAST_FREE", 1 << 60)
+    monkeypatch.setattr(_add_run, "QUIET", 0.0)
+    watch.look()
+    shown = CliRunner().invoke(commands, asked).stdout
+    as_json = json.loads(CliRunner().invoke(commands, [*asked, "--json"]).stdout)
+
+    assert "cannot work" not in well
+    assert shown.splitlines()[-1].startswith("The service cannot work: the disk is full: ")
+    assert as_json["reason"].startswith("the disk is full: ")
+    assert "the service cannot work: the disk is full: " in capsys.readouterr().err
 
 
 @contextmanager

@@ -1199,8 +1199,11 @@ def test_an_export_holds_the_organisation_and_tags_that_were_named(
     assert [tag.name for tag in some.tags] == ["orchard"]
     with pytest.raises(NotFoundError):
         backup.export(url_of(app), app.blobs, tmp_path / "none", org="nobody")
+    with pytest.raises(NotFoundError, match="no container tag 'orchards'"):
+        bundle_of(app, tmp_path / "none", tags=["orchard", "orchards"])
     with pytest.raises(SetupError, match="not empty"):
         bundle_of(app, tmp_path / "all")
+    assert not (tmp_path / "none").exists()
     assert sorted(path.name for path in tmp_path.iterdir() if not path.name.isalnum()) == []
 
 

@@ -201,10 +201,10 @@ class Writing:
             os.close(folder)
 
     def _refuse_existing(self) -> None:
-        if not self._force and self._path.exists():
-            raise SetupError(f"{self._path} is there already; --force replaces it")
         if self._path.is_dir():
             raise SetupError(f"{self._path} is a folder; name the file to write")
+        if not self._force and self._path.exists():
+            raise SetupError(f"{self._path} is there already; --force replaces it")
 
     def _refusal(self, error: OSError) -> SetupError:
         return SetupError(

@@ -16,7 +16,7 @@ from psycopg import sql
 from recollect import __version__
 from recollect.blobs import Blobs
 from recollect.db import Tx
-from recollect.errors import Permanent, SetupError
+from recollect.errors import NotFoundError, Permanent, SetupError
 from recollect.index import vector_index
 from recollect.model import OrgId
 from recollect.ops.backup import _questions
@@ -67,8 +67,8 @@ def export(
     """Write the documents of an organisation, as they are at one moment, into a new folder.
 
     `tags`: only those that have one of them. Raises SetupError when the folder is there and not
-    empty or cannot be written, NotFoundError for an unknown organisation. It is whole, or not
-    there.
+    empty or cannot be written, NotFoundError for an unknown organisation or tag. It is whole, or
+    not there.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SetupError(f"{folder} is there already and not empty; name a new folder")
@@ -100,6 +100,9 @@ def _exported(
     )
     unlock_migrations(tx)
     wanted = {"org": owner.id, "tags": None if tags is None else list(tags)}
+    named = _tags(tx, owner.id, tags)
+    if unknown := set(tags or ()) - {tag.name for tag in named}:
+        raise NotFoundError("Container tag not found", f"no container tag {min(unknown)!r}")
     row = tx.execute("select count(*) as n, now() as made_at" + _MATCHING, wanted).fetchone()
     index = vector_index.read(tx)
     assert row is not None
@@ -147,7 +150,7 @@ def _exported(
         org=owner.name,
         only_tags=None if tags is None else list(tags),
         embedder=VectorModel(index.used.name, index.used.dimensions) if index else None,
-        tags=_tags(tx, owner.id, tags),
+        tags=named,
         documents=counted.documents,
         chunks=counted.chunks,
         files=len(files),
