@@ -5,9 +5,9 @@ import secrets
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Generic, NewType, TypeVar, cast
+from typing import Any, Generic, Literal, NewType, TypeVar, cast
 
 ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
 OrgId = NewType("OrgId", str)
@@ -106,6 +106,14 @@ class Key:
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+
+    @property
+    def state(self) -> Literal["active", "expired", "revoked"]:
+        """Now, by this machine's clock."""
+        if self.revoked_at is not None:
+            return "revoked"
+        is_over = self.expires_at is not None and self.expires_at <= datetime.now(UTC)
+        return "expired" if is_over else "active"
 
 
 class ConnectionState(StrEnum):

@@ -151,6 +151,7 @@ def list_keys(
             "name": key.name,
             "scope": str(key.scope),
             "tags": list(key.tags) if key.tags else None,
+            "state": key.state,
             "expiresAt": key.expires_at.isoformat() if key.expires_at else None,
             "revokedAt": key.revoked_at.isoformat() if key.revoked_at else None,
         }
@@ -159,7 +160,7 @@ def list_keys(
     if as_json:
         echo_json(rows)
     else:
-        columns = ["id", "org", "name", "scope", "tags", "expiresAt", "revokedAt"]
+        columns = ["id", "org", "name", "scope", "tags", "state", "expiresAt", "revokedAt"]
         table(columns, [[shown(row[column]) for column in columns] for row in rows])
 
 

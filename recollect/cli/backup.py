@@ -299,7 +299,7 @@ def bring(
             " made of is not here, or their tag has as many as it may"
         )
     if brought.queued:
-        tell(f"{brought.queued} of the added wait for a worker")
+        tell(f"waiting for a worker: {brought.queued} of the added")
     if brought.conflicts:
         raise typer.Exit(1)
 

@@ -38,6 +38,7 @@ PAGE = 1100
 """The most documents that one answer may list."""
 
 _OPTIONS = {
+    "asOf": "--as-of",
     "containerTags": "--tag",
     "containerTag": "--tag",
     "customId": "--id",
@@ -47,7 +48,8 @@ _OPTIONS = {
     "q": "the query",
 }
 """Fields of requests, and how they are given here."""
-_FIELD = re.compile(rf"(^|; )({'|'.join(_OPTIONS)})(?=[.:\[])")
+_FIELD = re.compile(rf"(^|; )({'|'.join(_OPTIONS)})(?:\.\d+(?=:)|(?=[.:\[]))")
+"""With the number of one of several: options are given one by one."""
 
 Url = Annotated[
     str | None,
@@ -301,7 +303,7 @@ def _kept_key(config: Config, address: str) -> str | None:
         ) from error
 
 
-def _in_words_of_ours(details: str) -> str:
+def in_words_of_ours(details: str) -> str:
     """What the API calls a field, as the option that gave it."""
     return _FIELD.sub(lambda found: f"{found[1]}{_OPTIONS[found[2]]}", details)
 
@@ -338,7 +340,7 @@ def _refusal(answer: EndpointAnswer, body: Mapping[str, Any]) -> RecollectError:
         case 409:
             return ConflictError(message, details)
         case 400 | 413 | 415 | 422:
-            return BadRequestError(_in_words_of_ours(details or message))
+            return BadRequestError(in_words_of_ours(details or message))
         case status if status in (408, 429) or status >= 500:
             wait = answer.headers.get("retry-after", "")
             return Transient(

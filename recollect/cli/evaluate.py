@@ -69,7 +69,7 @@ def evaluate(
         if as_json:
             echo_json(told)
         else:
-            tell(f"{len(told['questions'])} questions added to {tag}")
+            tell(f"questions added to {tag}: {len(told['questions'])}")
     elif make is not None:
         made = _make(service, tag, make)
         if len(made) < make:

@@ -14,10 +14,10 @@ from typing import Annotated, Any
 
 import typer
 
-from recollect.cli.client import ApiKey, AsJson, Service, Url, open_service
+from recollect.cli.client import ApiKey, AsJson, Service, Url, in_words_of_ours, open_service
 from recollect.cli.look import print_hit
 from recollect.cli.output import echo_json, fail, tell
-from recollect.errors import SetupError, Transient
+from recollect.errors import BadRequestError, SetupError, Transient
 from recollect.ingest import samples
 
 WITHIN = 120.0
@@ -104,7 +104,7 @@ def _add(service: Service, tag: str) -> dict[str, str]:
         raise SetupError(f"{error}, or try `recollect quickstart --serve`") from error
     for result in answer["results"]:
         if result.get("error"):
-            fail(f"{result['error']}: {result.get('details', '')}")
+            raise BadRequestError(in_words_of_ours(result.get("details") or result["error"]))
     return {name: result["id"] for name, result in zip(texts, answer["results"], strict=True)}
 
 

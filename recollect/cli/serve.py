@@ -12,6 +12,7 @@ safe (macOS), a child is a new process that loads the code itself.
 """
 
 import http.client
+import json
 import multiprocessing
 import os
 import select
@@ -129,13 +130,17 @@ class Supervisor:
             children = [Child("api", "api"), Child("worker", "work")]
             environment = self._environment(url)
             try:
-                announced, pause = False, ASK
+                announced, pause, told = False, ASK, ""
                 while not self._stopping:
                     for child in children:
                         self._tend(child, environment, listening, announced=announced)
-                    if not announced and self._ready():
+                    reason = None if announced else self._hindrance()
+                    if reason is None and not announced:
                         _announce(self._config, secret)
                         announced = True
+                    elif reason and reason != told:
+                        LOG.warning("not ready", reason=reason)
+                        told = reason
                     self._rest(children, pause)
                     pause = WATCH if announced else min(WATCH, pause * 1.1)
                     self._keep_database(ensure)
@@ -226,14 +231,16 @@ class Supervisor:
         except Exception as error:  # noqa: BLE001 # a full disk, for one: the next look is in a moment
             tell_bug(LOG, error)
 
-    def _ready(self) -> bool:
+    def _hindrance(self) -> str | None:
+        """Why the service cannot work yet, empty where it does not say; None: it can."""
         address = urlsplit(self._config.address)
         asked = http.client.HTTPConnection(address.hostname or "", address.port, timeout=2)
         try:
             asked.request("GET", "/ready")
-            return asked.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
-            return False
+            answer = asked.getresponse()
+            return None if answer.status == 200 else json.loads(answer.read()).get("reason", "")
+        except (OSError, http.client.HTTPException, ValueError):
+            return ""
         finally:
             asked.close()
 

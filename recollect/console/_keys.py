@@ -1,7 +1,6 @@
 """The room of keys: make one, which is shown once, and revoke."""
 
 import re
-from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Query, Request, Response
@@ -23,7 +22,7 @@ from recollect.console._room import (
     page,
 )
 from recollect.errors import BadRequestError, NotFoundError, RequestError
-from recollect.model import Key, KeyId, Scope, Tenant
+from recollect.model import KeyId, Scope, Tenant
 from recollect.orgs import orgs, tags
 from recollect.orgs.orgs import Limit
 
@@ -124,7 +123,7 @@ def _page(
     blank = {"name": "", "scope": Scope.WRITE.value, "tags": "", "expires": "", "limit": ""}
     values = {
         "found": found,
-        "rows": [(one, _state(one)) for one in found.items],
+        "rows": [(one, one.state) for one in found.items],
         "scopes": SCOPES,
         "typed": typed or blank,
         "known": known,
@@ -134,13 +133,6 @@ def _page(
         "links": {at: address(KEYS, page=at) for at in near(number, last)},
     }
     return page(request, "keys.html", values, error.status if error else 200)
-
-
-def _state(one: Key) -> str:
-    if one.revoked_at is not None:
-        return "revoked"
-    is_over = one.expires_at is not None and one.expires_at <= datetime.now(UTC)
-    return "expired" if is_over else "active"
 
 
 def _number(field: str, written: str, most: int) -> int | None:

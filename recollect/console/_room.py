@@ -333,7 +333,7 @@ FIELD_LABELS = {
     "forgetAfter": "Expiry",
     "keepVersions": "Older texts",
     "into": "Target tag",
-    "q": "Question",
+    "q": "Query",
     "targetContainerTag": "Target tag",
     "url": "Address",
     "workspacePrompt": "Context for memories",

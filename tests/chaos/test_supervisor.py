@@ -11,8 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from recollect.app import App
+from recollect.cli.serve import Supervisor
+from recollect.ops import readiness
 from tests.chaos.test_crash import children, part_of, serving
 from tests.conftest import Service, eventually
+from tests.conftest import serving as running
 
 pytestmark = [
     pytest.mark.chaos,
@@ -32,6 +36,17 @@ def test_what_the_supervisor_loads_starts_no_thread_and_opens_no_file() -> None:
     """
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_why_the_service_is_not_ready_is_told(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readiness, "LEAST_FREE", 1 << 62)
+    with running(app) as url:
+        port = int(url.rpartition(":")[2])
+        supervisor = Supervisor(app.config.model_copy(update={"host": "127.0.0.1", "port": port}))
+        assert (supervisor._hindrance() or "").startswith("the disk is full: ")
+        monkeypatch.undo()
+        assert supervisor._hindrance() is None
+    assert supervisor._hindrance() == ""
 
 
 def test_children_hold_nothing_of_their_supervisor_and_end_each_by_itself(short_tmp: Path) -> None:

@@ -8,12 +8,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import typer
 from typer.main import get_group
 from typer.testing import CliRunner
 
 from recollect.cli import COMMANDS, _lazy, app
+from recollect.db.embedded import Embedded
 from tests.conftest import Service, eventually
 from tests.e2e.shell import Shell, Starter
 
@@ -51,6 +53,17 @@ def test_a_value_that_a_command_on_the_database_refuses_is_wrong_usage(
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith(told), ended.err
     assert len(ended.err.splitlines()) == 1
+
+
+def test_keys_are_listed_with_their_state(run: Shell, service: Service) -> None:
+    ids = [run("keys", "create", "--name", name, "--json").json["id"] for name in "abc"]
+    run("keys", "revoke", ids[1])
+    with psycopg.connect(Embedded(service.data_dir).url) as session:
+        session.execute("update keys set expires_at = now() where id = %s", (ids[2],))
+
+    states = {one["id"]: one["state"] for one in run("keys", "list", "--json").json}
+
+    assert [states[id] for id in ids] == ["active", "revoked", "expired"]
 
 
 def test_a_webhook_is_what_the_console_calls_one(run: Shell) -> None:

@@ -27,6 +27,9 @@ def run(starter: Starter, service: Service, tmp_path: Path) -> Shell:
     ("arguments", "told"),
     [
         (("list", "--tag", "not a tag"), "error: --tag"),
+        (("quickstart", "--tag", "not a tag"), "error: --tag: 1 to 100 characters"),
+        (("search", "x", "--as-of", "yesterday"), "error: --as-of: "),
+        (("webhooks", "add", "https://a.example", "--event", "x"), "error: --event: "),
         (("add", "-", "--tag", "not a tag"), "error: --tag"),
         (("search", "x", "--filter", '{"key": "a"}'), "error: --filter"),
         (("list", "--status", "dome"), "error: status: "),

@@ -370,7 +370,7 @@ def test_evaluate_says_where_the_expected_document_stands(run: Shell, tag: str) 
     none = run("evaluate", tag)
     assert (none.code, none.out) == (2, "")
     assert none.err.startswith(f"error: {tag} has no test questions; add some with --import")
-    assert "1 questions added" in run("evaluate", tag, "--import", "questions.jsonl").err
+    assert f"questions added to {tag}: 1" in run("evaluate", tag, "--import", "questions.jsonl").err
     told = run("evaluate", tag)
     assert told.code == 0
     assert "When does the team meet?" in told.out
