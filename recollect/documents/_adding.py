@@ -16,6 +16,7 @@ from recollect.documents._changing import (
     grouped,
     insert,
     refuse_shared_files,
+    refuse_unseen_files,
     set_details_of_all,
 )
 from recollect.documents._reading import get, row_of
@@ -134,12 +135,13 @@ def update(tx: Tx, tenant: Tenant, id: str, change: DocumentChange) -> Document:
     Tags, metadata and the like of an archive go to its members, too. Tags that the tenant may not
     touch stay on the document, whatever it names. Raises NotFoundError, BadRequestError when the
     new customId is taken in that tag, or for new content of a document that only bears memories,
-    and PermissionDeniedError as `refuse_shared_files`.
+    and PermissionDeniedError as `refuse_shared_files` and `refuse_unseen_files`.
     """
     document = _locked(tx, tenant, id, change)
-    if document.members and replace(change, custom_id=None, title=None) != DocumentChange():
-        refuse_shared_files(tx, tenant, [document.id])
+    if replace(change, custom_id=None, title=None) != DocumentChange():
+        refuse_unseen_files(tx, tenant, document)
     if change.tags:
+        refuse_shared_files(tx, tenant, [document.id])
         change = replace(change, tags=_beside_foreign(tenant, document, change.tags))
     if change.laid is not None:
         laid = {**(document.metadata or {}), **change.laid}
@@ -211,7 +213,9 @@ def _add_again(
         task_type=new.task_type,
         dreaming=new.dreaming,
     )
-    if document.members and (change != DocumentChange() or content.hash != row["content_hash"]):
+    if change != DocumentChange() or content.hash != row["content_hash"]:
+        refuse_unseen_files(tx, tenant, document)
+    if added:
         refuse_shared_files(tx, tenant, [document.id])
     count(tx, document.org_id, set_details_of_all(tx, document, change))
     accept(tx, document.id, content, revive=False)

@@ -185,7 +185,9 @@ def _unless_taken(
     again finds that."""
     try:
         return tx.execute(statement, values).fetchone()
-    except UniqueViolation:
+    except UniqueViolation as error:
+        if error.diag.constraint_name != "documents_custom_id":
+            raise
         told = f"another document took the customId of {id}, in the tag that it comes to"
         raise Contended(told) from None
 
@@ -258,13 +260,25 @@ def _drop_questions(tx: Tx, ids: Sequence[DocumentId]) -> None:
 
 def refuse_shared_files(tx: Tx, tenant: Tenant, archives: Sequence[DocumentId]) -> None:
     """Raises PermissionDeniedError where a file of an archive carries a tag that its archive has
-    not and the tenant may not touch: what is done to the archive would be done to the file."""
+    not and the tenant may not touch: tags and the end of the archive would be those of the file."""
+    _refuse_files(tx, tenant, archives, "not m.container_tags <@ (a.container_tags || %s::text[])")
+
+
+def refuse_unseen_files(tx: Tx, tenant: Tenant, archive: Document) -> None:
+    """Raises PermissionDeniedError where the tenant does not see a file of an archive, which every
+    change of the archive would reach."""
+    if archive.members:
+        _refuse_files(tx, tenant, [archive.id], "not m.container_tags && %s::text[]")
+
+
+def _refuse_files(
+    tx: Tx, tenant: Tenant, archives: Sequence[DocumentId], which: LiteralString
+) -> None:
     if tenant.tags is None:
         return
     row = tx.execute(
         "select a.id from documents a join documents m on m.archive_id = a.id"
-        " where a.org_id = %s and a.id = any(%s)"
-        " and not m.container_tags <@ (a.container_tags || %s::text[]) limit 1",
+        " where a.org_id = %s and a.id = any(%s) and " + which + " limit 1",
         (tenant.id, list(archives), list(tenant.tags)),
     ).fetchone()
     if row is not None:

@@ -248,7 +248,7 @@ def test_notions_token_is_shown_to_the_operator_and_confirmed_by_a_command(
     assert made.token in shown.output
     assert (pending["token"], pending["confirmed"]) == (made.token, False)
     assert wrong.exit_code == 1
-    assert "no such token" in wrong.output
+    assert "no such token" in str(wrong.exception)
     assert (right.exit_code, right.output) == (0, "notion: confirmed\n")
     assert active["confirmed"] is True
     assert (before, between, after) == (401, 401, 200)
