@@ -212,7 +212,7 @@ def test_versions_are_listed_shown_and_searched(run: Shell, service: Service) ->
         finally:
             http.patch("/v3/settings", json={"keepVersions": None})
     for asking in ("search", "ask"):
-        assert "asOf" in run(asking, "x", "--as-of", "yesterday").err
+        assert "error: --as-of: " in run(asking, "x", "--as-of", "yesterday").err
     assert run("show", id, "--as-of", "2001-01-01").code == 1
     assert run("versions", "nosuch").code == 1
 
