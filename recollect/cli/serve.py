@@ -238,8 +238,8 @@ class Supervisor:
         try:
             asked.request("GET", "/ready")
             answer = asked.getresponse()
-            return None if answer.status == 200 else json.loads(answer.read()).get("reason", "")
-        except (OSError, http.client.HTTPException, ValueError):
+            return None if answer.status == 200 else json.loads(answer.read())["reason"] or ""
+        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
             return ""
         finally:
             asked.close()

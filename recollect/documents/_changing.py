@@ -181,8 +181,8 @@ def set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[i
 def _unless_taken(
     tx: Tx, id: DocumentId, statement: LiteralString, values: Mapping[str, object]
 ) -> Mapping[str, Any] | None:
-    """Raises Contended where somebody else took the customId since it was found free: whoever tries
-    again finds that."""
+    """Raises Contended where another document took the customId since it was found free; a second
+    try finds that document."""
     try:
         return tx.execute(statement, values).fetchone()
     except UniqueViolation as error:

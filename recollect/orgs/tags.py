@@ -273,8 +273,8 @@ def change_buckets(
 
 
 def forget(tx: Tx, org: OrgId, name: str) -> None:
-    """Drop what is kept on a tag; its documents are not touched. Waits for those who give it to
-    documents now, and who does so later waits for us (migration 0046)."""
+    """Drop what is kept on a tag; its documents are not touched. Waits for transactions that give
+    the tag to a document now; later ones wait for this one (migration 0046)."""
     tx.execute("delete from tags where org_id = %s and name = %s", (org, name))
 
 

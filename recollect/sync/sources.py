@@ -489,7 +489,8 @@ def end_tag(tx: Tx, app: App, tenant: Tenant, tag: str) -> EndedTag:
         if list(one.container_tags) == [tag]
     ]
     documents.hold_tag(tx, tenant, tag)
-    # Waits for who is coming to the tag, and lets in nobody else, before others may wait for us.
+    # This waits for transactions that give the tag to a document, and makes later ones wait for us.
+    # `untag` then finds the documents that came meanwhile.
     tags.forget(tx, tenant.id, tag)
     gone = documents.untag(tx, tenant, tag)
     end(tx, app, tenant, alone, with_documents=False)
