@@ -71,8 +71,9 @@ def keep(tx: Tx, claim: Claim, text: str) -> datetime | None:
         " kept as (insert into versions (document_id, revision, kind, title, text, characters,"
         "   container_tags, chunks, known_from, known_until)"
         "  select id, indexed_revision, kind, title, text, length(text), container_tags, chunks,"
-        "   text_since,"
-        "   date_trunc('milliseconds', clock_timestamp()) from old where wanted > 0"
+        # Never before it began, though somebody has set the clock back: no time would find it.
+        "   text_since, greatest(date_trunc('milliseconds', clock_timestamp()),"
+        "    text_since + interval '1 millisecond') from old where wanted > 0"
         "  returning id, known_until)"
         " select kept.id, known_until, wanted from kept, old",
         {"id": claim.document.id, "org": claim.document.org_id, "text": text},

@@ -101,7 +101,10 @@ def preview(
     if survey.trouble is not None:
         notes.append(f"The model was not asked: {survey.trouble}.")
     elif undecided and not ask:
-        notes.append(f"{undecided:,} items need the model's judgement; `ask` has it judge {ASKED}.")
+        notes.append(
+            f"{undecided:,} items need the model's judgement;"
+            f" with `ask` (`--ask`) it judges up to {ASKED} now."
+        )
     return Previewed(survey.asked, effects, notes)
 
 

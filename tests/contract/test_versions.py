@@ -103,6 +103,21 @@ def test_each_text_is_read_as_it_was(kept: httpx.Client, app: App):
     assert found(kept, "fee", asOf=LONG_AGO) == []
 
 
+def test_a_text_is_found_in_its_time_though_the_clock_was_set_back(
+    kept: httpx.Client, app: App, db: Database
+):
+    id = add(kept, "The fee is ten euros.")
+    drain(app)
+    with db.begin() as tx:
+        tx.execute("update documents set text_since = text_since + interval '1 hour'")
+    edit(kept, app, id, "The fee is twenty euros.")
+
+    second, first = versions(kept, id)
+    assert first["knownFrom"] < first["knownUntil"] == second["knownFrom"]
+    assert "ten" in then(kept, id, first["knownFrom"])["content"]
+    assert "twenty" in then(kept, id, second["knownFrom"])["content"]
+
+
 def client_error(client: httpx.Client, id: str, when: str) -> int:
     return client.get(f"/v3/documents/{id}", params={"asOf": when}).status_code
 
