@@ -239,7 +239,8 @@ def sign_in(tx: Tx, key: KeyId) -> str:
     """
     row = tx.execute("select org_id from keys where id = %s", (key,)).fetchone()
     if row is not None:
-        audit.record(tx, "sign_in.done", key, org=OrgId(row["org_id"]))
+        audit.act_as(key, OrgId(row["org_id"]))
+        audit.record(tx, "sign_in.done", key)
     return _open(tx, key, SESSION, once=False)
 
 

@@ -145,6 +145,10 @@ def test_the_audit_log_has_who_signed_in_and_keys_that_were_nobodys(
     assert "sign_in.failed" not in body(own)
     assert "sign_in.failed" in body(of_all)
     assert secret[0].id not in body(of_all)
+    done = signed_in.get("/v3/audit", headers={"authorization": f"Bearer {secret[1]}"}).json()
+    told = {(one["actor"], one["object"]) for one in done["records"] if "sign" in one["action"]}
+    assert (f"key:{secret[0].id}", secret[0].id) in told
+    assert not [actor for actor, _ in told if actor == "nobody"]
 
 
 def test_a_refusal_is_a_sentence(me: httpx.Client):
