@@ -347,6 +347,19 @@ def test_disconnect_names_what_it_would_delete(run: Shell, tag: str) -> None:
     assert run("disconnect", made["id"], "--yes").code == 0
 
 
+def test_what_is_connected_a_second_time_is_told(run: Shell, tag: str, nowhere: str) -> None:
+    connect = ("connect", "web-crawler", "--set", f"startUrl={nowhere}/docs", "--tag", tag)
+    first, second = run(*connect), run(*connect)
+    elsewhere = run(*connect[:-1], f"{tag}-too")
+    ids = [made.out.split()[1] for made in (first, second, elsewhere)]
+    for id in ids:
+        run("disconnect", id, "--yes")
+
+    assert f"connection {ids[0]} brings the same" in second.err
+    assert f"`recollect disconnect {ids[1]}` undoes it" in second.err
+    assert "brings the same" not in first.err + elsewhere.err
+
+
 def test_ask_shows_what_was_found_and_what_to_set(run: Shell, tag: str) -> None:
     meeting = f"The team meets on Mondays at nine in the blue room. {'It talks. ' * 8}".strip()
     (run.folder / "meeting.md").write_text(meeting)
