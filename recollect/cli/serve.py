@@ -295,6 +295,7 @@ def _prepared(config: Config, url: str) -> str | None:
 def _prepare(config: Config, url: str, there: Connection) -> None:
     from recollect.app import prepare  # noqa: PLC0415 - see above
 
+    signal.set_wakeup_fd(-1)  # its number is free here, and would be that of a session
     try:
         there.send((prepare(config, url), None))
     except RecollectError as error:

@@ -38,6 +38,30 @@ def test_what_the_supervisor_loads_starts_no_thread_and_opens_no_file() -> None:
     assert done.stdout == "set()\n"
 
 
+def test_a_signal_while_the_database_is_prepared_goes_into_no_file_of_that_process() -> None:
+    asked = """if True:
+        import signal, socket
+        import recollect.app
+        from recollect.cli import serve
+        from recollect.config import load
+
+        def prepare(config, url):
+            # Some of them get the numbers that the supervisor's pipe had, which is closed here.
+            opened = [end for _ in range(5) for end in socket.socketpair()]
+            signal.raise_signal(signal.SIGINT)
+            for end in opened:
+                end.shutdown(socket.SHUT_WR)
+            return repr(b"".join(end.recv(100) for end in opened))
+
+        recollect.app.prepare = prepare
+        supervisor = serve.Supervisor(load())
+        supervisor._heed_signals()
+        print(serve._prepared(supervisor._config, ""))
+    """
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout == "b''\n"
+
+
 def test_why_the_service_is_not_ready_is_told(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readiness, "LEAST_FREE", 1 << 62)
     with running(app) as url:
