@@ -14,8 +14,8 @@ import pytest
 from recollect.app import App
 from recollect.cli.serve import Supervisor
 from recollect.ops import readiness
-from tests.chaos.test_crash import children, part_of, serving
-from tests.conftest import Service, eventually
+from tests.chaos.test_crash import alive, children, family, part_of, postmaster, serving
+from tests.conftest import RECOLLECT, Service, eventually
 from tests.conftest import serving as running
 
 pytestmark = [
@@ -99,6 +99,27 @@ def test_children_hold_nothing_of_their_supervisor_and_end_each_by_itself(short_
         finally:
             found["worker"].send_signal(signal.SIGCONT)
         found["worker"].wait(30)
+
+
+def test_a_closed_terminal_ends_all_of_it(short_tmp: Path) -> None:
+    with serving(short_tmp / "hung-up") as service:
+        processes = family(service)
+        assert postmaster(service.data_dir) in processes
+        service.process.send_signal(signal.SIGHUP)
+        service.process.wait(60)
+        assert alive(processes) == []
+
+
+def test_a_closed_terminal_ends_nothing_under_nohup(short_tmp: Path) -> None:
+    with serving(short_tmp / "kept", program=("nohup", *RECOLLECT)) as service:
+        worker = _by_part(service)["worker"]
+        for process in (worker.pid, service.process.pid):
+            os.kill(process, signal.SIGHUP)
+        with service.client() as http:
+            made = http.post("/v3/documents", json={"content": "Written without a terminal."})
+            path = f"/v3/documents/{made.json()['id']}"
+            eventually(lambda: http.get(path).json()["status"] == "done")
+        assert _by_part(service)["worker"] == worker
 
 
 def _by_part(service: Service) -> Mapping[str, psutil.Process]:
