@@ -290,7 +290,7 @@ def put_off(
         tx,
         "update connections set state = 'ready', error_code = %(code)s,"
         " error_message = %(message)s, attempts = attempts + 1,"
-        " due_at = greatest(now() + %(after)s, parked_until), began_at = null,"
+        " due_at = greatest(now() + %(after)s, parked_until), began_at = null, wanted_at = null,"
         " parked_until = greatest(case when %(parked)s then now() + %(after)s end,"
         "   case when parked_until > now() then parked_until end),"
         " away_since = case when %(away)s then coalesce(away_since, now()) end, updated_at = now()"
