@@ -154,10 +154,11 @@ def lock(tx: Tx, claim: SyncClaim, *, lease: timedelta) -> Listings:
     )
 
 
-def alive(tx: Tx, claim: SyncClaim) -> bool:
+def alive(tx: Tx, claim: SyncClaim, *, lock: bool = False) -> bool:
     """Whether the claim still holds; a deleted connection does not."""
     row = tx.execute(
-        "select 1 from connections where id = %s and claims = %s and state = 'syncing'",
+        "select 1 from connections where id = %s and claims = %s and state = 'syncing'"
+        + (" for update" if lock else ""),
         (claim.connection.id, claim.number),
     ).fetchone()
     return row is not None
@@ -325,8 +326,11 @@ def park(tx: Tx, id: ConnectionId, failure: Failure, after: timedelta) -> None:
 def lose(tx: Tx, id: ConnectionId, message: str, claim: SyncClaim | None = None) -> None:
     """The authorization is gone: nothing happens until the user authorizes again.
 
-    Nothing is deleted: a lost authorization is not an empty account.
+    Nothing is deleted: a lost authorization is not an empty account. With a claim that does not
+    hold any more, perhaps because the user authorized again meanwhile, it raises LeaseLost.
     """
+    if claim is not None and not alive(tx, claim, lock=True):
+        raise LeaseLost
     if AGAIN not in message:
         message = f"{message}; {AGAIN}"
     failure = Failure(AUTH_EXPIRED, message)

@@ -634,6 +634,22 @@ def test_new_secrets_are_another_try(
     assert sync(app, connection).state is ConnectionState.READY
 
 
+def test_what_an_outdated_sync_says_of_the_old_secrets_does_not_stop_the_new_ones(
+    app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    connection = connect()
+    outdated = take(app)
+    change = ConnectionChange(metadata=connection.metadata, secrets="sealed anew")
+    with app.db.begin() as tx:
+        connections.update(tx, tenant, connection.id, change)
+    syncs.settle(app, outdated, Reauthorize("the key is not known there"))
+
+    assert again(app, connection).state is ConnectionState.SYNCING
+    with app.db.begin() as tx:
+        [claim] = connection_queue.claim(tx, lease=app.lease, limit=1)
+    assert claim.run_id == outdated.run_id
+
+
 def test_what_cannot_be_stored_does_not_stop_a_sync(
     app: App, shelf: Shelf, connect: Callable[..., Connection]
 ) -> None:
