@@ -23,6 +23,7 @@ from recollect.model import (
     ConnectionState,
     Document,
     DocumentId,
+    Status,
     SyncClaim,
     Tenant,
     Trigger,
@@ -548,6 +549,23 @@ def test_kept_documents_can_be_processed_again(
     with app.db.begin() as tx:
         document = documents.get(tx, tenant, id, with_text=True)
     assert (document.status, document.text, document.title) == ("done", "The text.", "Thing a")
+
+
+def test_kept_documents_wait_for_no_connection_that_is_gone(
+    app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    shelf.put("a", "First.")
+    connection = sync(app, connect())
+    shelf.put("a", "Second.")
+    shelf.fail("fetch", Reauthorize("the authorization was taken back"))
+    waiting = found(app, sync(app, connection))["Thing a"]
+    assert waiting.failure is not None
+    with app.db.begin() as tx:
+        connections.delete(tx, tenant, [connection], with_documents=False)
+    drain(app)
+    with app.db.begin() as tx:
+        kept = documents.get(tx, tenant, waiting.id)
+    assert (kept.status, kept.failure) == (Status.DONE, None)
 
 
 def test_a_paused_connection_syncs_only_when_told_to(
