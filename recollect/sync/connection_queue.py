@@ -29,6 +29,8 @@ from recollect.sync.items import Listings, SyncCounts
 
 _LEASES = Leases("connections", "d.state = 'syncing'")
 RUNS_KEPT = 200
+LONGEST_SILENCE = timedelta(days=7)
+"""between two syncs of a service that runs"""
 AUTH_EXPIRED = "auth_expired"
 AGAIN = "authorize the connection again"
 _DUE = "due_at <= now() and (not paused or wanted_by = 'manual' or state = 'syncing')"
@@ -97,10 +99,18 @@ def claim(
         "  from ranked r join connections c on c.id = r.id where c.due_at <= now()"
         "  order by r.nth, r.around, r.org_id limit %(limit)s for update of c skip locked)"
         " update connections c set state = 'syncing', due_at = now() + %(lease)s,"
+        # Whether it was away is not known of days in which nobody asked it.
+        " away_since = case when c.updated_at > now() - %(silence)s then c.away_since end,"
         " claims = c.claims + 1, began_at = coalesce(c.began_at, clock_timestamp())"
         " from due where c.id = due.id returning " + COLUMNS + ", c.claims, c.began_at,"
         " c.wanted_by, c.secrets, c.tokens, due.nth, due.around",
-        {"lease": lease, "limit": limit, "org": turn.org, "besides": list(besides)},
+        {
+            "lease": lease,
+            "limit": limit,
+            "org": turn.org,
+            "besides": list(besides),
+            "silence": LONGEST_SILENCE,
+        },
     ).fetchall()
     rows.sort(key=lambda row: (row["nth"], row["around"], row["org_id"]))
     if rows:
