@@ -122,6 +122,18 @@ def test_a_closed_terminal_ends_nothing_under_nohup(short_tmp: Path) -> None:
         assert _by_part(service)["worker"] == worker
 
 
+def test_it_runs_where_the_standard_streams_are_closed(short_tmp: Path) -> None:
+    closing = ("sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', *RECOLLECT)
+    with serving(short_tmp / "closed", program=closing) as service:
+        _by_part(service)["worker"].kill()
+        with service.client() as http:
+            made = http.post("/v3/documents", json={"content": "Written into a silent house."})
+            path = f"/v3/documents/{made.json()['id']}"
+            eventually(lambda: http.get(path).json()["status"] == "done")
+        service.process.terminate()
+        assert service.process.wait(60) == 0
+
+
 def _by_part(service: Service) -> Mapping[str, psutil.Process]:
     def found() -> dict[str, psutil.Process]:
         named = {part_of(child): child for child in children(service)}
