@@ -10,7 +10,8 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
-from typing import cast
+from contextlib import suppress
+from typing import TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, ExcInfo, FilteringBoundLogger, Processor
@@ -57,11 +58,27 @@ def configure(level: str = "info", *, process: str | None = None, brief: bool = 
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         # A line and its end in one write: lines of several threads and processes stay apart.
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", _Output(sys.stderr))),
     )
     structlog.contextvars.clear_contextvars()
     if process:
         structlog.contextvars.bind_contextvars(process=process)
+
+
+class _Output:
+    """A file for lines. One that it does not take (its disk is full, its reader has gone) is lost,
+    and no work with it."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._file.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._file.flush()
 
 
 def trace(error: BaseException) -> str:

@@ -4,6 +4,7 @@ A command's module is loaded when it is called: the server's libraries take long
 search takes to run.
 """
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -192,6 +193,7 @@ def recollect(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that the arguments name, by default those of this process, and end it; what
     we know to go wrong is one line, no trace."""
+    _open_streams()
     try:
         app(arguments, prog_name="recollect")
     except BadRequestError as error:
@@ -206,6 +208,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         tell(f"error: {given}: not UTF-8; check the encoding of the terminal or the script")
         raise SystemExit(2) from error
+
+
+def _open_streams() -> None:
+    """Those that are closed lead nowhere; else the next files would have their numbers."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 # as long as the process
 
 
 def _is_text(argument: str) -> bool:

@@ -13,13 +13,18 @@ Port = Annotated[int | None, typer.Option(help="Port to listen on.")]
 Workers = Annotated[int | None, typer.Option(help="Documents processed at once.")]
 Supervised = Annotated[bool, typer.Option("--supervised", hidden=True)]
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 def on_signals(stop: Callable[[], object]) -> None:
+    """A terminal that is closed stops it as Ctrl-C does, unless `nohup` is to keep it from that."""
+
     def handle(number: int, frame: object) -> None:
         stop()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, handle)
+    for number in ENDING:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handle)
 
 
 def when_orphaned(stop: Callable[[], object]) -> None:

@@ -37,7 +37,7 @@ from setproctitle import setproctitle
 from recollect import cli, log
 from recollect.cli import _lazy
 from recollect.cli._log import log_of_process
-from recollect.cli._process import Host, Port, Workers, on_signals
+from recollect.cli._process import ENDING, Host, Port, Workers, on_signals
 from recollect.cli.output import fail, tell, unknown_settings
 from recollect.config import Config, load
 from recollect.db.embedded import database
@@ -52,7 +52,6 @@ WATCH = 2.0
 ASK = 0.1
 """Seconds between the first two questions whether the service is ready."""
 LONGEST_PAUSE = 30.0
-ENDING = (signal.SIGINT, signal.SIGTERM)
 PROCESSES = (
     multiprocessing.get_context("fork")
     if sys.platform == "linux"
@@ -261,7 +260,8 @@ def _work(
     """What a child does, from its first moment."""
     signal.set_wakeup_fd(-1)
     for number in (*ENDING, signal.SIGCHLD):
-        signal.signal(number, signal.SIG_DFL)
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     os.setsid()  # Ctrl-C reaches the supervisor, which stops them in order
     setproctitle(f"recollect: {name}")
@@ -295,6 +295,7 @@ def _prepared(config: Config, url: str) -> str | None:
 def _prepare(config: Config, url: str, there: Connection) -> None:
     from recollect.app import prepare  # noqa: PLC0415 - see above
 
+    signal.set_wakeup_fd(-1)  # its number is free here, and would be that of a session
     try:
         there.send((prepare(config, url), None))
     except RecollectError as error:

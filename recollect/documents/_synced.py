@@ -198,6 +198,7 @@ def detach(tx: Tx, org: OrgId, connection: ConnectionId) -> None:
         (connection,),
     ).fetchall()
     remove(tx, org, [DocumentId(row["id"]) for row in rows])
+    resume(tx, connection)
     # Their text is their content now: what comes after (a retry, another model) reads that.
     tx.execute(
         "update documents set connection_id = null,"

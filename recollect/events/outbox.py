@@ -47,6 +47,8 @@ AT_ONCE = 4
 LONGEST_REST = timedelta(minutes=5)
 GIVE_UP = timedelta(days=3)
 """An endpoint that took nothing for so long is disabled."""
+LONGEST_SILENCE = timedelta(days=1)
+"""After so long without an attempt (nothing happened), nobody knows whether it still fails."""
 PREFIX = "whsec_"
 SECRET_BYTES = 32
 SHORTEST, LONGEST = 24, 64
@@ -437,10 +439,11 @@ def refused(tx: Tx, parcel: Parcel, attempt: Attempt, after: timedelta | None) -
         )
     row = tx.execute(
         "update endpoints set failures = failures + 1,"
-        " failing_since = coalesce(failing_since, now()),"
+        " failing_since = case when failures > 0 and rest_until > now() - %s then failing_since"
+        "  else now() end,"
         " rest_until = now() + least(interval '5 seconds' * power(2, least(failures, 10)), %s)"
         " where id = %s and disabled_at is null returning failing_since < now() - %s as hopeless",
-        (LONGEST_REST, parcel.endpoint_id, GIVE_UP),
+        (LONGEST_SILENCE, LONGEST_REST, parcel.endpoint_id, GIVE_UP),
     ).fetchone()
     if row is None or not row["hopeless"]:
         return False

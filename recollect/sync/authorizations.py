@@ -100,7 +100,8 @@ def authorize(
     email: str | None,
     due: bool,
 ) -> None:
-    """The user authorized; the sync begins, or goes on where it was.
+    """The user authorized; the sync begins, or goes on where it was, also one that runs: that is
+    outdated.
 
     Raises BadRequestError for another account than before, or an absurd one.
     """
@@ -111,7 +112,8 @@ def authorize(
         " account = %(account)s, email = %(email)s, error_code = null, error_message = null,"
         " attempts = 0, away_since = null,"
         " state = case when state = 'syncing' then state else 'ready' end,"
-        " due_at = case when state = 'syncing' then due_at when %(due)s then now() end,"
+        " claims = claims + 1,"
+        " due_at = case when state = 'syncing' or %(due)s then now() end,"
         " updated_at = now() where id = %(id)s and (account is null or account = %(account)s)",
         {
             "id": connection.id,

@@ -29,6 +29,8 @@ from recollect.sync.items import Listings, SyncCounts
 
 _LEASES = Leases("connections", "d.state = 'syncing'")
 RUNS_KEPT = 200
+LONGEST_SILENCE = timedelta(days=7)
+"""between two syncs of a service that runs"""
 AUTH_EXPIRED = "auth_expired"
 AGAIN = "authorize the connection again"
 _DUE = "due_at <= now() and (not paused or wanted_by = 'manual' or state = 'syncing')"
@@ -97,10 +99,18 @@ def claim(
         "  from ranked r join connections c on c.id = r.id where c.due_at <= now()"
         "  order by r.nth, r.around, r.org_id limit %(limit)s for update of c skip locked)"
         " update connections c set state = 'syncing', due_at = now() + %(lease)s,"
+        # Whether it was away is not known of days in which nobody asked it.
+        " away_since = case when c.updated_at > now() - %(silence)s then c.away_since end,"
         " claims = c.claims + 1, began_at = coalesce(c.began_at, clock_timestamp())"
         " from due where c.id = due.id returning " + COLUMNS + ", c.claims, c.began_at,"
         " c.wanted_by, c.secrets, c.tokens, due.nth, due.around",
-        {"lease": lease, "limit": limit, "org": turn.org, "besides": list(besides)},
+        {
+            "lease": lease,
+            "limit": limit,
+            "org": turn.org,
+            "besides": list(besides),
+            "silence": LONGEST_SILENCE,
+        },
     ).fetchall()
     rows.sort(key=lambda row: (row["nth"], row["around"], row["org_id"]))
     if rows:
@@ -154,10 +164,11 @@ def lock(tx: Tx, claim: SyncClaim, *, lease: timedelta) -> Listings:
     )
 
 
-def alive(tx: Tx, claim: SyncClaim) -> bool:
+def alive(tx: Tx, claim: SyncClaim, *, lock: bool = False) -> bool:
     """Whether the claim still holds; a deleted connection does not."""
     row = tx.execute(
-        "select 1 from connections where id = %s and claims = %s and state = 'syncing'",
+        "select 1 from connections where id = %s and claims = %s and state = 'syncing'"
+        + (" for update" if lock else ""),
         (claim.connection.id, claim.number),
     ).fetchone()
     return row is not None
@@ -290,7 +301,7 @@ def put_off(
         tx,
         "update connections set state = 'ready', error_code = %(code)s,"
         " error_message = %(message)s, attempts = attempts + 1,"
-        " due_at = greatest(now() + %(after)s, parked_until), began_at = null,"
+        " due_at = greatest(now() + %(after)s, parked_until), began_at = null, wanted_at = null,"
         " parked_until = greatest(case when %(parked)s then now() + %(after)s end,"
         "   case when parked_until > now() then parked_until end),"
         " away_since = case when %(away)s then coalesce(away_since, now()) end, updated_at = now()"
@@ -325,8 +336,11 @@ def park(tx: Tx, id: ConnectionId, failure: Failure, after: timedelta) -> None:
 def lose(tx: Tx, id: ConnectionId, message: str, claim: SyncClaim | None = None) -> None:
     """The authorization is gone: nothing happens until the user authorizes again.
 
-    Nothing is deleted: a lost authorization is not an empty account.
+    Nothing is deleted: a lost authorization is not an empty account. With a claim that does not
+    hold any more, perhaps because the user authorized again meanwhile, it raises LeaseLost.
     """
+    if claim is not None and not alive(tx, claim, lock=True):
+        raise LeaseLost
     if AGAIN not in message:
         message = f"{message}; {AGAIN}"
     failure = Failure(AUTH_EXPIRED, message)

@@ -24,7 +24,7 @@ import pytest
 
 from recollect.db.embedded import SERVICE, Embedded
 from tests.chaos.ledger import COMMON, Client, Watcher, Written, in_threads
-from tests.conftest import Service, eventually, start_service
+from tests.conftest import RECOLLECT, Service, eventually, start_service
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
@@ -122,10 +122,18 @@ def alive(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
 
 
 @contextlib.contextmanager
-def serving(data_dir: Path, **settings: str) -> Generator[Service]:
+def serving(
+    data_dir: Path, *, program: Sequence[str] = RECOLLECT, **settings: str
+) -> Generator[Service]:
     """The service, without an embedder; what is left of it at the end is killed."""
     running = start_service(
-        data_dir, embedder="none", workers="2", lease_seconds="3", max_attempts="50", **settings
+        data_dir,
+        program=program,
+        embedder="none",
+        workers="2",
+        lease_seconds="3",
+        max_attempts="50",
+        **settings,
     )
     try:
         yield running

@@ -14,8 +14,8 @@ import pytest
 from recollect.app import App
 from recollect.cli.serve import Supervisor
 from recollect.ops import readiness
-from tests.chaos.test_crash import children, part_of, serving
-from tests.conftest import Service, eventually
+from tests.chaos.test_crash import alive, children, family, part_of, postmaster, serving
+from tests.conftest import RECOLLECT, Service, eventually
 from tests.conftest import serving as running
 
 pytestmark = [
@@ -36,6 +36,30 @@ def test_what_the_supervisor_loads_starts_no_thread_and_opens_no_file() -> None:
     """
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_a_signal_while_the_database_is_prepared_goes_into_no_file_of_that_process() -> None:
+    asked = """if True:
+        import signal, socket
+        import recollect.app
+        from recollect.cli import serve
+        from recollect.config import load
+
+        def prepare(config, url):
+            # Some of them get the numbers that the supervisor's pipe had, which is closed here.
+            opened = [end for _ in range(5) for end in socket.socketpair()]
+            signal.raise_signal(signal.SIGINT)
+            for end in opened:
+                end.shutdown(socket.SHUT_WR)
+            return repr(b"".join(end.recv(100) for end in opened))
+
+        recollect.app.prepare = prepare
+        supervisor = serve.Supervisor(load())
+        supervisor._heed_signals()
+        print(serve._prepared(supervisor._config, ""))
+    """
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout == "b''\n"
 
 
 def test_why_the_service_is_not_ready_is_told(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,6 +99,39 @@ def test_children_hold_nothing_of_their_supervisor_and_end_each_by_itself(short_
         finally:
             found["worker"].send_signal(signal.SIGCONT)
         found["worker"].wait(30)
+
+
+def test_a_closed_terminal_ends_all_of_it(short_tmp: Path) -> None:
+    with serving(short_tmp / "hung-up") as service:
+        processes = family(service)
+        assert postmaster(service.data_dir) in processes
+        service.process.send_signal(signal.SIGHUP)
+        service.process.wait(60)
+        assert alive(processes) == []
+
+
+def test_a_closed_terminal_ends_nothing_under_nohup(short_tmp: Path) -> None:
+    with serving(short_tmp / "kept", program=("nohup", *RECOLLECT)) as service:
+        worker = _by_part(service)["worker"]
+        for process in (worker.pid, service.process.pid):
+            os.kill(process, signal.SIGHUP)
+        with service.client() as http:
+            made = http.post("/v3/documents", json={"content": "Written without a terminal."})
+            path = f"/v3/documents/{made.json()['id']}"
+            eventually(lambda: http.get(path).json()["status"] == "done")
+        assert _by_part(service)["worker"] == worker
+
+
+def test_it_runs_where_the_standard_streams_are_closed(short_tmp: Path) -> None:
+    closing = ("sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', *RECOLLECT)
+    with serving(short_tmp / "closed", program=closing) as service:
+        _by_part(service)["worker"].kill()
+        with service.client() as http:
+            made = http.post("/v3/documents", json={"content": "Written into a silent house."})
+            path = f"/v3/documents/{made.json()['id']}"
+            eventually(lambda: http.get(path).json()["status"] == "done")
+        service.process.terminate()
+        assert service.process.wait(60) == 0
 
 
 def _by_part(service: Service) -> Mapping[str, psutil.Process]:

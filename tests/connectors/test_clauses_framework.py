@@ -116,6 +116,23 @@ def test_after_thirty_days_of_absence_a_connection_fails_and_a_wish_brings_it_ba
     world.agrees()
 
 
+def test_a_provider_was_not_away_while_nobody_asked_it(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    connection = connect()
+    shelf.fail("changes", AWAY, times=2)
+    synced(app, connection)
+    absent(app, connection.id, 40)
+    with app.db.begin() as tx:  # the service stood still meanwhile
+        tx.execute(
+            "update connections set updated_at = now() - interval '39 days' where id = %s",
+            (connection.id,),
+        )
+    assert synced(app, connection).state == "ready"
+    absent(app, connection.id, 0)
+    assert synced(app, connection).failure is None
+
+
 def test_a_wish_gives_a_provider_that_is_still_away_as_long_again(
     app: App, shelf: Shelf, connect: Callable[..., Connection]
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from recollect.app import App
 from recollect.config import ProviderSettings
 from recollect.db import Database
+from recollect.errors import Permanent
 from recollect.model import ConnectionId, Org, Plan, Scope, Tenant
 from recollect.sync import connections
 from recollect.worker import syncs
@@ -113,6 +114,21 @@ def test_a_sync_during_a_sync_is_refused(client: httpx.Client, app: App, shelf: 
     assert (wanted.status_code, wanted.json()) == (202, {"id": id, "status": "queued"})
     refused(client.post(f"/ns/a/connectors/{id}/sync"), 409, "already running")
     assert client.post(f"/v3/connections/{id}/sync").status_code == 202, "as ever"
+    syncs.drain(app)
+    assert one(client, "a", id)["latestRun"]["system"]["status"] == "completed"
+
+
+def test_a_sync_that_failed_may_be_wanted_again_at_once(
+    client: httpx.Client, app: App, shelf: Shelf
+):
+    id = connect(client, "a")
+    syncs.drain(app)
+    shelf.fail("changes", Permanent("the key may not read this", code="access_denied"))
+    assert client.post(f"/ns/a/connectors/{id}/sync").status_code == 202
+    syncs.drain(app)
+    assert one(client, "a", id)["latestRun"]["system"]["status"] == "failed"
+
+    assert client.post(f"/ns/a/connectors/{id}/sync").status_code == 202, "nothing runs"
     syncs.drain(app)
     assert one(client, "a", id)["latestRun"]["system"]["status"] == "completed"
 

@@ -364,6 +364,39 @@ def test_an_endpoint_that_takes_nothing_for_days_is_disabled_with_the_reason(
     assert told(receiver)[-1] == ("webhook.test", {"endpointId": made["id"]})
 
 
+def test_a_failure_long_after_the_last_is_the_first_of_a_new_row(
+    app: App,
+    db: Database,
+    tenant: Tenant,
+    client: httpx.Client,
+    receiver: Receiver,
+    endpoint: Callable[..., Json],
+):
+    made = endpoint()
+    receiver.status = 503
+    add(app, tenant, "one")
+    processing.drain(app)
+    webhooks.drain(app)
+    with db.begin() as tx:  # it was given up, and nothing happened for days
+        tx.execute("update deliveries set state = 'dead', due_at = null, ended_at = now()")
+        tx.execute(
+            "update endpoints set failing_since = now() - interval '4 days',"
+            " rest_until = now() - interval '3 days' where id = %s",
+            (made["id"],),
+        )
+    add(app, tenant, "two")
+    processing.drain(app)
+    webhooks.drain(app)
+
+    [shown] = client.get("/v3/webhooks").json()["endpoints"]
+    assert not shown["disabled"]
+    assert [one["state"] for one in log(client, made)] == ["pending", "dead"]
+    receiver.status = 200
+    due_now(db)
+    webhooks.drain(app)
+    assert [one["state"] for one in log(client, made)] == ["delivered", "dead"]
+
+
 def test_one_that_is_gone_is_disabled_at_once(
     app: App,
     tenant: Tenant,

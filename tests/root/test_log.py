@@ -1,6 +1,7 @@
 """A log outlives what it tells of: it says where something failed, and quotes nothing."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -81,3 +82,17 @@ def test_the_words_of_an_error_are_cleaned(capsys: pytest.CaptureFixture[str], n
     [line] = capsys.readouterr().err.splitlines()
     assert "postgresql://…@db/x and https://a.example/b?…" in json.loads(line)[name]
     assert not any(told in line for told in ("hunter2", "sesame", "\x1b", "u001b", "x" * 501))
+
+
+def test_a_line_that_cannot_be_written_costs_no_work() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as unread:
+        done = subprocess.run(
+            [sys.executable, "-c", f"{PROGRAM}\nprint('went on', flush=True)"],
+            stdout=subprocess.PIPE,
+            stderr=unread,
+            text=True,
+            check=False,
+        )
+    assert done.stdout == "went on\n"

@@ -18,6 +18,7 @@ from starlette.testclient import TestClient
 from recollect import encryption
 from recollect.api import create_app, edge
 from recollect.app import App, secret_keys
+from recollect.errors import Reauthorize
 from recollect.model import Connection, Org, Plan, Tenant
 from recollect.ops import reencrypt
 from recollect.orgs import orgs
@@ -597,7 +598,10 @@ def test_authorizing_again_during_a_sync(world: World) -> None:
     link = world.http.post(f"/v3/connections/{id}/authorize").json()
     assert world.follow(link["authLink"]).status_code == 200
     assert world.get(id)["state"] == "syncing"
-    syncs.settle(world.app, claim, syncs.attempt(world.app, claim, threading.Event()))
+    # It was refused with the old authorization; the new one is another try.
+    syncs.settle(world.app, claim, Reauthorize("the provider refuses the authorization"))
+    assert world.get(id)["state"] == "syncing"
+    world.work()
     assert world.get(id)["state"] == "ready"
 
 

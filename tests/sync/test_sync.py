@@ -23,6 +23,7 @@ from recollect.model import (
     ConnectionState,
     Document,
     DocumentId,
+    Status,
     SyncClaim,
     Tenant,
     Trigger,
@@ -550,6 +551,23 @@ def test_kept_documents_can_be_processed_again(
     assert (document.status, document.text, document.title) == ("done", "The text.", "Thing a")
 
 
+def test_kept_documents_wait_for_no_connection_that_is_gone(
+    app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    shelf.put("a", "First.")
+    connection = sync(app, connect())
+    shelf.put("a", "Second.")
+    shelf.fail("fetch", Reauthorize("the authorization was taken back"))
+    waiting = found(app, sync(app, connection))["Thing a"]
+    assert waiting.failure is not None
+    with app.db.begin() as tx:
+        connections.delete(tx, tenant, [connection], with_documents=False)
+    drain(app)
+    with app.db.begin() as tx:
+        kept = documents.get(tx, tenant, waiting.id)
+    assert (kept.status, kept.failure) == (Status.DONE, None)
+
+
 def test_a_paused_connection_syncs_only_when_told_to(
     app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
 ) -> None:
@@ -632,6 +650,22 @@ def test_new_secrets_are_another_try(
             tx, tenant, connection.id, ConnectionChange(metadata=connection.metadata)
         )
     assert sync(app, connection).state is ConnectionState.READY
+
+
+def test_what_an_outdated_sync_says_of_the_old_secrets_does_not_stop_the_new_ones(
+    app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    connection = connect()
+    outdated = take(app)
+    change = ConnectionChange(metadata=connection.metadata, secrets="sealed anew")
+    with app.db.begin() as tx:
+        connections.update(tx, tenant, connection.id, change)
+    syncs.settle(app, outdated, Reauthorize("the key is not known there"))
+
+    assert again(app, connection).state is ConnectionState.SYNCING
+    with app.db.begin() as tx:
+        [claim] = connection_queue.claim(tx, lease=app.lease, limit=1)
+    assert claim.run_id == outdated.run_id
 
 
 def test_what_cannot_be_stored_does_not_stop_a_sync(
