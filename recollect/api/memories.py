@@ -22,6 +22,7 @@ from recollect.api.memory_schemas import (
     MemoryList,
     MemoryResults,
     MemorySearch,
+    MemoryUpdated,
     ProfileOut,
     ProfileRequest,
     ProfileSections,
@@ -85,7 +86,7 @@ def add(body: AddMemories, tenant: Writer, app: CurrentApp) -> MemoriesAdded:
 
 
 @router.patch("/v4/memories", summary="Update a memory", operation_id="updateMemory")
-def update(body: UpdateMemory, tenant: Writer, app: CurrentApp) -> MemoryOut:
+def update(body: UpdateMemory, tenant: Writer, app: CurrentApp) -> MemoryUpdated:
     """Adds a version; the one before is kept, but no longer found. If not given, metadata,
     `forgetAfter` and `temporalContext` stay as they are."""
     [tag] = effective_tags(tenant, body.container_tag, None, default=False)
@@ -98,7 +99,8 @@ def update(body: UpdateMemory, tenant: Writer, app: CurrentApp) -> MemoryOut:
         forget_after=body.forget_after,
         forget_reason=body.forget_reason,
     )
-    return MemoryOut.of(telling.correct(app, tenant, tag, target, correction))
+    corrected = telling.correct(app, tenant, tag, target, correction)
+    return MemoryUpdated(**MemoryUpdated.fields(corrected), warnings=body.passed_over())
 
 
 @router.delete("/v4/memories", summary="Forget a memory", operation_id="forgetMemory")
@@ -109,7 +111,7 @@ def forget(body: ForgetMemory, tenant: Writer, app: CurrentApp) -> Forgotten:
     target = _target(body.id, body.content)
     with app.db.begin() as tx:
         gone = memories.forget(tx, tenant, tag, target, body.reason)
-    return Forgotten(id=gone.id, forgotten=True)
+    return Forgotten(id=gone.id, forgotten=True, warnings=body.passed_over())
 
 
 @router.post("/v4/memories/list", summary="List memories", operation_id="listMemories")
@@ -138,6 +140,7 @@ def find(body: ListMemories, tenant: Reader, app: CurrentApp) -> MemoryList:
     return MemoryList(
         memory_entries=[MemoryEntry.entry(memory, versions[memory.id]) for memory in page.items],
         pagination=Pagination.of(page),
+        warnings=body.passed_over(),
     )
 
 
@@ -186,6 +189,7 @@ def forget_matching(body: ForgetMatching, tenant: Writer, app: CurrentApp) -> Fo
         summary=_summary(len(shown), matching, dry_run=body.dry_run),
         candidates=shown if body.dry_run else None,
         forgotten=None if body.dry_run else shown,
+        warnings=body.passed_over(),
     )
 
 
@@ -230,7 +234,7 @@ def profile(body: ProfileRequest, tenant: Reader, app: CurrentApp) -> ProfileOut
         if "buckets" in wanted
         else None,
     )
-    return ProfileOut(profile=sections, search_results=results)
+    return ProfileOut(profile=sections, search_results=results, warnings=body.passed_over())
 
 
 @router.post(

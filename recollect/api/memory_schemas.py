@@ -192,9 +192,14 @@ class MemoriesAdded(Wire):
     warnings: list[str] | None = WARNINGS
 
 
+class MemoryUpdated(MemoryOut):
+    warnings: list[str] | None = WARNINGS
+
+
 class Forgotten(Wire):
     id: str
     forgotten: bool
+    warnings: list[str] | None = WARNINGS
 
 
 class Candidate(Wire):
@@ -211,6 +216,7 @@ class ForgetMatchingOut(Wire):
     summary: str
     candidates: list[Candidate] | None = absent()
     forgotten: list[Candidate] | None = absent()
+    warnings: list[str] | None = WARNINGS
 
 
 class MemoryEntry(MemoryOut):
@@ -231,6 +237,7 @@ class MemoryEntry(MemoryOut):
 class MemoryList(Wire):
     memory_entries: list[MemoryEntry]
     pagination: Pagination
+    warnings: list[str] | None = WARNINGS
 
 
 class NeighbourOut(Wire):
@@ -370,6 +377,7 @@ class ProfileSections(Wire):
 class ProfileOut(Wire):
     profile: ProfileSections
     search_results: MemoryResults | None = absent()
+    warnings: list[str] | None = WARNINGS
 
 
 class BucketsOut(Wire):

@@ -12,7 +12,7 @@ from recollect.api import create_app
 from recollect.app import App
 from recollect.cli._log import log_of_process
 from recollect.cli._opened import opened
-from recollect.cli._process import Host, Port, Supervised, when_orphaned
+from recollect.cli._process import Host, Port, Supervised, listen, when_orphaned
 from recollect.cli._wire import BoundedHttp
 from recollect.config import load
 from recollect.orgs.orgs import Limit
@@ -57,14 +57,13 @@ def api(
     """
     config = load(host=host, port=port)
     log_of_process(config, "api")
+    own = listen(config) if listening is None else None
     with opened(config, supervised=supervised) as app:
         web = website(app)
         server = _Server(
             uvicorn.Config(
                 web,
-                host=config.host,
-                port=config.port,
-                fd=listening,
+                fd=listening if own is None else own.fileno(),
                 http=BoundedHttp,
                 ws="none",
                 log_config=None,

@@ -29,7 +29,7 @@ from recollect.cli.client import AsJson
 from recollect.cli.output import echo_json, shown, table, tell, unknown_settings
 from recollect.config import PREFIX, Config, load
 from recollect.connectors import all as all_connectors
-from recollect.db import Database, citus, migrate, versions
+from recollect.db import Database, citus, lacking, migrate, versions
 from recollect.db.embedded import Embedded, database
 from recollect.errors import Permanent, RecollectError, Transient
 from recollect.extract import Sandbox
@@ -49,6 +49,11 @@ SEVERITY: tuple[State, ...] = ("FAIL", "warn", "ok", "off")
 STATES: Mapping[bool | None, State] = {True: "ok", None: "off", False: "FAIL"}
 LEAST_FREE = 2_000_000_000
 """bytes on the disk of the data folder below which writing is in danger"""
+
+_OLDER = (
+    "written by an older Recollect. The next start brings the schema up to date, and then the older"
+    " one does not take it any more; to be able to go back, run `recollect backup` first"
+)
 
 UNSET: Mapping[str, str] = MappingProxyType(
     {
@@ -170,10 +175,15 @@ def _database(config: Config) -> list[CheckResult]:
     kind = "embedded" if config.database_url is None else "configured"
     with database(config) as ensure:
         url = ensure()
-        migrate(url)
-        with Database(url, size=1) as db, db.begin() as tx:
-            server, vector = versions(tx)
-            others = connections.sealed_by_others(tx, encryption.mark(secret_keys(config)))
+        with Database(url, size=1) as db:
+            with db.begin() as tx:
+                older = lacking(tx)
+            if older:
+                return [CheckResult("database", "warn", f"{kind}; {_OLDER}")]
+            migrate(url)
+            with db.begin() as tx:
+                server, vector = versions(tx)
+                others = connections.sealed_by_others(tx, encryption.mark(secret_keys(config)))
     told = f"{kind} PostgreSQL {server}, pgvector {vector}"
     found = [CheckResult("database", "ok", told)]
     if config.database_url is None and Embedded(config.data_dir).is_shared:
@@ -197,6 +207,9 @@ def _replicas(config: Config) -> list[CheckResult]:
     with database(config, keep=False) as ensure:
         db = open_database(config, ensure(), size=1)
         try:
+            with db.begin() as tx:
+                if lacking(tx):
+                    return []
             found = db.replicas()
             if any(one.state != "serves" for one in found):  # a slow start is none of its faults
                 Event().wait(1)
@@ -238,6 +251,8 @@ def _embedder(config: Config) -> list[CheckResult]:
             Database(ensure(), size=1) as db,
             db.begin() as tx,
         ):
+            if lacking(tx):
+                return []
             index = vector_index.read(tx)
     except RecollectError:  # of which another line tells
         index = None

@@ -37,7 +37,7 @@ from setproctitle import setproctitle
 from recollect import cli, log
 from recollect.cli import _lazy
 from recollect.cli._log import log_of_process
-from recollect.cli._process import ENDING, Host, Port, Workers, on_signals
+from recollect.cli._process import ENDING, Host, Port, Workers, listen, on_signals
 from recollect.cli.output import fail, tell, unknown_settings
 from recollect.config import Config, load
 from recollect.db.embedded import database
@@ -117,7 +117,7 @@ class Supervisor:
     def run(self) -> None:
         """Until SIGINT or SIGTERM. Raises SetupError when a part cannot start at all."""
         self._heed_signals()
-        listening = _listen(self._config)
+        listening = listen(self._config)
         with database(self._config) as ensure:
             with ThreadPoolExecutor(1) as loader:  # its thread has ended before the first fork
                 loading = loader.submit(_load)
@@ -300,25 +300,6 @@ def _prepare(config: Config, url: str, there: Connection) -> None:
         there.send((prepare(config, url), None))
     except RecollectError as error:
         there.send((None, str(error)))
-
-
-def _listen(config: Config) -> socket.socket:
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Accepted sockets inherit it. The server takes a socket that it is handed for one of Unix and
-    # does not set it, and then every answer on a kept connection waits 40 ms.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    try:
-        listening.bind((config.host, config.port))
-    except OSError as error:
-        raise SetupError(
-            f"cannot listen on {config.host}:{config.port} ({error.strerror});"
-            " choose another with --port"
-        ) from error
-    listening.listen(2048)
-    listening.set_inheritable(True)
-    return listening
 
 
 def _keep_key(config: Config, secret: str) -> None:

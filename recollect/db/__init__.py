@@ -449,6 +449,15 @@ def migrate(url: str, *, index_shards: int | None = None) -> list[str]:
     return applied
 
 
+def lacking(tx: Tx) -> list[str]:
+    """Names of the migrations that are yet to come to a database in use; none of a new one."""
+    there = tx.execute("select to_regclass('migrations') is not null as there").fetchone()
+    if there is None or not there["there"]:
+        return []
+    done = {row["name"] for row in tx.execute("select name from migrations")}
+    return [name for name, _ in scripts() if done and name not in done]
+
+
 def scripts() -> list[tuple[str, bytes]]:
     """All migrations in their order: name and SQL."""
     folder = resources.files("recollect.db") / "migrations"

@@ -81,7 +81,7 @@ def grouped(group: Metadata | None) -> Jsonb | None:
 
 
 def accept(tx: Tx, id: DocumentId, content: Content, *, revive: bool) -> None:
-    """Take new content, or, when it is the same, repair what failed or found nothing.
+    """Take new content, or, when it is the same, repair what failed, found nothing, lost its file.
 
     The same bytes are another content as a file than as a text, and under another name, which may
     say what kind they are.
@@ -109,7 +109,15 @@ def accept(tx: Tx, id: DocumentId, content: Content, *, revive: bool) -> None:
         db.notify(tx)
         return
     if content.blob is not None:
-        doom(tx, [content.blob.key])
+        # The same bytes: the store has these for certain, and no longer what its disk lost. Where a
+        # worker may be reading the others, these go.
+        held = tx.execute(
+            "update documents d set blob = %(blob)s"
+            " from (select id, blob from documents where id = %(id)s for update) old"
+            " where d.id = old.id and d.status in ('done', 'failed') returning old.blob",
+            {"id": id, "blob": content.blob.key},
+        ).fetchone()
+        doom(tx, [content.blob.key if held is None else held["blob"]])
     again = tx.execute(
         "update documents set status = 'queued', due_at = now(), attempts = 0,"
         " error_code = null, error_message = null, updated_at = now()"

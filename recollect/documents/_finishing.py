@@ -60,9 +60,14 @@ def known_hashes(tx: Tx, claim: Claim, *, embedded: bool) -> set[bytes]:
 
 
 def unpacked(tx: Tx, claim: Claim) -> Mapping[str, str]:
-    """What an archive held when it was last read: path → SHA-256 in hexadecimal."""
+    """What an archive held when it was last read: path → SHA-256 in hexadecimal. Without those of
+    its files that failed since the store has lost them: the archive brings them back."""
     row = tx.execute(
-        "select unpacked from documents where id = %s", (claim.document.id,)
+        "select a.unpacked - coalesce((select array_agg(m.archive_path) from documents m"
+        "  where m.archive_id = a.id and m.status = 'failed' and m.error_code = 'missing_blob'"
+        "  and encode(m.content_hash, 'hex') = a.unpacked ->> m.archive_path), '{}') as unpacked"
+        " from documents a where a.id = %s",
+        (claim.document.id,),
     ).fetchone()
     return (row and row["unpacked"]) or {}
 
@@ -271,20 +276,18 @@ def _unpack(tx: Tx, claim: Claim, members: Sequence[NewMember] | None) -> Counte
     there = {member.archive_path: member.id for member in members_of(tx, [id])}
     row = tx.execute(
         "select container_tags, source, filepath, metadata, document_date, task_type, dreaming,"
-        " group_pairs, unpacked from documents where id = %s",
+        " group_pairs from documents where id = %s",
         (id,),
     ).fetchone()
     assert row is not None
-    before: Mapping[str, str] = row["unpacked"] or {}
     held = {member.path: member.content.hash.hex() for member in members or ()}
     gone = sorted(member for path, member in there.items() if path not in held)
     delta = take_out(tx, org, gone) if gone else Counter[int]()
     made: list[dict[str, object]] = []
     for member in members or ():
         path, content = member.path, member.content
-        if content.hash.hex() == before.get(path):
+        if content.blob is None:  # as it was before
             continue
-        assert content.blob is not None
         if path in there:
             accept(tx, there[path], content, revive=False)
             continue

@@ -3,14 +3,21 @@
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
-from recollect.errors import Permanent, Unavailable
+from recollect.errors import Permanent, Transient, Unavailable
 
 LARGEST_LINE = 1_000_000
 """Bytes of one event."""
 REFUSED, BAD_ANSWER = "model_refused", "bad_answer"
 _THOUGHT, _THOUGHT_END = "<think>", "</think>"
+
+
+def check_for_error(body: Any) -> None:
+    """Raises Transient (`http_500`) where an answer of 200 tells of an error, as servers do whose
+    model, or whose provider, fails when they have begun to answer."""
+    if isinstance(body, dict) and cast("dict[str, Any]", body).get("error"):
+        raise Transient("the model's endpoint broke off with an error", code="http_500")
 
 
 class CompletionPieces:
@@ -28,7 +35,8 @@ class CompletionPieces:
     def read(self, data: bytes) -> Iterator[str]:
         """What came before a fault is given before it is raised.
 
-        Raises Permanent (`model_refused`, `bad_answer`, `cut_off`), Unavailable (`bad_answer`).
+        Raises Permanent (`model_refused`, `bad_answer`, `cut_off`), Unavailable (`bad_answer`),
+        Transient (`http_500`).
         """
         self._bytes += data
         if len(self._bytes) > LARGEST_LINE:
@@ -66,6 +74,7 @@ class CompletionPieces:
     def _choice(self, document: bytes, part: str) -> str:
         try:
             body: Any = json.loads(document)
+            check_for_error(body)
             choices = body["choices"]
             if not choices and part == "delta":  # the event that tells the usage
                 return ""
@@ -81,7 +90,7 @@ class CompletionPieces:
             ) from None
         if refusal or ended == "content_filter":
             raise Permanent("the model refused to answer", code=REFUSED)
-        if ended == "length":
+        if ended in ("length", "error"):
             raise Permanent("the model's answer was cut off", code="cut_off")
         self.has_ended = self.has_ended or ended is not None
         return said if isinstance(said, str) else ""

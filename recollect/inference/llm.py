@@ -21,7 +21,7 @@ from recollect import log
 from recollect.errors import Permanent, RecollectError, SetupError, Transient, Unavailable
 from recollect.fetch import Endpoint, EndpointAnswer, outcome
 from recollect.inference.circuit_breaker import Breaker
-from recollect.inference.completion_stream import CompletionPieces
+from recollect.inference.completion_stream import CompletionPieces, check_for_error
 from recollect.model import storable
 
 CONCURRENCY = 4
@@ -237,11 +237,12 @@ class Llm:
                     refusal = EndpointAnswer(answer.status, answer.headers, said)
                     raise self._judged(question, refusal)
                 kind = answer.headers.get("content-type", "")
-                pieces = CompletionPieces(streams="json" not in kind)
+                streams = "json" not in kind and "html" not in kind
+                pieces = CompletionPieces(streams=streams)
                 async for part in answer.parts:
                     for piece in pieces.read(part):
                         yield piece
-                    if pieces.has_ended and "json" not in kind:
+                    if pieces.has_ended and streams:
                         break
                 for piece in pieces.rest():
                     yield piece
@@ -401,6 +402,7 @@ class Llm:
 
     def _content(self, body: Mapping[str, Any]) -> str:
         """What the model said; empty when it said nothing that could be read."""
+        check_for_error(body)
         try:
             choice = body["choices"][0]
             message = choice["message"]
@@ -413,7 +415,7 @@ class Llm:
             ) from None
         if refusal or ended == "content_filter":
             raise Permanent("the model refused to answer", code=REFUSED)
-        if ended == "length":
+        if ended in ("length", "error"):
             raise Permanent("the model's answer was cut off", code=BAD_ANSWER)
         return said if isinstance(said, str) and len(said) <= LARGEST_ANSWER else ""
 

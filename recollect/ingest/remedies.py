@@ -56,7 +56,8 @@ _REMEDIES: Mapping[str, str] = {
     "database_contended": "Retry when there is less to do; the message names the SQLSTATE.",
     "database_refused": "Change the value that the message names at its source, and send it again.",
     "internal_error": "Please report it with the traceback in the log. A retry may help.",
-    "missing_blob": "Send the file again; `recollect verify` lists all that are missing.",
+    "missing_blob": "Send the file again, or, where it came out of an archive, retry that;"
+    " `recollect verify` lists all that are missing.",
 }
 _ANSWERED = (
     "Check the address and what it shows to someone who is not signed in, then retry: the server"

@@ -182,6 +182,31 @@ def test_however_the_model_fails_the_answer_ends_with_a_state(
     assert (told["reason"] is None) == (state == "answered")
 
 
+BROKEN_OFF = {"error": {"code": 502, "message": "The provider is gone."}}
+WITH_CHOICES = BROKEN_OFF | {"choices": [{"delta": {"content": ""}, "finish_reason": "error"}]}
+
+
+@pytest.mark.parametrize("error", [BROKEN_OFF, WITH_CHOICES])
+def test_an_answer_that_the_endpoint_breaks_off_with_an_error_is_cut(
+    http: httpx.Client, model: Model, error: Any
+):
+    """vLLM ends a stream with the one, OpenRouter with the other."""
+    model.misbehave.append(says("It eats fish [1]. It", ending=f"data: {json.dumps(error)}\n\n"))
+    told = ask(http)
+    assert (told["state"], len(told["sentences"])) == ("cut", 2)
+    assert "broke off with an error" in told["reason"]
+    assert "RECOLLECT_LLM_URL" not in told["reason"]
+
+
+def test_a_page_in_place_of_an_answer_names_the_setting(http: httpx.Client, model: Model):
+    """The address of a web interface, with nothing of the API behind it."""
+    page = "<!doctype html>\n<html><title>Chat</title></html>\n"
+    model.misbehave.append(Status(200, page, {"content-type": "text/html"}))
+    told = ask(http)
+    assert told["state"] == "model_failed"
+    assert "check RECOLLECT_LLM_URL" in told["reason"]
+
+
 def events(http: httpx.Client, **more: Any) -> list[tuple[str, Any]]:
     body = {"q": "What does the grey heron eat?", "stream": True, **more}
     answer = http.post("/v4/answer", json=body)

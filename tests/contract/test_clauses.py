@@ -128,6 +128,15 @@ def test_unknown_fields_are_named_where_content_comes_in_or_is_asked_for(client:
         assert meant in client.request(method, path, json=body).json()["warnings"], path
     answer = client.post("/v4/memories", json=known).json()
     assert answer["warnings"] == ["is_statc: no such field, ignored; did you mean isStatic?"]
+    named = {"containerTag": "a", "content": "Ann sings.", **wrong}
+    for method, path, body in (
+        ("POST", "/v4/memories/list", {"containerTags": ["a"], **wrong}),
+        ("POST", "/v4/profile", {"containerTag": "a", **wrong}),
+        ("PATCH", "/v4/memories", {**named, "newContent": "Ann sings."}),
+        ("POST", "/v4/memories/forget-matching", {"containerTag": "a", "query": "none", **wrong}),
+        ("DELETE", "/v4/memories", named),
+    ):
+        assert client.request(method, path, json=body).json()["warnings"] == [meant], path
     answer = client.patch("/v3/settings", json={"filterPromt": "x"}).json()
     assert answer["warnings"] == ["filterPromt: no such field, ignored; did you mean filterPrompt?"]
     assert "warnings" not in client.post("/v3/documents", json={"content": "A heron."}).json()

@@ -433,6 +433,15 @@ def test_a_setting_that_is_misspelt_is_named(
     assert run("--version").out.startswith("recollect ")
 
 
+@pytest.mark.parametrize("command", ["serve", "api"])
+def test_a_port_that_is_taken_is_named(run: Shell, nowhere: str, command: str) -> None:
+    port = nowhere.rpartition(":")[2]
+    ended = run(command, "--port", port, RECOLLECT_DATA_DIR=str(run.folder))
+
+    assert ended.code == 1
+    assert f"cannot listen on 127.0.0.1:{port} (Address already in use); choose" in ended.err
+
+
 def test_search_marks_what_matched_on_a_terminal(run: Shell, tag: str) -> None:
     run("add", "-", "--tag", tag, input=TASKS.encode())
     controller, terminal = pty.openpty()

@@ -303,9 +303,8 @@ def running(model: Model) -> Generator[Model]:
                 return
             status, headers, text = answer
             self.send_response(status)
-            for name, value in headers.items():
+            for name, value in {"content-type": "application/json", **headers}.items():
                 self.send_header(name, value)
-            self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(text.encode())))
             self.end_headers()
             self.wfile.write(text.encode())

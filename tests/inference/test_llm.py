@@ -203,6 +203,15 @@ def test_passing_trouble_is_tried_again_after_as_long_as_asked(
     assert len(model.asked) == 3
 
 
+def test_an_error_in_an_answer_of_200_is_passing_trouble(
+    model: Model, opened: Callable[..., Llm]
+) -> None:
+    model.misbehave = [Status(200, '{"error": {"code": 502, "message": "The provider is gone."}}')]
+
+    assert opened().ask(question()).colour == "blue"
+    assert len(model.asked) == 2
+
+
 def test_who_asks_for_a_long_wait_is_unavailable_at_once(
     model: Model, opened: Callable[..., Llm]
 ) -> None:

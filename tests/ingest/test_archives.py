@@ -221,6 +221,27 @@ def test_a_retry_of_the_archive_retries_none_of_its_files(app: App, client: http
     assert drain(app) == 1
 
 
+def test_a_retry_of_the_archive_brings_back_a_file_that_the_store_lost(
+    app: App, client: httpx.Client, org: Org
+):
+    id = send(client, FRUIT)
+    drain(app)
+    lost = members(client, id)["a.txt"]["id"]
+    for key in stored(app, org):
+        if app.blobs.get(key) == FRUIT["a.txt"].encode():
+            app.blobs.delete(key)
+    client.post("/v3/documents/retry", json={"ids": [lost]})
+    drain(app)
+    assert get(client, lost)["errorCode"] == "missing_blob"
+
+    client.post("/v3/documents/retry", json={"ids": [id]})
+    drain(app)
+
+    assert {one["status"] for one in members(client, id).values()} == {"done"}
+    assert members(client, id)["a.txt"]["id"] == lost
+    assert blobs_of(app, org) <= stored(app, org)
+
+
 def test_a_damaged_successor_leaves_what_was_read_before(app: App, client: httpx.Client):
     id = send(client, FRUIT, customId="box")
     drain(app)

@@ -886,6 +886,22 @@ def refused(terminal: Terminal, file: Path, *, url: str | None, data_dir: Path) 
     return done.err
 
 
+def test_doctor_leaves_the_schema_of_an_older_version_as_it_is(
+    terminal: Terminal, empty_database: Callable[[], str], tmp_path: Path
+) -> None:
+    """It is asked before the first start of a new version, from which there is no way back."""
+    url = empty_database()
+    with psycopg.connect(url) as session:
+        migrated(session, "0010_turns")
+    given = {"RECOLLECT_DATABASE_URL": url, "RECOLLECT_DATA_DIR": str(tmp_path)}
+    told = terminal.run("doctor", **given)
+
+    assert told.code == 0, told.err
+    assert "warn database: configured; written by an older Recollect" in told.out
+    newest = rows(url, "select max(name) as name from migrations")
+    assert newest == [{"name": "0010_turns"}]
+
+
 def test_a_full_disk_is_said_and_leaves_nothing(
     new_place: Callable[..., App], terminal: Terminal, tmp_path: Path
 ) -> None:

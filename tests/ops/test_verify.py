@@ -16,7 +16,7 @@ from recollect.blobs import open_blobs
 from recollect.db import Database
 from recollect.documents import DocumentChange, NewDocument, text_content
 from recollect.index.vector_index import adopt
-from recollect.model import Content, DocumentId, Plan, StoredBlob, Tenant, random_id
+from recollect.model import Content, DocumentId, Plan, Status, StoredBlob, Tenant, random_id
 from recollect.ops import verify
 from recollect.orgs import orgs, tags
 from recollect.worker.processing import drain
@@ -37,7 +37,7 @@ class Ground:
             new = NewDocument(text_content(text), tags=["a", "b"])
             return documents.add(tx, self.tenant, new, DocumentId(random_id())).id
 
-    def upload(self, data: bytes) -> tuple[DocumentId, Path]:
+    def upload(self, data: bytes, custom_id: str | None = None) -> tuple[DocumentId, Path]:
         key = blobs.new_key(self.tenant.id, data)
         self.app.blobs.put(key, data)
         content = Content(
@@ -47,7 +47,7 @@ class Ground:
         )
         with self.app.db.begin() as tx:
             tags.ensure(tx, self.tenant.id, ["a"])
-            new = NewDocument(content, tags=["a"])
+            new = NewDocument(content, tags=["a"], custom_id=custom_id)
             id = documents.add(tx, self.tenant, new, DocumentId(random_id())).id
         return id, self.folder / key
 
@@ -192,6 +192,34 @@ def test_files_are_compared_with_their_digests(ground: Ground) -> None:
     assert all(one.mended == 0 for one in found.values())
     gone.write_bytes(kept[0])
     altered.write_bytes(kept[1])
+    assert ground.verify() == {}
+
+
+def test_sending_a_file_again_brings_back_what_the_disk_lost(ground: Ground) -> None:
+    """The remedy that is told: the same bytes counted as no change, and were thrown away."""
+    texts = {name: f"words of the {name} file".encode() for name in ("lost", "altered", "retried")}
+    sent = {name: ground.upload(text, name) for name, text in texts.items()}
+    drain(ground.app)
+    sent["lost"][1].unlink()
+    sent["altered"][1].write_bytes(b"other words")
+    sent["retried"][1].unlink()
+    with ground.app.db.begin() as tx:
+        documents.reprocess(tx, ground.tenant, ids=[sent["retried"][0]])
+    drain(ground.app)
+    with ground.app.db.begin() as tx:
+        failed = documents.get(tx, ground.tenant, sent["retried"][0])
+    assert failed.failure is not None
+    assert failed.failure.code == "missing_blob"
+
+    for name, text in texts.items():
+        ground.upload(text, name)
+    drain(ground.app)
+
+    with ground.app.db.begin() as tx:
+        for id, _ in sent.values():
+            document = documents.get(tx, ground.tenant, id)
+            assert (document.status, document.revision) == (Status.DONE, 1)
+    assert ground.verify(mend=True).keys() <= {"file_undeleted"}
     assert ground.verify() == {}
 
 
