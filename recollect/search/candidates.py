@@ -244,9 +244,9 @@ class Candidates:
         counted, self._everywhere, self._shards = _counts(
             tx, tenant, [*scope, *(n for group in (*groups, *away) for n in group)]
         )
-        self._counted = counted
         if query.as_of is not None:  # older texts are not counted
             counted = {n: 1 for group in (scope, *groups, *away) for n in group} | counted
+        self._counted = counted
         total = counted.get(scope[0], 0)
         in_scope = min((counted.get(number, 0) for number in scope), default=0)
         self._words = terms.idf(groups, counted, total)
