@@ -55,8 +55,8 @@ PICKED = 3_000
 that would score best if all picked, these held 99 in 140 queries to 100,000 entries, and always
 the first ten, for a quarter of the time."""
 RARE = 0.1
-"""Words in more than this share of the entries pick no candidates, and are not asked for beside
-others, but for want of rarer ones."""
+"""Where too many would be picked, words in more than this share of the entries pick none, and are
+not asked for beside others, but for want of rarer ones."""
 READ = 2_000
 """Passages that hold the words of a phrase, the best first, in which their order is looked at; of
 several phrases, each has a share of them."""
@@ -550,13 +550,13 @@ def _picks(
     rarest = sorted((sum(counted[n] for n in group), group) for group in found if group)
     expected = 0.0
     for n, group in rarest:
-        enough = expected >= CANDIDATES and expected + n * share > PICKED
-        if picks and (enough or n > RARE * total):
+        many = expected + n * share > PICKED
+        if picks and many and (expected >= CANDIDATES or n > RARE * total):
             break
         expected += n * share
         picks.append(group)
-    many = picks[-1] if expected > PICKED else None
-    others = [(n, group) for n, group in rarest if many and group is not many]
+    last = picks[-1] if expected > PICKED else None
+    others = [(n, group) for n, group in rarest if last and group is not last]
     telling = [group for n, group in others if n <= RARE * total] or [g for _, g in others]
     beside = [n for group in telling for n in group]
     return [n for group in picks for n in group], beside
