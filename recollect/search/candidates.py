@@ -96,12 +96,16 @@ _WALKED = sql.SQL(
     " order by (e.{column}::halfvec({dimensions})) <=> %(vector)s limit %(walked)s"
 )
 # From the documents that match to all of their entries. The sum keeps the planner from the vector
-# index, which would miss entries of a small scope.
+# index, which would miss entries of a small scope. An older text may have a vector of as many
+# dimensions as its model gave before another `recollect reindex`.
 _COMPARED = sql.SQL(
     "select e.document_id, e.hash, (e.{column} <=> %(vector)s) + 0 as distance"
     " from (select d.id, d.settled from facets d where {condition} {apart}) as d"
     " join entries e on e.document_id = d.id"
-    " where e.{column} is not null and {published}"
+    " where vector_dims(e.{column}) = {dimensions} and {published}"
+)
+_SIMILARITY = (
+    "case when vector_dims(e.{column}) = {dimensions} then 1 - (e.{column} <=> %(vector)s) end"
 )
 _SHARED = sql.SQL(
     "select document_id, hash, distance from (select document_id, hash, distance,"
@@ -441,9 +445,9 @@ class Candidates:
             dense=dense,
             condition=self._condition,
             published=_PUBLISHED.format(sql.SQL("p.hash")),
-            similarity=sql.SQL(
-                "null::float8" if query.vector is None else "1 - (e.{} <=> %(vector)s)"
-            ).format(self._column),
+            similarity=sql.SQL("null::float8" if query.vector is None else _SIMILARITY).format(
+                **blanks
+            ),
         )
         return self._tx.execute(
             statement,
