@@ -42,7 +42,8 @@ def fuse(answers: Sequence[Sequence[Hit]], query: Query) -> list[Hit]:
     """The answers to several wordings of one question as one.
 
     The score of a chunk and its parts are the means over the wordings, each of which counts alike.
-    They were searched without thresholds; those of the `query` hold for what comes of them.
+    They were searched without thresholds; those of the `query` hold for what comes of them. Of a
+    document that changed between two of them, only what the last one found counts.
     """
     of = {hit.document.id: hit.document for hits in answers for hit in hits}
     best: dict[tuple[DocumentId, int], HitChunk] = {}
@@ -50,6 +51,8 @@ def fuse(answers: Sequence[Sequence[Hit]], query: Query) -> list[Hit]:
     parts: dict[tuple[DocumentId, int], list[Parts]] = {}
     for hits in answers:
         for hit in hits:
+            if hit.document.updated_at != of[hit.document.id].updated_at:
+                continue
             for chunk in hit.chunks:
                 key = (hit.document.id, chunk.position)
                 total[key] = total.get(key, 0.0) + chunk.score / len(answers)
