@@ -475,7 +475,8 @@ class Candidates:
                 one[0]["document_id"],
             ),
         )
-        scores = ranking.falling([standing.relevance for _, standing in ranked])
+        relevance = ranking.falling([standing.relevance for _, standing in ranked])
+        scores = [round(one, ranking.DIGITS) for one in relevance]
         return [
             Placed(
                 row["document_id"],

@@ -66,7 +66,8 @@ def fuse(answers: Sequence[Sequence[Hit]], query: Query) -> list[Hit]:
         (id, position), score = one
         return -score, -of[id].updated_at.timestamp(), id, position
 
-    for (id, position), score in sorted(total.items(), key=behind):
+    for (id, position), mean in sorted(total.items(), key=behind):
+        score = round(mean, ranking.DIGITS)
         if score >= query.threshold and (id in chunks or score >= query.document_threshold):
             chunk = replace(
                 best[id, position],
