@@ -43,7 +43,7 @@ def fuse(answers: Sequence[Sequence[Hit]], query: Query) -> list[Hit]:
 
     The score of a chunk and its parts are the means over the wordings, each of which counts alike.
     They were searched without thresholds; those of the `query` hold for what comes of them. Of a
-    document that changed between two of them, only what the last one found counts.
+    text that changed between two of them, only what is found in the last one counts.
     """
     of = {hit.document.id: hit.document for hits in answers for hit in hits}
     best: dict[tuple[DocumentId, int], HitChunk] = {}
@@ -51,7 +51,7 @@ def fuse(answers: Sequence[Sequence[Hit]], query: Query) -> list[Hit]:
     parts: dict[tuple[DocumentId, int], list[Parts]] = {}
     for hits in answers:
         for hit in hits:
-            if hit.document.updated_at != of[hit.document.id].updated_at:
+            if hit.document.indexed_revision != of[hit.document.id].indexed_revision:
                 continue
             for chunk in hit.chunks:
                 key = (hit.document.id, chunk.position)
