@@ -178,7 +178,7 @@ def forget_matching(body: ForgetMatching, tenant: Writer, app: CurrentApp) -> Fo
         likeness = {one.memory.id: one.similarity for one in found}
         found = [FoundMemory(memory, likeness.get(memory.id, 1.0)) for memory in done]
     shown = [
-        Candidate(id=one.memory.id, memory=one.memory.content, score=round(one.similarity, 6))
+        Candidate(id=one.memory.id, memory=one.memory.content, score=one.similarity)
         for one in found
     ]
     return ForgetMatchingOut(

@@ -250,7 +250,7 @@ def _memories(
             MemoryResult(
                 id=memory.id,
                 memory=memory.content,
-                similarity=round(one.similarity, 6),
+                similarity=one.similarity,
                 metadata=None if memory.metadata is None else dict(memory.metadata),
                 updated_at=memory.updated_at,
                 version=memory.version,
@@ -340,7 +340,7 @@ def _chunk(hit: Hit, chunk: HitChunk, *, whole: bool) -> MemoryResult:
     return MemoryResult(
         id=f"{document.id}.{chunk.position}",
         chunk=chunk.text,
-        similarity=round(chunk.score, 6),
+        similarity=chunk.score,
         metadata=None if document.metadata is None else dict(document.metadata),
         updated_at=document.updated_at,
         filepath=document.filepath,

@@ -93,7 +93,7 @@ class HitChunkOut(Wire):
     def of(cls, chunk: HitChunk) -> Self:
         return cls(
             content=chunk.text,
-            score=round(chunk.score, 6),
+            score=chunk.score,
             is_relevant=chunk.is_relevant,
             position=chunk.position,
             start=chunk.start,
@@ -128,7 +128,7 @@ class HitOut(Wire):
             document_id=document.id,
             title=document.title,
             type=document.kind,
-            score=round(hit.score, 6),
+            score=hit.score,
             chunks=[HitChunkOut.of(chunk) for chunk in hit.chunks],
             metadata=None if document.metadata is None else dict(document.metadata),
             created_at=document.created_at,

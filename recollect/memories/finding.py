@@ -143,7 +143,11 @@ def search(
     """
     model = vector_index.made_by(vector)
     compared = compare(tx, tenant, text, vector, query, candidates=candidates)
-    found = [FoundMemory(one.memory, likeness(one.cosine, one.share, model)) for one in compared]
+    found = [
+        # As it is shown: a threshold that was read off an answer lets that memory pass.
+        FoundMemory(one.memory, round(likeness(one.cosine, one.share, model), 6))
+        for one in compared
+    ]
     liked = sorted(found, key=lambda one: one.similarity, reverse=True)
     return [one for one in liked if one.similarity >= threshold][: query.limit]
 

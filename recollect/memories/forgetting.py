@@ -69,7 +69,8 @@ def chances(compared: Sequence[Compared | NamedStanding], model: str) -> list[fl
     fit, worded = np.array(FITS.get(model, OTHER_FIT)), np.array(WORDS_FIT)
     both: NDArray[np.float64] = np.column_stack([words, cosines, apart(cosines)]) @ fit[1:] + fit[0]
     points = np.where(without, words @ worded[1:] + worded[0], both)
-    return [1 / (1 + math.exp(-one)) for one in points.tolist()]
+    # As they are shown: a threshold that was read off an answer lets that memory pass.
+    return [round(1 / (1 + math.exp(-one)), 6) for one in points.tolist()]
 
 
 def apart(cosines: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -55,8 +55,8 @@ PICKED = 3_000
 that would score best if all picked, these held 99 in 140 queries to 100,000 entries, and always
 the first ten, for a quarter of the time."""
 RARE = 0.1
-"""Words in more than this share of the entries pick no candidates, and are not asked for beside
-others, but for want of rarer ones."""
+"""Where too many would be picked, words in more than this share of the entries pick none, and are
+not asked for beside others, but for want of rarer ones."""
 READ = 2_000
 """Passages that hold the words of a phrase, the best first, in which their order is looked at; of
 several phrases, each has a share of them."""
@@ -96,12 +96,16 @@ _WALKED = sql.SQL(
     " order by (e.{column}::halfvec({dimensions})) <=> %(vector)s limit %(walked)s"
 )
 # From the documents that match to all of their entries. The sum keeps the planner from the vector
-# index, which would miss entries of a small scope.
+# index, which would miss entries of a small scope. An older text may have a vector of as many
+# dimensions as its model gave before another `recollect reindex`.
 _COMPARED = sql.SQL(
     "select e.document_id, e.hash, (e.{column} <=> %(vector)s) + 0 as distance"
     " from (select d.id, d.settled from facets d where {condition} {apart}) as d"
     " join entries e on e.document_id = d.id"
-    " where e.{column} is not null and {published}"
+    " where vector_dims(e.{column}) = {dimensions} and {published}"
+)
+_SIMILARITY = (
+    "case when vector_dims(e.{column}) = {dimensions} then 1 - (e.{column} <=> %(vector)s) end"
 )
 _SHARED = sql.SQL(
     "select document_id, hash, distance from (select document_id, hash, distance,"
@@ -244,9 +248,9 @@ class Candidates:
         counted, self._everywhere, self._shards = _counts(
             tx, tenant, [*scope, *(n for group in (*groups, *away) for n in group)]
         )
-        self._counted = counted
         if query.as_of is not None:  # older texts are not counted
             counted = {n: 1 for group in (scope, *groups, *away) for n in group} | counted
+        self._counted = counted
         total = counted.get(scope[0], 0)
         in_scope = min((counted.get(number, 0) for number in scope), default=0)
         self._words = terms.idf(groups, counted, total)
@@ -441,9 +445,9 @@ class Candidates:
             dense=dense,
             condition=self._condition,
             published=_PUBLISHED.format(sql.SQL("p.hash")),
-            similarity=sql.SQL(
-                "null::float8" if query.vector is None else "1 - (e.{} <=> %(vector)s)"
-            ).format(self._column),
+            similarity=sql.SQL("null::float8" if query.vector is None else _SIMILARITY).format(
+                **blanks
+            ),
         )
         return self._tx.execute(
             statement,
@@ -471,7 +475,8 @@ class Candidates:
                 one[0]["document_id"],
             ),
         )
-        scores = ranking.falling([standing.relevance for _, standing in ranked])
+        relevance = ranking.falling([standing.relevance for _, standing in ranked])
+        scores = [round(one, ranking.DIGITS) for one in relevance]
         return [
             Placed(
                 row["document_id"],
@@ -550,13 +555,13 @@ def _picks(
     rarest = sorted((sum(counted[n] for n in group), group) for group in found if group)
     expected = 0.0
     for n, group in rarest:
-        enough = expected >= CANDIDATES and expected + n * share > PICKED
-        if picks and (enough or n > RARE * total):
+        many = expected + n * share > PICKED
+        if picks and many and (expected >= CANDIDATES or n > RARE * total):
             break
         expected += n * share
         picks.append(group)
-    many = picks[-1] if expected > PICKED else None
-    others = [(n, group) for n, group in rarest if many and group is not many]
+    last = picks[-1] if expected > PICKED else None
+    others = [(n, group) for n, group in rarest if last and group is not last]
     telling = [group for n, group in others if n <= RARE * total] or [g for _, g in others]
     beside = [n for group in telling for n in group]
     return [n for group in picks for n in group], beside

@@ -42,7 +42,8 @@ def fuse(answers: Sequence[Sequence[Hit]], query: Query) -> list[Hit]:
     """The answers to several wordings of one question as one.
 
     The score of a chunk and its parts are the means over the wordings, each of which counts alike.
-    They were searched without thresholds; those of the `query` hold for what comes of them.
+    They were searched without thresholds; those of the `query` hold for what comes of them. Of a
+    text that changed between two of them, only what is found in the last one counts.
     """
     of = {hit.document.id: hit.document for hits in answers for hit in hits}
     best: dict[tuple[DocumentId, int], HitChunk] = {}
@@ -50,6 +51,8 @@ def fuse(answers: Sequence[Sequence[Hit]], query: Query) -> list[Hit]:
     parts: dict[tuple[DocumentId, int], list[Parts]] = {}
     for hits in answers:
         for hit in hits:
+            if hit.document.indexed_revision != of[hit.document.id].indexed_revision:
+                continue
             for chunk in hit.chunks:
                 key = (hit.document.id, chunk.position)
                 total[key] = total.get(key, 0.0) + chunk.score / len(answers)
@@ -63,7 +66,8 @@ def fuse(answers: Sequence[Sequence[Hit]], query: Query) -> list[Hit]:
         (id, position), score = one
         return -score, -of[id].updated_at.timestamp(), id, position
 
-    for (id, position), score in sorted(total.items(), key=behind):
+    for (id, position), mean in sorted(total.items(), key=behind):
+        score = round(mean, ranking.DIGITS)
         if score >= query.threshold and (id in chunks or score >= query.document_threshold):
             chunk = replace(
                 best[id, position],

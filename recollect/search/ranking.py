@@ -53,6 +53,8 @@ FITS = {
 OTHER_FIT = FITS["local:all-MiniLM-L6-v2"]
 """Of a model that is not named there: most models' cosines lie as these do."""
 ONLY_WORDS = Fit(-5.64, 0.0, 8.03)
+DIGITS = 6
+"""of a relevance after the point: a threshold that is a score as it is shown lets that pass"""
 RELEVANT = 0.5
 """The least relevance of what is called relevant: as likely as not."""
 ONLY_WEAK = "Only weak matches: none of these is likely to answer the query."

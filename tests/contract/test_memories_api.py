@@ -291,6 +291,11 @@ def test_forgetting_what_matches_leaves_what_is_only_of_the_same_person(client: 
     [one] = call(client, "POST", path, **body)["candidates"]
     assert one["memory"] == "Ann lives in Bonn by the river."
     assert one["score"] >= 0.5
+    for least in [
+        one["score"] for one in call(client, "POST", path, **body, threshold=0)["candidates"]
+    ]:
+        shown = call(client, "POST", path, **body, threshold=least)["candidates"]
+        assert least in [one["score"] for one in shown]
     told = call(client, "POST", path, **{**body, "query": "Ann"})["candidates"]
     assert "Bob lives in Kiel." not in [one["memory"] for one in told]
     assert len(told) == 3, "a name means all that is known of it"
@@ -432,6 +437,10 @@ def test_memories_answer(client: httpx.Client):
     scores = [r["similarity"] for r in search(client, "Ann plays tea")]
     assert scores == sorted(scores, reverse=True)
     assert len(search(client, "Ann plays tea", limit=1)) == 1
+    for query in ("Ann plays tea", "green cello of Bob", "who likes tea"):
+        for least in [r["similarity"] for r in search(client, query)]:
+            shown = [r["similarity"] for r in search(client, query, threshold=least)]
+            assert least in shown, query
 
 
 def test_words_alone_find_memories_and_chunks(

@@ -1,5 +1,6 @@
 """Nothing that matches is missing: what is being written, what is long and what is filtered."""
 
+from collections.abc import Callable
 from datetime import date, timedelta
 from typing import Any
 
@@ -64,6 +65,16 @@ def test_one_long_document_leaves_room_for_others_that_match(client: httpx.Clien
 
     assert set(ids(results)) == {long, *small}
     assert set(ids(found(client, "heron marsh", limit=6))) == {long, *small}
+
+
+def test_among_few_documents_each_word_of_the_query_finds_its_own(
+    client: httpx.Client, served: Callable[..., httpx.Client], app: App
+):
+    made = [add(client, f"The {bird} stands in the water.") for bird in ("heron", "crane", "stork")]
+    drain(app)
+
+    results = found(served(embedder=None), "heron crane stork")
+    assert {result["documentId"] for result in results} == set(made)
 
 
 def test_the_document_of_a_date_is_first_for_all_36(client: httpx.Client, app: App):

@@ -164,9 +164,9 @@ def test_a_score_is_one_figure_and_thresholds_cut_by_it(filled: httpx.Client):
     for least in sorted(scores.values()):
         left = {id for id, score in scores.items() if score >= least}
         for name in ("chunkThreshold", "documentThreshold"):
-            cut = found(filled, "frog in the pond", **{name: least - 1e-6})
+            cut = found(filled, "frog in the pond", **{name: least})
             assert {hit["documentId"] for hit in cut} == left
-        body["threshold"] = least - 1e-6
+        body["threshold"] = least
         passages = filled.post("/v4/search", json=body).json()["results"]
         assert {one["documents"][0]["id"] for one in passages} == left
 
@@ -179,8 +179,8 @@ def test_a_document_that_passes_shows_its_weaker_passages(client: httpx.Client, 
     assert len(hit["chunks"]) > 1
     assert hit["chunks"][-1]["score"] < hit["score"]
 
-    assert found(client, "heron eats frog", documentThreshold=hit["score"] - 1e-6) == [hit]
-    [cut] = found(client, "heron eats frog", chunkThreshold=hit["score"] - 1e-6)
+    assert found(client, "heron eats frog", documentThreshold=hit["score"]) == [hit]
+    [cut] = found(client, "heron eats frog", chunkThreshold=hit["score"])
     assert (cut["documentId"], len(cut["chunks"])) == (id, 1)
     refused(client.post("/v3/search", json={"q": "x", "documentThreshold": 1.1}), 400)
     assert found(client, "heron eats frog", documentThreshold=None) == [hit]

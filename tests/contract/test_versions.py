@@ -139,6 +139,38 @@ def test_what_an_edit_took_out_is_found_then_and_not_now(kept: httpx.Client, app
     assert found(kept, '"walrus walrus"', asOf=when) == []
 
 
+def test_marks_hold_for_words_that_stand_nowhere_now(kept: httpx.Client, app: App):
+    id = add(kept, "Green toads live here.")
+    drain(app)
+    edit(kept, app, id, "Blue frogs dwell there.")
+    when = versions(kept, id)[1]["knownFrom"]
+
+    for query, answers in {
+        '"green toads"': [id],
+        '"toads"': [id],
+        '"toads green"': [],
+        "live -toads": [],
+        'live -"green toads"': [],
+        'live -"toads green"': [id],
+    }.items():
+        shown = [one["documentId"] for one in found(kept, query, asOf=when)]
+        assert shown == answers, query
+
+
+def test_they_are_found_by_words_after_their_model_got_other_dimensions(
+    kept: httpx.Client, app: App, db: Database
+):
+    id = add(kept, "Green toads live here.")
+    drain(app)
+    edit(kept, app, id, "Blue frogs dwell there.")
+    when = versions(kept, id)[1]["knownFrom"]
+    with db.begin() as tx:  # of before a reindex, which goes through the texts of today
+        tx.execute("update version_entries set embedding = '[1,0,0]'")
+
+    [hit] = found(kept, "toads", asOf=when)
+    assert hit["chunks"][0]["similarity"] is None
+
+
 def test_only_what_changed_is_kept_beside_the_index(kept: httpx.Client, app: App, db: Database):
     words = [f"word{n}" for n in range(12)]
     id = add(kept, paragraphs(*words))

@@ -417,7 +417,7 @@ def test_words_look_for_documents_only_once_the_best_are_known(
         pytest.param([6_000, 7_000, 50_000], 1.0, [6_000], [7_000], id="the rarest: too many"),
         pytest.param([40_000, 3], 1.0, [3], [], id="a rare one and one that is everywhere"),
         pytest.param([60_000, 40_000], 1.0, [40_000], [60_000], id="both are everywhere"),
-        pytest.param([9_000, 8_000], 0.01, [8_000, 9_000], [], id="in a small scope"),
+        pytest.param([90_000, 8_000], 0.01, [8_000, 90_000], [], id="in a small scope"),
         pytest.param([5_000], 1.0, [5_000], [], id="one word"),
         pytest.param([0, 20, 0], 1.0, [20], [], id="unknown words"),
         pytest.param([0], 1.0, [], [], id="unknown words only"),

@@ -158,6 +158,11 @@ def _found(
 
 
 def _keep(best: dict[tuple[str, int], tuple[Document, HitChunk]], hits: Sequence[Hit]) -> None:
+    """Of a text that changed since the last of several searches, nothing stays."""
+    texts = {hit.document.id: hit.document.indexed_revision for hit in hits}
+    for place, (document, _) in list(best.items()):
+        if texts.get(document.id, document.indexed_revision) != document.indexed_revision:
+            del best[place]
     for hit in hits:
         for chunk in hit.chunks:
             place = (hit.document.id, chunk.position)
