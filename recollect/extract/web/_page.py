@@ -273,9 +273,10 @@ def _is_labelled(image: LexborNode, known: dict[int, bool]) -> bool:
 
 
 def _drop_styles(page: LexborHTMLParser) -> None:
-    """What is hidden is decided; the converter would drop by styles without a word."""
-    for node in page.css("[style]"):
-        del node.attrs["style"]
+    """What is hidden is decided; the converter would drop by these without a word."""
+    for name in ("style", "hidden"):
+        for node in page.css(f"[{name}]"):
+            del node.attrs[name]
 
 
 def _is_consent_bar(node: LexborNode) -> bool:
