@@ -262,3 +262,12 @@ def test_html_content_is_recognised(text):
 )
 def test_in_doubt_content_is_not_html(text):
     assert not is_html(text)
+
+
+def test_the_head_of_a_page_with_its_heading_is_part_of_the_text(read):
+    page = (
+        "<html><body><header><h1>The yield</h1><p>Anna Öst</p><p>We count apples.</p></header>"
+        "<p>There were nine.</p></body></html>"
+    )
+
+    assert read(page).text == "# The yield\n\nAnna Öst\n\nWe count apples.\n\nThere were nine."

@@ -134,3 +134,10 @@ def test_messages_within_messages_end(read):
 
     assert extracted.text.count("Attached message") == 4
     assert "too many" in extracted.warnings[0]
+
+
+def test_a_letter_within_a_form_is_read(read):
+    def formed(message):
+        message.set_content("<form action='/x'><p>The apples are ripe.</p></form>", subtype="html")
+
+    assert read(office.eml(formed)).text.endswith("\n\nThe apples are ripe.")

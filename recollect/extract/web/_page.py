@@ -10,7 +10,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from w3lib.encoding import html_to_unicode
 
 from recollect.extract import _main
-from recollect.extract._main import length, opening, remove
+from recollect.extract._main import length, opening, outermost, remove
 from recollect.extract._text import clean_line, guess_encoding
 from recollect.extract._wire import URL_LENGTH
 from recollect.extract.web import _hidden
@@ -67,7 +67,9 @@ _SELF_ENDED = re.compile(
     r"([A-Za-z][\w:-]*)([^<>]*)/>"
 )
 _ASCII = "".join(map(chr, range(33, 127)))
-_MACHINERY = "script, style, noscript, template, iframe, object, embed, audio, video, form"
+_MACHINERY = "script, style, noscript, template, iframe, object, embed, audio, video"
+# What is left out is decided here: it would drop menus, headers and forms without a word.
+_PREPROCESSING = html_to_markdown.PreprocessingOptions(remove_navigation=False, remove_forms=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +218,10 @@ def _clean(page: LexborHTMLParser) -> _Cleaned:
     for button in page.css(_HEADING_BUTTONS):
         button.unwrap()
     remove(page.css(_NOT_CONTENT))
+    # The head of the site; that of a page has its heading.
+    for node in outermost(page.css("header, main, article, section")):
+        if node.tag == "header" and not node.css_first("h1"):
+            node.decompose()
     remove(node for node in page.css("a") if not node.text().strip() and not node.css_first("img"))
     for link in page.css('a[href^="javascript:" i], a[href^="data:" i]'):
         link.unwrap()
@@ -319,7 +325,7 @@ def _unframe(block: LexborNode) -> None:
 
 def _markdown(node: LexborNode, base: str | None) -> str:
     options = html_to_markdown.ConversionOptions(
-        extract_metadata=False, compact_tables=True, base_url=base
+        extract_metadata=False, compact_tables=True, base_url=base, preprocessing=_PREPROCESSING
     )
     result = html_to_markdown.convert(node.html or "", options)
     if any(warning.kind == _TOO_DEEP for warning in result.warnings):
