@@ -1,5 +1,7 @@
 """EML: a message reads like a message, whoever sent it however."""
 
+import base64
+
 import pytest
 
 from recollect.errors import Permanent
@@ -89,6 +91,31 @@ def test_a_body_is_read_in_its_charset_or_by_its_bytes(read, charset):
     data = f"From: a@b.test\r\nMessage-ID: <1@x>\r\n{kind}\r\n".encode() + encoded
 
     assert words in read(data, "a.eml").text
+
+
+@pytest.mark.parametrize(
+    ("charset", "codec", "words"),
+    [
+        ("iso-8859-1", "cp1252", "“Don’t”, he said – 5 €"),
+        ("gb2312", "gb18030", "朱镕基"),
+        ("ks_c_5601-1987", "cp949", "펲시 똠방각하"),
+        ("shift_jis", "cp932", "①髙橋"),
+        ("undefined", "utf-8", "Größe"),
+        ("idna", "utf-8", "Größe"),
+        ("hex", "utf-8", "Größe"),
+    ],
+)
+def test_a_charset_means_what_programs_write_under_its_name(read, charset, codec, words):
+    encoded = words.encode(codec)
+    subject = base64.b64encode(encoded).decode()
+    data = (
+        f"From: a@b.test\nMessage-ID: <1@x>\nSubject: =?{charset}?B?{subject}?=\n"
+        f"Content-Type: text/plain; charset={charset}\n\n".encode() + encoded
+    )
+    extracted = read(data, "a.eml")
+
+    assert extracted.title == words
+    assert extracted.text.endswith(f"\n\n{words}")
 
 
 def test_headers_in_raw_bytes_are_read(read):

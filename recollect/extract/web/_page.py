@@ -7,11 +7,11 @@ from urllib.parse import quote, urlsplit
 import ada_url
 import html_to_markdown
 from selectolax.lexbor import LexborHTMLParser, LexborNode
-from w3lib.encoding import html_to_unicode
 
 from recollect.extract import _main
+from recollect.extract._charsets import read_page
 from recollect.extract._main import length, opening, outermost, remove
-from recollect.extract._text import clean_line, guess_encoding
+from recollect.extract._text import clean_line
 from recollect.extract._wire import URL_LENGTH
 from recollect.extract.web import _hidden
 from recollect.extract.web._markup import refuse_hostile
@@ -102,7 +102,7 @@ class Parsed:
 
 def parse(blob: Blob) -> Parsed:
     """Raises Permanent for markup that would choke a parser."""
-    encoding, source = html_to_unicode(blob.mime, blob.data, auto_detect_fun=guess_encoding)
+    encoding, source = read_page(blob.data, blob.mime)
     refuse_hostile(source)
     tree = LexborHTMLParser(source)
     return Parsed(tree, source, encoding, blob.url, _base(tree, blob.url))
@@ -133,20 +133,16 @@ def content(parsed: Parsed) -> Extracted:
 
 def read_chapter(data: bytes) -> Whole:
     """All of an XHTML page; of what it says only links, pictures and hidden text are left out."""
-    return _read_whole(_SELF_ENDED.sub(r"<\1\2></\1>", _decoded(data, None)))
+    return _read_whole(_SELF_ENDED.sub(r"<\1\2></\1>", read_page(data, None)[1]))
 
 
 def read_letter(data: bytes, mime: str) -> Whole:
     """All of an HTML mail."""
-    return _read_whole(_decoded(data, mime))
+    return _read_whole(read_page(data, mime)[1])
 
 
 def hidden_warnings(hidden: int) -> list[str]:
     return [f"Hidden text was left out ({hidden:,} characters)."] if hidden else []
-
-
-def _decoded(data: bytes, mime: str | None) -> str:
-    return html_to_unicode(mime, data, auto_detect_fun=guess_encoding)[1]
 
 
 def _read_whole(source: str) -> Whole:

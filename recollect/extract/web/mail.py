@@ -9,6 +9,7 @@ from email.message import Message
 from email.utils import parsedate_to_datetime
 from typing import cast
 
+from recollect.extract._charsets import codec_of
 from recollect.extract._text import TEXT_BYTES, clean_line, decode, safe_name
 from recollect.extract.web import _page
 from recollect.model import Blob, Extracted
@@ -169,9 +170,6 @@ def _words(header: str) -> str:
 
 
 def _decoded(data: bytes, charset: str | None) -> str:
-    if charset and charset.lower() not in ("utf-8", "us-ascii", "unknown-8bit"):
-        try:
-            return data.decode(charset, "replace")
-        except LookupError:
-            return decode(data)
+    if charset and charset.lower() not in ("utf-8", "us-ascii") and (codec := codec_of(charset)):
+        return data.decode(codec, "replace")
     return decode(data)
