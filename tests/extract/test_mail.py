@@ -110,7 +110,8 @@ def test_a_charset_means_what_programs_write_under_its_name(read, charset, codec
     subject = base64.b64encode(encoded).decode()
     data = (
         f"From: a@b.test\nMessage-ID: <1@x>\nSubject: =?{charset}?B?{subject}?=\n"
-        f"Content-Type: text/plain; charset={charset}\n\n".encode() + encoded
+        f"Content-Type: text/plain; charset={charset}\n\n".encode()
+        + encoded
     )
     extracted = read(data, "a.eml")
 

@@ -8,9 +8,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 _MARKED = '[hidden]:not([hidden="until-found" i]), [aria-hidden="true"]'
 _STYLED = "[style], font[color], [bgcolor]"
-_COLOURED = (
-    '[style*="color" i], [style*="background" i], font[color], [bgcolor], [background]'
-)
+_COLOURED = '[style*="color" i], [style*="background" i], font[color], [bgcolor], [background]'
 _FAR = 999
 """Pixels from which on something lies off the page."""
 _ALIKE = 24
