@@ -112,6 +112,14 @@ def test_hours_beyond_a_day_read_as_they_are_shown(read):
     assert text.splitlines()[2] == "week: 37:30; more: 30:00:05; less: -6:00; film: 2250:00"
 
 
+@pytest.mark.parametrize("value", ["NaN", "INF", "-Infinity", "1e999"])
+def test_a_cell_with_no_number_in_it_does_not_lose_the_others(read, value):
+    rows = f"<row><c><v>{value}</v></c><c><v>2</v></c></row>"
+    sheet = f"<worksheet><sheetData>{rows}</sheetData></worksheet>"
+
+    assert read(office.raw_xlsx(sheet)).text == f"## S\n\ncolumn 1: {value}; column 2: 2"
+
+
 def test_an_old_file_knows_the_same_formats(read):
     row = [
         (45000, office.DATE), (45000.25, office.CUSTOM), (0.25, office.PERCENT), True,

@@ -3,6 +3,7 @@
 Parts are read as a stream: what a sheet says of its own size does not count.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -250,6 +251,8 @@ class _Rows:
             number = float(value)
         except ValueError:
             return " ".join(value.split())
+        if not math.isfinite(number):  # some programs write NaN
+            return value.strip()
         style = _number(self._style)
         format = self._formats[style] if 0 <= style < len(self._formats) else None
         # More digits than a double holds are kept as they are written.
