@@ -220,6 +220,19 @@ def test_what_word_shows_stays(read, fill):
     assert list(extracted.warnings) == []
 
 
+def test_what_was_moved_in_word_stands_where_it_went_to(read):
+    def fill(document):
+        for tag in ("moveFrom", "moveTo"):
+            run = f"<w:r><w:t>{SECRET} by {tag}</w:t></w:r>"
+            moved = f'<w:{tag} {nsdecls("w")} w:id="1" w:author="Ann">{run}</w:{tag}>'
+            document.add_paragraph()._p.append(parse_xml(moved))
+
+    extracted = read(samples.word(fill))
+
+    assert extracted.text == f"{SECRET} by moveTo"
+    assert list(extracted.warnings) == []
+
+
 def test_hidden_text_in_another_encoding_of_the_same_file_is_found(read):
     def recode(name: str, body: bytes) -> tuple[str, bytes]:
         if name != "word/document.xml":
