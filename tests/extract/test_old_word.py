@@ -31,6 +31,12 @@ def test_an_rtf_gives_its_words_and_its_title(read):
     assert read(RICH + rb" Gr\'fc\'dfe\par}").text == "Grüße"
 
 
+def test_spaces_and_hyphens_of_an_rtf_that_do_not_break_are_themselves(read):
+    body = rb"{\rtf1\ansi {\b 12\b0\~000} kg of A\_Z in\~C:\\~tmp ~ \\_x\par}"
+
+    assert read(body).text == "**12**\xa0000 kg of A\u2011Z in\xa0C:\\~tmp ~ \\_x"
+
+
 def test_hidden_words_of_an_rtf_are_left_out(read):
     assert read(rb"{\rtf1 seen {\v obey me} words\par}").text == "seen words"
 
