@@ -67,6 +67,18 @@ def test_attachments_are_named_and_not_read(read):
     assert text.endswith("See attached.\n\nAttachments: Übersicht.pdf, notes.txt")
 
 
+def test_what_is_attached_to_a_form_that_is_not_read_is_named(read):
+    def attached(message):
+        message.set_content("The plain words of it all.")
+        message.add_alternative("<p>The marked-up words.</p>", subtype="html")
+        markup = message.get_payload()[1]
+        markup.add_attachment(b"%PDF-1.4 secret", "application", "pdf", filename="bill.pdf")
+
+    text = read(office.eml(attached)).text
+
+    assert text.endswith("The plain words of it all.\n\nAttachments: bill.pdf")
+
+
 def test_a_message_within_a_message_follows_it(read):
     def forwarded(message):
         message.set_content("Look at this.")

@@ -79,7 +79,11 @@ class _Reading:
             if not part.is_multipart() or kind == "message/rfc822":
                 yield part
             elif kind == "multipart/alternative":
-                pending += _choose(_payloads(part))
+                chosen = _choose(_payloads(part))
+                # Apple Mail puts attachments into the alternative that has markup.
+                others = [one for one in _payloads(part) if one not in chosen]
+                yield from (one for other in others for one in other.walk() if _is_attached(one))
+                pending += chosen
             else:
                 pending += reversed(_payloads(part))
 
@@ -132,9 +136,13 @@ def _choose(parts: list[Message]) -> list[Message]:
 def _is_body(part: Message) -> bool:
     return (
         part.get_content_type() in ("text/plain", "text/html")
-        and part.get_content_disposition() != "attachment"
+        and not _is_attached(part)
         and not part.get_filename()
     )
+
+
+def _is_attached(part: Message) -> bool:
+    return part.get_content_disposition() == "attachment"
 
 
 def _file_name(part: Message) -> str:
