@@ -104,3 +104,13 @@ def test_a_document_type_from_elsewhere_is_not_asked_for(read):
 def test_nothing_is_an_empty_text(read):
     assert read("<a><b/></a>", "a.xml").text == ""
     assert read("<?xml version='1.0'?><a/>", "a.xml").text == ""
+
+
+def test_letters_that_a_dtd_elsewhere_names_are_read(read):
+    text = (
+        '<?xml version="1.0"?><!DOCTYPE article PUBLIC "-//OASIS//DTD DocBook XML V4.5//EN"'
+        ' "http://example.org/docbookx.dtd"><article><para>caf&eacute; &mdash; &product;</para>'
+        "</article>"
+    )
+
+    assert read(text, "a.xml").text == "para: café — &product;"
