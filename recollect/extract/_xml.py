@@ -1,6 +1,7 @@
 """XML as a stream of tags, without entities, DTDs from outside, or a tree in memory."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from html.entities import html5
 from xml.parsers import expat
 
 from recollect.errors import Permanent
@@ -68,6 +69,10 @@ def written(
         parser.EndElementHandler = end
     if text is not None:
         parser.CharacterDataHandler = text
+        # Of a DTD that is not loaded: nearly always those of HTML, such as &eacute;.
+        parser.SkippedEntityHandler = lambda name, is_parameter: (
+            None if is_parameter else text(html5.get(f"{name};", f"&{name};"))
+        )
     parser.EntityDeclHandler = _refuse
     try:
         for piece in pieces:

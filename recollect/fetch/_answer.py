@@ -153,12 +153,14 @@ def _unzip(parts: Iterable[bytes]) -> Iterable[bytes]:
 
 
 def join_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Names in lower case, repeated fields joined by commas (RFC 9110 5.3)."""
+    """Names in lower case, repeated fields joined by commas (RFC 9110 5.3), those of X-Robots-Tag
+    by line ends: each may be for another robot, up to its end."""
     headers: dict[str, str] = {}
     for name, value in raw:
         key = name.decode("latin-1").lower()
         text = as_text(value)
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+        between = "\n" if key == "x-robots-tag" else ", "
+        headers[key] = f"{headers[key]}{between}{text}" if key in headers else text
     return headers
 
 

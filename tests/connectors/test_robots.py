@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.connectors._robots import MAX_BYTES, Robots, Rule, header_directives
+from recollect.fetch._answer import join_headers
 from tests.conftest import examples
 
 BOT = "OrchardBot"
@@ -738,6 +739,12 @@ def test_how_an_address_is_spelt_does_not_matter(target, rules):
 )
 def test_what_a_header_asks_of_us(values, directives):
     assert header_directives(values, BOT) == directives
+
+
+def test_a_header_for_another_robot_does_not_hold_for_the_next_header():
+    sent = [(b"X-Robots-Tag", b"PlumBot: noarchive"), (b"x-robots-tag", b"noindex")]
+
+    assert header_directives(join_headers(sent)["x-robots-tag"], BOT) == ("noindex",)
 
 
 @settings(max_examples=examples(change=80, night=400))

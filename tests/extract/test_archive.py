@@ -4,6 +4,7 @@ import io
 import struct
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable
 
 import pytest
@@ -159,12 +160,28 @@ def test_a_file_cannot_take_the_place_of_one_in_an_archive_within(unpack: Unpack
         ("日本語の表.txt".encode("cp932"), "日本語の表.txt"),
         ("議事録/ソース一覧.txt".encode("cp932"), "議事録/ソース一覧.txt"),
         ("项目计划.txt".encode("gbk"), "项目计划.txt"),
+        ("Отчёт за май.txt".encode("cp866"), "Отчёт за май.txt"),
+        ("ПРИКАЗ.txt".encode("cp866"), "ПРИКАЗ.txt"),
     ],
 )
 def test_names_without_an_encoding_are_read_as_what_they_are(
     unpack: Unpack, raw: bytes, shown: str
 ):
     assert list(unpack(archives.named(raw))[1]) == [shown]
+
+
+@pytest.mark.parametrize("sum_of", [b"Gr\x81\xe1e.txt", b"another name"])
+def test_a_name_beside_the_name_counts_while_it_is_of_that(unpack: Unpack, sum_of: bytes):
+    told = b"\x01" + zlib.crc32(sum_of).to_bytes(4, "little") + "Привет 🌱.txt".encode()
+    entry = zipfile.ZipInfo("x" * 9)
+    entry.extra = b"\x99\x99\x02\x00ab" + struct.pack("<HH", 0x7075, len(told)) + told
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr(entry, b"words")
+    data = out.getvalue().replace(b"x" * 9, b"Gr\x81\xe1e.txt")
+
+    shown = "Привет 🌱.txt" if sum_of.startswith(b"Gr") else "Grüße.txt"
+    assert list(unpack(data)[1]) == [shown]
 
 
 def test_declared_utf8_is_utf8(unpack: Unpack):

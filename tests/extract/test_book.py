@@ -101,3 +101,11 @@ def test_a_bomb_is_refused(read):
         read(office.epub({"a.xhtml": "x" * 100_000_000}))
 
     assert caught.value.code == "too_large"
+
+
+def test_the_heading_of_a_chapter_may_stand_in_a_head_of_its_own(read):
+    data = office.epub({"a.xhtml": "<header><h2>Plums</h2><p>in autumn</p></header><p>Ripe.</p>"})
+    extracted = read(data)
+
+    assert extracted.text == "## Plums\n\nin autumn\n\nRipe."
+    assert [place.at for place in extracted.places] == [{"chapter": "Plums"}]

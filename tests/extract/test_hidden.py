@@ -59,6 +59,9 @@ def test_what_a_page_hides_is_left_out_and_counted(read, veil):
         '<div style="background:#000"><p style="color:#fff">{}</p></div>',
         '<div style="color:white"><p style="color:black">{}</p></div>',
         '<div style="background:url(night.png);color:#eee"><p>{}</p></div>',
+        '<div style="color:#fff"><table bgcolor="#003366"><tr><td>{}</td></tr></table></div>',
+        '<div style="color:#fff"><p style="background:#000">{}</p></div>',
+        '<p hidden="until-found">{}</p>',
         '<p style="font-size:10.5px">{}</p>',
         '<p style="opacity:0.8">{}</p>',
         '<p style="height:0">{}</p>',
@@ -77,6 +80,24 @@ def test_what_a_page_shows_stays(read, shown):
 
 def test_white_text_on_what_a_style_sheet_may_colour_stays_with_a_warning(read):
     page = f"<html><style>.dark{{background:navy}}</style><p class=dark style='color:#fff'>{SECRET}"
+    extracted = read(page)
+
+    assert SECRET in extracted.text
+    assert list(extracted.warnings) == [f"White text is in it that may be hidden {COUNTED}"]
+
+
+@pytest.mark.parametrize(
+    "ground",
+    [
+        "style='background:navy'",
+        "style='background-image:url(night.png)'",
+        "style='background:url(night.png)'",
+        "style='background:linear-gradient(black, navy)'",
+        "background='night.png'",
+    ],
+)
+def test_white_text_on_a_ground_of_unknown_colour_stays_with_a_warning(read, ground):
+    page = f"<html><body><table><tr><td {ground}><font color=white>{SECRET}</font></table>"
     extracted = read(page)
 
     assert SECRET in extracted.text
@@ -196,6 +217,19 @@ def test_what_word_shows_stays(read, fill):
     extracted = read(samples.word(fill))
 
     assert SECRET in extracted.text
+    assert list(extracted.warnings) == []
+
+
+def test_what_was_moved_in_word_stands_where_it_went_to(read):
+    def fill(document):
+        for tag in ("moveFrom", "moveTo"):
+            run = f"<w:r><w:t>{SECRET} by {tag}</w:t></w:r>"
+            moved = f'<w:{tag} {nsdecls("w")} w:id="1" w:author="Ann">{run}</w:{tag}>'
+            document.add_paragraph()._p.append(parse_xml(moved))
+
+    extracted = read(samples.word(fill))
+
+    assert extracted.text == f"{SECRET} by moveTo"
     assert list(extracted.warnings) == []
 
 

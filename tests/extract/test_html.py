@@ -85,6 +85,14 @@ def test_the_title_is_the_one_for_sharing_else_of_the_head_else_the_heading(read
     assert read(f"<html>{head}<body><h1>Heading</h1><p>x").title == title
 
 
+@pytest.mark.parametrize("charset", ["undefined", "hex", "idna"])
+def test_a_charset_that_is_none_stops_nobody(read, charset):
+    page = f'<html><head><meta charset="{charset}"></head><body><p>Größe'.encode()
+
+    assert read(page, mime=f"text/html; charset={charset}").text == "Größe"
+    assert read(page, mime="text/html").text == "Größe"
+
+
 @pytest.mark.parametrize("charset", ["windows-1252", "utf-8", "iso-8859-15", "utf-16"])
 @pytest.mark.parametrize("where", ["header", "meta", "nowhere"])
 def test_the_charset_is_found_where_it_is_told_or_by_the_bytes(read, charset, where):
@@ -262,3 +270,12 @@ def test_html_content_is_recognised(text):
 )
 def test_in_doubt_content_is_not_html(text):
     assert not is_html(text)
+
+
+def test_the_head_of_a_page_with_its_heading_is_part_of_the_text(read):
+    page = (
+        "<html><body><header><h1>The yield</h1><p>Anna Öst</p><p>We count apples.</p></header>"
+        "<p>There were nine.</p></body></html>"
+    )
+
+    assert read(page).text == "# The yield\n\nAnna Öst\n\nWe count apples.\n\nThere were nine."

@@ -1,5 +1,7 @@
 """EML: a message reads like a message, whoever sent it however."""
 
+import base64
+
 import pytest
 
 from recollect.errors import Permanent
@@ -65,6 +67,18 @@ def test_attachments_are_named_and_not_read(read):
     assert text.endswith("See attached.\n\nAttachments: Übersicht.pdf, notes.txt")
 
 
+def test_what_is_attached_to_a_form_that_is_not_read_is_named(read):
+    def attached(message):
+        message.set_content("The plain words of it all.")
+        message.add_alternative("<p>The marked-up words.</p>", subtype="html")
+        markup = message.get_payload()[1]
+        markup.add_attachment(b"%PDF-1.4 secret", "application", "pdf", filename="bill.pdf")
+
+    text = read(office.eml(attached)).text
+
+    assert text.endswith("The plain words of it all.\n\nAttachments: bill.pdf")
+
+
 def test_a_message_within_a_message_follows_it(read):
     def forwarded(message):
         message.set_content("Look at this.")
@@ -89,6 +103,32 @@ def test_a_body_is_read_in_its_charset_or_by_its_bytes(read, charset):
     data = f"From: a@b.test\r\nMessage-ID: <1@x>\r\n{kind}\r\n".encode() + encoded
 
     assert words in read(data, "a.eml").text
+
+
+@pytest.mark.parametrize(
+    ("charset", "codec", "words"),
+    [
+        ("iso-8859-1", "cp1252", "“Don’t”, he said – 5 €"),
+        ("gb2312", "gb18030", "朱镕基"),
+        ("ks_c_5601-1987", "cp949", "펲시 똠방각하"),
+        ("shift_jis", "cp932", "①髙橋"),
+        ("undefined", "utf-8", "Größe"),
+        ("idna", "utf-8", "Größe"),
+        ("hex", "utf-8", "Größe"),
+    ],
+)
+def test_a_charset_means_what_programs_write_under_its_name(read, charset, codec, words):
+    encoded = words.encode(codec)
+    subject = base64.b64encode(encoded).decode()
+    data = (
+        f"From: a@b.test\nMessage-ID: <1@x>\nSubject: =?{charset}?B?{subject}?=\n"
+        f"Content-Type: text/plain; charset={charset}\n\n".encode()
+        + encoded
+    )
+    extracted = read(data, "a.eml")
+
+    assert extracted.title == words
+    assert extracted.text.endswith(f"\n\n{words}")
 
 
 def test_headers_in_raw_bytes_are_read(read):
@@ -134,3 +174,10 @@ def test_messages_within_messages_end(read):
 
     assert extracted.text.count("Attached message") == 4
     assert "too many" in extracted.warnings[0]
+
+
+def test_a_letter_within_a_form_is_read(read):
+    def formed(message):
+        message.set_content("<form action='/x'><p>The apples are ripe.</p></form>", subtype="html")
+
+    assert read(office.eml(formed)).text.endswith("\n\nThe apples are ripe.")

@@ -23,12 +23,44 @@ def test_an_odt_gives_headings_and_words(read):
     assert extracted.title == "Ernte"
 
 
+BOX = "<draw:frame><draw:text-box><text:p>{}</text:p></draw:text-box></draw:frame>"
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (f"<text:p>Seen{BOX.format('boxed')} here</text:p>", "Seen here\n\nboxed"),
+        (f"<draw:g>{BOX.format('one')}{BOX.format('two')}</draw:g>", "one\n\ntwo"),
+        (
+            f"<text:p>Seen<draw:g>{BOX.format('one')}{BOX.format('two')}</draw:g></text:p>"
+            "<text:p>later</text:p>",
+            "Seen\n\none\n\ntwo\n\nlater",
+        ),
+        ('<text:p>a<text:s/>b<text:s text:c="3"/>c</text:p>', "a b c"),
+        (
+            "<text:p>Seen<draw:frame><draw:image/><svg:title>A tree</svg:title></draw:frame>"
+            "</text:p>",
+            "SeenA tree",
+        ),
+    ],
+    ids=["a box", "a group", "a group in a paragraph", "spaces", "a picture"],
+)
+def test_boxes_groups_and_spaces_of_an_odt_are_read_once(read, body, text):
+    assert read(office.odf("text", body), "a.odt").text == text
+
+
 def test_an_rtf_gives_its_words_and_its_title(read):
     extracted = read(office.rtf(WORDS, "braces { } and \\ too!"), "a.rtf")
 
     assert extracted.text == f"{WORDS}\n\nbraces {{ }} and \\ too!"
     assert read(RICH + rb" Gr\'fc\'dfe\par}").title == "Äpfel & Birnen"
     assert read(RICH + rb" Gr\'fc\'dfe\par}").text == "Grüße"
+
+
+def test_spaces_and_hyphens_of_an_rtf_that_do_not_break_are_themselves(read):
+    body = rb"{\rtf1\ansi {\b 12\b0\~000} kg of A\_Z in\~C:\\~tmp ~ \\_x\par}"
+
+    assert read(body).text == "**12**\xa0000 kg of A\u2011Z in\xa0C:\\~tmp ~ \\_x"
 
 
 def test_hidden_words_of_an_rtf_are_left_out(read):

@@ -2,7 +2,7 @@
 
 import re
 import zipfile
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from io import BytesIO
 
 import pytest
@@ -97,6 +97,27 @@ def test_dates_times_percentages_and_truths_read_as_they_are_shown(read):
         "day: 2024-02-05; moment: 2024-02-05 06:07:08; hour: 06:15; share: 12.5%; ok: TRUE",
         "day: 2023-03-15; moment: 45000",
     ]
+
+
+def test_hours_beyond_a_day_read_as_they_are_shown(read):
+    def fill(book):
+        row = [1.5625, timedelta(hours=30, seconds=5), -0.25, 1.5625]
+        formats = ["[h]:mm", "[hh]:mm:ss", "[h]:mm", "[mm]:ss"]
+        book["S"].append(row)
+        for column, format in enumerate(formats, 1):
+            book["S"].cell(2, column).number_format = format
+
+    text = read(office.xlsx({"S": [["week", "more", "less", "film"]]}, fill)).text
+
+    assert text.splitlines()[2] == "week: 37:30; more: 30:00:05; less: -6:00; film: 2250:00"
+
+
+@pytest.mark.parametrize("value", ["NaN", "INF", "-Infinity", "1e999"])
+def test_a_cell_with_no_number_in_it_does_not_lose_the_others(read, value):
+    rows = f"<row><c><v>{value}</v></c><c><v>2</v></c></row>"
+    sheet = f"<worksheet><sheetData>{rows}</sheetData></worksheet>"
+
+    assert read(office.raw_xlsx(sheet)).text == f"## S\n\ncolumn 1: {value}; column 2: 2"
 
 
 def test_an_old_file_knows_the_same_formats(read):
@@ -308,7 +329,8 @@ def test_an_ole_chain_that_loops_ends():
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        ("yyyy-mm-dd", "date"), ("[h]:mm:ss", "date"), ("d/m/yy h:mm AM/PM", "date"),
+        ("yyyy-mm-dd", "date"), ("[h]:mm:ss", "hours"), ("d/m/yy h:mm AM/PM", "date"),
+        ("[mm]:ss", "minutes"), ("[ss]", "seconds"), ("0.00;[Magenta]-0.00", None),
         ("0%", "percent"), ("0.00%;[Red]-0.00%", "percent"),
         ("General", None), ('0.00 "days"', None), ("#,##0.00_);[Red](#,##0.00)", None),
         ("[$€-407] #,##0", None), (r"0\d", None), ("@", None), ("", None),

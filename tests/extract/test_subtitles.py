@@ -78,6 +78,16 @@ def test_captions_need_no_blank_lines_between_them():
     assert [segment.text[-1] for segment in _captions.parse(text)] == [".", ".", "."]
 
 
+def test_a_blank_line_within_a_caption_does_not_end_it():
+    text = (
+        "1\n00:00:01,000 --> 00:00:02,000\nwho is there?\n\n- it is me\n\n42\n\n"
+        "2\n00:00:03,000 --> 00:00:04,000\ncome in\n"
+    )
+    said = [segment.text for segment in _captions.parse(text)]
+
+    assert said == ["who is there? - it is me 42", "come in"]
+
+
 def test_lines_that_roll_upwards_are_kept_once():
     rolling = """WEBVTT
 

@@ -58,6 +58,15 @@ def test_the_declared_encoding_counts(read, encoding):
 
 
 @pytest.mark.parametrize(
+    ("encoding", "codec"), [("iso-8859-1", "cp1252"), ("gb2312", "gb18030"), ("undefined", "utf-8")]
+)
+def test_an_encoding_means_what_programs_write_under_its_name(read, encoding, codec):
+    text = f'<?xml version="1.0" encoding="{encoding}"?><a><b>10 €</b></a>'
+
+    assert read(text.encode(codec), "a.xml").text == "b: 10 €"
+
+
+@pytest.mark.parametrize(
     "data",
     ["<a><b>one</a>", "<a>1</a><a>2</a>", "no tags", "<p>x&nbsp;y</p>", "<a>&lt;", "<a b='<'/>"],
 )
@@ -95,3 +104,13 @@ def test_a_document_type_from_elsewhere_is_not_asked_for(read):
 def test_nothing_is_an_empty_text(read):
     assert read("<a><b/></a>", "a.xml").text == ""
     assert read("<?xml version='1.0'?><a/>", "a.xml").text == ""
+
+
+def test_letters_that_a_dtd_elsewhere_names_are_read(read):
+    text = (
+        '<?xml version="1.0"?><!DOCTYPE article PUBLIC "-//OASIS//DTD DocBook XML V4.5//EN"'
+        ' "http://example.org/docbookx.dtd"><article><para>caf&eacute; &mdash; &product;</para>'
+        "</article>"
+    )
+
+    assert read(text, "a.xml").text == "para: café — &product;"

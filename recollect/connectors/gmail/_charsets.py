@@ -2,8 +2,9 @@
 
 import base64
 import binascii
-import codecs
 import re
+
+from w3lib.encoding import resolve_encoding
 
 CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:+-]{1,40})", re.IGNORECASE)
 ALSO_UTF_8 = re.compile(r"iso-?2022|hz|utf-?(16|32)", re.IGNORECASE)
@@ -34,7 +35,8 @@ def decoded(data: bytes, charset: str | None) -> str:
 
 def _codec(charset: str) -> str:
     try:
-        name = codecs.lookup(charset).name
+        # As browsers read it: `gb2312` is GB 18030.
+        name = resolve_encoding(charset) or ""
         # Some of Python's codecs are not for text.
         b"?".decode(name, "replace")
     except (LookupError, ValueError):

@@ -44,6 +44,9 @@ _LOCAL_HEADER = 30
 _LOCKED = "it is protected by a password"
 _DRIVE = re.compile(r"[A-Za-z]:")
 _UTF8_NAME = 0x800
+_FIELD, _UNICODE_PATH = struct.Struct("<HH"), 0x7075
+"""kind and size of an extra field, and the kind that has the name in UTF-8, behind the checksum of
+the other one (APPNOTE 4.6.9)"""
 _LEFT_BY_SYSTEMS = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
 
 # Accented letters in names of DOS mostly stand alone: two such characters in a row tell.
@@ -51,6 +54,7 @@ _JAPANESE = re.compile(
     rb"(?:[\x81\x88-\x9f\xe0-\xea][\x40-\x7e\x80-\xfc]|\x82[\x4f-\xf1]|\x83[\x40-\x96])+"
 )
 _CHINESE = re.compile(rb"(?:[\xa1-\xa3\xb0-\xf7][\xa1-\xfe])+")
+_CYRILLIC = re.compile(rb"[\x80-\xaf\xe0-\xf1]+")
 _HIGH = re.compile(rb"[\x80-\xff]")
 
 Keep = Callable[[str, bytes], None]
@@ -270,17 +274,25 @@ def _path(name: str) -> str:
 
 def _names(entries: Sequence[zipfile.ZipInfo]) -> list[str]:
     """With slashes, in the encoding that the archive names, else the one they look like."""
-    # Read as code page 437, which has a character for each byte, where UTF-8 is not declared.
-    raw = [
-        None if entry.flag_bits & _UTF8_NAME else entry.orig_filename.encode("cp437", "replace")
-        for entry in entries
-    ]
-    encoding = _encoding(b"\n".join(name for name in raw if name))
-    names = [
-        entry.orig_filename if name is None else name.decode(encoding, "replace")
-        for entry, name in zip(entries, raw, strict=True)
-    ]
+    told = [_told_name(entry) for entry in entries]
+    encoding = _encoding(b"\n".join(name for name in told if isinstance(name, bytes)))
+    names = [name.decode(encoding, "replace") if isinstance(name, bytes) else name for name in told]
     return [unicodedata.normalize("NFC", name.replace("\\", "/")) for name in names]
+
+
+def _told_name(entry: zipfile.ZipInfo) -> str | bytes:
+    """As bytes where it is not told in which encoding it is."""
+    if entry.flag_bits & _UTF8_NAME:
+        return entry.orig_filename
+    # Read as code page 437, which has a character for each byte.
+    name = entry.orig_filename.encode("cp437", "replace")
+    extra = entry.extra
+    while len(extra) > _FIELD.size:
+        kind, size = _FIELD.unpack_from(extra)
+        field, extra = extra[_FIELD.size : _FIELD.size + size], extra[_FIELD.size + size :]
+        if kind == _UNICODE_PATH and field[1:5] == zlib.crc32(name).to_bytes(4, "little"):
+            return field[5:].decode("utf-8", "replace")
+    return name
 
 
 def _encoding(names: bytes) -> str:
@@ -292,10 +304,14 @@ def _encoding(names: bytes) -> str:
             continue
         return encoding
     high = len(_HIGH.findall(names))
-    for encoding, pattern in (("cp932", _JAPANESE), ("gb18030", _CHINESE)):
+    for encoding, pattern, share in (
+        ("cp932", _JAPANESE, 0.9),
+        ("gb18030", _CHINESE, 0.9),
+        ("cp866", _CYRILLIC, 0.5),  # it has short words
+    ):
         runs = [run for run in pattern.findall(names) if len(run) > 2]
         covered = sum(len(_HIGH.findall(run)) for run in runs)
-        if covered >= 0.9 * high:
+        if covered >= share * high:
             return encoding
     return "cp437"
 

@@ -35,7 +35,8 @@ def find_container(head: bytes) -> Container | None:
     """What these first bytes are; None if they do not tell."""
     if head[4:8] == b"ftyp":
         return _of_brand(head)
-    if head[4:8] in _MP4_PARTS:
+    # In "The free tier" a letter stands where a size of gigabytes would begin.
+    if head[4:8] in _MP4_PARTS and head[:1] < b"\t":
         return Container("mov", "video")
     if head.startswith(_EBML):
         return _matroska(head)
@@ -48,7 +49,7 @@ def find_container(head: bytes) -> Container | None:
         return Container("mpegts", "video")
     if head.startswith(b"fLaC"):
         return Container("flac", "audio")
-    if head.startswith(b"ID3"):
+    if head.startswith(b"ID3") and head[3:4] < b"\t":  # its version, or the next letter of a text
         return _after_tag(head)
     if re.match(rb"\xff[\xf0\xf1\xf8\xf9]", head):
         return Container("aac", "audio")

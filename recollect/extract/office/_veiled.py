@@ -1,4 +1,5 @@
-"""DOCX without the runs that Word does not show: hidden ones, and white ones on white."""
+"""DOCX without the runs that Word does not show: hidden ones, white ones on white, and those that
+were moved away under track changes."""
 
 import io
 import re
@@ -48,7 +49,7 @@ def unveil(package: Package, data: bytes) -> tuple[bytes, int]:
         if found.cuts:
             hidden += found.characters
             changed[part] = _without(source, found.cuts)
-    if not hidden:
+    if not changed:
         return data, 0
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
@@ -86,6 +87,7 @@ def _may_vanish(source: bytes) -> bool:
         # One sign is found at the speed of memory, two are not.
         or (b"&" in source and b"&#" in source)
         or b"vanish" in source
+        or b"moveFrom" in source
     )
 
 
@@ -228,12 +230,13 @@ class _Runs:
         styled = run.styled or bool(self._veiled and self._veiled[-1])
         hidden = styled if run.vanish is None else run.vanish
         hidden = hidden or (run.white and not run.shaded and not any(self._grounds))
-        if hidden and run.characters:
+        is_moved = "moveFrom" in self._path  # where it went to it is text
+        if is_moved or (hidden and run.characters):
             end = self._source.find(b">", self._parser.CurrentByteIndex) + 1
             # An outer one comes after those within it.
             self.cuts = [cut for cut in self.cuts if cut[0] < run.start]
             self.cuts.append((run.start, end))
-            self.characters += run.characters
+            self.characters += 0 if is_moved else run.characters
 
     def _text(self, text: str) -> None:
         if self._runs and self._path[-1] == "t":

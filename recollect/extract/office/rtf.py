@@ -11,17 +11,24 @@ from recollect.model import Blob, Extracted
 MIME = "application/rtf"
 
 _CODE_PAGE = re.compile(rb"\\ansicpg(\d{3,5})")
-_HEX = re.compile(r"\\'([0-9a-f]{2})", re.IGNORECASE)
+_SYMBOL = re.compile(rb"\\([\\~_])")
+_CHARACTERS = {b"~": 0xA0, b"_": 0x2011}
+"""a space and a hyphen that do not break, which xberg takes for the signs themselves"""
 
 
 def extract(blob: Blob) -> Extracted:
     if not _magic.RTF.match(blob.data):
         raise Permanent("it is damaged or not what it says (not RTF)")
-    extracted = _office.read(blob.data, MIME)
+    extracted = _office.read(_SYMBOL.sub(_plainly, blob.data), MIME)
     # xberg escapes for Markdown what has no meaning in it.
-    text = re.sub(r"\\([\\!<>.+\-()])", r"\1", extracted.text)
+    text = re.sub(r"\\([\\!<>.+\-()~])", r"\1", extracted.text)
     title = _decoded(extracted.title, blob.data) if extracted.title else None
     return Extracted(text, title=title)
+
+
+def _plainly(symbol: re.Match[bytes]) -> bytes:
+    character = _CHARACTERS.get(symbol[1])
+    return symbol[0] if character is None else b"\\u%d?" % character
 
 
 def _decoded(title: str, data: bytes) -> str:

@@ -3,6 +3,7 @@
 Parts are read as a stream: what a sheet says of its own size does not count.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -16,8 +17,16 @@ _DATE, _PERCENT = "date", "percent"
 BUILT_IN = {
     **dict.fromkeys((9, 10), _PERCENT),
     **dict.fromkeys((*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)), _DATE),
+    46: "hours",
 }
-_NOT_A_PATTERN = re.compile(r'"[^"]*"|\\.|_.|\*.|\[[^\]hms][^\]]*\]|General', re.IGNORECASE)
+_ELAPSED = {"[h": "hours", "[m": "minutes", "[s": "seconds"}
+"""formats of a length of time, by what they begin with: `[h]:mm` shows 37:30"""
+_NOT_A_PATTERN = re.compile(
+    r'"[^"]*"|\\.|_.|\*.|\[(?!(?:h+|m+|s+)\])[^\]]*\]|General', re.IGNORECASE
+)
+
+_LONGEST = 1e9
+"""days; more is no length of time"""
 
 _TAGS = _xml.Tags("row", "c", "v", "t", "f")
 
@@ -44,7 +53,7 @@ def extract(blob: Blob) -> Extracted:
 
 
 def value_text(value: float, format: str | None, epoch: datetime) -> str:
-    """A number as its cell shows it: a date, a time, a percentage or the number."""
+    """A number as its cell shows it: a date, a time, a length of time, a percentage, the number."""
     if format == _PERCENT:
         return f"{value * 100:.10g}%"
     if format == _DATE:
@@ -57,12 +66,26 @@ def value_text(value: float, format: str | None, epoch: datetime) -> str:
         if moment.time() == datetime.min.time():
             return moment.date().isoformat()
         return moment.isoformat(" ", "seconds")
+    if format in _ELAPSED.values() and abs(value) < _LONGEST:
+        return ("-" if value < 0 else "") + _elapsed(round(abs(value) * 86_400), format)
     return _table.number_text(value)
 
 
+def _elapsed(seconds: int, unit: str | None) -> str:
+    minutes, rest = divmod(seconds, 60)
+    if unit == "seconds":
+        return str(seconds)
+    if unit == "minutes":
+        return f"{minutes}:{rest:02}"
+    shown = f"{minutes // 60}:{minutes % 60:02}"
+    return f"{shown}:{rest:02}" if rest else shown
+
+
 def format_of(code: str) -> str | None:
-    """What a number format makes of a number: `date`, `percent` or nothing special."""
+    """What a number format makes of a number: `date`, `hours`, `percent`, or nothing special."""
     pattern = _NOT_A_PATTERN.sub("", code).lower()
+    if elapsed := re.search(r"\[[hms]", pattern):
+        return _ELAPSED[elapsed[0]]
     if "%" in pattern:
         return _PERCENT
     return _DATE if re.search("[dmyhs]", pattern) else None
@@ -228,6 +251,8 @@ class _Rows:
             number = float(value)
         except ValueError:
             return " ".join(value.split())
+        if not math.isfinite(number):  # some programs write NaN
+            return value.strip()
         style = _number(self._style)
         format = self._formats[style] if 0 <= style < len(self._formats) else None
         # More digits than a double holds are kept as they are written.

@@ -27,14 +27,17 @@ def parse(text: str) -> list[Segment]:
     """The captions of an SRT or WebVTT file, in order of time; empty if it has none."""
     found: list[tuple[float, float, list[str]]] = []
     payload: list[str] | None = None
-    for line in text.lstrip("\ufeff").splitlines():
+    text = text.lstrip("\ufeff")
+    # What comes behind a blank line of it may be a note or a style; of SRT it is still said.
+    is_webvtt = text.startswith("WEBVTT")
+    for line in text.splitlines():
         if "-->" in line and (timing := _TIMING.match(line)):
             # Without a blank line in between, the number of this one was taken for text.
             if payload and payload[-1].strip().isdecimal():
                 payload.pop()
             payload = []
             found.append((_seconds(timing.groups()[:4]), _seconds(timing.groups()[4:]), payload))
-        elif not line.strip():
+        elif is_webvtt and not line.strip():
             payload = None
         elif payload is not None:
             payload.append(line)

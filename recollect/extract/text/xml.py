@@ -11,6 +11,7 @@ from xml.parsers import expat
 
 from recollect.errors import Permanent
 from recollect.extract import _xml
+from recollect.extract._charsets import codec_of
 from recollect.extract._text import TEXT_BYTES, clean_line, decode
 from recollect.model import Blob, Extracted
 
@@ -45,14 +46,13 @@ def extract(blob: Blob) -> Extracted:
 
 
 def _pieces(data: bytes) -> Iterator[bytes]:
-    """In an encoding that expat knows; of those with several bytes a character it knows UTF's."""
+    """In an encoding that expat knows, which is UTF."""
     declared = _DECLARED.match(data)
-    name = declared[1].decode("ascii").lower() if declared else "utf-8"
-    if declared and not name.startswith(("utf", "iso-8859", "us-ascii", "windows-125")):
-        try:
-            data = data[declared.end() :].decode(name, "replace").encode()
-        except LookupError:
-            data = decode(data[declared.end() :]).encode()
+    name = declared[1].decode("ascii") if declared else "utf-8"
+    if declared and not name.lower().startswith("utf"):
+        rest = data[declared.end() :]
+        codec = codec_of(name)
+        data = (rest.decode(codec, "replace") if codec else decode(rest)).encode()
     for start in range(0, len(data), _PIECE):
         yield data[start : start + _PIECE]
 

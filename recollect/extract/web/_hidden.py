@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-_MARKED = '[hidden], [aria-hidden="true"]'
+_MARKED = '[hidden]:not([hidden="until-found" i]), [aria-hidden="true"]'
 _STYLED = "[style], font[color], [bgcolor]"
+_COLOURED = '[style*="color" i], [style*="background" i], font[color], [bgcolor], [background]'
 _FAR = 999
 """Pixels from which on something lies off the page."""
 _ALIKE = 24
@@ -52,7 +53,7 @@ def find(page: LexborHTMLParser) -> Hidden:
         if _takes_no_room(node, style) or _is_masked(node, style):
             nodes.append(node)
         elif (colour := _own_colour(node, style)) and not _recoloured(node):
-            background = _background(node) or (_WHITE if plain else None)
+            background = _background(node, _WHITE if plain else None)
             if background and _alike(colour, background):
                 nodes.append(node)
             elif background is None and colour == _WHITE:
@@ -128,7 +129,7 @@ def _own_colour(node: LexborNode, style: Mapping[str, str]) -> Colour | None:
         (node.attributes.get("color") or "").lower() if node.tag == "font" else ""
     )
     if named.startswith("transparent") or _is_clear(named):
-        return _background(node) or _WHITE
+        return _background(node, _WHITE) or _WHITE
     return _colour(named)
 
 
@@ -152,15 +153,18 @@ def _colour(named: str) -> Colour | None:
         return None
 
 
-def _background(node: LexborNode) -> Colour | None:
-    """The colour behind it: the nearest that is named; None where none is, or a picture."""
+def _background(node: LexborNode, page: Colour | None) -> Colour | None:
+    """The colour behind it: the nearest that is named, else that of the page; None if that is not
+    known, or a picture."""
     for around in _and_ancestors(node):
         style = _style(around)
+        if style.get("background-image", "none") != "none" or around.attributes.get("background"):
+            return None
         named = style.get("background-color") or style.get("background")
         named = named or (around.attributes.get("bgcolor") or "").lower()
         if named and not named.startswith(("transparent", "none", "inherit", "initial")):
             return _colour(named.split(" ")[0] if not named.startswith("rgb") else named)
-    return None
+    return page
 
 
 def _and_ancestors(node: LexborNode) -> Iterator[LexborNode]:
@@ -171,7 +175,7 @@ def _and_ancestors(node: LexborNode) -> Iterator[LexborNode]:
 
 
 def _recoloured(node: LexborNode) -> bool:
-    return any(part.mem_id != node.mem_id for part in node.css('[style*="color" i], font[color]'))
+    return any(part.mem_id != node.mem_id for part in node.css(_COLOURED))
 
 
 def _alike(one: Colour, other: Colour) -> bool:

@@ -7,11 +7,11 @@ from urllib.parse import quote, urlsplit
 import ada_url
 import html_to_markdown
 from selectolax.lexbor import LexborHTMLParser, LexborNode
-from w3lib.encoding import html_to_unicode
 
 from recollect.extract import _main
-from recollect.extract._main import length, opening, remove
-from recollect.extract._text import clean_line, guess_encoding
+from recollect.extract._charsets import read_page
+from recollect.extract._main import length, opening, outermost, remove
+from recollect.extract._text import clean_line
 from recollect.extract._wire import URL_LENGTH
 from recollect.extract.web import _hidden
 from recollect.extract.web._markup import refuse_hostile
@@ -67,7 +67,9 @@ _SELF_ENDED = re.compile(
     r"([A-Za-z][\w:-]*)([^<>]*)/>"
 )
 _ASCII = "".join(map(chr, range(33, 127)))
-_MACHINERY = "script, style, noscript, template, iframe, object, embed, audio, video, form"
+_MACHINERY = "script, style, noscript, template, iframe, object, embed, audio, video"
+# What is left out is decided here: it would drop menus, headers and forms without a word.
+_PREPROCESSING = html_to_markdown.PreprocessingOptions(remove_navigation=False, remove_forms=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class Parsed:
 
 def parse(blob: Blob) -> Parsed:
     """Raises Permanent for markup that would choke a parser."""
-    encoding, source = html_to_unicode(blob.mime, blob.data, auto_detect_fun=guess_encoding)
+    encoding, source = read_page(blob.data, blob.mime)
     refuse_hostile(source)
     tree = LexborHTMLParser(source)
     return Parsed(tree, source, encoding, blob.url, _base(tree, blob.url))
@@ -131,20 +133,16 @@ def content(parsed: Parsed) -> Extracted:
 
 def read_chapter(data: bytes) -> Whole:
     """All of an XHTML page; of what it says only links, pictures and hidden text are left out."""
-    return _read_whole(_SELF_ENDED.sub(r"<\1\2></\1>", _decoded(data, None)))
+    return _read_whole(_SELF_ENDED.sub(r"<\1\2></\1>", read_page(data, None)[1]))
 
 
 def read_letter(data: bytes, mime: str) -> Whole:
     """All of an HTML mail."""
-    return _read_whole(_decoded(data, mime))
+    return _read_whole(read_page(data, mime)[1])
 
 
 def hidden_warnings(hidden: int) -> list[str]:
     return [f"Hidden text was left out ({hidden:,} characters)."] if hidden else []
-
-
-def _decoded(data: bytes, mime: str | None) -> str:
-    return html_to_unicode(mime, data, auto_detect_fun=guess_encoding)[1]
 
 
 def _read_whole(source: str) -> Whole:
@@ -216,6 +214,10 @@ def _clean(page: LexborHTMLParser) -> _Cleaned:
     for button in page.css(_HEADING_BUTTONS):
         button.unwrap()
     remove(page.css(_NOT_CONTENT))
+    # The head of the site; that of a page has its heading.
+    for node in outermost(page.css("header, main, article, section")):
+        if node.tag == "header" and not node.css_first("h1"):
+            node.decompose()
     remove(node for node in page.css("a") if not node.text().strip() and not node.css_first("img"))
     for link in page.css('a[href^="javascript:" i], a[href^="data:" i]'):
         link.unwrap()
@@ -273,9 +275,10 @@ def _is_labelled(image: LexborNode, known: dict[int, bool]) -> bool:
 
 
 def _drop_styles(page: LexborHTMLParser) -> None:
-    """What is hidden is decided; the converter would drop by styles without a word."""
-    for node in page.css("[style]"):
-        del node.attrs["style"]
+    """What is hidden is decided; the converter would drop by these without a word."""
+    for name in ("style", "hidden"):
+        for node in page.css(f"[{name}]"):
+            del node.attrs[name]
 
 
 def _is_consent_bar(node: LexborNode) -> bool:
@@ -318,7 +321,7 @@ def _unframe(block: LexborNode) -> None:
 
 def _markdown(node: LexborNode, base: str | None) -> str:
     options = html_to_markdown.ConversionOptions(
-        extract_metadata=False, compact_tables=True, base_url=base
+        extract_metadata=False, compact_tables=True, base_url=base, preprocessing=_PREPROCESSING
     )
     result = html_to_markdown.convert(node.html or "", options)
     if any(warning.kind == _TOO_DEEP for warning in result.warnings):

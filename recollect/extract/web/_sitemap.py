@@ -5,11 +5,10 @@ import zlib
 from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 
-from w3lib.encoding import html_to_unicode
-
 from recollect.errors import Permanent
 from recollect.extract import _xml
-from recollect.extract._text import clean_line, guess_encoding
+from recollect.extract._charsets import read_page
+from recollect.extract._text import clean_line
 from recollect.extract._wire import MAX_ENTRIES, URL_LENGTH, WORD_LENGTH
 from recollect.model import Blob, Sitemap, SitemapEntry
 
@@ -38,7 +37,7 @@ def read(blob: Blob) -> Sitemap:
         if data.startswith(_GZIP):
             raise Permanent("it is packed twice")
     # A sitemap has to be UTF-8, whatever charset the server puts on its XML files.
-    text = html_to_unicode(None, data, auto_detect_fun=guess_encoding)[1].lstrip("\ufeff \t\r\n")
+    text = read_page(data, None)[1].lstrip("\ufeff \t\r\n")
     if text.startswith("<"):
         return _marked_up(text)
     return _listed(text)

@@ -9,6 +9,7 @@ from email.message import Message
 from email.utils import parsedate_to_datetime
 from typing import cast
 
+from recollect.extract._charsets import codec_of
 from recollect.extract._text import TEXT_BYTES, clean_line, decode, safe_name
 from recollect.extract.web import _page
 from recollect.model import Blob, Extracted
@@ -78,7 +79,11 @@ class _Reading:
             if not part.is_multipart() or kind == "message/rfc822":
                 yield part
             elif kind == "multipart/alternative":
-                pending += _choose(_payloads(part))
+                chosen = _choose(_payloads(part))
+                # Apple Mail puts attachments into the alternative that has markup.
+                others = [one for one in _payloads(part) if one not in chosen]
+                yield from (one for other in others for one in other.walk() if _is_attached(one))
+                pending += chosen
             else:
                 pending += reversed(_payloads(part))
 
@@ -131,9 +136,13 @@ def _choose(parts: list[Message]) -> list[Message]:
 def _is_body(part: Message) -> bool:
     return (
         part.get_content_type() in ("text/plain", "text/html")
-        and part.get_content_disposition() != "attachment"
+        and not _is_attached(part)
         and not part.get_filename()
     )
+
+
+def _is_attached(part: Message) -> bool:
+    return part.get_content_disposition() == "attachment"
 
 
 def _file_name(part: Message) -> str:
@@ -169,9 +178,6 @@ def _words(header: str) -> str:
 
 
 def _decoded(data: bytes, charset: str | None) -> str:
-    if charset and charset.lower() not in ("utf-8", "us-ascii", "unknown-8bit"):
-        try:
-            return data.decode(charset, "replace")
-        except LookupError:
-            return decode(data)
+    if charset and charset.lower() not in ("utf-8", "us-ascii") and (codec := codec_of(charset)):
+        return data.decode(codec, "replace")
     return decode(data)
