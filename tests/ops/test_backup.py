@@ -460,6 +460,15 @@ def _flipped(source: Path, path: Path, member: str) -> Path:
     return path
 
 
+def _listed(source: Path, path: Path, **bits: tuple[int, int]) -> None:
+    """With other bytes, by their places, where its end lists the first member."""
+    data = bytearray(source.read_bytes())
+    at = data.index(b"PK\x01\x02")
+    for place, value in bits.values():
+        data[at + place] = value
+    path.write_bytes(data)
+
+
 DAMAGES: dict[str, Callable[[Path, Path], object]] = {
     "empty": lambda _, to: to.write_bytes(b""),
     "text": lambda _, to: to.write_text("no archive"),
@@ -479,6 +488,9 @@ DAMAGES: dict[str, Callable[[Path, Path], object]] = {
     "a file gone": lambda s, to: _rewritten(
         s, to, lambda name, data: None if name.startswith("files/") else data
     ),
+    "of a ZIP to come": lambda s, to: _listed(s, to, version=(6, 255)),
+    "encrypted": lambda s, to: _listed(s, to, flags=(8, 1)),
+    "a name in no script": lambda s, to: _listed(s, to, flags=(9, 8), name=(46, 255)),
     "no sums": lambda s, to: _rewritten(
         s, to, lambda name, data: None if name == "SHA256SUMS" else data
     ),
