@@ -1241,6 +1241,24 @@ def test_a_bundle_that_others_wrote_is_read(new_place: Callable[..., App], tmp_p
     assert hits(app, tenant, "bell")[0][2] == "A bell, cast in tin."
 
 
+def test_numbers_of_metadata_come_as_they_are(
+    new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    app, other = new_place(), new_place()
+    tenant, there = new_org(app), new_org(other)
+    numbers = {"year": 2026, "snowflake": 123456789012345678, "share": 0.5, "public": True}
+    id = add(app, tenant, story(1), metadata=numbers, group=numbers)
+    drain(app)
+
+    bundle_of(app, tmp_path / "bundle")
+    backup.bring(other, tmp_path / "bundle", org="acme")
+
+    with other.db.begin() as tx:
+        found = documents.get(tx, there, id)
+    for brought in (found.metadata, found.group):
+        assert json.dumps(brought, sort_keys=True) == json.dumps(numbers, sort_keys=True)
+
+
 FAULTS = [
     ('{"text": "no tags"}', "containerTags"),
     ('{"containerTags": [], "text": "x"}', "at least one"),

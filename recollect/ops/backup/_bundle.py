@@ -87,8 +87,8 @@ class BundledDocument(
     url: str | None = None
     source: Annotated[str, msgspec.Meta(max_length=1_000)] = "api"
     filepath: str | None = None
-    metadata: dict[str, str | float | bool | list[str]] | None = None
-    group: dict[str, str | float | bool | list[str]] | None = None
+    metadata: dict[str, str | int | float | bool | list[str]] | None = None
+    group: dict[str, str | int | float | bool | list[str]] | None = None
     document_date: datetime | None = None
     task_type: str = "memory"
     created_at: datetime | None = None
