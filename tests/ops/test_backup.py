@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import random
 import resource
 import subprocess
 import sys
@@ -1284,6 +1285,8 @@ MEMORY_FAULTS = [
     ({"version": 1 << 31}, "version"),
     ({"version": 0}, "version"),
     ({"tag": "a b"}, "letters, digits"),
+    ({"temporal": {"documentDate": 5}}, "documentDate"),
+    ({"temporal": {"eventDate": "2026"}}, "eventDate"),
     *(
         ({name: "9999-12-31T23:59:59-12:00"}, name)
         for name in ("createdAt", "updatedAt", "forgetAfter", "forgottenAt")
@@ -1303,6 +1306,43 @@ def test_a_faulty_line_is_named(new_place: Callable[..., App], tmp_path: Path) -
             backup.bring(app, tmp_path, org="acme")
 
         assert fault in str(caught.value)
+
+
+def test_a_line_that_the_database_refuses_is_named(
+    new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    app = new_place()
+    new_org(app)
+    archive = {"id": "z", "containerTags": ["a"], "text": "fine"}
+    longest = random.Random(1).randbytes(9_000).hex()
+    member = {**archive, "id": "m", "archive": "z", "archivePath": longest}
+    (tmp_path / "bundle.json").write_text('{"format": "recollect-bundle", "version": 1}')
+    (tmp_path / "documents.jsonl").write_text(f"{json.dumps(archive)}\n{json.dumps(member)}\n")
+
+    with pytest.raises(SetupError, match=r"line 2: .*index row"):
+        backup.bring(app, tmp_path, org="acme")
+
+
+@pytest.mark.parametrize(
+    ("tag", "fault"),
+    [
+        ({"profileBuckets": [{"name": "work"}]}, "key"),
+        ({"profileBuckets": [{"key": "At work"}]}, "key"),
+        ({"title": "x" * 201}, "title"),
+        ({"entityContext": "x" * 1_501}, "entityContext"),
+    ],
+)
+def test_a_faulty_tag_is_named(
+    new_place: Callable[..., App], tmp_path: Path, tag: dict[str, Any], fault: str
+) -> None:
+    app = new_place()
+    new_org(app)
+    head = {"format": "recollect-bundle", "version": 1, "tags": [{"name": "a", **tag}]}
+    (tmp_path / "bundle.json").write_text(json.dumps(head))
+    (tmp_path / "documents.jsonl").write_text("")
+
+    with pytest.raises(SetupError, match=rf"bundle.json: .*{fault}"):
+        backup.bring(app, tmp_path, org="acme")
 
 
 def test_a_faulty_memory_is_named(new_place: Callable[..., App], tmp_path: Path) -> None:
