@@ -254,8 +254,7 @@ def _compare_entries(
             damage.add("entry_orphaned")
             damage.orphans.add(hash)
             continue
-        again = chunk.split(entry["text"])
-        if [one.hash for one in again] != [hash]:
+        if chunk.digest(entry["text"]) != hash:
             damage.add("hash_wrong")
             damage.bad.add(hash)
         if entry["scope"] != row["scope"]:

@@ -44,7 +44,7 @@ from recollect.model import (
     Tenant,
     random_id,
 )
-from recollect.ops import backup
+from recollect.ops import backup, verify
 from recollect.ops.backup import Archive, Progress, Restored
 from recollect.ops.backup._archive import Writing
 from recollect.orgs import assistants, orgs, settings, tags
@@ -1240,6 +1240,23 @@ def test_a_bundle_that_others_wrote_is_read(new_place: Callable[..., App], tmp_p
     assert (again.added, again.there) == (0, 2)
     assert hits(app, tenant, "clockmaker")[0][2].startswith("The clock")
     assert hits(app, tenant, "bell")[0][2] == "A bell, cast in tin."
+
+
+def test_chunks_that_others_cut_are_no_damage(
+    new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    app = new_place()
+    tenant = new_org(app)
+    text = "  Padded.  " + "It goes on and on. " * 200
+    chunks = [{"start": 0, "end": 11}, {"start": 11, "end": len(text)}]
+    line = {"id": "d", "containerTags": ["notes"], "text": text, "chunks": chunks}
+    (tmp_path / "bundle.json").write_text('{"format": "recollect-bundle", "version": 1}')
+    (tmp_path / "documents.jsonl").write_text(json.dumps(line))
+    backup.bring(app, tmp_path, org="acme")
+
+    assert verify.verify(app.db, app.blobs, mend=True).findings == []
+    with app.db.begin() as tx:
+        assert documents.get(tx, tenant, "d").status == "done"
 
 
 def test_numbers_of_metadata_come_as_they_are(
