@@ -70,6 +70,17 @@ def stale(keys: Sequence[bytes], sealed: str) -> bool:
     return not sealed.startswith(mark(keys))
 
 
+def again(keys: Sequence[bytes], sealed: str | None, *, place: Sequence[str]) -> str | None:
+    """What an older key sealed, sealed with the newest; None where nothing has to be done, or none
+    of the keys opens it: the old one may still come back."""
+    if sealed is None or not stale(keys, sealed):
+        return None
+    try:
+        return seal(keys, unseal(keys, sealed, place=place), place=place)
+    except SetupError:
+        return None
+
+
 def _open(keys: Sequence[bytes], data: bytes, name: bytes) -> bytes:
     for key in keys:
         try:

@@ -23,7 +23,7 @@ MB = 1024 * 1024
 LARGEST = 80 * MB
 """Bytes of a body that holds content; single fields have tighter limits of their own."""
 LISTS = 16 * MB
-"""Bytes of a body that holds metadata, or many patterns or memories."""
+"""Bytes of a body that holds metadata, or many patterns, memories, questions or turns."""
 SMALL = MB
 """Bytes of any other body."""
 _LIMITS = (
@@ -35,7 +35,8 @@ _LIMITS = (
         for one in connectors.all().values()
         if one.largest_push is not None
     ),
-    (re.compile(r"/v3/settings(/preview)?|/v3/connections/.+|/v4/memories"), LISTS),
+    (re.compile(r"/v3/settings(/preview)?|/v3/connections/.+|/v4/(memories|answer)"), LISTS),
+    (re.compile(r"/v3/test-questions(/import)?"), LISTS),
     (re.compile(r"/console/(filters|connections)(/.*)?"), LISTS),
 )
 """The first that matches the whole path counts."""

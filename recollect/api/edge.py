@@ -145,8 +145,11 @@ class Edge:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                own = message.get("headers", [])
                 added = [(name.encode(), value.encode()) for name, value in marks.items()]
-                message = {**message, "headers": [*message.get("headers", []), *added]}
+                if "key" in scope["state"] and b"cache-control" not in dict(own):
+                    added.append((b"cache-control", b"no-store"))
+                message = {**message, "headers": [*own, *added]}
             await send(message)
 
         try:

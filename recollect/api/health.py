@@ -19,6 +19,7 @@ async def root(request: Request) -> dict[str, str] | RedirectResponse:
     return {"service": "recollect", "docs": "/docs", "console": "/console"}
 
 
+@router.head("/health", include_in_schema=False)
 @router.get("/health", summary="Check that the process lives", operation_id="health")
 async def health() -> Health:
     """200 while the process lives."""
@@ -26,6 +27,7 @@ async def health() -> Health:
     return Health(status="ok")
 
 
+@router.head("/ready", include_in_schema=False)
 @router.get(
     "/ready",
     summary="Check that the service works",

@@ -92,7 +92,7 @@ def opens(app: App, headers: Headers) -> bool:
     """Whether a request brings the token of the settings."""
     token = app.config.metrics_token
     given = headers.get("authorization", "").removeprefix("Bearer ")
-    return token is not None and secrets.compare_digest(
+    return bool(token) and secrets.compare_digest(
         given.encode(errors="replace"), token.get_secret_value().encode()
     )
 

@@ -7,6 +7,7 @@ told to come again.
 """
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
@@ -107,11 +108,15 @@ def _full() -> Unavailable:
     return Unavailable("too many requests of this organisation wait", after=AGAIN)
 
 
+_WAITABLE = re.compile(r"/v3/documents/(?!counts$|processing$)[^/]+")
+"""The path of one document; what else is below /v3/documents waits for nothing."""
+
+
 def _lasts(scope: Scope) -> bool:
     """Whether the request waits for something to happen. It takes its turn only for what it does
     meanwhile (`own_turn`); calls of an assistant come in once more, by themselves."""
     path: str = scope["path"].removeprefix(scope.get("root_path", ""))
-    waits = path.startswith("/v3/documents/") and b"wait=" in scope["query_string"]
+    waits = _WAITABLE.fullmatch(path) is not None and b"wait=" in scope["query_string"]
     return path in ("/v3/documents/events", "/v4/answer", "/mcp") or (
         waits and scope["method"] == "GET"
     )

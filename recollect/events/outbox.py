@@ -20,7 +20,7 @@ from psycopg.types.json import Jsonb
 
 from recollect import encryption
 from recollect.db import Tx, tenancy
-from recollect.errors import BadRequestError, NotFoundError, SetupError
+from recollect.errors import BadRequestError, NotFoundError
 from recollect.model import KeyId, OrgId, Page, Tenant, storable
 from recollect.orgs import audit
 
@@ -250,17 +250,14 @@ def disable(tx: Tx, id: str, reason: str) -> None:
 
 
 def reseal(tx: Tx, keys: Sequence[bytes]) -> int:
-    """Seal with the newest key what older ones sealed; how many secrets. Lost ones stay."""
+    """Seal with the newest key what older ones sealed; how many secrets."""
     done = 0
-    for row in tx.execute("select id, secret from endpoints for update").fetchall():
-        if encryption.stale(keys, row["secret"]):
-            try:
-                opened = encryption.unseal(keys, row["secret"], place=place(row["id"]))
-            except SetupError:
-                continue
-            again = encryption.seal(keys, opened, place=place(row["id"]))
-            tx.execute("update endpoints set secret = %s where id = %s", (again, row["id"]))
-            done += 1
+    for row in tx.execute("select id, secret, old_secret from endpoints for update").fetchall():
+        for column in ("secret", "old_secret"):
+            again = encryption.again(keys, row[column], place=place(row["id"]))
+            if again is not None:
+                tx.execute(f"update endpoints set {column} = %s where id = %s", (again, row["id"]))
+                done += 1
     return done
 
 

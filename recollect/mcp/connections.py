@@ -22,7 +22,7 @@ class ConnectArguments(Arguments):
         description=f"One of {', '.join(connectors.all())}.",
     )
     tag: Tag = None
-    settings: dict[str, str | float | bool] | None = Field(
+    settings: dict[str, str | int | float | bool] | None = Field(
         None,
         description="What the provider takes, such as "
         + "; ".join(

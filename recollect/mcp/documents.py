@@ -135,7 +135,7 @@ class AddArguments(Arguments):
         description="A name of your own, such as `notes/standup`. Adding with the same name again"
         " updates that document instead of making another.",
     )
-    metadata: dict[str, str | float | bool] | None = Field(
+    metadata: dict[str, str | int | float | bool] | None = Field(
         None, description='Flat, for filters: {"project": "heron", "year": 2026}.'
     )
     wait_seconds: float = Field(

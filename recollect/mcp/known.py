@@ -73,7 +73,7 @@ class ProfileAnswer(ToolAnswer):
 
 
 async def profile(session: Session, asked: AboutWhom) -> ProfileAnswer:
-    [tag] = session.tags(asked.tag) or [DEFAULT]
+    [tag] = session.tags(asked.tag) or [await _own_tag(session)]
     body: dict[str, Any] = {"containerTag": tag}
     told = (await session.api.send("POST", "/v4/profile", body))["profile"]
     found: list[dict[str, Any]] = []
@@ -92,3 +92,9 @@ async def profile(session: Session, asked: AboutWhom) -> ProfileAnswer:
             if one.get("memory")
         ],
     )
+
+
+async def _own_tag(session: Session) -> str:
+    """The tag to which the key writes when none is named."""
+    scope = (await session.api.send("GET", "/v3/session"))["scope"]
+    return scope.get("containerTags", [DEFAULT])[0]

@@ -88,6 +88,8 @@ class _Found:
     counts: dict[str, int] = field(default_factory=dict[str, int])
     mended: dict[str, int] = field(default_factory=dict[str, int])
     examples: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    tags: set[tuple[OrgId, str]] = field(default_factory=set[tuple[OrgId, str]])
+    """that were found to be missing"""
 
     def add(self, kind: str, ids: Sequence[str], count: int | None = None) -> None:
         self.counts[kind] = self.counts.get(kind, 0) + (len(ids) if count is None else count)
@@ -252,8 +254,7 @@ def _compare_entries(
             damage.add("entry_orphaned")
             damage.orphans.add(hash)
             continue
-        again = chunk.split(entry["text"])
-        if [one.hash for one in again] != [hash]:
+        if chunk.digest(entry["text"]) != hash:
             damage.add("hash_wrong")
             damage.bad.add(hash)
         if entry["scope"] != row["scope"]:
@@ -315,9 +316,10 @@ def _check_tags(
     wanted = {(row["org_id"], tag) for row in rows for tag in row["container_tags"]}
     with db.begin() as tx:
         for org, name in missing_tags(tx, wanted):
-            if name in found.examples.get("tag_missing", ()):
+            if (org, name) in found.tags:
                 continue
-            found.add("tag_missing", [name])
+            found.tags.add((org, name))
+            found.add("tag_missing", [name], 1)
             if mend:
                 tags.ensure(tx, org, [name])
                 found.mend("tag_missing")

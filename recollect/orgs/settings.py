@@ -7,7 +7,6 @@ from psycopg.types.json import Jsonb
 
 from recollect import connectors, encryption
 from recollect.db import Tx
-from recollect.errors import SetupError
 from recollect.model import OrgId
 from recollect.orgs import audit, tags
 
@@ -90,21 +89,14 @@ def patch(
 
 
 def reseal(tx: Tx, org: OrgId, keys: Sequence[bytes]) -> int:
-    """Seal with the newest key what older ones sealed; how many that were.
-
-    Those that none of the keys opens stay as they are: the old key may still come back.
-    """
+    """Seal with the newest key what older ones sealed; how many that were."""
     row = tx.execute("select data from settings where org_id = %s for update", (org,)).fetchone()
     stored: dict[str, Any] = row["data"] if row else {}
-    again: dict[str, str] = {}
-    for name in SECRETS & stored.keys():
-        if not encryption.stale(keys, stored[name]):
-            continue
-        try:
-            opened = encryption.unseal(keys, stored[name], place=(org, name))
-        except SetupError:
-            continue
-        again[name] = encryption.seal(keys, opened, place=(org, name))
+    again = {
+        name: sealed
+        for name in SECRETS & stored.keys()
+        if (sealed := encryption.again(keys, stored[name], place=(org, name))) is not None
+    }
     if again:
         tx.execute("update settings set data = data || %s where org_id = %s", (Jsonb(again), org))
     return len(again)

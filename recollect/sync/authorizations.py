@@ -19,7 +19,8 @@ from recollect.orgs import audit
 from recollect.sync.connections import STANDS, get
 
 AUTH_LINK_LIFE = timedelta(hours=1)
-MOST_LINKS = 20
+MOST_LINKS = 2_000
+"""Each look at a connector that waits for its user makes one, and any of them may be followed."""
 ACCOUNT_BYTES = 2_000
 """Of the id of an account at its provider: an index holds it."""
 

@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 from recollect import db, documents, encryption
 from recollect.connectors.base import TAG_PATTERN
 from recollect.db import Tx, tenancy
-from recollect.errors import LeaseLost, NotFoundError, SetupError
+from recollect.errors import LeaseLost, NotFoundError
 from recollect.model import (
     Connection,
     ConnectionId,
@@ -443,10 +443,7 @@ def _run(row: Mapping[str, Any]) -> SyncRun:
 
 def reseal(tx: Tx, keys: Sequence[bytes], after: str, limit: int = 100) -> tuple[int, str | None]:
     """Seal with the newest key what older ones sealed, of up to `limit` connections from id `after`
-    on; how many texts that were, and the last id, None at the end.
-
-    Those that none of the keys opens stay as they are: the old key may still come back.
-    """
+    on; how many texts that were, and the last id, None at the end."""
     rows = tx.execute(
         "select id, tokens, secrets from connections where id > %s order by id limit %s for update",
         (after, limit),
@@ -454,7 +451,7 @@ def reseal(tx: Tx, keys: Sequence[bytes], after: str, limit: int = 100) -> tuple
     sealed = 0
     for row in rows:
         for column, place in (("tokens", "tokens"), ("secrets", "secrets")):
-            again = _resealed(keys, row[column], (row["id"], place))
+            again = encryption.again(keys, row[column], place=(row["id"], place))
             if again is not None:
                 column_name = sql.Identifier(column)
                 tx.execute(
@@ -465,20 +462,12 @@ def reseal(tx: Tx, keys: Sequence[bytes], after: str, limit: int = 100) -> tuple
         for one in tx.execute(
             "select id, secret from registrations where connection_id = %s", (row["id"],)
         ).fetchall():
-            again = _resealed(keys, one["secret"], (row["id"], "registration", one["id"]))
+            place = (row["id"], "registration", one["id"])
+            again = encryption.again(keys, one["secret"], place=place)
             if again is not None:
                 tx.execute("update registrations set secret = %s where id = %s", (again, one["id"]))
                 sealed += 1
     return sealed, rows[-1]["id"] if len(rows) == limit else None
-
-
-def _resealed(keys: Sequence[bytes], sealed: str | None, place: Sequence[str]) -> str | None:
-    if sealed is None or not encryption.stale(keys, sealed):
-        return None
-    try:
-        return encryption.seal(keys, encryption.unseal(keys, sealed, place=place), place=place)
-    except SetupError:
-        return None
 
 
 def sealed_by_others(tx: Tx, mark: str) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from recollect import db
+from recollect import db, encryption
 from recollect.connectors.pushes import PushResult, Registration
 from recollect.db import Tx
 from recollect.errors import NotFoundError
@@ -246,6 +246,20 @@ def confirm_hook_secret(tx: Tx, provider: str, hash: bytes) -> None:
         raise NotFoundError("Token not found", f"{provider} sent no such token")
     tx.execute("delete from hook_secrets where provider = %s and hash <> %s", (provider, hash))
     audit.record(tx, "hook_token.confirmed", provider)
+
+
+def reseal(tx: Tx, keys: Sequence[bytes]) -> int:
+    """Seal with the newest key the tokens that older ones sealed; how many."""
+    done = 0
+    for row in tx.execute("select provider, hash, secret from hook_secrets for update").fetchall():
+        again = encryption.again(keys, row["secret"], place=(row["provider"], "hook"))
+        if again is not None:
+            tx.execute(
+                "update hook_secrets set secret = %s where provider = %s and hash = %s",
+                (again, row["provider"], row["hash"]),
+            )
+            done += 1
+    return done
 
 
 @dataclass(frozen=True, slots=True)

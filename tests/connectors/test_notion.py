@@ -23,7 +23,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 from jsonschema.exceptions import best_match
+from pydantic import SecretStr
 
+from recollect.config import Config
 from recollect.connectors import oauth
 from recollect.connectors.base import Change, Checkpoint, Gone, Item, Missing, Trouble
 from recollect.connectors.notion import Notion
@@ -1469,6 +1471,17 @@ def test_forged_events_are_refused(notion: FakeNotion, how: str):
     assert notice.status == 401
     assert not notice.accounts
     assert notice.pending_secret is None
+
+
+def test_a_blank_token_of_the_settings_proves_nothing(notion: FakeNotion):
+    """As `${NOTION_TOKEN}` of a compose file becomes, where nobody set that."""
+    config = Config(notion_verification_token=SecretStr(""))
+    body = notion.event("page.created", notion.page("Page"))
+
+    forged = Push(
+        {"x-notion-signature": sign(body, "")}, {}, body, None, CONNECTOR.hook_secrets(config)
+    )
+    assert CONNECTOR.receive(forged).status == 401
 
 
 def test_a_verification_token_is_only_handed_on(notion: FakeNotion):

@@ -17,6 +17,7 @@ import pytest
 from starlette.types import Message
 
 from recollect.api import bodies
+from recollect.api.answering import AnswerRequest
 from recollect.api.bodies import Body, BodyMemory, BusyError, Scanner, limit_of
 from recollect.db import Database
 from recollect.errors import BadRequestError, RateLimitError
@@ -245,6 +246,14 @@ def test_every_route_has_a_limit_and_only_those_of_content_a_large_one(client: h
         ("patch", "/ns/{namespace}/document/file/{id}"),
         ("patch", "/ns/{namespace}/document/{id}"),
     }
+
+
+def test_what_its_fields_allow_has_room_in_a_body():
+    """In other scripts, too: many clients write each of their letters with six bytes."""
+    turns = [{"role": "user", "content": "я" * 10_000}] * 50
+    body = json.dumps({"q": "Что дальше?", "turns": turns})
+    assert AnswerRequest.model_validate_json(body)
+    assert len(body) <= limit_of("/v4/answer")
 
 
 def _claiming(client: httpx.Client, verb: str, path: str, size: int) -> bytes:

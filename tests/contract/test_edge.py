@@ -245,6 +245,24 @@ def test_the_prefix_lets_nobody_in_without_a_key(app: App):
             assert http.get(path).status_code == 401, path
 
 
+def test_no_proxy_keeps_what_a_key_was_answered(client: httpx.Client, live_url: str, key: str):
+    """Of `x-api-key` no cache knows that it is a key; some keep whatever does not forbid it."""
+    for headers in ({"x-api-key": key}, {"Authorization": f"Bearer {key}"}):
+        for path in ("/v3/documents/counts", "/v3/documents/nobody", "/v3/settings", "/ns"):
+            answer = httpx.get(live_url + path, headers=headers, trust_env=False)
+            assert answer.headers.get_list("cache-control") == ["no-store"], path
+    events = client.stream("GET", "/v3/documents/events")
+    with events as answer:
+        assert answer.headers.get_list("cache-control") == ["no-store"]
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready"])
+def test_monitors_may_ask_for_the_head_alone(live_url: str, path: str):
+    full, head = (httpx.request(verb, live_url + path, trust_env=False) for verb in ("GET", "HEAD"))
+    assert head.status_code == full.status_code != 405
+    assert head.content == b""
+
+
 def test_who_looks_at_the_usual_places_finds_something(client: httpx.Client):
     browser = {"accept": "text/html,application/xhtml+xml"}
     led = client.get("/", headers=browser, follow_redirects=False)

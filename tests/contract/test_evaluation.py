@@ -193,6 +193,15 @@ def test_what_is_exported_is_imported_and_a_false_line_is_named(client: httpx.Cl
     assert listed(client, "d") == []
 
 
+def test_as_many_long_questions_as_a_tag_may_have_are_added_and_imported(client: httpx.Client):
+    long = [{"question": f"{n} ".ljust(1_000, "ß"), "words": "x" * 1_000} for n in range(1_000)]
+    assert len(put(client, *long)) == 1_000
+    lines = client.get("/v3/test-questions/export", params=TAG).text
+    body = {"containerTag": "b", "lines": lines}
+    assert client.post("/v3/test-questions/import", json=body).status_code == 200
+    assert len(listed(client, "b")) == 1_000
+
+
 def test_questions_are_changed_and_deleted_with_their_results(client: httpx.Client):
     one, two = put(client, {"question": "A?", "words": "a"}, {"question": "B?", "words": "b"})
     changed = client.put(

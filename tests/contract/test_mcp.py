@@ -339,6 +339,34 @@ def test_a_limited_key_keeps_its_limits(
     assert listed(client, limit=100) == before
 
 
+def test_numbers_of_metadata_are_stored_as_they_came(
+    live_url: str, client: httpx.Client, key: str
+) -> None:
+    numbers = {"year": 2026, "snowflake": 123456789012345678, "share": 0.5}
+
+    async def visit(assistant: Client) -> str:
+        new = {"content": "A heron.", "metadata": numbers, "wait_seconds": 0}
+        return (await call(assistant, "add", **new))["id"]
+
+    id = talk(partial(over_http, live_url, key), visit)
+    stored = client.get(f"/v3/documents/{id}").json()["metadata"]
+    assert json.dumps(stored, sort_keys=True) == json.dumps(numbers, sort_keys=True)
+
+
+def test_without_a_tag_a_limited_key_reads_the_profile_that_it_may(
+    live_url: str, client: httpx.Client, db: Database, org: Org
+) -> None:
+    body = {"containerTag": "shared", "memories": [{"content": "Herons fish.", "isStatic": True}]}
+    assert client.post("/v4/memories", json=body).is_success
+    limited = key_of(db, org, Scope.READ, ["shared", "more"])
+
+    async def visit(assistant: Client) -> dict[str, Any]:
+        return await call(assistant, "profile")
+
+    known = talk(partial(over_http, live_url, limited), visit)
+    assert (known["tag"], known["static"]) == ("shared", ["Herons fish."])
+
+
 def test_another_organisation_reaches_nothing(
     live_url: str, client: httpx.Client, app: App, stranger: httpx.Client
 ) -> None:

@@ -175,6 +175,14 @@ def test_only_the_operator_sees_it(
     assert other.get("/v3/settings", headers={"Authorization": "Bearer of-prometheus"}).is_error
 
 
+def test_a_blank_token_opens_it_to_nobody(served: Callable[..., httpx.Client]):
+    """As `${METRICS_TOKEN}` of a compose file becomes, where nobody set that."""
+    other = served(metrics_token=SecretStr(""))
+    del other.headers["authorization"]
+    for headers in ({}, {"Authorization": ""}, {"Authorization": "Bearer "}):
+        assert other.get("/metrics", headers=headers).status_code == 401
+
+
 def test_no_statement_of_it_reads_a_large_table(new_database: Callable[[], str]):
     with Database(new_database()) as other:
         with other.begin() as tx:

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Generator
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
 
 from recollect.app import App
 from recollect.config import ProviderSettings
+from recollect.connectors import oauth
 from recollect.db import Database
 from recollect.errors import Permanent
 from recollect.model import ConnectionId, Org, Plan, Scope, Tenant
-from recollect.sync import connections
+from recollect.sync import authorizations, connections
 from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.contract.calls import refused
@@ -237,6 +239,18 @@ class TestConsent:
         assert "authorization" not in one(client, "a", id), "where no application is set up"
         refused(google.post(f"/ns/a/connectors/{id}/sync"), 400, "authorization")
         assert google.delete(f"/ns/a/connectors/{id}").status_code == 200
+
+    def test_a_link_stays_good_though_someone_looks_again_and_again(
+        self, google: httpx.Client, db: Database
+    ):
+        """As a program does that waits until the user has agreed."""
+        made = google.post("/ns/a/connectors", json=DRIVE).json()
+        for _ in range(40):
+            one(google, "a", made["id"])
+
+        [state] = parse_qs(urlsplit(made["authorization"]["url"]).query)["state"]
+        with db.begin() as tx:
+            assert authorizations.peek_authorization(tx, "google-drive", oauth.hashed(state))
 
     def test_a_selection_of_folders(self, google: httpx.Client, db: Database, org: Org):
         id = google.post("/ns/a/connectors", json=DRIVE).json()["id"]

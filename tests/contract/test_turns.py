@@ -157,23 +157,27 @@ def test_few_ask_a_provider_at_once_and_fewer_of_one_key():
 
 
 @pytest.mark.parametrize(
-    ("path", "query"),
+    ("path", "query", "method"),
     [
-        ("/ns/a/document/x/mcp", b""),
-        ("/ns/a/document/x/events", b""),
-        ("/ns/a/search", b"wait=1"),
-        ("/v3/search", b"wait=1"),
-        ("/v3/documents/a/mcp", b""),
-        ("/v3/documents/a/events", b""),
-        ("/v3/documents/search", b"wait=1"),
+        ("/ns/a/document/x/mcp", b"", "POST"),
+        ("/ns/a/document/x/events", b"", "POST"),
+        ("/ns/a/search", b"wait=1", "POST"),
+        ("/v3/search", b"wait=1", "POST"),
+        ("/v3/documents/a/mcp", b"", "POST"),
+        ("/v3/documents/a/events", b"", "POST"),
+        ("/v3/documents/search", b"wait=1", "POST"),
+        ("/v3/documents/x/chunks", b"wait=1", "GET"),
+        ("/v3/documents/counts", b"wait=1", "GET"),
+        ("/v3/documents/processing", b"wait=1", "GET"),
     ],
 )
-def test_no_id_and_no_query_takes_more_than_its_place(path: str, query: bytes):
+def test_no_id_and_no_query_takes_more_than_its_place(path: str, query: bytes, method: str):
     async def run() -> None:
         slow = Slow()
         app = InTurn(slow, RequestTurns())
         many = [
-            asyncio.create_task(ask(app, key("o", "k"), path=path, query=query)) for _ in range(50)
+            asyncio.create_task(ask(app, key("o", "k"), path=path, query=query, method=method))
+            for _ in range(50)
         ]
         await slow.until(lambda: len(slow.at_work) == turns.PER_KEY)
         for _ in range(100):

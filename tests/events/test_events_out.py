@@ -1,6 +1,7 @@
 """Webhooks: what is told to whom, signed how, and what happens when nobody takes it."""
 
 import os
+import secrets
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import SecretStr
 
 from recollect import documents, encryption
 from recollect.app import App, secret_keys
@@ -24,6 +26,7 @@ from recollect.errors import Permanent
 from recollect.events import outbox
 from recollect.fetch import Fetcher, FetchLimits
 from recollect.model import ConnectionId, DocumentId, Org, Plan, Scope, Status, Tenant, random_id
+from recollect.ops import reencrypt
 from recollect.orgs import orgs
 from recollect.sync import connection_queue, connections
 from recollect.sync.connections import SealedConnection
@@ -442,6 +445,33 @@ def test_after_rotation_both_secrets_sign_for_a_day(
     assert row is not None
     assert rotated["secret"] not in str(row)
     assert "secret" not in client.get("/v3/webhooks").json()["endpoints"][0]
+
+
+def test_after_rotation_both_secrets_sign_though_the_key_changes(
+    app: App,
+    db: Database,
+    client: httpx.Client,
+    receiver: Receiver,
+    endpoint: Callable[..., Json],
+):
+    """What the old key of the installation sealed is sealed again, and the old key may go."""
+    made = endpoint()
+    rotated = client.patch(f"/v3/webhooks/{made['id']}", json={"rotateSecret": True}).json()
+    secret = app.config.data_dir / "secret-key"
+    kept = secret.read_bytes()
+    config = app.config.model_copy(update={"secret_key": SecretStr(secrets.token_hex(32))})
+    newer = replace(app, config=config)
+    try:
+        reencrypt.reseal(newer)
+        secret.unlink()
+        client.post(f"/v3/webhooks/{made['id']}/test")
+        webhooks.drain(newer)
+    finally:
+        secret.write_bytes(kept)
+
+    [came] = receiver.came
+    assert came.signed_by(rotated["secret"])
+    assert came.signed_by(made["secret"])
 
 
 def test_inner_addresses_are_not_called(

@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import random
 import resource
 import subprocess
 import sys
@@ -43,7 +44,7 @@ from recollect.model import (
     Tenant,
     random_id,
 )
-from recollect.ops import backup
+from recollect.ops import backup, verify
 from recollect.ops.backup import Archive, Progress, Restored
 from recollect.ops.backup._archive import Writing
 from recollect.orgs import assistants, orgs, settings, tags
@@ -460,6 +461,15 @@ def _flipped(source: Path, path: Path, member: str) -> Path:
     return path
 
 
+def _listed(source: Path, path: Path, **bits: tuple[int, int]) -> None:
+    """With other bytes, by their places, where its end lists the first member."""
+    data = bytearray(source.read_bytes())
+    at = data.index(b"PK\x01\x02")
+    for place, value in bits.values():
+        data[at + place] = value
+    path.write_bytes(data)
+
+
 DAMAGES: dict[str, Callable[[Path, Path], object]] = {
     "empty": lambda _, to: to.write_bytes(b""),
     "text": lambda _, to: to.write_text("no archive"),
@@ -479,6 +489,9 @@ DAMAGES: dict[str, Callable[[Path, Path], object]] = {
     "a file gone": lambda s, to: _rewritten(
         s, to, lambda name, data: None if name.startswith("files/") else data
     ),
+    "of a ZIP to come": lambda s, to: _listed(s, to, version=(6, 255)),
+    "encrypted": lambda s, to: _listed(s, to, flags=(8, 1)),
+    "a name in no script": lambda s, to: _listed(s, to, flags=(9, 8), name=(46, 255)),
     "no sums": lambda s, to: _rewritten(
         s, to, lambda name, data: None if name == "SHA256SUMS" else data
     ),
@@ -1245,6 +1258,41 @@ def test_a_bundle_that_others_wrote_is_read(new_place: Callable[..., App], tmp_p
     assert hits(app, tenant, "bell")[0][2] == "A bell, cast in tin."
 
 
+def test_chunks_that_others_cut_are_no_damage(
+    new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    app = new_place()
+    tenant = new_org(app)
+    text = "  Padded.  " + "It goes on and on. " * 200
+    chunks = [{"start": 0, "end": 11}, {"start": 11, "end": len(text)}]
+    line = {"id": "d", "containerTags": ["notes"], "text": text, "chunks": chunks}
+    (tmp_path / "bundle.json").write_text('{"format": "recollect-bundle", "version": 1}')
+    (tmp_path / "documents.jsonl").write_text(json.dumps(line))
+    backup.bring(app, tmp_path, org="acme")
+
+    assert verify.verify(app.db, app.blobs, mend=True).findings == []
+    with app.db.begin() as tx:
+        assert documents.get(tx, tenant, "d").status == "done"
+
+
+def test_numbers_of_metadata_come_as_they_are(
+    new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    app, other = new_place(), new_place()
+    tenant, there = new_org(app), new_org(other)
+    numbers = {"year": 2026, "snowflake": 123456789012345678, "share": 0.5, "public": True}
+    id = add(app, tenant, story(1), metadata=numbers, group=numbers)
+    drain(app)
+
+    bundle_of(app, tmp_path / "bundle")
+    backup.bring(other, tmp_path / "bundle", org="acme")
+
+    with other.db.begin() as tx:
+        found = documents.get(tx, there, id)
+    for brought in (found.metadata, found.group):
+        assert json.dumps(brought, sort_keys=True) == json.dumps(numbers, sort_keys=True)
+
+
 FAULTS = [
     ('{"text": "no tags"}', "containerTags"),
     ('{"containerTags": [], "text": "x"}', "at least one"),
@@ -1270,6 +1318,8 @@ MEMORY_FAULTS = [
     ({"version": 1 << 31}, "version"),
     ({"version": 0}, "version"),
     ({"tag": "a b"}, "letters, digits"),
+    ({"temporal": {"documentDate": 5}}, "documentDate"),
+    ({"temporal": {"eventDate": "2026"}}, "eventDate"),
     *(
         ({name: "9999-12-31T23:59:59-12:00"}, name)
         for name in ("createdAt", "updatedAt", "forgetAfter", "forgottenAt")
@@ -1289,6 +1339,43 @@ def test_a_faulty_line_is_named(new_place: Callable[..., App], tmp_path: Path) -
             backup.bring(app, tmp_path, org="acme")
 
         assert fault in str(caught.value)
+
+
+def test_a_line_that_the_database_refuses_is_named(
+    new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    app = new_place()
+    new_org(app)
+    archive = {"id": "z", "containerTags": ["a"], "text": "fine"}
+    longest = random.Random(1).randbytes(9_000).hex()
+    member = {**archive, "id": "m", "archive": "z", "archivePath": longest}
+    (tmp_path / "bundle.json").write_text('{"format": "recollect-bundle", "version": 1}')
+    (tmp_path / "documents.jsonl").write_text(f"{json.dumps(archive)}\n{json.dumps(member)}\n")
+
+    with pytest.raises(SetupError, match=r"line 2: .*index row"):
+        backup.bring(app, tmp_path, org="acme")
+
+
+@pytest.mark.parametrize(
+    ("tag", "fault"),
+    [
+        ({"profileBuckets": [{"name": "work"}]}, "key"),
+        ({"profileBuckets": [{"key": "At work"}]}, "key"),
+        ({"title": "x" * 201}, "title"),
+        ({"entityContext": "x" * 1_501}, "entityContext"),
+    ],
+)
+def test_a_faulty_tag_is_named(
+    new_place: Callable[..., App], tmp_path: Path, tag: dict[str, Any], fault: str
+) -> None:
+    app = new_place()
+    new_org(app)
+    head = {"format": "recollect-bundle", "version": 1, "tags": [{"name": "a", **tag}]}
+    (tmp_path / "bundle.json").write_text(json.dumps(head))
+    (tmp_path / "documents.jsonl").write_text("")
+
+    with pytest.raises(SetupError, match=rf"bundle.json: .*{fault}"):
+        backup.bring(app, tmp_path, org="acme")
 
 
 def test_a_faulty_memory_is_named(new_place: Callable[..., App], tmp_path: Path) -> None:

@@ -156,6 +156,21 @@ def test_a_missing_tag_is_made_again(ground: Ground, id: DocumentId) -> None:
     assert ground.verify() == {}
 
 
+def test_a_tag_that_several_organisations_lack_is_made_in_each(
+    ground: Ground, id: DocumentId
+) -> None:
+    with ground.app.db.begin() as tx:
+        second = Tenant(orgs.create(tx, "second", Plan.ENTERPRISE).id)
+    other = replace(ground, tenant=second)
+    other.add(prose(random_id()))
+    drain(ground.app)
+    assert ground.sql("delete from tags where name = 'a'") == 2
+
+    [found] = ground.verify(mend=True).values()
+    assert (found.count, found.mended) == (2, 2)
+    assert ground.verify() == {}
+
+
 def test_a_document_that_its_connection_does_not_know_is_remembered(
     ground: Ground, id: DocumentId
 ) -> None:

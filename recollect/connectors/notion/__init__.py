@@ -179,7 +179,7 @@ class Notion(Connector):
 
     def hook_secrets(self, config: Config) -> Sequence[str]:
         named = config.notion_verification_token
-        return [] if named is None else [named.get_secret_value()]
+        return [named.get_secret_value()] if named else []
 
     def receive(self, push: Push) -> PushResult:
         """Events of all workspaces come by one registration, which the operator made by hand.

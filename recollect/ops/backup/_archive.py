@@ -273,7 +273,7 @@ class Archive:
             self._zip = zipfile.ZipFile(path)
         except OSError as error:
             raise SetupError(f"cannot read {path} ({error.strerror})") from error
-        except zipfile.BadZipFile as error:
+        except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError) as error:
             raise SetupError(
                 f"{path} is damaged, cut off, or not a backup; nothing was changed"
             ) from error
@@ -367,7 +367,7 @@ class Archive:
     def _reading(self, name: str) -> Generator[None]:
         try:
             yield
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
             raise self._damaged(f"{name} cannot be read") from error
         except OSError as error:
             raise SetupError(f"cannot read {self.path} ({error.strerror or error})") from error

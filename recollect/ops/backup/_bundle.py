@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from recollect.errors import SetupError
 from recollect.model import ALPHABET, OrgId
+from recollect.orgs import tags
 
 FORMAT = 1
 ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
@@ -39,11 +40,16 @@ class VectorModel(msgspec.Struct, frozen=True):
     dimensions: int
 
 
+class BundledBucket(msgspec.Struct, frozen=True):
+    key: Annotated[str, msgspec.Meta(pattern=tags.BUCKET_KEY)]
+    description: Annotated[str, msgspec.Meta(max_length=tags.BUCKET_LENGTH)] | None = None
+
+
 class BundledTag(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     name: str
-    title: str | None = None
-    entity_context: str | None = None
-    profile_buckets: list[dict[str, Any]] | None = None
+    title: Annotated[str, msgspec.Meta(max_length=tags.TITLE_LENGTH)] | None = None
+    entity_context: Annotated[str, msgspec.Meta(max_length=tags.ENTITY_CONTEXT_LIMIT)] | None = None
+    profile_buckets: list[BundledBucket] | None = None
 
 
 class BundledFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -87,8 +93,8 @@ class BundledDocument(
     url: str | None = None
     source: Annotated[str, msgspec.Meta(max_length=1_000)] = "api"
     filepath: str | None = None
-    metadata: dict[str, str | float | bool | list[str]] | None = None
-    group: dict[str, str | float | bool | list[str]] | None = None
+    metadata: dict[str, str | int | float | bool | list[str]] | None = None
+    group: dict[str, str | int | float | bool | list[str]] | None = None
     document_date: datetime | None = None
     task_type: str = "memory"
     created_at: datetime | None = None
@@ -118,6 +124,16 @@ class BundledSource(msgspec.Struct, frozen=True, omit_defaults=True):
     """hexadecimal BLAKE2b of 16 bytes of the chunk's text; empty: offsets are those of the text"""
 
 
+Time: TypeAlias = Annotated[str, msgspec.Meta(max_length=100)]
+
+
+class BundledTimes(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """When something was said, and when what it tells happens; as given."""
+
+    document_date: Time | None = None
+    event_date: Annotated[list[Time], msgspec.Meta(max_length=100)] | None = None
+
+
 class BundledMemory(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One version of a memory. Earlier versions stand in earlier lines."""
 
@@ -134,7 +150,7 @@ class BundledMemory(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     buckets: list[str] = []
     metadata: dict[str, Any] | None = None
     group: dict[str, Any] | None = None
-    temporal: dict[str, Any] | None = None
+    temporal: BundledTimes | None = None
     forget_after: datetime | None = None
     forget_reason: str | None = None
     forgotten_at: datetime | None = None

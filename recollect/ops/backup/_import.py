@@ -27,7 +27,7 @@ from recollect import documents
 from recollect.app import App, index_identity
 from recollect.blobs import new_key
 from recollect.db import Tx
-from recollect.errors import RequestError, SetupError, Unavailable
+from recollect.errors import Refused, RequestError, SetupError, Unavailable
 from recollect.index import terms
 from recollect.index.vector_index import ModelVectors
 from recollect.inference.embed import Embedder
@@ -200,7 +200,7 @@ def bring(app: App, folder: Path, *, org: str, tell: Tell = silent) -> Brought:
 def _naming(path: Path, number: int) -> Generator[None]:
     try:
         yield
-    except (RequestError, SetupError, ValueError) as error:
+    except (RequestError, SetupError, Refused, ValueError) as error:
         raise SetupError(f"{path}, line {number}: {error}") from error
 
 
@@ -350,7 +350,7 @@ class _Carrier:
                     "buckets": given.buckets,
                     "metadata": as_jsonb(given.metadata),
                     "group": as_jsonb(given.group or None),
-                    "temporal": as_jsonb(given.temporal),
+                    "temporal": as_jsonb(msgspec.to_builtins(given.temporal)),
                     "forget_after": given.forget_after,
                     "forget_reason": storable(given.forget_reason),
                     "forgotten_at": given.forgotten_at,
@@ -578,7 +578,7 @@ def _bring_tags(tx: Tx, org: OrgId, bundle: Bundle) -> None:
             "context": storable(tag.entity_context),
             "buckets": None
             if tag.profile_buckets is None
-            else Jsonb(storable(tag.profile_buckets)),
+            else Jsonb(storable(msgspec.to_builtins(tag.profile_buckets))),
         }
         tx.execute(
             "update tags set title = coalesce(title, %(title)s),"
