@@ -11,7 +11,7 @@ import pytest
 
 from recollect.api import edge
 from recollect.cli import _wire
-from recollect.cli.serve import _listen
+from recollect.cli._process import listen
 from recollect.config import Config
 from tests.conftest import Service, eventually, free_port
 
@@ -61,7 +61,7 @@ def resident(pid: int) -> int:
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_what_is_accepted_sends_at_once(host: str, tmp_path: Path):
     config = Config(data_dir=tmp_path, host=host, port=free_port())
-    with closing(_listen(config)) as listening:
+    with closing(listen(config)) as listening:
         with closing(socket.create_connection((host, config.port), timeout=60)):
             accepted, _ = listening.accept()
         with closing(accepted):
