@@ -152,13 +152,14 @@ def lock(tx: Tx, claim: SyncClaim, *, lease: timedelta) -> Listings:
     row = tx.execute(
         "update connections set due_at = now() + %s"
         " where id = %s and claims = %s and state = 'syncing'"
-        " returning listings, troubled, held",
+        " returning listings, troubled, held, now() as now",
         (lease, claim.connection.id, claim.number),
     ).fetchone()
     if row is None:
         raise LeaseLost
     return Listings(
-        began={b: datetime.fromisoformat(at) for b, at in row["listings"].items()},
+        # If the clock was set back since, what is seen from here on was seen after the beginning.
+        began={b: min(datetime.fromisoformat(at), row["now"]) for b, at in row["listings"].items()},
         troubled=set(row["troubled"]),
         held=dict(row["held"]),
     )

@@ -378,6 +378,35 @@ def test_a_held_deletion_is_forgotten_when_things_are_back(
     assert len(found(app, connection)) == 1, "the first of two empty listings"
 
 
+def test_a_clock_that_is_set_back_during_a_listing_deletes_nothing(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    for n in range(9):
+        shelf.put(f"{n}", f"Number {n}.")
+    connection = sync(app, connect(mode="listing"))
+    shelf.take("0")
+    ids = {document.id for document in found(app, connection).values()}
+
+    def set_back(number: int) -> None:
+        if number == 6:  # what was written so far, by a clock that was an hour ahead
+            with app.db.begin() as tx:
+                tx.execute(
+                    "update items set seen_at = seen_at + %s where connection_id = %s"
+                    " and id in ('1', '2', '3')",
+                    (HOUR, connection.id),
+                )
+                tx.execute(
+                    "update connections set listings = jsonb_build_object('', now() + %s)"
+                    " where id = %s",
+                    (HOUR, connection.id),
+                )
+
+    shelf.before_checkpoint = set_back
+    connection = sync(app, connection)
+    left = {document.id for document in found(app, connection).values()}
+    assert (len(left), left < ids) == (8, True)
+
+
 def test_a_broken_branch_keeps_its_documents(
     app: App, shelf: Shelf, connect: Callable[..., Connection]
 ) -> None:
