@@ -134,6 +134,17 @@ def next_due_in(tx: Tx) -> timedelta | None:
     return row["wait"] if row else None
 
 
+def recall(tx: Tx, *, lease: timedelta) -> None:
+    """What waits as a clock wrote it that was ahead, and has been set right since, is due."""
+    tx.execute(
+        "update connections set parked_until = null, updated_at = now(),"
+        " due_at = case state when 'syncing' then now() + %(lease)s else now() end"
+        " where due_at > now() and case state when 'syncing' then due_at > now() + %(lease)s * 10"
+        "  else updated_at > now() + interval '1 minute' end",
+        {"lease": lease},
+    )
+
+
 def renew(tx: Tx, claims: Sequence[SyncClaim], *, lease: timedelta) -> None:
     """The heartbeat: renew the leases that are still ours."""
     _LEASES.renew(tx, [(one.connection.id, one.number) for one in claims], lease)

@@ -627,6 +627,28 @@ def test_a_plan_that_is_too_low_stops_the_sync(
     assert shelf.listed == 0
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_clock_that_was_ahead_keeps_no_connection_waiting(
+    app: App, shelf: Shelf, connect: Callable[..., Connection], killed: bool
+) -> None:
+    shelf.put("a", "First.")
+    connection = sync(app, connect())
+    if killed:
+        want(app, connection)
+        take(app)
+    with app.db.begin() as tx:
+        tx.execute(
+            "update connections set due_at = due_at + %(day)s, updated_at = updated_at + %(day)s"
+            " where id = %(id)s",
+            {"day": 24 * HOUR, "id": connection.id},
+        )
+    syncs.chores(app, threading.Event())
+    wait = app.lease if killed else timedelta()
+    due = again(app, connection).due_at
+    assert due is not None
+    assert due <= datetime.now(UTC) + wait
+
+
 def test_calls_of_all_processes_keep_their_distance(
     app: App, connect: Callable[..., Connection]
 ) -> None:
