@@ -449,8 +449,16 @@ def refused(tx: Tx, parcel: Parcel, attempt: Attempt, after: timedelta | None) -
 
 
 def sweep(tx: Tx) -> int:
-    """Forget what ended long ago, and secrets that sign no more."""
+    """Forget what ended long ago, and secrets that sign no more; let nothing wait longer than it
+    may, as by a clock that was ahead and has been set right."""
+    tx.execute(
+        "update endpoints set rest_until = now() where rest_until > now() + %s", (LONGEST_REST,)
+    )
     tx.execute("update endpoints set old_secret = null, old_until = null where old_until < now()")
+    tx.execute(
+        "update deliveries set due_at = now() where due_at > now()"
+        " and (attempts = 0 or due_at > now() + interval '1 day')"
+    )
     return tx.execute("delete from deliveries where ended_at < now() - %s", (KEPT,)).rowcount
 
 

@@ -134,6 +134,17 @@ def next_due_in(tx: Tx) -> timedelta | None:
     return row["wait"] if row else None
 
 
+def recall(tx: Tx, *, lease: timedelta) -> None:
+    """What waits as a clock wrote it that was ahead, and has been set right since, is due."""
+    tx.execute(
+        "update connections set parked_until = null, updated_at = now(),"
+        " due_at = case state when 'syncing' then now() + %(lease)s else now() end"
+        " where due_at > now() and case state when 'syncing' then due_at > now() + %(lease)s * 10"
+        "  else updated_at > now() + interval '1 minute' end",
+        {"lease": lease},
+    )
+
+
 def renew(tx: Tx, claims: Sequence[SyncClaim], *, lease: timedelta) -> None:
     """The heartbeat: renew the leases that are still ours."""
     _LEASES.renew(tx, [(one.connection.id, one.number) for one in claims], lease)
@@ -152,13 +163,14 @@ def lock(tx: Tx, claim: SyncClaim, *, lease: timedelta) -> Listings:
     row = tx.execute(
         "update connections set due_at = now() + %s"
         " where id = %s and claims = %s and state = 'syncing'"
-        " returning listings, troubled, held",
+        " returning listings, troubled, held, now() as now",
         (lease, claim.connection.id, claim.number),
     ).fetchone()
     if row is None:
         raise LeaseLost
     return Listings(
-        began={b: datetime.fromisoformat(at) for b, at in row["listings"].items()},
+        # If the clock was set back since, what is seen from here on was seen after the beginning.
+        began={b: min(datetime.fromisoformat(at), row["now"]) for b, at in row["listings"].items()},
         troubled=set(row["troubled"]),
         held=dict(row["held"]),
     )

@@ -287,8 +287,9 @@ def _has_given_up(app: App, claim: SyncClaim, last: str, counts: SyncCounts | No
 
 
 def chores(app: App, stop: threading.Event) -> None:
-    """Renew registrations, say farewells, forget old keys; each for itself."""
+    """Renew registrations, say farewells, forget old keys; each for itself. Mind the clock."""
     with app.db.begin() as tx:
+        connection_queue.recall(tx, lease=app.lease)
         push_registrations.sweep(tx)
         host_limits.sweep(tx)
         due = push_registrations.due_registrations(tx)

@@ -152,6 +152,8 @@ def end(service: Service) -> None:
     service.process.terminate()
     with contextlib.suppress(Exception):
         service.process.wait(30)
+    if server := postmaster(service.data_dir):  # whose supervisor a test killed
+        left.append(server)
     for process in alive(left):
         process.kill()
 

@@ -400,6 +400,26 @@ def test_a_failure_long_after_the_last_is_the_first_of_a_new_row(
     assert [one["state"] for one in log(client, made)] == ["delivered", "dead"]
 
 
+def test_what_a_clock_wrote_that_was_ahead_is_told_once_it_is_set_right(
+    app: App,
+    db: Database,
+    tenant: Tenant,
+    client: httpx.Client,
+    receiver: Receiver,
+    endpoint: Callable[..., Json],
+):
+    made = endpoint()
+    add(app, tenant, "one")
+    processing.drain(app)
+    with db.begin() as tx:
+        tx.execute("update deliveries set due_at = due_at + interval '5 hours'")
+        tx.execute("update endpoints set rest_until = now() + interval '5 hours'")
+        outbox.sweep(tx)
+    webhooks.drain(app)
+    assert [one["state"] for one in log(client, made)] == ["delivered"]
+    assert len(receiver.came) == 1
+
+
 def test_one_that_is_gone_is_disabled_at_once(
     app: App,
     tenant: Tenant,

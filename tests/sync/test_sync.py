@@ -378,6 +378,35 @@ def test_a_held_deletion_is_forgotten_when_things_are_back(
     assert len(found(app, connection)) == 1, "the first of two empty listings"
 
 
+def test_a_clock_that_is_set_back_during_a_listing_deletes_nothing(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    for n in range(9):
+        shelf.put(f"{n}", f"Number {n}.")
+    connection = sync(app, connect(mode="listing"))
+    shelf.take("0")
+    ids = {document.id for document in found(app, connection).values()}
+
+    def set_back(number: int) -> None:
+        if number == 6:  # what was written so far, by a clock that was an hour ahead
+            with app.db.begin() as tx:
+                tx.execute(
+                    "update items set seen_at = seen_at + %s where connection_id = %s"
+                    " and id in ('1', '2', '3')",
+                    (HOUR, connection.id),
+                )
+                tx.execute(
+                    "update connections set listings = jsonb_build_object('', now() + %s)"
+                    " where id = %s",
+                    (HOUR, connection.id),
+                )
+
+    shelf.before_checkpoint = set_back
+    connection = sync(app, connection)
+    left = {document.id for document in found(app, connection).values()}
+    assert (len(left), left < ids) == (8, True)
+
+
 def test_a_broken_branch_keeps_its_documents(
     app: App, shelf: Shelf, connect: Callable[..., Connection]
 ) -> None:
@@ -596,6 +625,28 @@ def test_a_plan_that_is_too_low_stops_the_sync(
     assert connection.failure is not None
     assert connection.failure.code == "plan_required"
     assert shelf.listed == 0
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_clock_that_was_ahead_keeps_no_connection_waiting(
+    app: App, shelf: Shelf, connect: Callable[..., Connection], killed: bool
+) -> None:
+    shelf.put("a", "First.")
+    connection = sync(app, connect())
+    if killed:
+        want(app, connection)
+        take(app)
+    with app.db.begin() as tx:
+        tx.execute(
+            "update connections set due_at = due_at + %(day)s, updated_at = updated_at + %(day)s"
+            " where id = %(id)s",
+            {"day": 24 * HOUR, "id": connection.id},
+        )
+    syncs.chores(app, threading.Event())
+    wait = app.lease if killed else timedelta()
+    due = again(app, connection).due_at
+    assert due is not None
+    assert due <= datetime.now(UTC) + wait
 
 
 def test_calls_of_all_processes_keep_their_distance(
