@@ -35,7 +35,7 @@ def _models(tx: Tx, keys: Sequence[bytes]) -> int:
         row = tx.execute(
             f"select {column} ->> 'key' as key from index_settings for update"
         ).fetchone()
-        again = encryption.again(keys, row and row["key"], place=EMBEDDER_KEY)
+        again = encryption.again(keys, row["key"] if row else None, place=EMBEDDER_KEY)
         if again is not None:
             tx.execute(
                 f"update index_settings set {column} = {column} || %s", (Jsonb({"key": again}),)
