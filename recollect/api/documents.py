@@ -66,6 +66,8 @@ AsOf = Annotated[
     Moment | None, Query(alias="asOf", description="As it was then, if that text is kept.")
 ]
 _TAGS = TypeAdapter(list[str])
+_ALIASES = {name: field.alias or name for name, field in AddDocument.model_fields.items()}
+"""Of fields that came by their Python names, which a default would else take the place of."""
 LabelsT = TypeVar("LabelsT", bound=RequestBody)
 _STATUSES: Mapping[str, Status] = {
     **{status.value: status for status in Status},
@@ -451,11 +453,11 @@ def _batch_item(app: App, tenant: Tenant, body: BatchAdd, item: object) -> Batch
             id="", status="error", error="Invalid request parameters", details=expected
         )
     given = {"content": item} if isinstance(item, str) else cast("dict[str, object]", item)
-    if given.get("containerTag") or given.get("containerTags"):
+    named = {_ALIASES.get(name, name): v for name, v in given.items() if v is not None}
+    if named.get("containerTag") or named.get("containerTags"):
         defaults.pop("containerTag", None)
         defaults.pop("containerTags", None)
     try:
-        named = {name: value for name, value in given.items() if value is not None}
         one = AddDocument.model_validate({**defaults, **named})
         content = intake.content_of(app, one.content)
         written = _written(app, intake.take(app, tenant, _beside(app, tenant, one), content), one)

@@ -686,6 +686,19 @@ class TestBatch:
         assert get(client, four["id"])["filepath"] == "/batch"
         assert rows(db, org)["documents"] == 3
 
+    def test_in_either_spelling_a_document_has_its_own(self, client: httpx.Client):
+        """The API takes the names of Python as well."""
+        given = [
+            {"content": "one", "container_tag": "own", "task_type": "superrag"},
+            {"content": "two", "container_tags": ["own"]},
+        ]
+        body = {"documents": given, "containerTag": "all", "taskType": "memory"}
+        made = client.post("/v3/documents/batch", json=body).json()["results"]
+
+        one, two = (get(client, result["id"]) for result in made)
+        assert one["containerTags"] == two["containerTags"] == ["own"]
+        assert (one["taskType"], two["taskType"]) == ("superrag", "memory")
+
     @pytest.mark.parametrize("given", [[], ["x"] * 601, "x", None])
     def test_one_to_six_hundred(self, client: httpx.Client, given: object):
         refused(client.post("/v3/documents/batch", json={"documents": given}), 400, "documents")
