@@ -106,11 +106,11 @@ def _agreed(
         taken = authorizations.take_authorization(tx, connector.provider, oauth.hashed(state))
         client = client_of(tx, app, taken.connection.org_id, connector)
     connection = taken.connection
-    verifier = None
-    if taken.verifier is not None:
-        place = (connection.id, "verifier")
-        verifier = encryption.unseal(secret_keys(app.config), taken.verifier, place=place)
     try:
+        verifier = None
+        if taken.verifier is not None:
+            place = (connection.id, "verifier")
+            verifier = encryption.unseal(secret_keys(app.config), taken.verifier, place=place)
         provider = oauth_of(app, connector)
         oauth.check_issuer(provider, issuers)
         tokens = oauth.exchange(

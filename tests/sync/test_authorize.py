@@ -557,6 +557,25 @@ def test_a_change_of_the_key_seals_anew_and_a_lost_one_asks_again(world: World) 
     assert len(world.titles()) == 3
 
 
+def test_a_link_of_a_lost_key_leads_back_with_the_reason(world: World) -> None:
+    made = world.create()
+    path = f"/v3/connections/{made['id']}/authorize"
+    links = [
+        world.http.post(path, json=body).json()["authLink"] for body in ({"redirectUrl": DONE}, {})
+    ]
+    with world.app.db.begin() as tx:
+        tx.execute(
+            "update authorizations set verifier = 'sealed2:00000000:AAAA' where connection_id = %s",
+            (made["id"],),
+        )
+    back = world.follow(links[0])
+    assert back.status_code == 303
+    assert "status=error" in back.headers["location"]
+    page = world.follow(links[1])
+    assert page.status_code == 400
+    assert "RECOLLECT_SECRET_KEY" in page.text
+
+
 def test_a_verification_token_counts_once_the_operator_confirmed_it(
     world: World, service_free: None
 ) -> None:
