@@ -81,6 +81,7 @@ PathId = Annotated[
 ]
 """of a document"""
 BareId = Annotated[str, _ONE_SEGMENT, Path(description="Id.", examples=_AN_ID)]
+TagName = Annotated[str, _ONE_SEGMENT, Path(description="A container tag.", examples=["user_123"])]
 ProviderName = Annotated[
     str, _ONE_SEGMENT, Path(description="A provider.", examples=["web-crawler"])
 ]

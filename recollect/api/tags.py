@@ -2,10 +2,18 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Query
 
 from recollect import db
-from recollect.api.deps import ApiRoute, BareId, CurrentApp, Reader, Writer, effective_tags
+from recollect.api.deps import (
+    ApiRoute,
+    BareId,
+    CurrentApp,
+    Reader,
+    TagName,
+    Writer,
+    effective_tags,
+)
 from recollect.api.tag_schemas import MergeOut, MergeTags, TagDeleted, TagList, TagOut, TagPatch
 from recollect.api.wire import Pagination
 from recollect.errors import BadRequestError
@@ -14,7 +22,6 @@ from recollect.orgs.orgs import random_id
 from recollect.sync.sources import end_tag
 
 router = APIRouter(tags=["container tags"], route_class=ApiRoute)
-TagName = Annotated[str, Path(description="A container tag.", examples=["user_123"])]
 
 
 @router.get("/v3/container-tags/list", summary="List tags", operation_id="listContainerTags")

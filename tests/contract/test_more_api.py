@@ -510,6 +510,14 @@ class TestContainerTags:
         refused(client.get("/v3/container-tags/a%20b"), 400)
         refused(client.patch("/v3/container-tags/nowhere", json={}), 404)
 
+    def test_a_colon_may_be_encoded_in_the_address(self, client: httpx.Client):
+        """As `encodeURIComponent` does it."""
+        add(client, containerTag="team:a")
+        path = "/v3/container-tags/team%3Aa"
+        assert client.get(path).json()["containerTag"] == "team:a"
+        assert client.patch(path, json={"name": "Team A"}).json()["name"] == "Team A"
+        assert client.delete(path).json()["containerTag"] == "team:a"
+
     def test_deleting_one_takes_the_documents_that_are_only_in_it(
         self, client: httpx.Client, app: App, db: Database, org: Org
     ):
