@@ -1,16 +1,18 @@
-"""Help as people read it: placeholders instead of types, paragraphs that are wrapped once."""
+"""Commands as people use them: help with placeholders instead of types, and paragraphs that are
+wrapped once; an argument that is empty, which nobody means, is refused."""
 
 import inspect
+from typing import Any
 
 import typer
-from typer._click.core import Command
+from typer._click.core import Command, Context
 from typer.core import TyperArgument, TyperGroup, TyperOption
 
 NUMBERS = (int, float)
 
 
 def plain(command: Command, ctx: typer.Context) -> Command:
-    """The command, and what is below it, with a help of that kind."""
+    """The command, and what is below it, of that kind."""
     if command.help:
         paragraphs = inspect.cleandoc(command.help).split("\n\n")
         command.help = "\n\n".join(" ".join(one.split("\n")) for one in paragraphs)
@@ -20,6 +22,7 @@ def plain(command: Command, ctx: typer.Context) -> Command:
         elif isinstance(param, TyperArgument):
             if param.metavar is None and param.nargs == 1:
                 param.metavar = param.name.upper()
+            param.callback = _given
             param.display_type_rich = _no_type  # pyright: ignore[reportAttributeAccessIssue] # its name says it
     for one in command.commands.values() if isinstance(command, TyperGroup) else ():
         plain(one, ctx)
@@ -34,6 +37,13 @@ def _name(option: TyperOption) -> None:
     elif option.metavar is None and not described.is_choice:
         numeric = described.is_ranged or described.annotation in NUMBERS
         option.metavar = "N" if numeric else option.name.upper().replace("_", "-")
+
+
+def _given(ctx: Context, param: Any, value: Any) -> Any:
+    """A variable that a script has not set is not an id; as a path it is the working folder."""
+    if "" in ([value] if param.nargs == 1 else value or []):
+        raise typer.BadParameter("is empty", ctx=ctx, param=param)
+    return value
 
 
 def _no_type(ctx: typer.Context) -> None:

@@ -20,6 +20,30 @@ def run(starter: Starter, service: Service, tmp_path: Path) -> Shell:
     return Shell(starter, tmp_path, settings)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("add", ""),
+        ("add", "a.txt", ""),
+        ("show", ""),
+        ("edit", "", "--title", ""),
+        ("rm", "a", ""),
+        ("disconnect", "", "--yes"),
+        ("webhooks", "rm", ""),
+        ("search", ""),
+    ],
+)
+def test_an_empty_argument_is_refused_before_anything_is_done(
+    run: Shell, arguments: tuple[str, ...]
+) -> None:
+    """`recollect add "$FILE"` without the variable took in the whole working folder."""
+    (run.folder / "a.txt").write_text("A heron.")
+    ended = run(*arguments)
+
+    assert (ended.code, ended.out) == (2, "")
+    assert "is empty" in ended.err
+
+
 # --- usage -------------------------------------------------------------------------------------
 
 
