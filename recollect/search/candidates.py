@@ -75,14 +75,14 @@ _PICKED = sql.SQL(
 )
 _PICKED_NARROWED = sql.SQL(
     "select e.document_id, e.hash, e.weights <#> %(words)s as distance"
-    " from entries e join facets d on d.id = e.document_id"
+    " from {documents} join entries e on e.document_id = d.id"
     " where e.terms @> %(within)s::int4[] and {picked} and {condition} and {published}"
 )
 _PICKED_SHARED = sql.SQL(
     "select document_id, hash, distance from ("
     "  select e.document_id, e.hash, e.weights <#> %(words)s as distance, row_number() over"
     "   (partition by e.document_id order by e.weights <#> %(words)s, e.hash) as nth"
-    "  from entries e join facets d on d.id = e.document_id"
+    "  from {documents} join entries e on e.document_id = d.id"
     "  where e.terms @> %(within)s::int4[] and {picked} and {condition} and {published}"
     "  ) as all_picked"
     " where nth <= %(share)s"
@@ -100,10 +100,10 @@ _WALKED = sql.SQL(
 # dimensions as its model gave before another `recollect reindex`.
 _COMPARED = sql.SQL(
     "select e.document_id, e.hash, (e.{column} <=> %(vector)s) + 0 as distance"
-    " from (select d.id, d.settled from facets d where {condition} {apart}) as d"
-    " join entries e on e.document_id = d.id"
+    " from {matching} join entries e on e.document_id = d.id"
     " where vector_dims(e.{column}) = {dimensions} and {published}"
 )
+_MATCHING = sql.SQL("(select d.id, d.settled from facets d where {condition} {apart}) as d")
 _SIMILARITY = (
     "case when vector_dims(e.{column}) = {dimensions} then 1 - (e.{column} <=> %(vector)s) end"
 )
@@ -291,6 +291,10 @@ class Candidates:
         self._narrowed = self._filtered or tenant.tags is not None
         matching = _matching(tx, self._condition, self._parameters) if self._filtered else in_scope
         self._matching = min(matching, in_scope)
+        self._few = self._filtered and self._matching <= EXACT_UP_TO
+        if self._few and not query.phrases:
+            # How common a word is tells nothing of the few that match: each of them is read.
+            self._picks, self._beside = list(self._words), []
         self._candidates = max(CANDIDATES, 2 * query.limit)
         self._one_document = inside is not None
         self._column = vector_index.sought(tx, "entries", query.vector)
@@ -421,20 +425,25 @@ class Candidates:
                     "set local hnsw.max_scan_tuples = {}; set local hnsw.ef_search = {}"
                 ).format(max(visits, 2 * DEEP) if way.shared else visits, width)
             )
+        # Each of several servers joins its own documents with their entries.
+        matching = _MATCHING.format(
+            condition=self._condition, apart=sql.SQL("offset 0" if self._shards == 1 else "")
+        )
         blanks = {
             "picked": _PAIRED if way.paired else _PICK,
             "condition": self._condition,
+            "matching": matching,
+            "documents": sql.SQL("facets d"),
             "published": _both(_PUBLISHED.format(sql.SQL("e.hash")), self._holding),
             "column": self._column,
             "dimensions": sql.Literal(0 if query.vector is None else len(query.vector)),
-            # Each of several servers joins its own documents with their entries.
-            "apart": sql.SQL("offset 0" if self._shards == 1 else ""),
         }
         picked = dense = _NOTHING
         if self._words:
             picked = _PICKED_NARROWED if way.narrowed else _PICKED
             picked = _PICKED_SHARED if way.shared else picked
-            picked = _FIRST.format(all=picked.format(**blanks))
+            few = {"documents": matching, "condition": sql.SQL("true")} if self._few else {}
+            picked = _FIRST.format(all=picked.format(**{**blanks, **few}))
         if query.vector is not None:
             dense = (_WALKED if way.walk else _COMPARED).format(**blanks)
             dense = _SHARED.format(all=dense) if way.shared else dense
@@ -512,7 +521,8 @@ def _matching(tx: Tx, condition: sql.Composable, parameters: Mapping[str, object
     """How many chunks the documents that match have; stops counting where it is clear."""
     row = tx.execute(
         sql.SQL(
-            "select coalesce(sum(chunks), 0) as n from"
+            # What has none counts, too: of many documents, some wait or failed.
+            "select greatest(sum(chunks), count(*)) as n from"
             " (select d.chunks from facets d where {} limit %(most)s) as found"
         ).format(condition),
         {**parameters, "most": EXACT_UP_TO + 1},
