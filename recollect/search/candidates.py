@@ -14,6 +14,7 @@ gets a share of them.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -255,7 +256,9 @@ class Candidates:
         in_scope = min((counted.get(number, 0) for number in scope), default=0)
         self._words = terms.idf(groups, counted, total)
         self._wanted = ranking.Wanted.of(words, groups, counted, total)
-        self._picks, self._beside = _picks(groups, counted, total, in_scope)
+        self._unpicked: Sequence[Sequence[int]] = groups
+        self._choose = partial(_picks, counted=counted, total=total, in_scope=in_scope)
+        self._picks, self._beside = self._choose(groups)
         self._within = scope[1:]
         self._holding: sql.Composable = sql.SQL("true")
         self._parameters["words"] = SparseVector(
@@ -273,6 +276,7 @@ class Candidates:
                 list(terms.numbers(tenant.id, query.phrases[0].words[0])),
                 [],
             )
+            self._unpicked = ()
         if words := [one.words[0] for one in query.excluded if not _of_several(one)]:
             # One look for any of them: a look for each of 63 took seconds.
             held = self._held(tenant, [tuple(term for word in words for term in word)], "without")
@@ -389,11 +393,13 @@ class Candidates:
         by_meaning = sum(row["by_meaning"] for row in rows)
         shown = len({row["document_id"] for row in rows})
         # Entries that are not published, or another organisation's by chance, took places.
-        picked = rows[0]["picked"] if rows else len(self._words)
+        picked = rows[0]["picked"] if rows else 0 if way.narrowed else len(self._words)
         if way.paired and picked < self._candidates:
             return replace(way, paired=False)
         if not way.narrowed and by_words < min(picked, self._candidates):
             return replace(way, narrowed=True)
+        if not picked and self._pick_others():
+            return replace(way, paired=bool(self._beside))
         if way.walk and by_meaning < self._candidates:
             return replace(way, walk=False)
         if shown >= self._query.limit or self._one_document:
@@ -402,6 +408,14 @@ class Candidates:
             full = max(by_words, by_meaning) >= self._candidates
             return replace(way, narrowed=True, shared=True) if full and self._more(shown) else None
         return replace(way, walk=False) if way.walk and self._more(shown) else None
+
+    def _pick_others(self) -> bool:
+        """Let the rarest of the other words pick where those that did stand nowhere in scope;
+        whether there are any."""
+        done = frozenset(self._picks)
+        self._unpicked = [group for group in self._unpicked if done.isdisjoint(group)]
+        self._picks, self._beside = self._choose(self._unpicked)
+        return bool(self._picks)
 
     def _more(self, shown: int) -> bool:
         """Whether more documents match than were found."""

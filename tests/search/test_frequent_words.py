@@ -38,6 +38,7 @@ def many(new_database: Callable[[], str]) -> Generator[tuple[Database, Tenant]]:
 def _fill(tenant: Tenant, url: str) -> None:
     number = {word: next(iter(terms.weigh(tenant.id, word))) for word in HELD}
     scope = documents.scope(tenant.id, ["birds"])
+    south = documents.scope(tenant.id, ["birds", "south"])
     with psycopg.connect(url) as session:
         session.execute("set local session_replication_role = replica")
         session.execute(
@@ -46,6 +47,11 @@ def _fill(tenant: Tenant, url: str) -> None:
             " select n::text, %s, '{birds}', %s::int4[], 'text', 'api', 'x', '', 'done', null, 1,"
             " 'x', 1 from generate_series(1, %s) n",
             (tenant.id, scope, DOCUMENTS),
+        )
+        session.execute(
+            "update documents set container_tags = '{birds,south}', scope = %s"
+            " where id::int > 4000",
+            (south,),
         )
         session.execute(
             "update documents set metadata = '{\"few\": \"yes\"}', filepath = 'few/' || id"
@@ -64,7 +70,7 @@ def _fill(tenant: Tenant, url: str) -> None:
                         str(n),
                         f"\\x{n:08x}",
                         f"text {n}",
-                        [*scope, *words],
+                        [*(south if n > 4_000 else scope), *words],
                         f"{{{weights}}}/1000000000",
                     )
                 )
@@ -106,6 +112,13 @@ def test_among_the_few_that_match_any_of_them_is_found(
     few = parse({"AND": [{"key": "few", "value": "yes"}]})
     assert set(found(many, query, filter=few)) == FEW
     assert set(found(many, query, filepath="few/")) == FEW
+
+
+@pytest.mark.parametrize("query", ["heron weir", "heron weir stork"])
+def test_a_word_finds_where_a_rarer_one_stands_nowhere_in_the_tag(
+    many: tuple[Database, Tenant], query: str
+) -> None:
+    assert len(found(many, query, tags=["south"])) == 30
 
 
 def test_what_holds_the_only_word_is_found(many: tuple[Database, Tenant]) -> None:
