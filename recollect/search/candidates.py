@@ -14,6 +14,7 @@ gets a share of them.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -75,14 +76,14 @@ _PICKED = sql.SQL(
 )
 _PICKED_NARROWED = sql.SQL(
     "select e.document_id, e.hash, e.weights <#> %(words)s as distance"
-    " from entries e join facets d on d.id = e.document_id"
+    " from {documents} join entries e on e.document_id = d.id"
     " where e.terms @> %(within)s::int4[] and {picked} and {condition} and {published}"
 )
 _PICKED_SHARED = sql.SQL(
     "select document_id, hash, distance from ("
     "  select e.document_id, e.hash, e.weights <#> %(words)s as distance, row_number() over"
     "   (partition by e.document_id order by e.weights <#> %(words)s, e.hash) as nth"
-    "  from entries e join facets d on d.id = e.document_id"
+    "  from {documents} join entries e on e.document_id = d.id"
     "  where e.terms @> %(within)s::int4[] and {picked} and {condition} and {published}"
     "  ) as all_picked"
     " where nth <= %(share)s"
@@ -100,10 +101,10 @@ _WALKED = sql.SQL(
 # dimensions as its model gave before another `recollect reindex`.
 _COMPARED = sql.SQL(
     "select e.document_id, e.hash, (e.{column} <=> %(vector)s) + 0 as distance"
-    " from (select d.id, d.settled from facets d where {condition} {apart}) as d"
-    " join entries e on e.document_id = d.id"
+    " from {matching} join entries e on e.document_id = d.id"
     " where vector_dims(e.{column}) = {dimensions} and {published}"
 )
+_MATCHING = sql.SQL("(select d.id, d.settled from facets d where {condition} {apart}) as d")
 _SIMILARITY = (
     "case when vector_dims(e.{column}) = {dimensions} then 1 - (e.{column} <=> %(vector)s) end"
 )
@@ -255,7 +256,9 @@ class Candidates:
         in_scope = min((counted.get(number, 0) for number in scope), default=0)
         self._words = terms.idf(groups, counted, total)
         self._wanted = ranking.Wanted.of(words, groups, counted, total)
-        self._picks, self._beside = _picks(groups, counted, total, in_scope)
+        self._unpicked: Sequence[Sequence[int]] = groups
+        self._choose = partial(_picks, counted=counted, total=total, in_scope=in_scope)
+        self._picks, self._beside = self._choose(groups)
         self._within = scope[1:]
         self._holding: sql.Composable = sql.SQL("true")
         self._parameters["words"] = SparseVector(
@@ -273,6 +276,7 @@ class Candidates:
                 list(terms.numbers(tenant.id, query.phrases[0].words[0])),
                 [],
             )
+            self._unpicked = ()
         if words := [one.words[0] for one in query.excluded if not _of_several(one)]:
             # One look for any of them: a look for each of 63 took seconds.
             held = self._held(tenant, [tuple(term for word in words for term in word)], "without")
@@ -291,6 +295,10 @@ class Candidates:
         self._narrowed = self._filtered or tenant.tags is not None
         matching = _matching(tx, self._condition, self._parameters) if self._filtered else in_scope
         self._matching = min(matching, in_scope)
+        self._few = self._filtered and self._matching <= EXACT_UP_TO
+        if self._few and not query.phrases:
+            # How common a word is tells nothing of the few that match: each of them is read.
+            self._picks, self._beside = list(self._words), []
         self._candidates = max(CANDIDATES, 2 * query.limit)
         self._one_document = inside is not None
         self._column = vector_index.sought(tx, "entries", query.vector)
@@ -385,11 +393,13 @@ class Candidates:
         by_meaning = sum(row["by_meaning"] for row in rows)
         shown = len({row["document_id"] for row in rows})
         # Entries that are not published, or another organisation's by chance, took places.
-        picked = rows[0]["picked"] if rows else len(self._words)
+        picked = rows[0]["picked"] if rows else 0 if way.narrowed else len(self._words)
         if way.paired and picked < self._candidates:
             return replace(way, paired=False)
         if not way.narrowed and by_words < min(picked, self._candidates):
             return replace(way, narrowed=True)
+        if not picked and self._pick_others():
+            return replace(way, paired=bool(self._beside))
         if way.walk and by_meaning < self._candidates:
             return replace(way, walk=False)
         if shown >= self._query.limit or self._one_document:
@@ -398,6 +408,14 @@ class Candidates:
             full = max(by_words, by_meaning) >= self._candidates
             return replace(way, narrowed=True, shared=True) if full and self._more(shown) else None
         return replace(way, walk=False) if way.walk and self._more(shown) else None
+
+    def _pick_others(self) -> bool:
+        """Let the rarest of the other words pick where those that did stand nowhere in scope;
+        whether there are any."""
+        done = frozenset(self._picks)
+        self._unpicked = [group for group in self._unpicked if done.isdisjoint(group)]
+        self._picks, self._beside = self._choose(self._unpicked)
+        return bool(self._picks)
 
     def _more(self, shown: int) -> bool:
         """Whether more documents match than were found."""
@@ -421,20 +439,25 @@ class Candidates:
                     "set local hnsw.max_scan_tuples = {}; set local hnsw.ef_search = {}"
                 ).format(max(visits, 2 * DEEP) if way.shared else visits, width)
             )
+        # Each of several servers joins its own documents with their entries.
+        matching = _MATCHING.format(
+            condition=self._condition, apart=sql.SQL("offset 0" if self._shards == 1 else "")
+        )
         blanks = {
             "picked": _PAIRED if way.paired else _PICK,
             "condition": self._condition,
+            "matching": matching,
+            "documents": sql.SQL("facets d"),
             "published": _both(_PUBLISHED.format(sql.SQL("e.hash")), self._holding),
             "column": self._column,
             "dimensions": sql.Literal(0 if query.vector is None else len(query.vector)),
-            # Each of several servers joins its own documents with their entries.
-            "apart": sql.SQL("offset 0" if self._shards == 1 else ""),
         }
         picked = dense = _NOTHING
         if self._words:
             picked = _PICKED_NARROWED if way.narrowed else _PICKED
             picked = _PICKED_SHARED if way.shared else picked
-            picked = _FIRST.format(all=picked.format(**blanks))
+            few = {"documents": matching, "condition": sql.SQL("true")} if self._few else {}
+            picked = _FIRST.format(all=picked.format(**{**blanks, **few}))
         if query.vector is not None:
             dense = (_WALKED if way.walk else _COMPARED).format(**blanks)
             dense = _SHARED.format(all=dense) if way.shared else dense
@@ -512,7 +535,8 @@ def _matching(tx: Tx, condition: sql.Composable, parameters: Mapping[str, object
     """How many chunks the documents that match have; stops counting where it is clear."""
     row = tx.execute(
         sql.SQL(
-            "select coalesce(sum(chunks), 0) as n from"
+            # What has none counts, too: of many documents, some wait or failed.
+            "select greatest(sum(chunks), count(*)) as n from"
             " (select d.chunks from facets d where {} limit %(most)s) as found"
         ).format(condition),
         {**parameters, "most": EXACT_UP_TO + 1},

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from recollect import documents
@@ -49,6 +50,14 @@ def test_an_answer_rests_on_one_text_of_a_document(app: App, tenant: Tenant):
     query = AnswerQuery("heron waits", [EarlierTurn("user", "A heron waits?")])
 
     assert [one.text for one in gather(asking, tenant, query).sources] == [NEW]
+
+
+@pytest.mark.parametrize("before", ["-rf", f'What of "{"word " * 70}"?'], ids=["minus", "marks"])
+def test_a_turn_before_that_could_not_be_asked_is_left_out(app: App, tenant: Tenant, before: str):
+    added(app, tenant)
+    query = AnswerQuery("heron waits", [EarlierTurn("user", before)])
+
+    assert gather(app, tenant, query).sources
 
 
 def added(app: App, tenant: Tenant) -> DocumentId:

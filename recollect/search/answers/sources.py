@@ -9,6 +9,7 @@ from typing import Any
 from recollect.app import App
 from recollect.db import Tx
 from recollect.documents.filters import Filter
+from recollect.index.phrases import QueryError
 from recollect.memories import reading
 from recollect.memories.finding import FoundMemory
 from recollect.memories.records import MemoryQuery
@@ -93,7 +94,12 @@ def gather(app: App, tenant: Tenant, query: AnswerQuery) -> AnswerEvidence:
     best: dict[tuple[str, int], tuple[Document, HitChunk]] = {}
     memories: dict[str, AnswerSource] = {}
     for text in _texts(query):
-        asked = ask.begin(app, text, rerank=query.rerank, rewrite=False)
+        try:
+            asked = ask.begin(app, text, rerank=query.rerank, rewrite=False)
+        except QueryError:
+            if text == query.text:
+                raise
+            continue  # what was said before need not be a query
         wanted = Query(
             text=text,
             vector=None,
