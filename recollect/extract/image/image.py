@@ -28,9 +28,15 @@ def extract_heavy(blob: Blob) -> Extracted:
     with _picture.opened(blob.data) as picture:
         about = picture.about()
         budget = _ocr.TimeBudget()
+        name = "page" if picture.has_pages else "frame"
         for frame in picture.seen():
+            if frame.image is None:
+                warnings.append(
+                    f"It was read up to {name} {frame.number - 1} of {picture.frames:,}:"
+                    " the rest of it is damaged."
+                )
+                break
             if not budget.suffices():
-                name = "page" if picture.has_pages else "frame"
                 warnings.append(
                     f"It was read up to {name} {frame.number - 1} of {picture.frames:,}:"
                     " reading pictures took too long."
@@ -49,8 +55,8 @@ def extract_heavy(blob: Blob) -> Extracted:
         if picture.skips:
             warnings.append(f"Not all of its {picture.frames:,} frames were looked at.")
     if not parts:
-        if name := _telling_name(blob.name):
-            parts.append(f"Picture: {name}")
+        if told := _telling_name(blob.name):
+            parts.append(f"Picture: {told}")
         if about.title:
             parts.append(f"Title: {about.title}")
         found = (
