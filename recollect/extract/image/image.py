@@ -9,6 +9,7 @@ from recollect.extract.image import _ocr, _picture
 from recollect.extract.kinds import NeedsHeavy
 from recollect.model import Blob, Extracted, Place
 
+_TOO_LONG = "reading pictures took too long"
 _NAMELESS = frozenset({"upload", "image", "file", "blob", "untitled"})
 
 
@@ -30,16 +31,10 @@ def extract_heavy(blob: Blob) -> Extracted:
         budget = _ocr.TimeBudget()
         name = "page" if picture.has_pages else "frame"
         for frame in picture.seen():
-            if frame.image is None:
+            if frame.image is None or not budget.suffices():
+                why = "the rest of it is damaged" if frame.image is None else _TOO_LONG
                 warnings.append(
-                    f"It was read up to {name} {frame.number - 1} of {picture.frames:,}:"
-                    " the rest of it is damaged."
-                )
-                break
-            if not budget.suffices():
-                warnings.append(
-                    f"It was read up to {name} {frame.number - 1} of {picture.frames:,}:"
-                    " reading pictures took too long."
+                    f"It was read up to {name} {frame.number - 1} of {picture.frames:,}: {why}."
                 )
                 break
             text = _ocr.read(frame.image)
