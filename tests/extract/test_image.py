@@ -9,7 +9,7 @@ from functools import partial
 
 import psutil
 import pytest
-from PIL import Image, ImageOps, PngImagePlugin
+from PIL import Image, ImageOps, PngImagePlugin, TiffImagePlugin
 
 from recollect.errors import Permanent
 from recollect.extract import Limits, Sandbox
@@ -182,6 +182,7 @@ def test_a_damaged_page_of_a_fax_is_named(read):
         )
     )
     with Image.open(io.BytesIO(data)) as fax:
+        assert isinstance(fax, TiffImagePlugin.TiffImageFile)
         fax.seek(1)
         start = fax.tag_v2[273][0]
     data[start : start + 20] = b"x" * 20

@@ -138,7 +138,7 @@ def flattened(data: bytes) -> bytes:
 
 
 def _has_writing(page: Any) -> bool:
-    """Whether something stands on it that is no part of it."""
+    """Whether something is written over it."""
     for number in range(min(pdfium.FPDFPage_GetAnnotCount(page), _MAX_OBJECTS)):
         annotation = pdfium.FPDFPage_GetAnnot(page, number)
         kind = pdfium.FPDFAnnot_GetSubtype(annotation)
