@@ -6,7 +6,7 @@ from recollect.extract._text import guess_encoding
 
 
 def codec_of(charset: str) -> str | None:
-    """Python's name for a charset; None for what is none, such as `undefined`."""
+    """Python's name for a charset; None if there is no such charset, as of `undefined`."""
     name = resolve_encoding(charset)
     try:
         b"?".decode(name or "?", "replace")

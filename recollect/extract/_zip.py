@@ -42,7 +42,8 @@ def is_zip(head: bytes) -> bool:
 
 @functools.lru_cache(1)
 def contained(head: bytes) -> str | None:
-    """The media type of the document that a ZIP is, `ANY` for none, None if its head cannot tell.
+    """The media type of the document that a ZIP is, `ANY` for none, "" for one that nobody reads,
+    None if its head cannot tell.
 
     OOXML is known by XML in a folder, OpenDocument and EPUB by the part "mimetype", which comes
     first and unpacked (OpenDocument 1.3 part 2, 3.3; EPUB OCF 3.3, 4.3).
@@ -58,7 +59,7 @@ def contained(head: bytes) -> str | None:
                 f"{mime}-template".encode()
             ):
                 return mime
-        return ANY
+        return "" if declared.startswith(b"application/") else ANY
     folders = [name.partition("/")[0] for name in names]
     if not folders or (folders[0] not in _FOLDERS and folders[0] not in _PACKAGE_PARTS):
         return ANY  # what looks like a document further on is one of its members

@@ -96,9 +96,7 @@ ITEMS: Mapping[str, Item] = {
     "zeros": Item("unsupported_kind", "a.txt", lambda: bytes(MB)),
     "one line of 40 MB": Item("done", "a.txt", lambda: b"a" * 40 * MB),
     "table in one line of 40 MB": Item("done", "a.csv", lambda: b"a;" * 20 * MB),
-    "table of a single quote": Item(
-        "unreadable_content", "a.csv", lambda: b'a;b\n"' + b"x;y\n" * MB
-    ),
+    "table of a single quote": Item("done", "a.csv", lambda: b'a;b\n"' + b"x;y\n" * MB),
     "JSON of 400,000 brackets": Item("unreadable_content", "a.json", lambda: b"[" * 400_000),
     "notebook of 50 MB of brackets": Item(
         "extraction_memory", "a.ipynb", lambda: b'{"cells":[' + b"[]," * 16 * MB + b"[]]}"

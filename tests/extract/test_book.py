@@ -109,3 +109,14 @@ def test_the_heading_of_a_chapter_may_stand_in_a_head_of_its_own(read):
 
     assert extracted.text == "## Plums\n\nin autumn\n\nRipe."
     assert [place.at for place in extracted.places] == [{"chapter": "Plums"}]
+
+
+def test_a_chapter_that_is_not_there_is_named(read):
+    data = samples.repacked(
+        office.epub({"a.xhtml": "<p>Seen.</p>", "b.xhtml": "<p>Lost.</p>"}),
+        lambda name, body: (name.replace("b.xhtml", "B.xhtml"), body),
+    )
+    extracted = read(data, "book.epub")
+
+    assert extracted.text == "Seen."
+    assert list(extracted.warnings) == ["Chapters that it lists are missing in it: OEBPS/b.xhtml."]

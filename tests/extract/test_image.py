@@ -1,5 +1,6 @@
 """Pictures: the writing on them, also within a PDF, and nothing else of what they may do."""
 
+import io
 import struct
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from functools import partial
 
 import psutil
 import pytest
-from PIL import Image, ImageOps, PngImagePlugin
+from PIL import Image, ImageOps, PngImagePlugin, TiffImagePlugin
 
 from recollect.errors import Permanent
 from recollect.extract import Limits, Sandbox
@@ -171,6 +172,24 @@ def test_pages_of_a_fax_are_pages(read):
     assert words(extracted.text) == f"{TEXT} {OTHER}"
     start = extracted.text.index("Bridges")
     assert list(extracted.places) == [Place(0, {"page": 1}), Place(start, {"page": 3})]
+
+
+def test_a_damaged_page_of_a_fax_is_named(read):
+    white = Image.new("RGB", (300, 200), "white")
+    data = bytearray(
+        pictures.encoded(
+            page(TEXT), "TIFF", save_all=True, append_images=[white], compression="tiff_deflate"
+        )
+    )
+    with Image.open(io.BytesIO(data)) as fax:
+        assert isinstance(fax, TiffImagePlugin.TiffImageFile)
+        fax.seek(1)
+        start = fax.tag_v2[273][0]
+    data[start : start + 20] = b"x" * 20
+    extracted = read(bytes(data), "fax.tif")
+
+    assert words(extracted.text) == TEXT
+    assert list(extracted.warnings) == ["It was read up to page 1 of 2: the rest of it is damaged."]
 
 
 def test_a_picture_without_writing_is_found_by_its_name_and_description(read):

@@ -108,6 +108,26 @@ def test_a_passage_knows_its_page(read):
     assert list(extracted.places) == [Place(0, {"page": 1}), Place(12, {"page": 3})]
 
 
+def test_what_is_filled_into_a_form_or_typed_over_it_is_read(read):
+    out = io.BytesIO()
+    canvas = Canvas(out, A4)
+    canvas.drawString(50, 740, "Whoever asks for apples is to say of which kind.")
+    canvas.acroForm.textfield(name="who", value="Zebulon", x=200, y=690)
+    canvas.acroForm.choice(name="kind", value="Bravo", options=["Alpha", "Bravo"], x=200, y=640)
+    canvas.freeTextAnnotation("Two crates", (200, 540, 500, 600))
+    canvas.showPage()
+    canvas.drawString(50, 740, "The second page has nothing to fill in.")
+    canvas.save()
+    extracted = read(out.getvalue(), "form.pdf")
+
+    assert "Zebulon" in extracted.text
+    assert "Bravo" in extracted.text
+    assert "Two crates" in extracted.text
+    assert "Alpha" not in extracted.text
+    assert [place.at for place in extracted.places] == [{"page": 1}, {"page": 2}]
+    assert not extracted.warnings
+
+
 @pytest.mark.parametrize("title", ["untitled", "Microsoft Word - draft", "scan0001.tif", ""])
 def test_a_title_that_a_program_gave_is_none(read, title):
     assert read(samples.pdf("x", title=title), "a.pdf").title is None

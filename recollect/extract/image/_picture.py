@@ -48,7 +48,8 @@ _CHARACTER_CODE = 8
 @dataclass(frozen=True, slots=True)
 class Frame:
     number: int
-    image: Image.Image
+    image: Image.Image | None
+    """None: from here on the file is damaged"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class Picture:
     def seen(self) -> Iterator[Frame]:
         """Upright and opaque: every page, or those moments of an animation that differ.
 
-        Raises Permanent if the first one is damaged; a damaged one later ends the rest.
+        Raises Permanent if the first one is damaged; a later one ends the rest.
         """
         last: Image.Image | None = None
         for number in self._chosen():
@@ -85,6 +86,7 @@ class Picture:
             except _DAMAGE as error:
                 if number == 0:
                     raise Permanent("it is damaged or cut off") from error
+                yield Frame(number + 1, None)
                 return
             if not self.has_pages:
                 glance = image.convert("L").resize(_GLANCE)

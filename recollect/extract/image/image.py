@@ -9,6 +9,7 @@ from recollect.extract.image import _ocr, _picture
 from recollect.extract.kinds import NeedsHeavy
 from recollect.model import Blob, Extracted, Place
 
+_TOO_LONG = "reading pictures took too long"
 _NAMELESS = frozenset({"upload", "image", "file", "blob", "untitled"})
 
 
@@ -28,12 +29,12 @@ def extract_heavy(blob: Blob) -> Extracted:
     with _picture.opened(blob.data) as picture:
         about = picture.about()
         budget = _ocr.TimeBudget()
+        name = "page" if picture.has_pages else "frame"
         for frame in picture.seen():
-            if not budget.suffices():
-                name = "page" if picture.has_pages else "frame"
+            if frame.image is None or not budget.suffices():
+                why = "the rest of it is damaged" if frame.image is None else _TOO_LONG
                 warnings.append(
-                    f"It was read up to {name} {frame.number - 1} of {picture.frames:,}:"
-                    " reading pictures took too long."
+                    f"It was read up to {name} {frame.number - 1} of {picture.frames:,}: {why}."
                 )
                 break
             text = _ocr.read(frame.image)
@@ -49,8 +50,8 @@ def extract_heavy(blob: Blob) -> Extracted:
         if picture.skips:
             warnings.append(f"Not all of its {picture.frames:,} frames were looked at.")
     if not parts:
-        if name := _telling_name(blob.name):
-            parts.append(f"Picture: {name}")
+        if told := _telling_name(blob.name):
+            parts.append(f"Picture: {told}")
         if about.title:
             parts.append(f"Title: {about.title}")
         found = (

@@ -5,8 +5,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import Literal
 
-from recollect.errors import Permanent
 from recollect.extract._text import decode
 from recollect.extract.office import _table
 from recollect.model import Blob, Extracted
@@ -29,8 +29,16 @@ def extract(blob: Blob) -> Extracted:
     delimiter, start = _declared_delimiter(text)
     if delimiter is None:
         delimiter = _find_delimiter(list(islice(_lines(text), _SAMPLE_LINES)), blob)
-    text, places = _table.write(_table.lines(_rows(text, start, delimiter)))
-    return Extracted(text, places=places, markdown=False)
+    warnings: list[str] = []
+    try:
+        rows, places = _table.write(_table.lines(_rows(text, start, delimiter)))
+    except csv.Error:
+        # A cell has no end: a quotation mark at its beginning is but a sign.
+        rows, places = _table.write(
+            _table.lines(_rows(text, start, delimiter, quoting=csv.QUOTE_NONE))
+        )
+        warnings.append("A quotation mark in it is never closed; all were read as signs.")
+    return Extracted(rows, warnings=warnings, places=places, markdown=False)
 
 
 def _lines(text: str, start: int = 0) -> Iterator[str]:
@@ -76,29 +84,27 @@ def _find_delimiter(sample: Sequence[str], blob: Blob) -> str:
         return ","
 
 
-def _rows(text: str, start: int, delimiter: str) -> Iterator[_table.Row]:
+def _rows(
+    text: str, start: int, delimiter: str, *, quoting: Literal[0, 3] = csv.QUOTE_MINIMAL
+) -> Iterator[_table.Row]:
+    """Raises csv.Error for a cell that is too long."""
     csv.field_size_limit(_LONGEST_FIELD)
-    reader = csv.reader(_lines(text, start), delimiter=delimiter)
+    reader = csv.reader(_lines(text, start), delimiter=delimiter, quoting=quoting)
     is_tidy = _is_tidy(text, delimiter)
     lines = 0
-    try:
-        for number, row in enumerate(reader, 1):
-            # A row of several lines has their ends in its cells.
-            if not is_tidy or reader.line_num > lines + 1:
-                texts = [" ".join(cell.split()) for cell in row]
-            else:
-                texts = row
-            lines = reader.line_num
-            columns = range(len(texts))
-            if "" in texts:
-                columns = [at for at, value in enumerate(texts) if value]
-                texts = [value for value in texts if value]
-            if columns:
-                yield _table.Row(number, columns, texts, len(row))
-    except csv.Error as error:
-        raise Permanent(
-            "it is not readable as a table: a cell of it is damaged or too long"
-        ) from error
+    for number, row in enumerate(reader, 1):
+        # A row of several lines has their ends in its cells.
+        if not is_tidy or reader.line_num > lines + 1:
+            texts = [" ".join(cell.split()) for cell in row]
+        else:
+            texts = row
+        lines = reader.line_num
+        columns = range(len(texts))
+        if "" in texts:
+            columns = [at for at, value in enumerate(texts) if value]
+            texts = [value for value in texts if value]
+        if columns:
+            yield _table.Row(number, columns, texts, len(row))
 
 
 def _is_tidy(text: str, delimiter: str) -> bool:

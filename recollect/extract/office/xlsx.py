@@ -26,7 +26,7 @@ _NOT_A_PATTERN = re.compile(
 )
 
 _LONGEST = 1e9
-"""days; more is no length of time"""
+"""days; nobody means more"""
 
 _TAGS = _xml.Tags("row", "c", "v", "t", "f")
 

@@ -1,6 +1,7 @@
 """The one seam to pypdfium2: what is drawn on a page, its plain text, and its picture."""
 
 import ctypes
+import io
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -114,6 +115,37 @@ def _page(document: Any, index: int) -> Generator[Any]:
         yield page
     finally:
         page.close()
+
+
+def flattened(data: bytes) -> bytes:
+    """The same with what is filled into forms, typed over a page or stamped on it as a part of the
+    page, which is all that readers of text look at. Itself if there is nothing of it.
+    """
+    changed = False
+    with suppress(Permanent, pypdfium2.PdfiumError), opened(data) as document:
+        if document.get_formtype():
+            document.init_forms()
+        for index in range(len(document)):
+            with suppress(pypdfium2.PdfiumError), _page(document, index) as page:
+                if _has_writing(page):
+                    done = pdfium.FPDFPage_Flatten(page, pdfium.FLAT_NORMALDISPLAY)
+                    changed = changed or done == pdfium.FLATTEN_SUCCESS
+        if changed:
+            out = io.BytesIO()
+            document.save(out)
+            data = out.getvalue()
+    return data
+
+
+def _has_writing(page: Any) -> bool:
+    """Whether something is written over it."""
+    for number in range(min(pdfium.FPDFPage_GetAnnotCount(page), _MAX_OBJECTS)):
+        annotation = pdfium.FPDFPage_GetAnnot(page, number)
+        kind = pdfium.FPDFAnnot_GetSubtype(annotation)
+        pdfium.FPDFPage_CloseAnnot(annotation)
+        if kind in (pdfium.FPDF_ANNOT_WIDGET, pdfium.FPDF_ANNOT_FREETEXT, pdfium.FPDF_ANNOT_STAMP):
+            return True
+    return False
 
 
 def read_plainly(data: bytes) -> list[tuple[str, Drawn]]:

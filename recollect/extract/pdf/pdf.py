@@ -110,6 +110,7 @@ def _read(data: bytes) -> _Read:
         raise Permanent(
             f"it has {count:,} pages; {_xberg.MAX_PAGES:,} are accepted", code="too_large"
         )
+    data = _pdfium.flattened(data)
     if count > LONG:
         pages = [_Page(number, *page) for number, page in enumerate(_pdfium.read_plainly(data), 1)]
         warning = f"Its {count:,} pages were read as plain text, without headings and tables."

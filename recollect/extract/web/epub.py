@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
 from recollect.errors import Permanent
@@ -14,6 +14,7 @@ from recollect.model import Blob, Extracted, Place
 _CONTAINER = "META-INF/container.xml"
 _LOCKS = "META-INF/encryption.xml"
 _PAGES = ("application/xhtml+xml", "text/html")
+_NAMED = 10
 _HEADING = re.compile(r"^#{1,6} +(.+)$", re.M)
 
 
@@ -38,7 +39,7 @@ def extract(blob: Blob) -> Extracted:
     return Extracted(
         "\n\n".join(written),
         title=book.title,
-        warnings=_page.hidden_warnings(hidden),
+        warnings=[*_page.hidden_warnings(hidden), *_missing(book.missing)],
         places=places,
     )
 
@@ -61,6 +62,7 @@ class _Book:
         _xml.parse(package.pieces(self._source), self._start, self._end, self._text)
         parts = [self._pages[item] for item in self._spine if item in self._pages]
         self.chapters = [part for part in dict.fromkeys(parts) if part in package.names]
+        self.missing = [part for part in dict.fromkeys(parts) if part not in package.names]
         if not _locked(package).isdisjoint(self.chapters):
             raise Permanent("it is locked for one reader (DRM)", code="encrypted_file")
         self.title = next((title for title in self._titles if title), None)
@@ -90,6 +92,13 @@ class _Book:
     def _text(self, piece: str) -> None:
         if self._in_title:
             self._words.append(piece)
+
+
+def _missing(parts: Sequence[str]) -> list[str]:
+    if not parts:
+        return []
+    more = " …" if len(parts) > _NAMED else ""
+    return [f"Chapters that it lists are missing in it: {', '.join(parts[:_NAMED])}{more}."]
 
 
 def _locked(package: _zip.Package) -> set[str]:
