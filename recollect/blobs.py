@@ -120,7 +120,10 @@ class FolderBlobs:
                 file.flush()
                 os.fsync(file.fileno())
             aside.rename(path)
-            _flush_folder(path.parent)
+            for folder in path.parents:  # those between may be new as well
+                _flush_folder(folder)
+                if folder == self._root:
+                    break
         except OSError as error:
             raise Unavailable(f"cannot write to the blob folder: {error.strerror}") from error
 
