@@ -6,7 +6,7 @@ from pydantic import (
     Field,
 )
 
-from recollect.api.wire import RequestBody, Text, Timestamp, Wire, example
+from recollect.api.wire import WARNINGS, RequestBody, Text, Timestamp, Wire, example
 
 
 class Reset(RequestBody):
@@ -46,6 +46,7 @@ class ScopedKey(Wire):
     container_tag: str
     expires_at: Timestamp | None
     allowed_endpoints: list[str]
+    warnings: list[str] | None = WARNINGS
 
 
 class AssistantOut(Wire):

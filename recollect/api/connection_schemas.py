@@ -8,6 +8,7 @@ from pydantic import Field
 
 from recollect.api.document_schemas import public_status
 from recollect.api.wire import (
+    WARNINGS,
     MetadataIn,
     Pagination,
     RequestBody,
@@ -87,6 +88,7 @@ class Created(Wire):
     redirects_to: str | None
     auth_link: str | None
     expires_in: str | None
+    warnings: list[str] | None = WARNINGS
 
 
 class LastSyncRun(Wire):
@@ -203,6 +205,7 @@ class ConnectionOut(Wire):
     last_synced_at: Timestamp | None
     next_sync_at: Timestamp | None
     pushes: str | None = Field(description="`on`, or `off` with the reason; null: none.")
+    warnings: list[str] | None = WARNINGS
 
     @classmethod
     def of(cls, connection: Connection) -> Self:

@@ -111,8 +111,9 @@ def create(
     )
     made = connect.create(app, tenant, key.org.plan, asked)
     if connector.oauth is None:
-        return Created(id=made.id, redirects_to=body.redirect_url, auth_link=None, expires_in=None)
-    return _link(app, tenant, made, body.redirect_url)
+        done = Created(id=made.id, redirects_to=body.redirect_url, auth_link=None, expires_in=None)
+        return body.warned(done)
+    return body.warned(_link(app, tenant, made, body.redirect_url))
 
 
 @router.post(
@@ -209,7 +210,7 @@ def patch(
     intake.flat(app, {n: v for n, v in (body.metadata or {}).items() if n not in own})
     wanted = ConnectionChanges(named, body.document_limit, body.metadata, body.paused)
     changed = connect.change(app, tenant, found, wanted)
-    return ConnectionOut.of(changed)
+    return body.warned(ConnectionOut.of(changed))
 
 
 @router.post(

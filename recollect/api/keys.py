@@ -65,6 +65,7 @@ def create(body: NewScopedKey, tenant: Admin, app: CurrentApp) -> ScopedKey:
         container_tag=tag,
         expires_at=key.expires_at,
         allowed_endpoints=ALLOWED,
+        warnings=body.passed_over(),
     )
 
 

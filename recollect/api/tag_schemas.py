@@ -8,6 +8,7 @@ from pydantic import (
 
 from recollect.api.settings_schemas import Bucket
 from recollect.api.wire import (
+    WARNINGS,
     EntityContext,
     Pagination,
     RequestBody,
@@ -56,6 +57,7 @@ class TagOut(Wire):
     document_count: int
     created_at: Timestamp
     updated_at: Timestamp
+    warnings: list[str] | None = WARNINGS
 
     @classmethod
     def of(cls, details: TagDetails) -> Self:

@@ -50,7 +50,7 @@ def patch(tag: TagName, body: TagPatch, tenant: Writer, app: CurrentApp) -> TagO
     """Named fields change, null clears one. The context guides documents added later."""
     [name] = effective_tags(tenant, tag, None, default=False)
     with app.db.begin() as tx:
-        return TagOut.of(tags.patch(tx, tenant, name, body.given()))
+        return body.warned(TagOut.of(tags.patch(tx, tenant, name, body.given())))
 
 
 @router.delete(

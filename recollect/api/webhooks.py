@@ -7,6 +7,7 @@ from pydantic import Field
 
 from recollect.api.deps import ApiRoute, BareId, CurrentApp, Reader, Writer
 from recollect.api.wire import (
+    WARNINGS,
     Pagination,
     RequestBody,
     TagsIn,
@@ -75,6 +76,7 @@ class EndpointOut(Wire):
     created_at: Timestamp
     created_by: str | None = Field(description="Id of the key.")
     secret: str | None = absent()
+    warnings: list[str] | None = WARNINGS
 
     @classmethod
     def of(cls, found: WebhookTarget, secret: str | None = None) -> Self:
@@ -157,7 +159,7 @@ def create(body: NewEndpoint, tenant: Writer, app: CurrentApp) -> EndpointOut:
         description=body.description,
         secret=body.secret,
     )
-    return EndpointOut.of(made, secret)
+    return body.warned(EndpointOut.of(made, secret))
 
 
 @router.patch("/v3/webhooks/{id}", summary="Change an endpoint", operation_id="updateWebhook")
@@ -174,7 +176,7 @@ def patch(id: BareId, body: EndpointPatch, tenant: Writer, app: CurrentApp) -> E
         disabled=body.disabled,
         rotate=body.rotate_secret,
     )
-    return EndpointOut.of(changed, secret)
+    return body.warned(EndpointOut.of(changed, secret))
 
 
 @router.delete(

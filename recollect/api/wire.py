@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from functools import cache
 from itertools import chain
-from typing import Annotated, Any, Self, cast, get_args
+from typing import Annotated, Any, Self, TypeVar, cast, get_args
 
 from pydantic import (
     AfterValidator,
@@ -184,6 +184,9 @@ def _kinds(annotation: object) -> Iterator[object]:
         yield from _kinds(one)
 
 
+WireT = TypeVar("WireT", bound=Wire)
+
+
 class RequestBody(Wire):
     """What a caller sends: null in a field that has a default means the default."""
 
@@ -216,6 +219,10 @@ class RequestBody(Wire):
             meant = f"; did you mean {by_lower[near[0]]}?" if near else "."
             sentences.append(f"{text(given[:LONGEST_NAMED])}: no such field, ignored{meant}")
         return sentences or None
+
+    def warned(self, answer: WireT) -> WireT:
+        """The answer with those sentences as its `warnings`."""
+        return answer.model_copy(update={"warnings": self.passed_over()})
 
     @field_validator("*", mode="before")
     @classmethod

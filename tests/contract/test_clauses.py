@@ -137,6 +137,19 @@ def test_unknown_fields_are_named_where_content_comes_in_or_is_asked_for(client:
         ("DELETE", "/v4/memories", named),
     ):
         assert client.request(method, path, json=body).json()["warnings"] == [meant], path
+    site = {"metadata": {"startUrl": "http://127.0.0.1:1/"}, **wrong}
+    hook = client.post("/v3/webhooks", json={"url": "http://127.0.0.1:1/", **wrong}).json()
+    connection = client.post("/v3/connections/web-crawler", json=site).json()
+    answers = [hook, connection]
+    for method, path, body in (
+        ("POST", "/v3/auth/scoped-key", {"containerTag": "a", **wrong}),
+        ("PATCH", f"/v3/webhooks/{hook['id']}", wrong),
+        ("PATCH", f"/v3/connections/{connection['id']}", wrong),
+        ("PATCH", "/v3/container-tags/a", wrong),
+    ):
+        answers.append(client.request(method, path, json=body).json())
+    for one in answers:
+        assert one["warnings"][0].startswith("containertag: no such field, ignored"), one
     answer = client.patch("/v3/settings", json={"filterPromt": "x"}).json()
     assert answer["warnings"] == ["filterPromt: no such field, ignored; did you mean filterPrompt?"]
     assert "warnings" not in client.post("/v3/documents", json={"content": "A heron."}).json()
