@@ -9,12 +9,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from recollect import log
 from recollect.db import Tx
 from recollect.errors import AuthenticationError, BadRequestError, ConflictError, NotFoundError
 from recollect.model import Key, KeyId, Org, OrgId, Page, Plan, Scope, random_id
 from recollect.orgs import audit
 
+LOG = log.get("orgs")
 DEFAULT = "default"
+NAMED = "RECOLLECT_API_KEY"
+"""The name of the key that the settings name."""
 LONGEST_LIFE = timedelta(days=3_650)
 _SPAN = re.compile(r"([0-9]{1,7})([mhd]?)", re.ASCII)
 _UNITS = {
@@ -326,12 +330,30 @@ def ensure_default(tx: Tx, *, plan: Plan, secret: str | None) -> str | None:
     org = create(tx, DEFAULT, plan).id if row is None else OrgId(row["id"])
     tx.execute("update orgs set plan = %s where id = %s and plan <> %s", (plan, org, plan))
     if secret is not None:
-        known = tx.execute("select org_id from keys where hash = %s", (_hash(secret),)).fetchone()
-        if known is None:
-            create_key(tx, org, name="RECOLLECT_API_KEY", secret=secret)
+        _ensure_key(tx, org, secret)
         return None
     any_key = tx.execute("select 1 from keys where org_id = %s limit 1", (org,)).fetchone()
     return None if any_key else create_key(tx, org, name="first boot")[1]
+
+
+def _ensure_key(tx: Tx, org: OrgId, secret: str) -> None:
+    """What the settings named before goes on opening, and what was revoked stays so: say it."""
+    known = tx.execute(
+        "select k.id, k.hash = %(hash)s as given, " + OPENS + " as opens from keys k"
+        " where k.hash = %(hash)s or k.org_id = %(org)s and k.name = %(name)s"
+        " order by k.created_at",
+        {"hash": _hash(secret), "org": org, "name": NAMED},
+    ).fetchall()
+    given = next((row for row in known if row["given"]), None)
+    if given is None:
+        create_key(tx, org, name=NAMED, secret=secret)
+    elif not given["opens"]:
+        reason = f"{NAMED} names a key that was revoked or has expired: set another"
+        LOG.warning("key does not open", key=given["id"], reason=reason)
+    for row in known:
+        if row["opens"] and not row["given"]:
+            reason = f"{NAMED} was this one before; `recollect keys revoke {row['id']}` ends it"
+            LOG.warning("earlier key still opens", key=row["id"], reason=reason)
 
 
 def expiry(written: str, *, most: timedelta = LONGEST_LIFE) -> datetime:

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from pydantic import SecretStr
 
 from recollect.app import prepare
 from recollect.config import Config
 from recollect.errors import SetupError
+from tests.conftest import capture_logs
 
 
 def test_the_first_key_has_a_folder_to_be_kept_in(new_database: Callable[[], str], tmp_path: Path):
@@ -25,3 +27,21 @@ def test_without_such_a_folder_no_key_is_made(new_database: Callable[[], str], t
         prepare(Config(data_dir=tmp_path / "file" / "below"), url)
     with psycopg.connect(url) as session:
         assert session.execute("select count(*) from keys").fetchone() == (0,)
+
+
+def test_what_an_earlier_key_of_the_settings_still_does_is_told(
+    new_database: Callable[[], str], tmp_path: Path
+):
+    url = new_database()
+
+    def told(secret: str) -> list[str]:
+        with capture_logs() as logs:
+            prepare(Config(data_dir=tmp_path, api_key=SecretStr(secret)), url)
+        return [line["event"] for line in logs if line["log_level"] == "warning"]
+
+    first, second = "a-key-of-many-words", "another-of-many-words"
+    assert told(first) == told(first) == []
+    assert told(second) == ["earlier key still opens"]
+    with psycopg.connect(url) as session:
+        session.execute("update keys set revoked_at = now()")
+    assert told(second) == ["key does not open"]
