@@ -122,7 +122,7 @@ async def token(request: Request) -> Response:
                 tx,
                 form["code"],
                 client_id=id,
-                redirect_uri=form.get("redirect_uri", ""),
+                redirect_uri=form.get("redirect_uri"),
                 verifier=form.get("code_verifier", ""),
             )
 

@@ -249,17 +249,17 @@ def allow(
 
 
 def exchange(
-    tx: Tx, code: str, *, client_id: str, redirect_uri: str, verifier: str
+    tx: Tx, code: str, *, client_id: str, redirect_uri: str | None, verifier: str
 ) -> TokenPair | None:
     """Tokens for a code, once. None: `invalid_grant`; a replay has ended what came of it, so
-    commit."""
+    commit. The address is OAuth 2.0's: OAuth 2.1 has none here, since the verifier proves more."""
     row = _locked(tx, code, "code", client_id)
     if row is None:
         return None
     digest = hashlib.sha256(verifier.encode("utf-8", "surrogatepass")).digest()
     told = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
     proven = _VERIFIER.fullmatch(verifier) and hmac.compare_digest(told, row["challenge"])
-    if not proven or redirect_uri != row["redirect_uri"]:
+    if not proven or redirect_uri not in (None, row["redirect_uri"]):
         return None
     return _renewed(tx, code, row)
 

@@ -436,7 +436,6 @@ def test_a_code_is_bound_to_who_asked_and_how(
         {"code_verifier": "w" * 43},
         {"code_verifier": S256},
         {"code_verifier": ""},
-        {"redirect_uri": ""},
         {"redirect_uri": f"{BACK}/"},
         {"client_id": other.client_id},
     ):
@@ -445,6 +444,8 @@ def test_a_code_is_bound_to_who_asked_and_how(
     for target in ("https://elsewhere.example/mcp", f"{live_url}/v3", live_url):
         is_refused(person.exchanges(code, resource=target), "invalid_target")
     assert person.exchanges(code, resource=f"{live_url}/mcp").status_code == 200
+    # Programs of OAuth 2.1 name the address when they ask for the code, and then no more.
+    assert person.exchanges(person.code(), redirect_uri="").status_code == 200
     old = person.code()
     with db.begin() as tx:
         tx.execute("update assistant_tokens set expires_at = now() where spent_at is null")
