@@ -75,6 +75,8 @@ def test_why_the_service_is_not_ready_is_told(app: App, monkeypatch: pytest.Monk
 
 def test_children_hold_nothing_of_their_supervisor_and_end_each_by_itself(short_tmp: Path) -> None:
     with serving(short_tmp / "forks") as service:
+        # Until it says so, it may be asking whether it is ready.
+        eventually(lambda: '"event": "ready"' in service.log.read_text())
         found = _by_part(service)
         ours = _written(service.process.pid)
         charge = str(service.data_dir / "postgres.charge")
