@@ -23,7 +23,7 @@ from recollect.api.document_schemas import status_word
 from recollect.api.turns import own_turn
 from recollect.app import App
 from recollect.documents import DocumentQuery
-from recollect.events.streams import BACKLOG, Events, Stream, StreamPulse, concerns
+from recollect.events.streams import BACKLOG, Events, Heartbeat, Stream, concerns
 from recollect.model import Document, Key, Tenant
 from recollect.orgs import orgs
 
@@ -96,19 +96,19 @@ async def _told(
                 missed = await run_in_threadpool(_missed, app, tenant, tags, since)
             for event in missed:
                 yield event
-        pulse = StreamPulse(app, lambda tx: orgs.key(tx, key.id))
+        heartbeat = Heartbeat(app, lambda tx: orgs.key(tx, key.id))
         words = app.config.status_words
         while True:
             notice, came = None, True
             try:
-                notice = await asyncio.wait_for(source.get(), pulse.rest())
+                notice = await asyncio.wait_for(source.get(), heartbeat.rest())
             except TimeoutError:
                 came = False
-            if (came and notice is None) or not await pulse.holds():
+            if (came and notice is None) or not await heartbeat.holds():
                 return
             if notice is not None and concerns(notice, tenant, tags):
                 yield _event(notice.id, notice.status, notice.stage, notice.kind, notice.at, words)
-            elif pulse.is_due():
+            elif heartbeat.is_due():
                 yield ": alive\n\n"
     finally:
         events.leave(source)

@@ -10,9 +10,9 @@ from recollect.config import load
 from recollect.loop import Loop, ending_with_loops
 from recollect.ops.purge import Purger
 from recollect.worker.extraction import Dreamer
-from recollect.worker.maintenance import Pulse
+from recollect.worker.maintenance import Maintainer
 from recollect.worker.processing import Worker
-from recollect.worker.syncs import Tender
+from recollect.worker.syncs import Syncer
 from recollect.worker.webhooks import Deliverer
 
 LOG = log.get("work")
@@ -31,7 +31,7 @@ def work(workers: Workers = None, supervised: Supervised = False) -> None:
     log_of_process(config, "worker")
     with opened(config, supervised=supervised) as app:
         worker, purger = Worker(app), Purger(app)
-        others = [Tender(app), Deliverer(app), Pulse(app), Dreamer(app)]
+        others = [Syncer(app), Deliverer(app), Maintainer(app), Dreamer(app)]
 
         def stop() -> None:
             worker.stop()

@@ -21,7 +21,7 @@ from recollect.app import App
 from recollect.console._room import COOKIE, CurrentApp, CurrentKey, Reader, SignedInPage, Text
 from recollect.errors import BadRequestError, ConflictError, RecollectError
 from recollect.events import outbox
-from recollect.events.streams import Events, Stream, StreamPulse, concerns
+from recollect.events.streams import Events, Heartbeat, Stream, concerns
 from recollect.loop import tell_bug
 from recollect.model import Tenant
 from recollect.orgs import orgs
@@ -125,11 +125,11 @@ async def stream(
     events: Events = request.app.state.events
     place = events.streams.take(key.id)
     session = request.cookies[COOKIE]
-    pulse = StreamPulse(app, lambda tx: orgs.signed_in(tx, session))
+    heartbeat = Heartbeat(app, lambda tx: orgs.signed_in(tx, session))
     if kind == "documents":
-        told = _documents(pulse, topic, events, await events.subscribe())
+        told = _documents(heartbeat, topic, events, await events.subscribe())
     else:
-        told = _looked_at(pulse, topic, _looks(request, app, events))
+        told = _looked_at(heartbeat, topic, _looks(request, app, events))
     headers = {"x-accel-buffering": "no"}  # proxies must not collect what should arrive at once
     response = StreamingResponse(told, media_type="text/event-stream", headers=headers)
     weakref.finalize(response, place.leave)  # also of one that was never begun
@@ -162,21 +162,21 @@ def _looks(request: Request, app: App, events: Events) -> Looks:
 
 
 async def _documents(
-    pulse: StreamPulse, topic: Topic, events: Events, source: Stream
+    heartbeat: Heartbeat, topic: Topic, events: Events, source: Stream
 ) -> AsyncGenerator[str]:
     try:
         yield _HELLO
         while True:
             try:
-                notice = await asyncio.wait_for(source.get(), pulse.rest())
+                notice = await asyncio.wait_for(source.get(), heartbeat.rest())
             except TimeoutError:
-                if not await pulse.holds():
+                if not await heartbeat.holds():
                     return
-                if pulse.is_due():
+                if heartbeat.is_due():
                     yield _ALIVE
                 continue
             # Where there is always something new, nothing else comes to look at the session.
-            if notice is None or not await pulse.holds():
+            if notice is None or not await heartbeat.holds():
                 return
             if topic.id not in (None, notice.id) or not concerns(notice, topic.tenant, ()):
                 continue
@@ -198,20 +198,20 @@ async def _documents(
         events.leave(source)
 
 
-async def _looked_at(pulse: StreamPulse, topic: Topic, looks: Looks) -> AsyncGenerator[str]:
+async def _looked_at(heartbeat: Heartbeat, topic: Topic, looks: Looks) -> AsyncGenerator[str]:
     changed = looks.watch(topic)
     try:
         yield _HELLO
         while True:
             try:
-                await asyncio.wait_for(changed.wait(), pulse.rest())
+                await asyncio.wait_for(changed.wait(), heartbeat.rest())
             except TimeoutError:
-                if not await pulse.holds():
+                if not await heartbeat.holds():
                     return
-                if pulse.is_due():
+                if heartbeat.is_due():
                     yield _ALIVE
                 continue
-            if looks.is_over() or not await pulse.holds():
+            if looks.is_over() or not await heartbeat.holds():
                 return
             changed.clear()
             yield _CHANGE

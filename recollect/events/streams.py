@@ -21,7 +21,7 @@ from recollect.model import DocumentId, Tenant
 LOG = log.get("streams")
 BACKLOG = 1_000
 """Notices that may wait for a slow reader."""
-PULSE = timedelta(seconds=15)
+BEAT = timedelta(seconds=15)
 """Between two signs of life."""
 LOOK = timedelta(seconds=3)
 """Between two looks at the key of a stream, which ends so long after it at most; and at a document
@@ -128,7 +128,7 @@ class Events:
                 while (self._streams or self._waiting) and not self.is_over():
                     for notice in await told.next(timedelta(seconds=1)):
                         self._hand_out(notice)
-                    if time.monotonic() - renewed > PULSE.total_seconds():
+                    if time.monotonic() - renewed > BEAT.total_seconds():
                         await told.renew()
                         renewed = time.monotonic()
                 if not self._streams and not self._waiting:
@@ -180,7 +180,7 @@ def concerns(notice: Notice, tenant: Tenant, tags: Sequence[str]) -> bool:
     )
 
 
-class StreamPulse:
+class Heartbeat:
     """When a stream gives a sign of life, and when it looks whether what opened it still does."""
 
     def __init__(self, app: App, opens: Callable[[Tx], object]) -> None:
@@ -191,7 +191,7 @@ class StreamPulse:
 
     def rest(self) -> float:
         """Seconds until something is due."""
-        due = min(self._looked + LOOK.total_seconds(), self._alive + PULSE.total_seconds())
+        due = min(self._looked + LOOK.total_seconds(), self._alive + BEAT.total_seconds())
         return max(0.01, due - time.monotonic())
 
     async def holds(self) -> bool:
@@ -204,7 +204,7 @@ class StreamPulse:
 
     def is_due(self) -> bool:
         """Whether it is time for a sign of life; then the next one is counted from now."""
-        if time.monotonic() - self._alive < PULSE.total_seconds():
+        if time.monotonic() - self._alive < BEAT.total_seconds():
             return False
         self._alive = time.monotonic()
         return True

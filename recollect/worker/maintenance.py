@@ -18,7 +18,7 @@ from recollect.search.ask import ask
 from recollect.search.hybrid import Query
 from recollect.telemetry import metrics
 
-LOG = log.get("pulse")
+LOG = log.get("maintenance")
 BEAT = timedelta(seconds=5)
 SWEEP = timedelta(hours=1)
 PATIENCE = timedelta(minutes=2)
@@ -27,8 +27,8 @@ LOOK = 0.2
 """Seconds between two looks at it."""
 
 
-class Pulse:
-    """Beats until `stop` is called."""
+class Maintainer:
+    """Does so until `stop` is called."""
 
     def __init__(self, app: App) -> None:
         self._app = app

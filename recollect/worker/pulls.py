@@ -16,7 +16,7 @@ from recollect.errors import RecollectError, Transient, Unavailable
 from recollect.loop import backoff, enduring, tell_bug
 from recollect.sync import push_registrations
 
-LOG = log.get("pull")
+LOG = log.get("pulls")
 IDLE = timedelta(seconds=1)
 """After an answer without notices."""
 PATIENCE = 3

@@ -32,7 +32,7 @@ from recollect.telemetry import metrics, tracing
 from recollect.worker import pulls
 from recollect.worker.loop import SHORTEST_WAIT, ClaimLoop, own_failure, written
 
-LOG = log.get("tender")
+LOG = log.get("syncs")
 TICK = timedelta(seconds=10)
 """A waiting loop looks at least this often, should a wake-up call get lost."""
 CHORES = timedelta(seconds=30)
@@ -49,7 +49,7 @@ SPARE = 1
 """Places beside `syncs`, for organisations that have no sync under way here."""
 
 
-class Tender(ClaimLoop[SyncClaim]):
+class Syncer(ClaimLoop[SyncClaim]):
     """The queue of connections. A sync that it has to leave goes on at its last checkpoint."""
 
     name = "sync"

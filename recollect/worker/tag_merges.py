@@ -10,7 +10,7 @@ from recollect.orgs import tags
 from recollect.orgs.tags import Merge
 from recollect.sync import connections
 
-LOG = log.get("retag")
+LOG = log.get("tag merges")
 BATCH = 100
 """Documents moved in one transaction."""
 ALONG = timedelta(minutes=10)

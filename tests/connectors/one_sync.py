@@ -58,7 +58,7 @@ def main(asked: dict[str, Any]) -> None:
         )
         say({})
         if asked["syncs"] is None:
-            threading.Thread(target=syncs.Tender(app).run, daemon=True).start()
+            threading.Thread(target=syncs.Syncer(app).run, daemon=True).start()
             Worker(app).run()
             return
         for _ in range(asked["syncs"]):

@@ -281,14 +281,14 @@ def test_a_wait_of_ten_hours_is_kept_over_a_restart_and_holds_no_thread(
     world.connect()
     world.peer.proxy.on(".", status=429, headers={"Retry-After": "36000"}, times=None)
     world.due()
-    with tending(world.app):
+    with syncing(world.app):
         eventually(lambda: world.connection()["errorCode"] == "rate_limited")
         other = connect()
         eventually(lambda: again(world.app, other).last_synced_at)
     asked = len(world.peer.proxy.log)
     shelf.put("a", "First.")
     want_soon(world.app, other)
-    with tending(world.app):
+    with syncing(world.app):
         eventually(lambda: found(world.app, other))
 
     assert len(world.peer.proxy.log) == asked, "it is left alone"
@@ -303,9 +303,9 @@ def test_a_wait_of_ten_hours_is_kept_over_a_restart_and_holds_no_thread(
 
 
 @contextmanager
-def tending(app: App) -> Generator[None]:
+def syncing(app: App) -> Generator[None]:
     """A loop of a process of its own, as far as it can tell, with one place for syncs."""
-    loop = syncs.Tender(replace(app, config=app.config.model_copy(update={"syncs": 1})))
+    loop = syncs.Syncer(replace(app, config=app.config.model_copy(update={"syncs": 1})))
     thread = threading.Thread(target=loop.run)
     thread.start()
     try:

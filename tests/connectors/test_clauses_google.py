@@ -299,7 +299,7 @@ def test_that_nobody_can_push_is_said_once(
     app: App, public_url: str | None, told: int, capfd: pytest.CaptureFixture[str]
 ):
     config = app.config.model_copy(update={"public_url": public_url})
-    loop = syncs.Tender(replace(app, config=config))
+    loop = syncs.Syncer(replace(app, config=config))
     loop.stop()
     loop.run()
 

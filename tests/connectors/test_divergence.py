@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from recollect.sync import connection_queue
-from recollect.worker import syncs as tender
+from recollect.worker import syncs
 from tests.conftest import eventually
 from tests.connectors.peers import PEERS
 from tests.connectors.test_conformance import Stopping, World
@@ -77,9 +77,9 @@ def troubled_sync(world: Loud, dice: random.Random) -> int:
         claims = connection_queue.claim(tx, lease=world.app.lease, limit=1)
     for claim in claims:
         looks = dice.randrange(30) if dice.random() < 0.25 else 10**9
-        outcome = tender.attempt(world.app, claim, Stopping(looks))
+        outcome = syncs.attempt(world.app, claim, Stopping(looks))
         if looks == 10**9:
-            tender.settle(world.app, claim, outcome)
+            syncs.settle(world.app, claim, outcome)
     world.peer.proxy.behave()
     return len(claims)
 

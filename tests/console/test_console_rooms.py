@@ -514,10 +514,10 @@ def listened(
         source.put_nowait(next(coming))
         topic = _live.Topic("documents", None, Tenant(key.org.id))
         events = Events(app.db.url)
-        pulse = streams.StreamPulse(app, lambda tx: orgs.key(tx, key.id))
+        heartbeat = streams.Heartbeat(app, lambda tx: orgs.key(tx, key.id))
         with monkeypatch.context() as patched:
             patched.setattr(_live, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": wait}))
-            async for word in _live._documents(pulse, topic, events, source):
+            async for word in _live._documents(heartbeat, topic, events, source):
                 happened.extend(re.findall("event: (.*)", word))
 
     asyncio.run(listen())

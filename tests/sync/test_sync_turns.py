@@ -87,8 +87,8 @@ def is_synced(app: App, connection: Connection) -> bool:
 
 
 @contextmanager
-def tending(app: App) -> Generator[syncs.Tender]:
-    loop = syncs.Tender(app)
+def syncing(app: App) -> Generator[syncs.Syncer]:
+    loop = syncs.Syncer(app)
     thread = threading.Thread(target=loop.run)
     thread.start()
     try:
@@ -176,7 +176,7 @@ def test_slow_syncs_of_one_organisation_leave_a_place_to_another(
         shelf = Shelf(every=1, before_checkpoint=wait)
         shelf.put("a", "Slow.")
         slow.append(connect(tenant, shelf))
-    with tending(with_settings(app, syncs=2)):
+    with syncing(with_settings(app, syncs=2)):
         try:
             for _ in range(2):
                 assert hanging.acquire(timeout=60)

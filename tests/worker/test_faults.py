@@ -35,9 +35,9 @@ from recollect.telemetry import metrics
 from recollect.worker import maintenance, processing, syncs, tag_merges
 from recollect.worker import pulls as pull
 from recollect.worker.extraction import Dreamer
-from recollect.worker.maintenance import Pulse
+from recollect.worker.maintenance import Maintainer
 from recollect.worker.processing import Worker
-from recollect.worker.syncs import Tender
+from recollect.worker.syncs import Syncer
 from recollect.worker.webhooks import Deliverer
 from tests.conftest import capture_logs, eventually, plain_client, serving
 from tests.fakes.embedder import WordEmbedder
@@ -314,7 +314,7 @@ def test_the_worker_outlives_all_of_them(ground: Ground):
 
 
 def test_syncs_outlive_all_of_them(ground: Ground, shelf: Shelf):
-    made, id = Tender(ground.app), ground.connect()
+    made, id = Syncer(ground.app), ground.connect()
 
     def works() -> None:
         ground.do("update connections set due_at = now(), last_synced_at = null")
@@ -346,9 +346,9 @@ def test_memories_outlive_all_of_them(ground: Ground, monkeypatch: pytest.Monkey
         llm.close()
 
 
-def test_the_pulse_outlives_all_of_them(ground: Ground):
+def test_the_maintenance_outlives_all_of_them(ground: Ground):
     config = ground.app.config.model_copy(update={"canary_interval": timedelta(hours=1)})
-    made = Pulse(replace(ground.app, config=config))
+    made = Maintainer(replace(ground.app, config=config))
     counted = "select coalesce(sum(value), 0) from tallies where name = 'recollect_test_total'"
 
     def works() -> None:
