@@ -67,9 +67,10 @@ def test_why_the_service_is_not_ready_is_told(app: App, monkeypatch: pytest.Monk
     with running(app) as url:
         port = int(url.rpartition(":")[2])
         supervisor = Supervisor(app.config.model_copy(update={"host": "127.0.0.1", "port": port}))
-        assert (supervisor._hindrance() or "").startswith("the disk is full: ")
+        # Where the machine is busy an answer may take longer than it waits: then it asks again.
+        eventually(lambda: (supervisor._hindrance() or "").startswith("the disk is full: "))
         monkeypatch.undo()
-        assert supervisor._hindrance() is None
+        eventually(lambda: supervisor._hindrance() is None)
     assert supervisor._hindrance() == ""
 
 
