@@ -1,5 +1,5 @@
-"""Commands as people use them: help with placeholders instead of types, and paragraphs that are
-wrapped once; an argument that is empty, which nobody means, is refused."""
+"""What all commands have in common: help with placeholders instead of types and with paragraphs
+that are wrapped once, and a refusal of empty arguments."""
 
 import inspect
 from typing import Any
@@ -12,7 +12,7 @@ NUMBERS = (int, float)
 
 
 def plain(command: Command, ctx: typer.Context) -> Command:
-    """The command, and what is below it, of that kind."""
+    """The command, and what is below it, made so."""
     if command.help:
         paragraphs = inspect.cleandoc(command.help).split("\n\n")
         command.help = "\n\n".join(" ".join(one.split("\n")) for one in paragraphs)
@@ -40,7 +40,8 @@ def _name(option: TyperOption) -> None:
 
 
 def _given(ctx: Context, param: Any, value: Any) -> Any:
-    """A variable that a script has not set is not an id; as a path it is the working folder."""
+    """An empty argument comes from a variable that a script has not set. No id is empty, and as a
+    path it would mean the working folder."""
     if "" in ([value] if param.nargs == 1 else value or []):
         raise typer.BadParameter("is empty", ctx=ctx, param=param)
     return value

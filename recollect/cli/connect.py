@@ -113,7 +113,7 @@ def connect(
     for given, meant in part("_providers").mistaken(provider, metadata):
         tell(f"{provider} knows no {given}; did you mean {meant}? It is kept, and does nothing")
     made = service.send("POST", f"/v3/connections/{quote(provider, safe='')}", body)
-    _tell_of_twins(service, made["id"], _subject(metadata))
+    _tell_of_twins(service, made["id"])
     if as_json and not check:
         echo_json(made)
     elif as_json:
@@ -322,12 +322,12 @@ def _newest_of(service: Service, provider: str, tags: list[str] | None) -> str |
     return next((one["id"] for one in found if one["provider"] == provider), None)
 
 
-def _tell_of_twins(service: Service, id: str, subject: str) -> None:
-    """Other connections that bring the same into one of the same tags."""
-    if not subject:
-        return
+def _tell_of_twins(service: Service, id: str) -> None:
+    """Name other connections that bring the same into one of the same tags."""
     by_id = {one["id"]: one for one in service.array("POST", "/v3/connections/list", {})}
-    mine = by_id.pop(id)
+    mine = by_id.pop(id, None)
+    if mine is None or not (subject := _subject(mine["metadata"])):
+        return
     for other, one in by_id.items():
         same = (one["provider"], _subject(one["metadata"])) == (mine["provider"], subject)
         if same and not set(mine["containerTags"]).isdisjoint(one["containerTags"]):

@@ -81,7 +81,7 @@ def grouped(group: Metadata | None) -> Jsonb | None:
 
 
 def accept(tx: Tx, id: DocumentId, content: Content, *, revive: bool) -> None:
-    """Take new content, or, when it is the same, repair what failed, found nothing, lost its file.
+    """Take new content. If it is the same, retry what failed or found nothing, and take the file.
 
     The same bytes are another content as a file than as a text, and under another name, which may
     say what kind they are.
@@ -109,8 +109,8 @@ def accept(tx: Tx, id: DocumentId, content: Content, *, revive: bool) -> None:
         db.notify(tx)
         return
     if content.blob is not None:
-        # The same bytes: the store has these for certain, and no longer what its disk lost. Where a
-        # worker may be reading the others, these go.
+        # The store certainly has the new file; its disk may have lost the old one, which is equal.
+        # While a worker may be reading the old one, that stays, and the new one goes.
         held = tx.execute(
             "update documents d set blob = %(blob)s"
             " from (select id, blob from documents where id = %(id)s for update) old"

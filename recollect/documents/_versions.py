@@ -71,7 +71,7 @@ def keep(tx: Tx, claim: Claim, text: str) -> datetime | None:
         " kept as (insert into versions (document_id, revision, kind, title, text, characters,"
         "   container_tags, chunks, known_from, known_until)"
         "  select id, indexed_revision, kind, title, text, length(text), container_tags, chunks,"
-        # Never before it began, though somebody has set the clock back: no time would find it.
+        # If the clock was set back, the text would end before it began, and no time would find it.
         "   text_since, greatest(date_trunc('milliseconds', clock_timestamp()),"
         "    text_since + interval '1 millisecond') from old where wanted > 0"
         "  returning id, known_until)"

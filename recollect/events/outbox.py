@@ -48,7 +48,7 @@ LONGEST_REST = timedelta(minutes=5)
 GIVE_UP = timedelta(days=3)
 """An endpoint that took nothing for so long is disabled."""
 LONGEST_SILENCE = timedelta(days=1)
-"""After so long without an attempt (nothing happened), nobody knows whether it still fails."""
+"""After so long without an attempt, earlier failures say nothing of the endpoint any more."""
 PREFIX = "whsec_"
 SECRET_BYTES = 32
 SHORTEST, LONGEST = 24, 64
@@ -449,8 +449,8 @@ def refused(tx: Tx, parcel: Parcel, attempt: Attempt, after: timedelta | None) -
 
 
 def sweep(tx: Tx) -> int:
-    """Forget what ended long ago, and secrets that sign no more; let nothing wait longer than it
-    may, as by a clock that was ahead and has been set right."""
+    """Forget what ended long ago, and secrets that sign no more. Make due what waits only since its
+    time was written by a clock that was ahead."""
     tx.execute(
         "update endpoints set rest_until = now() where rest_until > now() + %s", (LONGEST_REST,)
     )

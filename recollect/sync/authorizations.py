@@ -101,8 +101,8 @@ def authorize(
     email: str | None,
     due: bool,
 ) -> None:
-    """The user authorized; the sync begins, or goes on where it was, also one that runs: that is
-    outdated.
+    """The user authorized: a sync begins, or goes on where it was. If one runs, its claim ends, and
+    another worker goes on with the new tokens.
 
     Raises BadRequestError for another account than before, or an absurd one.
     """

@@ -99,7 +99,7 @@ def claim(
         "  from ranked r join connections c on c.id = r.id where c.due_at <= now()"
         "  order by r.nth, r.around, r.org_id limit %(limit)s for update of c skip locked)"
         " update connections c set state = 'syncing', due_at = now() + %(lease)s,"
-        # Whether it was away is not known of days in which nobody asked it.
+        # Days in which no sync asked the provider are not days without an answer.
         " away_since = case when c.updated_at > now() - %(silence)s then c.away_since end,"
         " claims = c.claims + 1, began_at = coalesce(c.began_at, clock_timestamp())"
         " from due where c.id = due.id returning " + COLUMNS + ", c.claims, c.began_at,"
@@ -135,7 +135,7 @@ def next_due_in(tx: Tx) -> timedelta | None:
 
 
 def recall(tx: Tx, *, lease: timedelta) -> None:
-    """What waits as a clock wrote it that was ahead, and has been set right since, is due."""
+    """Make due what waits only since its time was written by a clock that was ahead."""
     tx.execute(
         "update connections set parked_until = null, updated_at = now(),"
         " due_at = case state when 'syncing' then now() + %(lease)s else now() end"

@@ -28,7 +28,7 @@ LOOK = 0.2
 
 
 class Maintainer:
-    """Does so until `stop` is called."""
+    """Does this work until `stop` is called."""
 
     def __init__(self, app: App) -> None:
         self._app = app

@@ -1474,7 +1474,7 @@ def test_forged_events_are_refused(notion: FakeNotion, how: str):
 
 
 def test_a_blank_token_of_the_settings_proves_nothing(notion: FakeNotion):
-    """As `${NOTION_TOKEN}` of a compose file becomes, where nobody set that."""
+    """Compose makes this of `${NOTION_TOKEN}` when the variable is not set."""
     config = Config(notion_verification_token=SecretStr(""))
     body = notion.event("page.created", notion.page("Page"))
 
