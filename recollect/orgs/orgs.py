@@ -337,7 +337,7 @@ def ensure_default(tx: Tx, *, plan: Plan, secret: str | None) -> str | None:
 
 
 def _ensure_key(tx: Tx, org: OrgId, secret: str) -> None:
-    """Make sure that there is such a key. Warn if it opens nothing, and of earlier ones that do."""
+    """Make sure that there is such a key. Warn if it is not valid, and of earlier ones that are."""
     known = tx.execute(
         "select k.id, k.hash = %(hash)s as given, " + OPENS + " as opens from keys k"
         " where k.hash = %(hash)s or k.org_id = %(org)s and k.name = %(name)s"
