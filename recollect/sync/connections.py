@@ -327,9 +327,12 @@ def mark(tx: Tx, tenant: Tenant, id: str | None = None) -> str:
     return str(row["mark"]) if row else ""
 
 
-def sealed(tx: Tx, id: ConnectionId) -> Secrets:
+def sealed(tx: Tx, id: ConnectionId, *, lock: bool = False) -> Secrets:
     """Raises LeaseLost when the connection is gone."""
-    row = tx.execute("select secrets, tokens from connections where id = %s", (id,)).fetchone()
+    row = tx.execute(
+        "select secrets, tokens from connections where id = %s" + (" for update" if lock else ""),
+        (id,),
+    ).fetchone()
     if row is None:
         raise LeaseLost
     return Secrets(row["secrets"], row["tokens"])

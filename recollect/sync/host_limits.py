@@ -16,6 +16,11 @@ GUEST = timedelta(minutes=1)
 LONGEST_REST = timedelta(days=1)
 """As long as a provider may park a connection."""
 KEPT = timedelta(days=1)
+# A turn more than an hour away was written by a clock that was ahead.
+_NEXT = (
+    "greatest(h.rest_until, clock_timestamp(), case when h.next_at"
+    " < greatest(h.rest_until, clock_timestamp()) + interval '1 hour' then h.next_at end)"
+)
 
 
 def turn(tx: Tx, host: str, guest: ConnectionId, delay: timedelta) -> HostTurn:
@@ -26,11 +31,10 @@ def turn(tx: Tx, host: str, guest: ConnectionId, delay: timedelta) -> HostTurn:
         " clock_timestamp() + %(delay)s,"
         " jsonb_build_object(%(guest)s::text, extract(epoch from clock_timestamp() + %(stay)s)))"
         " on conflict (host) do update set"
-        " next_at = greatest(h.next_at, h.rest_until, clock_timestamp()) + %(delay)s,"
+        " next_at = " + _NEXT + " + %(delay)s,"
         " guests = (select coalesce(jsonb_object_agg(key, value), '{}') from jsonb_each(h.guests)"
         "   where value::float8 > extract(epoch from clock_timestamp()))"
-        "  || jsonb_build_object(%(guest)s::text, extract(epoch from"
-        "   greatest(h.next_at, h.rest_until, clock_timestamp()) + %(stay)s))"
+        "  || jsonb_build_object(%(guest)s::text, extract(epoch from " + _NEXT + " + %(stay)s))"
         " returning extract(epoch from next_at - %(delay)s - clock_timestamp())::float8 as wait,"
         " coalesce(extract(epoch from rest_until - clock_timestamp()), 0)::float8 as rest,"
         " (select count(*) from jsonb_object_keys(guests)) as guests",

@@ -265,16 +265,27 @@ class StoredAccess:
                 raise Reauthorize(
                     "the provider refuses the authorization, and there is no refresh token"
                 )
-            fresh = oauth.refresh(
-                oauth_of(self._app, self._connector),
-                self._client(),
-                tokens,
-                headers=self._connector.headers(),
-            )
-            sealed = seal_tokens(self._app, self._connection.id, fresh)
+            fresh: Tokens | Reauthorize
+            try:
+                fresh = oauth.refresh(
+                    oauth_of(self._app, self._connector),
+                    self._client(),
+                    tokens,
+                    headers=self._connector.headers(),
+                )
+            except Reauthorize as error:
+                fresh = error
             with self._app.db.begin() as tx:
+                now = self._opened(connections.sealed(tx, self._connection.id, lock=True))
+                if now != tokens:  # the user has authorized again meanwhile
+                    return now
+                if isinstance(fresh, Reauthorize):
+                    raise fresh
                 authorizations.keep_tokens(
-                    tx, self._connection.id, tokens=sealed, expires_at=fresh.expires_at
+                    tx,
+                    self._connection.id,
+                    tokens=seal_tokens(self._app, self._connection.id, fresh),
+                    expires_at=fresh.expires_at,
                 )
             return fresh
 
@@ -287,11 +298,14 @@ class StoredAccess:
 
     def _stored(self) -> Tokens:
         with self._app.db.begin() as tx:
-            sealed = connections.sealed(tx, self._connection.id).tokens
-        if sealed is None:
+            sealed = connections.sealed(tx, self._connection.id)
+        return self._opened(sealed)
+
+    def _opened(self, sealed: connections.Secrets) -> Tokens:
+        if sealed.tokens is None:
             raise Reauthorize("nobody has authorized this connection yet")
         try:
-            return open_tokens(self._app, self._connection.id, sealed)
+            return open_tokens(self._app, self._connection.id, sealed.tokens)
         except SetupError as error:
             # A lost key is like a lost authorization: nothing is deleted, the user comes again.
             raise Reauthorize(str(error)) from error

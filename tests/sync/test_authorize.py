@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import json
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, LiteralString, cast
@@ -278,6 +278,30 @@ def test_many_calls_with_an_expired_token_cause_one_refresh(world: World) -> Non
     assert len(fresh) == 1
     assert fresh != {stale}
     assert world.proxy.asked("POST /token") == 1
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_authorizing_again_during_a_refresh(world: World, refused: bool) -> None:
+    """What the provider says of the old authorization then leaves the new one alone."""
+    id = world.connected()
+    old = StoredAccess(world.app, CabinetConnector(), world.connection(id)).token()
+
+    class Meanwhile(CabinetConnector):
+        def headers(self) -> Mapping[str, str]:
+            """Asked for where the refresh is about to be sent."""
+            if refused:
+                world.cabinet.authorization.withdraw()
+            link = world.http.post(f"/v3/connections/{id}/authorize").json()
+            assert world.follow(link["authLink"]).status_code == 200
+            return super().headers()
+
+    access = StoredAccess(world.app, Meanwhile(), world.connection(id))
+    token = access.token(stale=old)
+
+    assert token is not None
+    stored = StoredAccess(world.app, CabinetConnector(), world.connection(id)).token()
+    assert token == stored != old
+    assert token in world.cabinet.authorization.grants[-1].access
 
 
 def test_a_sync_with_an_expired_token_goes_on(world: World) -> None:

@@ -30,7 +30,14 @@ from recollect.model import (
     random_id,
 )
 from recollect.orgs import settings, tags
-from recollect.sync import authorizations, connection_queue, connections, item_filter, items
+from recollect.sync import (
+    authorizations,
+    connection_queue,
+    connections,
+    host_limits,
+    item_filter,
+    items,
+)
 from recollect.sync import connect as connect_
 from recollect.sync.connections import ConnectionChange, SealedConnection
 from recollect.sync.credentials import open_secrets, seal_secrets
@@ -42,6 +49,7 @@ from tests.fakes.collector import collecting
 from tests.fakes.shelf import SHELVES, MissingConnector, Shelf, ShelfConnector, providing, shelved
 
 HOUR = timedelta(hours=1)
+SECOND = timedelta(seconds=1)
 
 
 @pytest.fixture(autouse=True)
@@ -660,6 +668,39 @@ def test_calls_of_all_processes_keep_their_distance(
     assert waits[0] <= timedelta()
     assert HOUR * 0.9 < waits[1] <= HOUR
     assert HOUR * 1.9 < waits[2] <= HOUR * 2
+
+
+def test_a_clock_that_was_ahead_keeps_no_call_waiting(
+    app: App, connect: Callable[..., Connection]
+) -> None:
+    id = connect().id
+    waits: list[timedelta] = []
+    for ahead in (24 * HOUR, timedelta(), timedelta()):
+        with app.db.begin() as tx:
+            tx.execute(
+                "update connections set call_at = coalesce(call_at, now()) + %s where id = %s",
+                (ahead, id),
+            )
+            waits.append(connection_queue.next_call_in(tx, id, SECOND))
+    assert waits[0] <= timedelta()
+    assert SECOND * 0.5 < waits[1] <= SECOND
+    assert SECOND * 1.5 < waits[2] <= SECOND * 2
+
+
+def test_a_clock_that_was_ahead_keeps_no_crawl_waiting(
+    app: App, connect: Callable[..., Connection]
+) -> None:
+    id, host = connect().id, f"{random_id()}.example"
+    with app.db.begin() as tx:
+        host_limits.turn(tx, host, id, SECOND)
+        tx.execute(
+            "update crawled_hosts set next_at = next_at + %s where host = %s", (24 * HOUR, host)
+        )
+        assert host_limits.turn(tx, host, id, SECOND).wait < 1
+        host_limits.rest(tx, host, HOUR)
+        waits = [host_limits.turn(tx, host, id, SECOND).wait for _ in range(2)]
+    assert 3590 < waits[0] <= 3600
+    assert 3591 < waits[1] <= 3601
 
 
 def test_secrets_open_on_their_own_row_only(app: App) -> None:
