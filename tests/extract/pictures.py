@@ -82,11 +82,13 @@ def png(width: int, height: int, *chunks: tuple[bytes, bytes], data: bytes = b""
     return out
 
 
-def pdf(*pages: str | Image.Image, layer: str = "", stamp: str = "", turn: int = 0) -> bytes:
+def pdf(
+    *pages: str | Image.Image, layer: str = "", stamp: str = "", filled: str = "", turn: int = 0
+) -> bytes:
     """Pages of text, or of a picture as a scanner makes them.
 
-    `layer` is invisible writing over the pictures, `stamp` visible writing, `turn` is how many
-    degrees clockwise a reader turns the pages.
+    `layer` is invisible writing over the pictures, `stamp` visible writing, `filled` the value of a
+    field, `turn` is how many degrees clockwise a reader turns the pages.
     """
     out = io.BytesIO()
     # Square, if turned: reportlab turns the measures of a page along.
@@ -107,6 +109,8 @@ def pdf(*pages: str | Image.Image, layer: str = "", stamp: str = "", turn: int =
                 canvas.drawText(invisible)
             if stamp:
                 canvas.drawString(500, 20, stamp)
+            if filled:
+                canvas.acroForm.textfield(value=filled, x=60, y=60, width=400)
         canvas.setPageRotation(turn)
         canvas.showPage()
     canvas.save()

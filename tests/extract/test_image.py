@@ -330,6 +330,15 @@ def test_a_stamp_does_not_pass_for_the_text_of_a_scan(read):
     assert words(extracted.text).count(TEXT) == 5
 
 
+def test_a_field_does_not_pass_for_the_text_of_a_scan(read):
+    scan = Image.new("RGB", (500, 700), "white")
+    scan.paste(page(*[TEXT] * 5))
+    extracted = read(pictures.pdf(scan, filled="Filled in by Bartholomew Fox"), "a.pdf")
+
+    assert words(extracted.text).count(TEXT) == 5
+    assert "Bartholomew" in extracted.text
+
+
 def test_a_layer_of_garbage_is_not_taken_for_text(read):
     # Private glyphs, as fonts without a table of characters give them.
     data = pictures.pdf(page(TEXT), layer="\x01\x02" * 40)

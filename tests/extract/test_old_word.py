@@ -1,5 +1,8 @@
 """DOC, RTF and ODT: words, headings and umlauts survive; locks and damage are told apart."""
 
+import io
+import zipfile
+
 import pytest
 
 from recollect.errors import Permanent
@@ -42,11 +45,46 @@ BOX = "<draw:frame><draw:text-box><text:p>{}</text:p></draw:text-box></draw:fram
             "</text:p>",
             "SeenA tree",
         ),
+        (f"<text:p/><draw:g>{BOX.format('one')}</draw:g>", "one"),
+        ("<text:p>Seen<draw:g/></text:p><text:p>later</text:p>", "Seen\n\nlater"),
+        (f"<text:p>Seen<draw:frame/>{BOX.format('boxed')}</text:p>", "Seen\n\nboxed"),
+        (
+            f"<text:list><text:list-item><text:p>Seen{BOX.format('boxed')}</text:p>"
+            "</text:list-item></text:list>",
+            "- Seen\n- boxed",
+        ),
+        (f"<text:p>Seen{BOX.format('one' + BOX.format('two'))}</text:p>", "Seen\n\none\n\ntwo"),
+        (
+            f"<text:p>Seen<draw:g>{BOX.format('boxed')}<draw:rect><text:p> drawn</text:p>"
+            "</draw:rect></draw:g></text:p>",
+            "Seen drawn\n\nboxed",
+        ),
     ],
-    ids=["a box", "a group", "a group in a paragraph", "spaces", "a picture"],
+    ids=[
+        "a box",
+        "a group",
+        "a group in a paragraph",
+        "spaces",
+        "a picture",
+        "a group behind an empty paragraph",
+        "an empty group",
+        "an empty frame",
+        "a box in a list",
+        "a box in a box",
+        "a shape in a group",
+    ],
 )
 def test_boxes_groups_and_spaces_of_an_odt_are_read_once(read, body, text):
     assert read(office.odf("text", body), "a.odt").text == text
+
+
+def test_a_damaged_picture_costs_no_word_of_an_odt(read):
+    data = office.odf("text", "<text:p>a<text:s/>b</text:p>")
+    out = io.BytesIO(data)
+    with zipfile.ZipFile(out, "a") as archive:
+        archive.writestr("Pictures/1.png", b"picture")
+
+    assert read(out.getvalue().replace(b"picture", b"damaged"), "a.odt").text == "a b"
 
 
 def test_an_rtf_gives_its_words_and_its_title(read):

@@ -1,6 +1,7 @@
 """ODT: Markdown with headings, lists, tables, footnotes and comments."""
 
 import io
+import re
 import zipfile
 from collections.abc import Mapping
 from xml.parsers import expat
@@ -12,7 +13,8 @@ from recollect.model import Blob, Extracted
 
 _CONTENT = "content.xml"
 _PARAGRAPHS = ("text:p", "text:h")
-_FRAMES = ("draw:frame", "draw:g")
+_REWRITTEN = frozenset({*_PARAGRAPHS, "draw:g", "draw:text-box"})
+_TAG = re.compile(rb"""<(?:[^"'>]++|"[^"]*"|'[^']*')*+>""")
 _MOST_SPACES = 100
 
 
@@ -24,7 +26,8 @@ def extract(blob: Blob) -> Extracted:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for name in package.names:
-            archive.writestr(name, _plain(source) if name == _CONTENT else package.read(name))
+            if name.endswith(".xml"):  # pictures tell nothing, and may be damaged
+                archive.writestr(name, _plain(source) if name == _CONTENT else package.read(name))
     return _office.read(out.getvalue(), _zip.ODT)
 
 
@@ -45,17 +48,17 @@ def _plain(source: bytes) -> bytes:
 
 
 class _Rewriting:
-    """Groups become sections, and a frame with a box comes behind the paragraph that it is in."""
+    """Groups become sections, and what is in a box comes behind the paragraph that it is in."""
 
     def __init__(self, source: bytes, parser: expat.XMLParserType) -> None:
         self._source, self._parser = source, parser
         self._at = 0
         self._sinks: list[list[bytes]] = [[]]
-        """the text, and that of the frame within a paragraph, in one"""
-        self._behind: list[bytes] = []
-        self._paragraphs = self._frames = 0
-        """that are open"""
-        self._boxed = False
+        """the text, and that of each open box"""
+        self._behind: list[list[bytes]] = []
+        """of each open paragraph"""
+        self._is_empty = False
+        """whether the tag that ends next ended itself"""
 
     def whole(self) -> bytes:
         self._write(len(self._source))
@@ -63,44 +66,37 @@ class _Rewriting:
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
         here = self._parser.CurrentByteIndex
-        if name in _FRAMES:
-            self._write(here)
-            if self._paragraphs:
-                self._frames += 1
-                if self._frames == 1:
-                    self._sinks.append([])
-                    self._boxed = False
-            if name == "draw:g":
-                self._section(here + 1)
-        elif name == "draw:text-box":
-            self._boxed = True
-        elif name in _PARAGRAPHS and not self._frames:
-            self._paragraphs += 1
-        elif name == "text:s" and self._source.startswith(b"/>", self._end_of(here) - 2):
+        tag = _TAG.match(self._source, here) if name in _REWRITTEN else None
+        self._is_empty = bool(tag and tag[0].endswith(b"/>"))
+        if name == "text:s":
             self._write(here)
             count = attributes.get("text:c", "1")
             spaces = int(count) if count.isdecimal() and len(count) < 4 else 1
             self._sinks[-1].append(b" " * min(spaces, _MOST_SPACES))
-            self._at = self._end_of(here)
+        elif tag is None or self._is_empty:
+            return
+        elif name == "draw:g":
+            self._section(here + 1)
+        elif name in _PARAGRAPHS:
+            self._behind.append([])
+        elif self._behind:
+            self._write(here)
+            self._sinks.append([])
+            self._at = tag.end()
 
     def end(self, name: str) -> None:
         here = self._parser.CurrentByteIndex
-        if name in _FRAMES:
-            self._write(here)
-            if name == "draw:g" and self._source.startswith(b"</", here):
-                self._section(here + 2)
+        if self._is_empty:
+            self._is_empty = False
+        elif name == "draw:g":
+            self._section(here + 2)
+        elif name in _PARAGRAPHS:
             self._write(self._end_of(here))
-            if self._paragraphs:
-                self._frames -= 1
-                if not self._frames:
-                    frame = self._sinks.pop()
-                    (self._behind if self._boxed else self._sinks[-1]).extend(frame)
-        elif name in _PARAGRAPHS and not self._frames:
-            self._paragraphs -= 1
-            if not self._paragraphs:
-                self._write(self._end_of(here))
-                self._sinks[-1] += self._behind
-                self._behind = []
+            self._sinks[-1] += self._behind.pop()
+        elif name == "draw:text-box" and self._behind:
+            self._write(here)
+            self._behind[-1] += self._sinks.pop()
+            self._at = self._end_of(here)
 
     def _section(self, at: int) -> None:
         self._write(at)
@@ -109,7 +105,7 @@ class _Rewriting:
 
     def _write(self, end: int) -> None:
         self._sinks[-1].append(self._source[self._at : end])
-        self._at = max(self._at, end)
+        self._at = end
 
     def _end_of(self, tag: int) -> int:
         return self._source.find(b">", tag) + 1

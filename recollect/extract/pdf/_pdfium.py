@@ -26,6 +26,9 @@ _MAX_DEPTH = 4
 _TINY = 1.5
 """Points. Print of this height nobody reads."""
 _WHITE = 250
+FEW_LETTERS = 20
+COVERED = 0.5
+"""A page with fewer letters and more of it under pictures is a scan with a stamp or a number."""
 _FINEST = 20.0
 """Pixels per point at most: a page of a few points is not blown up to `long_side`."""
 
@@ -117,24 +120,29 @@ def _page(document: Any, index: int) -> Generator[Any]:
         page.close()
 
 
-def flattened(data: bytes) -> bytes:
+def flattened(data: bytes) -> tuple[bytes, frozenset[int]]:
     """The same with what is filled into forms, typed over a page or stamped on it as a part of the
     page, which is all that readers of text look at. Itself if there is nothing of it.
+
+    Also the indexes of the pages that were scans before, by their own letters.
     """
     changed = False
+    scans: set[int] = set()
     with suppress(Permanent, pypdfium2.PdfiumError), opened(data) as document:
         if document.get_formtype():
             document.init_forms()
         for index in range(len(document)):
             with suppress(pypdfium2.PdfiumError), _page(document, index) as page:
                 if _has_writing(page):
+                    if _is_scan(page):
+                        scans.add(index)
                     done = pdfium.FPDFPage_Flatten(page, pdfium.FLAT_NORMALDISPLAY)
                     changed = changed or done == pdfium.FLATTEN_SUCCESS
         if changed:
             out = io.BytesIO()
             document.save(out)
             data = out.getvalue()
-    return data
+    return data, frozenset(scans)
 
 
 def _has_writing(page: Any) -> bool:
@@ -146,6 +154,13 @@ def _has_writing(page: Any) -> bool:
         if kind in (pdfium.FPDF_ANNOT_WIDGET, pdfium.FPDF_ANNOT_FREETEXT, pdfium.FPDF_ANNOT_STAMP):
             return True
     return False
+
+
+def _is_scan(page: Any) -> bool:
+    content = page.get_textpage()
+    letters = content.count_chars()
+    content.close()
+    return letters < FEW_LETTERS and _look(page).pictures > COVERED
 
 
 def read_plainly(data: bytes) -> list[tuple[str, Drawn]]:

@@ -25,9 +25,6 @@ _JUNK_TITLE = re.compile(
     r"untitled|\(anonymous\)|microsoft (word|powerpoint|excel) -|.*\.\w{2,4}$", re.I
 )
 
-_FEW_LETTERS = 20
-_COVERED = 0.5
-"""A page with fewer letters and more of it under pictures is a scan with a stamp or a number."""
 _SOME_PICTURE = 0.02
 _MANY_PATHS = 50
 """An empty page that draws so much may have letters as outlines."""
@@ -44,6 +41,8 @@ class _Page:
     number: int
     text: str
     drawn: _pdfium.Drawn
+    is_scan: bool
+    """whatever is written over it"""
 
     @property
     def usable(self) -> str:
@@ -53,11 +52,11 @@ class _Page:
     @property
     def wants_ocr(self) -> bool:
         letters, garbage = _weigh(self.text)
-        if _outweighs(garbage, letters):
+        if self.is_scan or _outweighs(garbage, letters):
             return True
         if letters == 0:
             return self.drawn.pictures > _SOME_PICTURE or self.drawn.paths >= _MANY_PATHS
-        return letters < _FEW_LETTERS and self.drawn.pictures > _COVERED
+        return letters < _pdfium.FEW_LETTERS and self.drawn.pictures > _pdfium.COVERED
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +66,8 @@ class _Read:
     pages: Sequence[_Page]
     title: str | None
     warnings: Sequence[str]
+    data: bytes
+    """with forms flattened"""
 
 
 def extract(blob: Blob) -> Extracted:
@@ -87,7 +88,7 @@ def extract_heavy(blob: Blob) -> Extracted:
     budget = _ocr.TimeBudget()
     pages: list[_Page] = []
     left_out: list[int] = []
-    with _pdfium.opened(blob.data) as document:
+    with _pdfium.opened(read.data) as document:
         for page in read.pages:
             if not page.wants_ocr:
                 pages.append(page)
@@ -110,19 +111,22 @@ def _read(data: bytes) -> _Read:
         raise Permanent(
             f"it has {count:,} pages; {_xberg.MAX_PAGES:,} are accepted", code="too_large"
         )
-    data = _pdfium.flattened(data)
+    data, scans = _pdfium.flattened(data)
     if count > LONG:
-        pages = [_Page(number, *page) for number, page in enumerate(_pdfium.read_plainly(data), 1)]
+        pages = [
+            _Page(index + 1, *page, index in scans)
+            for index, page in enumerate(_pdfium.read_plainly(data))
+        ]
         warning = f"Its {count:,} pages were read as plain text, without headings and tables."
-        return _Read(pages, None, [warning])
+        return _Read(pages, None, [warning], data)
     converted = _xberg.convert(data, _xberg.PDF)
     title = clean_line(converted.title or "")
     drawn = _pdfium.look(data, len(converted.pages))
     pages = [
-        _Page(number, _lines.joined(_bulleted(text)), look)
-        for number, (text, look) in enumerate(zip(converted.pages, drawn, strict=True), 1)
+        _Page(index + 1, _lines.joined(_bulleted(text)), look, index in scans)
+        for index, (text, look) in enumerate(zip(converted.pages, drawn, strict=True))
     ]
-    return _Read(pages, title if title and not _JUNK_TITLE.match(title) else None, [])
+    return _Read(pages, title if title and not _JUNK_TITLE.match(title) else None, [], data)
 
 
 def _bulleted(text: str) -> str:
