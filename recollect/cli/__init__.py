@@ -1,10 +1,12 @@
-"""The command line: `recollect …`. Exit codes: 0 fine, 1 failed, 2 wrong usage, 130 interrupted.
+"""The command line: `recollect …`. Exit codes: 0 fine, 1 failed, 2 wrong usage, 130 interrupted,
+143 terminated.
 
 A command's module is loaded when it is called: the server's libraries take longer to load than a
 search takes to run.
 """
 
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -194,6 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that the arguments name, by default those of this process, and end it; what
     we know to go wrong is one line, no trace."""
     _open_streams()
+    _clean_up_at_signals()
     try:
         app(arguments, prog_name="recollect")
     except BadRequestError as error:
@@ -215,6 +218,17 @@ def _open_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 # as long as the process
+
+
+def _clean_up_at_signals() -> None:
+    """Let SIGTERM and a closed terminal end a command as Ctrl-C does: it stops what it started."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _end)
+
+
+def _end(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _is_text(argument: str) -> bool:

@@ -158,6 +158,7 @@ class Embedded:
                 self._init()
             check_version(self.cluster)
             if not self._answers():
+                self._take_charge()  # before there is one that a signal could leave behind
                 self._start()
             url = self.prepare("recollect")
         self._take_charge()
@@ -175,11 +176,11 @@ class Embedded:
 
     def started_here(self) -> bool:
         """Whether this object should stop the server: it started it, or whoever did has died."""
-        return self._charge is not None and self._postmaster() is not None
+        return self._charge is not None and self._server() is not None
 
     def stop(self) -> None:
         """Stop the server: a fast shutdown, sessions are cut off, nothing committed is lost."""
-        pid = self._postmaster()
+        pid = self._server()
         if pid is not None:
             os.kill(pid, signal.SIGINT)
             if self._child is not None and self._child.pid == pid:
@@ -400,6 +401,11 @@ class Embedded:
             return pid if self._child.poll() is None else None
         found = process_of(pid, self.cluster)
         return None if found is None or found.session else pid
+
+    def _server(self) -> int | None:
+        """The same, or of the child that has yet to write its file."""
+        child = self._child
+        return self._postmaster() or (child.pid if child and child.poll() is None else None)
 
     def _socket_folder(self) -> Path:
         inside = self.folder / "run"

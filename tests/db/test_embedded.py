@@ -468,3 +468,23 @@ def test_a_server_that_goes_away_in_the_middle_is_an_outage(folder: Path):
 
     with pytest.raises(Unavailable):
         server.prepare("recollect")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_ended_leaves_no_server(folder: Path, number: signal.Signals):
+    """Wherever it is in its start, as it does not say."""
+    server = Embedded(folder)
+    server._init()
+    with subprocess.Popen(
+        [sys.executable, "-m", "recollect", "keys", "list"],
+        env={**os.environ, "RECOLLECT_DATA_DIR": str(folder)},  # noqa: TID251 # PATH and the like
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        # A shell's background jobs, and what they start, are deaf to Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as command:
+        eventually(lambda: _processes(server.cluster))
+        command.send_signal(number)
+
+    assert command.returncode == (130 if number == signal.SIGINT else 128 + number)
+    eventually(lambda: not _processes(server.cluster))
