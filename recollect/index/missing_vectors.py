@@ -27,6 +27,8 @@ class Gap:
     last: str
     number: int
     noted: int
+    failed: bool
+    """whether something of it failed the last time"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +124,22 @@ def claim(tx: Tx, *, lease: timedelta) -> Gap | None:
         "  where due_at <= now() order by due_at limit 1 for update skip locked)"
         " update vector_gaps g set due_at = now() + %s, claims = g.claims + 1 from due"
         " where (g.relation, g.first, g.last) = (due.relation, due.first, due.last)"
-        " returning g.relation, g.first, g.last, g.claims, g.noted",
+        " returning g.relation, g.first, g.last, g.claims, g.noted,"
+        "  g.error_code is not null as failed",
         (lease,),
     ).fetchone()
     if row is None:
         return None
-    return Gap(row["relation"], row["first"], row["last"], row["claims"], row["noted"])
+    return Gap(
+        row["relation"], row["first"], row["last"], row["claims"], row["noted"], row["failed"]
+    )
 
 
 def lacking(tx: Tx, gap: Gap, index: Index, limit: int) -> list[Lacking]:
-    """The first texts of a gap that have no vector of some model of the index."""
+    """The first texts of a gap that have no vector of some model of the index.
+
+    After a failure, any of them: else those that a model refuses would come first for ever.
+    """
     if not index.models:
         return []
     missing = sql.SQL(" or ").join(
@@ -141,25 +149,22 @@ def lacking(tx: Tx, gap: Gap, index: Index, limit: int) -> list[Lacking]:
         sql.SQL("case when {} is null then {} end").format(model.column, sql.Literal(model.name))
         for model in index.models
     )
-    columns, key = {
-        "entries": (sql.SQL("document_id as id, hash, text"), sql.SQL("document_id")),
+    columns, order = {
+        "entries": (sql.SQL("document_id as id, hash, text"), sql.SQL("document_id, hash")),
         "memories": (sql.SQL("id, null::bytea as hash, content as text"), sql.SQL("id")),
     }[gap.relation]
     rows = tx.execute(
         sql.SQL(
             "select {columns}, array_remove(array[{named}], null) as models from {relation}"
             " where {key} between %(first)s and %(last)s and ({missing})"
-            " order by {key}, hash limit %(limit)s"
-            if gap.relation == "entries"
-            else "select {columns}, array_remove(array[{named}], null) as models from {relation}"
-            " where {key} between %(first)s and %(last)s and ({missing})"
-            " order by {key} limit %(limit)s"
+            " order by {order} limit %(limit)s"
         ).format(
             columns=columns,
             named=named,
             relation=sql.Identifier(gap.relation),
-            key=key,
+            key=sql.Identifier("document_id" if gap.relation == "entries" else "id"),
             missing=missing,
+            order=sql.SQL("random()") if gap.failed else order,
         ),
         {"first": gap.first, "last": gap.last, "limit": limit},
     )
@@ -208,12 +213,12 @@ def fill(
     return len(done)
 
 
-def advance(tx: Tx, gap: Gap, filled: int) -> None:
-    """Put a gap back in the queue after some of it was filled."""
+def advance(tx: Tx, gap: Gap, filled: int, failure: Failure | None = None) -> None:
+    """Put a gap back in the queue after some of it was filled; `failure`: why not all."""
     tx.execute(
-        "update vector_gaps set due_at = now(), size = greatest(size - %s, 1), error_code = null,"
-        " error_message = null where (relation, first, last, claims) = (%s, %s, %s, %s)",
-        (filled, gap.relation, gap.first, gap.last, gap.number),
+        "update vector_gaps set due_at = now(), size = greatest(size - %s, 1), error_code = %s,"
+        " error_message = %s where (relation, first, last, claims) = (%s, %s, %s, %s)",
+        (filled, *_told(failure), gap.relation, gap.first, gap.last, gap.number),
     )
 
 
@@ -233,16 +238,12 @@ def postpone(tx: Tx, gap: Gap, failure: Failure, after: timedelta) -> None:
     tx.execute(
         "update vector_gaps set due_at = now() + %s, error_code = %s, error_message = %s"
         " where (relation, first, last, claims) = (%s, %s, %s, %s)",
-        (
-            after,
-            failure.code,
-            storable(failure.message)[:2000],
-            gap.relation,
-            gap.first,
-            gap.last,
-            gap.number,
-        ),
+        (after, *_told(failure), gap.relation, gap.first, gap.last, gap.number),
     )
+
+
+def _told(failure: Failure | None) -> tuple[str | None, str | None]:
+    return (failure.code, storable(failure.message)[:2000]) if failure else (None, None)
 
 
 def awaited(tx: Tx, documents: Sequence[str]) -> set[str]:

@@ -72,7 +72,7 @@ def _fill(
     with app.db.begin() as tx:
         filled = missing_vectors.fill(tx, gap.relation, zip(lacking, made, strict=True))
         if filled:
-            missing_vectors.advance(tx, gap, filled)
+            missing_vectors.advance(tx, gap, filled, refused and _failure(refused))
         elif refused is not None:
             missing_vectors.postpone(tx, gap, _failure(refused), AGAIN)
         else:  # somebody works on all of them

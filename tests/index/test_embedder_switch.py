@@ -562,6 +562,24 @@ def test_a_text_that_the_new_model_refuses_keeps_the_old_one_in_use(filled: Grou
     assert filled.index().phase == "kept"
 
 
+def test_texts_behind_refused_ones_get_their_vectors(
+    filled: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_change, "BATCH", 1)
+    filled.large.refuses = "note7"
+    refused = filled.one("select count(*) from entries where text like '%%note7%%'")
+    filled.switch()
+
+    def work() -> bool:
+        filled.work()
+        with filled.app.db.begin() as tx:
+            tx.execute("update vector_gaps set due_at = now()")
+        return filled.lacking("embedding_b") == refused
+
+    assert refused
+    assert any(work() for _ in range(200))
+
+
 def test_a_missing_vector_that_no_gap_names_stops_the_flip(filled: Ground) -> None:
     filled.switch()
     with filled.app.db.begin() as tx:
