@@ -23,6 +23,7 @@ from recollect.console._room import (
 from recollect.db import Tx
 from recollect.documents import figures
 from recollect.documents.figures import Course, DocumentPace, Figure
+from recollect.memories import extraction_queue
 from recollect.model import Connection, ConnectionState, Document, Key, Status, Tenant
 from recollect.ops import readiness
 from recollect.sync import connections
@@ -104,6 +105,7 @@ def _beside(tx: Tx, app: App, key: Key, tenant: Tenant) -> dict[str, object]:
         "syncs": [(_called(one), one, run) for one, run in synced[:SYNCS]],
         "waiting": [(_called(one), one) for one in browsed.items if _needs_somebody(one)],
         "health": readiness.look(tx, app),
+        "unread": None if app.llm is None else extraction_queue.delay(tx, tenant),
         "version": __version__,
         "model": None if app.embedder is None else app.embedder.name,
         "language_model": None if app.llm is None else app.llm.name,

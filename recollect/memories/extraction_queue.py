@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from psycopg import sql
+
+from recollect import documents
 from recollect.db import Tx
 from recollect.db.leases import Leases, fenced
-from recollect.model import DocumentId, Failure, OrgId, storable
+from recollect.model import DocumentId, Failure, OrgId, Tenant, storable
 
 _LEASES = Leases("dreams", "d.held", id="document_id")
 
@@ -44,6 +47,18 @@ class Dreaming:
 
     pending: bool
     failure: Failure | None
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """What waits although nothing is wrong with it: for a model that answers nobody."""
+
+    documents: int
+    """up to `COUNTED`"""
+    failure: Failure
+
+
+COUNTED = 10_000
 
 
 @dataclass(slots=True)
@@ -220,6 +235,24 @@ def states(tx: Tx, documents: Sequence[DocumentId]) -> dict[DocumentId, Dreaming
     )
     found = {row["document_id"]: Dreaming(row["pending"], _failure(row)) for row in rows}
     return {id: found.get(id, Dreaming(False, None)) for id in documents}
+
+
+def delay(tx: Tx, tenant: Tenant) -> Delay | None:
+    """None while the model answers."""
+    condition, parameters = documents.condition(tenant, documents.DocumentQuery())
+    row = tx.execute(
+        sql.SQL(
+            "select count(*) as n, max(array[q.since::text, q.error_code, q.error_message])"
+            # Only where the model answers nobody, a failure counts neither as attempt nor as pass.
+            "  filter (where q.error_message is not null and q.attempts = 0 and q.passes = 0)"
+            " as last"
+            " from (select * from dreams where org_id = %(org)s and due_at is not null"
+            "  order by due_at limit %(most)s) q join documents d on d.id = q.document_id"
+            " where {}"
+        ).format(condition),
+        {**parameters, "most": COUNTED},
+    ).fetchone()
+    return Delay(row["n"], Failure(*row["last"][1:])) if row and row["last"] else None
 
 
 def placed(tx: Tx, document: DocumentId, hashes: Collection[bytes]) -> set[bytes]:

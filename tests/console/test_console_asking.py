@@ -12,6 +12,7 @@ from recollect.app import App
 from recollect.console import _asking
 from recollect.inference.llm import Llm
 from recollect.model import Org, Scope, Tenant
+from recollect.worker import extraction as reads_memories
 from recollect.worker.processing import drain
 from tests.conftest import eventually
 from tests.console.test_console import (
@@ -52,6 +53,23 @@ def asking(app: App, model: Model, key: str) -> Generator[httpx.Client]:
         assert http.post("/console/login", data={"key": key}).status_code == 303
         yield http
     llm.close()
+
+
+def test_the_overview_says_that_memories_wait_for_the_model(
+    app: App, asking: httpx.Client, model: Model, tenant: Tenant
+):
+    for text in (MEETING, "The blue room has no window."):
+        add(app, tenant, text, dreaming="instant")
+    drain(app)
+    assert "for memories" not in body(asking.get("/console"))
+
+    model.misbehave = [Status(401, headers={})] * 9
+    llm = Llm(model.url, "a-model", pauses=())
+    reads_memories.drain(replace(app, llm=llm))
+    llm.close()
+
+    needed = one(asking.get("/console"), "[aria-labelledby=needed]").text()
+    assert "2 documents wait to be read for memories: " in needed
 
 
 def test_without_a_model_it_shows_the_passages_and_what_to_set(
