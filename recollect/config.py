@@ -4,6 +4,7 @@ Built once, by `cli`; everything below `app` gets values, never this class's env
 """
 
 import os
+from collections.abc import Mapping
 from datetime import timedelta
 from difflib import get_close_matches
 from functools import cached_property
@@ -14,7 +15,14 @@ from urllib.parse import urlsplit
 
 import platformdirs
 from dotenv import dotenv_values
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from recollect.errors import SetupError, in_words
@@ -67,7 +75,17 @@ _NO_SETTINGS = tuple(f"{PREFIX}{name}" for name in ("COMPLETE", "TEST_", "CHAOS_
 """of the shell's completion, and of the tests"""
 
 
-class ProviderSettings(BaseSettings):
+class Settings(BaseSettings):
+    """An empty value counts as not set: compose files make those of variables that nobody set, and
+    an empty host would mean all interfaces, an empty data folder the working one."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {name: value for name, value in given.items() if value != ""}
+
+
+class ProviderSettings(Settings):
     """The prefix is `RECOLLECT_<PROVIDER>_`, for example `RECOLLECT_GOOGLE_DRIVE_CLIENT_ID`."""
 
     model_config = SettingsConfigDict(env_file=".env", extra="ignore", frozen=True)
@@ -101,7 +119,7 @@ def _provider_settings() -> dict[str, ProviderSettings]:
     }
 
 
-class Config(BaseSettings):
+class Config(Settings):
     """The defaults start a working system with no environment at all."""
 
     model_config = SettingsConfigDict(

@@ -427,6 +427,7 @@ class BulkDeleted(Wire):
     deleted_count: int
     errors: list[DeleteError] | None = ABSENT
     container_tags: list[str] | None = ABSENT
+    warnings: list[str] | None = WARNINGS
 
 
 class StatusCounts(Wire):

@@ -263,13 +263,15 @@ def delete_bulk(body: BulkDelete, tenant: Writer, app: CurrentApp) -> BulkDelete
         with app.db.begin() as tx:
             removed, refused = documents.delete_named(tx, tenant, body.ids)
         problems = [DeleteError(id=id, error=error.message) for id, error in refused.items()]
-        return BulkDeleted(
+        done = BulkDeleted(
             success=not problems, deleted_count=len(removed), errors=problems or None
         )
+        return body.warned(done)
     named = effective_tags(tenant, None, body.container_tags, default=False)
     with app.db.begin() as tx:
         gone = documents.delete_where(tx, tenant, tags=named, filepath=body.filepath)
-    return BulkDeleted(success=True, deleted_count=len(gone), container_tags=named or None)
+    done = BulkDeleted(success=True, deleted_count=len(gone), container_tags=named or None)
+    return body.warned(done)
 
 
 @router.get(

@@ -2,6 +2,9 @@
 that are wrapped once, and a refusal of empty arguments."""
 
 import inspect
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -19,10 +22,12 @@ def plain(command: Command, ctx: typer.Context) -> Command:
     for param in (*command.params, command.get_help_option(ctx)):
         if isinstance(param, TyperOption):
             _name(param)
+            if param.type_descriptor.annotation is Path:
+                param.process_value = partial(_given, param, param.process_value)
         elif isinstance(param, TyperArgument):
             if param.metavar is None and param.nargs == 1:
                 param.metavar = param.name.upper()
-            param.callback = _given
+            param.process_value = partial(_given, param, param.process_value)
             param.display_type_rich = _no_type  # pyright: ignore[reportAttributeAccessIssue] # its name says it
     for one in command.commands.values() if isinstance(command, TyperGroup) else ():
         plain(one, ctx)
@@ -39,12 +44,14 @@ def _name(option: TyperOption) -> None:
         option.metavar = "N" if numeric else option.name.upper().replace("_", "-")
 
 
-def _given(ctx: Context, param: Any, value: Any) -> Any:
+def _given(
+    param: TyperArgument | TyperOption, process: Callable[..., Any], ctx: Context, value: Any
+) -> Any:
     """An empty argument comes from a variable that a script has not set. No id is empty, and as a
     path it would mean the working folder."""
     if "" in ([value] if param.nargs == 1 else value or []):
         raise typer.BadParameter("is empty", ctx=ctx, param=param)
-    return value
+    return process(ctx, value)
 
 
 def _no_type(ctx: typer.Context) -> None:

@@ -12,6 +12,7 @@ from recollect.errors import Permanent, SetupError, Transient, Unavailable
 from recollect.fetch import Endpoint
 from recollect.inference.batching import EmbeddingTurns, Vectors
 from recollect.inference.circuit_breaker import Breaker
+from recollect.inference.completion_stream import check_for_error
 
 REQUESTS = 4
 """to an endpoint at once; what more there is gathers and goes together into the next"""
@@ -97,6 +98,7 @@ class EndpointEmbedder:
             body["dimensions"] = self._asked
         try:
             answer = (endpoint or self._endpoint).request_json("POST", "/embeddings", body)
+            check_for_error(answer)
         except Transient as error:
             raise Unavailable(f"embeddings: {error}", code=error.code, after=error.after) from error
         except Permanent as error:

@@ -231,10 +231,13 @@ class Candidates:
 
     def __init__(self, tx: Tx, tenant: Tenant, query: Query, inside: DocumentId | None) -> None:
         self._tx, self._query = tx, query
+        # A key that sees one tag asks within it, whether it says so or not.
+        one = tenant.tags if tenant.tags is not None and len(tenant.tags) == 1 else ()
+        tags = query.tags or one
         self._condition, self._parameters = documents.condition(
             tenant,
             documents.DocumentQuery(
-                id=inside, tags=query.tags, filter=query.filter, filepath=query.filepath
+                id=inside, tags=tags, filter=query.filter, filepath=query.filepath
             ),
         )
         words = list(
@@ -244,7 +247,7 @@ class Candidates:
             )
         )
         groups = [terms.numbers(tenant.id, word) for word in words]
-        scope = documents.sought(tenant.id, query.tags)
+        scope = documents.sought(tenant.id, tags)
         away = [terms.numbers(tenant.id, w) for one in query.excluded for w in one.words]
         counted, self._everywhere, self._shards = _counts(
             tx, tenant, [*scope, *(n for group in (*groups, *away) for n in group)]

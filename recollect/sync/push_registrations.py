@@ -249,7 +249,7 @@ def confirm_hook_secret(tx: Tx, provider: str, hash: bytes) -> None:
 
 
 def reseal(tx: Tx, keys: Sequence[bytes]) -> int:
-    """Seal with the newest key the tokens that older ones sealed; how many."""
+    """Seal with the newest key the tokens and the farewells that older ones sealed; how many."""
     done = 0
     for row in tx.execute("select provider, hash, secret from hook_secrets for update").fetchall():
         again = encryption.again(keys, row["secret"], place=(row["provider"], "hook"))
@@ -258,6 +258,11 @@ def reseal(tx: Tx, keys: Sequence[bytes]) -> int:
                 "update hook_secrets set secret = %s where provider = %s and hash = %s",
                 (again, row["provider"], row["hash"]),
             )
+            done += 1
+    for row in tx.execute("select id, sealed from farewells for update").fetchall():
+        again = encryption.again(keys, row["sealed"], place=("farewell", row["id"]))
+        if again is not None:
+            tx.execute("update farewells set sealed = %s where id = %s", (again, row["id"]))
             done += 1
     return done
 

@@ -367,6 +367,7 @@ def fetch(app: App, claim: Claim) -> Blob | Extracted:
             tenant = Tenant(claim.document.org_id)
             connection = connections.get(tx, tenant, claim.document.connection_id)
             item = items.get(tx, connection.id, claim.content.source_id)
+            given = connections.sealed(tx, connection.id).secrets
     except NotFoundError as error:
         # A sync renamed or removed it since the claim: the row as it now is tells what to do.
         raise Transient("its connection no longer knows it", code="source_moved") from error
@@ -387,8 +388,11 @@ def fetch(app: App, claim: Claim) -> Blob | Extracted:
         raise LeaseLost from error
     except Reauthorize as error:
         with app.db.begin() as tx:
-            connection_queue.lose(tx, connection.id, str(error))
-        raise Parked(str(error), code=connection_queue.AUTH_EXPIRED, after=DAY) from error
+            renewed = connections.sealed(tx, connection.id, lock=True).secrets != given
+            if not renewed:
+                connection_queue.lose(tx, connection.id, str(error))
+        after = MINUTE if renewed else DAY
+        raise Parked(str(error), code=connection_queue.AUTH_EXPIRED, after=after) from error
     except Permanent as error:
         if error.code != oauth.INVALID_CLIENT:
             raise

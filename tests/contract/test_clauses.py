@@ -146,6 +146,8 @@ def test_unknown_fields_are_named_where_content_comes_in_or_is_asked_for(client:
         ("PATCH", f"/v3/webhooks/{hook['id']}", wrong),
         ("PATCH", f"/v3/connections/{connection['id']}", wrong),
         ("PATCH", "/v3/container-tags/a", wrong),
+        ("DELETE", "/v3/documents/bulk", {"ids": ["none"], **wrong}),
+        ("DELETE", "/v3/documents/bulk", {"filepath": "none/", **wrong}),
     ):
         answers.append(client.request(method, path, json=body).json())
     for one in answers:

@@ -688,6 +688,21 @@ def test_a_text_that_is_refused_is_a_matter_of_its_document(
     assert_meanings(embedder.embed(["fine"]), ["fine"])
 
 
+def test_an_answer_of_200_that_tells_of_an_error_is_one(service: Service):
+    """As of a router whose provider fails: searches go on by words, and others' documents, too."""
+    service.refuse, service.refusal = "overlong", 200
+    embedder = connected(service)
+
+    with pytest.raises(Transient) as caught:
+        embedder.embed(["fine", "overlong"])
+    assert caught.value.code == "embedding_refused"
+    assert_meanings(embedder.embed(["fine"]), ["fine"])
+    service.refuse = "harmless"
+    with pytest.raises(Unavailable) as caught:
+        embedder.embed(["harmless"], query=True)
+    assert caught.value.code == "http_500"
+
+
 def test_an_endpoint_that_refuses_everything_is_unavailable(service: Service):
     service.trouble = (400, {}, "model-x does not take `dimensions`")
 

@@ -29,6 +29,7 @@ def newer(app: App) -> Generator[App]:
     yield replace(app, config=config)
     with app.db.begin() as tx:
         tx.execute("delete from hook_secrets")
+        tx.execute("delete from farewells")
         kept = [one and Jsonb(one) for one in row.values()]
         tx.execute("update index_settings set choice = %s, other_choice = %s", kept)
 
@@ -41,6 +42,17 @@ def test_a_token_that_proves_pushes_is_sealed_again(app: App, newer: App):
     with app.db.begin() as tx:
         [found] = push_registrations.hook_secrets(tx, "notion")
     assert encryption.unseal(secret_keys(newer.config)[:1], found.sealed, place=PLACE) == "proof"
+
+
+def test_what_is_still_to_be_said_to_a_provider_is_sealed_again(app: App, newer: App):
+    place = ("farewell", "1")
+    sealed = encryption.seal(secret_keys(app.config), "tokens", place=place)
+    with app.db.begin() as tx:
+        push_registrations.say_later(tx, "notion", "1", sealed)
+    reencrypt.reseal(newer)
+    with app.db.begin() as tx:
+        [found] = push_registrations.due_farewells(tx)
+    assert encryption.unseal(secret_keys(newer.config)[:1], found.sealed, place=place) == "tokens"
 
 
 @pytest.mark.parametrize("column", ["choice", "other_choice"])

@@ -38,6 +38,16 @@ def test_a_duration_is_seconds_or_iso_8601(
     assert {getattr(config, name) for name in DURATIONS} == {meant}
 
 
+def test_an_empty_value_is_none(monkeypatch: pytest.MonkeyPatch):
+    """As `${HOST}` of a compose file becomes, where nobody set that: it would be all interfaces."""
+    meant = load()
+    for name in Config.model_fields.keys() - {"providers"} | {"gmail_client_id"}:
+        monkeypatch.setenv(f"RECOLLECT_{name.upper()}", "")
+
+    assert load() == meant
+    assert load(host="") == meant
+
+
 @pytest.mark.parametrize("name", ["canary_interval", "audit_retention", "purge_interval"])
 def test_zero_switches_off(name: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(f"RECOLLECT_{name.upper()}", "0")
@@ -45,7 +55,7 @@ def test_zero_switches_off(name: str, monkeypatch: pytest.MonkeyPatch):
     assert getattr(load(), name) == timedelta()
 
 
-@pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan", ""])
+@pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan", " "])
 def test_what_is_no_duration_is_refused_by_the_name_of_the_setting(
     text: str, monkeypatch: pytest.MonkeyPatch
 ):

@@ -17,7 +17,12 @@ from recollect.search.hybrid import Query
 from tests.conftest import facet
 
 DOCUMENTS = 8_000
-HELD = {"heron": range(1, 4_001), "weir": range(3_941, 8_001), "stork": range(4_901, 8_001)}
+HELD = {
+    "heron": range(1, 4_001),
+    "weir": range(3_941, 8_001),
+    "stork": range(4_901, 8_001),
+    "crane": range(3_000, 4_003),
+}
 """which documents hold each word; more than pick candidates by themselves"""
 BOTH = {str(n) for n in range(3_941, 4_001)}
 FEW = {"7000", "7001"}
@@ -86,13 +91,17 @@ def _fill(tenant: Tenant, url: str) -> None:
 
 
 def found(
-    many: tuple[Database, Tenant], text: str, inside: str | None = None, **narrowed: Any
+    many: tuple[Database, Tenant],
+    text: str,
+    inside: str | None = None,
+    key: Tenant | None = None,
+    **narrowed: Any,
 ) -> list[str]:
     db, tenant = many
     within = None if inside is None else DocumentId(inside)
     query = Query(text, None, limit=30, **narrowed)
     with db.begin() as tx:
-        return [hit.document.id for hit in hybrid.search(tx, tenant, query, inside=within)]
+        return [hit.document.id for hit in hybrid.search(tx, key or tenant, query, inside=within)]
 
 
 def test_what_holds_two_of_them_comes_before_what_holds_one(many: tuple[Database, Tenant]) -> None:
@@ -119,6 +128,15 @@ def test_a_word_finds_where_a_rarer_one_stands_nowhere_in_the_tag(
     many: tuple[Database, Tenant], query: str
 ) -> None:
     assert len(found(many, query, tags=["south"])) == 30
+
+
+@pytest.mark.parametrize("query", ["crane stork", "heron weir", "weir stork"])
+def test_a_key_of_one_tag_finds_what_it_finds_where_it_names_the_tag(
+    many: tuple[Database, Tenant], query: str
+) -> None:
+    key = Tenant(many[1].id, ("south",))
+    assert len(found(many, query, key=key)) == 30
+    assert found(many, query, key=key) == found(many, query, key=key, tags=["south"])
 
 
 def test_what_holds_the_only_word_is_found(many: tuple[Database, Tenant]) -> None:

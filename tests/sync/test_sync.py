@@ -14,15 +14,19 @@ import pytest
 
 from recollect import connectors, documents
 from recollect.app import App, secret_keys
+from recollect.connectors.base import Source
 from recollect.documents import DocumentQuery
 from recollect.errors import LeaseLost, Reauthorize, Transient
 from recollect.fetch import Fetcher
 from recollect.model import (
+    Blob,
     Connection,
     ConnectionId,
     ConnectionState,
     Document,
     DocumentId,
+    Extracted,
+    Remembered,
     Status,
     SyncClaim,
     Tenant,
@@ -758,6 +762,27 @@ def test_what_an_outdated_sync_says_of_the_old_secrets_does_not_stop_the_new_one
     with app.db.begin() as tx:
         [claim] = connection_queue.claim(tx, lease=app.lease, limit=1)
     assert claim.run_id == outdated.run_id
+
+
+def test_what_a_fetch_says_of_the_old_secrets_does_not_stop_the_new_ones(
+    app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    class Meanwhile(ShelfConnector):
+        def fetch(self, source: Source, item: Remembered) -> Blob | Extracted:
+            change = ConnectionChange(secrets=seal_secrets(app, connection.id, {"password": "new"}))
+            with app.db.begin() as tx:
+                connections.update(tx, tenant, connection.id, change)
+            raise Reauthorize("the key is not known there")
+
+    shelf.put("a", "First.")
+    connection = connect()
+    with providing(shelf=Meanwhile()):
+        connection = sync(app, connection)
+
+    assert connection.state is ConnectionState.READY
+    [waiting] = found(app, connection).values()
+    assert waiting.due_at is not None
+    assert waiting.due_at < datetime.now(UTC) + HOUR
 
 
 def test_what_cannot_be_stored_does_not_stop_a_sync(
