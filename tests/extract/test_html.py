@@ -85,7 +85,7 @@ def test_the_title_is_the_one_for_sharing_else_of_the_head_else_the_heading(read
     assert read(f"<html>{head}<body><h1>Heading</h1><p>x").title == title
 
 
-@pytest.mark.parametrize("charset", ["undefined", "hex", "idna"])
+@pytest.mark.parametrize("charset", ["undefined", "hex", "idna", "punycode", "utf-16", "UTF-16LE"])
 def test_a_charset_that_is_none_stops_nobody(read, charset):
     page = f'<html><head><meta charset="{charset}"></head><body><p>Größe'.encode()
 

@@ -114,6 +114,8 @@ def test_a_body_is_read_in_its_charset_or_by_its_bytes(read, charset):
         ("shift_jis", "cp932", "①髙橋"),
         ("undefined", "utf-8", "Größe"),
         ("idna", "utf-8", "Größe"),
+        ("punycode", "utf-8", "Größe"),
+        ("utf-16", "utf-8", "Größe"),
         ("hex", "utf-8", "Größe"),
     ],
 )

@@ -9,7 +9,7 @@ from email.message import Message
 from email.utils import parsedate_to_datetime
 from typing import cast
 
-from recollect.extract._charsets import codec_of
+from recollect.extract._charsets import decoded
 from recollect.extract._text import TEXT_BYTES, clean_line, decode, safe_name
 from recollect.extract.web import _page
 from recollect.model import Blob, Extracted
@@ -97,7 +97,7 @@ class _Reading:
             self._hidden += page.hidden
             text = page.text
         else:
-            text = _decoded(data, charset)
+            text = decoded(data, charset)
         self._size += len(text)
         return text.strip()
 
@@ -169,15 +169,9 @@ def _words(header: str) -> str:
     except (HeaderParseError, ValueError):
         return header
     words = [
-        piece if isinstance(piece, str) else _decoded(piece, charset) for piece, charset in pieces
+        piece if isinstance(piece, str) else decoded(piece, charset) for piece, charset in pieces
     ]
     text = "".join(words)
     # Raw bytes beyond ASCII reach Python's parser as lone surrogates.
     raw = text.encode("utf-8", "surrogateescape")
     return decode(raw) if any("\ud800" <= letter <= "\udfff" for letter in text) else text
-
-
-def _decoded(data: bytes, charset: str | None) -> str:
-    if charset and charset.lower() not in ("utf-8", "us-ascii") and (codec := codec_of(charset)):
-        return data.decode(codec, "replace")
-    return decode(data)
