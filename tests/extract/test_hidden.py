@@ -220,6 +220,22 @@ def test_what_word_shows_stays(read, fill):
     assert list(extracted.warnings) == []
 
 
+def test_as_many_hidden_runs_as_a_file_has_are_left_out(read):
+    """To find each of them takes no look at those before it, which the sandbox would end."""
+    run = "<w:r><w:rPr><w:vanish/></w:rPr><w:t>x</w:t></w:r>"
+    runs = f"<w:r><w:t>Seen</w:t></w:r>{60_000 * run}"
+
+    def fill(document):
+        document.add_paragraph()._p.getparent().insert(
+            0, parse_xml(f"<w:p {nsdecls('w')}>{runs}</w:p>")
+        )
+
+    extracted = read(samples.word(fill))
+
+    assert extracted.text == "Seen"
+    assert list(extracted.warnings) == ["Hidden text was left out (60,000 characters)."]
+
+
 def test_what_was_moved_in_word_stands_where_it_went_to(read):
     def fill(document):
         for tag in ("moveFrom", "moveTo"):
