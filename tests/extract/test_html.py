@@ -104,6 +104,30 @@ def test_the_charset_is_found_where_it_is_told_or_by_the_bytes(read, charset, wh
     assert words.strip() in read(data, mime=mime).text
 
 
+@pytest.mark.parametrize(
+    ("given", "stays"),
+    [
+        ('class="footnote-list brackets"', True),
+        ('class="footnote brackets" role="doc-footnote"', True),
+        ('class="admonition warning"', True),
+        ('class="starlight-aside starlight-aside--note" aria-label="Note"', True),
+        ('role="note"', True),
+        ('class="sidebar"', False),
+        ("", False),
+    ],
+)
+def test_an_aside_is_read_if_it_is_a_note_of_the_text(read, given, stays):
+    page = f"<html><body><main><h1>Pears</h1><p>Ripe.</p><aside {given}><p>Not yet."
+
+    assert ("Not yet." in read(page).text) is stays
+
+
+def test_who_said_what_is_quoted_stays(read):
+    quoted = "<blockquote><p>Pears first.</p><footer>Ann Weir</footer></blockquote>"
+
+    assert read(f"<html><body>{quoted}<footer>Imprint").text == "> Pears first.\n>\n> Ann Weir"
+
+
 def test_all_of_a_fragment_stays(read):
     text = read("<h2>One</h2><p>two <b>three</b></p><ul><li>four</li></ul>five", "a.html").text
 

@@ -19,14 +19,17 @@ from recollect.model import Blob, Extracted
 
 _NOT_CONTENT = (
     "script, style, noscript, template, svg, canvas, iframe, object, embed, audio, video, nav, "
-    "footer, aside, dialog, input, select, textarea, button, [role=navigation], "
+    "footer:not(blockquote footer), dialog, input, select, textarea, button, [role=navigation], "
     "[role=contentinfo], [role=complementary], [role=search], [role=dialog], [role=alertdialog], "
     # The pilcrows, pencils and copy buttons that documentation and wikis hang on headings and code.
     "a.headerlink, a.anchor, a.anchor-link, a.hash-link, .mw-editsection, .clipboard-copy, "
     # Numbers of lines, in a column or ahead of each.
     "td.linenos, td.gutter, td.lineno, td.blob-num, span.linenos, span.lineno, .line-numbers-rows, "
     # The source that pdoc folds up below what it says in prose.
-    "div.pdoc-code.codehilite"
+    "div.pdoc-code.codehilite, "
+    # What stands beside the text, but for its own notes, as docutils and Starlight write them.
+    'aside:not([role="note" i], [role^="doc-" i], [class*="footnote" i], [class*="admonition" i], '
+    '[class*="starlight-aside" i])'
 )
 # What folds up a part of the page when it is pressed.
 _HEADING_BUTTONS = (
