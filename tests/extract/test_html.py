@@ -214,6 +214,8 @@ def test_forced_to_webpage_the_kind_is_webpage(read):
     [
         ("<div>" * 100_000, "nested more than 2,000"),
         ("<b>" * 20_000 + "x", "nested more than 2,000"),
+        ("<rt>" * 20_000 + "x", "nested more than 2,000"),
+        ("<optgroup>" * 20_000 + "x", "nested more than 2,000"),
         ("<p " + " ".join(f"a{n}=1" for n in range(80_000)) + ">x", "more than 5,000 attributes"),
         ("<p a='>' " + "/b" * 40_000 + ">x", "more than 5,000 attributes"),
     ],
@@ -232,6 +234,7 @@ def test_markup_that_chokes_parsers_is_refused_before_them(read, page, reason):
         "<script>" + "<div>" * 20_000 + "</script><p>needle",
         "<!--" + "<div>" * 20_000 + "--><p>needle",
         "<ul>" + "<li>item" * 20_000 + "</ul>needle",
+        "<ruby>漢<rp>(<rt>kan<rp>)</ruby>" * 5_000 + "needle",
         "<br>" * 20_000 + "needle",
         "<div>" * 1_900 + "needle",
         '<p title="' + "a b " * 20_000 + '">needle',
