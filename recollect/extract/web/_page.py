@@ -10,7 +10,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from recollect.extract import _main
 from recollect.extract._charsets import read_page
-from recollect.extract._main import length, opening, outermost, remove
+from recollect.extract._main import holders, length, opening, outermost, remove
 from recollect.extract._text import clean_line
 from recollect.extract._wire import URL_LENGTH
 from recollect.extract.web import _hidden
@@ -208,7 +208,9 @@ def _clean(page: LexborHTMLParser) -> _Cleaned:
     found = _hidden.find(page)
     hidden = remove(found.nodes)
     _drop_styles(page)
-    remove(node for node in page.css(_CONSENT) if _is_consent_bar(node))
+    holding = holders(page.css(_STRUCTURE))
+    bars = (node for node in page.css(_CONSENT) if node.mem_id not in holding)
+    remove(node for node in bars if _is_consent_bar(node))
     for form in page.css("form"):
         # Some frameworks wrap the whole page in one form.
         if form.css_first(_STRUCTURE) or length(form) * 2 > whole:
@@ -285,7 +287,7 @@ def _drop_styles(page: LexborHTMLParser) -> None:
 
 
 def _is_consent_bar(node: LexborNode) -> bool:
-    if node.tag in {"html", "body", "main", "article"} or node.css_first(_STRUCTURE):
+    if node.tag in {"html", "body", "main", "article"}:
         return False
     # They may stand within each other: none is looked at to its end.
     length = 0
