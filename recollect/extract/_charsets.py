@@ -1,26 +1,36 @@
-"""What a file calls its encoding, read as browsers read it: `gb2312` is GB 18030, and so on."""
+"""Text in the encoding that a file, a mail or a server tells, as browsers and mail programs do."""
 
-from w3lib.encoding import html_to_unicode, resolve_encoding
+from w3lib.encoding import (
+    html_body_declared_encoding,
+    http_content_type_encoding,
+    read_bom,
+    to_unicode,
+)
 
-from recollect.extract._text import guess_encoding
+from recollect.charsets import codec_of
+from recollect.extract._text import decode, guess_encoding
+
+_SEEN = ("utf-8", "utf-16")
+"""What the bytes themselves tell. Programs of Windows call UTF-16 what is UTF-8 once it is written;
+of what is UTF-16 only the bytes tell the order."""
 
 
-def codec_of(charset: str) -> str | None:
-    """Python's name for a charset; None if there is no such charset, as of `undefined`."""
-    name = resolve_encoding(charset)
-    try:
-        b"?".decode(name or "?", "replace")
-    except (LookupError, ValueError):  # some of Python's codecs are not for text
-        return None
-    return name
+def decoded(data: bytes, charset: str | None) -> str:
+    """As `charset` says, if it says something and can be right; else as the bytes look."""
+    codec = codec_of(charset) if charset and charset.lower() != "us-ascii" else None
+    if codec is None or codec.startswith(_SEEN):
+        return decode(data)
+    return data.decode(codec, "replace")
 
 
 def read_page(data: bytes, mime: str | None) -> tuple[str, str]:
     """The encoding of an HTML page and its text: as the server says, or the page, or it looks."""
-    for said in (mime, None):
-        try:
-            return html_to_unicode(said, data, auto_detect_fun=guess_encoding)
-        except (LookupError, ValueError):  # as above
-            continue
-    encoding = guess_encoding(data)
-    return encoding, data.decode(encoding, "replace")
+    encoding, mark = read_bom(data)
+    if encoding is None or mark is None:
+        told = (http_content_type_encoding(mime), html_body_declared_encoding(data))
+        encoding = next(
+            (name for name in told if name and codec_of(name) and not name.startswith(_SEEN[1])),
+            None,
+        )
+    encoding = encoding or guess_encoding(data)
+    return encoding, to_unicode(data[len(mark or b"") :], encoding)

@@ -18,6 +18,7 @@ _PAGE = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*+(?:<!doctype\s+html|<html[\s>])",
     re.IGNORECASE | re.DOTALL,
 )
+_XML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<\?xml\s")
 _HEADER = re.compile(rb"^([A-Za-z][A-Za-z0-9-]*):", re.M)
 _OF_MAIL = frozenset(
     [
@@ -49,9 +50,11 @@ def image(head: bytes) -> bool | None:
             b"\x6c\0\0\0",
             b"\x7c\0\0\0",
         )
-    return head.startswith(
-        (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
-    ) or (head.startswith(b"RIFF") and head[8:12] == b"WEBP")
+    if head.startswith((b"GIF87a", b"GIF89a")):
+        return not looks_like_text(head)
+    return head.startswith((b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"II*\0", b"MM\0*")) or (
+        head.startswith(b"RIFF") and head[8:12] == b"WEBP"
+    )
 
 
 def audio(head: bytes) -> bool | None:
@@ -125,6 +128,11 @@ def subtitles(head: bytes) -> bool | None:
 
 def html(head: bytes) -> bool | None:
     return True if _PAGE.match(head) else text(head)
+
+
+def is_xml(head: bytes) -> bool:
+    """For text that neither its name nor its declared type calls anything."""
+    return bool(_XML.match(head))
 
 
 def mail(head: bytes) -> bool | None:

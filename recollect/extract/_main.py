@@ -7,7 +7,7 @@ little, it does nothing.
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -190,12 +190,13 @@ def _prose(node: LexborNode) -> int:
 
 def _drop_discussion(body: LexborNode) -> None:
     """Readers' comments below a page, unless they are the page."""
+    headed = holders(body.css("h1"))
     talks = outermost(
         node
         for node in body.css(_DISCUSSIONS)
         if node.tag not in ("body", "main")
         and not _DISCUSSION.isdisjoint(_names(node).lower().split())
-        and not node.css_first("h1")
+        and node.mem_id not in headed
     )
     if talks and _prose(body) - sum(_prose(node) for node in talks) >= _ENOUGH:
         remove(talks)
@@ -323,6 +324,22 @@ def outermost(nodes: Iterable[LexborNode]) -> list[LexborNode]:
     return kept
 
 
+def around(nodes: Iterable[LexborNode]) -> set[int]:
+    """All that stands around one of them, by `mem_id`."""
+    found: set[int] = set()
+    for node in nodes:
+        parent = node.parent
+        while parent is not None and parent.mem_id not in found:
+            found.add(parent.mem_id)
+            parent = parent.parent
+    return found
+
+
+def holders(nodes: Sequence[LexborNode]) -> set[int]:
+    """The same, and they themselves."""
+    return around(nodes) | {node.mem_id for node in nodes}
+
+
 def opening(node: LexborNode, most: int) -> str | None:
     """All of a text up to a number of characters; None for a longer one, without reading it.
 
@@ -347,11 +364,12 @@ def _drop_furniture(container: LexborNode, *, labels: bool) -> None:
     dropped: list[LexborNode] = []
     named = [(part, _HUMP.sub("-", _names(part)).lower()) for part in container.css(_NAMEABLE)]
     often = Counter(name for _, name in named)
+    holding = holders(container.css(_STRUCTURE))
     for part, name in named:
         is_addition = _ADDITION.search(name) is not None or (
             labels and _LABEL.search(name) is not None and often[name] <= _FEW
         )
-        if not (is_addition or _LINK_LIST.search(name)) or part.css_first(_STRUCTURE):
+        if not (is_addition or _LINK_LIST.search(name)) or part.mem_id in holding:
             continue
         size = length(part)
         budget -= size

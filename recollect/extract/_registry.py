@@ -4,6 +4,7 @@ import difflib
 import posixpath
 from dataclasses import dataclass
 
+from recollect.extract import _magic
 from recollect.extract.kinds import Kind, known
 
 HEAD = 8192
@@ -79,7 +80,9 @@ def _look(
         if chosen is None:
             chosen = next((kind for kind in possible if claim in kind.types), None)
     if chosen is None:
-        chosen = next((kind for kind in possible if kind.name == "text"), None)
+        # Such as what programs write as .xls or .doc, or a plist.
+        usual = "xml" if _magic.is_xml(head) else "text"
+        chosen = next((kind for kind in possible if kind.name == usual), None)
     if chosen is None:
         return None
     return chosen, declared if declared in chosen.types else chosen.mime

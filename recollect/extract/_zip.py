@@ -42,8 +42,8 @@ def is_zip(head: bytes) -> bool:
 
 @functools.lru_cache(1)
 def contained(head: bytes) -> str | None:
-    """The media type of the document that a ZIP is, `ANY` for none, "" for one that nobody reads,
-    None if its head cannot tell.
+    """The media type of the document that a ZIP is, `ANY` for none, "" for a kind that no extractor
+    reads, None if its head cannot tell.
 
     OOXML is known by XML in a folder, OpenDocument and EPUB by the part "mimetype", which comes
     first and unpacked (OpenDocument 1.3 part 2, 3.3; EPUB OCF 3.3, 4.3).

@@ -1163,6 +1163,17 @@ def test_mails_within_mails_are_read(gmail: FakeGmail, source: Clocked):
     assert extracted.warnings == ["Mails within mails were left out: they are nested too deeply."]
 
 
+def test_a_mail_of_one_text_is_read_whatever_that_is_called(
+    gmail: FakeGmail, text_of: Callable[[str], str]
+):
+    head = "From: a@example.com\nSubject: x\nMIME-Version: 1.0\nContent-Type: text/plain\n"
+    named = 'Content-Disposition: inline; filename="body.txt"\n\n'
+
+    raw = f"{head}{named}The pears are late.".encode()
+
+    assert "The pears are late." in text_of(gmail.mail(message=raw))
+
+
 def test_pictures_of_a_body_are_no_attachments(gmail: FakeGmail, source: Clocked):
     message = letter("Logo", "", html="<p>Hello there, all of you</p><img src='cid:logo'>")
     message.add_related(b"\x89PNG", "image", "png", cid="<logo>", filename="logo.png")

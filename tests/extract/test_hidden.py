@@ -78,6 +78,36 @@ def test_what_a_page_shows_stays(read, shown):
     assert list(extracted.warnings) == []
 
 
+@pytest.mark.parametrize(
+    "around",
+    [
+        '<div style="color:#fff">{}<b style="color:#000">Seen</b></div>',
+        '<div style="color:#fff"><p>{}<i style="color:inherit"></i></p><b bgcolor=""></b></div>',
+        '<div style="color:#fff">{}<i style="border-color:red"></i></div>',
+    ],
+)
+def test_a_part_of_another_colour_does_not_show_what_stands_beside_it(read, around):
+    extracted = read(f"<html><body><p>Seen {around.format(SECRET)}")
+
+    assert SECRET not in extracted.text
+    assert "Seen" in extracted.text
+    assert list(extracted.warnings) == [f"Hidden text was left out {COUNTED}"]
+
+
+@pytest.mark.parametrize(
+    "veil",
+    ["font-size:0", "visibility:hidden", "color:#fff", "color:#fe0"],
+    ids=lambda veil: veil[:4],
+)
+def test_a_page_whose_parts_all_have_their_look_is_read(read, veil):
+    """Each within the other: no look at one is a look at all within or around it, which the
+    sandbox would end."""
+    parts = '<p style="color:#123">y</p><i style="font-size:0;visibility:hidden"></i>' * 15_000
+    within = f'<div class="cookie" style="{veil}">' * 1_500
+
+    assert "Seen" in read(f"<html><body><p>Seen</p>{within}{parts}").text
+
+
 def test_white_text_on_what_a_style_sheet_may_colour_stays_with_a_warning(read):
     page = f"<html><style>.dark{{background:navy}}</style><p class=dark style='color:#fff'>{SECRET}"
     extracted = read(page)
@@ -218,6 +248,22 @@ def test_what_word_shows_stays(read, fill):
 
     assert SECRET in extracted.text
     assert list(extracted.warnings) == []
+
+
+def test_as_many_hidden_runs_as_a_file_has_are_left_out(read):
+    """To find each of them takes no look at those before it, which the sandbox would end."""
+    run = "<w:r><w:rPr><w:vanish/></w:rPr><w:t>x</w:t></w:r>"
+    runs = f"<w:r><w:t>Seen</w:t></w:r>{60_000 * run}"
+
+    def fill(document):
+        document.add_paragraph()._p.getparent().insert(
+            0, parse_xml(f"<w:p {nsdecls('w')}>{runs}</w:p>")
+        )
+
+    extracted = read(samples.word(fill))
+
+    assert extracted.text == "Seen"
+    assert list(extracted.warnings) == ["Hidden text was left out (60,000 characters)."]
 
 
 def test_what_was_moved_in_word_stands_where_it_went_to(read):

@@ -85,7 +85,7 @@ def test_the_title_is_the_one_for_sharing_else_of_the_head_else_the_heading(read
     assert read(f"<html>{head}<body><h1>Heading</h1><p>x").title == title
 
 
-@pytest.mark.parametrize("charset", ["undefined", "hex", "idna"])
+@pytest.mark.parametrize("charset", ["undefined", "hex", "idna", "punycode", "utf-16", "UTF-16LE"])
 def test_a_charset_that_is_none_stops_nobody(read, charset):
     page = f'<html><head><meta charset="{charset}"></head><body><p>Größe'.encode()
 
@@ -102,6 +102,30 @@ def test_the_charset_is_found_where_it_is_told_or_by_the_bytes(read, charset, wh
     mime = f"text/html; charset={charset}" if where == "header" else "text/html"
 
     assert words.strip() in read(data, mime=mime).text
+
+
+@pytest.mark.parametrize(
+    ("given", "stays"),
+    [
+        ('class="footnote-list brackets"', True),
+        ('class="footnote brackets" role="doc-footnote"', True),
+        ('class="admonition warning"', True),
+        ('class="starlight-aside starlight-aside--note" aria-label="Note"', True),
+        ('role="note"', True),
+        ('class="sidebar"', False),
+        ("", False),
+    ],
+)
+def test_an_aside_is_read_if_it_is_a_note_of_the_text(read, given, stays):
+    page = f"<html><body><main><h1>Pears</h1><p>Ripe.</p><aside {given}><p>Not yet."
+
+    assert ("Not yet." in read(page).text) is stays
+
+
+def test_who_said_what_is_quoted_stays(read):
+    quoted = "<blockquote><p>Pears first.</p><footer>Ann Weir</footer></blockquote>"
+
+    assert read(f"<html><body>{quoted}<footer>Imprint").text == "> Pears first.\n>\n> Ann Weir"
 
 
 def test_all_of_a_fragment_stays(read):
@@ -190,6 +214,8 @@ def test_forced_to_webpage_the_kind_is_webpage(read):
     [
         ("<div>" * 100_000, "nested more than 2,000"),
         ("<b>" * 20_000 + "x", "nested more than 2,000"),
+        ("<rt>" * 20_000 + "x", "nested more than 2,000"),
+        ("<optgroup>" * 20_000 + "x", "nested more than 2,000"),
         ("<p " + " ".join(f"a{n}=1" for n in range(80_000)) + ">x", "more than 5,000 attributes"),
         ("<p a='>' " + "/b" * 40_000 + ">x", "more than 5,000 attributes"),
     ],
@@ -208,6 +234,7 @@ def test_markup_that_chokes_parsers_is_refused_before_them(read, page, reason):
         "<script>" + "<div>" * 20_000 + "</script><p>needle",
         "<!--" + "<div>" * 20_000 + "--><p>needle",
         "<ul>" + "<li>item" * 20_000 + "</ul>needle",
+        "<ruby>漢<rp>(<rt>kan<rp>)</ruby>" * 5_000 + "needle",
         "<br>" * 20_000 + "needle",
         "<div>" * 1_900 + "needle",
         '<p title="' + "a b " * 20_000 + '">needle',

@@ -72,11 +72,41 @@ def test_what_is_attached_to_a_form_that_is_not_read_is_named(read):
         message.set_content("The plain words of it all.")
         message.add_alternative("<p>The marked-up words.</p>", subtype="html")
         markup = message.get_payload()[1]
-        markup.add_attachment(b"%PDF-1.4 secret", "application", "pdf", filename="bill.pdf")
+        shown = {"cid": "<logo>", "filename": "logo.png", "disposition": "inline"}
+        markup.add_related(b"x", "image", "png", **shown)
+        for how in ("attachment", "inline"):  # as Apple Mail shows a PDF
+            named = {"filename": f"{how}.pdf", "disposition": how}
+            markup.add_attachment(b"%PDF-1.4 secret", "application", "pdf", **named)
+        inner = office.EmailMessage()
+        inner.set_content("The pears are late.")
+        inner.add_attachment(b"%PDF-1.4 secret", "application", "pdf", filename="inner.pdf")
+        markup.add_attachment(inner)
 
     text = read(office.eml(attached)).text
 
-    assert text.endswith("The plain words of it all.\n\nAttachments: bill.pdf")
+    assert text.endswith(
+        "The plain words of it all.\n\nAttachments: attachment.pdf, inline.pdf\n\n"
+        "## Attached message\n\nThe pears are late.\n\nAttachments: inner.pdf"
+    )
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        'text/plain; name="body.txt"\nContent-Disposition: inline; filename="body.txt"',
+        "text/plain\nContent-Disposition: attachment",
+        "text/markdown",
+        "text/enriched",
+        "multipart/mixed",
+        "multipart/mixed; boundary=x",
+    ],
+)
+def test_all_that_a_message_has_is_its_text_whatever_it_is_called(read, kind):
+    head = f"From: a@b.test\nMessage-ID: <1@x>\nMIME-Version: 1.0\nContent-Type: {kind}"
+
+    assert read(f"{head}\n\nThe pears are late.\n", "a.eml").text == (
+        "From: a@b.test\n\nThe pears are late."
+    )
 
 
 def test_a_message_within_a_message_follows_it(read):
@@ -114,6 +144,8 @@ def test_a_body_is_read_in_its_charset_or_by_its_bytes(read, charset):
         ("shift_jis", "cp932", "①髙橋"),
         ("undefined", "utf-8", "Größe"),
         ("idna", "utf-8", "Größe"),
+        ("punycode", "utf-8", "Größe"),
+        ("utf-16", "utf-8", "Größe"),
         ("hex", "utf-8", "Größe"),
     ],
 )

@@ -101,6 +101,43 @@ def test_spaces_and_hyphens_of_an_rtf_that_do_not_break_are_themselves(read):
     assert read(body).text == "**12**\xa0000 kg of A\u2011Z in\xa0C:\\~tmp ~ \\_x"
 
 
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        (rb"Ann\rquote s", "Ann’s"),
+        (rb"\ldblquote so\rdblquote\emdash it is", "“so”—it is"),
+        (rb"2\endash 3\bullet x", "2–3•x"),
+        (rb"\uc0 Ann\rquote s{\uc2 a\rquote b}c\rquote", "Ann’sa’bc’"),
+    ],
+)
+def test_signs_in_a_table_of_an_rtf_stay_and_so_do_rows_and_headings(read, written, shown):
+    row = rb"\trowd\cellx2000\cellx4000\pard\intbl %s\cell b\cell\row "
+    heading = rb"\pard x\par\pard\outlinelevel1 Prices\par\pard y\par"
+
+    assert read(rb"{\rtf1\ansi %s%s%s}" % (row % written, row % b"a", heading)).text == (
+        f"| {shown} | b |\n| --- | --- |\n| a | b |\n\nx\n\n## Prices\n\ny"
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        (rb"a \u-10180?\u-8398? b", "a 🌲 b"),
+        (rb"a \u-10180\'3f\u-8398\'3f b", "a 🌲 b"),
+        (rb"\uc0 a \u55356 \u57168  b", "a 🍐 b"),
+        (rb"a\page b\par c\sect d\column e", "a\n\nb\n\nc\n\nd\n\ne"),
+        (rb"a \deleted gone \deleted0 stays", "a stays"),
+        (rb"a {\pict\pngblip 89504e47}b", "a b"),
+    ],
+)
+def test_an_rtf_says_what_its_programs_show(read, written, shown):
+    assert read(rb"{\rtf1\ansi %s\par}" % written).text == shown
+
+
+def test_an_rtf_of_an_old_macintosh_is_read_in_its_code_page(read):
+    assert read(rb"{\rtf1\mac caf\'8e\par}").text == "café"
+
+
 def test_hidden_words_of_an_rtf_are_left_out(read):
     assert read(rb"{\rtf1 seen {\v obey me} words\par}").text == "seen words"
 

@@ -58,7 +58,16 @@ def test_the_declared_encoding_counts(read, encoding):
 
 
 @pytest.mark.parametrize(
-    ("encoding", "codec"), [("iso-8859-1", "cp1252"), ("gb2312", "gb18030"), ("undefined", "utf-8")]
+    ("encoding", "codec"),
+    [
+        ("iso-8859-1", "cp1252"),
+        ("gb2312", "gb18030"),
+        ("undefined", "utf-8"),
+        ("utf8", "utf-8"),
+        ("utf-16", "utf-8"),
+        ("utf-16", "utf-8-sig"),
+        ("us-ascii", "utf-8"),
+    ],
 )
 def test_an_encoding_means_what_programs_write_under_its_name(read, encoding, codec):
     text = f'<?xml version="1.0" encoding="{encoding}"?><a><b>10 €</b></a>'

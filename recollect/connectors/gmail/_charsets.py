@@ -4,14 +4,12 @@ import base64
 import binascii
 import re
 
-from w3lib.encoding import resolve_encoding
+from recollect.charsets import codec_of
 
 CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:+-]{1,40})", re.IGNORECASE)
 ALSO_UTF_8 = re.compile(r"iso-?2022|hz|utf-?(16|32)", re.IGNORECASE)
 """charsets whose bytes may be UTF-8 as well, if there is one of `SIGNS` in them"""
 SIGNS = (b"\x1b", b"\0", b"~{")
-NO_CHARSETS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
-"""codecs of Python that no mail is written in, some of which take very long"""
 
 
 def bytes_of(encoded: str) -> bytes | None:
@@ -24,21 +22,10 @@ def bytes_of(encoded: str) -> bytes | None:
 
 def decoded(data: bytes, charset: str | None) -> str:
     """Gmail turns most bodies into UTF-8 and leaves the charset in their headers as it was."""
-    declared = _codec(charset or "windows-1252")
+    declared = codec_of(charset or "") or "windows-1252"
     if not (ALSO_UTF_8.match(declared) and any(sign in data for sign in SIGNS)):
         try:
             return data.decode()
         except UnicodeDecodeError:
             pass
     return data.decode(declared, "replace")
-
-
-def _codec(charset: str) -> str:
-    try:
-        # As browsers read it: `gb2312` is GB 18030.
-        name = resolve_encoding(charset) or ""
-        # Some of Python's codecs are not for text.
-        b"?".decode(name, "replace")
-    except (LookupError, ValueError):
-        return "windows-1252"
-    return "windows-1252" if name in NO_CHARSETS else name

@@ -158,6 +158,8 @@ def _sorted_parts(
             pending += _better(below)
         elif below:
             pending += reversed(below)
+        elif part is payload and kind.startswith("text/"):
+            bodies.append(part)  # all of the mail, whatever it is called
         elif kind in ("text/plain", "text/html") and not _is_file(part):
             bodies.append(part)
     return bodies, inner, not pending

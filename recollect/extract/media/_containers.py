@@ -33,21 +33,21 @@ class Container:
 
 def find_container(head: bytes) -> Container | None:
     """What these first bytes are; None if they do not tell."""
-    if head[4:8] == b"ftyp":
-        return _of_brand(head)
     # In "The free tier" a letter stands where a size of gigabytes would begin.
-    if head[4:8] in _MP4_PARTS and head[:1] < b"\t":
+    if head[:1] < b"\t" and head[4:8] == b"ftyp":
+        return _of_brand(head)
+    if head[:1] < b"\t" and head[4:8] in _MP4_PARTS:
         return Container("mov", "video")
     if head.startswith(_EBML):
         return _matroska(head)
     if head.startswith(b"RIFF"):
         riff = {b"AVI ": Container("avi", "video"), b"WAVE": Container("wav", "audio")}
         return riff.get(head[8:12])
-    if head.startswith(b"OggS"):
+    if head.startswith(b"OggS\0"):
         return Container("ogg", "video" if b"\x80theora" in head else "audio")
     if len(head) > 2 * _TS_PACKET and set(head[: 5 * _TS_PACKET : _TS_PACKET]) == {_TS_SYNC}:
         return Container("mpegts", "video")
-    if head.startswith(b"fLaC"):
+    if head.startswith((b"fLaC\0", b"fLaC\x80")):
         return Container("flac", "audio")
     if head.startswith(b"ID3") and head[3:4] < b"\t":  # its version, or the next letter of a text
         return _after_tag(head)

@@ -157,9 +157,12 @@ class _Runs:
         self.characters = 0
         self._source, self._styles = source, styles
         self._path: list[str] = []
+        self._moved = 0
+        """open elements of what was moved away"""
         self._runs: list[_Run] = []
         self._grounds: list[bool] = []
-        """for each paragraph, cell, table and box around: whether its ground has a colour"""
+        """for each paragraph, cell, table and box around: whether its ground has a colour, or that
+        of one around it"""
         self._veiled: list[bool] = []
         """for each paragraph around: whether its style hides it"""
         self._parser = expat.ParserCreate()
@@ -181,10 +184,12 @@ class _Runs:
             case "r":
                 self._runs.append(_Run(self._parser.CurrentByteIndex))
             case "p":
-                self._grounds.append(False)
+                self._grounds.append(self._is_grounded())
                 self._veiled.append(False)
             case "tbl" | "tc":
-                self._grounds.append(False)
+                self._grounds.append(self._is_grounded())
+            case "moveFrom":
+                self._moved += 1
             case "txbxContent":
                 # Boxes have fills of many makes.
                 self._grounds.append(True)
@@ -221,6 +226,8 @@ class _Runs:
         tag = self._path.pop()
         if tag == "r":
             self._end_run(self._runs.pop())
+        elif tag == "moveFrom":
+            self._moved -= 1
         elif tag in ("p", "tbl", "tc", "txbxContent"):
             self._grounds.pop()
             if tag == "p":
@@ -229,14 +236,18 @@ class _Runs:
     def _end_run(self, run: _Run) -> None:
         styled = run.styled or bool(self._veiled and self._veiled[-1])
         hidden = styled if run.vanish is None else run.vanish
-        hidden = hidden or (run.white and not run.shaded and not any(self._grounds))
-        is_moved = "moveFrom" in self._path  # where it went to it is text
+        hidden = hidden or (run.white and not run.shaded and not self._is_grounded())
+        is_moved = self._moved > 0  # where it went to it is text
         if is_moved or (hidden and run.characters):
             end = self._source.find(b">", self._parser.CurrentByteIndex) + 1
             # An outer one comes after those within it.
-            self.cuts = [cut for cut in self.cuts if cut[0] < run.start]
+            while self.cuts and self.cuts[-1][0] > run.start:
+                self.cuts.pop()
             self.cuts.append((run.start, end))
             self.characters += 0 if is_moved else run.characters
+
+    def _is_grounded(self) -> bool:
+        return bool(self._grounds and self._grounds[-1])
 
     def _text(self, text: str) -> None:
         if self._runs and self._path[-1] == "t":

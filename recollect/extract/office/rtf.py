@@ -11,24 +11,70 @@ from recollect.model import Blob, Extracted
 MIME = "application/rtf"
 
 _CODE_PAGE = re.compile(rb"\\ansicpg(\d{3,5})")
-_SYMBOL = re.compile(rb"\\([\\~_])")
-_CHARACTERS = {b"~": 0xA0, b"_": 0x2011}
-"""a space and a hyphen that do not break, which xberg takes for the signs themselves"""
+_MARK = re.compile(
+    rb"[{}]|\\(?:[\\{}~_]|uc(\d)"
+    rb"|(?:emdash|endash|emspace|enspace|qmspace|[lr]d?(?:bl)?quote|bullet"
+    rb"|page|sect|column|deleted|mac)(?![a-z])[ ]?)"
+)
+_CHARACTERS = {
+    b"~": 0xA0, b"_": 0x2011, b"emspace": 0x2003, b"enspace": 0x2002, b"qmspace": 0x2005,
+    b"endash": 0x2013, b"emdash": 0x2014, b"bullet": 0x2022,
+    b"lquote": 0x2018, b"rquote": 0x2019, b"ldblquote": 0x201C, b"rdblquote": 0x201D,
+}  # fmt: skip
+"""Of the first two xberg takes the sign for the character; of the others it drops the spaces, and
+the rest within tables, whose rows it then no longer finds."""
+_WORDS = {
+    b"page": b"par", b"sect": b"par", b"column": b"par",
+    b"deleted": b"v", b"mac": b"ansi\\ansicpg10000",
+}  # fmt: skip
+"""what xberg does not know, in words that it does"""
+_PAIR = re.compile(
+    rb"\\u(-(?:10[0-2]|9[2-9])\d\d|5(?:5[3-9]|6[0-3])\d\d)[ ]?(?:\\'[0-9a-fA-F]{2}|[^\\{}\s]){0,2}"
+    rb"\\u(-?\d{4,5})(?!\d)"
+)
+"""what may be a character beyond the first 65,536, in two halves"""
+_PICTURE = re.compile(r"^!\[image\]\(image_\d+\.\w+\)$", re.MULTILINE)
 
 
 def extract(blob: Blob) -> Extracted:
     if not _magic.RTF.match(blob.data):
         raise Permanent("it is damaged or not what it says (not RTF)")
-    extracted = _office.read(_SYMBOL.sub(_plainly, blob.data), MIME)
-    # xberg escapes for Markdown what has no meaning in it.
-    text = re.sub(r"\\([\\!<>.+\-()~])", r"\1", extracted.text)
+    extracted = _office.read(_plain(blob.data), MIME)
+    # xberg escapes for Markdown what has no meaning in it, and names pictures that nobody has.
+    text = re.sub(r"\\([\\!<>.+\-()~])", r"\1", _PICTURE.sub("", extracted.text))
     title = _decoded(extracted.title, blob.data) if extracted.title else None
     return Extracted(text, title=title)
 
 
-def _plainly(symbol: re.Match[bytes]) -> bytes:
-    character = _CHARACTERS.get(symbol[1])
-    return symbol[0] if character is None else b"\\u%d?" % character
+def _plain(data: bytes) -> bytes:
+    """The same in words that xberg understands."""
+    # How many characters stand behind each `\\u` for readers that do not know it, by group.
+    skips = [1]
+
+    def plainly(mark: re.Match[bytes]) -> bytes:
+        written = mark[0]
+        word = written[1:].rstrip(b" ")
+        if written == b"{":
+            skips.append(skips[-1])
+        elif written == b"}":
+            if len(skips) > 1:
+                skips.pop()
+        elif mark[1]:
+            skips[-1] = int(mark[1])
+        elif word in _WORDS:
+            return written.replace(word, _WORDS[word])
+        elif word in _CHARACTERS:
+            return b"\\u%d%s" % (_CHARACTERS[word], b"?" * skips[-1] or b" ")
+        return written
+
+    return _MARK.sub(plainly, _PAIR.sub(_joined, data))
+
+
+def _joined(pair: re.Match[bytes]) -> bytes:
+    high, low = (int(half) & 0xFFFF for half in pair.groups())
+    if not (0xD800 <= high < 0xDC00 <= low < 0xE000):
+        return pair[0]
+    return b"\\u%d" % (0x10000 + ((high & 0x3FF) << 10) + (low & 0x3FF))
 
 
 def _decoded(title: str, data: bytes) -> str:

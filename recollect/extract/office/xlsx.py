@@ -26,7 +26,7 @@ _NOT_A_PATTERN = re.compile(
 )
 
 _LONGEST = 1e9
-"""days; nobody means more"""
+"""days; a larger number under a format of a length of time stays a number"""
 
 _TAGS = _xml.Tags("row", "c", "v", "t", "f")
 

@@ -11,7 +11,7 @@ from xml.parsers import expat
 
 from recollect.errors import Permanent
 from recollect.extract import _xml
-from recollect.extract._charsets import codec_of
+from recollect.extract._charsets import decoded
 from recollect.extract._text import TEXT_BYTES, clean_line, decode
 from recollect.model import Blob, Extracted
 
@@ -24,7 +24,9 @@ _RECORDS = 3
 _TITLED = frozenset({"articleinfo", "bookinfo", "channel", "head", "info", "titleStmt"})
 """Elements whose `title` is that of the file; else it stands below the root."""
 _PIECE = 1 << 16
-_DECLARED = re.compile(rb"""\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([\w.:-]{1,40})["'][^>]*\?>""")
+_DECLARED = re.compile(
+    rb"""(?:\xef\xbb\xbf)?\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([\w.:-]{1,40})["'][^>]*\?>"""
+)
 _SCHEMA = ("xmlns", "xsi:")
 
 
@@ -49,10 +51,8 @@ def _pieces(data: bytes) -> Iterator[bytes]:
     """In an encoding that expat knows, which is UTF."""
     declared = _DECLARED.match(data)
     name = declared[1].decode("ascii") if declared else "utf-8"
-    if declared and not name.lower().startswith("utf"):
-        rest = data[declared.end() :]
-        codec = codec_of(name)
-        data = (rest.decode(codec, "replace") if codec else decode(rest)).encode()
+    if declared and name.lower() != "utf-8":
+        data = decoded(data[declared.end() :], name).encode()
     for start in range(0, len(data), _PIECE):
         yield data[start : start + _PIECE]
 

@@ -1,10 +1,14 @@
 """What a page holds that no reader of it sees: words for machines, often meant to mislead them."""
 
+import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from recollect.extract._main import around
 
 _MARKED = '[hidden]:not([hidden="until-found" i]), [aria-hidden="true"]'
 _STYLED = "[style], font[color], [bgcolor]"
@@ -30,8 +34,16 @@ _NAMED = {
     "black": (0, 0, 0),
 }
 _WHITE = (255, 255, 255)
+_INHERITED = frozenset({"inherit", "unset", "currentcolor"})
 
 Colour = tuple[int, int, int]
+
+
+class Ground(NamedTuple):
+    """What a node sets behind its text."""
+
+    colour: Colour | None
+    """None: a picture, or a colour that is not known"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,30 +58,93 @@ def find(page: LexborHTMLParser) -> Hidden:
     """By attributes and inline styles; rules of style sheets are not looked up."""
     nodes = list(page.css(_MARKED))
     doubtful = 0
+    looks = _Looks(page)
     # White text may stand on what a style sheet colours.
     plain = page.css_first("style, link[rel~=stylesheet]") is None
     for node in page.css(_STYLED):
         style = _style(node)
-        if _takes_no_room(node, style) or _is_masked(node, style):
+        if _takes_no_room(node, style, looks) or _is_masked(node, style, looks):
             nodes.append(node)
-        elif (colour := _own_colour(node, style)) and not _recoloured(node):
-            background = _background(node, _WHITE if plain else None)
+        elif colour := _own_colour(node, style, looks):
+            background = looks.behind(node, _WHITE if plain else None)
             if background and _alike(colour, background):
-                nodes.append(node)
+                nodes += looks.of_its_colour(node)
             elif background is None and colour == _WHITE:
-                doubtful += len("".join(node.text().split()))
+                parts = looks.of_its_colour(node)
+                doubtful += sum(len("".join(part.text().split())) for part in parts)
     return Hidden(nodes, doubtful)
 
 
+class _Looks:
+    """What is asked of many nodes and takes a look at all within or around them: one look at the
+    page answers it for all."""
+
+    def __init__(self, page: LexborHTMLParser) -> None:
+        self._page = page
+        self._behind: dict[int, Ground | None] = {}
+
+    @functools.cached_property
+    def resized(self) -> set[int]:
+        """Nodes of which a part takes back that their text has no size."""
+        return self._around("font-size", lambda size: not _is_zero(size, below=1.5))
+
+    @functools.cached_property
+    def revealed(self) -> set[int]:
+        """The same of what is not painted."""
+        return self._around("visibility", lambda value: value.startswith("visible"))
+
+    def _around(self, name: str, shows: Callable[[str], bool]) -> set[int]:
+        named = self._page.css(f'[style*="{name}" i]')
+        return around(node for node in named if (value := _style(node).get(name)) and shows(value))
+
+    def of_its_colour(self, node: LexborNode) -> Iterator[LexborNode]:
+        """All of it, or what stands around the parts that have colours of their own."""
+        pending = [node]
+        while pending:
+            part = pending.pop()
+            if part.mem_id in self._recoloured:
+                inner = part.iter(include_text=True)
+                pending += (one for one in inner if one.mem_id not in self._coloured)
+            else:
+                yield part
+
+    @functools.cached_property
+    def _coloured(self) -> dict[int, LexborNode]:
+        return {node.mem_id: node for node in self._page.css(_COLOURED) if _is_coloured(node)}
+
+    @functools.cached_property
+    def _recoloured(self) -> set[int]:
+        return around(self._coloured.values())
+
+    def behind(self, node: LexborNode, page: Colour | None) -> Colour | None:
+        """The colour behind it: the nearest that is named, else that of the page; None if that is
+        not known, or a picture."""
+        found: Ground | None = None
+        passed: list[int] = []
+        for outer in _and_ancestors(node):
+            if outer.mem_id in self._behind:
+                found = self._behind[outer.mem_id]
+                break
+            passed.append(outer.mem_id)
+            if found := _ground(outer):
+                break
+        self._behind |= dict.fromkeys(passed, found)
+        return found.colour if found else page
+
+
 def _style(node: LexborNode) -> Mapping[str, str]:
-    declared = (node.attributes.get("style") or "").lower()
-    return {name: value.strip() for name, value in _DECLARATION.findall(declared)}
+    return _declared((node.attributes.get("style") or "").lower())
 
 
-def _takes_no_room(node: LexborNode, style: Mapping[str, str]) -> bool:
+@functools.lru_cache(1_000)
+def _declared(style: str) -> Mapping[str, str]:
+    return {name: value.strip() for name, value in _DECLARATION.findall(style)}
+
+
+def _takes_no_room(node: LexborNode, style: Mapping[str, str], looks: _Looks) -> bool:
     if style.get("display", "").startswith("none"):
         return True
-    if _is_zero(style.get("font-size"), below=1.5) and not _any_below(node, "font-size"):
+    if _is_zero(style.get("font-size"), below=1.5) and node.mem_id not in looks.resized:
         # Mail programs zero the size around columns, which set their own.
         return True
     cut = any(style.get(name, "").startswith(("hidden", "clip")) for name in _OVERFLOWS)
@@ -81,10 +156,10 @@ _SIZES = ("width", "height", "max-width", "max-height")
 _EDGES = ("left", "top", "right", "bottom")
 
 
-def _is_masked(node: LexborNode, style: Mapping[str, str]) -> bool:
+def _is_masked(node: LexborNode, style: Mapping[str, str], looks: _Looks) -> bool:
     """Not painted, or where no page is."""
     if style.get("visibility", "").startswith(("hidden", "collapse")):
-        return not _any_below(node, "visibility")
+        return node.mem_id not in looks.revealed
     if _is_zero(style.get("opacity"), below=0.05):
         return True
     if any(_NO_AREA.match(style.get(name, "")) for name in ("clip", "clip-path")):
@@ -112,24 +187,13 @@ def _is_far(length: str | None) -> bool:
     return float(match[1]) <= (-_FAR / 16 if match[2] in ("em", "rem") else -_FAR)
 
 
-def _any_below(node: LexborNode, name: str) -> bool:
-    """Whether a part of it takes back what `name` did to the whole."""
-    for part in node.css(f'[style*="{name}" i]'):
-        value = _style(part).get(name, "")
-        if part.mem_id != node.mem_id and value:
-            shown = value.startswith("visible") if name == "visibility" else True
-            if shown and not _is_zero(value, below=1.5):
-                return True
-    return False
-
-
-def _own_colour(node: LexborNode, style: Mapping[str, str]) -> Colour | None:
+def _own_colour(node: LexborNode, style: Mapping[str, str], looks: _Looks) -> Colour | None:
     """The colour of its text, if it names one; that of what lies behind it for a transparent."""
     named = style.get("color") or (
         (node.attributes.get("color") or "").lower() if node.tag == "font" else ""
     )
     if named.startswith("transparent") or _is_clear(named):
-        return _background(node, _WHITE) or _WHITE
+        return looks.behind(node, _WHITE) or _WHITE
     return _colour(named)
 
 
@@ -153,29 +217,32 @@ def _colour(named: str) -> Colour | None:
         return None
 
 
-def _background(node: LexborNode, page: Colour | None) -> Colour | None:
-    """The colour behind it: the nearest that is named, else that of the page; None if that is not
-    known, or a picture."""
-    for around in _and_ancestors(node):
-        style = _style(around)
-        if style.get("background-image", "none") != "none" or around.attributes.get("background"):
-            return None
-        named = style.get("background-color") or style.get("background")
-        named = named or (around.attributes.get("bgcolor") or "").lower()
-        if named and not named.startswith(("transparent", "none", "inherit", "initial")):
-            return _colour(named.split(" ")[0] if not named.startswith("rgb") else named)
-    return page
+def _ground(node: LexborNode) -> Ground | None:
+    style = _style(node)
+    if style.get("background-image", "none") != "none" or node.attributes.get("background"):
+        return Ground(None)
+    named = style.get("background-color") or style.get("background")
+    named = named or (node.attributes.get("bgcolor") or "").lower()
+    if not named or named.startswith(("transparent", "none", "inherit", "initial")):
+        return None
+    return Ground(_colour(named.split(" ")[0] if not named.startswith("rgb") else named))
+
+
+def _is_coloured(node: LexborNode) -> bool:
+    """Whether it sets the colour of its text, or of what lies behind that."""
+    style = _style(node)
+    return (
+        style.get("color", "inherit") not in _INHERITED
+        or any(name.startswith("background") for name in style)
+        or not {"color", "bgcolor", "background"}.isdisjoint(node.attributes)
+    )
 
 
 def _and_ancestors(node: LexborNode) -> Iterator[LexborNode]:
-    around: LexborNode | None = node
-    while around is not None:
-        yield around
-        around = around.parent
-
-
-def _recoloured(node: LexborNode) -> bool:
-    return any(part.mem_id != node.mem_id for part in node.css(_COLOURED))
+    outer: LexborNode | None = node
+    while outer is not None:
+        yield outer
+        outer = outer.parent
 
 
 def _alike(one: Colour, other: Colour) -> bool:

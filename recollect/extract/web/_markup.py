@@ -69,6 +69,8 @@ _OPTIONAL_END = frozenset(
         "colgroup",
     ]
 )
+_CLOSED_WITHIN = {"rt": "ruby", "rp": "ruby", "optgroup": "select"}
+"""Elsewhere the next of these stands within the one before it."""
 _PAGE = re.compile(
     r"\ufeff?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*+(?:<!doctype\s+html|<html[\s>])", re.I | re.S
 )
@@ -154,7 +156,10 @@ def refuse_hostile(text: str) -> None:
     for tag in tags(text):
         if tag.end - tag.start > 2 * MAX_ATTRIBUTES:
             _refuse_attributes(text, tag)
-        if is_shallow or tag.name in _VOID or tag.name in _OPTIONAL_END:
+        if is_shallow or tag.name in _VOID:
+            continue
+        around = _CLOSED_WITHIN.get(tag.name)
+        if tag.name in _OPTIONAL_END and (around is None or opened[around]):
             continue
         if not tag.closing:
             opened[tag.name] += 1

@@ -10,7 +10,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from recollect.extract import _main
 from recollect.extract._charsets import read_page
-from recollect.extract._main import length, opening, outermost, remove
+from recollect.extract._main import holders, length, opening, outermost, remove
 from recollect.extract._text import clean_line
 from recollect.extract._wire import URL_LENGTH
 from recollect.extract.web import _hidden
@@ -19,14 +19,17 @@ from recollect.model import Blob, Extracted
 
 _NOT_CONTENT = (
     "script, style, noscript, template, svg, canvas, iframe, object, embed, audio, video, nav, "
-    "footer, aside, dialog, input, select, textarea, button, [role=navigation], "
+    "footer:not(blockquote footer), dialog, input, select, textarea, button, [role=navigation], "
     "[role=contentinfo], [role=complementary], [role=search], [role=dialog], [role=alertdialog], "
     # The pilcrows, pencils and copy buttons that documentation and wikis hang on headings and code.
     "a.headerlink, a.anchor, a.anchor-link, a.hash-link, .mw-editsection, .clipboard-copy, "
     # Numbers of lines, in a column or ahead of each.
     "td.linenos, td.gutter, td.lineno, td.blob-num, span.linenos, span.lineno, .line-numbers-rows, "
     # The source that pdoc folds up below what it says in prose.
-    "div.pdoc-code.codehilite"
+    "div.pdoc-code.codehilite, "
+    # What stands beside the text, but for its own notes, as docutils and Starlight write them.
+    'aside:not([role="note" i], [role^="doc-" i], [class*="footnote" i], [class*="admonition" i], '
+    '[class*="starlight-aside" i])'
 )
 # What folds up a part of the page when it is pressed.
 _HEADING_BUTTONS = (
@@ -205,7 +208,9 @@ def _clean(page: LexborHTMLParser) -> _Cleaned:
     found = _hidden.find(page)
     hidden = remove(found.nodes)
     _drop_styles(page)
-    remove(node for node in page.css(_CONSENT) if _is_consent_bar(node))
+    holding = holders(page.css(_STRUCTURE))
+    bars = (node for node in page.css(_CONSENT) if node.mem_id not in holding)
+    remove(node for node in bars if _is_consent_bar(node))
     for form in page.css("form"):
         # Some frameworks wrap the whole page in one form.
         if form.css_first(_STRUCTURE) or length(form) * 2 > whole:
@@ -282,7 +287,7 @@ def _drop_styles(page: LexborHTMLParser) -> None:
 
 
 def _is_consent_bar(node: LexborNode) -> bool:
-    if node.tag in {"html", "body", "main", "article"} or node.css_first(_STRUCTURE):
+    if node.tag in {"html", "body", "main", "article"}:
         return False
     # They may stand within each other: none is looked at to its end.
     length = 0

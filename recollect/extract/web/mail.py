@@ -9,7 +9,7 @@ from email.message import Message
 from email.utils import parsedate_to_datetime
 from typing import cast
 
-from recollect.extract._charsets import codec_of
+from recollect.extract._charsets import decoded
 from recollect.extract._text import TEXT_BYTES, clean_line, decode, safe_name
 from recollect.extract.web import _page
 from recollect.model import Blob, Extracted
@@ -52,7 +52,7 @@ class _Reading:
         for part in self._contents(message):
             if part.get_content_type() == "message/rfc822":
                 inner += _messages(part)
-            elif _is_body(part):
+            elif _is_body(part) or (part is message and _holds_words(part)):
                 bodies.append(self._body(part))
             else:
                 attachments.append(_file_name(part))
@@ -82,7 +82,7 @@ class _Reading:
                 chosen = _choose(_payloads(part))
                 # Apple Mail puts attachments into the alternative that has markup.
                 others = [one for one in _payloads(part) if one not in chosen]
-                yield from (one for other in others for one in other.walk() if _is_attached(one))
+                yield from filter(_is_beside_text, _leaves(others))
                 pending += chosen
             else:
                 pending += reversed(_payloads(part))
@@ -97,7 +97,7 @@ class _Reading:
             self._hidden += page.hidden
             text = page.text
         else:
-            text = _decoded(data, charset)
+            text = decoded(data, charset)
         self._size += len(text)
         return text.strip()
 
@@ -107,6 +107,16 @@ def _payloads(part: Message) -> list[Message]:
     if not isinstance(payload, list):
         return []
     return [one for one in cast(list[object], payload) if isinstance(one, Message)]
+
+
+def _leaves(parts: list[Message]) -> Iterator[Message]:
+    pending = parts[::-1]
+    while pending:
+        part = pending.pop()
+        if part.get_content_maintype() == "multipart":
+            pending += reversed(_payloads(part))
+        else:
+            yield part
 
 
 def _messages(part: Message) -> list[Message]:
@@ -134,15 +144,27 @@ def _choose(parts: list[Message]) -> list[Message]:
 
 
 def _is_body(part: Message) -> bool:
-    return (
-        part.get_content_type() in ("text/plain", "text/html")
-        and not _is_attached(part)
-        and not part.get_filename()
-    )
+    return part.get_content_type() in ("text/plain", "text/html") and not _is_file(part)
+
+
+def _is_file(part: Message) -> bool:
+    return _is_attached(part) or bool(part.get_filename())
 
 
 def _is_attached(part: Message) -> bool:
     return part.get_content_disposition() == "attachment"
+
+
+def _is_beside_text(part: Message) -> bool:
+    """Whether a part of an alternative adds to its words; pictures mostly belong to its markup."""
+    if part.get_content_maintype() == "image":
+        return _is_attached(part)
+    return _is_file(part) or part.get_content_type() == "message/rfc822"
+
+
+def _holds_words(part: Message) -> bool:
+    """Of the only part of a message, which is its text whatever that is called."""
+    return part.get_content_maintype() in ("text", "multipart")
 
 
 def _file_name(part: Message) -> str:
@@ -169,15 +191,9 @@ def _words(header: str) -> str:
     except (HeaderParseError, ValueError):
         return header
     words = [
-        piece if isinstance(piece, str) else _decoded(piece, charset) for piece, charset in pieces
+        piece if isinstance(piece, str) else decoded(piece, charset) for piece, charset in pieces
     ]
     text = "".join(words)
     # Raw bytes beyond ASCII reach Python's parser as lone surrogates.
     raw = text.encode("utf-8", "surrogateescape")
     return decode(raw) if any("\ud800" <= letter <= "\udfff" for letter in text) else text
-
-
-def _decoded(data: bytes, charset: str | None) -> str:
-    if charset and charset.lower() not in ("utf-8", "us-ascii") and (codec := codec_of(charset)):
-        return data.decode(codec, "replace")
-    return decode(data)
