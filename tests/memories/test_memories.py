@@ -374,6 +374,43 @@ def test_a_later_document_updates_and_its_end_restores(
         assert (latest.id, latest.is_latest) == (bonn, True)
 
 
+def test_what_was_forgotten_does_not_return_with_the_version_before(
+    app: App, tenant: Tenant, org: Org, write: Callable[..., DocumentId]
+):
+    old, middle, new = (write(f"{n}: where Ann lives") for n in ("old", "middle", "new"))
+    with app.db.begin() as tx:
+        [bonn] = draw(tx, org, old, "Ann lives in Bonn.")
+        [ulm] = draw(tx, org, middle, "Ann lives in Ulm.", updates=bonn)
+        [jena] = draw(tx, org, new, "Ann lives in Jena.", updates=ulm)
+        memories.forget(tx, tenant, "a", MemoryTarget(id=jena), "private")
+
+        documents.delete(tx, tenant, [middle, new])
+
+        assert live(tx, tenant) == []
+        [left] = reading.find(tx, tenant, MemoryQuery(forgotten=True)).items
+        assert (left.id, left.forget_reason) == (bonn, "private")
+
+
+def test_a_version_that_returns_is_one_with_what_says_the_same(
+    app: App,
+    tenant: Tenant,
+    org: Org,
+    write: Callable[..., DocumentId],
+    add: Callable[..., Memory],
+):
+    old, new = write("old: where Ann lives"), write("new: where Ann lives")
+    with app.db.begin() as tx:
+        [bonn] = draw(tx, org, old, "Ann lives in Bonn.")
+        draw(tx, org, new, "Ann lives in Ulm.", updates=bonn)
+    again = add("Ann lives in Bonn.")
+    with app.db.begin() as tx:
+        documents.delete(tx, tenant, [new])
+
+        [left] = reading.known(tx, tenant, "a")
+        assert left.content == "Ann lives in Bonn."
+        assert {*left.sources} == {old, *again.sources}
+
+
 def test_when_the_first_versions_go_the_rest_hold_together(
     app: App, tenant: Tenant, org: Org, write: Callable[..., DocumentId]
 ):
