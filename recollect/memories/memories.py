@@ -98,7 +98,7 @@ def store(
     _lock_all(tx, org, document, tag, facts)
     kept = [
         _forgotten_before(tx, org, document, tag, fact)
-        or _keep(tx, org, document, tag, fact, fact.spans)
+        or _keep(tx, org, document, tag, fact, fact.spans, drawn=True)
         for fact in facts
     ]
     tx.execute(
@@ -236,9 +236,17 @@ def embed(tx: Tx, vectors: Mapping[MemoryId, NDArray[np.float32]]) -> None:
 
 
 def _keep(
-    tx: Tx, org: OrgId, document: DocumentId, tag: str, fact: Fact, spans: Sequence[Span]
+    tx: Tx,
+    org: OrgId,
+    document: DocumentId,
+    tag: str,
+    fact: Fact,
+    spans: Sequence[Span],
+    *,
+    drawn: bool = False,
 ) -> MemoryId:
-    """Insert the fact, or confirm the memory that says the same; the tag is locked."""
+    """Insert the fact, or confirm the memory that says the same; the tag is locked. A `drawn` one
+    without an expiry says nothing of it."""
     if not spans:
         raise ValueError("a fact needs evidence")
     same = tx.execute(
@@ -248,15 +256,22 @@ def _keep(
         " temporal = coalesce(%(temporal)s, m.temporal),"
         " buckets = array(select distinct b from unnest(m.buckets || %(buckets)s::text[]) as b"
         "  order by b),"
-        " forget_after = %(forget_after)s, forget_reason = %(forget_reason)s, updated_at = now()"
+        " forget_after = coalesce(%(forget_after)s, case when %(drawn)s then m.forget_after end),"
+        " forget_reason = coalesce(%(forget_reason)s,"
+        "  case when %(drawn)s then m.forget_reason end), updated_at = now()"
         " where m.id = (select m.id from memories m where m.org_id = %(org)s and m.tag = %(tag)s"
         "  and md5(m.content) = md5(%(content)s::text) and m.content = %(content)s"
         "  and m.group_pairs is not distinct from %(group)s::jsonb and "
         + LIVE
         + " order by m.created_at limit 1 for update) returning m.id",
-        _said(org, tag, fact),
+        {**_said(org, tag, fact), "drawn": drawn},
     ).fetchone()
-    id = MemoryId(same["id"]) if same else _insert(tx, org, tag, fact)
+    if same is None:
+        id = _insert(tx, org, tag, fact)
+    elif _updates_another(tx, org, tag, fact):
+        id = _united(tx, _insert(tx, org, tag, fact), MemoryId(same["id"]))
+    else:
+        id = MemoryId(same["id"])
     _cite(tx, id, document, spans)
     tx.execute(
         "insert into memory_relations (memory_id, target_id, relation)"
@@ -272,6 +287,30 @@ def _keep(
             "relations": [relation.value for relation in fact.related.values()],
         },
     )
+    return id
+
+
+def _updates_another(tx: Tx, org: OrgId, tag: str, fact: Fact) -> bool:
+    """Whether what the fact updates is a live memory that says something else."""
+    row = tx.execute(
+        "select from memories m where m.org_id = %s and m.tag = %s and " + LIVE
+        + " and m.content <> %s and coalesce(m.root_id, m.id) ="
+        " (select coalesce(v.root_id, v.id) from memories v where v.id = %s and v.org_id = %s)",
+        (org, tag, fact.text, fact.updates, org),
+    ).fetchone()  # fmt: skip
+    return row is not None
+
+
+def _united(tx: Tx, id: MemoryId, other: MemoryId) -> MemoryId:
+    """The new version, with all that is known of the other memory, which says the same."""
+    tx.execute(
+        "update memories m set is_static = o.is_static, is_inference = o.is_inference,"
+        " metadata = o.metadata, temporal = o.temporal, buckets = o.buckets,"
+        " forget_after = o.forget_after, forget_reason = o.forget_reason"
+        " from memories o where m.id = %s and o.id = %s",
+        (id, other),
+    )
+    _unite(tx, [id])
     return id
 
 

@@ -411,6 +411,45 @@ def test_a_version_that_returns_is_one_with_what_says_the_same(
         assert {*left.sources} == {old, *again.sources}
 
 
+def test_an_update_to_what_is_known_leaves_one(
+    app: App, tenant: Tenant, org: Org, write: Callable[..., DocumentId]
+):
+    first, second, third = (write(f"{n}: where Ann lives") for n in ("first", "second", "third"))
+    with app.db.begin() as tx:
+        [bonn] = draw(tx, org, first, "Ann lives in Bonn.")
+        draw(tx, org, second, "Ann lives in Ulm.", is_static=True)
+        for _ in range(2):
+            chunks = reading.unread(tx, third)
+            [kept] = draw(tx, org, third, "Ann lives in Ulm.", updates=bonn)
+            tx.execute("delete from memory_reads where document_id = %s", (third,))
+            assert reading.unread(tx, third) == chunks
+
+            [known] = reading.known(tx, tenant, "a")
+            assert (known.id, known.content) == (kept, "Ann lives in Ulm.")
+            assert known.is_static
+            assert {*known.sources} == {second, third}
+
+
+def test_a_document_that_says_no_expiry_leaves_that_of_the_memory(
+    app: App,
+    tenant: Tenant,
+    org: Org,
+    write: Callable[..., DocumentId],
+    add: Callable[..., Memory],
+):
+    until, later = (datetime.now(UTC) + timedelta(days=days) for days in (1, 2))
+    add("Ann is in Rome.", forget_after=until, forget_reason="a holiday")
+    document, other = write("one: where Ann is"), write("other: where Ann is")
+    with app.db.begin() as tx:
+        draw(tx, org, document, "Ann is in Rome.")
+        [known] = reading.known(tx, tenant, "a")
+        assert (known.forget_after, known.forget_reason) == (until, "a holiday")
+
+        draw(tx, org, other, "Ann is in Rome.", forget_after=later)
+        [known] = reading.known(tx, tenant, "a")
+        assert known.forget_after == later
+
+
 def test_when_the_first_versions_go_the_rest_hold_together(
     app: App, tenant: Tenant, org: Org, write: Callable[..., DocumentId]
 ):
