@@ -87,6 +87,15 @@ def store(
     same once more changes nothing. Raises LeaseLost when the document is gone or has lost the tag.
     """
     _lock(tx, org, tag)
+    if any(fact.updates is not None for fact in facts):
+        # What says the same may become one with what updates: its documents come first, as ours.
+        tx.execute(
+            "select from documents d where d.id = %(own)s or d.id in"
+            " (select s.document_id from memory_sources s join memories m on m.id = s.memory_id"
+            "   where m.org_id = %(org)s and m.tag = %(tag)s and m.is_latest"
+            "   and md5(m.content) = any(%(digests)s)) order by d.id for key share",
+            {"own": document, "org": org, "tag": tag, "digests": _digests(facts)},
+        )
     there = tx.execute(
         "select 1 from documents where id = %s and org_id = %s and gone_at is null"
         " and %s = any(container_tags)"
@@ -419,6 +428,11 @@ def _meant(
         + "md5(m.content) = md5(%(becomes)s::text))) order by d.id for key share",
         parameters,
     )
+    if becomes is not None:
+        texts = (becomes, *([] if target.content is None else [target.content]))
+        updates = None if target.id is None else MemoryId(target.id)
+        facts = [Fact(text, updates=updates) for text in texts]
+        _lock_all(tx, tenant.id, DocumentId(""), tag, facts)
     if target.id is None:  # earlier versions of Recollect could leave several of one text
         same = tx.execute("select m.id" + matching + " and " + UNFORGOTTEN, parameters)
         _unite(tx, [MemoryId(row["id"]) for row in same.fetchall()][:1])
@@ -516,9 +530,7 @@ def _lock_all(tx: Tx, org: OrgId, document: DocumentId, tag: str, facts: Sequenc
         {
             "org": org,
             "tag": tag,
-            "digests": [
-                md5(fact.text.encode(), usedforsecurity=False).hexdigest() for fact in facts
-            ],
+            "digests": _digests(facts),
             "named": [
                 *(id for fact in facts for id in fact.related),
                 *(fact.updates for fact in facts if fact.updates is not None),
@@ -527,6 +539,10 @@ def _lock_all(tx: Tx, org: OrgId, document: DocumentId, tag: str, facts: Sequenc
             "whole": WHOLE,
         },
     )
+
+
+def _digests(facts: Sequence[Fact]) -> list[str]:
+    return [md5(fact.text.encode(), usedforsecurity=False).hexdigest() for fact in facts]
 
 
 def _forgotten_already(memory: Memory) -> ConflictError:

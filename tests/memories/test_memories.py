@@ -450,6 +450,26 @@ def test_a_document_that_says_no_expiry_leaves_that_of_the_memory(
         assert known.forget_after == later
 
 
+def test_a_version_that_returns_beside_a_united_one_is_a_memory_of_its_own(
+    app: App, tenant: Tenant, org: Org, write: Callable[..., DocumentId]
+):
+    ann, bob, moved = (write(f"{n}: who lives where") for n in ("ann", "bob", "moved"))
+    with app.db.begin() as tx:
+        [bonn] = draw(tx, org, ann, "They live in Bonn.")
+        [rome] = draw(tx, org, bob, "They live in Rome.")
+        draw(tx, org, moved, "They live in Kiel.", updates=bonn)
+        kiel = memories.correct(
+            tx, tenant, "a", MemoryTarget(id=rome), correction(org, "They live in Kiel.")
+        )
+        documents.delete(tx, tenant, [moved])
+        assert live(tx, tenant) == ["They live in Bonn.", "They live in Kiel."]
+
+        assert [one.id for one in reading.named(tx, tenant, "a", [bonn])] == [bonn]
+        assert [one.id for one in reading.named(tx, tenant, "a", [rome])] == [kiel.id]
+        memories.forget(tx, tenant, "a", MemoryTarget(id=bonn), None)
+        assert live(tx, tenant) == ["They live in Kiel."]
+
+
 def test_when_the_first_versions_go_the_rest_hold_together(
     app: App, tenant: Tenant, org: Org, write: Callable[..., DocumentId]
 ):
