@@ -11,6 +11,7 @@ says which chunks are new, `known` and `search` what is known already, and `stor
 of them.
 """
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import md5
 
@@ -132,13 +133,16 @@ def correct(
 ) -> Memory:
     """Add a version; the one before is not the latest any more. Raises NotFoundError.
 
-    It has the same sources, relations and groups. Another memory of the tag that says what this
-    one comes to say becomes one of its earlier versions: a text is one memory.
+    One that changes nothing, as a repeated request does, adds none. It has the same sources,
+    relations and groups. Another memory of the tag that says what this one comes to say becomes
+    one of its earlier versions: a text is one memory.
     """
     _lock(tx, tenant.id, tag)
     old = _meant(tx, tenant, tag, target, becomes=correction.text)
     if old.is_forgotten:
         raise unknown_memory(target, "was forgotten")
+    if _changes_nothing(old, correction):
+        return old
     tx.execute("update memories set is_latest = false where id = %s", (old.id,))
     id = random_id()
     row = tx.execute(
@@ -173,6 +177,23 @@ def correct(
     )
     _unite(tx, [MemoryId(row["id"])])
     return _ordered(tx, tenant, [MemoryId(row["id"])])[0]
+
+
+def _changes_nothing(old: Memory, correction: Correction) -> bool:
+    return (
+        old.content == correction.text
+        and not old.is_inference  # what a person says is none
+        and all(
+            # As JSON, in which 1 is not true.
+            new is None or json.dumps(new, sort_keys=True) == json.dumps(known, sort_keys=True)
+            for new, known in (
+                (correction.metadata, old.metadata),
+                (correction.temporal, old.temporal),
+            )
+        )
+        and correction.forget_reason in (None, old.forget_reason)
+        and (not correction.sets_expiry or correction.forget_after == old.forget_after)
+    )
 
 
 def hold(tx: Tx, tenant: Tenant, tag: str) -> None:
