@@ -73,6 +73,86 @@ CREATE FUNCTION public.facet(ids text[], chunks integer[]) RETURNS void
 CREATE FUNCTION public.fence() RETURNS void
     LANGUAGE sql
     AS $$$$;
+CREATE FUNCTION public.follow_tags(one text, tags text[], home text, sources text[], target text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+  moved text[];
+  copied text[];
+begin
+  -- Whole chains, in the order in which everybody locks them, and those that say the same where
+  -- they may come to.
+  perform from memories m
+   where coalesce(m.root_id, m.id) in (
+           select coalesce(t.root_id, t.id) from memories t
+            where t.id in (select s.memory_id from memory_sources s where s.document_id = one)
+               or (t.org_id = (select d.org_id from documents d where d.id = one)
+                   and t.tag = any (tags) and t.is_latest
+                   and md5(t.content) in (select md5(o.content) from memories o
+                        join memory_sources s on s.memory_id = o.id
+                       where s.document_id = one and o.tag <> all (tags))))
+   order by coalesce(m.root_id, m.id), m.version, m.id for update;
+  with leaving as (
+    select distinct coalesce(m.root_id, m.id) as root, m.tag from memories m
+      join memory_sources s on s.memory_id = m.id
+     where s.document_id = one and m.tag <> all (tags)),
+  alone as (
+    select l.root, l.tag from leaving l
+     where l.tag = any (sources) or not exists (
+           select from memories v join memory_sources s on s.memory_id = v.id
+             join documents d on d.id = s.document_id
+            where (v.root_id = l.root or v.id = l.root) and l.tag = any (d.container_tags)))
+  , gone as (
+    update memories m
+       set tag = case when a.tag = any (sources) then target else home end
+      from alone a
+     where (m.root_id = a.root or m.id = a.root) and m.tag = a.tag
+    returning m.id)
+  select array_agg(id) into moved from gone;
+  with supported as (
+    select m.id, m.is_latest, m.version, m.updated_at, coalesce(m.root_id, m.id) as root, m.tag
+      from memories m
+     where m.tag <> all (tags)
+       and exists (select from memory_sources s where s.memory_id = m.id and s.document_id = one)),
+  copies as (
+    select p.id as original, p.root, p.tag, replace(gen_random_uuid()::text, '-', '') as id
+      from supported p
+     where p.is_latest or p.id = (
+           select q.id from supported q where q.root = p.root and q.tag = p.tag
+            order by q.is_latest desc, q.version desc, q.updated_at desc limit 1)),
+  made as (
+    insert into memories (id, org_id, tag, content, is_static, is_inference, buckets, metadata,
+        temporal, forget_after, forget_reason, forgotten_at, created_at, updated_at,
+        terms, weights, embedding, embedding_b, group_pairs)
+      select c.id, m.org_id, home, m.content, m.is_static, m.is_inference,
+             m.buckets, m.metadata, m.temporal, m.forget_after,
+             coalesce(f.forget_reason, m.forget_reason), coalesce(f.forgotten_at, m.forgotten_at),
+             m.created_at, m.updated_at, m.terms, m.weights, m.embedding, m.embedding_b,
+             m.group_pairs
+        from copies c join memories m on m.id = c.original
+        -- Who forgot a memory meant the versions before as well.
+        left join lateral (
+             select l.forgotten_at, l.forget_reason from memories l
+              where not m.is_latest and (l.root_id = c.root or l.id = c.root) and l.tag = c.tag
+                and l.is_latest and l.forgotten_at is not null
+              order by l.version desc limit 1) f on true
+    returning id),
+  cited as (
+    insert into memory_sources (memory_id, document_id, hash, start_at, end_at)
+      select c.id, s.document_id, s.hash, s.start_at, s.end_at
+        from copies c join memory_sources s
+          on s.memory_id = c.original and s.document_id = one),
+  lacking as ( -- a vector that the original waits for
+    insert into vector_gaps (relation, first, last, size)
+      select 'memories', c.id, c.id, 1 from copies c
+       where exists (select from vector_gaps g where g.relation = 'memories'
+                     and c.original between g.first and g.last)
+      on conflict do nothing)
+  select array_agg(id) into copied from made;
+  delete from memory_sources s using memories m
+   where s.document_id = one and m.id = s.memory_id and m.tag <> all (tags);
+  perform unite_memories(array_cat(moved, copied));
+end $$;
 CREATE FUNCTION public.forget_item() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -167,12 +247,35 @@ begin
     on conflict do nothing;
   return null;
 end $$;
+CREATE FUNCTION public.leave_memories() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+declare
+  one record;
+begin
+  for one in
+    select d.id, d.container_tags,
+           (select t.tag from unnest(d.container_tags) with ordinality as t (tag, n)
+             order by t.tag = any (new.sources) desc, t.n limit 1) as home
+      from documents d where d.id in (
+           select s.document_id from memories m join memory_sources s on s.memory_id = m.id
+            where m.org_id = new.org_id and m.tag = new.target)
+       and new.target <> all (d.container_tags)
+     order by d.id
+  loop
+    perform follow_tags(one.id, one.container_tags, one.home, null, null);
+  end loop;
+  return null;
+end $$;
 CREATE FUNCTION public.measure_index() RETURNS void
     LANGUAGE sql
     AS $$$$;
 CREATE FUNCTION public.mend_versions() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
+declare
+  returned text[];
+  one record;
 begin
   with recursive orphan (id, parent_id) as (
     select m.id, g.parent_id from gone g join memories m on m.parent_id = g.id
@@ -181,9 +284,39 @@ begin
   )
   update memories m set parent_id = o.parent_id from orphan o
    where m.id = o.id and (o.parent_id is null or o.parent_id not in (select id from gone));
-  update memories m set is_latest = true
-   where not m.is_latest and m.id in (select parent_id from gone)
-     and not exists (select from memories c where c.parent_id = m.id);
+  with restored as (
+    update memories m set is_latest = true
+     where not m.is_latest and m.id in (select parent_id from gone)
+       and not exists (select from memories c where c.parent_id = m.id)
+    returning m.id)
+  select array_agg(id) into returned from restored;
+  if returned is null then
+    return null;
+  end if;
+  update memories m set forgotten_at = g.forgotten_at, forget_reason = g.forget_reason,
+         forget_batch = g.forget_batch
+    from gone g
+   where m.id = any (returned) and m.forgotten_at is null and g.is_latest
+     and g.forgotten_at is not null and coalesce(g.root_id, g.id) = coalesce(m.root_id, m.id);
+  for one in
+    with recursive up (id, top, parent_id) as (
+      select m.id, m.id, m.parent_id from memories m where m.id = any (returned)
+      union all
+      select u.id, p.id, p.parent_id from up u join memories p on p.id = u.parent_id)
+    select m.id, u.top, coalesce(m.root_id, m.id) as root
+      from up u join memories m on m.id = u.id where u.parent_id is null
+     order by u.top = coalesce(m.root_id, m.id), m.id
+  loop
+    if exists (select from memories m where (m.root_id = one.root or m.id = one.root)
+               and m.is_latest and m.id <> one.id) then
+      with recursive tree (id) as (
+        select one.top
+        union all
+        select m.id from tree t join memories m on m.parent_id = t.id)
+      update memories m set root_id = nullif(one.top, m.id) from tree t where m.id = t.id;
+    end if;
+  end loop;
+  perform unite_memories(returned);
   return null;
 end $$;
 CREATE FUNCTION public.move_memories() RETURNS trigger
@@ -191,72 +324,13 @@ CREATE FUNCTION public.move_memories() RETURNS trigger
     AS $$
 declare
   merge record;
-  moved text[];
-  copied text[];
 begin
   select g.target, g.sources into merge from tag_merges g
    where g.org_id = new.org_id and g.finished_at is null
      and g.target = any (new.container_tags) and g.sources && old.container_tags
    order by g.created_at limit 1;
-  -- Whole chains, in the order in which everybody locks them, and those that say the same where
-  -- they may come to.
-  perform from memories m
-   where coalesce(m.root_id, m.id) in (
-           select coalesce(t.root_id, t.id) from memories t
-            where t.id in (select s.memory_id from memory_sources s where s.document_id = new.id)
-               or (t.org_id = new.org_id and t.tag = any (new.container_tags) and t.is_latest
-                   and md5(t.content) in (select md5(o.content) from memories o
-                        join memory_sources s on s.memory_id = o.id
-                       where s.document_id = new.id and o.tag <> all (new.container_tags))))
-   order by coalesce(m.root_id, m.id), m.version, m.id for update;
-  with leaving as (
-    select distinct coalesce(m.root_id, m.id) as root, m.tag from memories m
-      join memory_sources s on s.memory_id = m.id
-     where s.document_id = new.id and m.tag <> all (new.container_tags)),
-  alone as (
-    select l.root, l.tag from leaving l
-     where l.tag = any (merge.sources) or not exists (
-           select from memories v join memory_sources s on s.memory_id = v.id
-             join documents d on d.id = s.document_id
-            where (v.root_id = l.root or v.id = l.root) and l.tag = any (d.container_tags)))
-  , gone as (
-    update memories m
-       set tag = case when a.tag = any (merge.sources) then merge.target
-                      else new.container_tags[1] end
-      from alone a
-     where (m.root_id = a.root or m.id = a.root) and m.tag = a.tag
-    returning m.id)
-  select array_agg(id) into moved from gone;
-  with copies as (
-    select m.id as original, replace(gen_random_uuid()::text, '-', '') as id from memories m
-     where m.is_latest and m.tag <> all (new.container_tags)
-       and exists (select from memory_sources s
-                    where s.memory_id = m.id and s.document_id = new.id)),
-  made as (
-    insert into memories (id, org_id, tag, content, is_static, is_inference, buckets, metadata,
-        temporal, forget_after, forget_reason, forgotten_at, created_at, updated_at,
-        terms, weights, embedding, embedding_b, group_pairs)
-      select c.id, m.org_id, new.container_tags[1], m.content, m.is_static, m.is_inference,
-             m.buckets, m.metadata, m.temporal, m.forget_after, m.forget_reason, m.forgotten_at,
-             m.created_at, m.updated_at, m.terms, m.weights, m.embedding, m.embedding_b,
-             m.group_pairs
-        from copies c join memories m on m.id = c.original
-    returning id),
-  cited as (
-    insert into memory_sources (memory_id, document_id, hash, start_at, end_at)
-      select c.id, s.document_id, s.hash, s.start_at, s.end_at
-        from copies c join memory_sources s
-          on s.memory_id = c.original and s.document_id = new.id),
-  lacking as ( -- a vector that the original waits for
-    insert into vector_gaps (relation, first, last, size)
-      select 'memories', c.id, c.id, 1 from copies c
-       where exists (select from vector_gaps g where g.relation = 'memories'
-                     and c.original between g.first and g.last)
-      on conflict do nothing)
-  select array_agg(id) into copied from made;
-  delete from memory_sources s using memories m
-   where s.document_id = new.id and m.id = s.memory_id and m.tag <> all (new.container_tags);
-  perform unite_memories(array_cat(moved, copied));
+  perform follow_tags(new.id, new.container_tags, new.container_tags[1], merge.sources,
+                      merge.target);
   return null;
 end $$;
 CREATE FUNCTION public.queue_dream() RETURNS trigger
@@ -1380,6 +1454,7 @@ CREATE TRIGGER forget_unsourced AFTER DELETE ON public.memory_sources REFERENCIN
 CREATE TRIGGER keep_all_audit BEFORE TRUNCATE ON public.audit_log FOR EACH STATEMENT EXECUTE FUNCTION public.keep_audit();
 CREATE TRIGGER keep_audit BEFORE DELETE OR UPDATE ON public.audit_log FOR EACH ROW EXECUTE FUNCTION public.keep_audit();
 CREATE TRIGGER know_tags AFTER INSERT OR UPDATE OF container_tags ON public.documents FOR EACH ROW EXECUTE FUNCTION public.know_tags();
+CREATE TRIGGER leave_memories AFTER UPDATE OF finished_at ON public.tag_merges FOR EACH ROW WHEN (((old.finished_at IS NULL) AND (new.finished_at IS NOT NULL))) EXECUTE FUNCTION public.leave_memories();
 CREATE TRIGGER mend_versions AFTER DELETE ON public.memories REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION public.mend_versions();
 CREATE TRIGGER move_memories AFTER UPDATE OF container_tags ON public.documents FOR EACH ROW WHEN ((old.container_tags IS DISTINCT FROM new.container_tags)) EXECUTE FUNCTION public.move_memories();
 CREATE TRIGGER queue_dream AFTER UPDATE OF status, indexed_revision, task_type ON public.documents FOR EACH ROW WHEN (((new.indexed_revision IS NOT NULL) AND ((old.indexed_revision IS DISTINCT FROM new.indexed_revision) OR ((old.status IS DISTINCT FROM new.status) AND (new.status = 'done'::text)) OR (old.task_type IS DISTINCT FROM new.task_type)))) EXECUTE FUNCTION public.queue_dream();

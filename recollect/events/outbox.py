@@ -194,8 +194,13 @@ def find(tx: Tx, tenant: Tenant) -> list[WebhookTarget]:
 
 
 def update(tx: Tx, tenant: Tenant, id: str, change: TargetChange) -> WebhookTarget:
-    """Raises NotFoundError. Enabling it again forgets how it failed; what died stays dead."""
+    """Raises NotFoundError. Enabling it again forgets how it failed; what died stays dead. Of what
+    other tags it was told, or was to be told, nothing is left."""
     found = get(tx, tenant, id)
+    if change.tags is not None:
+        # Before, so that whoever is writing a delivery is waited for.
+        tx.execute("select from endpoints where id = %s for update", (found.id,))
+        _narrow(tx, found.id, change.tags)
     tx.execute(
         "update endpoints set url = coalesce(%(url)s, url),"
         " description = coalesce(%(description)s, description),"
@@ -224,6 +229,24 @@ def update(tx: Tx, tenant: Tenant, id: str, change: TargetChange) -> WebhookTarg
     rotated = change.secret is not None
     audit.record(tx, "webhook.changed", found.id, org=tenant.id, rotated=rotated)
     return get(tx, tenant, found.id)
+
+
+def _narrow(tx: Tx, id: str, tags: Sequence[str]) -> None:
+    """Take other tags out of its deliveries, and with their last one the delivery, as migration
+    0011 tells it: of a connection only what writes to nothing else."""
+    labels = "payload #> '{data,containerTags}'"
+    tx.execute(
+        "with told as (select d.id, d.type, " + labels + " as labels, coalesce((select"
+        "   jsonb_agg(label order by n) from jsonb_array_elements_text(" + labels + ")"
+        "   with ordinality as t (label, n) where label = any(%(tags)s)), '[]') as kept"
+        "  from deliveries d where d.endpoint_id = %(id)s),"
+        " gone as (delete from deliveries d using told t where d.id = t.id and t.labels <> t.kept"
+        "  and (t.kept = '[]' or t.type not like 'document.%%'))"
+        " update deliveries d set payload = jsonb_set(payload, '{data,containerTags}', t.kept)"
+        " from told t where d.id = t.id and t.labels <> t.kept and t.kept <> '[]'"
+        " and t.type like 'document.%%'",
+        {"id": id, "tags": list(tags)},
+    )
 
 
 def delete(tx: Tx, tenant: Tenant, id: str) -> None:

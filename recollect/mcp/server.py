@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import anyio
@@ -27,7 +27,17 @@ from recollect.mcp.tool import Tool
 from recollect.mcp.tools import TOOLS
 
 LOG = log.get("mcp")
-_TAG = re.compile(r"(?<!\S)(--tag|containerTags?)(?=: )")
+NAMES: Mapping[str, str] = {
+    "--tag": "tag",
+    "containerTag": "tag",
+    "containerTags": "tag",
+    "q": "query",
+    "asOf": "as_of",
+    "customId": "custom_id",
+    "documentLimit": "document_limit",
+}
+"""What the API, and the command line behind stdio, call the arguments of the tools."""
+_FIELD = re.compile(r"(?<!\S)(--tag|[A-Za-z]+)(?=(?:[.\[][^\s:]*)?: )")
 INSTRUCTIONS = (
     "Recollect holds the user's own documents: notes, files, pages, and what connected sources"
     " bring. Search it before answering about anything they may have collected, cite the source of"
@@ -155,7 +165,7 @@ async def _called(tool: Tool[Any, Any], session: Session, given: dict[str, Any])
     try:
         answer = (await tool.run(session, arguments)).model_dump(mode="json")
     except RecollectError as error:
-        return _failed(advice(error))
+        return _failed(advice(error, tool.names))
     except Exception:
         LOG.exception("bug", tool=tool.name)
         return _failed("Internal error of the service; its log says more.")
@@ -176,10 +186,12 @@ async def _or_refused(asked: Any) -> Any:
         raise MCPError(code, advice(error)) from error
 
 
-def advice(error: RecollectError) -> str:
-    """What went wrong, and what to do about it, in words for a model and its user."""
-    # The tools call it so; the API, and the command line behind stdio, otherwise.
-    told = _TAG.sub("tag", str(error))
+def advice(error: RecollectError, names: Mapping[str, str] | None = None) -> str:
+    """What went wrong, and what to do about it, in words for a model and its user; `names` of a
+    tool go before those of all."""
+    called = {**NAMES, **(names or {})}
+    told = _FIELD.sub(lambda field: called.get(field[1], field[1]), str(error))
+    told = told.replace("name the containerTag, or use the id", "use its id, from `list`")
     match error:
         case RequestError(status=403):
             return (

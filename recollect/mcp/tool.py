@@ -3,8 +3,8 @@
 Descriptions are read by language models: they say when to call, and what to do with the answer.
 """
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
@@ -67,3 +67,5 @@ class Tool(Generic[ArgumentsT, AnswerT]):
     destructive: bool = False
     idempotent: bool = False
     open_world: bool = False
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    """what the API calls arguments that only this tool calls otherwise"""

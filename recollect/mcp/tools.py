@@ -133,6 +133,7 @@ TOOLS: tuple[Tool[Any, Any], ...] = (
         Connected,
         connect,
         open_world=True,
+        names={"metadata": "settings"},
     ),
     Tool(
         "sync_status",

@@ -404,8 +404,7 @@ def judge(
         match told.relation:
             case "confirms" if named:
                 # Its own words, so that it is one more source of what is there.
-                expiry = until or named[0].forget_after
-                draft = replace(draft, text=named[0].content, forget_after=expiry)
+                draft = replace(draft, text=named[0].content)
             case "updates" if named and named[0].id not in updated:
                 updated.add(named[0].id)
                 draft = replace(draft, updates=named[0].id)

@@ -11,6 +11,7 @@ says which chunks are new, `known` and `search` what is known already, and `stor
 of them.
 """
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import md5
 
@@ -87,6 +88,15 @@ def store(
     same once more changes nothing. Raises LeaseLost when the document is gone or has lost the tag.
     """
     _lock(tx, org, tag)
+    if any(fact.updates is not None for fact in facts):
+        # What says the same may become one with what updates: its documents come first, as ours.
+        tx.execute(
+            "select from documents d where d.id = %(own)s or d.id in"
+            " (select s.document_id from memory_sources s join memories m on m.id = s.memory_id"
+            "   where m.org_id = %(org)s and m.tag = %(tag)s and m.is_latest"
+            "   and md5(m.content) = any(%(digests)s)) order by d.id for key share",
+            {"own": document, "org": org, "tag": tag, "digests": _digests(facts)},
+        )
     there = tx.execute(
         "select 1 from documents where id = %s and org_id = %s and gone_at is null"
         " and %s = any(container_tags)"
@@ -98,7 +108,7 @@ def store(
     _lock_all(tx, org, document, tag, facts)
     kept = [
         _forgotten_before(tx, org, document, tag, fact)
-        or _keep(tx, org, document, tag, fact, fact.spans)
+        or _keep(tx, org, document, tag, fact, fact.spans, drawn=True)
         for fact in facts
     ]
     tx.execute(
@@ -123,13 +133,16 @@ def correct(
 ) -> Memory:
     """Add a version; the one before is not the latest any more. Raises NotFoundError.
 
-    It has the same sources, relations and groups. Another memory of the tag that says what this
-    one comes to say becomes one of its earlier versions: a text is one memory.
+    One that changes nothing, as a repeated request does, adds none. It has the same sources,
+    relations and groups. Another memory of the tag that says what this one comes to say becomes
+    one of its earlier versions: a text is one memory.
     """
     _lock(tx, tenant.id, tag)
     old = _meant(tx, tenant, tag, target, becomes=correction.text)
     if old.is_forgotten:
         raise unknown_memory(target, "was forgotten")
+    if _changes_nothing(old, correction):
+        return old
     tx.execute("update memories set is_latest = false where id = %s", (old.id,))
     id = random_id()
     row = tx.execute(
@@ -164,6 +177,23 @@ def correct(
     )
     _unite(tx, [MemoryId(row["id"])])
     return _ordered(tx, tenant, [MemoryId(row["id"])])[0]
+
+
+def _changes_nothing(old: Memory, correction: Correction) -> bool:
+    return (
+        old.content == correction.text
+        and not old.is_inference  # what a person says is none
+        and all(
+            # As JSON, in which 1 is not true.
+            new is None or json.dumps(new, sort_keys=True) == json.dumps(known, sort_keys=True)
+            for new, known in (
+                (correction.metadata, old.metadata),
+                (correction.temporal, old.temporal),
+            )
+        )
+        and correction.forget_reason in (None, old.forget_reason)
+        and (not correction.sets_expiry or correction.forget_after == old.forget_after)
+    )
 
 
 def hold(tx: Tx, tenant: Tenant, tag: str) -> None:
@@ -236,9 +266,17 @@ def embed(tx: Tx, vectors: Mapping[MemoryId, NDArray[np.float32]]) -> None:
 
 
 def _keep(
-    tx: Tx, org: OrgId, document: DocumentId, tag: str, fact: Fact, spans: Sequence[Span]
+    tx: Tx,
+    org: OrgId,
+    document: DocumentId,
+    tag: str,
+    fact: Fact,
+    spans: Sequence[Span],
+    *,
+    drawn: bool = False,
 ) -> MemoryId:
-    """Insert the fact, or confirm the memory that says the same; the tag is locked."""
+    """Insert the fact, or confirm the memory that says the same; the tag is locked. A `drawn` one
+    without an expiry says nothing of it."""
     if not spans:
         raise ValueError("a fact needs evidence")
     same = tx.execute(
@@ -248,15 +286,22 @@ def _keep(
         " temporal = coalesce(%(temporal)s, m.temporal),"
         " buckets = array(select distinct b from unnest(m.buckets || %(buckets)s::text[]) as b"
         "  order by b),"
-        " forget_after = %(forget_after)s, forget_reason = %(forget_reason)s, updated_at = now()"
+        " forget_after = coalesce(%(forget_after)s, case when %(drawn)s then m.forget_after end),"
+        " forget_reason = coalesce(%(forget_reason)s,"
+        "  case when %(drawn)s then m.forget_reason end), updated_at = now()"
         " where m.id = (select m.id from memories m where m.org_id = %(org)s and m.tag = %(tag)s"
         "  and md5(m.content) = md5(%(content)s::text) and m.content = %(content)s"
         "  and m.group_pairs is not distinct from %(group)s::jsonb and "
         + LIVE
         + " order by m.created_at limit 1 for update) returning m.id",
-        _said(org, tag, fact),
+        {**_said(org, tag, fact), "drawn": drawn},
     ).fetchone()
-    id = MemoryId(same["id"]) if same else _insert(tx, org, tag, fact)
+    if same is None:
+        id = _insert(tx, org, tag, fact)
+    elif _updates_another(tx, org, tag, fact):
+        id = _united(tx, _insert(tx, org, tag, fact), MemoryId(same["id"]))
+    else:
+        id = MemoryId(same["id"])
     _cite(tx, id, document, spans)
     tx.execute(
         "insert into memory_relations (memory_id, target_id, relation)"
@@ -272,6 +317,30 @@ def _keep(
             "relations": [relation.value for relation in fact.related.values()],
         },
     )
+    return id
+
+
+def _updates_another(tx: Tx, org: OrgId, tag: str, fact: Fact) -> bool:
+    """Whether what the fact updates is a live memory that says something else."""
+    row = tx.execute(
+        "select from memories m where m.org_id = %s and m.tag = %s and " + LIVE
+        + " and m.content <> %s and coalesce(m.root_id, m.id) ="
+        " (select coalesce(v.root_id, v.id) from memories v where v.id = %s and v.org_id = %s)",
+        (org, tag, fact.text, fact.updates, org),
+    ).fetchone()  # fmt: skip
+    return row is not None
+
+
+def _united(tx: Tx, id: MemoryId, other: MemoryId) -> MemoryId:
+    """The new version, with all that is known of the other memory, which says the same."""
+    tx.execute(
+        "update memories m set is_static = o.is_static, is_inference = o.is_inference,"
+        " metadata = o.metadata, temporal = o.temporal, buckets = o.buckets,"
+        " forget_after = o.forget_after, forget_reason = o.forget_reason"
+        " from memories o where m.id = %s and o.id = %s",
+        (id, other),
+    )
+    _unite(tx, [id])
     return id
 
 
@@ -380,6 +449,11 @@ def _meant(
         + "md5(m.content) = md5(%(becomes)s::text))) order by d.id for key share",
         parameters,
     )
+    if becomes is not None:
+        texts = (becomes, *([] if target.content is None else [target.content]))
+        updates = None if target.id is None else MemoryId(target.id)
+        facts = [Fact(text, updates=updates) for text in texts]
+        _lock_all(tx, tenant.id, DocumentId(""), tag, facts)
     if target.id is None:  # earlier versions of Recollect could leave several of one text
         same = tx.execute("select m.id" + matching + " and " + UNFORGOTTEN, parameters)
         _unite(tx, [MemoryId(row["id"]) for row in same.fetchall()][:1])
@@ -477,9 +551,7 @@ def _lock_all(tx: Tx, org: OrgId, document: DocumentId, tag: str, facts: Sequenc
         {
             "org": org,
             "tag": tag,
-            "digests": [
-                md5(fact.text.encode(), usedforsecurity=False).hexdigest() for fact in facts
-            ],
+            "digests": _digests(facts),
             "named": [
                 *(id for fact in facts for id in fact.related),
                 *(fact.updates for fact in facts if fact.updates is not None),
@@ -488,6 +560,10 @@ def _lock_all(tx: Tx, org: OrgId, document: DocumentId, tag: str, facts: Sequenc
             "whole": WHOLE,
         },
     )
+
+
+def _digests(facts: Sequence[Fact]) -> list[str]:
+    return [md5(fact.text.encode(), usedforsecurity=False).hexdigest() for fact in facts]
 
 
 def _forgotten_already(memory: Memory) -> ConflictError:

@@ -448,7 +448,28 @@ def test_errors_say_what_to_do(live_url: str, key: str) -> None:
     assert "myspace" in said["provider"]
     assert "AND" in said["filter"]
     assert "Document not found" in said["path"]
-    assert "asOf" in said["moment"]
+    assert "as_of: a date" in said["moment"]
+
+
+def test_what_is_refused_is_called_as_the_tool_calls_it(live_url: str, key: str) -> None:
+    async def visit(assistant: Client) -> list[str]:
+        for tag in ("one", "two"):
+            await call(assistant, "add", content=f"of {tag}", tag=tag, custom_id="same")
+        return [
+            await trouble(assistant, "search", query="   "),
+            await trouble(assistant, "add", content="x", custom_id=""),
+            await trouble(assistant, "connect", provider="web-crawler", settings={"x": 1}),
+            await trouble(assistant, "add", content="x", metadata={"": 1}),
+            await trouble(assistant, "get", id="same"),
+        ]
+
+    query, name, settings, metadata, same = talk(partial(over_http, live_url, key), visit)
+
+    assert query.startswith("Invalid request parameters: query: ")
+    assert name.startswith("Invalid request parameters: custom_id: ")
+    assert settings.startswith("Invalid request parameters: settings.startUrl: ")
+    assert metadata.startswith("Invalid request parameters: metadata: ")
+    assert same.endswith("; use its id, from `list`")
 
 
 @pytest.mark.parametrize("way", [over_http, over_stdio], ids=["http", "stdio"])

@@ -176,6 +176,20 @@ def test_an_update_is_a_new_version(client: httpx.Client):
     assert [version["isLatest"] for version in entry["history"]] == [True, False, False, False]
 
 
+def test_an_update_that_changes_nothing_adds_no_version(client: httpx.Client):
+    [first] = remember(client, "Ann lives in Bonn.", metadata={"n": 1})["memories"]
+    body = {"containerTag": "ann", "id": first["id"], "newContent": "Ann is in Ulm."}
+    more = {"metadata": {"n": 2}, "forgetAfter": "2999-01-01", "forgetReason": "moves on"}
+    second = call(client, "PATCH", "/v4/memories", **body, **more)
+
+    assert call(client, "PATCH", "/v4/memories", **body, **more) == second
+    assert call(client, "PATCH", "/v4/memories", **body) == second
+    for change in ({"metadata": {"n": True}}, {"forgetAfter": None}):
+        assert call(client, "PATCH", "/v4/memories", **body, **change)["version"] > 2
+    [entry] = entries(client)
+    assert [version["version"] for version in entry["history"]] == [4, 3, 2, 1]
+
+
 def test_who_updates_or_forgets_names_what(client: httpx.Client):
     document = remember(client, "Ann likes tea.")["documentId"]
     for method, more in (("PATCH", {"newContent": "x"}), ("DELETE", {})):

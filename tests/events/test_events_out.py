@@ -232,6 +232,33 @@ def test_a_limited_key_hears_only_of_its_tags(
     assert client.get("/v3/webhooks").json()["endpoints"][0]["id"] in (mine["id"], whole["id"])
 
 
+def test_an_endpoint_that_is_limited_later_forgets_other_tags(
+    app: App,
+    tenant: Tenant,
+    client: httpx.Client,
+    receiver: Receiver,
+    shelf: Shelf,
+    endpoint: Callable[..., Json],
+):
+    made = endpoint()
+    for tags in (["theirs"], ["theirs", "mine"], ["mine"]):
+        with app.db.begin() as tx:
+            new = NewDocument(documents.text_content(f"of {tags}"), tags)
+            documents.add(tx, tenant, new, DocumentId(random_id()))
+    processing.drain(app)
+    shelf.put("1", "one")
+    connect(app, tenant, ["theirs", "mine"])
+    syncs.drain(app)
+    client.post(f"/v3/webhooks/{made['id']}/test")
+    client.patch(f"/v3/webhooks/{made['id']}", json={"containerTags": ["mine"]})
+
+    webhooks.drain(app)
+
+    data = [data for type, data in told(receiver) if type != "webhook.test"]
+    assert [one["containerTags"] for one in data] == [["mine"]] * 2
+    assert len(log(client, made)) == len(receiver.came) == 3
+
+
 def test_what_is_not_taken_is_sent_again_with_the_same_id_until_it_is_dead(
     app: App,
     db: Database,

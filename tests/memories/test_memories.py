@@ -374,6 +374,102 @@ def test_a_later_document_updates_and_its_end_restores(
         assert (latest.id, latest.is_latest) == (bonn, True)
 
 
+def test_what_was_forgotten_does_not_return_with_the_version_before(
+    app: App, tenant: Tenant, org: Org, write: Callable[..., DocumentId]
+):
+    old, middle, new = (write(f"{n}: where Ann lives") for n in ("old", "middle", "new"))
+    with app.db.begin() as tx:
+        [bonn] = draw(tx, org, old, "Ann lives in Bonn.")
+        [ulm] = draw(tx, org, middle, "Ann lives in Ulm.", updates=bonn)
+        [jena] = draw(tx, org, new, "Ann lives in Jena.", updates=ulm)
+        memories.forget(tx, tenant, "a", MemoryTarget(id=jena), "private")
+
+        documents.delete(tx, tenant, [middle, new])
+
+        assert live(tx, tenant) == []
+        [left] = reading.find(tx, tenant, MemoryQuery(forgotten=True)).items
+        assert (left.id, left.forget_reason) == (bonn, "private")
+
+
+def test_a_version_that_returns_is_one_with_what_says_the_same(
+    app: App,
+    tenant: Tenant,
+    org: Org,
+    write: Callable[..., DocumentId],
+    add: Callable[..., Memory],
+):
+    old, new = write("old: where Ann lives"), write("new: where Ann lives")
+    with app.db.begin() as tx:
+        [bonn] = draw(tx, org, old, "Ann lives in Bonn.")
+        draw(tx, org, new, "Ann lives in Ulm.", updates=bonn)
+    again = add("Ann lives in Bonn.")
+    with app.db.begin() as tx:
+        documents.delete(tx, tenant, [new])
+
+        [left] = reading.known(tx, tenant, "a")
+        assert left.content == "Ann lives in Bonn."
+        assert {*left.sources} == {old, *again.sources}
+
+
+def test_an_update_to_what_is_known_leaves_one(
+    app: App, tenant: Tenant, org: Org, write: Callable[..., DocumentId]
+):
+    first, second, third = (write(f"{n}: where Ann lives") for n in ("first", "second", "third"))
+    with app.db.begin() as tx:
+        [bonn] = draw(tx, org, first, "Ann lives in Bonn.")
+        draw(tx, org, second, "Ann lives in Ulm.", is_static=True)
+        for _ in range(2):
+            chunks = reading.unread(tx, third)
+            [kept] = draw(tx, org, third, "Ann lives in Ulm.", updates=bonn)
+            tx.execute("delete from memory_reads where document_id = %s", (third,))
+            assert reading.unread(tx, third) == chunks
+
+            [known] = reading.known(tx, tenant, "a")
+            assert (known.id, known.content) == (kept, "Ann lives in Ulm.")
+            assert known.is_static
+            assert {*known.sources} == {second, third}
+
+
+def test_a_document_that_says_no_expiry_leaves_that_of_the_memory(
+    app: App,
+    tenant: Tenant,
+    org: Org,
+    write: Callable[..., DocumentId],
+    add: Callable[..., Memory],
+):
+    until, later = (datetime.now(UTC) + timedelta(days=days) for days in (1, 2))
+    add("Ann is in Rome.", forget_after=until, forget_reason="a holiday")
+    document, other = write("one: where Ann is"), write("other: where Ann is")
+    with app.db.begin() as tx:
+        draw(tx, org, document, "Ann is in Rome.")
+        [known] = reading.known(tx, tenant, "a")
+        assert (known.forget_after, known.forget_reason) == (until, "a holiday")
+
+        draw(tx, org, other, "Ann is in Rome.", forget_after=later)
+        [known] = reading.known(tx, tenant, "a")
+        assert known.forget_after == later
+
+
+def test_a_version_that_returns_beside_a_united_one_is_a_memory_of_its_own(
+    app: App, tenant: Tenant, org: Org, write: Callable[..., DocumentId]
+):
+    ann, bob, moved = (write(f"{n}: who lives where") for n in ("ann", "bob", "moved"))
+    with app.db.begin() as tx:
+        [bonn] = draw(tx, org, ann, "They live in Bonn.")
+        [rome] = draw(tx, org, bob, "They live in Rome.")
+        draw(tx, org, moved, "They live in Kiel.", updates=bonn)
+        kiel = memories.correct(
+            tx, tenant, "a", MemoryTarget(id=rome), correction(org, "They live in Kiel.")
+        )
+        documents.delete(tx, tenant, [moved])
+        assert live(tx, tenant) == ["They live in Bonn.", "They live in Kiel."]
+
+        assert [one.id for one in reading.named(tx, tenant, "a", [bonn])] == [bonn]
+        assert [one.id for one in reading.named(tx, tenant, "a", [rome])] == [kiel.id]
+        memories.forget(tx, tenant, "a", MemoryTarget(id=bonn), None)
+        assert live(tx, tenant) == ["They live in Kiel."]
+
+
 def test_when_the_first_versions_go_the_rest_hold_together(
     app: App, tenant: Tenant, org: Org, write: Callable[..., DocumentId]
 ):

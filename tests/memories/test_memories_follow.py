@@ -142,21 +142,23 @@ class Following(RuleBasedStateMachine):
         for id, names in list(self.tags.items()):
             self.moved(id, [name for name in names if name != tag])
 
-    @rule(pair=st.permutations(TAGS))
-    def merge(self, pair: list[str]) -> None:
+    @rule(pair=st.permutations(TAGS), leaves=st.integers(0, 2))
+    def merge(self, pair: list[str], leaves: int) -> None:
         source, target, _ = pair
+        kept = [id for id, names in self.tags.items() if source in names][:leaves]
         with self.db.begin() as tx:
             merge = tags.begin_merge(tx, self.tenant, [source], target, random_id())
             moved = 1
             while moved:
                 moved, _ = documents.retag(
-                    tx, self.org.id, [source], target, kept=[], until=ANY_TIME, limit=1
+                    tx, self.org.id, [source], target, kept=kept, until=ANY_TIME, limit=1
                 )
-            tags.advance_merge(tx, merge, 0, [], done=True)
+            tags.advance_merge(tx, merge, 0, kept, done=True)
             tags.ensure(tx, self.org.id, TAGS)
         for id, names in list(self.tags.items()):
-            after = list(dict.fromkeys(target if name == source else name for name in names))
-            self.moved(id, after, target)
+            if id not in kept:
+                after = list(dict.fromkeys(target if name == source else name for name in names))
+                self.moved(id, after, target)
 
     @rule(tag=st.sampled_from(TAGS), old=st.sampled_from("xyz"), new=st.sampled_from("xyz"))
     def correct(self, tag: str, old: str, new: str) -> None:

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import permutations, product
 
 import numpy as np
@@ -13,7 +14,15 @@ from recollect.db import Tx
 from recollect.documents import DocumentChange
 from recollect.index import terms
 from recollect.memories import memories, reading
-from recollect.memories.records import Correction, Fact, MemoryId, MemoryQuery, MemoryTarget, Span
+from recollect.memories.records import (
+    WHOLE,
+    Correction,
+    Fact,
+    MemoryId,
+    MemoryQuery,
+    MemoryTarget,
+    Span,
+)
 from recollect.model import DocumentId, Org, Tenant, random_id
 from recollect.orgs import tags
 
@@ -205,3 +214,58 @@ def test_what_a_user_forgot_stays_forgotten_when_a_document_says_it_again(
         # A user who says it again wants it known.
         bear(tx, org, "a", "Ann smokes.", "And more.")
         assert where(tx, org, "Ann smokes.") == {"a": 1}
+
+
+def drawn(tx: Tx, org: Org, id: DocumentId, text: str, updates: MemoryId | None = None) -> MemoryId:
+    """A fact that was read in a document of the tag a."""
+    said = replace(fact(org, text), spans=[Span(WHOLE, 0, 3)], updates=updates)
+    return memories.store(tx, org.id, id, "a", [said], read=[])[0]
+
+
+def test_a_version_that_another_document_replaced_counts_where_only_it_goes(
+    app: App, org: Org
+) -> None:
+    with app.db.begin() as tx:
+        before, _ = bear(tx, org, "a", "One.")
+        after, _ = bear(tx, org, "a", "Two.")
+        bonn = drawn(tx, org, before, "Ann lives in Bonn.")
+        drawn(tx, org, after, "Ann lives in Kiel.", updates=bonn)
+        retag(tx, org, before, ["b"])
+
+        assert where(tx, org, "Ann lives in Kiel.") == {"a": 1}
+        assert where(tx, org, "Ann lives in Bonn.") == {"b": 1}
+
+
+def test_a_document_that_a_merge_leaves_keeps_its_memories(app: App, org: Org) -> None:
+    tenant = Tenant(org.id)
+    with app.db.begin() as tx:
+        left, moved, alone = (bear(tx, org, "a", text)[0] for text in ("One.", "Two.", "Three."))
+        tags.ensure(tx, org.id, ["b"])
+        bonn = drawn(tx, org, moved, "Ann lives in Bonn.")
+        drawn(tx, org, left, "Ann lives in Kiel.", updates=bonn)
+        tea = drawn(tx, org, left, "Ann drinks tea.")
+        drawn(tx, org, moved, "Ann drinks milk.", updates=tea)
+        for id in (left, moved):
+            drawn(tx, org, id, "Ann sleeps.")
+        drawn(tx, org, alone, "Ann smokes.")
+        merge = tags.begin_merge(tx, tenant, ["a"], "b", random_id())
+        documents.retag(
+            tx, org.id, ["a"], "b", kept=[left], until=datetime(9999, 1, 1, tzinfo=UTC), limit=9
+        )
+        tags.advance_merge(tx, merge, 2, [left], done=True)
+
+        found = {
+            text: where(tx, org, f"Ann {text}.")
+            for text in ("lives in Bonn", "lives in Kiel", "drinks tea", "drinks milk", "sleeps")
+        }
+        assert found == {
+            "lives in Bonn": {"b": 1},
+            "lives in Kiel": {"a": 1},
+            "drinks tea": {"a": 1},
+            "drinks milk": {"b": 1},
+            "sleeps": {"a": 1, "b": 1},
+        }
+        assert where(tx, org, "Ann smokes.") == {"b": 1}
+        for name, id in (("a", left), ("b", moved)):
+            sources = {id for one in reading.known(tx, tenant, name) for id in one.sources}
+            assert sources - {alone} == {id}
