@@ -17,6 +17,9 @@ PASSING = frozenset({408, 425, 429})
 LONGEST_WAIT = timedelta(hours=24)
 """a longer wait counts as a mistake, and becomes `LESSER_WAIT`"""
 LESSER_WAIT = timedelta(hours=1)
+NO_CODINGS = frozenset({"", "identity", "aws-chunked", "utf-8"})
+"""said of bodies that are as they are; `aws-chunked` is how an object came into its store, and some
+stores go on saying so"""
 DISPOSITION = "content-disposition"
 STEP = 256 * 1024
 """decoded bytes at a time"""
@@ -42,7 +45,7 @@ def retry_after(value: str | None, now: datetime) -> timedelta | None:
     else:
         try:
             date = parsedate_to_datetime(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
         wait = (date if date.tzinfo else date.replace(tzinfo=UTC)) - now
     return believable(wait)
@@ -80,12 +83,12 @@ def read_body(
     told = length.isdecimal() and (len(length) > 18 or int(length) > max_bytes)
     if told and enough is None:
         raise too_large(max_bytes)
-    coding = headers.get("content-encoding", "identity").strip().lower()
+    codings = [word.strip().lower() for word in headers.get("content-encoding", "").split(",")]
     bounded = _bounded(parts, max_bytes)
-    match coding:
-        case "" | "identity":
+    match [word for word in codings if word not in NO_CODINGS]:
+        case []:
             decoded = bounded
-        case "gzip" | "x-gzip":
+        case ["gzip" | "x-gzip"]:
             decoded = _bounded(_unzip(bounded), max_bytes)
         case _:
             # We asked for gzip alone; stacked codings exist only to blow up.

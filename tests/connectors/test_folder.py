@@ -3,6 +3,7 @@
 import ctypes
 import os
 import socket
+import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -20,10 +21,12 @@ from recollect.config import Config
 from recollect.connectors.base import Change, Checkpoint, Item, Listing, LocalFolders
 from recollect.connectors.folder import LocalFolder, _pass
 from recollect.connectors.folder._pass import AT_ONCE
-from recollect.errors import BadRequestError, NotFoundError, Permanent, RecollectError, Transient
+from recollect.errors import BadRequestError, Permanent, RecollectError, Transient
 from recollect.extract import Sandbox
 from recollect.fetch import Fetcher
 from recollect.model import Blob
+from recollect.worker import syncs
+from recollect.worker.processing import drain
 from tests.connectors.memory import NOW, MemorySource
 
 LONG_AGO = 1_600_000_000
@@ -293,6 +296,12 @@ def test_a_change_within_one_tick_of_the_clock_is_found(source: MemorySource, ro
     assert source.items["a.txt"].version != first
 
 
+def test_a_file_from_the_future_is_read_once(source: MemorySource, root: Path) -> None:
+    write(root / "a.txt", at=int(time.time()) + 86_400)
+    sync(source)
+    assert "racy" not in source.rows["a.txt"].extra
+
+
 def test_a_renamed_file_keeps_its_document(source: MemorySource, root: Path) -> None:
     write(root / "a.txt", "The words.")
     sync(source)
@@ -459,7 +468,7 @@ def test_what_is_swapped_between_listing_and_reading_is_not_read(
     path = write(root / "b" / "a.txt", "harmless")
     sync(source)
     swap(path, root.parent.parent / "secret")
-    with pytest.raises(NotFoundError):
+    with pytest.raises(Transient, match=r"b/a\.txt cannot be read"):
         read(source, "b/a.txt")
 
 
@@ -546,6 +555,39 @@ def test_a_folder_that_is_away_is_an_error_and_no_deletion(
     (root / "3.txt").unlink()
     sync(source)
     assert set(source.items) == {"0.txt", "1.txt", "2.txt", "4.txt"}
+
+
+def test_a_disk_that_goes_away_between_listing_and_reading_keeps_its_documents(
+    app: App, key: str, root: Path
+) -> None:
+    opened = replace(app, config=app.config.model_copy(update={"folders": [root.parent]}))
+    write(root / "a.txt", "Words that were read before.")
+    with TestClient(create_app(opened), headers={"authorization": f"Bearer {key}"}) as client:
+        http = cast("httpx.Client", client)
+        body = {"metadata": {"path": str(root)}, "containerTags": ["notes"]}
+        id = http.post("/v3/connections/folder", json=body).json()["id"]
+        syncs.drain(opened)
+        drain(opened)
+        [before] = http.post("/v3/documents/list", json={}).json()["memories"]
+        assert before["status"] == "done"
+
+        write(root / "a.txt", "Other words.", at=LONG_AGO + 1)
+        assert http.post(f"/v3/connections/{id}/sync").is_success
+        syncs.drain(opened)
+        root.rename(root.with_name("elsewhere"))
+        root.mkdir()
+        for _ in range(3):
+            with app.db.begin() as tx:
+                tx.execute("update documents set due_at = now()")
+            drain(opened)
+        root.rmdir()
+        root.with_name("elsewhere").rename(root)
+        with app.db.begin() as tx:
+            tx.execute("update documents set due_at = now()")
+        drain(opened)
+        [after] = http.post("/v3/documents/list", json={}).json()["memories"]
+        assert (after["id"], after["status"]) == (before["id"], "done")
+        assert "Other" in http.get(f"/v3/documents/{after['id']}").json()["content"]
 
 
 def test_a_folder_that_was_restored_is_the_same(source: MemorySource, root: Path) -> None:

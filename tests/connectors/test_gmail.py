@@ -194,6 +194,21 @@ def test_every_thread_is_listed_once_and_the_newest_first(gmail: FakeGmail, sour
     assert gets(gmail) == 20
 
 
+@pytest.mark.parametrize(
+    "at", [datetime(1969, 12, 31, 23, tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC)]
+)
+def test_imported_mail_may_be_older_than_computers_count(
+    gmail: FakeGmail, source: Clocked, at: datetime
+):
+    thread = gmail.mail("Old")
+    gmail.of(thread)[0].at = at
+
+    source.sync()
+
+    assert source.items[thread].modified_at == at
+    assert source.items[thread].metadata["date"] == at.isoformat()
+
+
 def test_trash_spam_and_drafts_are_left_out(gmail: FakeGmail, source: Clocked):
     kept = gmail.mail("Kept")
     gmail.draft(kept, "Not sent yet.")

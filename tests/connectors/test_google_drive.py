@@ -1056,6 +1056,7 @@ def refusal(
         (refusal(403, reason="accessNotConfigured"), Permanent, "api_disabled"),
         (refusal(403, reason="cannotDownloadAbusiveFile"), Permanent, "abusive_file"),
         (refusal(403, reason="exportSizeLimitExceeded"), Permanent, "export_too_large"),
+        (refusal(403, reason="downloadQuotaExceeded"), Transient, "provider_unavailable"),
         (refusal(403, reason="insufficientFilePermissions"), Permanent, "no_access"),
         (refusal(403, reason="domainPolicy"), Permanent, "domain_policy"),
         (refusal(403, reason="forbidden"), None, None),
@@ -1072,8 +1073,8 @@ def refusal(
     ],
     ids=[
         "rate", "user rate", "429", "429 html", "daily", "scope", "scope of cloud", "disabled",
-        "abusive", "export", "file", "domain", "other", "404", "400", "empty", "deep", "text",
-        "odd",
+        "abusive", "export", "quota of file", "file", "domain", "other", "404", "400", "empty",
+        "deep", "text", "odd",
     ],
 )  # fmt: skip
 def test_refusals_mean_what_google_says_they_mean(

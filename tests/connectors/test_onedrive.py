@@ -637,6 +637,21 @@ def test_what_cannot_be_a_document_says_why(graph: FakeGraph, user: User, connec
     assert all(row.detail for row in source.rows.values() if row.verdict != "document")
 
 
+@pytest.mark.parametrize("scope", ["full", "selected"])
+def test_what_is_in_a_notebook_is_not_fetched(user: User, connect: Connect, scope: str):
+    drive = user.drive
+    drive.file("Plans.one", into=(notes := drive.notebook("Notes")))
+    drive.file("Open Notebook.onetoc2", into=notes)
+    drive.file("good.txt", into=(docs := drive.folder("Docs")))
+    source = connect(user, syncScope=scope, folders=docs.id)
+
+    for _ in range(2):
+        source.sync()
+        assert [path for _, path, _ in local(source).values()] == ["Docs/good.txt"]
+    kinds = {row.title: row.verdict for row in source.rows.values() if row.title != "good.txt"}
+    assert set(kinds.values()) == {"unsupported"}
+
+
 def test_what_was_empty_becomes_a_document(user: User, connect: Connect):
     draft = user.drive.file("draft.txt", "")
     source = connect(user)
@@ -931,6 +946,11 @@ def test_a_fresh_listing_that_is_refused_is_no_lost_place(
 
     graph.refuse(404, at="/delta")
     with pytest.raises(Permanent) as refused:
+        connect(user).sync()
+    assert refused.value.code == "no_drive"
+
+    graph.refuse(400, "BadRequest", at="/delta", message="Tenant does not have a SPO license.")
+    with pytest.raises(Permanent, match="licence") as refused:
         connect(user).sync()
     assert refused.value.code == "no_drive"
     assert "licence" in str(refused.value)

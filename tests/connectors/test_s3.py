@@ -838,6 +838,21 @@ def test_gzip_that_the_object_was_stored_with_is_undone(amazon: Amazon, connect:
     assert read(source, "a.txt").data == b"unpacked"
 
 
+@pytest.mark.parametrize("coding", ["aws-chunked", "gzip,aws-chunked", "utf-8"])
+def test_codings_that_are_none_are_ignored(synced: MemorySource, proxy: Proxy, coding: str):
+    body = gzip.compress(b"words") if "gzip" in coding else b"words"
+    proxy.on("/03", status=200, body=body, headers={"content-encoding": coding})
+
+    assert read(synced, "03").data == b"words"
+
+
+def test_a_refusal_is_told_in_the_words_of_the_store(synced: MemorySource, proxy: Proxy):
+    proxy.on("/03", status=403, body=error("AccessDenied", "not authorized: kms:Decrypt"))
+
+    with pytest.raises(Permanent, match="not authorized: kms:Decrypt"):
+        read(synced, "03")
+
+
 # --- what may be asked for ---------------------------------------------------------------------
 
 

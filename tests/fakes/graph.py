@@ -313,11 +313,18 @@ class FakeGraph:
     # --- bad days ---
 
     def refuse(
-        self, status: int, code: str = "on purpose", *, at: str = "", times: int = 1, **headers: str
+        self,
+        status: int,
+        code: str = "on purpose",
+        *,
+        at: str = "",
+        times: int = 1,
+        message: str | None = None,
+        **headers: str,
     ) -> None:
         """Answer the next calls that match `at`; names of headers with underscores."""
         told = {name.replace("_", "-"): value for name, value in headers.items()}
-        reply = replace(refusal(status, code), headers=told)
+        reply = replace(refusal(status, code, message=message), headers=told)
         self._refusals.extend([(at, reply)] * times)
 
     def moody(self, moods: random.Random | None, share: float = 0.1) -> None:
@@ -659,9 +666,11 @@ class FakeGraph:
         subscription.answers.append(status)
 
 
-def refusal(status: int, code: str, *, inner: str | None = None) -> Reply:
+def refusal(
+    status: int, code: str, *, inner: str | None = None, message: str | None = None
+) -> Reply:
     more = {"innerError": {"code": inner, "date": "2026-01-01T00:00:00"}} if inner else {}
-    said = {"error": {"code": code, "message": f"This is {code}.", **more}}
+    said = {"error": {"code": code, "message": message or f"This is {code}.", **more}}
     return Reply(status, json.dumps(said).encode())
 
 

@@ -244,6 +244,7 @@ def test_the_next_try_may_succeed(site: Website, fetcher: Fetcher):
         ("Fri, 31 Dec 9999 23:59:59 GMT", timedelta(hours=1)),
         ("Fri, 99 Dec 2999 23:59:59 GMT", None),
         ("Mon, 01 Jan 0001 00:00:00 +2359", timedelta()),
+        ("Mon, 01 Jan 2026 9999999999999999999:00:00 GMT", None),
     ],
 )
 def test_retry_after_is_honoured_within_reason(

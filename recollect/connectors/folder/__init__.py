@@ -22,8 +22,8 @@ from recollect.connectors.base import (
 )
 from recollect.connectors.folder import _disk
 from recollect.connectors.folder._guide import GUIDE
-from recollect.connectors.folder._pass import LARGEST, FolderPass, FolderScope
-from recollect.errors import NotFoundError, Permanent
+from recollect.connectors.folder._pass import LARGEST, FolderPass, FolderScope, away
+from recollect.errors import Permanent
 from recollect.fetch import Fetcher
 from recollect.model import Blob, Remembered
 
@@ -97,13 +97,12 @@ class LocalFolder(Connector):
             try:
                 data = _disk.read(root, parts, LARGEST)
             except OSError as error:
-                if error.errno in _disk.NOT_THERE:
-                    raise NotFoundError("Not found", "the file is gone") from error
                 if error.errno in _disk.DENIED:
                     raise Permanent(
                         "the user of the service may not read the file", code="access_denied"
                     ) from error
-                raise Permanent(f"the file cannot be read: {error.strerror}") from error
+                # Whether the file is gone or its disk is, only a listing can tell.
+                raise away(item.id, error) from error
         if data is None:
             raise Permanent(f"is larger than {LARGEST // 1_000_000} MB", code="too_large")
         return Blob(data, name=parts[-1])

@@ -122,7 +122,7 @@ class FolderPass:
         try:
             yield from self._list(self._root, (), self._after, [about])
         except OSError as error:
-            raise _away(str(self._scope.path), error) from error
+            raise away(str(self._scope.path), error) from error
         for mount in sorted(self._unseen):
             yield from self._keep_below(mount, "away", "what was mounted there is gone")
         yield Listed()
@@ -224,7 +224,7 @@ class FolderPass:
                 except FileNotFoundError:
                     continue
                 except OSError as error:
-                    raise _away("/".join((*above, name)), error) from error
+                    raise away("/".join((*above, name)), error) from error
                 found = _Found(name, "/".join((*above, name)), about)
                 if stat.S_ISREG(about.st_mode):
                     files.append(found)
@@ -267,7 +267,7 @@ class FolderPass:
                     yield _verdict(found, UNREADABLE, told, is_folder=True)
                     yield from self._keep_below(found.path, UNREADABLE, told)
                 elif error.errno not in _disk.NOT_THERE:
-                    raise _away(found.path, error) from error
+                    raise away(found.path, error) from error
 
     def _is_unmounted(
         self, folder: int, path: str, about: os.stat_result, above: os.stat_result
@@ -344,7 +344,7 @@ class FolderPass:
         """Raises OSError."""
         began = time.time()
         read = _disk.digest(folder, found.name)
-        racy = began - read.about.st_mtime < TICK
+        racy = abs(began - read.about.st_mtime) < TICK
         if not self._source.reads(read.head, found.name):
             told = "is of a kind that cannot be read"
             extra = {**_looks(read.about), **({"racy": True} if racy else {})}
@@ -416,7 +416,7 @@ def _verdict(
     )
 
 
-def _away(path: str, error: OSError) -> Transient:
+def away(path: str, error: OSError) -> Transient:
     """Of a disk or network that does not answer nothing may be concluded."""
     told = error.strerror or errno.errorcode.get(error.errno or 0, "unknown")
     return Transient(f"{path} cannot be read: {told}", code=PROVIDER_UNAVAILABLE)

@@ -87,9 +87,10 @@ def read_thread(api: Api, id: str, fields: str) -> Thread | None:
 def _mail(entry: Any) -> Mail:
     said = as_object(entry)
     payload = as_object(said.get("payload"))
+    at = as_word(said.get("internalDate")) or "0"
     return Mail(
         id=field_of(entry, "id", str),
-        at=number_of(as_word(said.get("internalDate")) or "0"),
+        at=-number_of(at[1:]) if at.startswith("-") else number_of(at),
         labels=[id for id in as_list(said.get("labelIds")) if isinstance(id, str)],
         payload=payload,
         headers=headers_of(payload),
@@ -142,8 +143,9 @@ def number_of(text: str) -> int:
 
 
 def time_of(milliseconds: int) -> datetime:
-    # Mail of an import may claim any time.
-    return datetime.fromtimestamp(min(milliseconds / 1000, 253_402_300_799), UTC)
+    # Mail of an import may claim any time, one before 1970 too.
+    seconds = min(max(milliseconds / 1000, -62_135_596_800), 253_402_300_799)
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 def said_by(entry: Any, name: str) -> str:

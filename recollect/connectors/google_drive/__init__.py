@@ -22,20 +22,21 @@ from typing import Any
 from recollect.connectors import _folders, _google
 from recollect.connectors._json import as_object, as_word
 from recollect.connectors.about import Guide
-from recollect.connectors.api import Api, as_json, field_of
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, Api, as_json, field_of
 from recollect.connectors.base import Account, Assumption, Change, Connector, Cursor, Source
 from recollect.connectors.google_drive._content import content_of
 from recollect.connectors.google_drive._feeds import USER, drives_of, of_feed, start_of
 from recollect.connectors.google_drive._pass import Pass
 from recollect.connectors.oauth import Tokens
 from recollect.connectors.pushes import FORGED, Push, PushResult, Registration
-from recollect.errors import BadRequestError, Permanent
+from recollect.errors import BadRequestError, Permanent, Transient
 from recollect.fetch import EndpointAnswer, Fetcher
 from recollect.model import Blob, Remembered
 
 SCOPE = "https://www.googleapis.com/auth/drive.readonly"
 CHANNEL_LIFE = timedelta(days=7)
 """the most that Drive gives"""
+QUOTA_WAIT = timedelta(hours=1)
 REFUSALS = {
     "exportSizeLimitExceeded": (
         "export_too_large",
@@ -106,6 +107,12 @@ class GoogleDrive(Connector):
         for reason in sorted(_google.reasons(answer) & REFUSALS.keys()):
             code, sentence = REFUSALS[reason]
             return Permanent(sentence, code=code)
+        if "downloadQuotaExceeded" in _google.reasons(answer):
+            return Transient(
+                "too many people downloaded it; Google gives it out again within a day",
+                code=PROVIDER_UNAVAILABLE,
+                after=QUOTA_WAIT,
+            )
         return None
 
     def identify(self, api: Api, tokens: Tokens) -> Account:

@@ -631,7 +631,7 @@ class Pass:
         try:
             # Their clock, because it is their times that it is compared with.
             self._now = parsedate_to_datetime(answer.headers.get("date", ""))
-        except ValueError:
+        except (ValueError, OverflowError):
             self._now = max(self._now, self._source.since)
         if self._now.tzinfo is None:
             self._now = self._now.replace(tzinfo=UTC)

@@ -11,6 +11,8 @@ from recollect.model import Remembered
 
 LARGEST_FILE = 50_000_000
 """bytes, as for an upload"""
+SECTIONS = (".one", ".onetoc2")
+"""ends of the names of what is in a notebook; drives for work or school list it"""
 FIELDS = (
     "id,name,size,webUrl,file,folder,package,remoteItem,malware,deleted,root,parentReference,cTag,"
     "publication,createdBy,lastModifiedBy,lastModifiedDateTime"
@@ -75,6 +77,8 @@ def _kind_of_fault(entry: Mapping[str, Any]) -> str:
     for facet in ("package", "malware"):
         if isinstance(entry.get(facet), dict):
             return facet
+    if name_of(entry).lower().endswith(SECTIONS):
+        return "package"
     return "" if isinstance(entry.get("file"), dict) else "kind"
 
 

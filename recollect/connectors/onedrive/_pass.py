@@ -69,6 +69,8 @@ DELTA = f"/v1.0/me/drive/root/delta?{LIST}"
 NEXT, LAST = "@odata.nextLink", "@odata.deltaLink"
 WITH_SHORTCUTS = {"prefer": "Include-Feature=AddToOneDrive"}
 """Without it, drives for work or school leave out shortcuts."""
+NO_LICENCE = "SPO license"
+"""in what Graph says of an account for work or school without one, with status 400"""
 EXPIRED = frozenset({400, 404, 410})
 """what Graph may say to a link of an earlier sync"""
 
@@ -234,7 +236,7 @@ class Pass:
                         f"{error}: the permission Files.Read was not granted, or an administrator"
                         " does not let this application read OneDrive"
                     ) from error
-                case "http_404":
+                case code if code == "http_404" or NO_LICENCE in str(error):
                     raise Permanent(
                         "This account has no OneDrive. Open OneDrive once in the browser with this"
                         " account; accounts for work or school also need a licence for it",
@@ -301,7 +303,8 @@ class Pass:
     def _tell(self, file: OneDriveFile, row: Remembered | None) -> Iterator[Change]:
         """A file or shortcut as it is now, wherever it was before."""
         place = self._place(file)
-        if not _is_rooted(self._folders, file.parent):
+        in_notebook = file.fault == "package"
+        if not in_notebook and not _is_rooted(self._folders, file.parent):
             self._state.stale = True
         is_document = row is not None and row.document_id is not None
         if place is ItemPlace.OUT:
@@ -309,7 +312,7 @@ class Pass:
                 yield Gone(file.id)
         elif file.target:
             yield self._shortcut(file, row)
-        elif place is ItemPlace.IN or is_document:
+        elif place is ItemPlace.IN or is_document or in_notebook:
             yield self._answer(file)
         else:
             yield refusal(

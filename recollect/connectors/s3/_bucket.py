@@ -166,7 +166,7 @@ class S3Bucket:
             raise self._refusal(answer, "s3:ListBucket on the bucket")
         try:
             return parsedate_to_datetime(answer.headers.get("date", "")) - now
-        except (ValueError, TypeError):  # TypeError: a time without a zone
+        except (ValueError, OverflowError, TypeError):  # TypeError: a time without a zone
             return None
 
     @property
@@ -236,7 +236,11 @@ class S3Bucket:
         if code in ELSEWHERE or 300 <= answer.status < 400:
             return self._elsewhere(answer.headers.get("x-amz-bucket-region") or region)
         if answer.status == 403:
-            return Permanent(f"the key may not read this; it needs {right}", code="access_denied")
+            return Permanent(
+                f"the key may not read this; it needs {right}, and kms:Decrypt where the bucket is"
+                f" encrypted with a key of KMS ({self._quoted(code, said) or answer.status})",
+                code="access_denied",
+            )
         return Permanent(
             f"{self._host} answered {answer.status} {self._quoted(code, said)}".rstrip(),
             code=f"http_{answer.status}",
