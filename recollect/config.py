@@ -7,14 +7,21 @@ import os
 from datetime import timedelta
 from difflib import get_close_matches
 from functools import cached_property
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import platformdirs
 from dotenv import dotenv_values
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from recollect.errors import SetupError, in_words
@@ -28,10 +35,16 @@ def _default_data_dir() -> Path:
     return Path(platformdirs.user_data_dir("recollect", appauthor=False))
 
 
+def _parts(value: str) -> list[str]:
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
 def _split(value: object) -> object:
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(",") if part.strip()]
-    return value
+    return _parts(value) if isinstance(value, str) else value
+
+
+def _networks(value: object) -> object:
+    return list(map(ip_network, _parts(value))) if isinstance(value, str) else value
 
 
 def _absolute(folders: list[Path]) -> list[Path]:
@@ -42,7 +55,7 @@ def _absolute(folders: list[Path]) -> list[Path]:
 
 
 Folders = Annotated[list[Path], NoDecode, BeforeValidator(_split), AfterValidator(_absolute)]
-Networks = Annotated[list[IPv4Network | IPv6Network], NoDecode, BeforeValidator(_split)]
+Networks = Annotated[list[IPv4Network | IPv6Network], NoDecode, BeforeValidator(_networks)]
 
 
 def _seconds(value: Any) -> Any:
@@ -55,8 +68,8 @@ def _seconds(value: Any) -> Any:
     return value
 
 
-Duration = Annotated[timedelta, BeforeValidator(_seconds)]
-"""Seconds or ISO 8601: `90`, `PT4H`, `P7D`."""
+Duration = Annotated[timedelta, Field(le=timedelta(days=36_500)), BeforeValidator(_seconds)]
+"""Seconds or ISO 8601: `90`, `PT4H`, `P7D`; a time of PostgreSQL's holds so many of them."""
 
 PROVIDERS = ("google-drive", "gmail", "notion", "onedrive", "github")
 """Those with an application and addresses of their own."""
@@ -396,6 +409,25 @@ class Config(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Lowest level of the log lines that are written."
     )
+
+    @field_validator("data_dir", "host", "database_url", mode="before")
+    @classmethod
+    def _refuse_blank(cls, value: object) -> object:
+        # The shell's variable that was meant to be there is not. Blank, each would mean something:
+        # the working folder, all addresses of the machine, whatever libpq finds.
+        if isinstance(value, str) and not value.strip():
+            raise ValueError("is blank; leave it out for its default")
+        return value
+
+    @field_validator("public_url")
+    @classmethod
+    def _check_public_url(cls, value: str | None) -> str | None:
+        if value is None or not value.strip():
+            return None
+        parts = urlsplit(value.strip())
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{value!r} is not an address such as https://memory.example.org")
+        return value
 
     @cached_property
     def address(self) -> str:

@@ -31,6 +31,9 @@ def run(starter: Starter, service: Service, tmp_path: Path) -> Shell:
         ("disconnect", "", "--yes"),
         ("webhooks", "rm", ""),
         ("search", ""),
+        ("backup", ""),
+        ("export", ""),
+        ("serve", "--data-dir", ""),
     ],
 )
 def test_an_empty_argument_is_refused_before_anything_is_done(

@@ -1016,6 +1016,9 @@ def test_what_cannot_be_backed_up_is_said(
     assert "there is nothing to back up" in unused
     folder = refused(terminal, tmp_path / "no" / "b.zip", url=url, data_dir=tmp_path)
     assert "No such file or directory" in folder
+    for taken in (Path("/"), Path("."), tmp_path):
+        told = refused(terminal, taken, url=url, data_dir=tmp_path)
+        assert f"{taken} is a folder; name the file to write" in told
     assert not list(tmp_path.glob("**/*.zip"))
     assert not list(tmp_path.glob("**/*.part"))
 

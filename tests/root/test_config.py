@@ -56,9 +56,36 @@ def test_what_is_no_duration_is_refused_by_the_name_of_the_setting(
 
 
 @pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("HOST", "", "is blank; leave it out for its default"),
+        ("DATA_DIR", " ", "is blank; leave it out for its default"),
+        ("DATABASE_URL", "", "is blank; leave it out for its default"),
+        ("PUBLIC_URL", "memory.example.org", "is not an address such as https://"),
+        ("PUBLIC_URL", "https://", "is not an address such as https://"),
+        ("ALLOW_NETWORKS", "10.0.0.0/33", "'10.0.0.0/33' does not appear to be an IPv4 or IPv6"),
+        ("ALLOW_NETWORKS", "127.0.0.0/8, 10.1.0.0/8", "10.1.0.0/8 has host bits set"),
+        ("PURGE_INTERVAL", "1h", "must be a duration in seconds or ISO 8601, such as 90, PT4H"),
+        ("AUDIT_RETENTION", "P999999D", "must be at most 36500 days"),
+    ],
+)
+def test_what_is_refused_is_said_by_the_name_of_the_setting(
+    name: str, text: str, told: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(f"RECOLLECT_{name}", text)
+
+    with pytest.raises(SetupError) as refused:
+        load()
+
+    assert str(refused.value).startswith(f"RECOLLECT_{name}: ")
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(
     ("settings", "told"),
     [
         ({}, ""),
+        ({"PUBLIC_URL": ""}, ""),
         ({"PUBLIC_URL": "https://memory.example.org/"}, " (+https://memory.example.org)"),
         (
             {"PUBLIC_URL": "https://b\u00fccher.example/a b"},
