@@ -32,7 +32,12 @@ def _default_data_dir() -> Path:
     # PostgreSQL refuses to run as root and its own user cannot look into root's home folder.
     if os.geteuid() == 0:
         return Path("/var/lib/recollect")
-    return Path(platformdirs.user_data_dir("recollect", appauthor=False))
+    try:
+        return Path(platformdirs.user_data_dir("recollect", appauthor=False))
+    except RuntimeError as error:
+        raise SetupError(
+            "RECOLLECT_DATA_DIR: this user has no home folder to keep data in; name another folder"
+        ) from error
 
 
 def _parts(value: str) -> list[str]:

@@ -1,5 +1,8 @@
 """Settings out of the environment."""
 
+import os
+import subprocess
+import sys
 from datetime import timedelta
 from ipaddress import ip_network
 
@@ -120,3 +123,30 @@ def test_a_contact_that_is_no_header_is_refused_by_the_name_of_the_setting(
 
     with pytest.raises(SetupError, match="RECOLLECT_CRAWL_CONTACT"):
         load()
+
+
+HOMELESS = """
+import os, sys
+from recollect.cli import doctor, main
+from recollect.cli._add_ledger import open_ledger
+
+os.environ.pop("HOME", None)
+os.setgroups([])
+os.setgid(54321)
+os.setuid(54321)
+with open_ledger("a"):
+    main(["doctor"])
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+def test_a_user_without_a_home_is_told_what_to_name():
+    """As a container runs one that its image does not know."""
+    done = subprocess.run(
+        [sys.executable, "-c", HOMELESS], capture_output=True, text=True, check=False
+    )
+
+    assert "nothing is remembered for the next time" in done.stderr
+    assert "error: RECOLLECT_DATA_DIR: this user has no home folder" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 1
