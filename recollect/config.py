@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from difflib import get_close_matches
 from functools import cached_property
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -21,6 +21,7 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
+    field_validator,
     model_validator,
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -33,13 +34,24 @@ def _default_data_dir() -> Path:
     # PostgreSQL refuses to run as root and its own user cannot look into root's home folder.
     if os.geteuid() == 0:
         return Path("/var/lib/recollect")
-    return Path(platformdirs.user_data_dir("recollect", appauthor=False))
+    try:
+        return Path(platformdirs.user_data_dir("recollect", appauthor=False))
+    except RuntimeError as error:
+        raise SetupError(
+            "RECOLLECT_DATA_DIR: this user has no home folder to keep data in; name another folder"
+        ) from error
+
+
+def _parts(value: str) -> list[str]:
+    return [part.strip() for part in value.split(",") if part.strip()]
 
 
 def _split(value: object) -> object:
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(",") if part.strip()]
-    return value
+    return _parts(value) if isinstance(value, str) else value
+
+
+def _networks(value: object) -> object:
+    return list(map(ip_network, _parts(value))) if isinstance(value, str) else value
 
 
 def _absolute(folders: list[Path]) -> list[Path]:
@@ -50,7 +62,7 @@ def _absolute(folders: list[Path]) -> list[Path]:
 
 
 Folders = Annotated[list[Path], NoDecode, BeforeValidator(_split), AfterValidator(_absolute)]
-Networks = Annotated[list[IPv4Network | IPv6Network], NoDecode, BeforeValidator(_split)]
+Networks = Annotated[list[IPv4Network | IPv6Network], NoDecode, BeforeValidator(_networks)]
 
 
 def _seconds(value: Any) -> Any:
@@ -63,8 +75,8 @@ def _seconds(value: Any) -> Any:
     return value
 
 
-Duration = Annotated[timedelta, BeforeValidator(_seconds)]
-"""Seconds or ISO 8601: `90`, `PT4H`, `P7D`."""
+Duration = Annotated[timedelta, Field(le=timedelta(days=36_500)), BeforeValidator(_seconds)]
+"""Seconds or ISO 8601: `90`, `PT4H`, `P7D`; a time of PostgreSQL's holds so many of them."""
 
 PROVIDERS = ("google-drive", "gmail", "notion", "onedrive", "github")
 """Those with an application and addresses of their own."""
@@ -76,13 +88,17 @@ _NO_SETTINGS = tuple(f"{PREFIX}{name}" for name in ("COMPLETE", "TEST_", "CHAOS_
 
 
 class Settings(BaseSettings):
-    """An empty value counts as not set: compose files make those of variables that nobody set, and
+    """A blank value counts as not set: compose files make those of variables that nobody set, and
     an empty host would mean all interfaces, an empty data folder the working one."""
 
     @model_validator(mode="before")
     @classmethod
-    def _without_empty(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {name: value for name, value in given.items() if value != ""}
+    def _without_blank(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {
+            name: value
+            for name, value in given.items()
+            if not (isinstance(value, str) and not value.strip())
+        }
 
 
 class ProviderSettings(Settings):
@@ -414,6 +430,16 @@ class Config(Settings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Lowest level of the log lines that are written."
     )
+
+    @field_validator("public_url")
+    @classmethod
+    def _check_public_url(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{value!r} is not an address such as https://memory.example.org")
+        return value
 
     @cached_property
     def address(self) -> str:

@@ -191,6 +191,7 @@ _KINDS = {
     "a time, such as 2026-11-22T12:36:05Z": ("datetime", "timezone"),
     "a date, such as 2026-11-22": ("date",),
     "an address": ("url",),
+    "a duration in seconds or ISO 8601, such as 90, PT4H, P7D": ("time_delta",),
 }
 _BOUNDS = {
     "less_than_equal": ("at most", "le"),

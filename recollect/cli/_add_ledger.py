@@ -83,14 +83,16 @@ def _stored(name: str) -> str | bytes:
 
 @contextmanager
 def open_ledger(scope: str) -> Generator[AddLedger]:
-    folder = Path(platformdirs.user_cache_dir("recollect", appauthor=False))
-    path = folder / "added.sqlite3"
+    path = None
     try:
+        folder = Path(platformdirs.user_cache_dir("recollect", appauthor=False))
+        path = folder / "added.sqlite3"
         folder.mkdir(parents=True, exist_ok=True)
         session = sqlite3.connect(path, isolation_level=None)
         ledger = AddLedger(session, scope)
-    except (OSError, sqlite3.Error) as error:
-        tell(f"{path} cannot be used ({error}): nothing is remembered for the next time")
+    except (OSError, sqlite3.Error, RuntimeError) as error:  # RuntimeError: a user without a home
+        what = path or "added.sqlite3"
+        tell(f"{what} cannot be used ({error}): nothing is remembered for the next time")
         session = sqlite3.connect(":memory:", isolation_level=None)
         ledger = AddLedger(session, scope)
     try:

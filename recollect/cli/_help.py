@@ -2,8 +2,6 @@
 that are wrapped once, and a refusal of empty arguments."""
 
 import inspect
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +21,11 @@ def plain(command: Command, ctx: typer.Context) -> Command:
         if isinstance(param, TyperOption):
             _name(param)
             if param.type_descriptor.annotation is Path:
-                param.process_value = partial(_given, param, param.process_value)
+                _refuse_empty(param)
         elif isinstance(param, TyperArgument):
             if param.metavar is None and param.nargs == 1:
                 param.metavar = param.name.upper()
-            param.process_value = partial(_given, param, param.process_value)
+            _refuse_empty(param)
             param.display_type_rich = _no_type  # pyright: ignore[reportAttributeAccessIssue] # its name says it
     for one in command.commands.values() if isinstance(command, TyperGroup) else ():
         plain(one, ctx)
@@ -44,14 +42,17 @@ def _name(option: TyperOption) -> None:
         option.metavar = "N" if numeric else option.name.upper().replace("_", "-")
 
 
-def _given(
-    param: TyperArgument | TyperOption, process: Callable[..., Any], ctx: Context, value: Any
-) -> Any:
+def _refuse_empty(param: Any) -> None:
     """An empty argument comes from a variable that a script has not set. No id is empty, and as a
-    path it would mean the working folder."""
-    if "" in ([value] if param.nargs == 1 else value or []):
-        raise typer.BadParameter("is empty", ctx=ctx, param=param)
-    return process(ctx, value)
+    path it would mean the working folder: so look before it becomes one."""
+    process = param.process_value
+
+    def process_given(ctx: Context, value: Any) -> Any:
+        if "" in ([value] if param.nargs == 1 else value or []):
+            raise typer.BadParameter("is empty", ctx=ctx, param=param)
+        return process(ctx, value)
+
+    param.process_value = process_given
 
 
 def _no_type(ctx: typer.Context) -> None:

@@ -13,7 +13,7 @@ from recollect.app import (
     open_embedder_of,
     user_agent,
 )
-from recollect.cli._transaction import transaction
+from recollect.cli._database import transaction
 from recollect.cli.output import echo_json, fail, shown, table
 from recollect.config import load
 from recollect.connectors._robots import AGENT, MAX_BYTES, Robots, Rule

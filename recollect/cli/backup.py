@@ -13,10 +13,11 @@ from rich.text import Text
 from recollect import encryption
 from recollect.app import open_app, secret_keys
 from recollect.blobs import open_blobs
+from recollect.cli._database import address, refuse_no_database
 from recollect.cli._log import log_of_command
 from recollect.cli.output import console, echo_json, tell
 from recollect.config import Config, load
-from recollect.db import Database, migrate
+from recollect.db import Database
 from recollect.db.embedded import database
 from recollect.errors import SetupError
 from recollect.ops import backup as backups
@@ -57,7 +58,7 @@ def backup(
     """
     config = _config()
     with _watched("backup") as show:
-        _refuse_no_database(config)
+        refuse_no_database(config)
         secrets = _secrets(config) if with_key else {}
         with database(config) as ensure:
             url = ensure()
@@ -199,11 +200,8 @@ def export(
     """
     config = _config()
     with _watched("export") as show:
-        _refuse_no_database(config)
         only = tags.check(tag, "--tag") if tag else None
-        with database(config) as ensure:
-            url = ensure()
-            migrate(url)
+        with address(config) as url:
             bundle = backups.export(
                 url, open_blobs(config.blobs), folder, org=org, tags=only, tell=show
             )
@@ -247,14 +245,11 @@ def bring(
     config = _config()
     with _watched("import") as show:
         bundle = backups.open_bundle(folder)
-        with database(config) as ensure:
-            url = ensure()
-            migrate(url)
-            with open_app(config, url) as app:
-                reason = backups.must_embed(bundle, app.embedder)
-                if reason is not None:
-                    tell(reason)
-                brought = backups.bring(app, folder, org=org, tell=show)
+        with address(config) as url, open_app(config, url) as app:
+            reason = backups.must_embed(bundle, app.embedder)
+            if reason is not None:
+                tell(reason)
+            brought = backups.bring(app, folder, org=org, tell=show)
     if as_json:
         echo_json(
             {
@@ -342,15 +337,6 @@ def _put_secrets(config: Config, secrets: dict[str, bytes]) -> None:
         aside.touch(mode=0o600)
         aside.write_bytes(data)
         aside.rename(path)
-
-
-def _refuse_no_database(config: Config) -> None:
-    """Rather than make an empty one, only to find nothing in it."""
-    if config.database_url is None and not (config.data_dir / "postgres").exists():
-        raise SetupError(
-            f"there is no database in {config.data_dir}; name the data folder with"
-            " RECOLLECT_DATA_DIR, or the database with RECOLLECT_DATABASE_URL"
-        )
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from recollect.cli.client import AsJson
 from recollect.cli.output import echo_json, shown, table, tell, unknown_settings
 from recollect.config import PREFIX, Config, load
 from recollect.connectors import all as all_connectors
-from recollect.db import Database, citus, lacking, migrate, versions
+from recollect.db import OLDER, Database, citus, lacking, migrate, versions
 from recollect.db.embedded import Embedded, database
 from recollect.errors import Permanent, RecollectError, Transient
 from recollect.extract import Sandbox
@@ -49,11 +49,6 @@ SEVERITY: tuple[State, ...] = ("FAIL", "warn", "ok", "off")
 STATES: Mapping[bool | None, State] = {True: "ok", None: "off", False: "FAIL"}
 LEAST_FREE = 2_000_000_000
 """bytes on the disk of the data folder below which writing is in danger"""
-
-_OLDER = (
-    "written by an older Recollect. The next start brings the schema up to date, and then the older"
-    " one does not take it any more; to be able to go back, run `recollect backup` first"
-)
 
 UNSET: Mapping[str, str] = MappingProxyType(
     {
@@ -179,7 +174,7 @@ def _database(config: Config) -> list[CheckResult]:
             with db.begin() as tx:
                 older = lacking(tx)
             if older:
-                return [CheckResult("database", "warn", f"{kind}; {_OLDER}")]
+                return [CheckResult("database", "warn", f"{kind}; {OLDER}")]
             migrate(url)
             with db.begin() as tx:
                 server, vector = versions(tx)

@@ -4,8 +4,6 @@ The commands change one row of the database; the workers see it and do the rest.
 """
 
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
@@ -18,11 +16,10 @@ from recollect.app import (
     kept_choice,
     open_embedder_of,
 )
-from recollect.cli._log import log_of_command
+from recollect.cli._database import opened
 from recollect.cli.output import echo_json, fail, tell
 from recollect.config import Config, load
-from recollect.db import Database, migrate
-from recollect.db.embedded import database
+from recollect.db import Database
 from recollect.errors import RecollectError, SetupError
 from recollect.index import model_switch, vector_index
 from recollect.index.model_switch import Estimate, SwitchProgress
@@ -53,7 +50,7 @@ def status(wait: Wait = False, as_json: AsJson = False) -> None:
 
     Example: recollect embedder status --wait
     """
-    with _opened(load()) as db:
+    with opened(load()) as db:
         _show(_awaited(db) if wait else _progress(db), as_json=as_json)
 
 
@@ -85,7 +82,7 @@ def switch(
     if kind == "local" and model is None:
         model = DEFAULT
     choice = EmbedderChoice(kind, url, key.get_secret_value() if key else None, model, dimensions)
-    with _opened(config) as db:
+    with opened(config) as db:
         with db.begin() as tx:
             index = vector_index.read(tx)
         settings = open_embedder_of(config, index)
@@ -117,7 +114,7 @@ def rollback(as_json: AsJson = False) -> None:
 
     Example: recollect embedder rollback
     """
-    with _opened(load()) as db:
+    with opened(load()) as db:
         audit.act(audit.CLI)
         with db.begin() as tx:
             index = model_switch.rollback(tx)
@@ -132,7 +129,7 @@ def finish(as_json: AsJson = False) -> None:
     Example: recollect embedder finish
     """
     config = load()
-    with _opened(config) as db:
+    with opened(config) as db:
         audit.act(audit.CLI)
         with db.begin() as tx:
             index = model_switch.finish(tx)
@@ -250,13 +247,3 @@ def _show(found: SwitchProgress, *, as_json: bool, estimate: Estimate | None = N
 
 def _model(kept: Kept | None) -> dict[str, Any] | None:
     return None if kept is None else {"name": kept.name, "dimensions": kept.dimensions}
-
-
-@contextmanager
-def _opened(config: Config) -> Generator[Database]:
-    log_of_command(config.log_level)
-    with database(config) as ensure:
-        url = ensure()
-        migrate(url)
-        with Database(url, size=2) as db:
-            yield db

@@ -3,19 +3,15 @@
 They work on the database of the settings, whether the service runs or not.
 """
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from recollect.blobs import open_blobs
-from recollect.cli._log import log_of_command
+from recollect.cli._database import opened
 from recollect.cli.output import echo_json, fail, shown, table, tell, working
-from recollect.config import Config, load
-from recollect.db import Database, migrate
-from recollect.db.embedded import database
+from recollect.config import load
 from recollect.ops import verify as checks
 from recollect.ops.purge import Receipt, receipts
 from recollect.ops.purge import purge as purge_now
@@ -44,7 +40,7 @@ def purge(
     if not now:
         fail("add --now to purge at once; the service purges by itself otherwise", code=2)
     config = load()
-    with _opened(config) as db:
+    with opened(config) as db:
         with working("purging"):
             done = purge_now(db, open_blobs(config.blobs), config.data_dir)
         audit.act(audit.CLI)
@@ -78,7 +74,7 @@ def verify(
     Example: recollect verify --mend
     """
     config = load()
-    with _opened(config) as db, working("looking at every document, chunk and file"):
+    with opened(config) as db, working("looking at every document, chunk and file"):
         done = checks.verify(db, open_blobs(config.blobs), mend=mend)
     if as_json:
         echo_json(asdict(done))
@@ -108,7 +104,7 @@ def receipt(id: str, as_json: AsJson = False) -> None:
 
     Example: recollect receipt 7msRU48jI0KqwTPC6nnlhv
     """
-    with _opened(load()) as db, db.begin() as tx:
+    with opened(load()) as db, db.begin() as tx:
         found = receipts(tx, id)
     if as_json:
         echo_json([_shown(one) for one in found])
@@ -131,13 +127,3 @@ def _shown(one: Receipt) -> dict[str, object]:
         "purgedAt": one.purged_at and one.purged_at.isoformat(),
         "sha256": list(one.sha256),
     }
-
-
-@contextmanager
-def _opened(config: Config) -> Generator[Database]:
-    log_of_command(config.log_level)
-    with database(config) as ensure:
-        url = ensure()
-        migrate(url)
-        with Database(url, size=2) as db:
-            yield db

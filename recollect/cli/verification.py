@@ -7,7 +7,7 @@ import typer
 
 from recollect import encryption
 from recollect.app import secret_keys
-from recollect.cli._transaction import transaction
+from recollect.cli._database import transaction
 from recollect.cli.client import AsJson
 from recollect.cli.output import echo_json, fail, shown, table, tell
 from recollect.config import load
@@ -52,9 +52,9 @@ def verify(
 
 
 def _show(as_json: bool) -> None:
-    keys = secret_keys(load())
     with transaction() as tx:
         found = push_registrations.hook_secrets(tx)
+    keys = secret_keys(load())
     rows = [
         {
             "provider": one.provider,

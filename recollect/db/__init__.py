@@ -63,6 +63,11 @@ LINE = {
     "tcp_user_timeout": 60_000,
 }
 """How soon a network that swallows everything counts as a lost connection: a minute or so."""
+OLDER = (
+    "written by an older Recollect. The next start of the service brings the schema up to date, and"
+    " then the older one does not take it any more; to be able to go back, run `recollect backup`"
+    " first"
+)
 ASK_AGAIN = 1.0
 AHEAD = 8
 """Connections that are kept for what all others wait for, such as the check of a key."""
@@ -447,6 +452,18 @@ def migrate(url: str, *, index_shards: int | None = None) -> list[str]:
         if index_shards is not None:
             citus.spread(session, index_shards)
     return applied
+
+
+def migrate_new(url: str) -> None:
+    """`migrate` a database that has no schema yet. Raises SetupError on one of an older Recollect:
+    only the start of a service takes the way back to that."""
+    with (
+        judging(),
+        Tx.connect(url, connect_timeout=int(CONNECT_TIMEOUT), row_factory=dict_row) as tx,
+    ):
+        if lacking(tx):
+            raise SetupError(f"the database was {OLDER}")
+    migrate(url)
 
 
 def lacking(tx: Tx) -> list[str]:

@@ -219,8 +219,13 @@ def _compare(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> tuple[list[_Damage], 
 def _compare_row(damage: _Damage, row: Mapping[str, Any]) -> None:
     if row["status"] == "done" and row["indexed_revision"] != row["revision"]:
         damage.add("revision_behind")
-    if row["scope"] != documents.scope(damage.org, row["container_tags"]):
+    if row["scope"] != _scope(row):
         damage.add("scope_wrong")
+
+
+def _scope(row: Mapping[str, Any]) -> list[int]:
+    """As the tags of the document have it, whatever stands in its row."""
+    return documents.scope(OrgId(row["org_id"]), row["container_tags"])
 
 
 def _compare_chunks(
@@ -247,7 +252,7 @@ def _compare_entries(
     placed: set[bytes],
     entries: Mapping[bytes, Mapping[str, Any]],
 ) -> None:
-    ended = row["status"] in ("done", "failed")
+    ended, scope = row["status"] in ("done", "failed"), _scope(row)
     for hash, entry in entries.items():
         # What is in work may be ahead of its chunks.
         if ended and hash not in placed:
@@ -257,7 +262,7 @@ def _compare_entries(
         if chunk.digest(entry["text"]) != hash:
             damage.add("hash_wrong")
             damage.bad.add(hash)
-        if entry["scope"] != row["scope"]:
+        if entry["scope"] != scope:
             damage.add("scope_wrong")
             damage.bad.add(hash)
 
@@ -290,17 +295,17 @@ def _settle(db: Database, damage: _Damage, found: _Found, *, mend: bool) -> None
     with db.begin() as tx:
         again = damage.kinds.keys() - {"entry_orphaned", *_BESIDE}
         row = tx.execute(
-            "select status, container_tags from documents where id = %s for update", (damage.id,)
+            "select org_id, status, container_tags from documents where id = %s for update",
+            (damage.id,),
         ).fetchone()
         if row is not None:
             dropped = set(damage.bad)
             if row["status"] in ("done", "failed"):
                 dropped |= damage.orphans
             documents.drop_entries(tx, damage.org, damage.id, sorted(dropped))
-            scope = documents.scope(damage.org, row["container_tags"])
             tx.execute(
                 "update documents set scope = %(scope)s where id = %(id)s and scope <> %(scope)s",
-                {"scope": scope, "id": damage.id},
+                {"scope": _scope(row), "id": damage.id},
             )
             if damage.kinds.keys() & _BESIDE:
                 missing_vectors.mend(tx, damage.id)

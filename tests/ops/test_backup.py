@@ -915,6 +915,64 @@ def test_doctor_leaves_the_schema_of_an_older_version_as_it_is(
     assert newest == [{"name": "0010_turns"}]
 
 
+ON_THE_DATABASE = [
+    ["verify"],
+    ["purge", "--now"],
+    ["receipt", "7msRU48jI0KqwTPC6nnlhv"],
+    ["export", "BUNDLE"],
+    ["import", "BUNDLE"],
+    ["embedder", "status"],
+    ["orgs", "list"],
+    ["keys", "create"],
+    ["assistants", "list"],
+    ["audit"],
+    ["reindex", "--yes"],
+    ["connections", "verify"],
+]
+"""Commands that need a database that a service of this version has started on."""
+
+
+@pytest.mark.parametrize("command", ON_THE_DATABASE, ids=lambda words: words[0])
+def test_only_the_start_of_a_service_takes_the_way_back_to_an_older_version(
+    command: list[str], terminal: Terminal, empty_database: Callable[[], str], tmp_path: Path
+) -> None:
+    url = empty_database()
+    with psycopg.connect(url) as session:
+        migrated(session, "0010_turns")
+
+    told = on_database(terminal, command, tmp_path, url)
+
+    assert "the database was written by an older Recollect" in told
+    newest = rows(url, "select max(name) as name from migrations")
+    assert newest == [{"name": "0010_turns"}]
+
+
+@pytest.mark.parametrize("command", ON_THE_DATABASE, ids=lambda words: words[0])
+def test_a_command_that_finds_no_database_makes_none(
+    command: list[str], terminal: Terminal, tmp_path: Path
+) -> None:
+    told = on_database(terminal, command, tmp_path, None)
+
+    assert f"there is no database in {tmp_path / 'data'}" in told
+    assert not (tmp_path / "data").exists()
+
+
+def on_database(terminal: Terminal, command: list[str], folder: Path, url: str | None) -> str:
+    """What a command says that is refused."""
+    bundle = folder / "bundle"
+    if command[0] == "import":
+        bundle.mkdir()
+        (bundle / "bundle.json").write_text('{"format": "recollect-bundle", "version": 1}')
+        (bundle / "documents.jsonl").touch()
+    words = [str(bundle) if word == "BUNDLE" else word for word in command]
+    given = {"RECOLLECT_DATABASE_URL": url, "RECOLLECT_DATA_DIR": str(folder / "data")}
+    done = terminal.run(*words, **given)
+    assert done.code == 1
+    assert done.out == ""
+    assert "Traceback" not in done.err, done.err
+    return done.err
+
+
 def test_a_full_disk_is_said_and_leaves_nothing(
     new_place: Callable[..., App], terminal: Terminal, tmp_path: Path
 ) -> None:
@@ -958,6 +1016,9 @@ def test_what_cannot_be_backed_up_is_said(
     assert "there is nothing to back up" in unused
     folder = refused(terminal, tmp_path / "no" / "b.zip", url=url, data_dir=tmp_path)
     assert "No such file or directory" in folder
+    for taken in (Path("/"), Path("."), tmp_path):
+        told = refused(terminal, taken, url=url, data_dir=tmp_path)
+        assert f"{taken} is a folder; name the file to write" in told
     assert not list(tmp_path.glob("**/*.zip"))
     assert not list(tmp_path.glob("**/*.part"))
 

@@ -124,6 +124,18 @@ def test_damage_is_found_and_mended(ground: Ground, id: DocumentId, kind: str) -
         assert len(documents.chunks(tx, ground.tenant, id)) > 2
 
 
+def test_entries_of_other_tags_than_the_document_carries_are_made_again(
+    ground: Ground, id: DocumentId
+) -> None:
+    """The mend put the document right and kept its entries, which searches in the tag pass over."""
+    ground.sql("update documents set container_tags = '{b}' where id = %s", id)
+    found = ground.verify(mend=True)
+    drain(ground.app)
+
+    assert found["scope_wrong"].mended == found["scope_wrong"].count > 1
+    assert ground.verify() == {}
+
+
 @pytest.mark.parametrize(
     "damage",
     [

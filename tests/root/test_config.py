@@ -1,5 +1,8 @@
 """Settings out of the environment."""
 
+import os
+import subprocess
+import sys
 from datetime import timedelta
 from ipaddress import ip_network
 
@@ -38,14 +41,15 @@ def test_a_duration_is_seconds_or_iso_8601(
     assert {getattr(config, name) for name in DURATIONS} == {meant}
 
 
-def test_an_empty_value_is_none(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("blank", ["", " "])
+def test_a_blank_value_is_none(blank: str, monkeypatch: pytest.MonkeyPatch):
     """As `${HOST}` of a compose file becomes, where nobody set that: it would be all interfaces."""
     meant = load()
     for name in Config.model_fields.keys() - {"providers"} | {"gmail_client_id"}:
-        monkeypatch.setenv(f"RECOLLECT_{name.upper()}", "")
+        monkeypatch.setenv(f"RECOLLECT_{name.upper()}", blank)
 
     assert load() == meant
-    assert load(host="") == meant
+    assert load(host=blank) == meant
 
 
 @pytest.mark.parametrize("name", ["canary_interval", "audit_retention", "purge_interval"])
@@ -55,7 +59,7 @@ def test_zero_switches_off(name: str, monkeypatch: pytest.MonkeyPatch):
     assert getattr(load(), name) == timedelta()
 
 
-@pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan", " "])
+@pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan"])
 def test_what_is_no_duration_is_refused_by_the_name_of_the_setting(
     text: str, monkeypatch: pytest.MonkeyPatch
 ):
@@ -66,9 +70,33 @@ def test_what_is_no_duration_is_refused_by_the_name_of_the_setting(
 
 
 @pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("PUBLIC_URL", "memory.example.org", "is not an address such as https://"),
+        ("PUBLIC_URL", "https://", "is not an address such as https://"),
+        ("ALLOW_NETWORKS", "10.0.0.0/33", "'10.0.0.0/33' does not appear to be an IPv4 or IPv6"),
+        ("ALLOW_NETWORKS", "127.0.0.0/8, 10.1.0.0/8", "10.1.0.0/8 has host bits set"),
+        ("PURGE_INTERVAL", "1h", "must be a duration in seconds or ISO 8601, such as 90, PT4H"),
+        ("AUDIT_RETENTION", "P999999D", "must be at most 36500 days"),
+    ],
+)
+def test_what_is_refused_is_said_by_the_name_of_the_setting(
+    name: str, text: str, told: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(f"RECOLLECT_{name}", text)
+
+    with pytest.raises(SetupError) as refused:
+        load()
+
+    assert str(refused.value).startswith(f"RECOLLECT_{name}: ")
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(
     ("settings", "told"),
     [
         ({}, ""),
+        ({"PUBLIC_URL": ""}, ""),
         ({"PUBLIC_URL": "https://memory.example.org/"}, " (+https://memory.example.org)"),
         (
             {"PUBLIC_URL": "https://b\u00fccher.example/a b"},
@@ -103,3 +131,30 @@ def test_a_contact_that_is_no_header_is_refused_by_the_name_of_the_setting(
 
     with pytest.raises(SetupError, match="RECOLLECT_CRAWL_CONTACT"):
         load()
+
+
+HOMELESS = """
+import os, sys
+from recollect.cli import doctor, main
+from recollect.cli._add_ledger import open_ledger
+
+os.environ.pop("HOME", None)
+os.setgroups([])
+os.setgid(54321)
+os.setuid(54321)
+with open_ledger("a"):
+    main(["doctor"])
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+def test_a_user_without_a_home_is_told_what_to_name():
+    """As a container runs one that its image does not know."""
+    done = subprocess.run(
+        [sys.executable, "-c", HOMELESS], capture_output=True, text=True, check=False
+    )
+
+    assert "nothing is remembered for the next time" in done.stderr
+    assert "error: RECOLLECT_DATA_DIR: this user has no home folder" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 1

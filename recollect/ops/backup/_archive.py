@@ -141,11 +141,11 @@ class Writing:
         """`force`: an existing file is replaced, by the whole new one."""
         self._path = path
         self._force = force
+        self._refuse_existing()
         self._aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
         self._sums: dict[str, str] = {}
 
     def __enter__(self) -> Self:
-        self._refuse_existing()
         try:
             handle = os.open(self._aside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         except OSError as error:
