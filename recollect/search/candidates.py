@@ -70,7 +70,6 @@ _PUBLISHED = sql.SQL(
 # collision, which the condition on the best finds.
 _PICK = sql.SQL("e.terms && %(picks)s::int4[]")
 _PAIRED = sql.SQL("e.terms && %(picks)s::int4[] and e.terms && %(beside)s::int4[]")
-_OWN = sql.SQL("e.terms && %(own)s::int4[]")
 _PICKED = sql.SQL(
     "select e.document_id, e.hash, e.weights <#> %(words)s as distance"
     " from entries e where e.terms @> %(within)s::int4[] and {picked}"
@@ -240,11 +239,10 @@ class Candidates:
         )
         # What a limited key sees carries one of its tags, by which the indexes find it.
         reach = [] if query.tags else documents.sought(tenant.id, tenant.tags or ())[1:]
-        self._pick, self._paired = _PICK, _PAIRED
+        self._own = sql.SQL("e.terms && %(own)s::int4[]" if reach else "true")
         if reach:
             self._parameters["own"] = reach
             self._condition = _both(self._condition, sql.SQL("d.scope && %(own)s::int4[]"))
-            self._pick, self._paired = (_both(one, _OWN) for one in (_PICK, _PAIRED))
         words = list(
             # Stop words of a phrase count: all that is found holds them.
             dict.fromkeys(
@@ -454,7 +452,7 @@ class Candidates:
             condition=self._condition, apart=sql.SQL("offset 0" if self._shards == 1 else "")
         )
         blanks = {
-            "picked": self._paired if way.paired else self._pick,
+            "picked": _both(_PAIRED if way.paired else _PICK, self._own),
             "condition": self._condition,
             "matching": matching,
             "documents": sql.SQL("facets d"),
