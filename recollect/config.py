@@ -87,7 +87,7 @@ _NO_SETTINGS = tuple(f"{PREFIX}{name}" for name in ("COMPLETE", "TEST_", "CHAOS_
 """of the shell's completion, and of the tests"""
 
 
-class Settings(BaseSettings):
+class EnvSettings(BaseSettings):
     """A blank value counts as not set: compose files make those of variables that nobody set, and
     an empty host would mean all interfaces, an empty data folder the working one."""
 
@@ -101,7 +101,7 @@ class Settings(BaseSettings):
         }
 
 
-class ProviderSettings(Settings):
+class ProviderSettings(EnvSettings):
     """The prefix is `RECOLLECT_<PROVIDER>_`, for example `RECOLLECT_GOOGLE_DRIVE_CLIENT_ID`."""
 
     model_config = SettingsConfigDict(env_file=".env", extra="ignore", frozen=True)
@@ -135,7 +135,7 @@ def _provider_settings() -> dict[str, ProviderSettings]:
     }
 
 
-class Config(Settings):
+class Config(EnvSettings):
     """The defaults start a working system with no environment at all."""
 
     model_config = SettingsConfigDict(

@@ -231,15 +231,18 @@ class Candidates:
 
     def __init__(self, tx: Tx, tenant: Tenant, query: Query, inside: DocumentId | None) -> None:
         self._tx, self._query = tx, query
-        # A key that sees one tag asks within it, whether it says so or not.
-        one = tenant.tags if tenant.tags is not None and len(tenant.tags) == 1 else ()
-        tags = query.tags or one
         self._condition, self._parameters = documents.condition(
             tenant,
             documents.DocumentQuery(
-                id=inside, tags=tags, filter=query.filter, filepath=query.filepath
+                id=inside, tags=query.tags, filter=query.filter, filepath=query.filepath
             ),
         )
+        # What a limited key sees carries one of its tags, by which the indexes find it.
+        reach = [] if query.tags else documents.sought(tenant.id, tenant.tags or ())[1:]
+        self._own = sql.SQL("e.terms && %(own)s::int4[]" if reach else "true")
+        if reach:
+            self._parameters["own"] = reach
+            self._condition = _both(self._condition, sql.SQL("d.scope && %(own)s::int4[]"))
         words = list(
             # Stop words of a phrase count: all that is found holds them.
             dict.fromkeys(
@@ -247,16 +250,18 @@ class Candidates:
             )
         )
         groups = [terms.numbers(tenant.id, word) for word in words]
-        scope = documents.sought(tenant.id, tags)
+        scope = documents.sought(tenant.id, query.tags)
         away = [terms.numbers(tenant.id, w) for one in query.excluded for w in one.words]
         counted, self._everywhere, self._shards = _counts(
-            tx, tenant, [*scope, *(n for group in (*groups, *away) for n in group)]
+            tx, tenant, [*scope, *reach, *(n for group in (*groups, *away) for n in group)]
         )
         if query.as_of is not None:  # older texts are not counted
-            counted = {n: 1 for group in (scope, *groups, *away) for n in group} | counted
+            counted = {n: 1 for group in (scope, reach, *groups, *away) for n in group} | counted
         self._counted = counted
         total = counted.get(scope[0], 0)
         in_scope = min((counted.get(number, 0) for number in scope), default=0)
+        if reach:
+            in_scope = min(in_scope, sum(counted.get(number, 0) for number in reach))
         self._words = terms.idf(groups, counted, total)
         self._wanted = ranking.Wanted.of(words, groups, counted, total)
         self._unpicked: Sequence[Sequence[int]] = groups
@@ -447,7 +452,7 @@ class Candidates:
             condition=self._condition, apart=sql.SQL("offset 0" if self._shards == 1 else "")
         )
         blanks = {
-            "picked": _PAIRED if way.paired else _PICK,
+            "picked": _both(_PAIRED if way.paired else _PICK, self._own),
             "condition": self._condition,
             "matching": matching,
             "documents": sql.SQL("facets d"),

@@ -27,6 +27,7 @@ from recollect.connectors.base import (
     Source,
 )
 from recollect.connectors.pushes import Registration
+from recollect.db import Tx
 from recollect.errors import (
     CursorExpired,
     LeaseLost,
@@ -103,12 +104,14 @@ def run(app: App, claim: SyncClaim, stop: threading.Event) -> SyncCounts:
     return counts
 
 
-def next_in(app: App, connection: Connection, counts: SyncCounts) -> timedelta:
-    """When to sync again, if nobody wants it sooner."""
+def next_in(app: App, tx: Tx, claim: SyncClaim, counts: SyncCounts) -> timedelta:
+    """When to sync again, if nobody wants it sooner. Raises LeaseLost."""
+    connection = claim.connection
     connector = connectors.get(connection.provider)
     interval = connector.interval or app.config.sync_interval
-    with app.db.begin() as tx:
-        pushes = connections.get(tx, Tenant(connection.org_id), connection.id).pushes
+    if not connection_queue.alive(tx, claim, lock=True):
+        raise LeaseLost
+    pushes = connections.get(tx, Tenant(connection.org_id), connection.id).pushes
     if counts.code == items.HELD or (connector.pushes and pushes != "on"):
         wait = min(interval, app.config.poll_interval)
     elif counts.code is not None:

@@ -206,8 +206,12 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
         case SyncCounts():
             if outcome.away and _has_given_up(app, claim, outcome.notes[-1], outcome):
                 return
-            again = runs.next_in(app, claim.connection, outcome)
-            _write(app, lambda tx: connection_queue.finish(tx, claim, outcome, again=again))
+            _write(
+                app,
+                lambda tx: connection_queue.finish(
+                    tx, claim, outcome, again=runs.next_in(app, tx, claim, outcome)
+                ),
+            )
             LOG.info(
                 "sync",
                 outcome="partial" if outcome.code else "completed",

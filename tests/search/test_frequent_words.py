@@ -131,10 +131,11 @@ def test_a_word_finds_where_a_rarer_one_stands_nowhere_in_the_tag(
 
 
 @pytest.mark.parametrize("query", ["crane stork", "heron weir", "weir stork"])
-def test_a_key_of_one_tag_finds_what_it_finds_where_it_names_the_tag(
-    many: tuple[Database, Tenant], query: str
+@pytest.mark.parametrize("tags", [("south",), ("south", "north")])
+def test_a_limited_key_finds_what_it_finds_where_it_names_its_tag(
+    many: tuple[Database, Tenant], query: str, tags: tuple[str, ...]
 ) -> None:
-    key = Tenant(many[1].id, ("south",))
+    key = Tenant(many[1].id, tags)
     assert len(found(many, query, key=key)) == 30
     assert found(many, query, key=key) == found(many, query, key=key, tags=["south"])
 

@@ -764,6 +764,18 @@ def test_what_an_outdated_sync_says_of_the_old_secrets_does_not_stop_the_new_one
     assert claim.run_id == outdated.run_id
 
 
+def test_a_connection_may_be_deleted_when_its_sync_has_just_ended(
+    app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    connection = connect()
+    claim = take(app)
+    counts = syncs.attempt(app, claim, threading.Event())
+    with app.db.begin() as tx:
+        connections.delete(tx, tenant, [connection], with_documents=True)
+
+    syncs.settle(app, claim, counts)
+
+
 def test_what_a_fetch_says_of_the_old_secrets_does_not_stop_the_new_ones(
     app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
 ) -> None:
