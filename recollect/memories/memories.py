@@ -91,10 +91,10 @@ def store(
     if any(fact.updates is not None for fact in facts):
         # What says the same may become one with what updates: its documents come first, as ours.
         tx.execute(
-            "select from documents d where d.id = %(own)s or d.id in"
-            " (select s.document_id from memory_sources s join memories m on m.id = s.memory_id"
-            "   where m.org_id = %(org)s and m.tag = %(tag)s and m.is_latest"
-            "   and md5(m.content) = any(%(digests)s)) order by d.id for key share",
+            "select from documents d where d.id in (select %(own)s::text"
+            " union select s.document_id from memory_sources s join memories m"
+            "  on m.id = s.memory_id where m.org_id = %(org)s and m.tag = %(tag)s and m.is_latest"
+            "  and md5(m.content) = any(%(digests)s)) order by d.id for key share",
             {"own": document, "org": org, "tag": tag, "digests": _digests(facts)},
         )
     there = tx.execute(
@@ -347,14 +347,17 @@ def _united(tx: Tx, id: MemoryId, other: MemoryId) -> MemoryId:
 def _forgotten_before(
     tx: Tx, org: OrgId, document: DocumentId, tag: str, fact: Fact
 ) -> MemoryId | None:
-    """The memory of this text that a user forgot, if none is live; with one more source."""
+    """The memory of this text that is forgotten, if none is live; with one more source. One whose
+    time is over, too, unless the fact names another time."""
     row = tx.execute(
-        "select m.id, m.forgotten_at is not null as forgotten from memories m"
-        " where m.org_id = %s and m.tag = %s and m.is_latest"
-        " and md5(m.content) = md5(%s::text) and m.content = %s"
-        " and m.group_pairs is not distinct from %s::jsonb"
+        "select m.id, m.forgotten_at is not null"
+        "  or (m.forget_after <= now() is true and %(forget_after)s::timestamptz is null)"
+        "  as forgotten from memories m"
+        " where m.org_id = %(org)s and m.tag = %(tag)s and m.is_latest"
+        " and md5(m.content) = md5(%(content)s::text) and m.content = %(content)s"
+        " and m.group_pairs is not distinct from %(group)s::jsonb"
         " order by forgotten, m.created_at limit 1",
-        (org, tag, fact.text, fact.text, jsonb_of(fact.group or None)),
+        _said(org, tag, fact),
     ).fetchone()
     if row is None or not row["forgotten"]:
         return None

@@ -431,6 +431,7 @@ def advance_merge(
         " where org_id = %(org)s and name = %(target)s and entity_context is null",
         {"org": merge.org_id, "sources": list(merge.sources), "target": merge.target},
     )
+    _take_over_buckets(tx, merge)
     # They would end with their tag; what was made of a document that stays behind stays with it.
     of_sources = (merge.target, merge.org_id, list(merge.sources))
     tx.execute(
@@ -452,6 +453,29 @@ def advance_merge(
         },
     )
     restore(tx, merge.org_id, merge.sources)
+
+
+def _take_over_buckets(tx: Tx, merge: Merge) -> None:
+    """Those that the target lacks, as far as there is room: memories that came name them."""
+    rows = tx.execute(
+        "select name, profile_buckets from tags where org_id = %s and name = any(%s)"
+        " order by name for no key update",
+        (merge.org_id, [merge.target, *merge.sources]),
+    ).fetchall()
+    found: dict[str, Sequence[Mapping[str, Any]]] = {
+        row["name"]: row["profile_buckets"] or () for row in rows
+    }
+    kept = {one["key"]: one for one in found.pop(merge.target, ())}
+    before = len(kept)
+    for name in merge.sources:
+        for one in found.get(name, ()):
+            if len(kept) < MOST_BUCKETS:
+                kept.setdefault(one["key"], one)
+    if len(kept) > before:
+        tx.execute(
+            "update tags set profile_buckets = %s where org_id = %s and name = %s",
+            (Jsonb(list(kept.values())), merge.org_id, merge.target),
+        )
 
 
 def _merge(row: Mapping[str, Any]) -> Merge:

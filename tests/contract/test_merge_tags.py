@@ -60,6 +60,27 @@ def test_documents_get_the_target_and_the_sources_end(
     assert (after["documents"], after["entries"]) == (before["documents"], before["entries"])
 
 
+def test_the_target_takes_over_the_buckets_that_it_lacks(client: httpx.Client, app: App):
+    client.post(
+        "/v4/memories",
+        json={"containerTag": "old", "memories": [{"content": "Kim welds.", "buckets": ["work"]}]},
+    )
+    add(client, "two", containerTag="new")
+    for tag, buckets in (
+        ("old", {"work": "a job", "food": "in the old tag"}),
+        ("new", {"food": "in the new tag"}),
+    ):
+        client.put(f"/ns/{tag}/profile/buckets", json={"buckets": buckets})
+    merge(client, app, "old", into="new")
+
+    assert client.get("/ns/new/profile/buckets").json()["buckets"] == {
+        "food": "in the new tag",
+        "work": "a job",
+    }
+    profile = client.post("/v4/profile", json={"containerTag": "new"}).json()["profile"]
+    assert profile["buckets"] == {"food": [], "work": ["Kim welds."]}
+
+
 def test_a_document_whose_name_is_taken_stays(client: httpx.Client, app: App):
     stays = add(client, "one", customId="n", containerTag="old")
     goes = add(client, "two", containerTag="old")

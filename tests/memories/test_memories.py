@@ -470,6 +470,25 @@ def test_a_version_that_returns_beside_a_united_one_is_a_memory_of_its_own(
         assert live(tx, tenant) == ["They live in Kiel."]
 
 
+def test_what_expired_stays_so_when_a_document_says_it_again(
+    app: App,
+    tenant: Tenant,
+    org: Org,
+    write: Callable[..., DocumentId],
+    add: Callable[..., Memory],
+):
+    past, later = (datetime.now(UTC) + timedelta(days=days) for days in (-1, 1))
+    expired = add("Ann is in Rome.", forget_after=past)
+    again, anew = write("again: where Ann is"), write("anew: where Ann is")
+    with app.db.begin() as tx:
+        assert draw(tx, org, again, "Ann is in Rome.") == [expired.id]
+        assert live(tx, tenant) == []
+
+        draw(tx, org, anew, "Ann is in Rome.", forget_after=later)
+        [known] = reading.known(tx, tenant, "a")
+        assert (known.sources, known.forget_after) == ([anew], later)
+
+
 def test_when_the_first_versions_go_the_rest_hold_together(
     app: App, tenant: Tenant, org: Org, write: Callable[..., DocumentId]
 ):
