@@ -652,6 +652,30 @@ def test_what_is_in_a_notebook_is_not_fetched(user: User, connect: Connect, scop
     assert set(kinds.values()) == {"unsupported"}
 
 
+@pytest.mark.parametrize("first", ["folder", "within"])
+def test_what_two_shortcuts_lead_to_is_one_document(
+    graph: FakeGraph, user: User, connect: Connect, first: str
+):
+    friend = graph.user("bob")
+    folder = friend.drive.folder("Team")
+    within = friend.drive.folder("Plans", into=folder)
+    friend.drive.file("plan.txt", into=within)
+    pair = (folder, within) if first == "folder" else (within, folder)
+    shortcuts = [user.drive.shortcut(friend.drive, one) for one in pair]
+    source = connect(user, shared=True)
+    source.sync()
+    before = dict(source.items)
+    assert len(before) == 1
+
+    said = source.sync()
+    assert [change for change in said if isinstance(change, Item)] == list(before.values())
+
+    user.drive.delete(shortcuts[0])
+    gone = [change.id for change in source.sync() if isinstance(change, Gone)]
+    assert set(gone) == {shortcuts[0].id}
+    assert source.items.keys() == before.keys()
+
+
 def test_what_was_empty_becomes_a_document(user: User, connect: Connect):
     draft = user.drive.file("draft.txt", "")
     source = connect(user)
