@@ -676,6 +676,24 @@ def test_what_two_shortcuts_lead_to_is_one_document(
     assert source.items.keys() == before.keys()
 
 
+@pytest.mark.parametrize("status", [400, 403, 404])
+def test_a_folder_that_may_not_be_looked_into_stops_no_sync(
+    graph: FakeGraph, user: User, connect: Connect, status: int
+):
+    source = connect(user)
+    source.sync()
+    vault = user.drive.folder("Personal Vault")
+    user.drive.file("inside.txt", into=vault)
+    user.drive.file("beside.txt")
+    graph.refuse(status, "accessDenied", at="/children", times=3)
+
+    source.sync()
+    assert local(source) == remote(user.drive)
+    source.sync()
+    assert {type(change) for change in source.sync()} == {Checkpoint}
+    assert local(source) == remote(user.drive)
+
+
 def test_what_was_empty_becomes_a_document(user: User, connect: Connect):
     draft = user.drive.file("draft.txt", "")
     source = connect(user)

@@ -417,10 +417,9 @@ class Pass:
                     row = rows.get(entry["id"])
                     if not self._learn(entry["id"], entry, row):
                         yield from self._tell(told_file(entry), row)
-        except Permanent as error:
-            if error.code not in ("http_404", "too_large"):
-                raise
-            # It moved on meanwhile, or takes more calls than to list everything: the next time.
+        except Permanent:
+            # It moved on meanwhile, may not be looked into (a vault), or takes more calls than
+            # to list everything: the next time.
             self._again, self._state.listed = True, None
 
     def _came_in(self, id: str, before: Mapping[str, Folder]) -> bool:
