@@ -8,6 +8,7 @@ import random
 import re
 import threading
 from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
@@ -902,6 +903,29 @@ def test_a_thread_that_fails_is_tried_again_with_the_next_sync(gmail: FakeGmail,
     assert without == set(threads)
     assert local(source) == remote(gmail)
     assert only(source.again(), Item) == []
+
+
+def test_threads_that_always_fail_keep_no_other_from_being_synced(
+    gmail: FakeGmail, source: Clocked
+):
+    threads = [gmail.mail(f"Plan {n}") for n in range(10)]
+    bad = threads[2:7]
+    for thread in bad:
+        gmail.refuse(f"/threads/{thread}", 500, times=None)
+    for _ in bad:
+        with suppress(Transient):
+            source.again()
+    new = gmail.mail("New")
+    gmail.reply(threads[0])
+
+    source.again()
+
+    assert set(source.items) == {*threads, new} - {*bad}
+    assert source.items[threads[0]].metadata["messageCount"] == 2
+    gmail.behave()
+    for _ in bad:
+        source.again()
+    assert local(source) == remote(gmail)
 
 
 def test_when_everything_fails_it_is_gmail(gmail: FakeGmail, source: Clocked):

@@ -1204,6 +1204,21 @@ def test_a_file_that_vanished_meanwhile_is_not_found(drive: FakeDrive, connect: 
             read(source, id)
 
 
+@pytest.mark.parametrize("status", [400, 403, 404])
+def test_a_folder_that_may_not_be_looked_into_stops_no_sync(
+    drive: FakeDrive, connect: Connect, status: int
+):
+    source = connect()
+    sync(source)
+    drive.file("inside", parent=drive.folder("closed"))
+    drive.file("beside")
+    drive.refuse(r"in(\+|%20| )parents", status, "forbidden")
+
+    sync(source)
+
+    assert local(source) == drive.documents()
+
+
 def test_what_google_holds_back_fails_with_the_reason(drive: FakeDrive, connect: Connect):  # [15]
     bad = drive.file("virus.exe", abusive=True)
     locked = drive.file("locked.pdf")

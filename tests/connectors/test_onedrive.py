@@ -652,6 +652,48 @@ def test_what_is_in_a_notebook_is_not_fetched(user: User, connect: Connect, scop
     assert set(kinds.values()) == {"unsupported"}
 
 
+@pytest.mark.parametrize("first", ["folder", "within"])
+def test_what_two_shortcuts_lead_to_is_one_document(
+    graph: FakeGraph, user: User, connect: Connect, first: str
+):
+    friend = graph.user("bob")
+    folder = friend.drive.folder("Team")
+    within = friend.drive.folder("Plans", into=folder)
+    friend.drive.file("plan.txt", into=within)
+    pair = (folder, within) if first == "folder" else (within, folder)
+    shortcuts = [user.drive.shortcut(friend.drive, one) for one in pair]
+    source = connect(user, shared=True)
+    source.sync()
+    before = dict(source.items)
+    assert len(before) == 1
+
+    said = source.sync()
+    assert [change for change in said if isinstance(change, Item)] == list(before.values())
+
+    user.drive.delete(shortcuts[0])
+    gone = [change.id for change in source.sync() if isinstance(change, Gone)]
+    assert set(gone) == {shortcuts[0].id}
+    assert source.items.keys() == before.keys()
+
+
+@pytest.mark.parametrize("status", [400, 403, 404])
+def test_a_folder_that_may_not_be_looked_into_stops_no_sync(
+    graph: FakeGraph, user: User, connect: Connect, status: int
+):
+    source = connect(user)
+    source.sync()
+    vault = user.drive.folder("Personal Vault")
+    user.drive.file("inside.txt", into=vault)
+    user.drive.file("beside.txt")
+    graph.refuse(status, "accessDenied", at="/children", times=3)
+
+    source.sync()
+    assert local(source) == remote(user.drive)
+    source.sync()
+    assert {type(change) for change in source.sync()} == {Checkpoint}
+    assert local(source) == remote(user.drive)
+
+
 def test_what_was_empty_becomes_a_document(user: User, connect: Connect):
     draft = user.drive.file("draft.txt", "")
     source = connect(user)

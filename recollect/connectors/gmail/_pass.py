@@ -207,6 +207,8 @@ class Pass:
                 continue
             if row is not None and _is_known(row) and as_word(row.extra.get("history")) == mark:
                 yield _said_again(row)
+            elif id in self._state.again and row is not None:
+                yield self._unread(id, row, "unavailable", row.detail or "")
             else:
                 yield from self._look(id, row, mark)
             free -= row is None or row.document_id is None
@@ -233,6 +235,8 @@ class Pass:
             rows = {row.id: row for row in self._source.remembered(list(touched))}
             for count, (id, number) in enumerate(touched.items(), 1):
                 row = rows.get(id)
+                if id in self._state.again:  # it has just been tried, or will be
+                    continue
                 if row is None or not _is_known(row) or _history_of(row) < number:
                     yield from self._look(id, row)
                 if count % BATCH == 0:
@@ -286,7 +290,10 @@ class Pass:
             return
         rows = {row.id: row for row in self._source.remembered(waiting)}
         for id in waiting:
+            if self._failures + 1 >= PATIENCE:
+                break  # if it is Gmail as a whole, what follows shows it
             yield from self._look(id, rows.get(id))
+        self._failures = 0
         yield self._checkpoint()
 
     def _look(self, id: str, row: Remembered | None, mark: str | None = None) -> Iterator[Change]:
@@ -299,16 +306,17 @@ class Pass:
             if error.code in FOR_ALL:
                 raise
             self._forgive(id)
-            yield self._unread(id, row, "unreadable", str(error))
+            yield self._unread(id, row, "unreadable", f"{error}. What was read of it before stays")
             return
         except Transient as error:
             self._failures += 1
             full = len(waiting) >= MOST_AGAIN and id not in waiting
             if error.code == RATE_LIMITED or self._failures >= PATIENCE or full:
                 raise
-            if id not in waiting:
-                waiting.append(id)
-            yield self._unread(id, row, "unavailable", str(error))
+            if id in waiting:  # the others get their turn before it
+                waiting.remove(id)
+            waiting.append(id)
+            yield self._unread(id, row, "unavailable", f"{error}. What was read of it before stays")
             return
         self._forgive(id)
         if thread is not None:
@@ -325,7 +333,7 @@ class Pass:
         return Verdict(
             id,
             kind,
-            f"{detail}. What was read of it before stays",
+            detail,
             keep=True,
             url=self._url(id),
             title=row.title if row else None,

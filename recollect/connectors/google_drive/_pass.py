@@ -561,13 +561,11 @@ class Pass:
             yield from self._reshow(shortcuts)
 
     def _content_of(self, home: str, folders: Sequence[str]) -> list[DriveFile] | None:
-        """None: one of them is gone again, or not to be listed by itself."""
+        """None: one of them is gone again, or may not be listed by itself."""
         inside = " or ".join(f"'{id}' in parents" for id in folders)
         try:
             return [file for page, _ in self._pages(None, home, f"({inside})") for file in page]
-        except Permanent as error:
-            if error.code != "http_404":
-                raise
+        except Permanent:
             return None
 
     # --- shortcuts ---

@@ -104,6 +104,8 @@ class Pass:
         """whether the listing's end waits to be confirmed by another listing"""
         self._again = False
         """whether the next sync has to list everything"""
+        self._followed: set[str] = set()
+        """ids of what shortcuts led to; several may lead to one"""
 
     def run(self) -> Iterator[Change]:
         if self._is_due():
@@ -112,10 +114,13 @@ class Pass:
         yield from self._catch_up()
         if goes_on:
             yield from self._catch_up()
-        if self._state.stale and not self._held:
+        untidy = self._state.stale and not self._held
+        if untidy:
             yield from self._tidy()
         if self._shared:
             yield from self._follow_shortcuts()
+        if untidy:
+            yield from self._let_go()
         yield self._checkpoint()
 
     def _catch_up(self) -> Iterator[Change]:
@@ -412,10 +417,9 @@ class Pass:
                     row = rows.get(entry["id"])
                     if not self._learn(entry["id"], entry, row):
                         yield from self._tell(told_file(entry), row)
-        except Permanent as error:
-            if error.code not in ("http_404", "too_large"):
-                raise
-            # It moved on meanwhile, or takes more calls than to list everything: the next time.
+        except Permanent:
+            # It moved on meanwhile, may not be looked into (a vault), or takes more calls than
+            # to list everything: the next time.
             self._again, self._state.listed = True, None
 
     def _came_in(self, id: str, before: Mapping[str, Folder]) -> bool:
@@ -461,14 +465,9 @@ class Pass:
 
     def _tidy(self) -> Iterator[Change]:
         """Compare what is known with the folders: new paths, out of scope, gone with its folder."""
-        followed = {
-            row.id
-            for row in self._source.remembered(branch=SHORTCUTS)
-            if self._shared and self._place(known_file(row)) is ItemPlace.IN
-        }
         said = 0
         for row in self._source.remembered():
-            change = self._tidied(row, followed)
+            change = self._tidied(row)
             if change is not None:
                 yield change
                 said += 1
@@ -477,13 +476,10 @@ class Pass:
         for id in self._inside_out(id for id in self._folders if BIN in above(self._folders, id)):
             del self._folders[id]
             yield Folder(id, "", None)
-        self._state.stale = False
         yield self._checkpoint()
 
-    def _tidied(self, row: Remembered, followed: AbstractSet[str]) -> Change | None:
-        if row.branch not in (DRIVE, SHORTCUTS):
-            return None if row.branch in followed else Gone(row.id)
-        if row.verdict == FOLDER_MISSING:
+    def _tidied(self, row: Remembered) -> Change | None:
+        if row.verdict == FOLDER_MISSING or row.branch not in (DRIVE, SHORTCUTS):
             return None
         file = known_file(row)
         match self._place(file):
@@ -496,6 +492,21 @@ class Pass:
                 return None if told.extra.get("path") == row.extra.get("path") else told
             case _:
                 return None
+
+    def _let_go(self) -> Iterator[Change]:
+        """What no shortcut leads to any more; not before the others have said what they lead to."""
+        followed = {DRIVE, SHORTCUTS}
+        if self._shared:
+            followed |= {
+                row.id
+                for row in self._source.remembered(branch=SHORTCUTS)
+                if self._place(known_file(row)) is ItemPlace.IN
+            }
+        for row in self._source.remembered():
+            if row.branch not in followed:
+                yield Gone(row.id)
+        self._state.stale = False
+        yield self._checkpoint()
 
     # --- what others share ---
 
@@ -549,7 +560,9 @@ class Pass:
                         target=entry["id"],
                     )
                     found.add(file.id)
-                    yield self._answer(file, shortcut.id, names[folder])
+                    if file.id not in self._followed:
+                        self._followed.add(file.id)
+                        yield self._answer(file, shortcut.id, names[folder])
                 yield self._checkpoint()
         except Permanent as error:
             if error.code != "http_404" or found:
