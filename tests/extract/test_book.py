@@ -120,3 +120,13 @@ def test_a_chapter_that_is_not_there_is_named(read):
 
     assert extracted.text == "Seen."
     assert list(extracted.warnings) == ["Chapters that it lists are missing in it: OEBPS/b.xhtml."]
+
+
+@pytest.mark.parametrize("kind", ["text/x-oeb1-document", "application/xml", "TEXT/HTML", ""])
+def test_what_the_order_of_reading_lists_is_a_chapter_under_another_type_as_well(read, kind):
+    def renamed(name, body):
+        return name, body.replace(b"application/xhtml+xml", kind.encode())
+
+    data = samples.repacked(_spaced(office.epub(BOOK)), renamed)
+
+    assert "Conference" in read(data, "book.epub").text

@@ -177,3 +177,12 @@ def test_the_same_line_over_and_over_takes_no_time(hasty, name, line):
     text = line * (500_000 // len(line))
 
     assert hasty.extract(Blob(text.encode(), name=name)) is not None
+
+
+@pytest.mark.parametrize("mark", [":LOGBOOK:", ":PROPERTIES:", "#+begin_comment"])
+def test_what_an_org_file_does_not_close_hides_nothing(read, mark):
+    end = "#+end_comment" if "comment" in mark else ":end:"
+    text = f"{mark}\nhidden\n{end}\n{mark}\nseen\n* Head\nbelow\n"
+
+    assert read(text + mark + "\nlast", "a.org").text == "seen\n\n# Head\n\nbelow\nlast"
+    assert read(text * 20_000, "a.org").text.count("seen") == 20_000

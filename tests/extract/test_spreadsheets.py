@@ -154,6 +154,12 @@ def test_shared_texts_are_read_without_their_reading_aids(read):
     )
 
 
+def test_characters_that_xml_does_not_have_are_themselves(read):
+    data = office.xlsx({"S": [["Note", "Plain"], ["one_x000D_\ntwo_x0041_", "_x_ x000D_"]]})
+
+    assert read(data, "a.xlsx").text.endswith("Note: one twoA; Plain: _x_ x000D_")
+
+
 def test_what_an_old_file_holds_beyond_cells_is_skipped(read):
     assert read(office.xls({"S": [], "T": [["only"]]})).text == "## T\n\nonly"
 

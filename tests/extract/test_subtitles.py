@@ -221,3 +221,9 @@ def test_what_is_written_as_srt_is_read_back(cues):
     assert [(round(s.start * 1000), s.text) for s in _captions.parse(text)] == [
         (start, said) for start, _, said in sorted(cues)
     ]
+
+
+def test_two_who_speak_at_once_each_say_their_own(read):
+    cue = "00:03.000 --> 00:05.000\n<v Ann>- Hello all.\n<v Bob>- Hi.\n"
+
+    assert read(f"WEBVTT\n\n{cue}", "a.vtt").text == "Ann: - Hello all.\n\nBob: - Hi."

@@ -286,12 +286,14 @@ def _told_name(entry: zipfile.ZipInfo) -> str | bytes:
         return entry.orig_filename
     # Read as code page 437, which has a character for each byte.
     name = entry.orig_filename.encode("cp437", "replace")
-    extra = entry.extra
-    while len(extra) > _FIELD.size:
-        kind, size = _FIELD.unpack_from(extra)
-        field, extra = extra[_FIELD.size : _FIELD.size + size], extra[_FIELD.size + size :]
-        if kind == _UNICODE_PATH and field[1:5] == zlib.crc32(name).to_bytes(4, "little"):
-            return field[5:].decode("utf-8", "replace")
+    at = 0
+    while at + _FIELD.size < len(entry.extra):
+        kind, size = _FIELD.unpack_from(entry.extra, at)
+        at += _FIELD.size + size
+        if kind == _UNICODE_PATH:
+            field = entry.extra[at - size : at]
+            if field[1:5] == zlib.crc32(name).to_bytes(4, "little"):
+                return field[5:].decode("utf-8", "replace")
     return name
 
 

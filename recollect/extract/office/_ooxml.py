@@ -1,6 +1,7 @@
 """What Office Open XML files share (ECMA-376 part 2): relations between parts, the title."""
 
 import posixpath
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -8,6 +9,8 @@ from recollect.errors import Permanent
 from recollect.extract import _ole, _xml
 from recollect.extract._text import clean_line
 from recollect.extract._zip import Package
+
+_ESCAPED = re.compile("_x([0-9A-Fa-f]{4})_")
 
 
 class PartRelation(NamedTuple):
@@ -58,6 +61,12 @@ def related(package: Package, part: str, kind: str) -> str | None:
     return None
 
 
+def unescaped(text: str) -> str:
+    """Characters that XML does not have, such as the `_x000D_` of a line end (ECMA-376 part 1,
+    22.9.2.19)."""
+    return _ESCAPED.sub(lambda code: chr(int(code[1], 16)), text) if "_x" in text else text
+
+
 def title(package: Package) -> str | None:
     """What the file's properties call it."""
     source = related(package, "", "core-properties")
@@ -79,4 +88,4 @@ def title(package: Package) -> str | None:
             words.append(piece)
 
     _xml.parse(package.pieces(source), start, end, text)
-    return clean_line("".join(words)) or None
+    return clean_line(unescaped("".join(words))) or None

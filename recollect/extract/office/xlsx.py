@@ -135,7 +135,7 @@ def _strings(package: _zip.Package, part: str | None) -> Sequence[str]:
         if tag == "rPh":
             aid = False
         elif tag == "si":
-            strings.append(" ".join("".join(words).split()))
+            strings.append(" ".join(_ooxml.unescaped("".join(words)).split()))
             words.clear()
 
     def text(piece: str) -> None:
@@ -246,7 +246,7 @@ class _Rows:
         if self._type == "b":
             return "TRUE" if value == "1" else "FALSE"
         if self._type != "n":
-            return " ".join(value.split())
+            return " ".join(_ooxml.unescaped(value).split())
         try:
             number = float(value)
         except ValueError:

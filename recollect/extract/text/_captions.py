@@ -18,6 +18,7 @@ _TIME = r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})"
 _TIMING = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}")
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>|<[\d:.]+>|\{\\[^{}]*\}")
 _VOICE = re.compile(r"<v(?:\.[^\s<>]*)?\s++([^<>]*+)>")
+_VOICES = re.compile(r"(?=<v[.\s])")
 _SENTENCE_END = re.compile("[.!?\u2026\u3002\uff01\uff1f][\"'\u201d\u2019\u00bb)\\]]*$")
 _ROLLED = 0.05
 """seconds between two captions of which the second repeats the first and goes on"""
@@ -52,7 +53,10 @@ def read_cues(cues: Iterable[tuple[float, float, str]]) -> list[Segment]:
     segments: list[Segment] = []
     shown: list[str] = []
     until = 0.0
-    for start, end, payload in sorted(cues, key=lambda cue: cue[0]):
+    spoken = sorted(cues, key=lambda cue: cue[0])
+    for start, end, payload in (
+        (*cue[:2], part) for cue in spoken for part in _VOICES.split(cue[2])
+    ):
         voice = _VOICE.search(payload)
         lines = [line for part in payload.split("\n") if (line := _plain(part))]
         if not lines:

@@ -21,6 +21,7 @@ _QUOTE = re.compile(r"[ \t]*#\+(?:begin|end)_\w+[^\n]*", re.IGNORECASE)
 def extract(blob: Blob) -> Extracted:
     lines = decode(blob.data).splitlines()
     outline = Outline()
+    drawers, comments = _ends(lines, ":end:"), _ends(lines, "#+end_comment")
     number = 0
     while number < len(lines):
         line = lines[number]
@@ -29,16 +30,17 @@ def extract(blob: Blob) -> Extracted:
             outline.head(len(heading[1]), _linked(heading[2]))
         elif block := _BLOCK.match(line):
             kind = block[1].lower()
+            if kind == "comment":
+                number = comments[number]
+                continue
             end = _end(lines, number, f"#+end_{kind}")
-            if kind != "comment":
-                code = [
-                    one.replace(",", "", 1) if _is_escaped(one) else one
-                    for one in lines[number:end]
-                ]
-                outline.code(code, block[2] if kind == "src" else "")
+            code = [
+                one.replace(",", "", 1) if _is_escaped(one) else one for one in lines[number:end]
+            ]
+            outline.code(code, block[2] if kind == "src" else "")
             number = end + 1
         elif _DRAWER.match(line):
-            number = _end(lines, number, ":end:") + 1
+            number = drawers[number]
         elif setting := _SETTING.match(line):
             name = setting[1].lower()
             if name == "title" and outline.title is None:
@@ -48,6 +50,21 @@ def extract(blob: Blob) -> Extracted:
         elif not _COMMENT.match(line) and not _QUOTE.match(line):
             outline.add(_linked(line))
     return outline.extracted()
+
+
+def _ends(lines: list[str], mark: str) -> list[int]:
+    """For each line: what follows a drawer or comment that goes on there; the line itself if a
+    heading or the end of the text comes first, for then it hides nothing."""
+    found = list(range(len(lines) + 1))
+    end = None
+    for number in range(len(lines) - 1, -1, -1):
+        line = lines[number]
+        if _HEADING.fullmatch(line.rstrip()):
+            end = None
+        elif line.strip().lower() == mark:
+            end = number + 1
+        found[number] = end or number
+    return found
 
 
 def _end(lines: list[str], start: int, mark: str) -> int:

@@ -39,7 +39,7 @@ _INHERITED = frozenset({"inherit", "unset", "currentcolor"})
 Colour = tuple[int, int, int]
 
 
-class Ground(NamedTuple):
+class Backdrop(NamedTuple):
     """What a node sets behind its text."""
 
     colour: Colour | None
@@ -81,7 +81,7 @@ class _Looks:
 
     def __init__(self, page: LexborHTMLParser) -> None:
         self._page = page
-        self._behind: dict[int, Ground | None] = {}
+        self._behind: dict[int, Backdrop | None] = {}
 
     @functools.cached_property
     def resized(self) -> set[int]:
@@ -119,14 +119,14 @@ class _Looks:
     def behind(self, node: LexborNode, page: Colour | None) -> Colour | None:
         """The colour behind it: the nearest that is named, else that of the page; None if that is
         not known, or a picture."""
-        found: Ground | None = None
+        found: Backdrop | None = None
         passed: list[int] = []
         for outer in _and_ancestors(node):
             if outer.mem_id in self._behind:
                 found = self._behind[outer.mem_id]
                 break
             passed.append(outer.mem_id)
-            if found := _ground(outer):
+            if found := _backdrop(outer):
                 break
         self._behind |= dict.fromkeys(passed, found)
         return found.colour if found else page
@@ -217,15 +217,15 @@ def _colour(named: str) -> Colour | None:
         return None
 
 
-def _ground(node: LexborNode) -> Ground | None:
+def _backdrop(node: LexborNode) -> Backdrop | None:
     style = _style(node)
     if style.get("background-image", "none") != "none" or node.attributes.get("background"):
-        return Ground(None)
+        return Backdrop(None)
     named = style.get("background-color") or style.get("background")
     named = named or (node.attributes.get("bgcolor") or "").lower()
     if not named or named.startswith(("transparent", "none", "inherit", "initial")):
         return None
-    return Ground(_colour(named.split(" ")[0] if not named.startswith("rgb") else named))
+    return Backdrop(_colour(named.split(" ")[0] if not named.startswith("rgb") else named))
 
 
 def _is_coloured(node: LexborNode) -> bool:

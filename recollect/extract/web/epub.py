@@ -13,7 +13,8 @@ from recollect.model import Blob, Extracted, Place
 
 _CONTAINER = "META-INF/container.xml"
 _LOCKS = "META-INF/encryption.xml"
-_PAGES = ("application/xhtml+xml", "text/html")
+_PAGE = re.compile(r"(?!image/).*(?:html|xml|oeb1)|$", re.IGNORECASE)
+"""What may be a chapter, if the spine lists it: older books call them text/x-oeb1-document."""
 _NAMED = 10
 _HEADING = re.compile(r"^#{1,6} +(.+)$", re.M)
 
@@ -72,7 +73,7 @@ class _Book:
             self._source = attributes.get("full-path", "")
 
     def _start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        if tag == "item" and attributes.get("media-type") in _PAGES:
+        if tag == "item" and _PAGE.match(attributes.get("media-type", "")):
             # Its contents repeat what the chapters say, as links.
             if "nav" not in attributes.get("properties", "").split():
                 path = unquote(attributes.get("href", "").partition("#")[0])
