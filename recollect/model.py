@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Generic, Literal, NewType, TypeVar, cast
 
+from w3lib.encoding import resolve_encoding
+
 ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
 OrgId = NewType("OrgId", str)
 KeyId = NewType("KeyId", str)
@@ -19,6 +21,8 @@ MetadataValue = str | float | bool
 """int counts as float, as in JSON."""
 Metadata = Mapping[str, MetadataValue]
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+_NO_CHARSETS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
+"""codecs of Python in which nobody writes texts, some of which take very long"""
 _Anything = TypeVar("_Anything")
 
 
@@ -37,6 +41,18 @@ def storable(value: _Anything) -> _Anything:
             return cast("_Anything", [storable(one) for one in cast("Sequence[Any]", value)])
         case _:
             return value
+
+
+def codec_of(charset: str) -> str | None:
+    """Python's name for what a mail, a page or a file calls its charset, read as browsers read it:
+    `gb2312` is GB 18030. None if there is no such charset, as of `undefined`.
+    """
+    try:
+        name = resolve_encoding(charset)
+        b"?".decode(name or "?", "replace")
+    except (LookupError, ValueError):  # some of Python's codecs are not for text
+        return None
+    return None if name in _NO_CHARSETS else name
 
 
 class Status(StrEnum):

@@ -7,8 +7,8 @@ from w3lib.encoding import (
     to_unicode,
 )
 
-from recollect.charsets import codec_of
 from recollect.extract._text import decode, guess_encoding
+from recollect.model import codec_of
 
 _SEEN = ("utf-8", "utf-16")
 """What the bytes themselves tell. Programs of Windows call UTF-16 what is UTF-8 once it is written;

@@ -6,8 +6,7 @@ none may come without a reason that the next reader accepts.
 
 from collections.abc import Mapping
 
-MOST_ROOT_ENTRIES = 33
-"""The last to come was `charsets`: extractors and connectors share it."""
+MOST_ROOT_ENTRIES = 32
 MOST_LINES = 600
 MOST_FUNCTION_IMPORTS = 12
 """All with their reason beside them: engines that are large, that a child loads once it is

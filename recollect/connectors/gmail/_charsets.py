@@ -4,7 +4,7 @@ import base64
 import binascii
 import re
 
-from recollect.charsets import codec_of
+from recollect.model import codec_of
 
 CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:+-]{1,40})", re.IGNORECASE)
 ALSO_UTF_8 = re.compile(r"iso-?2022|hz|utf-?(16|32)", re.IGNORECASE)
