@@ -31,6 +31,7 @@ from recollect.db import Tx
 from recollect.errors import (
     CursorExpired,
     LeaseLost,
+    NotFoundError,
     Permanent,
     Reauthorize,
     Refused,
@@ -104,14 +105,14 @@ def run(app: App, claim: SyncClaim, stop: threading.Event) -> SyncCounts:
     return counts
 
 
-def next_in(app: App, tx: Tx, claim: SyncClaim, counts: SyncCounts) -> timedelta:
-    """When to sync again, if nobody wants it sooner. Raises LeaseLost."""
-    connection = claim.connection
+def next_in(app: App, tx: Tx, connection: Connection, counts: SyncCounts) -> timedelta:
+    """When to sync again, if nobody wants it sooner. Raises LeaseLost when it is gone."""
     connector = connectors.get(connection.provider)
     interval = connector.interval or app.config.sync_interval
-    if not connection_queue.alive(tx, claim, lock=True):
-        raise LeaseLost
-    pushes = connections.get(tx, Tenant(connection.org_id), connection.id).pushes
+    try:
+        pushes = connections.get(tx, Tenant(connection.org_id), connection.id).pushes
+    except NotFoundError:
+        raise LeaseLost from None
     if counts.code == items.HELD or (connector.pushes and pushes != "on"):
         wait = min(interval, app.config.poll_interval)
     elif counts.code is not None:

@@ -209,7 +209,7 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
             _write(
                 app,
                 lambda tx: connection_queue.finish(
-                    tx, claim, outcome, again=runs.next_in(app, tx, claim, outcome)
+                    tx, claim, outcome, again=runs.next_in(app, tx, claim.connection, outcome)
                 ),
             )
             LOG.info(

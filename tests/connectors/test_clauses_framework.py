@@ -239,7 +239,9 @@ def test_without_a_public_address_it_is_looked_for_changes_often(
     assert app.config.public_url is None
     connection = replace(connect(), provider=provider)
 
-    assert runs.next_in(app, connection, SyncCounts()) == app.config.poll_interval
+    with app.db.begin() as tx:
+        again = runs.next_in(app, tx, connection, SyncCounts())
+    assert again == app.config.poll_interval
 
 
 @pytest.mark.parametrize("public", [None, "http://recollect.example"])
