@@ -179,11 +179,21 @@ end $$;
 CREATE FUNCTION public.forget_unsourced() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
+declare
+  ended text[];
 begin
   -- Two that take the last two sources away at the same time must see each other.
   perform from memories m where m.id in (select memory_id from gone) order by m.id for update;
-  delete from memories m where m.id in (select memory_id from gone)
-    and not exists (select from memory_sources s where s.memory_id = m.id);
+  with recursive ending (id) as (
+    select m.id from memories m where m.id in (select memory_id from gone)
+       and not exists (select from memory_sources s where s.memory_id = m.id)
+    union
+    select m.id from ending e
+      join memory_relations r on r.target_id = e.id and r.relation = 'derives'
+      join memories m on m.id = r.memory_id and m.is_inference)
+  select array_agg(id) into ended from ending;
+  perform from memories m where m.id = any (ended) order by m.id for update;
+  delete from memories m where m.id = any (ended);
   return null;
 end $$;
 CREATE TABLE public.index_settings (

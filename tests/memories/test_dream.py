@@ -33,6 +33,7 @@ from recollect.memories import extraction, extraction_queue, memories, reading
 from recollect.memories.extraction import FactsReply, Quote, Told, judge
 from recollect.memories.records import (
     Correction,
+    Fact,
     Memory,
     MemoryId,
     MemoryQuery,
@@ -537,6 +538,41 @@ def test_relations_reach_what_was_shown(
         documents.delete(tx, tenant, [first])
     assert "Ann drinks green tea." in known(reader, tenant)
     assert known(reader, tenant, "bob")["Ann drinks green tea."].id == bob.id
+
+
+def test_a_conclusion_goes_with_what_it_follows_from_unless_somebody_says_it(
+    reader: App, tenant: Tenant, write: Callable[..., DocumentId], model: Model
+):
+    first = write(TEA)
+    read_all(reader, tenant)
+
+    def answer(asked: Asked) -> object:
+        tea = next(one["id"] for one in asked.data["known"] if "tea" in one["memory"])
+        concluded = ("Ann sleeps badly.", "Ann is tired.", "Ann may like sencha.")
+        return {
+            "facts": [
+                told(one, "up at night", relation="derives", known=[tea]) for one in concluded
+            ]
+            + [told("Ann is up at night.", "up at night", relation="extends", known=[tea])]
+        }
+
+    model.answer = answer
+    write("Ann is often up at night.")
+    read_all(reader, tenant)
+    found = known(reader, tenant)
+    assert len(found) == 5
+    with reader.db.begin() as tx:
+        wrong = MemoryTarget(id=found["Ann is tired."].id)
+        awake = Correction("Ann is awake.", terms.weigh(tenant.id, "Ann is awake."))
+        memories.correct(tx, tenant, "ann", wrong, awake)
+        sencha = "Ann may like sencha."
+        said = Fact(sencha, terms.weigh(tenant.id, sencha))
+        memories.add(tx, tenant, "ann", [said], DocumentId(random_id()))
+
+    with reader.db.begin() as tx:
+        documents.delete(tx, tenant, [first])
+
+    assert set(known(reader, tenant)) == {"Ann is up at night.", "Ann is awake.", sencha}
 
 
 def test_memories_lie_in_the_first_tag_and_nobody_else_is_shown(
