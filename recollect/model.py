@@ -9,8 +9,6 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Generic, Literal, NewType, TypeVar, cast
 
-from w3lib.encoding import resolve_encoding
-
 ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
 OrgId = NewType("OrgId", str)
 KeyId = NewType("KeyId", str)
@@ -47,6 +45,8 @@ def codec_of(charset: str) -> str | None:
     """Python's name for what a mail, a page or a file calls its charset, read as browsers read it:
     `gb2312` is GB 18030. None if there is no such charset, as of `undefined`.
     """
+    from w3lib.encoding import resolve_encoding  # noqa: PLC0415 - only who reads texts pays
+
     try:
         name = resolve_encoding(charset)
         b"?".decode(name or "?", "replace")

@@ -50,11 +50,9 @@ def image(head: bytes) -> bool | None:
             b"\x6c\0\0\0",
             b"\x7c\0\0\0",
         )
-    if head.startswith((b"GIF87a", b"GIF89a")):
-        return not looks_like_text(head)
-    return head.startswith((b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"II*\0", b"MM\0*")) or (
-        head.startswith(b"RIFF") and head[8:12] == b"WEBP"
-    )
+    return head.startswith(
+        (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
+    ) or (head.startswith(b"RIFF") and head[8:12] == b"WEBP")
 
 
 def audio(head: bytes) -> bool | None:

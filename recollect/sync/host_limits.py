@@ -16,10 +16,10 @@ GUEST = timedelta(minutes=1)
 LONGEST_REST = timedelta(days=1)
 """As long as a provider may park a connection."""
 KEPT = timedelta(days=1)
-# A turn more than an hour away was written by a clock that was ahead.
+# A turn more than a thousand delays away was written by a clock that was ahead.
 _NEXT = (
     "greatest(h.rest_until, clock_timestamp(), case when h.next_at"
-    " < greatest(h.rest_until, clock_timestamp()) + interval '1 hour' then h.next_at end)"
+    " < greatest(h.rest_until, clock_timestamp()) + %(delay)s * 1000 then h.next_at end)"
 )
 
 

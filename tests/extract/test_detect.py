@@ -49,7 +49,6 @@ def _detect(head, name=None, mime=None, forced=None):
         (b"See ftyp in the list of boxes.\n", "boxes.txt", None, ("text", "text")),
         (b"OggS stands ahead of each page.\n", "ogg.txt", None, ("text", "text")),
         (b"fLaC stands ahead of the blocks.\n", None, None, ("text", "text")),
-        (b"GIF89a is of 1989.\n", "gif.md", None, ("text", "text")),
         (b'<?xml version="1.0"?>\n<Workbook xmlns="x">', "a.xls", None, ("xml", "text")),
         (b'\xef\xbb\xbf<?xml version="1.0"?>\n<plist>', None, None, ("xml", "text")),
         (b'<?xml version="1.0"?>\n<a>', "a.md", None, ("text", "text")),
