@@ -454,7 +454,8 @@ def test_errors_say_what_to_do(live_url: str, key: str) -> None:
 def test_what_is_refused_is_called_as_the_tool_calls_it(live_url: str, key: str) -> None:
     async def visit(assistant: Client) -> list[str]:
         for tag in ("one", "two"):
-            await call(assistant, "add", content=f"of {tag}", tag=tag, custom_id="same")
+            named = {"tag": tag, "custom_id": "same"}
+            await call(assistant, "add", content=f"of {tag}", wait_seconds=0, **named)
         return [
             await trouble(assistant, "search", query="   "),
             await trouble(assistant, "add", content="x", custom_id=""),
