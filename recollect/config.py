@@ -88,8 +88,8 @@ _NO_SETTINGS = tuple(f"{PREFIX}{name}" for name in ("COMPLETE", "TEST_", "CHAOS_
 
 
 class EnvSettings(BaseSettings):
-    """A blank value counts as not set: compose files make those of variables that nobody set, and
-    an empty host would mean all interfaces, an empty data folder the working one."""
+    """A blank value counts as not set. A compose file writes one for each variable that nobody set,
+    and a blank host would mean all interfaces, a blank data folder the working folder."""
 
     @model_validator(mode="before")
     @classmethod

@@ -198,7 +198,7 @@ def update(tx: Tx, tenant: Tenant, id: str, change: TargetChange) -> WebhookTarg
     other tags it was told, or was to be told, nothing is left."""
     found = get(tx, tenant, id)
     if change.tags is not None:
-        # Before, so that whoever is writing a delivery is waited for.
+        # First, so that this waits for whoever is writing a delivery with the old tags.
         tx.execute("select from endpoints where id = %s for update", (found.id,))
         _narrow(tx, found.id, change.tags)
     tx.execute(

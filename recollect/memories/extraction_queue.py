@@ -51,7 +51,7 @@ class Dreaming:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """What waits although nothing is wrong with it: for a model that answers nobody."""
+    """Documents that wait for a language model that gives no answers, and why it gives none."""
 
     documents: int
     """up to `COUNTED`"""
@@ -243,7 +243,7 @@ def delay(tx: Tx, tenant: Tenant) -> Delay | None:
     row = tx.execute(
         sql.SQL(
             "select count(*) as n, max(array[q.since::text, q.error_code, q.error_message])"
-            # Only where the model answers nobody, a failure counts neither as attempt nor as pass.
+            # While the model answers nobody, a failure counts neither as attempt nor as pass.
             "  filter (where q.error_message is not null and q.attempts = 0 and q.passes = 0)"
             " as last"
             " from (select * from dreams where org_id = %(org)s and due_at is not null"

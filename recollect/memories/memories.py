@@ -182,7 +182,7 @@ def correct(
 def _changes_nothing(old: Memory, correction: Correction) -> bool:
     return (
         old.content == correction.text
-        and not old.is_inference  # what a person says is none
+        and not old.is_inference  # said by a person, it is a conclusion no more
         and all(
             # As JSON, in which 1 is not true.
             new is None or json.dumps(new, sort_keys=True) == json.dumps(known, sort_keys=True)

@@ -40,7 +40,7 @@ def extract(blob: Blob) -> Extracted:
     if not _magic.RTF.match(blob.data):
         raise Permanent("it is damaged or not what it says (not RTF)")
     extracted = _office.read(_plain(blob.data), MIME)
-    # xberg escapes for Markdown what has no meaning in it, and names pictures that nobody has.
+    # xberg escapes for Markdown what has no meaning in it, and names pictures that do not exist.
     text = re.sub(r"\\([\\!<>.+\-()~])", r"\1", _PICTURE.sub("", extracted.text))
     title = _decoded(extracted.title, blob.data) if extracted.title else None
     return Extracted(text, title=title)

@@ -1,5 +1,5 @@
--- As in 0007, but what a model concluded from a memory goes with it: it tells what that said. What
--- somebody said or corrected since is no conclusion any more.
+-- As in 0007, but what a model concluded from a memory goes with it, since it tells what that said.
+-- What a person said or corrected since stays: it is not a conclusion any more.
 create or replace function forget_unsourced() returns trigger language plpgsql as $$
 declare
   ended text[];

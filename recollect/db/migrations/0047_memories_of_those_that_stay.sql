@@ -1,7 +1,7 @@
 -- What a document supports follows the tags that it has, as in 0034, in a function of its own: home
 -- is where it comes to. In a merge of tags all goes along, so that those that come later find it.
 -- Of a chain that stays, or goes with others, a document takes what it supports itself: also a
--- version that only others replaced, since where it comes to nobody knows of them.
+-- version that only others replaced, since nobody knows of them in the tag that it comes to.
 create function follow_tags(one text, tags text[], home text, sources text[], target text)
 returns void language plpgsql as $$
 declare
@@ -120,8 +120,10 @@ create trigger leave_memories after update of finished_at on tag_merges
   for each row when (old.finished_at is null and new.finished_at is not null)
   execute function leave_memories();
 
--- As in 0047, but one that returns beside a latest version is a memory of its own: they were made
--- one by a text that is gone, and an id of either would else mean the other.
+-- As in 0007, but a version that counts again is forgotten if the one that had replaced it was: who
+-- forgot it meant the memory. Where its text became known again meanwhile, the two are one. One that
+-- returns beside a latest version is a memory of its own: a text that is gone had made them one, and
+-- an id of either would else mean the other.
 create or replace function mend_versions() returns trigger language plpgsql as $$
 declare
   returned text[];
