@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar, cast
@@ -54,7 +55,7 @@ from recollect.ingest.intake import Sent
 from recollect.memories import extraction_queue, reading
 from recollect.memories.extraction_queue import Dreaming
 from recollect.memories.records import Memory
-from recollect.model import Chunk, Document, Status, Tenant
+from recollect.model import Chunk, Content, Document, Status, Tenant
 from recollect.orgs import orgs
 
 router = APIRouter(tags=["documents"], route_class=ApiRoute)
@@ -88,7 +89,10 @@ def add(body: AddDocument, tenant: Writer, app: CurrentApp) -> WrittenOut:
 @router.post("/v3/documents/batch", summary="Add many documents", operation_id="addDocuments")
 def add_batch(body: BatchAdd, tenant: Writer, app: CurrentApp) -> BatchOut:
     """Each on its own: a bad one is reported in its place and the others go on."""
-    results = [_batch_item(app, tenant, body, item) for item in body.documents]
+    read = [_batch_item(app, tenant, body, item) for item in body.documents]
+    wanted = [(one.labels, one.content) for one in read if isinstance(one, _Readable)]
+    taken = iter(intake.take_all(app, tenant, wanted))
+    results = [one if isinstance(one, BatchItem) else _taken(app, one, next(taken)) for one in read]
     failed = sum(result.status == "error" for result in results)
     return BatchOut(
         results=results,
@@ -447,7 +451,16 @@ def _read(
     return document, documents.ahead(tx, document), known, dreaming
 
 
-def _batch_item(app: App, tenant: Tenant, body: BatchAdd, item: object) -> BatchItem:
+@dataclass(frozen=True, slots=True)
+class _Readable:
+    """An item of a batch in which no fault was found."""
+
+    asked: AddDocument
+    labels: intake.Labels
+    content: Content
+
+
+def _batch_item(app: App, tenant: Tenant, body: BatchAdd, item: object) -> _Readable | BatchItem:
     defaults = body.model_dump(by_alias=True, exclude_none=True, exclude={"documents", "custom_id"})
     if not isinstance(item, str | dict):
         expected = "an object or a string is expected"
@@ -462,13 +475,23 @@ def _batch_item(app: App, tenant: Tenant, body: BatchAdd, item: object) -> Batch
     try:
         one = AddDocument.model_validate({**defaults, **named})
         content = intake.content_of(app, one.content)
-        written = _written(app, intake.take(app, tenant, _beside(app, tenant, one), content), one)
+        return _Readable(one, _beside(app, tenant, one), content)
     except (ValidationError, RequestError) as error:
-        message, details = refusal(error)
-        return BatchItem(id="", status="error", error=message, details=details)
+        return _refused(error)
+
+
+def _taken(app: App, one: _Readable, outcome: Document | RequestError) -> BatchItem:
+    if isinstance(outcome, RequestError):
+        return _refused(outcome)
+    written = _written(app, outcome, one.asked)
     return BatchItem(
-        id=written.id, status=written.status, url=content.url, warnings=written.warnings
+        id=written.id, status=written.status, url=one.content.url, warnings=written.warnings
     )
+
+
+def _refused(error: ValidationError | RequestError) -> BatchItem:
+    message, details = refusal(error)
+    return BatchItem(id="", status="error", error=message, details=details)
 
 
 def refusal(error: ValidationError | RequestError) -> tuple[str, str | None]:

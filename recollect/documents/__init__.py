@@ -9,7 +9,16 @@ The files of an archive are documents of their own, its members. Whoever locks s
 archives and all else first, by id, then members, by id.
 """
 
-from recollect.documents._adding import Joined, Unjoined, add, bear, join, reprocess, update
+from recollect.documents._adding import (
+    Joined,
+    Unjoined,
+    add,
+    all_new,
+    bear,
+    join,
+    reprocess,
+    update,
+)
 from recollect.documents._asked import (
     DocumentChange,
     DocumentQuery,
@@ -27,7 +36,7 @@ from recollect.documents._blobs import (
     known_blobs,
     name_blobs,
 )
-from recollect.documents._changing import AT_ONCE, SWEPT, count, sweep
+from recollect.documents._changing import AT_ONCE, SWEPT, count, insert_all, sweep
 from recollect.documents._clock import Moment, moment, recall, step_along
 from recollect.documents._counts import fold_counts
 from recollect.documents._finishing import (
@@ -136,6 +145,7 @@ __all__ = [
     "add",
     "advance",
     "ahead",
+    "all_new",
     "bear",
     "blobs_may_go",
     "bury",
@@ -170,6 +180,7 @@ __all__ = [
     "get_named",
     "hold_blobs",
     "hold_tag",
+    "insert_all",
     "is_address",
     "is_note",
     "join",

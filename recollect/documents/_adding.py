@@ -49,6 +49,8 @@ from recollect.model import (
 
 JOINED_AT_ONCE = 20_000
 """characters of two texts that are joined while the row is locked: milliseconds"""
+RECENT = "d.created_at > now() - interval '10 seconds'"
+"""What came so long ago at most may be sent again by a client that got no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +94,39 @@ def add(
         twin = _in_flight_twin(tx, tenant, new)
         return twin or insert(tx, tenant.id, new, id)
     # Two adds of the same customId follow one another: the second sees the first's row.
-    lock(tx, tenant.id, "customId", new.custom_id)
+    lock(tx, tenant.id, ("customId", new.custom_id))
     tag = new.tags[0] if new.tagged else None
     found = _with_custom_id(tx, tenant, new.custom_id, tag, joined)
     if found is None:
         return insert(tx, tenant.id, new, id)
     return _add_again(tx, tenant, found, new, joined)
+
+
+def all_new(tx: Tx, tenant: Tenant, news: Sequence[NewDocument]) -> bool:
+    """Whether `add` would insert each of them, so that `insert_all` may. Until the transaction ends
+    nobody else adds one of them."""
+    names = [
+        ("content", new.content.hash.hex())
+        if new.custom_id is None
+        else ("customId", new.custom_id)
+        for new in news
+    ]
+    if len(set(names)) < len(names):
+        return False
+    lock(tx, tenant.id, *names)
+    known = tx.execute(
+        "select exists (select from documents d where d.org_id = %(org)s"
+        "   and d.custom_id = any(%(custom_ids)s))"
+        "  or exists (select from documents d where d.org_id = %(org)s and d.custom_id is null"
+        "   and d.content_hash = any(%(hashes)s) and d.due_at is not null and " + RECENT + ")"
+        "  as some",
+        {
+            "org": tenant.id,
+            "custom_ids": [new.custom_id for new in news if new.custom_id is not None],
+            "hashes": [new.content.hash for new in news if new.custom_id is None],
+        },
+    ).fetchone()
+    return known is not None and not known["some"]
 
 
 def bear(tx: Tx, tenant: Tenant, tag: str, text: str, id: DocumentId) -> Document:
@@ -107,13 +136,13 @@ def bear(tx: Tx, tenant: Tenant, tag: str, text: str, id: DocumentId) -> Documen
     the document that is there.
     """
     content = text_content(text)
-    lock(tx, tenant.id, "content", content.hash.hex())
+    lock(tx, tenant.id, ("content", content.hash.hex()))
     row = tx.execute(
         "select " + COLUMNS + " from documents d where d.org_id = %s and d.gone_at is null"
         " and d.scope @> %s"
         " and d.source = %s and d.container_tags = array[%s::text] and d.content_hash = %s"
         # Who is deleting it is waited for: memories would come to rest on what is gone.
-        " and d.created_at > now() - interval '10 seconds' limit 1 for key share",
+        " and " + RECENT + " limit 1 for key share",
         (tenant.id, sought(tenant.id, [tag]), DIRECT, tag, content.hash),
     ).fetchone()
     if row is not None:
@@ -248,7 +277,7 @@ def _in_flight_twin(tx: Tx, tenant: Tenant, new: NewDocument) -> Document | None
 
     The same content under another name or path is no retry.
     """
-    lock(tx, tenant.id, "content", new.content.hash.hex())
+    lock(tx, tenant.id, ("content", new.content.hash.hex()))
     row = tx.execute(
         "select " + COLUMNS + " from documents d"
         " where d.org_id = %(org)s and d.content_hash = %(hash)s and d.due_at is not null"
@@ -259,7 +288,7 @@ def _in_flight_twin(tx: Tx, tenant: Tenant, new: NewDocument) -> Document | None
         "  %(date)s::timestamptz, %(forced)s::text, %(blob)s::text is null, %(blob_name)s::text,"
         "  %(blob_mime)s::text)"
         " and d.task_type = %(task)s and d.source = %(source)s and d.revision = 1"
-        " and d.created_at > now() - interval '10 seconds' limit 1",
+        " and " + RECENT + " limit 1",
         {
             **stored(new.content),
             "org": tenant.id,
@@ -282,8 +311,8 @@ def _locked(tx: Tx, tenant: Tenant, id: str, change: DocumentChange) -> Document
     if change.custom_id is None and not change.tags:
         return read(row_of(tx, tenant, id, lock=True))
     found = get(tx, tenant, id)
-    for custom_id in sorted({name for name in (found.custom_id, change.custom_id) if name}):
-        lock(tx, tenant.id, "customId", custom_id)
+    custom_ids = {name for name in (found.custom_id, change.custom_id) if name}
+    lock(tx, tenant.id, *(("customId", name) for name in custom_ids))
     document = read(row_of(tx, tenant, found.id, lock=True))
     if document.custom_id != found.custom_id:
         raise ConflictError("Conflict", f"the customId of {found.id} was changed at this moment")

@@ -1,7 +1,8 @@
 """The steps that all changes are made of: content, details, removal, and the counts of tags."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, LiteralString
 
@@ -47,10 +48,21 @@ INSERT = (
 def insert(tx: Tx, org: OrgId, new: NewDocument, id: DocumentId) -> Document:
     if new.content.blob is not None:
         name_blobs(tx, [new.content.blob.key])
-    row = _unless_taken(tx, id, INSERT + " returning " + COLUMNS, row_of(org, new, id))
+    with _unless_taken(id):
+        row = tx.execute(INSERT + " returning " + COLUMNS, row_of(org, new, id)).fetchone()
     assert row is not None
     db.notify(tx)
     return read(row)
+
+
+def insert_all(tx: Tx, org: OrgId, news: Sequence[NewDocument]) -> list[Document]:
+    """`insert` for texts, at once."""
+    rows = [row_of(org, new, DocumentId(random_id())) for new in news]
+    with tx.cursor() as cursor, _unless_taken(f"{len(news)} documents"):
+        cursor.executemany(INSERT + " returning " + COLUMNS, rows, returning=True)
+        made = [read(row) for result in cursor.results() for row in result]
+    db.notify(tx)
+    return made
 
 
 def row_of(org: OrgId, new: NewDocument, id: DocumentId) -> dict[str, object]:
@@ -134,44 +146,43 @@ def set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[i
     if tags == list(document.container_tags):
         tags = None
     # customId and tags in one statement: a state between may collide with another document.
-    row = _unless_taken(
-        tx,
-        document.id,
-        "update documents d set custom_id = coalesce(%(custom_id)s, d.custom_id),"
-        " given_title = nullif(coalesce(%(title)s, d.given_title), ''),"
-        " title = coalesce(nullif(%(title)s, ''), d.title),"
-        " container_tags = coalesce(%(tags)s, d.container_tags),"
-        " scope = coalesce(%(scope)s, d.scope),"
-        " filepath = coalesce(%(filepath)s, d.filepath),"
-        " metadata = coalesce(%(metadata)s,"
-        "   case when 'metadata' <> all(%(clears)s::text[]) then d.metadata end),"
-        " group_pairs = case when %(sets_group)s then %(group)s else d.group_pairs end,"
-        " document_date = coalesce(%(document_date)s,"
-        "   case when 'document_date' <> all(%(clears)s::text[]) then d.document_date end),"
-        " task_type = coalesce(%(task_type)s, d.task_type),"
-        " dreaming = coalesce(%(dreaming)s, d.dreaming), updated_at = now()"
-        " from (select id, scope from documents where id = %(id)s) old"
-        " where d.id = old.id and (%(sets_group)s"
-        "  or num_nonnulls(%(custom_id)s::text, %(title)s::text, %(tags)s::text[],"
-        "   %(filepath)s::text, %(metadata)s::jsonb, %(document_date)s::timestamptz,"
-        "   %(task_type)s::text, %(dreaming)s::text, nullif(%(clears)s::text[], '{}')) > 0)"
-        " returning old.scope",
-        {
-            "id": document.id,
-            "custom_id": change.custom_id,
-            "title": change.title,
-            "tags": tags,
-            "scope": scope(document.org_id, tags) if tags else None,
-            "filepath": change.filepath,
-            "metadata": None if change.metadata is None else Jsonb(dict(change.metadata)),
-            "sets_group": change.group is not None or "group" in change.clears,
-            "group": grouped(change.group),
-            "document_date": change.document_date,
-            "task_type": change.task_type,
-            "dreaming": change.dreaming,
-            "clears": list(change.clears),
-        },
-    )
+    with _unless_taken(document.id):
+        row = tx.execute(
+            "update documents d set custom_id = coalesce(%(custom_id)s, d.custom_id),"
+            " given_title = nullif(coalesce(%(title)s, d.given_title), ''),"
+            " title = coalesce(nullif(%(title)s, ''), d.title),"
+            " container_tags = coalesce(%(tags)s, d.container_tags),"
+            " scope = coalesce(%(scope)s, d.scope),"
+            " filepath = coalesce(%(filepath)s, d.filepath),"
+            " metadata = coalesce(%(metadata)s,"
+            "   case when 'metadata' <> all(%(clears)s::text[]) then d.metadata end),"
+            " group_pairs = case when %(sets_group)s then %(group)s else d.group_pairs end,"
+            " document_date = coalesce(%(document_date)s,"
+            "   case when 'document_date' <> all(%(clears)s::text[]) then d.document_date end),"
+            " task_type = coalesce(%(task_type)s, d.task_type),"
+            " dreaming = coalesce(%(dreaming)s, d.dreaming), updated_at = now()"
+            " from (select id, scope from documents where id = %(id)s) old"
+            " where d.id = old.id and (%(sets_group)s"
+            "  or num_nonnulls(%(custom_id)s::text, %(title)s::text, %(tags)s::text[],"
+            "   %(filepath)s::text, %(metadata)s::jsonb, %(document_date)s::timestamptz,"
+            "   %(task_type)s::text, %(dreaming)s::text, nullif(%(clears)s::text[], '{}')) > 0)"
+            " returning old.scope",
+            {
+                "id": document.id,
+                "custom_id": change.custom_id,
+                "title": change.title,
+                "tags": tags,
+                "scope": scope(document.org_id, tags) if tags else None,
+                "filepath": change.filepath,
+                "metadata": None if change.metadata is None else Jsonb(dict(change.metadata)),
+                "sets_group": change.group is not None or "group" in change.clears,
+                "group": grouped(change.group),
+                "document_date": change.document_date,
+                "task_type": change.task_type,
+                "dreaming": change.dreaming,
+                "clears": list(change.clears),
+            },
+        ).fetchone()
     delta = Counter[int]()
     if tags and row is not None:
         db.fence(tx)
@@ -186,17 +197,16 @@ def set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[i
     return delta
 
 
-def _unless_taken(
-    tx: Tx, id: DocumentId, statement: LiteralString, values: Mapping[str, object]
-) -> Mapping[str, Any] | None:
+@contextmanager
+def _unless_taken(whose: str) -> Generator[None]:
     """Raises Contended where another document took the customId since it was found free; a second
     try finds that document."""
     try:
-        return tx.execute(statement, values).fetchone()
+        yield
     except UniqueViolation as error:
         if error.diag.constraint_name != "documents_custom_id":
             raise
-        told = f"another document took the customId of {id}, in the tag that it comes to"
+        told = f"another document took the customId of {whose}, in the tag that it comes to"
         raise Contended(told) from None
 
 

@@ -173,8 +173,13 @@ def stored(content: Content) -> dict[str, object]:
     }
 
 
-def lock(tx: Tx, org: OrgId, what: str, name: str) -> None:
-    tx.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"{what} {org} {name}",))
+def lock(tx: Tx, org: OrgId, *named: tuple[str, str]) -> None:
+    """Each a word for what is named, and its name. In one order, so that two who lock several
+    never wait for each other."""
+    tx.execute(
+        "select pg_advisory_xact_lock(hashtextextended(name, 0)) from unnest(%s::text[]) name",
+        (sorted(f"{what} {org} {name}" for what, name in named),),
+    )
 
 
 def unknown(id: str) -> NotFoundError:

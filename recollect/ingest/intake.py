@@ -4,7 +4,7 @@ import hashlib
 import json
 import unicodedata
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from math import isfinite
@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Literal, cast
 from recollect import blobs, documents, extract
 from recollect.app import App
 from recollect.documents import DocumentChange, Joined, NewDocument, Unjoined
-from recollect.errors import BadRequestError, ConflictError, Issue, RequestError
+from recollect.errors import BadRequestError, ConflictError, Contended, Issue, RequestError
 from recollect.fetch import parse_url
 from recollect.model import (
     Content,
@@ -36,6 +36,10 @@ METADATA_BYTES = 100_000
 CUSTOM_ID = 255
 JOINS = 5
 """tries to join a long text to one that others change meanwhile"""
+TOGETHER = 50
+"""Documents of a batch that one transaction adds: others wait for the locks of all."""
+TOGETHER_SIZE = 200_000
+"""characters of them"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,71 @@ def take(
     source: str = "api",
 ) -> Document:
     """Add a document, or change the one of the customId; raises RequestError."""
-    new = NewDocument(
+    new = _new(tenant, labels, content, title=title, source=source)
+    return put(app, tenant, new, labels.entity_context)
+
+
+def take_all(
+    app: App, tenant: Tenant, wanted: Sequence[tuple[Labels, Content]]
+) -> list[Document | RequestError]:
+    """`take` for texts, each on its own: why one was refused stands in its place. Raises
+    Unavailable, and then some may be there."""
+    outcomes: list[Document | RequestError] = []
+    for run in _runs(wanted):
+        with suppress(RequestError, Contended):
+            if together := take_together(app, tenant, run):
+                outcomes += together
+                continue
+        for labels, content in run:
+            try:
+                outcomes.append(take(app, tenant, labels, content))
+            except RequestError as error:
+                outcomes.append(error)
+    return outcomes
+
+
+def _runs(
+    wanted: Sequence[tuple[Labels, Content]],
+) -> Generator[Sequence[tuple[Labels, Content]]]:
+    """Neighbours that one transaction may take."""
+    run: list[tuple[Labels, Content]] = []
+    size = 0
+    for labels, content in wanted:
+        length = len(content.text or "")
+        full = len(run) == TOGETHER or size + length > TOGETHER_SIZE
+        if run and (full or labels.entity_context != run[0][0].entity_context):
+            yield run
+            run, size = [], 0
+        run.append((labels, content))
+        size += length
+    if run:
+        yield run
+
+
+def take_together(
+    app: App, tenant: Tenant, run: Sequence[tuple[Labels, Content]]
+) -> list[Document] | None:
+    """`take` for several texts with one entity context, in one transaction; None, and nothing is
+    written, unless all are new. Raises RequestError, and Contended."""
+    news = [_new(tenant, labels, content) for labels, content in run]
+    with app.db.begin() as tx:
+        if not documents.all_new(tx, tenant, news):
+            return None
+        # Before the documents, whose trigger would make them in no order.
+        carried = {tag for new in news for tag in new.tags}
+        tags.ensure(tx, tenant.id, list(carried), run[0][0].entity_context)
+        return documents.insert_all(tx, tenant.id, news)
+
+
+def _new(
+    tenant: Tenant,
+    labels: Labels,
+    content: Content,
+    *,
+    title: str | None = None,
+    source: str = "api",
+) -> NewDocument:
+    return NewDocument(
         content=content,
         tags=labels.tags or tags.asked(tenant, None, None, default=True),
         tagged=bool(labels.tags),
@@ -100,7 +168,6 @@ def take(
         task_type=labels.task_type,
         dreaming=labels.dreaming,
     )
-    return put(app, tenant, new, labels.entity_context)
 
 
 def put(app: App, tenant: Tenant, new: NewDocument, entity_context: str | None) -> Document:

@@ -112,9 +112,12 @@ def ensure(tx: Tx, org: OrgId, names: Sequence[str], entity_context: str | None 
     tx.execute(
         "insert into tags (org_id, name, entity_context)"
         " select %(org)s, name, %(context)s from unnest(%(names)s::text[]) name order by name"
-        " on conflict (org_id, name) do update"
-        " set entity_context = excluded.entity_context, updated_at = now()"
-        " where excluded.entity_context is not null",
+        " on conflict (org_id, name) do "
+        + (
+            "nothing"  # and nobody waits
+            if entity_context is None
+            else "update set entity_context = excluded.entity_context, updated_at = now()"
+        ),
         {"org": org, "names": list(names), "context": entity_context},
     )
 

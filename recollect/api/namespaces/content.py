@@ -53,7 +53,7 @@ from recollect.errors import BadRequestError, RequestError
 from recollect.ingest import intake
 from recollect.ingest.intake import Labels, Sent
 from recollect.memories import extraction_queue, reading
-from recollect.model import Document, DocumentId, Tenant
+from recollect.model import Content, Document, DocumentId, Tenant
 
 router = door("documents")
 MOST_BATCH = 600
@@ -183,7 +183,7 @@ class DeletedOut(Wire):
 def add(space: Writes, body: NsNewDocument, app: CurrentApp) -> NsWritten:
     """Text, or one URL to fetch. A known `id` updates that document. The namespace is created if
     it does not exist."""
-    return NsWritten.of(_added(app, space, body, body))
+    return NsWritten.of(intake.take(app, space.inside, *_wanted(app, space, body, body)))
 
 
 @router.post(
@@ -193,25 +193,16 @@ def add_batch(space: Writes, body: Batch, app: CurrentApp) -> NsBatchOut:
     """Each on its own. Those that were taken come first, then the bad ones."""
     good: list[NsBatchItem] = []
     bad: list[NsBatchItem] = []
-    for given in body.documents:
-        content = given.get("content")
-        try:
-            one = BatchedDocument.model_validate(given)
-            written = NsWritten.of(_added(app, space, one, body))
+    read = [_readable(app, space, given, body) for given in body.documents]
+    wanted = [one for one in read if isinstance(one, tuple)]
+    taken = iter(intake.take_all(app, space.inside, wanted))
+    for given, one in zip(body.documents, read, strict=True):
+        outcome = next(taken) if isinstance(one, tuple) else one
+        if isinstance(outcome, Document):
+            written = NsWritten.of(outcome)
             good.append(NsBatchItem(id=written.id, status=written.status))
-        except (ValidationError, RequestError) as error:
-            message, details = refusal(error)
-            is_address = isinstance(content, str) and documents.is_address(content)
-            name = given.get("id")
-            bad.append(
-                NsBatchItem(
-                    id=name if isinstance(name, str) else "",
-                    status="error",
-                    error=in_words(message),
-                    details=None if details is None else in_words(details),
-                    url=content.strip() if isinstance(content, str) and is_address else None,
-                )
-            )
+        else:
+            bad.append(_refused(given, outcome))
     return NsBatchOut(results=[*good, *bad], count=len(good), failed=len(bad))
 
 
@@ -419,9 +410,32 @@ def _names_something(given: Beside) -> bool:
     )
 
 
-def _added(app: App, space: Space, one: BatchedDocument, handling: Handling) -> Document:
-    content = intake.content_of(app, one.content)
-    return intake.take(app, space.inside, _beside(space, one, handling, one.id), content)
+def _wanted(
+    app: App, space: Space, one: BatchedDocument, handling: Handling
+) -> tuple[Labels, Content]:
+    return _beside(space, one, handling, one.id), intake.content_of(app, one.content)
+
+
+def _readable(
+    app: App, space: Space, given: dict[str, Any], handling: Handling
+) -> tuple[Labels, Content] | ValidationError | RequestError:
+    try:
+        return _wanted(app, space, BatchedDocument.model_validate(given), handling)
+    except (ValidationError, RequestError) as error:
+        return error
+
+
+def _refused(given: dict[str, Any], error: ValidationError | RequestError) -> NsBatchItem:
+    message, details = refusal(error)
+    content, name = given.get("content"), given.get("id")
+    is_address = isinstance(content, str) and documents.is_address(content)
+    return NsBatchItem(
+        id=name if isinstance(name, str) else "",
+        status="error",
+        error=in_words(message),
+        details=None if details is None else in_words(details),
+        url=content.strip() if isinstance(content, str) and is_address else None,
+    )
 
 
 def _beside(space: Space, given: Beside, handling: Handling, id: str | None) -> Labels:
