@@ -532,6 +532,7 @@ def test_robots_txt_is_kept_for_a_day_of_the_same_crawl(site: Site, source: Memo
         ("", {"X-Robots-Tag": "unavailable_after: 25 Jun 2010 15:00:00 GMT"}, "noindex"),
         ("", {"X-Robots-Tag": "otherbot: noindex"}, "document"),
         ("", {"X-Robots-Tag": "unavailable_after: 25 Jun 2910 15:00:00 GMT"}, "document"),
+        ("", {"X-Robots-Tag": f"unavailable_after: 1 Jan {10**20} 00:00 GMT"}, "document"),
         ('<meta name="robots" content="index, noarchive">', {}, "document"),
     ],
     ids=str,
@@ -713,6 +714,17 @@ def test_sitemaps_of_robots_txt_and_of_the_usual_place_are_seeds(site: Site, sou
     assert source.rows["https://example.com/far"].verdict == "off_host"
     assert verdicts(source)["/no"] == "robots"
     assert "/no.xml" not in site.paths()
+
+
+def test_a_sitemap_may_name_a_time_that_no_clock_shows(site: Site, source: MemorySource):
+    site.write("/")
+    site.write("/a")
+    entry = f"<url><loc>{site.url('/a')}</loc><lastmod>1 Jan {10**20} 00:00 GMT</lastmod></url>"
+    site.render("/sitemap.xml", lambda _request: f"<urlset>{entry}</urlset>")
+
+    crawl(source)
+
+    assert documents(source) == {"/", "/a"}
 
 
 def test_sitemaps_that_name_each_other_end(

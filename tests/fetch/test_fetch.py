@@ -170,6 +170,10 @@ def test_a_fetcher_is_shared_by_threads(site: Website, fetcher: Fetcher):
         ('attachment; filename=".."', "/fallback.txt", "fallback.txt"),
         ("inline", "/page.html", "page.html"),
         (f'attachment; filename="{"x" * 300}.docx"', "/x", "x" * 195 + ".docx"),
+        ("attachment; filename*=idna''a.txt", "/x", "x"),
+        ("attachment; filename*=undefined''a.txt", "/x", "x"),
+        ("attachment; filename*=punycode''%ff", "/x", "x"),
+        ("attachment; filename*=UTF-8''a.txt; filename*0=b.txt", "/x", "x"),
     ],
 )
 def test_the_file_name_is_harmless(

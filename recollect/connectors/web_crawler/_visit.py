@@ -108,7 +108,7 @@ def forbids_indexing(directives: Sequence[str], now: datetime) -> bool:
 def moment(text: str) -> datetime | None:
     """A date as machines write it; in UTC where it does not say."""
     for read in (datetime.fromisoformat, parsedate_to_datetime):
-        with suppress(ValueError):
+        with suppress(ValueError, OverflowError):
             found = read(text)
             return found if found.tzinfo else found.replace(tzinfo=UTC)
     return None
