@@ -30,6 +30,7 @@ from recollect.fetch._answer import (
 from recollect.fetch._backend import Dial, Guard, Resolver, system_dial, system_resolve
 from recollect.fetch._endpoint import EndpointAnswer
 from recollect.fetch._proxy import GuardedProxy, ProxyLimits
+from recollect.model import Blob
 
 T = TypeVar("T")
 
@@ -71,6 +72,11 @@ class Fetched:
     name: str | None
     redirects: Sequence[str]
     """the addresses that led to `url`, in order"""
+
+    @property
+    def blob(self) -> Blob:
+        """With the charset that the server names, which `mime` lacks."""
+        return Blob(self.data, self.headers.get("content-type"), self.name, self.url)
 
 
 Sniff = Callable[[Fetched, bytes | None], None]

@@ -45,7 +45,6 @@ from recollect.connectors.web_crawler._visit import (
     NotHtml,
     Redirected,
     Visit,
-    blob,
     forbids_indexing,
     moment,
     validators,
@@ -265,7 +264,7 @@ class Crawl:
         if not isinstance(answer, Fetched):
             return ()
         try:
-            sitemap = self._source.sitemap(blob(answer))
+            sitemap = self._source.sitemap(answer.blob)
         except Permanent:
             return ()
         for entry in sitemap.pages:
@@ -382,7 +381,7 @@ class Crawl:
     def _read(self, page: CrawlPage, fetched: Fetched) -> Generator[Change]:
         found = validators(fetched.headers)
         try:
-            web = self._source.survey(blob(fetched))
+            web = self._source.survey(fetched.blob)
         except Permanent as error:
             if error.code == "unsupported_kind":
                 self._ledger.say(page.verdict("not_html", str(error), extra=found))

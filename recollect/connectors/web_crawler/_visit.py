@@ -7,7 +7,6 @@ from email.utils import parsedate_to_datetime
 
 from recollect.errors import Permanent, Transient
 from recollect.fetch import Fetched, Fetcher
-from recollect.model import Blob
 
 
 class Redirected(Exception):
@@ -54,12 +53,6 @@ def _outcome(fetch: Callable[[], Fetched]) -> Visit:
 
 def _stop(target: str) -> None:
     raise Redirected(target)
-
-
-def blob(fetched: Fetched) -> Blob:
-    # With its charset, which `mime` lacks.
-    said = fetched.headers.get("content-type")
-    return Blob(fetched.data, said or fetched.mime, fetched.name, fetched.url)
 
 
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
