@@ -481,17 +481,22 @@ def test_a_robots_txt_elsewhere_counts_for_this_host(site: Site, source: MemoryS
     assert row(source, "/a").verdict == "robots"
 
 
-def test_pages_that_robots_txt_disallows_now_lose_their_document(site: Site, source: MemorySource):
+def test_pages_that_robots_txt_disallows_now_are_not_asked_and_keep_their_document(
+    site: Site, source: MemorySource
+):
     site.write("/", links=["/a", "/b"])
     site.write("/a")
     site.write("/b")
     crawl(source)
-    site.robots("User-agent: *\nDisallow: /a")
+    site.robots("User-agent: *\nDisallow: /")
+    site.forget()
 
-    again(source)
+    for _ in range(3):
+        again(source)
 
-    assert documents(source) == {"/", "/b"}
-    assert row(source, "/a").verdict == "robots"
+    assert documents(source) == {"/", "/a", "/b"}
+    assert set(site.paths()) <= {"/robots.txt", "/sitemap.xml"}
+    assert row(source, "/a").detail == "robots.txt line 2: Disallow: /"
 
 
 def test_robots_txt_is_kept_for_a_day_of_the_same_crawl(site: Site, source: MemorySource):
