@@ -40,6 +40,9 @@ class WebCrawler(Connector):
     tree = True
     plans = frozenset({Plan.SCALE, Plan.ENTERPRISE})
     interval = timedelta(days=7)
+    # A crawl that finds no start page is soon repeated, and a user may want one at any time: a web
+    # server that answers 404 for a morning must not cost a document.
+    confirms_after = timedelta(days=1)
 
     def check(self, metadata: Mapping[str, Any], fetcher: Fetcher) -> dict[str, Any]:
         scope = CrawlScope.asked(metadata)
