@@ -40,6 +40,8 @@ CONDITIONS = frozenset({"if-none-match", "if-modified-since"})
 SECRETS = frozenset({"authorization", "cookie", "proxy-authorization"})
 SKIPPED = 64 * 1024
 """bytes of an answer that nobody wants"""
+LATE = (httpcore.TimeoutException, TimeoutError)
+CUT_OFF = (httpcore.NetworkError, httpcore.RemoteProtocolError)
 OURS = frozenset({"host", "user-agent", "accept-encoding", "connection", "transfer-encoding"})
 
 
@@ -211,7 +213,7 @@ class Fetcher(AbstractContextManager["Fetcher"]):
             # A connection may be used again only when its answer was read; a long one is not worth
             # that, and a broken one has said its status all the same.
             size = 0
-            with suppress(httpcore.TimeoutException, httpcore.NetworkError, TimeoutError):
+            with suppress(*LATE, *CUT_OFF):
                 for part in response.iter_stream():
                     size += len(part)
                     if size > SKIPPED:
@@ -287,9 +289,9 @@ class Fetcher(AbstractContextManager["Fetcher"]):
             dials = self._guard.fetching.dials
             try:
                 return self._send(target, headers, read, content)
-            except (httpcore.TimeoutException, TimeoutError) as error:
+            except LATE as error:
                 raise Transient(f"{host} did not answer in time", code="timeout") from error
-            except (httpcore.NetworkError, httpcore.RemoteProtocolError) as error:
+            except CUT_OFF as error:
                 # A server may close an idle connection just when we use it: that says nothing,
                 # and RFC 9110 9.2.2 lets us ask again. The connection is gone from the pool.
                 if self._guard.fetching.dials > dials:

@@ -698,6 +698,18 @@ def test_what_follows_a_short_answer_is_not_its_body(site: Website, fetcher: Fet
 # TLS
 
 
+@pytest.mark.parametrize(
+    "behaviour", [website.promises_too_much, website.closes_halfway, website.resets]
+)
+def test_who_answers_a_message_has_received_it_however_the_answer_ends(
+    site: Website, fetcher: Fetcher, behaviour: website.Behaviour
+):
+    site.route("/*", behaviour)
+
+    assert fetcher.tell(site.url(), b"{}", total=5.0).status == 200
+    assert len(site.requests) == 1
+
+
 def test_https_on_a_plain_port_is_transient(site: Website, fetcher: Fetcher):
     assert delayed(fetcher, f"https://127.0.0.1:{site.port}/").code == "tls_failure"
 
