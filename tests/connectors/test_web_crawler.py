@@ -3,6 +3,7 @@
 import base64
 import threading
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
@@ -1383,8 +1384,26 @@ def test_a_long_wait_parks_the_crawl_which_then_goes_on_where_it_was(
 
     assert parked.value.code == "rate_limited"
     assert parked.value.after == (None if seconds is None else timedelta(seconds=seconds))
-    assert site.paths() == ["/b", "/c"]
+    assert site.paths() == ["/c", "/b"]
     assert documents(source) == {"/", "/a", "/b", "/c"}
+
+
+@pytest.mark.parametrize("after", [None, "600"])
+@pytest.mark.parametrize("path", ["/a", "/sitemap.xml"])
+def test_an_address_that_asks_for_a_pause_each_time_does_not_hold_up_the_rest(
+    site: Site, source: MemorySource, path: str, after: str | None
+):
+    site.write("/", links=["/a", "/b", "/c"])
+    for other in ("/b", "/c"):
+        site.write(other)
+    site.limit(path, times=1_000, retry_after=after)
+
+    for _ in range(3):
+        with suppress(Transient):
+            crawl(source)
+
+    assert documents(source) == {"/", "/b", "/c"}
+    assert source.cursor == {}, "it ended"
 
 
 def test_a_site_that_goes_down_meanwhile_parks_the_crawl(site: Site, source: MemorySource):
