@@ -614,6 +614,19 @@ def test_a_canonical_link_that_leads_nowhere_is_not_believed(site: Site, source:
     assert verdicts(source)["/shut"] == "robots"
 
 
+def test_a_copy_stays_one_while_its_original_does_not_answer(site: Site, source: MemorySource):
+    site.write("/", links=["/a", "/b"])
+    site.write("/a")
+    site.write("/b", head='<link rel="canonical" href="/a">')
+    crawl(source)
+    site.status("/a", 500)
+
+    again(source)
+
+    assert documents(source) == {"/", "/a"}
+    assert row(source, "/b").verdict == "canonical"
+
+
 def test_pages_that_call_each_other_canonical_make_one_document(site: Site, source: MemorySource):
     site.write("/", links=["/a"])
     site.write("/a", head=_canonical("/b"))
