@@ -84,7 +84,8 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """It was not found. Gone when another sync says so again; not before."""
+    """It was not found. Gone when another sync says so again (`Connector.confirms_after`); not
+    before."""
 
     id: str
     detail: str
@@ -380,6 +381,8 @@ class Connector(ABC):
     plans: ClassVar[frozenset[Plan]] = EVERY_PLAN
     interval: ClassVar[timedelta | None] = None
     """between scheduled syncs; None: the setting SYNC_INTERVAL"""
+    confirms_after: ClassVar[timedelta] = timedelta()
+    """how much later another sync must begin to confirm what one said of something missing"""
     api_url: ClassVar[str | None] = None
     """base URL of its API, unless the settings name another one"""
     oauth: ClassVar[OAuth | None] = None

@@ -4,6 +4,7 @@ import re
 import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.message import Message
 from email.utils import collapse_rfc2231_value, parsedate_to_datetime
@@ -191,11 +192,15 @@ def _told_name(value: str) -> str:
     disposition = Message()
     # Bounded because the parser of the standard library takes quadratic time.
     disposition[DISPOSITION] = value[:2_000]
-    # The parser gives extended values as tuples; its types do not tell.
-    params: list[tuple[str, Any]] = disposition.get_params([], DISPOSITION)
-    told = [value for name, value in params if name == "filename"]
-    told.sort(key=lambda value: isinstance(value, str))  # RFC 6266 4.3: extended ones first
-    return collapse_rfc2231_value(told[0]) if told else ""
+    # The parser fails at what is wrongly encoded (`idna''x`) or wrongly numbered (`filename*0`
+    # beside `filename*`): then no name was told.
+    with suppress(TypeError, ValueError):
+        # It gives extended values as tuples; its types do not tell.
+        params: list[tuple[str, Any]] = disposition.get_params([], DISPOSITION)
+        told = [value for name, value in params if name == "filename"]
+        told.sort(key=lambda value: isinstance(value, str))  # RFC 6266 4.3: extended ones first
+        return collapse_rfc2231_value(told[0]) if told else ""
+    return ""
 
 
 def _harmless(name: str) -> str | None:

@@ -30,6 +30,7 @@ from recollect.fetch._answer import (
 from recollect.fetch._backend import Dial, Guard, Resolver, system_dial, system_resolve
 from recollect.fetch._endpoint import EndpointAnswer
 from recollect.fetch._proxy import GuardedProxy, ProxyLimits
+from recollect.model import Blob
 
 T = TypeVar("T")
 
@@ -39,6 +40,8 @@ CONDITIONS = frozenset({"if-none-match", "if-modified-since"})
 SECRETS = frozenset({"authorization", "cookie", "proxy-authorization"})
 SKIPPED = 64 * 1024
 """bytes of an answer that nobody wants"""
+LATE = (httpcore.TimeoutException, TimeoutError)
+CUT_OFF = (httpcore.NetworkError, httpcore.RemoteProtocolError)
 OURS = frozenset({"host", "user-agent", "accept-encoding", "connection", "transfer-encoding"})
 
 
@@ -71,6 +74,11 @@ class Fetched:
     name: str | None
     redirects: Sequence[str]
     """the addresses that led to `url`, in order"""
+
+    @property
+    def blob(self) -> Blob:
+        """With the charset that the server names, which `mime` lacks."""
+        return Blob(self.data, self.headers.get("content-type"), self.name, self.url)
 
 
 Sniff = Callable[[Fetched, bytes | None], None]
@@ -205,7 +213,7 @@ class Fetcher(AbstractContextManager["Fetcher"]):
             # A connection may be used again only when its answer was read; a long one is not worth
             # that, and a broken one has said its status all the same.
             size = 0
-            with suppress(httpcore.TimeoutException, httpcore.NetworkError, TimeoutError):
+            with suppress(*LATE, *CUT_OFF):
                 for part in response.iter_stream():
                     size += len(part)
                     if size > SKIPPED:
@@ -281,9 +289,9 @@ class Fetcher(AbstractContextManager["Fetcher"]):
             dials = self._guard.fetching.dials
             try:
                 return self._send(target, headers, read, content)
-            except (httpcore.TimeoutException, TimeoutError) as error:
+            except LATE as error:
                 raise Transient(f"{host} did not answer in time", code="timeout") from error
-            except (httpcore.NetworkError, httpcore.RemoteProtocolError) as error:
+            except CUT_OFF as error:
                 # A server may close an idle connection just when we use it: that says nothing,
                 # and RFC 9110 9.2.2 lets us ask again. The connection is gone from the pool.
                 if self._guard.fetching.dials > dials:

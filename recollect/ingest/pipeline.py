@@ -200,8 +200,7 @@ def read(app: App, owner: OrgId, content: Content, into: IO[bytes] | None = None
         return _extract(app, owner, blob, content.forced, into)
     assert content.text is not None
     if content.url is not None:
-        page = app.fetcher.get(content.url)
-        blob = Blob(page.data, page.mime, page.name, page.url)
+        blob = app.fetcher.get(content.url).blob
         extracted = _extract(app, owner, blob, content.forced, into)
         extracted = replace(extracted, kind="webpage") if extracted.kind == "text" else extracted
         return video_page.read(

@@ -85,7 +85,7 @@ class _Heard:
         try:
             told = parsedate_to_datetime(answer.headers.get("date", ""))
             self.off = told - datetime.now(UTC)
-        except (ValueError, TypeError):  # TypeError: a time without a zone
+        except (ValueError, OverflowError, TypeError):  # TypeError: a time without a zone
             return
 
 

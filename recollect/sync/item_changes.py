@@ -6,7 +6,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from recollect import documents
+from recollect import connectors, documents
 from recollect.connectors.base import (
     Change,
     Folder,
@@ -451,15 +451,20 @@ def _count(verdict: Verdict, counts: SyncCounts) -> None:
 
 def _unconfirmed(claim: SyncClaim, verdict: Verdict, row: Mapping[str, Any]) -> bool:
     """Whether the document stays until another sync says the same."""
-    before = row["missing_at"]
-    return verdict.confirm and (before is None or before >= claim.began_at)
+    return verdict.confirm and not _said_before(claim, row)
+
+
+def _said_before(claim: SyncClaim, row: Mapping[str, Any]) -> bool:
+    """Whether an earlier sync found it missing, early enough for this one to confirm it."""
+    wait = connectors.get(claim.connection.provider).confirms_after
+    return row["missing_at"] is not None and row["missing_at"] < claim.began_at - wait
 
 
 def _apply_missing(tx: Tx, claim: SyncClaim, missing: Missing, counts: SyncCounts) -> None:
     row = row_of(tx, claim, missing.id)
     if row is None:
         return
-    if row["missing_at"] is not None and row["missing_at"] < claim.began_at:
+    if _said_before(claim, row):
         _remove(tx, claim, [missing.id], counts)
         return
     tx.execute(

@@ -3,6 +3,7 @@
 import base64
 import threading
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
@@ -481,17 +482,22 @@ def test_a_robots_txt_elsewhere_counts_for_this_host(site: Site, source: MemoryS
     assert row(source, "/a").verdict == "robots"
 
 
-def test_pages_that_robots_txt_disallows_now_lose_their_document(site: Site, source: MemorySource):
+def test_pages_that_robots_txt_disallows_now_are_not_asked_and_keep_their_document(
+    site: Site, source: MemorySource
+):
     site.write("/", links=["/a", "/b"])
     site.write("/a")
     site.write("/b")
     crawl(source)
-    site.robots("User-agent: *\nDisallow: /a")
+    site.robots("User-agent: *\nDisallow: /")
+    site.forget()
 
-    again(source)
+    for _ in range(3):
+        again(source)
 
-    assert documents(source) == {"/", "/b"}
-    assert row(source, "/a").verdict == "robots"
+    assert documents(source) == {"/", "/a", "/b"}
+    assert set(site.paths()) <= {"/robots.txt", "/sitemap.xml"}
+    assert row(source, "/a").detail == "robots.txt line 2: Disallow: /"
 
 
 def test_robots_txt_is_kept_for_a_day_of_the_same_crawl(site: Site, source: MemorySource):
@@ -532,6 +538,7 @@ def test_robots_txt_is_kept_for_a_day_of_the_same_crawl(site: Site, source: Memo
         ("", {"X-Robots-Tag": "unavailable_after: 25 Jun 2010 15:00:00 GMT"}, "noindex"),
         ("", {"X-Robots-Tag": "otherbot: noindex"}, "document"),
         ("", {"X-Robots-Tag": "unavailable_after: 25 Jun 2910 15:00:00 GMT"}, "document"),
+        ("", {"X-Robots-Tag": f"unavailable_after: 1 Jan {10**20} 00:00 GMT"}, "document"),
         ('<meta name="robots" content="index, noarchive">', {}, "document"),
     ],
     ids=str,
@@ -605,6 +612,19 @@ def test_a_canonical_link_that_leads_nowhere_is_not_believed(site: Site, source:
 
     assert documents(source) == {"/", "/a", "/b", "/c", "/d"}
     assert verdicts(source)["/shut"] == "robots"
+
+
+def test_a_copy_stays_one_while_its_original_does_not_answer(site: Site, source: MemorySource):
+    site.write("/", links=["/a", "/b"])
+    site.write("/a")
+    site.write("/b", head='<link rel="canonical" href="/a">')
+    crawl(source)
+    site.status("/a", 500)
+
+    again(source)
+
+    assert documents(source) == {"/", "/a"}
+    assert row(source, "/b").verdict == "canonical"
 
 
 def test_pages_that_call_each_other_canonical_make_one_document(site: Site, source: MemorySource):
@@ -713,6 +733,17 @@ def test_sitemaps_of_robots_txt_and_of_the_usual_place_are_seeds(site: Site, sou
     assert source.rows["https://example.com/far"].verdict == "off_host"
     assert verdicts(source)["/no"] == "robots"
     assert "/no.xml" not in site.paths()
+
+
+def test_a_sitemap_may_name_a_time_that_no_clock_shows(site: Site, source: MemorySource):
+    site.write("/")
+    site.write("/a")
+    entry = f"<url><loc>{site.url('/a')}</loc><lastmod>1 Jan {10**20} 00:00 GMT</lastmod></url>"
+    site.render("/sitemap.xml", lambda _request: f"<urlset>{entry}</urlset>")
+
+    crawl(source)
+
+    assert documents(source) == {"/", "/a"}
 
 
 def test_sitemaps_that_name_each_other_end(
@@ -1366,8 +1397,26 @@ def test_a_long_wait_parks_the_crawl_which_then_goes_on_where_it_was(
 
     assert parked.value.code == "rate_limited"
     assert parked.value.after == (None if seconds is None else timedelta(seconds=seconds))
-    assert site.paths() == ["/b", "/c"]
+    assert site.paths() == ["/c", "/b"]
     assert documents(source) == {"/", "/a", "/b", "/c"}
+
+
+@pytest.mark.parametrize("after", [None, "600"])
+@pytest.mark.parametrize("path", ["/a", "/sitemap.xml"])
+def test_an_address_that_asks_for_a_pause_each_time_does_not_hold_up_the_rest(
+    site: Site, source: MemorySource, path: str, after: str | None
+):
+    site.write("/", links=["/a", "/b", "/c"])
+    for other in ("/b", "/c"):
+        site.write(other)
+    site.limit(path, times=1_000, retry_after=after)
+
+    for _ in range(3):
+        with suppress(Transient):
+            crawl(source)
+
+    assert documents(source) == {"/", "/b", "/c"}
+    assert source.cursor == {}, "it ended"
 
 
 def test_a_site_that_goes_down_meanwhile_parks_the_crawl(site: Site, source: MemorySource):

@@ -170,6 +170,10 @@ def test_a_fetcher_is_shared_by_threads(site: Website, fetcher: Fetcher):
         ('attachment; filename=".."', "/fallback.txt", "fallback.txt"),
         ("inline", "/page.html", "page.html"),
         (f'attachment; filename="{"x" * 300}.docx"', "/x", "x" * 195 + ".docx"),
+        ("attachment; filename*=idna''a.txt", "/x", "x"),
+        ("attachment; filename*=undefined''a.txt", "/x", "x"),
+        ("attachment; filename*=punycode''%ff", "/x", "x"),
+        ("attachment; filename*=UTF-8''a.txt; filename*0=b.txt", "/x", "x"),
     ],
 )
 def test_the_file_name_is_harmless(
@@ -692,6 +696,18 @@ def test_what_follows_a_short_answer_is_not_its_body(site: Website, fetcher: Fet
 
 
 # TLS
+
+
+@pytest.mark.parametrize(
+    "behaviour", [website.promises_too_much, website.closes_halfway, website.resets]
+)
+def test_who_answers_a_message_has_received_it_however_the_answer_ends(
+    site: Website, fetcher: Fetcher, behaviour: website.Behaviour
+):
+    site.route("/*", behaviour)
+
+    assert fetcher.tell(site.url(), b"{}", total=5.0).status == 200
+    assert len(site.requests) == 1
 
 
 def test_https_on_a_plain_port_is_transient(site: Website, fetcher: Fetcher):

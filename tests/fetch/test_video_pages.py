@@ -292,6 +292,8 @@ def test_a_video_that_takes_too_long_is_given_up(app: App, web: Website, service
         ('<video class="x" controls><source src="/v"></video>', True),
         ('<video autoplay muted loop src="/waves.mp4"></video>', False),
         ('<video muted></video><video src="/v"></video>', True),
+        ("<video>", True),
+        ('<video muted <video src="/v">', False),  # one tag
         ("<p>A video of the harbour, and videos.</p>", False),
         ('<meta property="og:type" content="article">', False),
         ("<videogram>", False),

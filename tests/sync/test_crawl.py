@@ -158,6 +158,25 @@ def test_an_edited_page_embeds_what_changed_and_keeps_its_document(
     assert len(embedder.texts) == 1
 
 
+@pytest.mark.parametrize("status", [404, 200], ids=["not found", "no HTML"])
+def test_a_page_that_is_missing_goes_with_a_crawl_a_day_later(
+    eager: App, site: Site, crawling: Callable[..., Connection], status: int
+) -> None:
+    site.write("/", links=["/a"])
+    site.write("/a")
+    connection = crawling(eager)
+    site.page("/a", "{}", status=status, mime="application/json")
+
+    for _ in range(3):  # a user may want as many in an hour
+        connection = crawling(eager, connection)
+        assert counts(connection)[3] == 0
+    with eager.db.begin() as tx:
+        tx.execute("update items set missing_at = missing_at - interval '25 hours'")
+    connection = crawling(eager, connection)
+
+    assert counts(connection) == (0, 0, 1, 1)
+
+
 # --- through the published client ----------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ from recollect.connectors.web_crawler._crawl import Crawl
 from recollect.connectors.web_crawler._guide import GUIDE
 from recollect.connectors.web_crawler._host import visit_alone
 from recollect.connectors.web_crawler._scope import CrawlScope
-from recollect.connectors.web_crawler._visit import NotHtml, Redirected, blob
+from recollect.connectors.web_crawler._visit import NotHtml, Redirected
 from recollect.errors import BadRequestError, NotFoundError, Permanent
 from recollect.fetch import Fetched, Fetcher, parse_url
 from recollect.model import Blob, Extracted, Plan, Remembered
@@ -40,6 +40,9 @@ class WebCrawler(Connector):
     tree = True
     plans = frozenset({Plan.SCALE, Plan.ENTERPRISE})
     interval = timedelta(days=7)
+    # A crawl that finds no start page is soon repeated, and a user may want one at any time: a web
+    # server that answers 404 for a morning must not cost a document.
+    confirms_after = timedelta(days=1)
 
     def check(self, metadata: Mapping[str, Any], fetcher: Fetcher) -> dict[str, Any]:
         scope = CrawlScope.asked(metadata)
@@ -69,7 +72,7 @@ class WebCrawler(Connector):
         answer = visit_alone(source, CrawlScope.of(source.metadata).start, item.id)
         match answer:
             case Fetched():
-                return source.survey(blob(answer)).extracted
+                return source.survey(answer.blob).extracted
             case NotHtml():
                 raise Permanent(f"{item.id} is no longer an HTML page", code="unsupported_kind")
             case Redirected():

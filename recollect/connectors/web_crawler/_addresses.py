@@ -216,7 +216,8 @@ class Addresses:
         rule = rules.verdict(parts.target)
         if not rule.allowed:
             detail = rule.reason or f"robots.txt line {rule.number}: {rule.line}"
-            return page.verdict("robots", detail, keep=rule.reason is not None)
+            # A slip in this file must not delete a site; a page that is to go says noindex or 404.
+            return page.verdict("robots", detail, keep=True)
         if page.entry:
             return None
         reason = self._scope.refusal(page.url)

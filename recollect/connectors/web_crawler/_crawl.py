@@ -45,7 +45,6 @@ from recollect.connectors.web_crawler._visit import (
     NotHtml,
     Redirected,
     Visit,
-    blob,
     forbids_indexing,
     moment,
     validators,
@@ -165,8 +164,12 @@ class Crawl:
                 self._ledger.had.add(row.id)
             else:
                 self._addresses.recall(row)
-        for page in sorted(known, key=_depth_of) + sorted(planned, key=_depth_of):
+        for page in sorted(known, key=self._order_of) + sorted(planned, key=self._order_of):
             self._addresses.await_turn(page)
+
+    def _order_of(self, page: CrawlPage) -> tuple[int, int]:
+        """What parked the crawl comes last: the site may well answer for the others."""
+        return self._state.parks.get(page.url, 0), page.depth
 
     def _open(self) -> Generator[Change]:
         """Is the site there? Raises _Unreachable before anything could be taken for gone."""
@@ -261,11 +264,15 @@ class Crawl:
             return ()
         answer = self._host.read_sitemap(url, self._stay)
         if isinstance(answer, Transient):
-            self._host.hold(answer, 0)
+            try:
+                self._host.hold(answer, 0)
+            except SiteParked:
+                if self._state.park(url):
+                    raise
         if not isinstance(answer, Fetched):
             return ()
         try:
-            sitemap = self._source.sitemap(blob(answer))
+            sitemap = self._source.sitemap(answer.blob)
         except Permanent:
             return ()
         for entry in sitemap.pages:
@@ -382,7 +389,7 @@ class Crawl:
     def _read(self, page: CrawlPage, fetched: Fetched) -> Generator[Change]:
         found = validators(fetched.headers)
         try:
-            web = self._source.survey(blob(fetched))
+            web = self._source.survey(fetched.blob)
         except Permanent as error:
             if error.code == "unsupported_kind":
                 self._ledger.say(page.verdict("not_html", str(error), extra=found))
@@ -587,13 +594,20 @@ class Crawl:
     def _dead_end(self, page: CrawlPage, verdict: Verdict) -> None:
         self._ledger.say(noted(page, verdict, self._source.since))
 
+    def _give_up(self, page: CrawlPage, error: Transient) -> None:
+        self._ledger.say(page.verdict("error", str(error), keep=True, failed=True))
+        self._addresses.rediscover(page)
+
     def _failed(self, page: CrawlPage, error: Transient) -> None:
         again = replace(page, tries=page.tries + 1)
         try:
             limited = self._host.hold(error, page.tries)
         except SiteParked:
-            self._frontier.add(page, urgent=True)
-            raise
+            if self._state.park(page.url):
+                self._frontier.add(page, urgent=True)
+                raise
+            self._give_up(page, error)
+            return
         if limited:
             self._frontier.add(again, urgent=True)
             return
@@ -601,17 +615,12 @@ class Crawl:
         if again.tries < TRIES:
             self._frontier.add(again)
         else:
-            self._ledger.say(page.verdict("error", str(error), keep=True, failed=True))
-            self._addresses.rediscover(page)
+            self._give_up(page, error)
         if self._streak >= STREAK:
             self._streak = 0
             rules = self._host.fetch_rules(_urls.split(self._scope.start).origin)
             if rules.reason is not None:
                 raise SiteParked(Transient(rules.reason, code=PROVIDER_UNAVAILABLE))
-
-
-def _depth_of(page: CrawlPage) -> int:
-    return page.depth
 
 
 def _same(row: Remembered) -> Item:

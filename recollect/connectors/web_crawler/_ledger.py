@@ -63,7 +63,7 @@ class CrawlLedger:
         url = change.url or change.id if isinstance(change, Verdict) else change.id
         if leads is None:
             leads = isinstance(change, Item) or (
-                isinstance(change, Verdict) and change.kind in LEADING
+                isinstance(change, Verdict) and (change.kind in LEADING or change.keep)
             )
         if url in self.had and not (isinstance(change, Verdict) and change.keep):
             self.freed = self.freed or not isinstance(change, Item)

@@ -6,6 +6,9 @@ from typing import Any, Self
 
 from recollect.connectors.base import Cursor
 
+MOST_PARKS = 3
+"""times"""
+
 
 @dataclass
 class State:
@@ -17,6 +20,14 @@ class State:
     """still to be read; None: not even the start page is"""
     read: int = 0
     """sitemaps"""
+    parks: dict[str, int] = field(default_factory=dict[str, int])
+    """address → how often its answer parked the crawl"""
+
+    def park(self, url: str) -> bool:
+        """Whether to park for this address: not if it asks for that each time. Then the limit is
+        its own, and the rest of the site must not wait for it."""
+        self.parks[url] = self.parks.get(url, 0) + 1
+        return self.parks[url] < MOST_PARKS
 
     @classmethod
     def of(cls, cursor: Cursor | None, start: str) -> Self | None:
@@ -30,6 +41,7 @@ class State:
                 dict(cursor["robots"]),
                 None if cursor["sitemaps"] is None else list(cursor["sitemaps"]),
                 int(cursor["read"]),
+                dict(cursor.get("parks", {})),
             )
         except (KeyError, TypeError, ValueError):
             return None
@@ -41,4 +53,5 @@ class State:
             "robots": dict(self.robots),
             "sitemaps": self.sitemaps,
             "read": self.read,
+            "parks": dict(self.parks),
         }

@@ -7,7 +7,6 @@ from email.utils import parsedate_to_datetime
 
 from recollect.errors import Permanent, Transient
 from recollect.fetch import Fetched, Fetcher
-from recollect.model import Blob
 
 
 class Redirected(Exception):
@@ -56,12 +55,6 @@ def _stop(target: str) -> None:
     raise Redirected(target)
 
 
-def blob(fetched: Fetched) -> Blob:
-    # With its charset, which `mime` lacks.
-    said = fetched.headers.get("content-type")
-    return Blob(fetched.data, said or fetched.mime, fetched.name, fetched.url)
-
-
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _TAGS = (b"<!doctype html", b"<html", b"<head", b"<body", b"<title", b"<!--")
 _BINARY = (b"%PDF", b"\x89PNG", b"GIF8", b"\xff\xd8\xff", b"PK\x03\x04", b"\x1f\x8b", b"RIFF")
@@ -108,7 +101,7 @@ def forbids_indexing(directives: Sequence[str], now: datetime) -> bool:
 def moment(text: str) -> datetime | None:
     """A date as machines write it; in UTC where it does not say."""
     for read in (datetime.fromisoformat, parsedate_to_datetime):
-        with suppress(ValueError):
+        with suppress(ValueError, OverflowError):
             found = read(text)
             return found if found.tzinfo else found.replace(tzinfo=UTC)
     return None
