@@ -262,11 +262,13 @@ class ConnectionDocument(Wire):
 class Deleted(Wire):
     id: str
     provider: str
+    warnings: list[str] | None = WARNINGS
 
 
 class SyncWanted(Wire):
     message: str
     provider: str
+    warnings: list[str] | None = WARNINGS
 
 
 class ResourceOut(Wire):
@@ -302,6 +304,7 @@ class Configured(Wire):
     success: bool
     message: str
     webhooks_registered: int | None = absent()
+    warnings: list[str] | None = WARNINGS
 
 
 class AssumptionOut(Wire):

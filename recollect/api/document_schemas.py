@@ -276,7 +276,7 @@ class ListedDocument(Wire):
         return cls(**cls.fields(document, words))
 
 
-class TemporalContext(Wire):
+class TemporalContext(RequestBody):
     """When something was said, and when what it is about happens; dates or times, as given."""
 
     document_date: Annotated[Text, Field(max_length=100)] | None = None
@@ -439,6 +439,7 @@ class StatusCounts(Wire):
 
 class Retried(Wire):
     ids: list[str] = Field(description="What was queued.")
+    warnings: list[str] | None = WARNINGS
 
 
 class ProcessingDocument(Wire):

@@ -249,7 +249,7 @@ def retry(body: RetryDocuments, tenant: Writer, app: CurrentApp) -> Retried:
         raise BadRequestError("name ids, or set failed to true")
     with app.db.begin() as tx:
         queued = documents.reprocess(tx, tenant, ids=body.ids or (), failed=body.failed)
-    return Retried(ids=list(queued))
+    return body.warned(Retried(ids=list(queued)))
 
 
 @router.delete(

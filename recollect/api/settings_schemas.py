@@ -182,3 +182,4 @@ class FilterPreviewed(Wire):
     asked: int = Field(description="Things that the model was asked about for this answer.")
     connections: list[FilterEffect]
     notes: list[str] = Field(description="Sentences for people.")
+    warnings: list[str] | None = WARNINGS

@@ -100,6 +100,7 @@ class MergeOut(Wire):
     )
     created_at: Timestamp
     updated_at: Timestamp
+    warnings: list[str] | None = WARNINGS
 
     @classmethod
     def of(cls, merge: Merge) -> Self:

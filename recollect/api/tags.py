@@ -96,7 +96,7 @@ def merge(body: MergeTags, tenant: Writer, app: CurrentApp) -> MergeOut:
     with app.db.begin() as tx:
         begun = tags.begin_merge(tx, tenant, sources, target, random_id())
         db.notify(tx)
-    return MergeOut.of(begun)
+    return body.warned(MergeOut.of(begun))
 
 
 @router.get(

@@ -87,7 +87,9 @@ def test_null_inside_an_object_is_the_same_as_absent(client: httpx.Client):
     assert client.post("/v4/search", json=body).status_code == 200
 
 
-def test_unknown_fields_are_ignored_everywhere(client: httpx.Client, schema: dict[str, Any]):
+def test_unknown_fields_are_ignored_everywhere_and_named(
+    client: httpx.Client, schema: dict[str, Any]
+):
     unknown = {"unheardOf": {"deep": [1]}, "provider": "x", "source": 5}
     for method, path, model in bodies(schema):
         if is_closed(model):
@@ -95,10 +97,50 @@ def test_unknown_fields_are_ignored_everywhere(client: httpx.Client, schema: dic
         example = {} if path == "/v3/settings/reset" else model["examples"][0]
         more = {name: value for name, value in unknown.items() if name not in model["properties"]}
         plain = client.request(method, path, json=example)
-        assert client.request(method, path, json={**example, **more}).status_code in (
-            plain.status_code,
-            409,  # the memory that the first one forgot
-        ), path
+        answer = client.request(method, path, json={**example, **more})
+        # 409: the memory that the first one forgot
+        assert answer.status_code in (plain.status_code, 409), path
+        if answer.is_success and isinstance(answer.json(), dict):  # an array has no room for it
+            assert answer.json()["warnings"][0].startswith("unheardOf: no such field"), path
+
+
+def test_unknown_fields_are_named_by_what_acts_on_something_that_is_there(
+    client: httpx.Client, org: Org
+):
+    """An import with a misspelt tag synced all connections, and did not say why."""
+    meant = "containerTgs: no such field, ignored; did you mean containerTags?"
+    wrong = {"containerTgs": ["b"]}
+    site = {"metadata": {"startUrl": "http://127.0.0.1:1/"}, "containerTags": ["a"]}
+    id = client.post("/v3/connections/web-crawler", json=site).json()["id"]
+    ask = {"containerTag": "a", "questions": [{"question": "What?", "wrds": "x", "words": "y"}]}
+    asked = client.post("/v3/test-questions", json=ask).json()
+    question = f"/v3/test-questions/{asked['questions'][0]['id']}"
+    put = {"question": "Who?", "document": "x", **wrong}
+
+    crawler = "/v3/connections/web-crawler"
+    sentence = "questions.0.wrds: no such field, ignored; did you mean words?"
+    assert asked["warnings"] == [sentence]
+    assert client.put(question, json=put).json()["warnings"][0].startswith("containerTgs: ")
+    assert client.post(f"{crawler}/import", json=wrong).json()["warnings"] == [meant]
+    plain = client.post(f"{crawler}/import", json=wrong, headers={"accept": "text/plain"}).text
+    assert plain == f"Sync of 1 web-crawler connection requested\n{meant}"
+    assert client.post(f"{crawler}/connection", json=wrong).json()["warnings"] == [meant]
+    gone = client.request("DELETE", f"/v3/connections/{id}", json=wrong).json()
+    assert gone == {"id": id, "provider": "web-crawler", "warnings": [meant]}
+    everything = {"confirmation": org.name, **wrong}
+    assert client.post("/v3/settings/reset", json=everything).json()["warnings"]
+
+
+def test_unknown_fields_are_named_inside_objects_too(client: httpx.Client):
+    """A pattern in a misspelt list was no filter at all."""
+    patterns = {"includeItems": {"urlPattern": ["*/docs/*"]}}
+    search = {"q": "x", "include": {"chunk": True, "documents": True}}
+    assert client.patch("/v3/settings", json=patterns).json()["warnings"] == [
+        "includeItems.urlPattern: no such field, ignored; did you mean urlPatterns?"
+    ]
+    assert client.post("/v4/search", json=search).json()["warnings"][0] == (
+        "include.chunk: no such field, ignored; did you mean chunks?"
+    )
 
 
 def test_unknown_fields_are_named_where_content_comes_in_or_is_asked_for(client: httpx.Client):
@@ -127,7 +169,9 @@ def test_unknown_fields_are_named_where_content_comes_in_or_is_asked_for(client:
     ):
         assert meant in client.request(method, path, json=body).json()["warnings"], path
     answer = client.post("/v4/memories", json=known).json()
-    assert answer["warnings"] == ["is_statc: no such field, ignored; did you mean isStatic?"]
+    assert answer["warnings"] == [
+        "memories.0.is_statc: no such field, ignored; did you mean isStatic?"
+    ]
     named = {"containerTag": "a", "content": "Ann sings.", **wrong}
     for method, path, body in (
         ("POST", "/v4/memories/list", {"containerTags": ["a"], **wrong}),
