@@ -4,13 +4,14 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from recollect import connectors, documents
 from recollect.api.connection_schemas import (
     Authorize,
     ByTags,
+    ByTagsToDelete,
     Checked,
     Configured,
     ConnectionDocument,
@@ -38,6 +39,8 @@ from recollect.api.deps import (
     Reader,
     Writer,
     effective_tags,
+    refuse_slips,
+    wants,
 )
 from recollect.api.turns import AsksOthers
 from recollect.api.wire import Flag
@@ -394,16 +397,19 @@ def delete(
     connection: ProviderOrId,
     tenant: Writer,
     app: CurrentApp,
-    body: ByTags | None = None,
+    request: Request,
+    body: ByTagsToDelete | None = None,
     delete_documents: Annotated[Flag, Query(alias="deleteDocuments")] = True,
     language: Annotated[str | None, Header(alias="x-stainless-lang")] = None,
     version: Annotated[str | None, Header(alias="x-stainless-package-version")] = None,
 ) -> Any:
     """By id; or by provider, then all that carry the `containerTags`. What they brought goes, too.
 
-    No request is made for them any more; tokens and webhooks are revoked.
+    No request is made for them any more; tokens and webhooks are revoked. Other parameters are
+    refused: a misspelt `deleteDocuments` would delete what was to stay.
     """
-    body = body or ByTags()
+    refuse_slips(request, "deleteDocuments")
+    body = body or ByTagsToDelete()
     if connection in connectors.all() or connection in connectors.UNBUILT:
         if not body.container_tags:
             raise BadRequestError("containerTags: name at least one")
@@ -433,7 +439,7 @@ def _wanted(
     message = f"Sync of {wanted} {provider} connection{'' if wanted == 1 else 's'} requested"
     if lost:
         message += f"; {lost} must be authorized first"
-    if accept is not None and "text/plain" in accept:
+    if wants(accept, "text/plain"):
         return PlainTextResponse("\n".join([message, *(warnings or ())]), 202)
     told = SyncWanted(message=message, provider=provider, warnings=warnings)
     return JSONResponse(told.model_dump(by_alias=True), 202)

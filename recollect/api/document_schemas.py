@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
     AfterValidator,
@@ -132,8 +132,9 @@ class ListDocuments(RequestBody):
 class BulkDelete(RequestBody):
     model_config = example(ids=["notes/1", "notes/2"])
 
-    ids: list[Id] | None = Field(None, max_length=100)
-    container_tags: TagsIn | None = None
+    # An empty list names nothing: what stands beside it would be deleted without that limit.
+    ids: list[Id] | None = Field(None, min_length=1, max_length=100)
+    container_tags: Annotated[TagsIn, Field(min_length=1)] | None = None
     filepath: Label | None = None
 
 
@@ -144,13 +145,19 @@ class RetryDocuments(RequestBody):
     failed: bool = False
 
 
+def _said(value: object) -> object:
+    if not isinstance(value, str | list | None):
+        raise ValueError("must be text, or a list of parts")
+    return cleaned(cast("object", value))
+
+
 class Message(RequestBody):
     """One turn. `content` is a text, or parts of a message as language models take them."""
 
     model_config = ConfigDict(alias_generator=None, populate_by_name=True, extra="ignore")
 
     role: Literal["user", "assistant", "system", "tool"]
-    content: Annotated[str | list[Any] | None, BeforeValidator(cleaned)] = None
+    content: Annotated[str | list[Any] | None, BeforeValidator(_said)] = None
     name: Annotated[Text, Field(max_length=200), AfterValidator(intake.plain)] | None = None
     tool_calls: Annotated[list[Any] | None, BeforeValidator(cleaned)] = None
     tool_call_id: Text | None = None

@@ -99,7 +99,12 @@ def add_batch(body: BatchAdd, tenant: Writer, app: CurrentApp) -> BatchOut:
 
 
 async def _form_names(request: Request) -> list[str]:
-    return list(await request.form())
+    """Of what a form says twice, one would be lost, so it is refused."""
+    form = await request.form()
+    for name in form:
+        if len(form.getlist(name)) > 1:
+            raise BadRequestError(f"{name}: stands in the form twice")
+    return list(form)
 
 
 @router.post("/v3/documents/file", summary="Upload a file", operation_id="uploadFile")

@@ -1,5 +1,6 @@
 """Clauses of the contract that no other test would miss: transport, errors, keys, repair."""
 
+import gzip
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -222,6 +223,69 @@ def test_bodies_of_the_namespace_door_are_closed(client: httpx.Client, schema: d
 
 def is_closed(model: dict[str, Any]) -> bool:
     return model.get("additionalProperties") is False
+
+
+def test_a_slip_in_what_limits_a_deletion_deletes_nothing(client: httpx.Client):
+    """Each of them deleted for good what was to stay."""
+    site = {"metadata": {"startUrl": "http://127.0.0.1:1/"}, "containerTags": ["a"]}
+    own = f"/v3/connections/{client.post('/v3/connections/web-crawler', json=site).json()['id']}"
+    id = add(client, containerTag="a", filepath="notes/1")
+
+    for path in (own, "/v3/connections/web-crawler"):
+        by = {"containerTags": ["a"]}
+        for slip in ("delete_documents=false", "deleteDocument=false"):
+            refused(client.request("DELETE", f"{path}?{slip}", json=by), 400, "deleteDocuments")
+        body = {**by, "deleteDocuments": False}
+        refused(client.request("DELETE", path, json=body), 400, "belongs in the query")
+    assert client.get(own).status_code == 200
+    for body in (
+        {"ids": [], "containerTags": ["a"]},
+        {"containerTags": [], "filepath": "notes/"},
+        {"ids": [], "filepath": "notes/"},
+    ):
+        refused(client.request("DELETE", "/v3/documents/bulk", json=body), 400, "must not be empty")
+    assert get(client, id)["id"] == id
+
+
+def test_a_field_of_a_form_comes_once(client: httpx.Client):
+    """Of two files, or two tags, one was lost."""
+    files = [("file", ("a.txt", b"one")), ("file", ("b.txt", b"two"))]
+    tags = [("containerTags", (None, name)) for name in ("a", "b")]
+    path = "/v3/documents/file"
+    refused(client.post(path, files=files), 400, "file: stands in the form twice")
+    refused(client.post(path, files=[*files[:1], *tags]), 400, "containerTags: stands")
+    assert listed(client) == []
+
+
+def test_a_compressed_body_is_refused_by_its_name(client: httpx.Client):
+    body = gzip.compress(b'{"content": "A heron."}')
+    headers = {**JSON, "content-encoding": "gzip"}
+    refused(client.post("/v3/documents", content=body, headers=headers), 400, "content-encoding")
+
+
+def test_a_turn_that_is_no_text_is_refused_in_our_words(client: httpx.Client):
+    body = {"conversationId": "c", "messages": [{"role": "user", "content": 5}]}
+    told = refused(client.post("/v4/conversations", json=body), 400)
+    assert told["details"] == "messages.0.content: must be text, or a list of parts"
+
+
+def test_an_import_is_answered_as_json_where_that_is_named_first(client: httpx.Client):
+    site = {"metadata": {"startUrl": "http://127.0.0.1:1/"}}
+    client.post("/v3/connections/web-crawler", json=site)
+    for accept, kind in (
+        ("text/plain", "text/plain; charset=utf-8"),
+        ("application/json, text/plain, */*", "application/json"),  # as axios sends it
+        ("*/*", "application/json"),
+    ):
+        answer = client.post("/v3/connections/web-crawler/import", headers={"accept": accept})
+        assert answer.headers["content-type"] == kind, accept
+
+
+def test_a_bucket_is_named_once(client: httpx.Client):
+    twice = {"profileBuckets": [{"key": "food"}, {"key": "food", "description": "Meals."}]}
+    refused(client.patch("/v3/settings", json=twice), 400, "names food twice")
+    add(client, containerTag="a")
+    refused(client.patch("/v3/container-tags/a", json=twice), 400, "names food twice")
 
 
 def test_no_body_is_an_empty_one_where_nothing_is_required(
