@@ -57,10 +57,9 @@ DocumentType = Literal[
 ContentText = Annotated[Text, AfterValidator(intake.text)]
 
 
-class ContentLabels(RequestBody):
-    """What may stand beside a content."""
+class SharedLabels(RequestBody):
+    """What may stand beside one content or many."""
 
-    custom_id: CustomId | None = None
     container_tag: str | None = None
     container_tags: TagsIn | None = None
     metadata: MetadataIn | None = None
@@ -74,6 +73,12 @@ class ContentLabels(RequestBody):
     document_date: Moment | None = None
     task_type: Literal["memory", "superrag"] | None = None
     dreaming: Literal["dynamic", "instant"] | None = None
+
+
+class ContentLabels(SharedLabels):
+    """What may stand beside a content."""
+
+    custom_id: CustomId | None = None
 
 
 class UploadLabels(ContentLabels):
@@ -101,7 +106,7 @@ class UpdateDocument(ContentLabels):
     content: ContentText | None = None
 
 
-class BatchAdd(ContentLabels):
+class BatchAdd(SharedLabels):
     model_config = example(documents=[{"content": "One."}, "Two."], containerTag="team:a")
 
     documents: list[Any] = Field(

@@ -453,7 +453,7 @@ def _read(
 
 
 def _batch_item(app: App, tenant: Tenant, body: BatchAdd, item: object) -> BatchItem:
-    defaults = body.model_dump(by_alias=True, exclude_none=True, exclude={"documents", "custom_id"})
+    defaults = body.model_dump(by_alias=True, exclude_none=True, exclude={"documents"})
     if not isinstance(item, str | dict):
         expected = "an object or a string is expected"
         return BatchItem(

@@ -159,6 +159,8 @@ def test_unknown_fields_are_named_where_content_comes_in_or_is_asked_for(client:
 
     assert added["warnings"] == [meant]
     assert batched["results"][0]["warnings"] == [meant]
+    one_name = client.post("/v3/documents/batch", json={"documents": ["x"], "customId": "n"})
+    assert one_name.json()["warnings"] == ["customId: no such field, ignored."]
     assert batched["warnings"] == ["metdata: no such field, ignored; did you mean metadata?"]
     assert uploaded["warnings"] == [meant]
     for method, path, body in (
@@ -279,6 +281,33 @@ def test_an_import_is_answered_as_json_where_that_is_named_first(client: httpx.C
     ):
         answer = client.post("/v3/connections/web-crawler/import", headers={"accept": accept})
         assert answer.headers["content-type"] == kind, accept
+
+
+def test_a_document_to_search_in_is_the_one_in_the_tag(client: httpx.Client, app: App):
+    """With the tag named, the answer was 409: name the containerTag."""
+    here, _ = [add(client, containerTag=tag, customId="notes/1") for tag in ("a", "b")]
+    drain(app)
+    [hit] = found(client, "heron", docId="notes/1", containerTag="a")
+    assert hit["documentId"] == here
+    refused(client.post("/v3/search", json={"q": "heron", "docId": "notes/1"}), 409)
+    nowhere = {"q": "heron", "docId": "notes/1", "containerTag": "c"}
+    refused(client.post("/v3/search", json=nowhere), 404)
+
+
+def test_a_conflict_for_good_is_not_to_be_repeated(client: httpx.Client):
+    for tag in ("a", "b"):
+        add(client, containerTag=tag, customId="notes/1")
+    known = {"containerTag": "a", "memories": [{"content": "Ann sings."}]}
+    memory = {"containerTag": "a", "content": "Ann sings."}
+    client.post("/v4/memories", json=known)
+    client.request("DELETE", "/v4/memories", json=memory)
+
+    for answer in (
+        client.get("/v3/documents/notes%2F1"),
+        client.request("DELETE", "/v4/memories", json=memory),
+    ):
+        refused(answer, 409)
+        assert answer.headers["x-should-retry"] == "false"
 
 
 def test_a_bucket_is_named_once(client: httpx.Client):
