@@ -261,7 +261,8 @@ def retry(body: RetryDocuments, tenant: Writer, app: CurrentApp) -> Retried:
     "/v3/documents/bulk", summary="Delete many documents", operation_id="deleteDocuments"
 )
 def delete_bulk(body: BulkDelete, tenant: Writer, app: CurrentApp) -> BulkDeleted:
-    """By `ids`, or everything in any of `containerTags`. Permanent."""
+    """By `ids`, or everything in any of `containerTags`. Permanent. A misspelt field is refused."""
+    body.refuse_slips()
     if not body.ids and not body.container_tags and not body.filepath:
         raise BadRequestError("name ids (1 to 100), containerTags, or a filepath")
     if body.ids:

@@ -148,8 +148,9 @@ def find(body: ListMemories, tenant: Reader, app: CurrentApp) -> MemoryList:
 def forget_matching(body: ForgetMatching, tenant: Writer, app: CurrentApp) -> ForgetMatchingOut:
     """Memories that answer the `query`, the most similar first, or exactly those of `ids`.
 
-    `dryRun` only says what would be forgotten.
+    `dryRun` only says what would be forgotten. A misspelt field is refused.
     """
+    body.refuse_slips()
     [tag] = effective_tags(tenant, body.container_tag, None, default=False)
     if body.query is None and body.ids is None:
         raise BadRequestError("name a query, or ids")
