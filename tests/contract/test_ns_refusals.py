@@ -211,7 +211,8 @@ def conflicts(name: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
         for node in ast.walk(function):
             match node:
                 case ast.Call(
-                    func=ast.Name(id="ConflictError" | "AmbiguousError"), args=[title, *_]
+                    func=ast.Name(id="ConflictError" | "AmbiguousError" | "ForgottenError"),
+                    args=[title, *_],
                 ):
                     yield f"{module}.{function.name}", str(getattr(title, "value", ast.dump(title)))
                 case _:
