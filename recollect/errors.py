@@ -46,7 +46,7 @@ class RequestError(RecollectError):
 
     status = 400
     permanent = False
-    """a 5xx that trying again does not fix: clients repeat each unless they are told not to"""
+    """a 409 or 5xx that trying again does not fix: clients repeat each unless told not to"""
 
     def __init__(
         self, message: str, details: str | None = None, issues: Sequence[Issue] = ()
@@ -90,6 +90,12 @@ class ConflictError(RequestError):
 
 class AmbiguousError(ConflictError):
     """A customId that several documents have."""
+
+    permanent = True
+
+
+class ForgottenError(ConflictError):
+    permanent = True
 
 
 class RateLimitError(RequestError):

@@ -37,6 +37,7 @@ class NewScopedKey(RequestBody):
 class ResetDone(Wire):
     success: bool
     deleted_count: int = Field(description="Documents.")
+    warnings: list[str] | None = WARNINGS
 
 
 class ScopedKey(Wire):

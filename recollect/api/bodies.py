@@ -119,12 +119,17 @@ class Body:
         self._spooled = kind == "multipart/form-data"
         self._json = Scanner() if kind.endswith("json") else None
         self._claimed = headers.get("content-length", "")
+        self._encoding = headers.get("content-encoding", "identity")
         self._taken = 0
         self._charged = 0
         self._payer: Key | None = None
 
     def check(self) -> None:
-        """Raises BadRequestError for a body that claims to be too large."""
+        """Raises BadRequestError for a body that claims to be too large, or to be compressed."""
+        if self._encoding.strip().lower() not in ("", "identity"):
+            raise BadRequestError(
+                f"content-encoding: send the body as it is, not as {self._encoding[:80]!r}"
+            )
         if len(self._claimed) > 18 or int(self._claimed or 0) > self._limit:
             raise self._too_large()
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from recollect.api.document_schemas import public_status
 from recollect.api.wire import (
@@ -18,6 +18,7 @@ from recollect.api.wire import (
     Wire,
     absent,
     example,
+    text,
 )
 from recollect.connectors.base import Assumption, Resource
 from recollect.errors import INTERNAL_ERROR
@@ -66,6 +67,18 @@ class ConnectionPatch(RequestBody):
 class ByTags(RequestBody):
     model_config = example(containerTags=["docs"])
     container_tags: TagsIn | None = None
+
+
+class ByTagsToDelete(ByTags):
+    @model_validator(mode="before")
+    @classmethod
+    def _spares_nothing(cls, given: object) -> object:
+        """What would spare the documents would be passed over here, and all be deleted."""
+        named = cast("dict[str, object]", given) if isinstance(given, dict) else {}
+        for name, value in named.items():
+            if name.lower().startswith("delete") and value is not None:
+                raise ValueError(f"{text(name[:80])}: deleteDocuments belongs in the query")
+        return cast("object", given)
 
 
 class Authorize(RequestBody):
@@ -262,11 +275,13 @@ class ConnectionDocument(Wire):
 class Deleted(Wire):
     id: str
     provider: str
+    warnings: list[str] | None = WARNINGS
 
 
 class SyncWanted(Wire):
     message: str
     provider: str
+    warnings: list[str] | None = WARNINGS
 
 
 class ResourceOut(Wire):
@@ -302,6 +317,7 @@ class Configured(Wire):
     success: bool
     message: str
     webhooks_registered: int | None = absent()
+    warnings: list[str] | None = WARNINGS
 
 
 class AssumptionOut(Wire):

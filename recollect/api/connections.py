@@ -4,13 +4,14 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from recollect import connectors, documents
 from recollect.api.connection_schemas import (
     Authorize,
     ByTags,
+    ByTagsToDelete,
     Checked,
     Configured,
     ConnectionDocument,
@@ -38,6 +39,8 @@ from recollect.api.deps import (
     Reader,
     Writer,
     effective_tags,
+    refuse_slips,
+    wants,
 )
 from recollect.api.turns import AsksOthers
 from recollect.api.wire import Flag
@@ -125,13 +128,13 @@ def get_by_tags(
     provider: ProviderName, tenant: Reader, app: CurrentApp, body: ByTags | None = None
 ) -> ConnectionOut:
     """The newest of the provider that carries all of the tags."""
-    named = body.container_tags if body else None
-    if named is not None and not named:
+    body = body or ByTags()
+    if body.container_tags is not None and not body.container_tags:
         raise BadRequestError("containerTags: name at least one")
     found = _found(app, tenant, _known(provider), body)
     if not found:
         raise _none(provider)
-    return ConnectionOut.of(found[0])
+    return body.warned(ConnectionOut.of(found[0]))
 
 
 @router.post(
@@ -175,10 +178,11 @@ def import_now(
     accept: Annotated[str | None, Header()] = None,
 ) -> Response:
     """All connections of the provider that carry the tags. During a sync, one more follows it."""
+    body = body or ByTags()
     found = _found(app, tenant, _known(provider), body)
     if not found:
         raise _none(provider)
-    return _wanted(app, provider, found, accept)
+    return _wanted(app, provider, found, accept, body.passed_over())
 
 
 @router.get(
@@ -225,10 +229,11 @@ def authorize(
     body: Authorize | None = None,
 ) -> Created:
     """A new link, for a connection that was never authorized or that has lost it."""
-    redirect_url = body.redirect_url if body else None
-    if redirect_url is not None:
-        connect.check_redirect(app, redirect_url)
-    return _link(app, tenant, _connection(app, tenant, connectionId), redirect_url)
+    body = body or Authorize()
+    if body.redirect_url is not None:
+        connect.check_redirect(app, body.redirect_url)
+    found = _connection(app, tenant, connectionId)
+    return body.warned(_link(app, tenant, found, body.redirect_url))
 
 
 @router.post(
@@ -374,11 +379,12 @@ def configure(
     public = connectors.get(found.provider).push_url(app.config, "") is not None
     told = "changes are pushed" if public else "changes are looked for every few minutes"
     count = len(body.resources)
-    return Configured(
+    done = Configured(
         success=True,
         message=f"{count} picked; the sync has begun, and {told}",
         webhooks_registered=count if public else 0,
     )
+    return body.warned(done)
 
 
 @router.delete(
@@ -391,17 +397,21 @@ def delete(
     connection: ProviderOrId,
     tenant: Writer,
     app: CurrentApp,
-    body: ByTags | None = None,
+    request: Request,
+    body: ByTagsToDelete | None = None,
     delete_documents: Annotated[Flag, Query(alias="deleteDocuments")] = True,
     language: Annotated[str | None, Header(alias="x-stainless-lang")] = None,
     version: Annotated[str | None, Header(alias="x-stainless-package-version")] = None,
 ) -> Any:
     """By id; or by provider, then all that carry the `containerTags`. What they brought goes, too.
 
-    No request is made for them any more; tokens and webhooks are revoked.
+    No request is made for them any more; tokens and webhooks are revoked. Other parameters are
+    refused: a misspelt `deleteDocuments` would delete what was to stay.
     """
+    refuse_slips(request, "deleteDocuments")
+    body = body or ByTagsToDelete()
     if connection in connectors.all() or connection in connectors.UNBUILT:
-        if not (body and body.container_tags):
+        if not body.container_tags:
             raise BadRequestError("containerTags: name at least one")
         found = _found(app, tenant, connection, body)
         if not found:
@@ -410,22 +420,29 @@ def delete(
         found = [_connection(app, tenant, connection)]
     with app.db.begin() as tx:
         end(tx, app, tenant, found, with_documents=delete_documents)
-    gone = Deleted(id=found[0].id, provider=found[0].provider)
+    gone = body.warned(Deleted(id=found[0].id, provider=found[0].provider))
     if app.config.python_client_arrays and _expects_array(language, version):
         return JSONResponse([gone.model_dump(by_alias=True)])
     return gone
 
 
-def _wanted(app: App, provider: str, found: Sequence[Connection], accept: str | None) -> Response:
+def _wanted(
+    app: App,
+    provider: str,
+    found: Sequence[Connection],
+    accept: str | None,
+    warnings: list[str] | None = None,
+) -> Response:
     with app.db.begin() as tx:
         wanted = connections.want(tx, [connection.id for connection in found], Trigger.MANUAL)
     lost = len(found) - wanted
     message = f"Sync of {wanted} {provider} connection{'' if wanted == 1 else 's'} requested"
     if lost:
         message += f"; {lost} must be authorized first"
-    if accept is not None and "text/plain" in accept:
-        return PlainTextResponse(message, 202)
-    return JSONResponse({"message": message, "provider": provider}, 202)
+    if wants(accept, "text/plain"):
+        return PlainTextResponse("\n".join([message, *(warnings or ())]), 202)
+    told = SyncWanted(message=message, provider=provider, warnings=warnings)
+    return JSONResponse(told.model_dump(by_alias=True), 202)
 
 
 def _found(app: App, tenant: Tenant, provider: str | None, body: ByTags | None) -> list[Connection]:

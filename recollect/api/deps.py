@@ -93,6 +93,22 @@ ProviderOrId = Annotated[
 effective_tags = tags.asked
 
 
+def refuse_slips(request: Request, name: str) -> None:
+    """A deletion whose query may say one thing, by this name: a slip in that would delete what was
+    to be spared. Raises BadRequestError."""
+    given = [one for one, _ in request.query_params.multi_items()]
+    if given not in ([], [name]):
+        wrong = next((one for one in given if one != name), name)
+        raise BadRequestError(f"{wrong}: the query takes {name}, once, and nothing else")
+
+
+def wants(accept: str | None, kind: str) -> bool:
+    """Whether this kind of answer is named before JSON and before anything."""
+    kinds = [one.partition(";")[0].strip().lower() for one in (accept or "").split(",")]
+    found = [one for one in kinds if one in (kind, "application/json", "*/*")]
+    return found[:1] == [kind]
+
+
 def _unlimited(key: Key, tenant: Tenant) -> Tenant:
     if key.tags is not None:
         raise PermissionDeniedError("Forbidden", "this key is limited to container tags")

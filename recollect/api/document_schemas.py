@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
     AfterValidator,
@@ -57,10 +57,9 @@ DocumentType = Literal[
 ContentText = Annotated[Text, AfterValidator(intake.text)]
 
 
-class ContentLabels(RequestBody):
-    """What may stand beside a content."""
+class SharedLabels(RequestBody):
+    """What may stand beside one content or many."""
 
-    custom_id: CustomId | None = None
     container_tag: str | None = None
     container_tags: TagsIn | None = None
     metadata: MetadataIn | None = None
@@ -74,6 +73,12 @@ class ContentLabels(RequestBody):
     document_date: Moment | None = None
     task_type: Literal["memory", "superrag"] | None = None
     dreaming: Literal["dynamic", "instant"] | None = None
+
+
+class ContentLabels(SharedLabels):
+    """What may stand beside a content."""
+
+    custom_id: CustomId | None = None
 
 
 class UploadLabels(ContentLabels):
@@ -101,7 +106,7 @@ class UpdateDocument(ContentLabels):
     content: ContentText | None = None
 
 
-class BatchAdd(ContentLabels):
+class BatchAdd(SharedLabels):
     model_config = example(documents=[{"content": "One."}, "Two."], containerTag="team:a")
 
     documents: list[Any] = Field(
@@ -132,8 +137,9 @@ class ListDocuments(RequestBody):
 class BulkDelete(RequestBody):
     model_config = example(ids=["notes/1", "notes/2"])
 
-    ids: list[Id] | None = Field(None, max_length=100)
-    container_tags: TagsIn | None = None
+    # An empty list names nothing: what stands beside it would be deleted without that limit.
+    ids: list[Id] | None = Field(None, min_length=1, max_length=100)
+    container_tags: Annotated[TagsIn, Field(min_length=1)] | None = None
     filepath: Label | None = None
 
 
@@ -144,13 +150,19 @@ class RetryDocuments(RequestBody):
     failed: bool = False
 
 
+def _said(value: object) -> object:
+    if not isinstance(value, str | list | None):
+        raise ValueError("must be text, or a list of parts")
+    return cleaned(cast("object", value))
+
+
 class Message(RequestBody):
     """One turn. `content` is a text, or parts of a message as language models take them."""
 
     model_config = ConfigDict(alias_generator=None, populate_by_name=True, extra="ignore")
 
     role: Literal["user", "assistant", "system", "tool"]
-    content: Annotated[str | list[Any] | None, BeforeValidator(cleaned)] = None
+    content: Annotated[str | list[Any] | None, BeforeValidator(_said)] = None
     name: Annotated[Text, Field(max_length=200), AfterValidator(intake.plain)] | None = None
     tool_calls: Annotated[list[Any] | None, BeforeValidator(cleaned)] = None
     tool_call_id: Text | None = None
@@ -276,7 +288,7 @@ class ListedDocument(Wire):
         return cls(**cls.fields(document, words))
 
 
-class TemporalContext(Wire):
+class TemporalContext(RequestBody):
     """When something was said, and when what it is about happens; dates or times, as given."""
 
     document_date: Annotated[Text, Field(max_length=100)] | None = None
@@ -439,6 +451,7 @@ class StatusCounts(Wire):
 
 class Retried(Wire):
     ids: list[str] = Field(description="What was queued.")
+    warnings: list[str] | None = WARNINGS
 
 
 class ProcessingDocument(Wire):

@@ -103,7 +103,12 @@ def add_batch(body: BatchAdd, tenant: Writer, app: CurrentApp) -> BatchOut:
 
 
 async def _form_names(request: Request) -> list[str]:
-    return list(await request.form())
+    """Of what a form says twice, one would be lost, so it is refused."""
+    form = await request.form()
+    for name in form:
+        if len(form.getlist(name)) > 1:
+            raise BadRequestError(f"{name}: stands in the form twice")
+    return list(form)
 
 
 @router.post("/v3/documents/file", summary="Upload a file", operation_id="uploadFile")
@@ -253,14 +258,15 @@ def retry(body: RetryDocuments, tenant: Writer, app: CurrentApp) -> Retried:
         raise BadRequestError("name ids, or set failed to true")
     with app.db.begin() as tx:
         queued = documents.reprocess(tx, tenant, ids=body.ids or (), failed=body.failed)
-    return Retried(ids=list(queued))
+    return body.warned(Retried(ids=list(queued)))
 
 
 @router.delete(
     "/v3/documents/bulk", summary="Delete many documents", operation_id="deleteDocuments"
 )
 def delete_bulk(body: BulkDelete, tenant: Writer, app: CurrentApp) -> BulkDeleted:
-    """By `ids`, or everything in any of `containerTags`. Permanent."""
+    """By `ids`, or everything in any of `containerTags`. Permanent. A misspelt field is refused."""
+    body.refuse_slips()
     if not body.ids and not body.container_tags and not body.filepath:
         raise BadRequestError("name ids (1 to 100), containerTags, or a filepath")
     if body.ids:
@@ -461,7 +467,7 @@ class _Readable:
 
 
 def _batch_item(app: App, tenant: Tenant, body: BatchAdd, item: object) -> _Readable | BatchItem:
-    defaults = body.model_dump(by_alias=True, exclude_none=True, exclude={"documents", "custom_id"})
+    defaults = body.model_dump(by_alias=True, exclude_none=True, exclude={"documents"})
     if not isinstance(item, str | dict):
         expected = "an object or a string is expected"
         return BatchItem(

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from recollect.api.deps import ApiRoute, BareId, CurrentApp, Reader, Writer, effective_tags
 from recollect.api.turns import AsksOthers
-from recollect.api.wire import RequestBody, Text, Timestamp, Wire, example
+from recollect.api.wire import WARNINGS, RequestBody, Text, Timestamp, Wire, example
 from recollect.errors import BadRequestError
 from recollect.inference.rerank import NEEDS_RERANKER
 from recollect.model import Tenant
@@ -103,6 +103,7 @@ class TestQuestionOut(Wire):
     words: ExpectedText | None
     created_at: Timestamp
     updated_at: Timestamp
+    warnings: list[str] | None = WARNINGS
 
     @classmethod
     def of(cls, one: TestQuestion) -> Self:
@@ -119,6 +120,7 @@ class TestQuestionOut(Wire):
 
 class TestQuestionList(Wire):
     questions: list[TestQuestionOut] = Field(description="The questions, the oldest first.")
+    warnings: list[str] | None = WARNINGS
 
 
 class TestQuestionGone(Wire):
@@ -143,6 +145,7 @@ class TestRunOut(Wire):
         description="Share that found it among the first ten.", examples=[0.96]
     )
     mrr: Share = Field(description="The mean of 1/rank; 0 for what was not found.", examples=[0.8])
+    warnings: list[str] | None = WARNINGS
 
     @classmethod
     def of(cls, one: TestRun) -> Self:
@@ -215,7 +218,8 @@ def find(container_tag: OfTag, tenant: Reader, app: CurrentApp) -> TestQuestionL
 @router.post("/v3/test-questions", summary="Add test questions", operation_id="addTestQuestions")
 def add(body: NewTestQuestions, tenant: Writer, app: CurrentApp) -> TestQuestionList:
     """All of them or none. A tag has at most 1,000."""
-    return _added(app, tenant, body.container_tag, [one.expected() for one in body.questions])
+    given = [one.expected() for one in body.questions]
+    return body.warned(_added(app, tenant, body.container_tag, given))
 
 
 @router.post(
@@ -225,7 +229,8 @@ def add(body: NewTestQuestions, tenant: Writer, app: CurrentApp) -> TestQuestion
 )
 def bring(body: TestLines, tenant: Writer, app: CurrentApp) -> TestQuestionList:
     """From JSON lines, all or none: an error names the line."""
-    return _added(app, tenant, body.container_tag, evaluation.read_lines(body.lines))
+    given = evaluation.read_lines(body.lines)
+    return body.warned(_added(app, tenant, body.container_tag, given))
 
 
 @router.post(
@@ -238,7 +243,7 @@ def make(
 ) -> TestQuestionList:
     """From passages by the language model, without one from headings; one for each document."""
     made = made_questions.make(app, tenant, _tag(tenant, body.container_tag), body.limit)
-    return TestQuestionList(questions=[TestQuestionOut.of(one) for one in made])
+    return body.warned(TestQuestionList(questions=[TestQuestionOut.of(one) for one in made]))
 
 
 @router.get(
@@ -261,7 +266,8 @@ def export(container_tag: OfTag, tenant: Reader, app: CurrentApp) -> Response:
 )
 def change(id: BareId, body: ExpectedIn, tenant: Writer, app: CurrentApp) -> TestQuestionOut:
     with app.db.begin() as tx:
-        return TestQuestionOut.of(evaluation.change(tx, tenant, id, body.expected()))
+        changed = evaluation.change(tx, tenant, id, body.expected())
+    return body.warned(TestQuestionOut.of(changed))
 
 
 @router.delete(
@@ -292,7 +298,7 @@ def begin(body: NewTestRun, tenant: Writer, app: CurrentApp) -> TestRunOut:
         raise BadRequestError(f"rewriteQuery: no language model is configured ({NEEDS_LLM})")
     with app.db.begin() as tx:
         begun = evaluation.begin(tx, tenant, tag, rerank=body.rerank, rewrite=body.rewrite_query)
-    return TestRunOut.of(begun)
+    return body.warned(TestRunOut.of(begun))
 
 
 @router.post("/v3/test-runs/{id}/step", summary="Continue a test run", operation_id="stepTestRun")

@@ -77,11 +77,7 @@ def add(body: AddMemories, tenant: Writer, app: CurrentApp) -> MemoriesAdded:
     return MemoriesAdded(
         document_id=id,
         memories=[MemoryOut.of(memory) for memory in added],
-        warnings=[
-            *(body.passed_over() or ()),
-            *(told for one in body.memories for told in one.passed_over() or ()),
-        ]
-        or None,
+        warnings=body.passed_over(),
     )
 
 
@@ -152,8 +148,9 @@ def find(body: ListMemories, tenant: Reader, app: CurrentApp) -> MemoryList:
 def forget_matching(body: ForgetMatching, tenant: Writer, app: CurrentApp) -> ForgetMatchingOut:
     """Memories that answer the `query`, the most similar first, or exactly those of `ids`.
 
-    `dryRun` only says what would be forgotten.
+    `dryRun` only says what would be forgotten. A misspelt field is refused.
     """
+    body.refuse_slips()
     [tag] = effective_tags(tenant, body.container_tag, None, default=False)
     if body.query is None and body.ids is None:
         raise BadRequestError("name a query, or ids")
@@ -242,9 +239,11 @@ def profile(body: ProfileRequest, tenant: Reader, app: CurrentApp) -> ProfileOut
 )
 def buckets(tenant: Reader, app: CurrentApp, body: BucketsRequest | None = None) -> BucketsOut:
     """Those of the organisation, and those that the tag has beside them."""
-    named = effective_tags(tenant, body.container_tag if body else None, None, default=False)
+    body = body or BucketsRequest()
+    named = effective_tags(tenant, body.container_tag, None, default=False)
     found = app.db.read(lambda tx: settings.buckets_of(tx, tenant.id, named[0] if named else None))
-    return BucketsOut(buckets=[Bucket.model_validate(bucket) for bucket in found])
+    done = BucketsOut(buckets=[Bucket.model_validate(bucket) for bucket in found])
+    return body.warned(done)
 
 
 def _target(id: str | None, content: str | None) -> MemoryTarget:

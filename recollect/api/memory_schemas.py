@@ -382,3 +382,4 @@ class ProfileOut(Wire):
 
 class BucketsOut(Wire):
     buckets: list[Bucket]
+    warnings: list[str] | None = WARNINGS

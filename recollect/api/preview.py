@@ -50,4 +50,5 @@ def preview(
             for one in told.effects
         ],
         notes=list(told.notes),
+        warnings=body.passed_over(),
     )

@@ -9,7 +9,7 @@ from pydantic import Field
 from recollect import documents
 from recollect.api.deps import ApiRoute, CurrentApp, CurrentKey, Reader, effective_tags
 from recollect.api.document_schemas import ListedDocument, MemoryOut
-from recollect.api.wire import Pagination, RequestBody, TagsIn, Wire, absent, example
+from recollect.api.wire import WARNINGS, Pagination, RequestBody, TagsIn, Wire, absent, example
 from recollect.documents import DocumentQuery
 from recollect.memories import reading
 from recollect.model import Plan, Scope
@@ -73,6 +73,7 @@ class DocumentWithMemories(ListedDocument):
 class DocumentsWithMemories(Wire):
     documents: list[DocumentWithMemories]
     pagination: Pagination
+    warnings: list[str] | None = WARNINGS
 
 
 @router.get("/v3/session", summary="Get the session of the key", operation_id="getSession")
@@ -148,4 +149,5 @@ def find(
     return DocumentsWithMemories(
         documents=[DocumentWithMemories(**fields) for fields in shown],
         pagination=Pagination.of(page),
+        warnings=body.passed_over(),
     )

@@ -55,7 +55,7 @@ def reset(body: Reset, tenant: Admin, key: CurrentKey, app: CurrentApp) -> Reset
         tags.forget_all(tx, tenant.id)
         settings.reset(tx, tenant.id)
         audit.record(tx, "organisation.reset", tenant.id, documents=gone)
-    return ResetDone(success=True, deleted_count=gone)
+    return body.warned(ResetDone(success=True, deleted_count=gone))
 
 
 def _shown(values: Mapping[str, Any]) -> SettingsOut:

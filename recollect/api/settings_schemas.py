@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     field_validator,
@@ -58,6 +59,17 @@ class Bucket(RequestBody):
         return key
 
 
+def _different(buckets: list[Bucket]) -> list[Bucket]:
+    keys = [bucket.key for bucket in buckets]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ValueError(f"names {key} twice")
+    return buckets
+
+
+BucketsIn = Annotated[list[Bucket], Field(max_length=50), AfterValidator(_different)]
+
+
 class SettingsPatch(RequestBody):
     """Any of them; null clears."""
 
@@ -73,7 +85,7 @@ class SettingsPatch(RequestBody):
     keep_versions: int | None = Field(None, ge=0, le=documents.MOST_KEPT)
     # As wide as the published clients take it to be; nothing reads it.
     chunk_size: int | None = Field(None, ge=-(2**31), lt=2**31)
-    profile_buckets: list[Bucket] | None = Field(None, max_length=50)
+    profile_buckets: BucketsIn | None = None
     notion_custom_key_enabled: bool | None = None
     notion_client_id: Credential | None = None
     notion_client_secret: Credential | None = None
@@ -182,3 +194,4 @@ class FilterPreviewed(Wire):
     asked: int = Field(description="Things that the model was asked about for this answer.")
     connections: list[FilterEffect]
     notes: list[str] = Field(description="Sentences for people.")
+    warnings: list[str] | None = WARNINGS

@@ -6,7 +6,7 @@ from pydantic import (
     Field,
 )
 
-from recollect.api.settings_schemas import Bucket
+from recollect.api.settings_schemas import BucketsIn
 from recollect.api.wire import (
     WARNINGS,
     EntityContext,
@@ -30,7 +30,7 @@ class TagPatch(RequestBody):
         Annotated[Text, Field(max_length=tags.TITLE_LENGTH, description="Shown to people.")] | None
     ) = None
     entity_context: EntityContext | None = None
-    profile_buckets: list[Bucket] | None = Field(None, max_length=50)
+    profile_buckets: BucketsIn | None = None
 
     def given(self) -> dict[str, Any]:
         """What the caller named, null included."""
@@ -100,6 +100,7 @@ class MergeOut(Wire):
     )
     created_at: Timestamp
     updated_at: Timestamp
+    warnings: list[str] | None = WARNINGS
 
     @classmethod
     def of(cls, merge: Merge) -> Self:

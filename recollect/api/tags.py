@@ -88,7 +88,9 @@ def merge(body: MergeTags, tenant: Writer, app: CurrentApp) -> MergeOut:
     A document whose customId is taken in the target keeps its tag, and is named in the
     state of the merge. The same request again answers the same merge.
     """
-    [target] = effective_tags(tenant, body.target_container_tag, None, default=False)
+    [target] = effective_tags(
+        tenant, body.target_container_tag, None, default=False, field="targetContainerTag"
+    )
     named = effective_tags(tenant, None, body.container_tags, default=False)
     sources = [name for name in named if name != target]
     if not sources:
@@ -96,7 +98,7 @@ def merge(body: MergeTags, tenant: Writer, app: CurrentApp) -> MergeOut:
     with app.db.begin() as tx:
         begun = tags.begin_merge(tx, tenant, sources, target, random_id())
         db.notify(tx)
-    return MergeOut.of(begun)
+    return body.warned(MergeOut.of(begun))
 
 
 @router.get(

@@ -55,7 +55,9 @@ class EndpointPatch(RequestBody):
 
     url: Address | None = None
     events: Events | None = None
-    container_tags: TagsIn | None = None
+    container_tags: TagsIn | None = Field(
+        None, description="Only what carries one of them; an empty array: everything."
+    )
     description: Description | None = None
     disabled: bool | None = Field(None, description="false enables it again.")
     rotate_secret: bool = Field(

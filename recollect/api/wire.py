@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from functools import cache
-from itertools import chain
+from itertools import chain, islice
 from typing import Annotated, Any, Self, TypeVar, cast, get_args
 
 from pydantic import (
@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
+from recollect.errors import BadRequestError
 from recollect.ingest import intake
 from recollect.model import Page, storable
 
@@ -211,18 +212,35 @@ class RequestBody(Wire):
 
     def passed_over(self) -> list[str] | None:
         """A sentence for each field that the request does not have, the first ten, or None."""
-        names = [field.alias or name for name, field in type(self).model_fields.items()]
-        by_lower = {name.lower(): name for name in names}
-        sentences: list[str] = []
-        for given in self._passed_over[:MOST_NAMED]:
-            near = get_close_matches(given.lower()[:LONGEST_NAMED], by_lower, 1, cutoff=0.75)
-            meant = f"; did you mean {by_lower[near[0]]}?" if near else "."
-            sentences.append(f"{text(given[:LONGEST_NAMED])}: no such field, ignored{meant}")
-        return sentences or None
+        some = islice(self._unknown(""), MOST_NAMED)
+        ends = ((name, f"; did you mean {near}?" if near else ".") for name, near in some)
+        return [f"{name}: no such field, ignored{end}" for name, end in ends] or None
 
     def warned(self, answer: WireT) -> WireT:
         """The answer with those sentences as its `warnings`."""
         return answer.model_copy(update={"warnings": self.passed_over()})
+
+    def refuse_slips(self) -> None:
+        """For what cannot be undone, and would go further without the field that was misspelt.
+        Raises BadRequestError."""
+        for name, near in self._unknown(""):
+            if near:
+                raise BadRequestError(f"{name}: no such field; did you mean {near}?")
+
+    def _unknown(self, place: str) -> Iterator[tuple[str, str | None]]:
+        """Its own fields that the request does not have, with the most similar one, then those of
+        the objects in it; `place` is where it stands itself."""
+        names = {name: field.alias or name for name, field in type(self).model_fields.items()}
+        by_lower = {name.lower(): name for name in names.values()}
+        for given in self._passed_over:
+            near = get_close_matches(given.lower()[:LONGEST_NAMED], by_lower, 1, cutoff=0.75)
+            yield place + text(given[:LONGEST_NAMED]), by_lower[near[0]] if near else None
+        for name, value in self:
+            many = isinstance(value, list)
+            for number, one in enumerate(cast("list[object]", value) if many else [value]):
+                if isinstance(one, RequestBody):
+                    within = f"{place}{names[name]}." + (f"{number}." if many else "")
+                    yield from one._unknown(within)
 
     @field_validator("*", mode="before")
     @classmethod

@@ -203,7 +203,7 @@ def _checked(typed: dict[str, Any]) -> dict[str, Any]:
     return {
         "url": url,
         "events": list(dict.fromkeys(events)),
-        "tags": named or None,
+        "tags": named,
         "description": description,
     }
 

@@ -55,7 +55,8 @@ def change(
     disabled: bool | None = None,
     rotate: bool = False,
 ) -> tuple[WebhookTarget, str | None]:
-    """Arguments left out change nothing. `rotate`: also a new secret, which is shown this once.
+    """Arguments left out change nothing. `rotate`: also a new secret, which is shown this once;
+    `tags` as `reach`, so that none means all that the key may touch.
 
     Raises NotFoundError, and what `create` raises.
     """
@@ -69,7 +70,7 @@ def change(
             url=None if url is None else _address(app, url),
             description=description,
             events=events,
-            tags=_reach(tenant, tags) if tags else None,
+            tags=None if tags is None else _reach(tenant, tags) or (),
             disabled=disabled,
             secret=sealed,
         )

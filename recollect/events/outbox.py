@@ -89,6 +89,7 @@ class TargetChange:
     description: str | None = None
     events: Sequence[str] | None = None
     tags: Sequence[str] | None = None
+    """empty: everything"""
     disabled: bool | None = None
     secret: str | None = field(default=None, repr=False)
     """sealed; the one before signs for `OVERLAP` as well"""
@@ -197,14 +198,15 @@ def update(tx: Tx, tenant: Tenant, id: str, change: TargetChange) -> WebhookTarg
     """Raises NotFoundError. Enabling it again forgets how it failed; what died stays dead. Of what
     other tags it was told, or was to be told, nothing is left."""
     found = get(tx, tenant, id)
-    if change.tags is not None:
+    if change.tags:
         # First, so that this waits for whoever is writing a delivery with the old tags.
         tx.execute("select from endpoints where id = %s for update", (found.id,))
         _narrow(tx, found.id, change.tags)
     tx.execute(
         "update endpoints set url = coalesce(%(url)s, url),"
         " description = coalesce(%(description)s, description),"
-        " events = coalesce(%(events)s, events), tags = coalesce(%(tags)s, tags),"
+        " events = coalesce(%(events)s, events), "
+        " tags = nullif(coalesce(%(tags)s, tags), '{}'),"
         " old_secret = case when %(secret)s::text is null then old_secret else secret end,"
         " old_until = case when %(secret)s::text is null then old_until else now() + %(overlap)s"
         " end, secret = coalesce(%(secret)s, secret), updated_at = now() where id = %(id)s",

@@ -70,16 +70,17 @@ class ProfileAnswer(ToolAnswer):
     found: list[MatchedMemory] = Field(
         description="Memories that answer it, the most likely first."
     )
+    warnings: list[str] | None = Field(description="What was asked for and not done.")
 
 
 async def profile(session: Session, asked: AboutWhom) -> ProfileAnswer:
     [tag] = session.tags(asked.tag) or [await _own_tag(session)]
     body: dict[str, Any] = {"containerTag": tag}
     told = (await session.api.send("POST", "/v4/profile", body))["profile"]
-    found: list[dict[str, Any]] = []
+    answer: dict[str, Any] = {"results": []}
     if asked.query is not None:
         search = {**body, "q": asked.query, "limit": MEMORIES}
-        found = (await session.api.send("POST", "/v4/search", search))["results"]
+        answer = await session.api.send("POST", "/v4/search", search)
     return ProfileAnswer(
         tag=tag,
         static=told.get("static") or [],
@@ -88,9 +89,10 @@ async def profile(session: Session, asked: AboutWhom) -> ProfileAnswer:
             MatchedMemory(
                 memory=one["memory"], likelihood=one["similarity"], updated_at=one["updatedAt"]
             )
-            for one in found
+            for one in answer["results"]
             if one.get("memory")
         ],
+        warnings=answer.get("warnings"),
     )
 
 

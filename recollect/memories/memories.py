@@ -22,7 +22,7 @@ from psycopg import sql
 
 from recollect import documents
 from recollect.db import Tx, tenancy
-from recollect.errors import ConflictError, LeaseLost, RequestError
+from recollect.errors import ForgottenError, LeaseLost, RequestError
 from recollect.index import missing_vectors, vector_index
 from recollect.memories.reading import named, versions
 from recollect.memories.records import (
@@ -205,7 +205,7 @@ def hold(tx: Tx, tenant: Tenant, tag: str) -> None:
 
 
 def forget(tx: Tx, tenant: Tenant, tag: str, target: MemoryTarget, reason: str | None) -> Memory:
-    """Show it to nobody any more. Raises NotFoundError, and ConflictError if that was done."""
+    """Show it to nobody any more. Raises NotFoundError, and ForgottenError if that was done."""
     hold(tx, tenant, tag)
     found = _meant(tx, tenant, tag, target)
     if found.is_forgotten:
@@ -569,5 +569,5 @@ def _digests(facts: Sequence[Fact]) -> list[str]:
     return [md5(fact.text.encode(), usedforsecurity=False).hexdigest() for fact in facts]
 
 
-def _forgotten_already(memory: Memory) -> ConflictError:
-    return ConflictError("Memory already forgotten", f"memory {memory.id} was forgotten before")
+def _forgotten_already(memory: Memory) -> ForgottenError:
+    return ForgottenError("Memory already forgotten", f"memory {memory.id} was forgotten before")

@@ -12,7 +12,7 @@ from typing import TypeVar
 from recollect import db, documents
 from recollect.app import App
 from recollect.db import Tx
-from recollect.errors import Permanent, Transient
+from recollect.errors import AmbiguousError, Permanent, Transient
 from recollect.index.phrases import Reading, read
 from recollect.inference.rerank import NEEDS_RERANKER
 from recollect.memories import finding
@@ -59,7 +59,8 @@ def ask(
     rewrite: bool = False,
 ) -> Answer:
     """The documents that answer best. `query.text` is as typed; its vector and what `phrases` reads
-    are found here. `inside`: only the document of that id or customId.
+    are found here. `inside`: only the document of that id or customId; of a customId that several
+    have, the one in the tag of the query.
 
     Not to be called in a transaction. Raises BadRequestError for a text that asks for nothing,
     NotFoundError for no such document, and as `query_vectors.vectors`.
@@ -68,7 +69,7 @@ def ask(
 
     def found(tx: Tx) -> list[Hit]:
         db.look_back(tx, tenant.id, query.as_of)
-        within = None if inside is None else documents.get(tx, tenant, inside).id
+        within = None if inside is None else _named(tx, tenant, inside, query.tags)
         return asked.passages(tx, tenant, query, within)
 
     hits = asked.ordered(app.db.read(found), query)
@@ -80,6 +81,17 @@ def ask(
 
         return Answer(app.db.read(completed), asked.warnings)
     return Answer(hits, asked.warnings)
+
+
+def _named(tx: Tx, tenant: Tenant, name: str, tags: Sequence[str]) -> DocumentId:
+    """As `documents.get`."""
+    try:
+        return documents.get(tx, tenant, name).id
+    except AmbiguousError:
+        whole = [tag for tag in tags if not tag.endswith(documents.BELOW)]
+        if not whole:
+            raise
+        return documents.get(tx, replace(tenant, tags=whole[:1]), name).id
 
 
 def begin(app: App, text: str, *, rerank: bool, rewrite: bool) -> "Asked":

@@ -124,6 +124,8 @@ def test_a_webhook_is_changed_paused_resumed_and_deleted(
 ):
     own = f"{HOOKS}/{hook(app, tenant).id}"
     form = {"url": URL + "/2", "event": ["document.failed"], "description": "new"}
+    me.post(f"{own}/edit", data={**form, "tags": "a"})
+    assert find(app, tenant)[0].tags == ["a"]
     assert me.post(f"{own}/edit", data=form).headers["location"] == f"{own}?done=changed"
     (changed,) = find(app, tenant)
     waiting = told(app, tenant, changed, None)
@@ -133,6 +135,7 @@ def test_a_webhook_is_changed_paused_resumed_and_deleted(
     me.post(f"{own}/do", data={"action": "resume"})
 
     assert (changed.url, list(changed.events)) == (URL + "/2", ["document.failed"])
+    assert changed.tags is None
     assert "Paused" in body(paused)
     assert not tree(paused).css("button[value=replay]")
     assert replayed.status_code == 400

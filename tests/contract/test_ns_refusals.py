@@ -211,7 +211,8 @@ def conflicts(name: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
         for node in ast.walk(function):
             match node:
                 case ast.Call(
-                    func=ast.Name(id="ConflictError" | "AmbiguousError"), args=[title, *_]
+                    func=ast.Name(id="ConflictError" | "AmbiguousError" | "ForgottenError"),
+                    args=[title, *_],
                 ):
                     yield f"{module}.{function.name}", str(getattr(title, "value", ast.dump(title)))
                 case _:
@@ -456,6 +457,7 @@ def test_a_slip_in_what_spares_the_documents_of_a_connector(client: httpx.Client
 
     for slip in ("delete_documents=false", "deletedocuments=false", "deleteDocuments=false&x=1"):
         refused(client.delete(f"{path}?{slip}"), 400, "deleteDocuments")
+    refused(client.request("DELETE", path, json={"deleteDocuments": False}), 400, "deleteDocuments")
     assert client.get(path).status_code == 200
     assert client.delete(f"{path}?deleteDocuments=false").status_code == 200
 

@@ -238,15 +238,16 @@ def test_every_face_tells_it(site: str, key: str) -> None:
     assert "only words" not in told.stdout
 
     with visiting(site, key) as http:
-        call = {"name": "search", "arguments": {"query": "heron"}}
-        asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
         accept = {
             "Accept": "application/json, text/event-stream",
             "Authorization": f"Bearer {key}",
         }
-        answer = http.post("/mcp", json=asked, headers=accept).json()
-        [warning] = answer["result"]["structuredContent"]["warnings"]
-        assert "only words were searched for" in warning
+        for name in ("profile", "search"):
+            call = {"name": name, "arguments": {"query": "heron"}}
+            asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+            answer = http.post("/mcp", json=asked, headers=accept).json()
+            warning = answer["result"]["structuredContent"]["warnings"][0]
+            assert "only words were searched for" in warning
         found = answer["result"]["structuredContent"]["results"]
 
         page = http.get("/console/search", params={"q": "heron"})

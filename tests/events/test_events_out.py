@@ -259,6 +259,26 @@ def test_an_endpoint_that_is_limited_later_forgets_other_tags(
     assert len(log(client, made)) == len(receiver.came) == 3
 
 
+def test_an_endpoint_that_was_limited_gets_everything_again(
+    app: App,
+    tenant: Tenant,
+    client: httpx.Client,
+    receiver: Receiver,
+    endpoint: Callable[..., Json],
+):
+    """None of the tags named, as at its creation, is no limit; null leaves it as it is."""
+    own = f"/v3/webhooks/{endpoint(containerTags=['mine'])['id']}"
+    kept = client.patch(own, json={"containerTags": None}).json()
+    widened = client.patch(own, json={"containerTags": []}).json()
+    add(app, tenant, tag="theirs")
+    processing.drain(app)
+    webhooks.drain(app)
+
+    assert kept["containerTags"] == ["mine"]
+    assert widened["containerTags"] is None
+    assert [data["containerTags"] for _, data in told(receiver)] == [["theirs"]]
+
+
 def test_what_is_not_taken_is_sent_again_with_the_same_id_until_it_is_dead(
     app: App,
     db: Database,

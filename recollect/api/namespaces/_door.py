@@ -36,6 +36,12 @@ class Closed(RequestBody):
     model_config = ConfigDict(extra="forbid", populate_by_name=False)
 
 
+class Nothing(Closed):
+    """A body that holds nothing: what stood in it would be passed over, and all be deleted."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{}]})
+
+
 def closed(**body: Any) -> ConfigDict:
     """As `schemas.example`, of a closed body."""
     return ConfigDict(json_schema_extra={"examples": [body]})
@@ -158,15 +164,6 @@ RestId = Annotated[
 ]
 Number = Annotated[int, Query(ge=1, le=1_000_000)]
 PageSize = Annotated[int, Query(ge=1, le=100)]
-
-
-def refuse_slips(request: Request, name: str) -> None:
-    """A deletion whose query may say one thing, by this name: a slip in that would delete what was
-    to be spared. Raises BadRequestError."""
-    given = [one for one, _ in request.query_params.multi_items()]
-    if given not in ([], [name]):
-        wrong = next((one for one in given if one != name), name)
-        raise BadRequestError(f"{wrong}: the query takes {name}, once, and nothing else")
 
 
 def words(*known: str) -> Callable[[Sequence[str]], list[str]]:

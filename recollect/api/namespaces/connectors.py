@@ -10,16 +10,16 @@ from pydantic import AfterValidator, Field
 from recollect import connectors as providers
 from recollect import documents
 from recollect.api.connection_schemas import ErrorCode, Limit, RunOut, error_code
-from recollect.api.deps import BareId, CurrentApp, CurrentKey, Reader
+from recollect.api.deps import BareId, CurrentApp, CurrentKey, Reader, refuse_slips
 from recollect.api.namespaces._door import (
     Closed,
+    Nothing,
     Number,
     PageSize,
     Reads,
     Space,
     Writes,
     closed,
-    refuse_slips,
     words,
 )
 from recollect.api.namespaces._door import (
@@ -363,6 +363,7 @@ def delete(
     id: BareId,
     app: CurrentApp,
     request: Request,
+    body: Nothing | None = None,
     delete_documents: Annotated[Flag, Query(alias="deleteDocuments")] = True,
 ) -> ConnectorGone:
     """What it brought goes, too, unless `deleteDocuments` is false. Tokens and webhooks are taken

@@ -7,7 +7,7 @@ from fastapi import Header, Response
 from fastapi.responses import PlainTextResponse
 from pydantic import AfterValidator, Field
 
-from recollect.api.deps import CurrentApp
+from recollect.api.deps import CurrentApp, wants
 from recollect.api.memory_schemas import BucketKey
 from recollect.api.namespaces._door import Closed, Reads, Writes, closed
 from recollect.api.namespaces._door import router as door
@@ -107,7 +107,7 @@ def profile(
         dynamic=_named(known.dynamic),
         buckets={key: _named(known.buckets.get(key, ())) for key in wanted},
     )
-    if _wants_markdown(accept or ""):
+    if wants(accept, MARKDOWN):
         return PlainTextResponse(_markdown(sections), media_type=MARKDOWN)
     return NsProfileOut(profile=sections)
 
@@ -151,13 +151,6 @@ def _shown(tx: Tx, tenant: Tenant, name: str) -> NsBucketsOut:
 
 def _named(entries: Sequence[ProfileEntry]) -> list[Named]:
     return [Named(id=one.id, memory=one.text) for one in entries]
-
-
-def _wants_markdown(accept: str) -> bool:
-    """Whether Markdown is named before JSON and before anything."""
-    kinds = [one.partition(";")[0].strip().lower() for one in accept.split(",")]
-    found = [one for one in kinds if one in (MARKDOWN, "application/json", "*/*")]
-    return found[:1] == [MARKDOWN]
 
 
 def _markdown(sections: Sections) -> str:

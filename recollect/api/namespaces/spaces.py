@@ -5,15 +5,15 @@ from typing import Annotated, Literal
 from fastapi import Query, Request, Response
 
 from recollect import db
-from recollect.api.deps import CurrentApp, Reader
+from recollect.api.deps import CurrentApp, Reader, refuse_slips
 from recollect.api.namespaces._door import (
     Closed,
+    Nothing,
     Number,
     PageSize,
     Reads,
     Writes,
     closed,
-    refuse_slips,
 )
 from recollect.api.namespaces._door import (
     router as door,
@@ -35,12 +35,6 @@ class SpacePatch(Closed):
     model_config = closed(supportingContext="Minutes of the weekly meeting.")
 
     supporting_context: EntityContext | None = None
-
-
-class Nothing(Closed):
-    """A body that holds nothing: what stood in it would be passed over, and all be deleted."""
-
-    model_config = closed()
 
 
 class ListedSpace(Wire):
