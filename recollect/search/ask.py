@@ -62,13 +62,14 @@ def ask(
     are found here. `inside`: only the document of that id or customId.
 
     Not to be called in a transaction. Raises BadRequestError for a text that asks for nothing,
-    NotFoundError for no such document, and as `query_vectors.vectors`.
+    NotFoundError for no such document, AmbiguousError for several of that customId in the tags
+    asked for, and as `query_vectors.vectors`.
     """
     asked = begin(app, query.text, rerank=rerank, rewrite=rewrite)
 
     def found(tx: Tx) -> list[Hit]:
         db.look_back(tx, tenant.id, query.as_of)
-        within = None if inside is None else documents.get(tx, tenant, inside).id
+        within = None if inside is None else _meant(tx, tenant, inside, query.tags)
         return asked.passages(tx, tenant, query, within)
 
     hits = asked.ordered(app.db.read(found), query)
@@ -201,6 +202,18 @@ class Asked:
             told = query_vectors.left_out("rerank", "the reranker", error)
             self.warnings.append(f"{told}; {AS_FOUND}")
             return None
+
+
+def _meant(tx: Tx, tenant: Tenant, id: str, tags: Sequence[str]) -> DocumentId:
+    """The document of an id, or of a customId, which a tag may have for itself.
+
+    Raises NotFoundError, AmbiguousError.
+    """
+    for tag in tags:
+        known, _ = documents.named(tx, tenant, [id], inside=tag)
+        if id in known:
+            return known[id]
+    return documents.get(tx, tenant, id).id
 
 
 def _room(query: Query) -> int:
