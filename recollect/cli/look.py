@@ -38,10 +38,6 @@ REFRESH = 2.0
 NEWEST = 1000
 """How many failures are looked through for their reasons."""
 
-# Scripts that are written without spaces: kana, Han, Thai, Lao, Myanmar, Khmer.
-_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]+")
-_WORD = re.compile(r"[^\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]+")
-
 Tags = Annotated[
     list[str] | None,
     typer.Option(
@@ -152,21 +148,15 @@ def _few_lines(text: str) -> str:
 
 
 def matches(text: str, query: str) -> list[tuple[int, int]]:
-    """Where words of the query stand in the text, in whatever inflection the index takes for one.
-
-    Scripts without spaces are compared by pairs of characters.
-    """
-    wanted = {number for group in terms.query_terms(HERE, query) for number in group}
-    pairs = {run[i : i + 2] for run in _UNSPACED.findall(query) for i in range(len(run))}
-    spans = [
-        found.span()
-        for found in _WORD.finditer(text)
-        if not wanted.isdisjoint(terms.weigh(HERE, found.group()))
+    """Where words of the query stand in the text, in any inflection that the index knows."""
+    wanted = _numbers(query)
+    return [
+        span for span in terms.places(text) if not wanted.isdisjoint(_numbers(text[slice(*span)]))
     ]
-    for run in _UNSPACED.finditer(text):
-        starts = range(run.start(), run.end() - 1)
-        spans.extend((i, i + 2) for i in starts if text[i : i + 2] in pairs)
-    return sorted(spans)
+
+
+def _numbers(text: str) -> set[int]:
+    return {number for group in terms.query_terms(HERE, text) for number in group}
 
 
 def excerpt(text: str, query: str) -> str:

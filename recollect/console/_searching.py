@@ -180,8 +180,7 @@ def _find(
             threshold=ranking.RELEVANT if typed.strong else 0.0,
             fold=True,
         )
-        with app.db.begin() as tx:
-            hits = asked.passages(tx, tenant, query)
+        hits = app.db.read(lambda tx: asked.passages(tx, tenant, query))
         hits = asked.ordered(hits, query)
     memories = (
         [] if typed.mode == "documents" else _memories(app, tenant, typed, asked, named, filter)

@@ -1,7 +1,6 @@
 """How values look to people: ages, sizes, marked words."""
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,7 +10,6 @@ from recollect.model import Document, OrgId, Stage, Status, SyncRun
 
 Piece = tuple[str, bool]
 """A stretch of text, and whether it is a word of the query."""
-_WORD = re.compile(r"\w+")
 RULED_OUT = frozenset(
     {
         "robots", "noindex", "nofollow", "filtered", "deleted", "over_limit", "limit", "depth",
@@ -34,7 +32,7 @@ def marker(org: OrgId, query: str) -> Callable[[str], list[Piece]]:
     def mark(text: str) -> list[Piece]:
         pieces: list[Piece] = []
         done = 0
-        for start, end in _words(text) if wanted else ():
+        for start, end in terms.places(text) if wanted else ():
             word = text[start:end]
             if word not in known:
                 known[word] = not wanted.isdisjoint(_numbers(org, word))
@@ -68,20 +66,6 @@ def excerpt(pieces: Sequence[Piece], before: int = 30, longest: int = 90) -> str
 
 def _numbers(org: OrgId, text: str) -> frozenset[int]:
     return frozenset(number for group in terms.query_terms(org, text) for number in group)
-
-
-def _words(text: str) -> Iterator[tuple[int, int]]:
-    """Where words stand; scripts without spaces are indexed by pairs, and so looked at by pairs."""
-    for found in _WORD.finditer(text):
-        if found[0].isascii():
-            yield found.span()
-            continue
-        for run in terms.RUN.finditer(found[0]):
-            start, end = found.start() + run.start(), found.start() + run.end()
-            if end - start > 1 and terms.UNSPACED_START.match(run[0]):
-                yield from ((at, at + 2) for at in range(start, end - 1))
-            else:
-                yield start, end
 
 
 def iso(moment: datetime) -> str:

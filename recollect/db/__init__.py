@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from importlib import resources
 from types import TracebackType
 from typing import Any, Literal, LiteralString, Self, TypeVar, cast
@@ -68,6 +69,7 @@ OLDER = (
     " then the older one does not take it any more; to be able to go back, run `recollect backup`"
     " first"
 )
+AT_ONE_MOMENT = "begin isolation level repeatable read read only"
 ASK_AGAIN = 1.0
 AHEAD = 8
 """Connections that are kept for what all others wait for, such as the check of a key."""
@@ -164,10 +166,18 @@ class Database:
         """What `work` answers in a transaction that may only read.
 
         Where there are replicas it may be one of theirs, and `work` be done a second time, by the
-        primary: it leaves nothing behind but its answer. It sees whatever was committed before.
+        primary: it leaves nothing behind but its answer. It sees whatever was committed before, and
+        nothing of what is meanwhile, unless the index lies on several servers.
         """
-        with self._placed("begin read only") as tx:
+        with self._placed(self._reading) as tx:
             return work(tx)
+
+    @cached_property
+    def _reading(self) -> LiteralString:
+        """How a read begins. There is no snapshot over servers: on several, each statement has its
+        own, so that a later one may tell what has changed."""
+        with self.begin() as tx:
+            return "begin read only" if citus.is_spread(tx) else AT_ONE_MOMENT
 
     def replicas(self) -> Sequence[ReplicaState]:
         """Ask each how it fares, unless it is left alone."""

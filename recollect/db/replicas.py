@@ -22,7 +22,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
 from recollect import log
-from recollect.db import Answer, Database, ReplicaState, Tx
+from recollect.db import AT_ONE_MOMENT, Answer, Database, ReplicaState, Tx
 from recollect.db.faults import first_line
 from recollect.errors import Contended, Refused, SetupError, Unavailable
 
@@ -182,6 +182,8 @@ class Replica(Database):
             opening = "begin isolation level read committed read only"
             with self._transaction(opening, self._until()) as tx:
                 self._catch_up(tx, mark)
+                tx.execute("commit")
+                tx.execute(AT_ONE_MOMENT)
                 begun = True
                 answer = work(tx)
         except _PassedError as passed:
@@ -207,8 +209,7 @@ class Replica(Database):
         values = {"position": mark.position, "word": mark.word}
         give_up = time.monotonic() + CATCH_UP.total_seconds()
         while True:
-            # Of this transaction each statement has a snapshot of its own, so what comes next
-            # sees all that this one found replayed.
+            # Of this transaction each statement has a snapshot of its own.
             row = tx.execute(_STANDS, values).fetchone()
             assert row is not None
             self._behind = row["behind"]

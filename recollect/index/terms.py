@@ -213,6 +213,8 @@ INVISIBLE = re.compile("[\u00ad\u061c\u200c-\u200f\u202a-\u202e\u2060-\u2064\ufe
 # Accents, Hebrew and Arabic points, tatweel: often left out in writing, so left out here. The
 # voiced marks of Kana and the vowel signs of Indic scripts are letters to their readers and stay.
 ACCENT = re.compile("[\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670]")
+WRITTEN = re.compile(rf"\w(?:\+\+|\#)|\w[\w{_MARKS}{INVISIBLE.pattern[1:-1]}]*+")
+"""a word as a text has it, before `tokens` has made its characters alike"""
 WITHOUT_STROKE = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe"}  # noqa: RUF001 dotless
 )
@@ -275,6 +277,25 @@ def tokens(text: str) -> list[str]:
     if text.isascii():
         return TOKEN_OF_ASCII.findall(text)
     return TOKEN.findall(normalize("NFKC", INVISIBLE.sub("", text)))
+
+
+def places(text: str) -> Iterator[tuple[int, int]]:
+    """Where words stand in a text as it is written, to be marked where a query asks for them.
+
+    Scripts without spaces are indexed by single characters and pairs: both are given.
+    """
+    for found in WRITTEN.finditer(text):
+        if found[0].isascii():
+            yield found.span()
+            continue
+        for run in RUN.finditer(found[0]):
+            start, end = found.start() + run.start(), found.start() + run.end()
+            if not UNSPACED_START.match(run[0]):
+                yield start, end
+                continue
+            for at in range(start, end):
+                yield at, min(at + 2, end)
+                yield at, at + 1
 
 
 def language(tokens: Iterable[str]) -> str:

@@ -117,7 +117,10 @@ class EndpointEmbedder:
             )
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         if not (np.isfinite(lengths).all() and lengths.all()):
-            raise Transient("embeddings: a vector came back with zero or infinite length")
+            raise Transient(
+                "embeddings: a vector came back with zero or infinite length",
+                code="embedding_refused",
+            )
         return (vectors / lengths).astype(np.float32)
 
 

@@ -63,13 +63,14 @@ def ask(
     have, the one in the tag of the query.
 
     Not to be called in a transaction. Raises BadRequestError for a text that asks for nothing,
-    NotFoundError for no such document, and as `query_vectors.vectors`.
+    NotFoundError for no such document, AmbiguousError for several of that customId in the tags
+    asked for, and as `query_vectors.vectors`.
     """
     asked = begin(app, query.text, rerank=rerank, rewrite=rewrite)
 
     def found(tx: Tx) -> list[Hit]:
         db.look_back(tx, tenant.id, query.as_of)
-        within = None if inside is None else _named(tx, tenant, inside, query.tags)
+        within = None if inside is None else _meant(tx, tenant, inside, query.tags)
         return asked.passages(tx, tenant, query, within)
 
     hits = asked.ordered(app.db.read(found), query)
@@ -81,17 +82,6 @@ def ask(
 
         return Answer(app.db.read(completed), asked.warnings)
     return Answer(hits, asked.warnings)
-
-
-def _named(tx: Tx, tenant: Tenant, name: str, tags: Sequence[str]) -> DocumentId:
-    """As `documents.get`."""
-    try:
-        return documents.get(tx, tenant, name).id
-    except AmbiguousError:
-        whole = [tag for tag in tags if not tag.endswith(documents.BELOW)]
-        if not whole:
-            raise
-        return documents.get(tx, replace(tenant, tags=whole[:1]), name).id
 
 
 def begin(app: App, text: str, *, rerank: bool, rewrite: bool) -> "Asked":
@@ -213,6 +203,20 @@ class Asked:
             told = query_vectors.left_out("rerank", "the reranker", error)
             self.warnings.append(f"{told}; {AS_FOUND}")
             return None
+
+
+def _meant(tx: Tx, tenant: Tenant, id: str, tags: Sequence[str]) -> DocumentId:
+    """The document of an id, or of a customId: of several that have it, the one in the tags.
+
+    Raises NotFoundError, AmbiguousError.
+    """
+    try:
+        return documents.get(tx, tenant, id).id
+    except AmbiguousError:
+        whole = [tag for tag in tags if not tag.endswith(documents.BELOW)]
+        if not whole:
+            raise
+        return documents.get(tx, replace(tenant, tags=whole), id).id
 
 
 def _room(query: Query) -> int:

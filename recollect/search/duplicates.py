@@ -7,6 +7,7 @@ words in a row are new: a single sentence that says something else is not lost. 
 than the better passage stays. `python -m bench duplicates` measures it.
 """
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ CONTAINED = 0.7
 NEW = 6
 """The most runs one after another that it does not hold: those of four words."""
 
+_BELOW_ZERO = re.compile(r"(?<!\w)-(?=\d)")
 Run = tuple[str, ...]
 
 
@@ -82,7 +84,8 @@ def fold(hits: Sequence[Hit]) -> list[Hit]:
 
 def _read(text: str) -> list[Run]:
     """Its runs of words, in its order; of a text of few words one run."""
-    words = [word for token in terms.tokens(text) for word in terms.sequence(token, "")]
+    signed = _BELOW_ZERO.sub("\N{MINUS SIGN}", text)  # which is a word of its own, unlike a hyphen
+    words = [word for token in terms.tokens(signed) for word in terms.sequence(token, "")]
     # What has no words, such as a ruler, says nothing that another could say, too.
     starts = range(max(len(words) - WORDS, 0) + 1) if words else ()
     return [tuple(words[at : at + WORDS]) for at in starts]

@@ -14,7 +14,8 @@ from recollect.search.candidates import Candidates, Placed, Query
 PER_DOCUMENT = 10
 """Chunks shown of one document."""
 TRIES = 3
-"""How often a search begins again when documents change between finding and reading them."""
+"""How often a search begins again when documents change between finding and reading them, which
+they do where a transaction does not see one moment."""
 
 
 def search(tx: Tx, tenant: Tenant, query: Query, *, inside: DocumentId | None = None) -> list[Hit]:

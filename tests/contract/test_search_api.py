@@ -135,6 +135,19 @@ def test_one_document_can_be_searched_alone(client: httpx.Client, app: App):
     refused(client.post("/v3/search", json={"q": "heron", "docId": "nobody"}), 404, "nobody")
 
 
+def test_the_tag_says_which_of_several_documents_of_a_custom_id_is_meant(
+    client: httpx.Client, app: App
+):
+    for tag in ("a", "b"):
+        add(client, "A heron.", customId="notes/1", containerTag=tag)
+    drain(app)
+
+    for tag in ("a", "b"):
+        [hit] = found(client, "heron", docId="notes/1", containerTag=tag)
+        assert client.get(f"/v3/documents/{hit['documentId']}").json()["containerTags"] == [tag]
+    refused(client.post("/v3/search", json={"q": "heron", "docId": "notes/1"}), 409)
+
+
 def test_neighbours_come_along_on_demand(
     client: httpx.Client, served: Callable[..., httpx.Client], app: App
 ):

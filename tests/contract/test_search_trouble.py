@@ -53,13 +53,15 @@ class Words(Model):
         self.asked = 0
         self.over = threading.Event()
         self.hangs = False
+        self.makes_nothing = False
         self._made = WordEmbedder()
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         self.asked += 1
         if self.hangs:
             self.over.wait(60)
-        return super().embed(texts, query=query)
+        made = super().embed(texts, query=query)
+        return made * 0 if self.makes_nothing else made
 
     def vector(self, text: str) -> Vectors:
         return self._made.embed([text], query=True)[0]
@@ -155,6 +157,16 @@ def test_without_a_vector_words_answer(
     )
     assert nothing["results"] == []
     assert nothing["warnings"] == told["warnings"]
+
+
+@pytest.mark.parametrize("path", BOTH)
+def test_a_query_that_the_model_makes_nothing_of_is_answered_by_words(
+    weather: Weather, path: str
+) -> None:
+    weather.model.makes_nothing = True
+
+    [warning] = weather.search(path)["warnings"]
+    assert warning.startswith("embedding: the embedding model gave no answer (embedding_refused);")
 
 
 def test_a_hanging_endpoint_is_left_alone_and_asked_again(weather: Weather) -> None:

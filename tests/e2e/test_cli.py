@@ -735,6 +735,8 @@ def test_long_names_with_the_same_end_differ() -> None:
         ("Tasks are cancelled.", "cancel a TASK", ["Tasks", "cancelled"]),
         ("the cancellation", "dog", []),
         ("東京都の天気", "天気", ["天気"]),
+        ("हिन्दी में किताब पढ़ना", "किताब", ["किताब"]),
+        ("a re\u0301sume\u0301", "resume", ["re\u0301sume\u0301"]),
     ],
 )
 def test_words_are_marked_in_any_inflection(text: str, query: str, marked: list[str]) -> None:

@@ -38,6 +38,7 @@ def test_what_a_better_passage_says_is_known(same: str):
         "* * *",
         TEXT.replace("1911", "1912"),
         TEXT.replace("12 metres", "21 metres"),
+        TEXT.replace("12 metres", "-12 metres"),
         TEXT + " The mill itself burned down in the winter of the great flood and was not rebuilt.",
         "It is not long, and no heron was ever seen below the weir at Hollow Mill.",
     ],
