@@ -70,6 +70,11 @@ begin
       select c.id, s.document_id, s.hash, s.start_at, s.end_at
         from copies c join memory_sources s
           on s.memory_id = c.original and s.document_id = one),
+  concluded as ( -- from what stays, and goes with it
+    insert into memory_relations (memory_id, target_id, relation)
+      select c.id, r.target_id, r.relation
+        from copies c join memory_relations r on r.memory_id = c.original
+       where r.relation = 'derives'),
   lacking as ( -- a vector that the original waits for
     insert into vector_gaps (relation, first, last, size)
       select 'memories', c.id, c.id, 1 from copies c
