@@ -16,6 +16,7 @@ import pytest
 
 from recollect import documents
 from recollect.db import Database, Tx
+from recollect.documents import DocumentChange
 from recollect.index import phrases, terms, vector_index
 from recollect.memories import extraction_queue, finding, memories, reading, records
 from recollect.memories.records import MemoryQuery
@@ -210,6 +211,24 @@ def test_work_in_a_small_tag_reads_no_table_whole(
     for found in explain(lambda tx: work(tx, large[1])):
         for table in ("memories", "memory_sources", "memory_reads", "documents", "chunks"):
             assert not found.scans(table), found.statement
+
+
+def test_a_document_that_changes_its_tag_reads_no_table_whole(large: tuple[Database, Tenant]):
+    db, tenant = large
+    with contextlib.suppress(Undo), db.begin() as tx:
+        change = DocumentChange(tags=["else"])
+        documents.update(tx, tenant, DocumentId(f"{tenant.id}few1"), change)
+        moved = tx.execute(
+            "select tag from memories where id = %s", (f"{tenant.id}few1",)
+        ).fetchone()
+        read = tx.execute(
+            "select relname, seq_tup_read as rows from pg_stat_xact_user_tables"
+            " where relname in ('memories', 'memory_sources', 'documents') and seq_tup_read > 0"
+        ).fetchall()
+
+        assert moved == {"tag": "else"}
+        assert read == []
+        raise Undo
 
 
 def test_a_claim_walks_the_turns(explain: Explain, large: tuple[Database, Tenant]):
