@@ -104,7 +104,9 @@ class EnvSettings(BaseSettings):
 class ProviderSettings(EnvSettings):
     """The prefix is `RECOLLECT_<PROVIDER>_`, for example `RECOLLECT_GOOGLE_DRIVE_CLIENT_ID`."""
 
-    model_config = SettingsConfigDict(env_file=".env", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_file=".env", env_ignore_empty=True, extra="ignore", frozen=True
+    )
 
     client_id: str | None = Field(
         default=None, description="Id of the OAuth application, for organisations without one."
@@ -139,7 +141,11 @@ class Config(EnvSettings):
     """The defaults start a working system with no environment at all."""
 
     model_config = SettingsConfigDict(
-        env_prefix="RECOLLECT_", env_file=".env", extra="ignore", frozen=True
+        env_prefix="RECOLLECT_",
+        env_file=".env",
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
     )
 
     data_dir: Path = Field(

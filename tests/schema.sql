@@ -77,21 +77,30 @@ CREATE FUNCTION public.follow_tags(one text, tags text[], home text, sources tex
     LANGUAGE plpgsql
     AS $$
 declare
+  locked bigint;
   moved text[];
   copied text[];
 begin
   -- Whole chains, in the order in which everybody locks them, and those that say the same where
   -- they may come to.
-  perform from memories m
-   where coalesce(m.root_id, m.id) in (
-           select coalesce(t.root_id, t.id) from memories t
-            where t.id in (select s.memory_id from memory_sources s where s.document_id = one)
-               or (t.org_id = (select d.org_id from documents d where d.id = one)
-                   and t.tag = any (tags) and t.is_latest
-                   and md5(t.content) in (select md5(o.content) from memories o
-                        join memory_sources s on s.memory_id = o.id
-                       where s.document_id = one and o.tag <> all (tags))))
-   order by coalesce(m.root_id, m.id), m.version, m.id for update;
+  with own as materialized (
+    select m.org_id, m.tag, m.content, coalesce(m.root_id, m.id) as root
+      from memories m join memory_sources s on s.memory_id = m.id where s.document_id = one),
+  touched as materialized (
+    select o.root from own o
+    union
+    select coalesce(t.root_id, t.id) from own o
+      join memories t on t.org_id = o.org_id and t.tag = any (tags) and t.is_latest
+       and md5(t.content) = md5(o.content)
+     where o.tag <> all (tags))
+  select count(*) into locked from (
+    select from memories m
+     where m.id in (select t.root from touched t
+                     union select v.id from touched t join memories v on v.root_id = t.root)
+     order by coalesce(m.root_id, m.id), m.version, m.id for update) as chains;
+  if locked = 0 then
+    return;
+  end if;
   with leaving as (
     select distinct coalesce(m.root_id, m.id) as root, m.tag from memories m
       join memory_sources s on s.memory_id = m.id
@@ -142,6 +151,11 @@ begin
       select c.id, s.document_id, s.hash, s.start_at, s.end_at
         from copies c join memory_sources s
           on s.memory_id = c.original and s.document_id = one),
+  concluded as ( -- from what stays, and goes with it
+    insert into memory_relations (memory_id, target_id, relation)
+      select c.id, r.target_id, r.relation
+        from copies c join memory_relations r on r.memory_id = c.original
+       where r.relation = 'derives'),
   lacking as ( -- a vector that the original waits for
     insert into vector_gaps (relation, first, last, size)
       select 'memories', c.id, c.id, 1 from copies c
@@ -179,11 +193,16 @@ end $$;
 CREATE FUNCTION public.forget_unsourced() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
-declare
-  ended text[];
 begin
-  -- Two that take the last two sources away at the same time must see each other.
-  perform from memories m where m.id in (select memory_id from gone) order by m.id for update;
+  -- Two that take the last two sources away at the same time must see each other, and what somebody
+  -- says meanwhile that was a conclusion.
+  perform from memories m where m.id in (
+    with recursive near (id) as (
+      select memory_id from gone
+      union
+      select r.memory_id from near n
+        join memory_relations r on r.target_id = n.id and r.relation = 'derives')
+    select id from near) order by m.id for update;
   with recursive ending (id) as (
     select m.id from memories m where m.id in (select memory_id from gone)
        and not exists (select from memory_sources s where s.memory_id = m.id)
@@ -191,9 +210,7 @@ begin
     select m.id from ending e
       join memory_relations r on r.target_id = e.id and r.relation = 'derives'
       join memories m on m.id = r.memory_id and m.is_inference)
-  select array_agg(id) into ended from ending;
-  perform from memories m where m.id = any (ended) order by m.id for update;
-  delete from memories m where m.id = any (ended);
+  delete from memories m where m.id in (select id from ending);
   return null;
 end $$;
 CREATE TABLE public.index_settings (
@@ -442,6 +459,9 @@ begin
        where r.target_id = any (one.others) and r.memory_id <> one.kept
          and r.memory_id <> all (one.others)
       on conflict do nothing;
+    update memories m set is_inference = false
+     where m.id = one.kept and m.is_inference
+       and exists (select from memories o where o.id = any (one.others) and not o.is_inference);
     update memories m set is_latest = false where m.id = any (one.others);
     update memories m set root_id = coalesce(k.root_id, k.id)
       from memories k

@@ -13,8 +13,7 @@ from recollect.orgs import audit
 
 @contextmanager
 def address(config: Config) -> Generator[str]:
-    """Its URL. Raises SetupError where the data folder has none, and on one whose schema is
-    older."""
+    """Its URL. Raises SetupError if the data folder has no database, and if its schema is older."""
     refuse_no_database(config)
     with database(config) as ensure:
         url = ensure()

@@ -51,6 +51,13 @@ def on_signals(stop: Callable[[], object]) -> None:
             signal.signal(number, handle)
 
 
+def let_signals_end() -> None:
+    """At once, without a clean-up; what is deaf to one, as `nohup` makes it, stays so."""
+    for number in ENDING:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def when_orphaned(stop: Callable[[], object]) -> None:
     def watch() -> None:
         while os.read(0, 1024):

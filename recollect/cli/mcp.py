@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from anyio import to_thread
 
+from recollect.cli._process import let_signals_end
 from recollect.cli.client import ApiKey, Service, Url, open_service
 from recollect.cli.output import echo_json, fail
 from recollect.mcp.seam import Session
@@ -40,6 +41,8 @@ def mcp(
     if tag is not None and not tag.strip():
         fail("--tag needs a container tag", code=2)
     session = Session(Outside(open_service(url, key)), tag)
+    # It has nothing to clean up, and would wait for its standard input to be closed.
+    let_signals_end()
     # Loaded only now, so that the list of commands does not wait for the SDK.
     import_module("recollect.mcp.server").serve_stdio(session)
 

@@ -37,7 +37,15 @@ from setproctitle import setproctitle
 from recollect import cli, log
 from recollect.cli import _lazy
 from recollect.cli._log import log_of_process
-from recollect.cli._process import ENDING, Host, Port, Workers, listen, on_signals
+from recollect.cli._process import (
+    ENDING,
+    Host,
+    Port,
+    Workers,
+    let_signals_end,
+    listen,
+    on_signals,
+)
 from recollect.cli.output import fail, tell, unknown_settings
 from recollect.config import Config, load
 from recollect.db.embedded import database
@@ -259,9 +267,8 @@ def _work(
 ) -> None:
     """What a child does, from its first moment."""
     signal.set_wakeup_fd(-1)
-    for number in (*ENDING, signal.SIGCHLD):
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    let_signals_end()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     os.setsid()  # Ctrl-C reaches the supervisor, which stops them in order
     setproctitle(f"recollect: {name}")

@@ -11,14 +11,16 @@ from recollect.extract._text import decode, guess_encoding
 from recollect.model import codec_of
 
 _SEEN = ("utf-8", "utf-16")
-"""What the bytes themselves tell. Programs of Windows call UTF-16 what is UTF-8 once it is written;
-of what is UTF-16 only the bytes tell the order."""
+"""What the bytes themselves mostly tell. Programs of Windows call UTF-16 what is UTF-8 once it is
+written; of what is UTF-16 only the bytes tell the order, unless nothing in it is ASCII."""
 
 
 def decoded(data: bytes, charset: str | None) -> str:
     """As `charset` says, if it says something and can be right; else as the bytes look."""
     codec = codec_of(charset) if charset and charset.lower() != "us-ascii" else None
-    if codec is None or codec.startswith(_SEEN):
+    if codec is None or codec.startswith(_SEEN[0]):
+        return decode(data)
+    if codec.startswith(_SEEN[1]) and guess_encoding(data).startswith(_SEEN):
         return decode(data)
     return data.decode(codec, "replace")
 

@@ -59,6 +59,8 @@ class Delay:
 
 
 COUNTED = 10_000
+RECENTLY = timedelta(minutes=10)
+"""More than the model is left alone at most and takes to fail."""
 
 
 @dataclass(slots=True)
@@ -243,14 +245,15 @@ def delay(tx: Tx, tenant: Tenant) -> Delay | None:
     row = tx.execute(
         sql.SQL(
             "select count(*) as n, max(array[q.since::text, q.error_code, q.error_message])"
-            # While the model answers nobody, a failure counts neither as attempt nor as pass.
-            "  filter (where q.error_message is not null and q.attempts = 0 and q.passes = 0)"
-            " as last"
+            # While the model answers nobody, a failure counts neither as attempt nor as pass, and
+            # what had one last is put off. What had one long ago has yet to come up again.
+            "  filter (where q.error_message is not null and q.attempts = 0 and q.passes = 0"
+            "   and q.place < 0 and q.due_at > now() - %(recently)s) as last"
             " from (select * from dreams where org_id = %(org)s and due_at is not null"
-            "  order by due_at limit %(most)s) q join documents d on d.id = q.document_id"
+            "  order by due_at desc limit %(most)s) q join documents d on d.id = q.document_id"
             " where {}"
         ).format(condition),
-        {**parameters, "most": COUNTED},
+        {**parameters, "most": COUNTED, "recently": RECENTLY},
     ).fetchone()
     return Delay(row["n"], Failure(*row["last"][1:])) if row and row["last"] else None
 

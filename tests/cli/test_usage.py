@@ -1,6 +1,11 @@
 """What a person is told who types something wrong, and what Tab offers before."""
 
+import json
+import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Generator
@@ -193,3 +198,37 @@ def test_tab_is_silent_where_nothing_answers(run: Shell) -> None:
             assert offered(run, line, **settings) == set()
     # A setting that is wrong is for `doctor` to tell.
     assert offered(run, line, RECOLLECT_PORT="many") == set()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_what_serves_an_assistant(number: signal.Signals):
+    """Whether or not the assistant closes its side, too."""
+    hello = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-03-26",
+            "capabilities": {},
+            "clientInfo": {"name": "a", "version": "1"},
+        },
+    }
+    with subprocess.Popen(
+        [sys.executable, "-m", "recollect", "mcp"],
+        env={**os.environ, "RECOLLECT_API_KEY": "sm_any"},  # noqa: TID251 # PATH and the like
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        # A shell's background jobs, and what they start, are deaf to Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as served:
+        assert served.stdin is not None
+        assert served.stdout is not None
+        try:
+            served.stdin.write(json.dumps(hello).encode() + b"\n")
+            served.stdin.flush()
+            assert b"serverInfo" in served.stdout.readline()
+            served.send_signal(number)
+
+            assert served.wait(60) == -number
+        finally:
+            served.kill()

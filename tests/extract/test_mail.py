@@ -146,6 +146,8 @@ def test_a_body_is_read_in_its_charset_or_by_its_bytes(read, charset):
         ("idna", "utf-8", "Größe"),
         ("punycode", "utf-8", "Größe"),
         ("utf-16", "utf-8", "Größe"),
+        ("utf-16le", "utf-16-le", "日本語のテキスト"),
+        ("utf-16be", "utf-16-be", "日本語のテキスト"),
         ("hex", "utf-8", "Größe"),
     ],
 )

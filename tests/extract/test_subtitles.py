@@ -224,6 +224,11 @@ def test_what_is_written_as_srt_is_read_back(cues):
 
 
 def test_two_who_speak_at_once_each_say_their_own(read):
-    cue = "00:03.000 --> 00:05.000\n<v Ann>- Hello all.\n<v Bob>- Hi.\n"
+    cue = "00:03.000 --> 00:05.000\n<v Ann>- Hello all.\n<v Bob>- {}\n"
 
-    assert read(f"WEBVTT\n\n{cue}", "a.vtt").text == "Ann: - Hello all.\n\nBob: - Hi."
+    assert read(f"WEBVTT\n\n{cue.format('Hi.')}", "a.vtt").text == (
+        "Ann: - Hello all.\n\nBob: - Hi."
+    )
+    assert read(f"WEBVTT\n\n{cue.format('Hello all.')}", "a.vtt").text == (
+        "Ann: - Hello all.\n\nBob: - Hello all."
+    )

@@ -66,6 +66,7 @@ def test_the_declared_encoding_counts(read, encoding):
         ("utf8", "utf-8"),
         ("utf-16", "utf-8"),
         ("utf-16", "utf-8-sig"),
+        ("utf-16", "cp1252"),
         ("us-ascii", "utf-8"),
     ],
 )

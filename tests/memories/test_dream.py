@@ -43,6 +43,7 @@ from recollect.memories.records import (
 from recollect.model import (
     Chunk,
     DocumentId,
+    Failure,
     Org,
     Plan,
     Scope,
@@ -538,6 +539,37 @@ def test_relations_reach_what_was_shown(
         documents.delete(tx, tenant, [first])
     assert "Ann drinks green tea." in known(reader, tenant)
     assert known(reader, tenant, "bob")["Ann drinks green tea."].id == bob.id
+
+
+def test_the_model_counts_as_silent_only_while_it_answers_nobody(
+    app: App, tenant: Tenant, write: Callable[..., DocumentId]
+):
+    write(TEA)
+    write(BONN)
+    ripen(app, tenant)
+    down = Failure("dependency_down", "it is down")
+
+    def delay() -> extraction_queue.Delay | None:
+        with app.db.begin() as tx:
+            return extraction_queue.delay(tx, tenant)
+
+    with app.db.begin() as tx:
+        [claim] = extraction_queue.claim(tx, lease=app.lease, limit=1)
+        # One chunk of it, of which the model made nothing; the rest has yet to be read.
+        extraction_queue.onward(tx, claim, 0, Failure("bad_answer", "not JSON"))
+    assert delay() is None
+    with app.db.begin() as tx:
+        [other] = extraction_queue.claim(tx, lease=app.lease, limit=1)
+        assert other.document_id != claim.document_id
+        extraction_queue.again(tx, other, timedelta(minutes=5), down, free=True)
+    assert delay() == extraction_queue.Delay(2, down)
+    with app.db.begin() as tx:
+        # Others are read since, and this one is behind them.
+        tx.execute(
+            "update dreams set due_at = now() - interval '1 hour' where document_id = %s",
+            (other.document_id,),
+        )
+    assert delay() is None
 
 
 def test_a_conclusion_goes_with_what_it_follows_from_unless_somebody_says_it(

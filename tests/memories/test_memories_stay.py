@@ -1,5 +1,6 @@
 """A fact stays while a document that supports it does, in the tags that the contract says."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,10 +22,12 @@ from recollect.memories.records import (
     MemoryId,
     MemoryQuery,
     MemoryTarget,
+    Relation,
     Span,
 )
 from recollect.model import DocumentId, Org, Tenant, random_id
 from recollect.orgs import tags
+from tests.conftest import eventually
 
 NAMES = ("a", "b", "c")
 TAGS: list[list[str]] = [
@@ -216,10 +219,79 @@ def test_what_a_user_forgot_stays_forgotten_when_a_document_says_it_again(
         assert where(tx, org, "Ann smokes.") == {"a": 1}
 
 
-def drawn(tx: Tx, org: Org, id: DocumentId, text: str, updates: MemoryId | None = None) -> MemoryId:
-    """A fact that was read in a document of the tag a."""
-    said = replace(fact(org, text), spans=[Span(WHOLE, 0, 3)], updates=updates)
+def drawn(
+    tx: Tx,
+    org: Org,
+    id: DocumentId,
+    text: str,
+    updates: MemoryId | None = None,
+    follows: MemoryId | None = None,
+) -> MemoryId:
+    """A fact that was read in a document of the tag a, or concluded from another."""
+    related = {} if follows is None else {follows: Relation.DERIVES}
+    said = replace(
+        fact(org, text),
+        spans=[Span(WHOLE, 0, 3)],
+        updates=updates,
+        is_inference=follows is not None,
+        related=related,
+    )
     return memories.store(tx, org.id, id, "a", [said], read=[])[0]
+
+
+def test_a_conclusion_that_comes_to_where_it_is_said_stays(app: App, org: Org) -> None:
+    tenant = Tenant(org.id)
+    with app.db.begin() as tx:
+        bear(tx, org, "b", "Ann sleeps badly.")
+        premise, tea = bear(tx, org, "a", "Ann drinks tea.")
+        id, _ = bear(tx, org, "a", "One.")
+        drawn(tx, org, id, "Ann sleeps badly.", follows=tea)
+        retag(tx, org, id, ["b"])
+        documents.delete(tx, tenant, [premise])
+
+        assert where(tx, org, "Ann sleeps badly.") == {"b": 1}
+
+
+def test_a_copy_of_a_conclusion_goes_with_what_it_follows_from(app: App, org: Org) -> None:
+    with app.db.begin() as tx:
+        premise, tea = bear(tx, org, "a", "Ann drinks tea.")
+        left, moved = (bear(tx, org, "a", text)[0] for text in ("One.", "Two."))
+        for id in (left, moved):
+            drawn(tx, org, id, "Ann sleeps badly.", follows=tea)
+        retag(tx, org, moved, ["b"])
+        assert where(tx, org, "Ann sleeps badly.") == {"a": 1, "b": 1}
+        documents.delete(tx, Tenant(org.id), [premise])
+
+        assert where(tx, org, "Ann sleeps badly.") == {}
+
+
+def test_a_conclusion_that_is_said_while_it_goes_stays(app: App, org: Org) -> None:
+    with app.db.begin() as tx:
+        premise, tea = bear(tx, org, "a", "Ann drinks tea.")
+        id, _ = bear(tx, org, "a", "One.")
+        drawn(tx, org, id, "Ann sleeps badly.", follows=tea)
+
+    def delete() -> None:
+        with app.db.begin() as tx:
+            documents.delete(tx, Tenant(org.id), [premise])
+
+    def waits() -> bool:
+        with app.db.begin() as tx:
+            row = tx.execute(
+                "select exists (select from pg_stat_activity"
+                " where datname = current_database() and wait_event_type = 'Lock') as waits"
+            ).fetchone()
+        return row is not None and row["waits"]
+
+    with ThreadPoolExecutor(1) as pool:
+        with app.db.begin() as tx:
+            bear(tx, org, "a", "Ann sleeps badly.")
+            deleted = pool.submit(delete)
+            eventually(waits)
+        deleted.result()
+
+    with app.db.begin() as tx:
+        assert where(tx, org, "Ann sleeps badly.") == {"a": 1}
 
 
 def test_a_version_that_another_document_replaced_counts_where_only_it_goes(

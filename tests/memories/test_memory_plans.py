@@ -7,7 +7,7 @@ rows `analyze` reads all; of more it draws lots, and a plan might be another the
 
 import contextlib
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from datetime import timedelta
 
 import numpy as np
@@ -16,6 +16,7 @@ import pytest
 
 from recollect import documents
 from recollect.db import Database, Tx
+from recollect.documents import DocumentChange
 from recollect.index import phrases, terms, vector_index
 from recollect.memories import extraction_queue, finding, memories, reading, records
 from recollect.memories.records import MemoryQuery
@@ -210,6 +211,28 @@ def test_work_in_a_small_tag_reads_no_table_whole(
     for found in explain(lambda tx: work(tx, large[1])):
         for table in ("memories", "memory_sources", "memory_reads", "documents", "chunks"):
             assert not found.scans(table), found.statement
+
+
+def test_a_document_that_changes_its_tag_reads_no_table_whole(large: tuple[Database, Tenant]):
+    db, tenant = large
+    id = f"{tenant.id}few1"
+
+    def read(tx: Tx) -> Sequence[object]:
+        """Rows that this session read by going through a table."""
+        return tx.execute(
+            "select relname, seq_tup_read from pg_stat_xact_user_tables"
+            " where relname in ('memories', 'memory_sources', 'documents') order by relname"
+        ).fetchall()
+
+    with contextlib.suppress(Undo), db.begin() as tx:
+        before = read(tx)
+        documents.update(tx, tenant, DocumentId(id), DocumentChange(tags=["else"]))
+        after = read(tx)
+        moved = tx.execute("select tag from memories where id = %s", (id,)).fetchone()
+
+        assert moved == {"tag": "else"}
+        assert after == before
+        raise Undo
 
 
 def test_a_claim_walks_the_turns(explain: Explain, large: tuple[Database, Tenant]):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from datetime import timedelta
 from ipaddress import ip_network
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,19 @@ def test_a_blank_value_is_none(blank: str, monkeypatch: pytest.MonkeyPatch):
 
     assert load() == meant
     assert load(host=blank) == meant
+
+
+def test_a_blank_variable_leaves_a_line_of_the_file_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / ".env").write_text("RECOLLECT_PORT=7000\nRECOLLECT_GMAIL_CLIENT_ID=ours\n")
+    monkeypatch.chdir(tmp_path)
+    for name in ("PORT", "GMAIL_CLIENT_ID"):
+        monkeypatch.setenv(f"RECOLLECT_{name}", "")
+
+    config = load()
+
+    assert (config.port, config.providers["gmail"].client_id) == (7000, "ours")
 
 
 @pytest.mark.parametrize("name", ["canary_interval", "audit_retention", "purge_interval"])

@@ -3,6 +3,8 @@
 import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 from recollect.extract._text import clean
 from recollect.inference.speech import Segment
@@ -53,20 +55,20 @@ def read_cues(cues: Iterable[tuple[float, float, str]]) -> list[Segment]:
     segments: list[Segment] = []
     shown: list[str] = []
     until = 0.0
-    spoken = sorted(cues, key=lambda cue: cue[0])
-    for start, end, payload in (
-        (*cue[:2], part) for cue in spoken for part in _VOICES.split(cue[2])
-    ):
-        voice = _VOICE.search(payload)
-        lines = [line for part in payload.split("\n") if (line := _plain(part))]
-        if not lines:
+    for start, end, payload in sorted(cues, key=lambda cue: cue[0]):
+        said: list[tuple[str | None, str]] = []
+        for part in _VOICES.split(payload):
+            voice = _VOICE.search(part)
+            speaker = _plain(voice[1]) or None if voice else None
+            said += [(speaker, line) for one in part.split("\n") if (line := _plain(one))]
+        if not said:
             continue
+        lines = [line for _, line in said]
         rolled = start - until < _ROLLED
-        fresh = lines[_repeated(shown, lines) :] if rolled and shown else lines
+        fresh = said[_repeated(shown, lines) :] if rolled and shown else said
         shown, until = lines, max(end, start)
-        if fresh:
-            speaker = _plain(voice[1]) if voice else None
-            segments.append(Segment(start, until, " ".join(fresh), speaker or None))
+        for speaker, own in groupby(fresh, key=itemgetter(0)):
+            segments.append(Segment(start, until, " ".join(line for _, line in own), speaker))
     return segments
 
 

@@ -52,7 +52,9 @@ def _pieces(data: bytes) -> Iterator[bytes]:
     declared = _DECLARED.match(data)
     name = declared[1].decode("ascii") if declared else "utf-8"
     if declared and name.lower() != "utf-8":
-        data = decoded(data[declared.end() :], name).encode()
+        # What says so in ASCII is not UTF-16.
+        charset = None if name.lower().startswith("utf") else name
+        data = decoded(data[declared.end() :], charset).encode()
     for start in range(0, len(data), _PIECE):
         yield data[start : start + _PIECE]
 
