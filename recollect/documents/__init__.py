@@ -100,6 +100,7 @@ from recollect.documents._synced import (
     postpone,
     put,
     resume,
+    try_again,
 )
 from recollect.documents._tagging import hold_tag, retag, untag
 from recollect.documents._versions import (
@@ -202,6 +203,7 @@ __all__ = [
     "text_content",
     "text_sizes",
     "texts",
+    "try_again",
     "unpacked",
     "untag",
     "update",
