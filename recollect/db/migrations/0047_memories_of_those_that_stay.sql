@@ -1,3 +1,27 @@
+-- What a model concluded from a memory tells what that said, so it stays only where that is known.
+-- While tags are merged, one of the two may come later.
+create function part_conclusions(near text[]) returns void language plpgsql as $$
+declare
+  ended text[];
+begin
+  with recursive ending (id) as (
+    select c.id from memory_relations r
+      join memories c on c.id = r.memory_id and c.is_inference
+      join memories p on p.id = r.target_id and p.tag <> c.tag
+     where r.relation = 'derives' and (r.memory_id = any (near) or r.target_id = any (near))
+       and not exists (
+           select from tag_merges g
+            where g.org_id = c.org_id and g.finished_at is null
+              and array[c.tag, p.tag] <@ (g.sources || g.target))
+    union
+    select m.id from ending e
+      join memory_relations r on r.target_id = e.id and r.relation = 'derives'
+      join memories m on m.id = r.memory_id and m.is_inference)
+  select array_agg(id) into ended from ending;
+  perform from memories m where m.id = any (ended) order by m.id for update;
+  delete from memories m where m.id = any (ended);
+end $$;
+
 -- What a document supports follows the tags that it has, as in 0034, in a function of its own: home
 -- is where it comes to. In a merge of tags all goes along, so that those that come later find it.
 -- Of a chain that stays, or goes with others, a document takes what it supports itself: also a
@@ -70,6 +94,16 @@ begin
       select c.id, s.document_id, s.hash, s.start_at, s.end_at
         from copies c join memory_sources s
           on s.memory_id = c.original and s.document_id = one),
+  related as (
+    insert into memory_relations (memory_id, target_id, relation)
+      select c.id, coalesce(t.id, r.target_id), r.relation
+        from copies c join memory_relations r on r.memory_id = c.original
+        left join copies t on t.original = r.target_id),
+  aimed as ( -- what went along with what was copied
+    update memory_relations r set target_id = c.id
+      from copies c, memories m
+     where r.target_id = c.original and m.id = r.memory_id and m.id = any (moved)
+       and m.tag = home),
   lacking as ( -- a vector that the original waits for
     insert into vector_gaps (relation, first, last, size)
       select 'memories', c.id, c.id, 1 from copies c
@@ -80,6 +114,7 @@ begin
   delete from memory_sources s using memories m
    where s.document_id = one and m.id = s.memory_id and m.tag <> all (tags);
   perform unite_memories(array_cat(moved, copied));
+  perform part_conclusions(array_cat(moved, copied));
 end $$;
 
 create or replace function move_memories() returns trigger language plpgsql as $$
@@ -113,6 +148,9 @@ begin
   loop
     perform follow_tags(one.id, one.container_tags, one.home, null, null);
   end loop;
+  perform part_conclusions(array(
+    select c.id from memories c join memory_relations r on r.memory_id = c.id
+     where c.org_id = new.org_id and c.tag = any (new.sources || new.target) and c.is_inference));
   return null;
 end $$;
 
@@ -172,7 +210,7 @@ begin
   return null;
 end $$;
 
--- What merges of earlier versions left in tags of which its documents are not.
+-- What earlier versions left in tags of which its documents are not, or without what it follows from.
 do $$
 declare
   one record;
@@ -186,4 +224,6 @@ begin
   loop
     perform follow_tags(one.id, one.container_tags, one.container_tags[1], null, null);
   end loop;
+  perform part_conclusions(array(
+    select r.memory_id from memory_relations r where r.relation = 'derives'));
 end $$;
