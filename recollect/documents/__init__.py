@@ -38,6 +38,7 @@ from recollect.documents._finishing import (
     known_hashes,
     lost_quotes,
     places_of,
+    reweigh_entries,
     stash,
     unpacked,
 )
@@ -195,6 +196,7 @@ __all__ = [
     "resume",
     "retag",
     "retry",
+    "reweigh_entries",
     "scope",
     "sought",
     "stash",

@@ -6,19 +6,25 @@ is what the service would do itself: drop what is wrong, and process the documen
 """
 
 import hashlib
+import random
 import time
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any, Self, cast
+
+import numpy as np
+from pgvector import SparseVector
 
 from recollect import documents, log
 from recollect.blobs import Blobs
 from recollect.db import Database, Tx
 from recollect.errors import Permanent
-from recollect.index import missing_vectors, vector_index
+from recollect.index import missing_vectors, terms, vector_index
 from recollect.index.vector_index import Index
 from recollect.ingest import chunk
+from recollect.memories import memories
+from recollect.memories.records import MemoryId
 from recollect.model import DocumentId, OrgId, Tenant
 from recollect.orgs import tags
 
@@ -29,6 +35,9 @@ AT_ONCE = 200
 """Documents in one snapshot, …"""
 CHUNKS_AT_ONCE = 5_000
 """… or fewer, with so many chunks."""
+WORDS_COMPARED = 20_000
+"""Entries, and memories, whose words are computed and compared: it takes some milliseconds each.
+Of more, some are taken at random, others with each run."""
 SETTLED = timedelta(hours=1)
 """Age from which a file without a document is none that is just being uploaded, and one that is to
 be removed should have been."""
@@ -41,9 +50,11 @@ KINDS: Mapping[str, str] = {
     "offsets_wrong": REBUILD,
     "hash_wrong": REBUILD,
     "scope_wrong": REBUILD,
+    "words_wrong": "compute the words again",
     "vector_missing": REBUILD,
     "vector_beside_missing": "let the workers embed it",
     "vector_left_over": "forget it",
+    "memory_vector_wrong": "let the workers embed it",
     "entry_orphaned": "drop the entry",
     "tag_missing": "create the tag",
     "item_missing": "remember the document at its connection",
@@ -57,6 +68,8 @@ KINDS: Mapping[str, str] = {
 }
 """What can be wrong, and its mend."""
 _BESIDE = {"vector_beside_missing", "vector_left_over"}
+Words = Mapping[int, float]
+"""Term number → weight, as of `terms.weigh`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +132,8 @@ class _Damage:
     bad: set[bytes] = field(default_factory=set[bytes])
     """entries that must not be used again"""
     orphans: set[bytes] = field(default_factory=set[bytes])
+    words: dict[bytes, Words] = field(default_factory=dict[bytes, Words])
+    """entries that have other words, and those that they should have"""
 
     def add(self, kind: str, count: int = 1) -> None:
         self.kinds[kind] = self.kinds.get(kind, 0) + count
@@ -131,13 +146,17 @@ def verify(db: Database, store: Blobs, *, mend: bool = False) -> Verified:
     strays = _strays(db, store)
     looked, entries, files = 0, 0, 0
     _check_references(db, found, mend=mend)  # first: the rest relies on them
-    for rows, damaged, seen in _documents(db):
+    sample = _Sample.of(db)
+    for rows, damaged, seen in _documents(db, sample):
         looked += len(rows)
         entries += seen
         for damage in damaged:
             _settle(db, damage, found, mend=mend)
         _check_tags(db, rows, found, mend=mend)
         files += _check_files(db, store, rows, found)
+    if mend and "words_wrong" in found.counts:
+        _mend_words(db, sample.rest(), found)
+    _check_memories(db, found, mend=mend)
     for check in (_check_items, _check_queue, _check_counts, _check_lists):
         check(db, found, mend=mend)
     # Last: an upload that merely looked old, by a clock that is wrong, has its document now.
@@ -151,8 +170,32 @@ def verify(db: Database, store: Blobs, *, mend: bool = False) -> Verified:
 # --- documents -----------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """Of which entries the words are compared: by the first two bytes of their hashes, from `first`
+    on in a circle."""
+
+    first: int
+    size: int
+
+    @classmethod
+    def of(cls, db: Database) -> Self:
+        with db.begin() as tx:
+            tx.execute("set local statement_timeout = 0")
+            row = tx.execute("select coalesce(sum(chunks), 0) as n from documents").fetchone()
+        assert row is not None
+        size = min(1 << 16, (WORDS_COMPARED << 16) // max(row["n"], 1))
+        return cls(random.randrange(1 << 16), size)  # noqa: S311 # no secret
+
+    def rest(self) -> "_Sample":
+        return _Sample((self.first + self.size) % (1 << 16), (1 << 16) - self.size)
+
+    def holds(self, hash: bytes) -> bool:
+        return (int.from_bytes(hash[:2]) - self.first) % (1 << 16) < self.size
+
+
 def _documents(
-    db: Database,
+    db: Database, sample: _Sample
 ) -> Generator[tuple[list[dict[str, Any]], list[_Damage], int]]:
     """Some documents at a time: their rows, what is wrong with them, how many entries they have.
 
@@ -172,12 +215,17 @@ def _documents(
             ).fetchall()
             if not rows:
                 return
-            damaged, seen = _compare(tx, rows)
-        yield rows, damaged, seen
+            damaged, entries = _compare(tx, rows)
+            stored = _words(tx, rows, entries, sample)
+        _compare_words(stored, damaged)
+        yield rows, damaged, len(entries)
         after = rows[-1]["id"]
 
 
-def _compare(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> tuple[list[_Damage], int]:
+def _compare(
+    tx: Tx, rows: Sequence[Mapping[str, Any]]
+) -> tuple[list[_Damage], list[Mapping[str, Any]]]:
+    """What is wrong with them, and their entries."""
     ids = [row["id"] for row in rows]
     index = vector_index.read(tx) or vector_index.UNBOUND
     texts = {
@@ -213,7 +261,57 @@ def _compare(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> tuple[list[_Damage], 
             _compare_vectors(damage, own, index, awaited=row["id"] in awaited)
         if damage.kinds:
             found.append(damage)
-    return found, sum(map(len, entries.values()))
+    return found, [entry for some in entries.values() for entry in some]
+
+
+def _words(
+    tx: Tx,
+    rows: Sequence[Mapping[str, Any]],
+    entries: Iterable[Mapping[str, Any]],
+    sample: _Sample,
+) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Entries of the sample, as they are, each with its document."""
+    of = {row["id"]: row for row in rows}
+    hashes = [
+        (entry["document_id"], entry["hash"])
+        for entry in entries
+        if sample.holds(entry["hash"]) and entry["scope"] == of[entry["document_id"]]["scope"]
+    ]
+    stored = tx.execute(
+        "select e.document_id, e.hash, e.text, e.terms, e.weights from entries e"
+        " join unnest(%s::text[], %s::bytea[]) as asked (id, hash)"
+        "  on e.document_id = asked.id and e.hash = asked.hash",
+        ([id for id, _ in hashes], [hash for _, hash in hashes]),
+    )
+    return [(of[entry["document_id"]], entry) for entry in stored]
+
+
+def _compare_words(
+    stored: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]], found: list[_Damage]
+) -> None:
+    """Of what is not to be dropped anyway. Not in a transaction: it takes long."""
+    damages = {one.id: one for one in found}
+    for row, entry in stored:
+        words = terms.weigh(row["org_id"], entry["text"])
+        if _same_words(entry["terms"][len(row["scope"]) :], entry["weights"], words):
+            continue
+        damage = damages.get(row["id"])
+        if damage is None:
+            damage = damages[row["id"]] = _Damage(OrgId(row["org_id"]), DocumentId(row["id"]))
+            found.append(damage)
+        if entry["hash"] not in damage.bad | damage.orphans:
+            damage.add("words_wrong")
+            damage.words[entry["hash"]] = words
+
+
+def _same_words(numbers: Sequence[int], weights: SparseVector, words: Words) -> bool:
+    held = {
+        number + 1: value for number, value in zip(weights.indices(), weights.values(), strict=True)
+    }
+    if sorted(numbers) != sorted(words) or held.keys() != words.keys():
+        return False
+    values = np.array([[held[number], words[number]] for number in words]).reshape(-1, 2)
+    return np.allclose(values[:, 0], values[:, 1], rtol=1e-5)
 
 
 def _compare_row(damage: _Damage, row: Mapping[str, Any]) -> None:
@@ -293,7 +391,7 @@ def _settle(db: Database, damage: _Damage, found: _Found, *, mend: bool) -> None
     if not mend:
         return
     with db.begin() as tx:
-        again = damage.kinds.keys() - {"entry_orphaned", *_BESIDE}
+        again = damage.kinds.keys() - {"entry_orphaned", "words_wrong", *_BESIDE}
         row = tx.execute(
             "select org_id, status, container_tags from documents where id = %s for update",
             (damage.id,),
@@ -303,6 +401,7 @@ def _settle(db: Database, damage: _Damage, found: _Found, *, mend: bool) -> None
             if row["status"] in ("done", "failed"):
                 dropped |= damage.orphans
             documents.drop_entries(tx, damage.org, damage.id, sorted(dropped))
+            documents.reweigh_entries(tx, damage.org, damage.id, _scope(row), damage.words)
             tx.execute(
                 "update documents set scope = %(scope)s where id = %(id)s and scope <> %(scope)s",
                 {"scope": _scope(row), "id": damage.id},
@@ -313,6 +412,75 @@ def _settle(db: Database, damage: _Damage, found: _Found, *, mend: bool) -> None
                 documents.reprocess(tx, Tenant(damage.org), ids=[damage.id])
     for kind, count in damage.kinds.items():
         found.mend(kind, count)
+
+
+def _mend_words(db: Database, sample: _Sample, found: _Found) -> None:
+    """Where some entries have other words, all may."""
+    for _, damaged, _ in _documents(db, sample):
+        for damage in damaged:
+            if damage.words:
+                words = _Damage(damage.org, damage.id, words=damage.words)
+                words.add("words_wrong", len(damage.words))
+                _settle(db, words, found, mend=True)
+
+
+def _check_memories(db: Database, found: _Found, *, mend: bool) -> None:
+    """Their words and vectors."""
+    with db.begin() as tx:
+        tx.execute("set local statement_timeout = 0")
+        row = tx.execute("select count(*) as n from memories").fetchone()
+    assert row is not None
+    share = WORDS_COMPARED / max(row["n"], 1)
+    if _differing(db, found, share, mend=mend) and mend and share < 1:
+        _differing(db, found, 1.0, mend=mend)
+
+
+def _differing(db: Database, found: _Found, share: float, *, mend: bool) -> bool:
+    """Look at all, some at a time, and at the words of about that share of them; whether some are
+    wrong."""
+    after, any_words = "", False
+    while True:
+        with db.moment() as tx:
+            index = vector_index.read(tx) or vector_index.UNBOUND
+            rows = tx.execute(
+                "select m.id, m.org_id, m.content, m.terms, m.weights,"
+                " vector_dims(m.embedding) as a, vector_dims(m.embedding_b) as b,"
+                " exists (select from vector_gaps g where g.relation = 'memories'"
+                "  and m.id between g.first and g.last) as awaited"
+                " from memories m where m.id > %s order by m.id limit %s",
+                (after, CHUNKS_AT_ONCE // 5),
+            ).fetchall()
+        if not rows:
+            return any_words
+        after = rows[-1]["id"]
+        words: dict[MemoryId, Words] = {}
+        for one in rows:
+            if share < 1 and random.random() >= share:  # noqa: S311 # no secret
+                continue
+            wanted = terms.weigh(one["org_id"], one["content"])
+            if not _same_words(one["terms"], one["weights"], wanted):
+                words[MemoryId(one["id"])] = wanted
+        any_words |= bool(words)
+        wrong = [one["id"] for one in rows if not _vectors_fit(one, index)]
+        found.add("words_wrong", [*words])
+        found.add("memory_vector_wrong", wrong)
+        if mend and (words or wrong):
+            with db.begin() as tx:
+                memories.reweigh(tx, words)
+                missing_vectors.mend_memories(tx, wrong)
+            found.mend("words_wrong", len(words))
+            found.mend("memory_vector_wrong", len(wrong))
+
+
+def _vectors_fit(memory: Mapping[str, Any], index: Index) -> bool:
+    for one in (index.used, index.other):
+        if one is None or not one.dimensions:
+            continue
+        held = memory[one.slot]
+        waits = memory["awaited"] or (one is index.other and not index.planned)
+        if held != one.dimensions and not (held is None and waits):
+            return False
+    return index.other is not None or index.phase is not None or memory[index.idle] is None
 
 
 def _check_tags(
