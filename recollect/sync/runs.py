@@ -54,7 +54,14 @@ from recollect.sync.credentials import ageing, oauth_of, open_registration, open
 from recollect.sync.item_filter import Gate
 from recollect.sync.items import SyncCounts
 from recollect.sync.push_registrations import Farewell, StoredRegistration
-from recollect.sync.sources import GivenAccess, api_url, endpoint_at, open_api, open_source
+from recollect.sync.sources import (
+    GivenAccess,
+    api_url,
+    endpoint_at,
+    open_api,
+    open_source,
+    say_off,
+)
 
 LOG = log.get("sync")
 BATCH = 200
@@ -381,9 +388,16 @@ def _subscribe(
         replaced = push_registrations.keep_registration(
             tx, id, remote=made.remote, expires_at=made.expires_at
         )
+        told = replaced is None and say_off(tx, app, connector.provider, made)
         # Whatever changed between the end of the old one and the start of the new one.
         connections.want(tx, [connection.id], Trigger.EVENT)
-    _unsubscribe(app, connector, source, connection.id, replaced)
+    if replaced is not None:
+        _unsubscribe(app, connector, source, connection.id, replaced)
+    elif not told:  # another connection of the account may have kept the authorization alive
+        try:
+            connector.unsubscribe(source.api, made)
+        except (Permanent, Transient, Reauthorize, NotFoundError, LeaseLost) as error:
+            LOG.info("registration not removed", connection=connection.id, reason=str(error))
 
 
 def _unsubscribe(
