@@ -373,6 +373,27 @@ def test_a_listing_that_lost_most_is_confirmed_by_a_second(
     assert len(found(app, connection)) == 20
 
 
+def test_what_only_the_second_listing_lacks_is_not_confirmed(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    for n in range(50):
+        shelf.put(f"{n:02}", f"Number {n}.")
+    connection = sync(app, connect(mode="listing"))
+    for n in range(30):
+        shelf.take(f"{n:02}")
+    connection = sync(app, connection)
+    for n in range(30, 50):
+        shelf.take(f"{n:02}")
+
+    connection = sync(app, connection)
+    assert len(found(app, connection)) == 50
+    for n in range(30, 50):
+        shelf.put(f"{n:02}", f"Number {n}.")
+    sync(app, connection)
+
+    assert sorted(found(app, connection)) == [f"Thing {n}" for n in range(30, 50)]
+
+
 def test_a_held_deletion_is_forgotten_when_things_are_back(
     app: App, shelf: Shelf, connect: Callable[..., Connection]
 ) -> None:
