@@ -290,7 +290,7 @@ def mend_memories(tx: Tx, ids: Sequence[str]) -> None:
             ).format(column=sql.Identifier(column)),
             (list(ids), dimensions.get(slot, 0)),
         )
-    for row in locked:
+    for row in locked if index.models else ():
         note(tx, "memories", row["id"])
 
 

@@ -321,6 +321,36 @@ def test_a_conclusion_is_only_where_what_it_follows_from_is(
             assert "b" not in found
 
 
+def test_a_conclusion_keeps_a_premise_that_was_corrected(app: App, org: Org) -> None:
+    with app.db.begin() as tx:
+        tags.ensure(tx, org.id, ["b"])
+        both, premise = bear(tx, org, "a", "premise", "own")
+        bear(tx, org, "a", "premise", "another")
+        conclude(tx, org, "a", both, premise)
+        correction = Correction("corrected", terms.weigh(org.id, "corrected"))
+        memories.correct(tx, Tenant(org.id), "a", MemoryTarget(id=premise), correction)
+
+        retag(tx, org, both, ["b"])
+
+        assert where(tx, org, "corrected") == {"a": 1, "b": 1}
+        assert where(tx, org, "conclusion") == {"b": 1}
+
+
+def test_a_conclusion_that_became_its_premise_moves_as_one(app: App, org: Org) -> None:
+    with app.db.begin() as tx:
+        tags.ensure(tx, org.id, ["b"])
+        both, premise = bear(tx, org, "a", "premise", "own")
+        other, _ = bear(tx, org, "a", "premise", "another")
+        conclude(tx, org, "a", both, premise)
+        conclude(tx, org, "a", other, premise)
+        same = Correction("premise", terms.weigh(org.id, "premise"))
+        memories.correct(tx, Tenant(org.id), "a", MemoryTarget(content="conclusion"), same)
+
+        retag(tx, org, both, ["b"])
+
+        assert where(tx, org, "premise") == {"a": 1, "b": 1}
+
+
 def test_a_conclusion_comes_along_when_tags_are_merged(app: App, org: Org) -> None:
     with app.db.begin() as tx:
         tags.ensure(tx, org.id, ["b"])

@@ -98,12 +98,18 @@ begin
     insert into memory_relations (memory_id, target_id, relation)
       select c.id, coalesce(t.id, r.target_id), r.relation
         from copies c join memory_relations r on r.memory_id = c.original
-        left join copies t on t.original = r.target_id),
-  aimed as ( -- what went along with what was copied
-    update memory_relations r set target_id = c.id
-      from copies c, memories m
-     where r.target_id = c.original and m.id = r.memory_id and m.id = any (moved)
-       and m.tag = home),
+        join memories p on p.id = r.target_id
+        left join copies t on t.root = coalesce(p.root_id, p.id) and t.tag = p.tag
+       where t.id is distinct from c.id
+      on conflict do nothing),
+  parted as ( -- what went along from what was copied
+    delete from memory_relations r using copies c, memories p, memories m
+     where p.id = r.target_id and c.root = coalesce(p.root_id, p.id) and c.tag = p.tag
+       and m.id = r.memory_id and m.id = any (moved) and m.tag = home
+    returning r.memory_id, c.id, r.relation),
+  aimed as (
+    insert into memory_relations (memory_id, target_id, relation) select * from parted
+      on conflict do nothing),
   lacking as ( -- a vector that the original waits for
     insert into vector_gaps (relation, first, last, size)
       select 'memories', c.id, c.id, 1 from copies c
