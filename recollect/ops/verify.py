@@ -9,12 +9,9 @@ import hashlib
 import random
 import time
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Self, cast
-
-import numpy as np
-from pgvector import SparseVector
+from typing import Any, cast
 
 from recollect import documents, log
 from recollect.blobs import Blobs
@@ -26,61 +23,21 @@ from recollect.ingest import chunk
 from recollect.memories import memories
 from recollect.memories.records import MemoryId
 from recollect.model import DocumentId, OrgId, Tenant
+from recollect.ops import _words
+from recollect.ops._findings import FEW, AllDamage, Damage, Finding, grouped
+from recollect.ops._words import Words, WordSample, same_words, stored_words, vectors_fit
 from recollect.orgs import tags
 
 LOG = log.get("verify")
-FEW = 5
-"""Examples of each kind that are shown."""
 AT_ONCE = 200
 """Documents in one snapshot, …"""
 CHUNKS_AT_ONCE = 5_000
 """… or fewer, with so many chunks."""
-WORDS_COMPARED = 20_000
-"""Entries, and memories, whose words are computed and compared: it takes some milliseconds each.
-Of more, some are taken at random, others with each run."""
 SETTLED = timedelta(hours=1)
 """Age from which a file without a document is none that is just being uploaded, and one that is to
 be removed should have been."""
 
-REBUILD = "drop what is wrong and process the document again"
-KINDS: Mapping[str, str] = {
-    "revision_behind": "process the document again",
-    "chunks_missing": REBUILD,
-    "chunk_without_entry": REBUILD,
-    "offsets_wrong": REBUILD,
-    "hash_wrong": REBUILD,
-    "scope_wrong": REBUILD,
-    "words_wrong": "compute the words again",
-    "vector_missing": REBUILD,
-    "vector_beside_missing": "let the workers embed it",
-    "vector_left_over": "forget it",
-    "memory_vector_wrong": "let the workers embed it",
-    "entry_orphaned": "drop the entry",
-    "tag_missing": "create the tag",
-    "item_missing": "remember the document at its connection",
-    "stranded": "let the queue have it now",
-    "reference_broken": "do what deleting the other row should have done",
-    "count_wrong": "count again",
-    "file_missing": "none here: restore it from a backup, or upload it again",
-    "file_damaged": "none here: restore it from a backup, or upload it again",
-    "file_orphaned": "remove the file",
-    "file_undeleted": "remove the file",
-}
-"""What can be wrong, and its mend."""
 _BESIDE = {"vector_beside_missing", "vector_left_over"}
-Words = Mapping[int, float]
-"""Term number → weight, as of `terms.weigh`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One kind of damage. `examples` are ids, of documents where there is one."""
-
-    kind: str
-    count: int
-    examples: Sequence[str]
-    mend: str
-    mended: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,59 +51,14 @@ class Verified:
     findings: Sequence[Finding]
 
 
-@dataclass(slots=True)
-class _Found:
-    """What was found so far: of each kind how much, how much of it is mended, and examples."""
-
-    counts: dict[str, int] = field(default_factory=dict[str, int])
-    mended: dict[str, int] = field(default_factory=dict[str, int])
-    examples: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    tags: set[tuple[OrgId, str]] = field(default_factory=set[tuple[OrgId, str]])
-    """that were found to be missing"""
-
-    def add(self, kind: str, ids: Sequence[str], count: int | None = None) -> None:
-        self.counts[kind] = self.counts.get(kind, 0) + (len(ids) if count is None else count)
-        some = self.examples.setdefault(kind, [])
-        some += [id for id in ids if id not in some][: FEW - len(some)]
-
-    def mend(self, kind: str, count: int = 1) -> None:
-        self.mended[kind] = self.mended.get(kind, 0) + count
-
-    def findings(self) -> list[Finding]:
-        return [
-            Finding(
-                kind, self.counts[kind], self.examples[kind], KINDS[kind], self.mended.get(kind, 0)
-            )
-            for kind in KINDS
-            if self.counts.get(kind)
-        ]
-
-
-@dataclass(slots=True)
-class _Damage:
-    """What is wrong with one document."""
-
-    org: OrgId
-    id: DocumentId
-    kinds: dict[str, int] = field(default_factory=dict[str, int])
-    bad: set[bytes] = field(default_factory=set[bytes])
-    """entries that must not be used again"""
-    orphans: set[bytes] = field(default_factory=set[bytes])
-    words: dict[bytes, Words] = field(default_factory=dict[bytes, Words])
-    """entries that have other words, and those that they should have"""
-
-    def add(self, kind: str, count: int = 1) -> None:
-        self.kinds[kind] = self.kinds.get(kind, 0) + count
-
-
 def verify(db: Database, store: Blobs, *, mend: bool = False) -> Verified:
     """Look at everything; with `mend`, mend what can be mended. Raises Unavailable."""
     began = time.monotonic()
-    found = _Found()
+    found = AllDamage()
     strays = _strays(db, store)
     looked, entries, files = 0, 0, 0
     _check_references(db, found, mend=mend)  # first: the rest relies on them
-    sample = _Sample.of(db)
+    sample = WordSample.of(db)
     for rows, damaged, seen in _documents(db, sample):
         looked += len(rows)
         entries += seen
@@ -170,33 +82,9 @@ def verify(db: Database, store: Blobs, *, mend: bool = False) -> Verified:
 # --- documents -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    """Of which entries the words are compared: by the first two bytes of their hashes, from `first`
-    on in a circle."""
-
-    first: int
-    size: int
-
-    @classmethod
-    def of(cls, db: Database) -> Self:
-        with db.begin() as tx:
-            tx.execute("set local statement_timeout = 0")
-            row = tx.execute("select coalesce(sum(chunks), 0) as n from documents").fetchone()
-        assert row is not None
-        size = min(1 << 16, (WORDS_COMPARED << 16) // max(row["n"], 1))
-        return cls(random.randrange(1 << 16), size)  # noqa: S311 # no secret
-
-    def rest(self) -> "_Sample":
-        return _Sample((self.first + self.size) % (1 << 16), (1 << 16) - self.size)
-
-    def holds(self, hash: bytes) -> bool:
-        return (int.from_bytes(hash[:2]) - self.first) % (1 << 16) < self.size
-
-
 def _documents(
-    db: Database, sample: _Sample
-) -> Generator[tuple[list[dict[str, Any]], list[_Damage], int]]:
+    db: Database, sample: WordSample
+) -> Generator[tuple[list[dict[str, Any]], list[Damage], int]]:
     """Some documents at a time: their rows, what is wrong with them, how many entries they have.
 
     What a large deletion left to be removed is passed over: nothing keeps it in order.
@@ -216,7 +104,7 @@ def _documents(
             if not rows:
                 return
             damaged, entries = _compare(tx, rows)
-            stored = _words(tx, rows, entries, sample)
+            stored = stored_words(tx, rows, entries, sample)
         _compare_words(stored, damaged)
         yield rows, damaged, len(entries)
         after = rows[-1]["id"]
@@ -224,7 +112,7 @@ def _documents(
 
 def _compare(
     tx: Tx, rows: Sequence[Mapping[str, Any]]
-) -> tuple[list[_Damage], list[Mapping[str, Any]]]:
+) -> tuple[list[Damage], list[Mapping[str, Any]]]:
     """What is wrong with them, and their entries."""
     ids = [row["id"] for row in rows]
     index = vector_index.read(tx) or vector_index.UNBOUND
@@ -233,14 +121,14 @@ def _compare(
         for row in tx.execute("select id, text from documents where id = any(%s)", (ids,))
     }
     awaited = missing_vectors.awaited(tx, ids)
-    chunks = _grouped(
+    chunks = grouped(
         tx.execute(
             "select document_id, position, start_at, end_at, hash from chunks"
             " where document_id = any(%s) order by document_id, position",
             (ids,),
         )
     )
-    entries = _grouped(
+    entries = grouped(
         tx.execute(
             "select e.document_id, e.hash, e.text, e.terms[1:cardinality(d.scope)] as scope,"
             " vector_dims(e.embedding) as a, vector_dims(e.embedding_b) as b"
@@ -249,9 +137,9 @@ def _compare(
             (ids,),
         )
     )
-    found: list[_Damage] = []
+    found: list[Damage] = []
     for row in rows:
-        damage = _Damage(OrgId(row["org_id"]), DocumentId(row["id"]))
+        damage = Damage(OrgId(row["org_id"]), DocumentId(row["id"]))
         own = {entry["hash"]: entry for entry in entries.get(row["id"], [])}
         placed = chunks.get(row["id"], [])
         _compare_row(damage, row)
@@ -264,57 +152,25 @@ def _compare(
     return found, [entry for some in entries.values() for entry in some]
 
 
-def _words(
-    tx: Tx,
-    rows: Sequence[Mapping[str, Any]],
-    entries: Iterable[Mapping[str, Any]],
-    sample: _Sample,
-) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Entries of the sample, as they are, each with its document."""
-    of = {row["id"]: row for row in rows}
-    hashes = [
-        (entry["document_id"], entry["hash"])
-        for entry in entries
-        if sample.holds(entry["hash"]) and entry["scope"] == of[entry["document_id"]]["scope"]
-    ]
-    stored = tx.execute(
-        "select e.document_id, e.hash, e.text, e.terms, e.weights from entries e"
-        " join unnest(%s::text[], %s::bytea[]) as asked (id, hash)"
-        "  on e.document_id = asked.id and e.hash = asked.hash",
-        ([id for id, _ in hashes], [hash for _, hash in hashes]),
-    )
-    return [(of[entry["document_id"]], entry) for entry in stored]
-
-
 def _compare_words(
-    stored: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]], found: list[_Damage]
+    stored: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]], found: list[Damage]
 ) -> None:
     """Of what is not to be dropped anyway. Not in a transaction: it takes long."""
     damages = {one.id: one for one in found}
     for row, entry in stored:
         words = terms.weigh(row["org_id"], entry["text"])
-        if _same_words(entry["terms"][len(row["scope"]) :], entry["weights"], words):
+        if same_words(entry["terms"][len(row["scope"]) :], entry["weights"], words):
             continue
         damage = damages.get(row["id"])
         if damage is None:
-            damage = damages[row["id"]] = _Damage(OrgId(row["org_id"]), DocumentId(row["id"]))
+            damage = damages[row["id"]] = Damage(OrgId(row["org_id"]), DocumentId(row["id"]))
             found.append(damage)
         if entry["hash"] not in damage.bad | damage.orphans:
             damage.add("words_wrong")
             damage.words[entry["hash"]] = words
 
 
-def _same_words(numbers: Sequence[int], weights: SparseVector, words: Words) -> bool:
-    held = {
-        number + 1: value for number, value in zip(weights.indices(), weights.values(), strict=True)
-    }
-    if sorted(numbers) != sorted(words) or held.keys() != words.keys():
-        return False
-    values = np.array([[held[number], words[number]] for number in words]).reshape(-1, 2)
-    return np.allclose(values[:, 0], values[:, 1], rtol=1e-5)
-
-
-def _compare_row(damage: _Damage, row: Mapping[str, Any]) -> None:
+def _compare_row(damage: Damage, row: Mapping[str, Any]) -> None:
     if row["status"] == "done" and row["indexed_revision"] != row["revision"]:
         damage.add("revision_behind")
     if row["scope"] != _scope(row):
@@ -327,7 +183,7 @@ def _scope(row: Mapping[str, Any]) -> list[int]:
 
 
 def _compare_chunks(
-    damage: _Damage,
+    damage: Damage,
     row: Mapping[str, Any],
     text: str,
     placed: Sequence[Mapping[str, Any]],
@@ -345,7 +201,7 @@ def _compare_chunks(
 
 
 def _compare_entries(
-    damage: _Damage,
+    damage: Damage,
     row: Mapping[str, Any],
     placed: set[bytes],
     entries: Mapping[bytes, Mapping[str, Any]],
@@ -366,7 +222,7 @@ def _compare_entries(
 
 
 def _compare_vectors(
-    damage: _Damage, entries: Mapping[bytes, Mapping[str, Any]], index: Index, *, awaited: bool
+    damage: Damage, entries: Mapping[bytes, Mapping[str, Any]], index: Index, *, awaited: bool
 ) -> None:
     """`awaited`: the workers are to make what is lacking."""
     used, other = index.used, index.other
@@ -385,7 +241,7 @@ def _compare_vectors(
             damage.add("vector_left_over")
 
 
-def _settle(db: Database, damage: _Damage, found: _Found, *, mend: bool) -> None:
+def _settle(db: Database, damage: Damage, found: AllDamage, *, mend: bool) -> None:
     for kind, count in damage.kinds.items():
         found.add(kind, [damage.id], count)
     if not mend:
@@ -414,28 +270,28 @@ def _settle(db: Database, damage: _Damage, found: _Found, *, mend: bool) -> None
         found.mend(kind, count)
 
 
-def _mend_words(db: Database, sample: _Sample, found: _Found) -> None:
+def _mend_words(db: Database, sample: WordSample, found: AllDamage) -> None:
     """Where some entries have other words, all may."""
     for _, damaged, _ in _documents(db, sample):
         for damage in damaged:
             if damage.words:
-                words = _Damage(damage.org, damage.id, words=damage.words)
+                words = Damage(damage.org, damage.id, words=damage.words)
                 words.add("words_wrong", len(damage.words))
                 _settle(db, words, found, mend=True)
 
 
-def _check_memories(db: Database, found: _Found, *, mend: bool) -> None:
+def _check_memories(db: Database, found: AllDamage, *, mend: bool) -> None:
     """Their words and vectors."""
     with db.begin() as tx:
         tx.execute("set local statement_timeout = 0")
         row = tx.execute("select count(*) as n from memories").fetchone()
     assert row is not None
-    share = WORDS_COMPARED / max(row["n"], 1)
+    share = _words.WORDS_COMPARED / max(row["n"], 1)
     if _differing(db, found, share, mend=mend) and mend and share < 1:
         _differing(db, found, 1.0, mend=mend)
 
 
-def _differing(db: Database, found: _Found, share: float, *, mend: bool) -> bool:
+def _differing(db: Database, found: AllDamage, share: float, *, mend: bool) -> bool:
     """Look at all, some at a time, and at the words of about that share of them; whether some are
     wrong."""
     after, any_words = "", False
@@ -458,10 +314,10 @@ def _differing(db: Database, found: _Found, share: float, *, mend: bool) -> bool
             if share < 1 and random.random() >= share:  # noqa: S311 # no secret
                 continue
             wanted = terms.weigh(one["org_id"], one["content"])
-            if not _same_words(one["terms"], one["weights"], wanted):
+            if not same_words(one["terms"], one["weights"], wanted):
                 words[MemoryId(one["id"])] = wanted
         any_words |= bool(words)
-        wrong = [one["id"] for one in rows if not _vectors_fit(one, index)]
+        wrong = [one["id"] for one in rows if not vectors_fit(one, index)]
         found.add("words_wrong", [*words])
         found.add("memory_vector_wrong", wrong)
         if mend and (words or wrong):
@@ -472,19 +328,8 @@ def _differing(db: Database, found: _Found, share: float, *, mend: bool) -> bool
             found.mend("memory_vector_wrong", len(wrong))
 
 
-def _vectors_fit(memory: Mapping[str, Any], index: Index) -> bool:
-    for one in (index.used, index.other):
-        if one is None or not one.dimensions:
-            continue
-        held = memory[one.slot]
-        waits = memory["awaited"] or (one is index.other and not index.planned)
-        if held != one.dimensions and not (held is None and waits):
-            return False
-    return index.other is not None or index.phase is not None or memory[index.idle] is None
-
-
 def _check_tags(
-    db: Database, rows: Iterable[Mapping[str, Any]], found: _Found, *, mend: bool
+    db: Database, rows: Iterable[Mapping[str, Any]], found: AllDamage, *, mend: bool
 ) -> None:
     wanted = {(row["org_id"], tag) for row in rows for tag in row["container_tags"]}
     with db.begin() as tx:
@@ -523,7 +368,7 @@ def missing_tags(tx: Tx, wanted: Collection[tuple[OrgId, str]]) -> list[tuple[Or
 
 
 def _check_files(
-    db: Database, store: Blobs, rows: Iterable[Mapping[str, Any]], found: _Found
+    db: Database, store: Blobs, rows: Iterable[Mapping[str, Any]], found: AllDamage
 ) -> int:
     seen = 0
     for row in rows:
@@ -570,7 +415,7 @@ def _unnamed(db: Database, keys: Iterable[str]) -> list[str]:
 
 
 def _check_orphans(
-    db: Database, store: Blobs, strays: Sequence[str], found: _Found, *, mend: bool
+    db: Database, store: Blobs, strays: Sequence[str], found: AllDamage, *, mend: bool
 ) -> None:
     keys = _unnamed(db, strays)
     found.add("file_orphaned", keys, len(keys))
@@ -597,7 +442,7 @@ def _check_orphans(
 # --- everything at once --------------------------------------------------------------------------
 
 
-def _check_items(db: Database, found: _Found, *, mend: bool) -> None:
+def _check_items(db: Database, found: AllDamage, *, mend: bool) -> None:
     _check_rows(
         db,
         found,
@@ -615,7 +460,7 @@ def _check_items(db: Database, found: _Found, *, mend: bool) -> None:
     )
 
 
-def _check_queue(db: Database, found: _Found, *, mend: bool) -> None:
+def _check_queue(db: Database, found: AllDamage, *, mend: bool) -> None:
     """What is due in a year is due never: the longest that anything waits is a day."""
     for rows, mending in (
         (
@@ -630,7 +475,7 @@ def _check_queue(db: Database, found: _Found, *, mend: bool) -> None:
         _check_rows(db, found, "stranded", rows, mending if mend else None)
 
 
-def _check_rows(db: Database, found: _Found, kind: str, rows: str, mending: str | None) -> None:
+def _check_rows(db: Database, found: AllDamage, kind: str, rows: str, mending: str | None) -> None:
     with db.begin() as tx:
         tx.execute("set local statement_timeout = 0")
         ids = [row["id"] for row in tx.execute(cast("Any", rows))]
@@ -662,7 +507,7 @@ order by 1
 """
 
 
-def _check_references(db: Database, found: _Found, *, mend: bool) -> None:
+def _check_references(db: Database, found: AllDamage, *, mend: bool) -> None:
     """Orphans of each kind: rows that refer to one that is not there."""
     with db.begin() as tx:
         references = tx.execute(_REFERENCES).fetchall()
@@ -691,7 +536,7 @@ where coalesce(a.entries, 0) <> coalesce(c.entries, 0) order by org_id, number
 """
 
 
-def _check_counts(db: Database, found: _Found, *, mend: bool) -> None:
+def _check_counts(db: Database, found: AllDamage, *, mend: bool) -> None:
     """In how many entries each word and tag stands, against what `term_counts` says."""
     with db.moment() as tx:
         tx.execute("set local statement_timeout = 0")
@@ -731,7 +576,7 @@ select * from differing where documents <> 0 or chunks <> 0 order by org_id, con
 """
 
 
-def _check_lists(db: Database, found: _Found, *, mend: bool) -> None:
+def _check_lists(db: Database, found: AllDamage, *, mend: bool) -> None:
     """How many documents and chunks there are, against what lists say."""
     with db.moment() as tx:
         tx.execute("set local statement_timeout = 0")
@@ -749,14 +594,3 @@ def _check_lists(db: Database, found: _Found, *, mend: bool) -> None:
             off,
         )
     found.mend("count_wrong", len(off))
-
-
-# --- small things --------------------------------------------------------------------------------
-
-
-def _grouped(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """By document."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        found.setdefault(row["document_id"], []).append(row)
-    return found
