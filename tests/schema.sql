@@ -151,11 +151,22 @@ begin
       select c.id, s.document_id, s.hash, s.start_at, s.end_at
         from copies c join memory_sources s
           on s.memory_id = c.original and s.document_id = one),
-  concluded as ( -- from what stays, and goes with it
+  related as (
     insert into memory_relations (memory_id, target_id, relation)
-      select c.id, r.target_id, r.relation
+      select c.id, coalesce(t.id, r.target_id), r.relation
         from copies c join memory_relations r on r.memory_id = c.original
-       where r.relation = 'derives'),
+        join memories p on p.id = r.target_id
+        left join copies t on t.root = coalesce(p.root_id, p.id) and t.tag = p.tag
+       where t.id is distinct from c.id
+      on conflict do nothing),
+  parted as ( -- what went along from what was copied
+    delete from memory_relations r using copies c, memories p, memories m
+     where p.id = r.target_id and c.root = coalesce(p.root_id, p.id) and c.tag = p.tag
+       and m.id = r.memory_id and m.id = any (moved) and m.tag = home
+    returning r.memory_id, c.id, r.relation),
+  aimed as (
+    insert into memory_relations (memory_id, target_id, relation) select * from parted
+      on conflict do nothing),
   lacking as ( -- a vector that the original waits for
     insert into vector_gaps (relation, first, last, size)
       select 'memories', c.id, c.id, 1 from copies c
@@ -166,6 +177,7 @@ begin
   delete from memory_sources s using memories m
    where s.document_id = one and m.id = s.memory_id and m.tag <> all (tags);
   perform unite_memories(array_cat(moved, copied));
+  perform part_conclusions(array_cat(moved, copied));
 end $$;
 CREATE FUNCTION public.forget_item() RETURNS trigger
     LANGUAGE plpgsql
@@ -292,6 +304,9 @@ begin
   loop
     perform follow_tags(one.id, one.container_tags, one.home, null, null);
   end loop;
+  perform part_conclusions(array(
+    select c.id from memories c join memory_relations r on r.memory_id = c.id
+     where c.org_id = new.org_id and c.tag = any (new.sources || new.target) and c.is_inference));
   return null;
 end $$;
 CREATE FUNCTION public.measure_index() RETURNS void
@@ -359,6 +374,33 @@ begin
   perform follow_tags(new.id, new.container_tags, new.container_tags[1], merge.sources,
                       merge.target);
   return null;
+end $$;
+CREATE FUNCTION public.part_conclusions(near text[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+  -- Locked before they are chosen: somebody may say meanwhile what was a conclusion.
+  perform from memories m where m.id in (
+    with recursive touched (id) as (
+      select unnest(near)
+      union
+      select r.memory_id from touched t
+        join memory_relations r on r.target_id = t.id and r.relation = 'derives')
+    select id from touched) order by m.id for update;
+  with recursive ending (id) as (
+    select c.id from memory_relations r
+      join memories c on c.id = r.memory_id and c.is_inference
+      join memories p on p.id = r.target_id and p.tag <> c.tag
+     where r.relation = 'derives' and (r.memory_id = any (near) or r.target_id = any (near))
+       and not exists (
+           select from tag_merges g
+            where g.org_id = c.org_id and g.finished_at is null
+              and array[c.tag, p.tag] <@ (g.sources || g.target))
+    union
+    select m.id from ending e
+      join memory_relations r on r.target_id = e.id and r.relation = 'derives'
+      join memories m on m.id = r.memory_id and m.is_inference)
+  delete from memories m where m.id in (select id from ending);
 end $$;
 CREATE FUNCTION public.queue_dream() RETURNS trigger
     LANGUAGE plpgsql

@@ -20,6 +20,10 @@ LONGEST_PAUSE = 5.0
 """seconds that a thread waits in place"""
 IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 """RFC 9110 9.2.2: may be sent again when nobody knows whether it arrived"""
+PATIENCE = 3
+"""things in a row that fail before the provider is asked whether it is there"""
+MOST_FAILURES = 100
+"""things in a row that fail before it counts as down, whatever else it answers"""
 RATE_LIMITED = "rate_limited"
 PROVIDER_UNAVAILABLE = "provider_unavailable"
 
@@ -134,6 +138,34 @@ class Api:
         return f"{target}?{url.query}" if url.query else target
 
 
+class Patience:
+    """Tells things that are broken from a provider that is down.
+
+    A thing that fails keeps no other from being synced, and neither do many of them side by side:
+    while they fail, the provider is asked now and then for something that it always has.
+    """
+
+    def __init__(self, ask: Callable[[], object]) -> None:
+        self._ask = ask
+        self._over = False
+        self.in_a_row = 0
+
+    def failed(self, error: Permanent | Transient) -> None:
+        """One more thing failed. Raises what ends the sync: a limit, or that nothing is there."""
+        self.in_a_row += 1
+        passing = isinstance(error, Transient)
+        if self._over or error.code == RATE_LIMITED or (passing and self.in_a_row > MOST_FAILURES):
+            self._over = True
+            raise error
+        if self.in_a_row % PATIENCE == 0:
+            self._over = True
+            self._ask()
+            self._over = False
+
+    def succeeded(self) -> None:
+        self.in_a_row = 0
+
+
 def as_json(answer: EndpointAnswer) -> Any:
     """The JSON of an answer; anything else counts as a page of a proxy on the way."""
     try:
@@ -165,6 +197,7 @@ __all__ = [
     "RATE_LIMITED",
     "Access",
     "Api",
+    "Patience",
     "as_json",
     "field_of",
     "rest",

@@ -47,6 +47,7 @@ from recollect.documents._finishing import (
     known_hashes,
     lost_quotes,
     places_of,
+    reweigh_entries,
     stash,
     unpacked,
 )
@@ -109,6 +110,7 @@ from recollect.documents._synced import (
     postpone,
     put,
     resume,
+    try_again,
 )
 from recollect.documents._tagging import hold_tag, retag, untag
 from recollect.documents._versions import (
@@ -205,6 +207,7 @@ __all__ = [
     "resume",
     "retag",
     "retry",
+    "reweigh_entries",
     "scope",
     "sought",
     "stash",
@@ -213,6 +216,7 @@ __all__ = [
     "text_content",
     "text_sizes",
     "texts",
+    "try_again",
     "unpacked",
     "untag",
     "update",

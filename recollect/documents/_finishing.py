@@ -249,6 +249,36 @@ def drop_entries(tx: Tx, org: OrgId, id: DocumentId, hashes: Sequence[bytes]) ->
     count(tx, org, delta)
 
 
+def reweigh_entries(
+    tx: Tx,
+    org: OrgId,
+    id: DocumentId,
+    scope: Sequence[int],
+    words: Mapping[bytes, Mapping[int, float]],
+) -> None:
+    """Give entries these words, with their counts; for a mend."""
+    db.fence(tx)
+    delta = Counter[int]()
+    for hash, weights in words.items():
+        one = {"id": id, "hash": hash}
+        old = tx.execute(
+            "select terms from entries where document_id = %(id)s and hash = %(hash)s for update",
+            one,
+        ).fetchone()
+        if old is None:
+            continue
+        numbers = [*scope, *weights]
+        vector = SparseVector({number - 1: w for number, w in weights.items()}, TERM_SPACE)
+        tx.execute(
+            "update entries set terms = %(terms)s, weights = %(weights)s"
+            " where document_id = %(id)s and hash = %(hash)s",
+            {**one, "terms": numbers, "weights": vector},
+        )
+        delta.update(numbers)
+        delta.subtract(old["terms"])
+    count(tx, org, delta)
+
+
 def _within(filepath: str | None, path: str) -> str | None:
     """The label of a member: below that of its archive."""
     return None if filepath is None else f"{filepath.rstrip('/')}/{path}"

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from recollect import db
@@ -223,6 +223,20 @@ def postpone(tx: Tx, connection: ConnectionId, until: timedelta, failure: Failur
         " error_message = %s where connection_id = %s and status = 'queued' and content is null",
         (until, failure.code, storable(failure.message)[:2000], connection),
     )
+
+
+def try_again(
+    tx: Tx, org: OrgId, connection: ConnectionId, codes: Collection[str], *, failed_for: timedelta
+) -> None:
+    """Queue what failed so, at least that long ago."""
+    tx.execute(
+        "update documents set status = 'queued', due_at = now(), attempts = 0,"
+        " error_code = null, error_message = null where id in (select id from documents"
+        "  where org_id = %s and status = 'failed' and gone_at is null and connection_id = %s"
+        "  and error_code = any(%s) and updated_at <= now() - %s order by id for update)",
+        (org, connection, list(codes), failed_for),
+    )
+    db.notify(tx)
 
 
 def resume(tx: Tx, connection: ConnectionId) -> None:

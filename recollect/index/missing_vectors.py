@@ -275,6 +275,25 @@ def mend(tx: Tx, document: str) -> None:
         note(tx, "entries", document)
 
 
+def mend_memories(tx: Tx, ids: Sequence[str]) -> None:
+    """The same of memories, the slot in use included."""
+    index = hold(tx)
+    dimensions = {model.slot: model.dimensions for model in index.models}
+    locked = tx.execute(
+        "select id from memories where id = any(%s) order by id for no key update", (list(ids),)
+    ).fetchall()
+    for slot, column in COLUMNS.items():
+        tx.execute(
+            sql.SQL(
+                "update memories set {column} = null where id = any(%s)"
+                " and vector_dims({column}) <> %s"
+            ).format(column=sql.Identifier(column)),
+            (list(ids), dimensions.get(slot, 0)),
+        )
+    for row in locked if index.models else ():
+        note(tx, "memories", row["id"])
+
+
 def missing(tx: Tx, index: Index) -> int:
     """Texts without a vector of the other model, counted one by one."""
     assert index.other is not None

@@ -265,6 +265,19 @@ def embed(tx: Tx, vectors: Mapping[MemoryId, NDArray[np.float32]]) -> None:
         tx.execute("update memories set embedding = %s where id = %s", (HalfVector(vector), id))
 
 
+def reweigh(tx: Tx, words: Mapping[MemoryId, Mapping[int, float]]) -> None:
+    """Give memories these words; for a mend."""
+    for id, weights in sorted(words.items()):
+        tx.execute(
+            "update memories set terms = %s, weights = %s where id = %s",
+            (list(weights), _sparse(weights), id),
+        )
+
+
+def _sparse(weights: Mapping[int, float]) -> SparseVector:
+    return SparseVector({n - 1: w for n, w in weights.items()}, documents.TERM_SPACE)
+
+
 def _keep(
     tx: Tx,
     org: OrgId,
@@ -524,7 +537,7 @@ def indexed(
         missing_vectors.note(tx, "memories", id)
     return {
         "terms": list(weights),
-        "weights": SparseVector({n - 1: w for n, w in weights.items()}, documents.TERM_SPACE),
+        "weights": _sparse(weights),
         "embedding": values[0],
         "embedding_b": values[1],
     }

@@ -6,9 +6,10 @@ is what the service would do itself: drop what is wrong, and process the documen
 """
 
 import hashlib
+import random
 import time
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, cast
 
@@ -16,15 +17,18 @@ from recollect import documents, log
 from recollect.blobs import Blobs
 from recollect.db import Database, Tx
 from recollect.errors import Permanent
-from recollect.index import missing_vectors, vector_index
+from recollect.index import missing_vectors, terms, vector_index
 from recollect.index.vector_index import Index
 from recollect.ingest import chunk
+from recollect.memories import memories
+from recollect.memories.records import MemoryId
 from recollect.model import DocumentId, OrgId, Tenant
+from recollect.ops import _words
+from recollect.ops._findings import FEW, AllDamage, Damage, Finding, grouped
+from recollect.ops._words import Words, WordSample, same_words, stored_words, vectors_fit
 from recollect.orgs import tags
 
 LOG = log.get("verify")
-FEW = 5
-"""Examples of each kind that are shown."""
 AT_ONCE = 200
 """Documents in one snapshot, …"""
 CHUNKS_AT_ONCE = 5_000
@@ -33,41 +37,7 @@ SETTLED = timedelta(hours=1)
 """Age from which a file without a document is none that is just being uploaded, and one that is to
 be removed should have been."""
 
-REBUILD = "drop what is wrong and process the document again"
-KINDS: Mapping[str, str] = {
-    "revision_behind": "process the document again",
-    "chunks_missing": REBUILD,
-    "chunk_without_entry": REBUILD,
-    "offsets_wrong": REBUILD,
-    "hash_wrong": REBUILD,
-    "scope_wrong": REBUILD,
-    "vector_missing": REBUILD,
-    "vector_beside_missing": "let the workers embed it",
-    "vector_left_over": "forget it",
-    "entry_orphaned": "drop the entry",
-    "tag_missing": "create the tag",
-    "item_missing": "remember the document at its connection",
-    "stranded": "let the queue have it now",
-    "reference_broken": "do what deleting the other row should have done",
-    "count_wrong": "count again",
-    "file_missing": "none here: restore it from a backup, or upload it again",
-    "file_damaged": "none here: restore it from a backup, or upload it again",
-    "file_orphaned": "remove the file",
-    "file_undeleted": "remove the file",
-}
-"""What can be wrong, and its mend."""
 _BESIDE = {"vector_beside_missing", "vector_left_over"}
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One kind of damage. `examples` are ids, of documents where there is one."""
-
-    kind: str
-    count: int
-    examples: Sequence[str]
-    mend: str
-    mended: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,63 +51,24 @@ class Verified:
     findings: Sequence[Finding]
 
 
-@dataclass(slots=True)
-class _Found:
-    """What was found so far: of each kind how much, how much of it is mended, and examples."""
-
-    counts: dict[str, int] = field(default_factory=dict[str, int])
-    mended: dict[str, int] = field(default_factory=dict[str, int])
-    examples: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    tags: set[tuple[OrgId, str]] = field(default_factory=set[tuple[OrgId, str]])
-    """that were found to be missing"""
-
-    def add(self, kind: str, ids: Sequence[str], count: int | None = None) -> None:
-        self.counts[kind] = self.counts.get(kind, 0) + (len(ids) if count is None else count)
-        some = self.examples.setdefault(kind, [])
-        some += [id for id in ids if id not in some][: FEW - len(some)]
-
-    def mend(self, kind: str, count: int = 1) -> None:
-        self.mended[kind] = self.mended.get(kind, 0) + count
-
-    def findings(self) -> list[Finding]:
-        return [
-            Finding(
-                kind, self.counts[kind], self.examples[kind], KINDS[kind], self.mended.get(kind, 0)
-            )
-            for kind in KINDS
-            if self.counts.get(kind)
-        ]
-
-
-@dataclass(slots=True)
-class _Damage:
-    """What is wrong with one document."""
-
-    org: OrgId
-    id: DocumentId
-    kinds: dict[str, int] = field(default_factory=dict[str, int])
-    bad: set[bytes] = field(default_factory=set[bytes])
-    """entries that must not be used again"""
-    orphans: set[bytes] = field(default_factory=set[bytes])
-
-    def add(self, kind: str, count: int = 1) -> None:
-        self.kinds[kind] = self.kinds.get(kind, 0) + count
-
-
 def verify(db: Database, store: Blobs, *, mend: bool = False) -> Verified:
     """Look at everything; with `mend`, mend what can be mended. Raises Unavailable."""
     began = time.monotonic()
-    found = _Found()
+    found = AllDamage()
     strays = _strays(db, store)
     looked, entries, files = 0, 0, 0
     _check_references(db, found, mend=mend)  # first: the rest relies on them
-    for rows, damaged, seen in _documents(db):
+    sample = WordSample.of(db)
+    for rows, damaged, seen in _documents(db, sample):
         looked += len(rows)
         entries += seen
         for damage in damaged:
             _settle(db, damage, found, mend=mend)
         _check_tags(db, rows, found, mend=mend)
         files += _check_files(db, store, rows, found)
+    if mend and "words_wrong" in found.counts:
+        _mend_words(db, sample.rest(), found)
+    _check_memories(db, found, mend=mend)
     for check in (_check_items, _check_queue, _check_counts, _check_lists):
         check(db, found, mend=mend)
     # Last: an upload that merely looked old, by a clock that is wrong, has its document now.
@@ -152,8 +83,8 @@ def verify(db: Database, store: Blobs, *, mend: bool = False) -> Verified:
 
 
 def _documents(
-    db: Database,
-) -> Generator[tuple[list[dict[str, Any]], list[_Damage], int]]:
+    db: Database, sample: WordSample
+) -> Generator[tuple[list[dict[str, Any]], list[Damage], int]]:
     """Some documents at a time: their rows, what is wrong with them, how many entries they have.
 
     What a large deletion left to be removed is passed over: nothing keeps it in order.
@@ -172,12 +103,17 @@ def _documents(
             ).fetchall()
             if not rows:
                 return
-            damaged, seen = _compare(tx, rows)
-        yield rows, damaged, seen
+            damaged, entries = _compare(tx, rows)
+            stored = stored_words(tx, rows, entries, sample)
+        _compare_words(stored, damaged)
+        yield rows, damaged, len(entries)
         after = rows[-1]["id"]
 
 
-def _compare(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> tuple[list[_Damage], int]:
+def _compare(
+    tx: Tx, rows: Sequence[Mapping[str, Any]]
+) -> tuple[list[Damage], list[Mapping[str, Any]]]:
+    """What is wrong with them, and their entries."""
     ids = [row["id"] for row in rows]
     index = vector_index.read(tx) or vector_index.UNBOUND
     texts = {
@@ -185,14 +121,14 @@ def _compare(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> tuple[list[_Damage], 
         for row in tx.execute("select id, text from documents where id = any(%s)", (ids,))
     }
     awaited = missing_vectors.awaited(tx, ids)
-    chunks = _grouped(
+    chunks = grouped(
         tx.execute(
             "select document_id, position, start_at, end_at, hash from chunks"
             " where document_id = any(%s) order by document_id, position",
             (ids,),
         )
     )
-    entries = _grouped(
+    entries = grouped(
         tx.execute(
             "select e.document_id, e.hash, e.text, e.terms[1:cardinality(d.scope)] as scope,"
             " vector_dims(e.embedding) as a, vector_dims(e.embedding_b) as b"
@@ -201,9 +137,9 @@ def _compare(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> tuple[list[_Damage], 
             (ids,),
         )
     )
-    found: list[_Damage] = []
+    found: list[Damage] = []
     for row in rows:
-        damage = _Damage(OrgId(row["org_id"]), DocumentId(row["id"]))
+        damage = Damage(OrgId(row["org_id"]), DocumentId(row["id"]))
         own = {entry["hash"]: entry for entry in entries.get(row["id"], [])}
         placed = chunks.get(row["id"], [])
         _compare_row(damage, row)
@@ -213,10 +149,28 @@ def _compare(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> tuple[list[_Damage], 
             _compare_vectors(damage, own, index, awaited=row["id"] in awaited)
         if damage.kinds:
             found.append(damage)
-    return found, sum(map(len, entries.values()))
+    return found, [entry for some in entries.values() for entry in some]
 
 
-def _compare_row(damage: _Damage, row: Mapping[str, Any]) -> None:
+def _compare_words(
+    stored: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]], found: list[Damage]
+) -> None:
+    """Of what is not to be dropped anyway. Not in a transaction: it takes long."""
+    damages = {one.id: one for one in found}
+    for row, entry in stored:
+        words = terms.weigh(row["org_id"], entry["text"])
+        if same_words(entry["terms"][len(row["scope"]) :], entry["weights"], words):
+            continue
+        damage = damages.get(row["id"])
+        if damage is None:
+            damage = damages[row["id"]] = Damage(OrgId(row["org_id"]), DocumentId(row["id"]))
+            found.append(damage)
+        if entry["hash"] not in damage.bad | damage.orphans:
+            damage.add("words_wrong")
+            damage.words[entry["hash"]] = words
+
+
+def _compare_row(damage: Damage, row: Mapping[str, Any]) -> None:
     if row["status"] == "done" and row["indexed_revision"] != row["revision"]:
         damage.add("revision_behind")
     if row["scope"] != _scope(row):
@@ -229,7 +183,7 @@ def _scope(row: Mapping[str, Any]) -> list[int]:
 
 
 def _compare_chunks(
-    damage: _Damage,
+    damage: Damage,
     row: Mapping[str, Any],
     text: str,
     placed: Sequence[Mapping[str, Any]],
@@ -247,7 +201,7 @@ def _compare_chunks(
 
 
 def _compare_entries(
-    damage: _Damage,
+    damage: Damage,
     row: Mapping[str, Any],
     placed: set[bytes],
     entries: Mapping[bytes, Mapping[str, Any]],
@@ -268,7 +222,7 @@ def _compare_entries(
 
 
 def _compare_vectors(
-    damage: _Damage, entries: Mapping[bytes, Mapping[str, Any]], index: Index, *, awaited: bool
+    damage: Damage, entries: Mapping[bytes, Mapping[str, Any]], index: Index, *, awaited: bool
 ) -> None:
     """`awaited`: the workers are to make what is lacking."""
     used, other = index.used, index.other
@@ -287,13 +241,13 @@ def _compare_vectors(
             damage.add("vector_left_over")
 
 
-def _settle(db: Database, damage: _Damage, found: _Found, *, mend: bool) -> None:
+def _settle(db: Database, damage: Damage, found: AllDamage, *, mend: bool) -> None:
     for kind, count in damage.kinds.items():
         found.add(kind, [damage.id], count)
     if not mend:
         return
     with db.begin() as tx:
-        again = damage.kinds.keys() - {"entry_orphaned", *_BESIDE}
+        again = damage.kinds.keys() - {"entry_orphaned", "words_wrong", *_BESIDE}
         row = tx.execute(
             "select org_id, status, container_tags from documents where id = %s for update",
             (damage.id,),
@@ -303,6 +257,7 @@ def _settle(db: Database, damage: _Damage, found: _Found, *, mend: bool) -> None
             if row["status"] in ("done", "failed"):
                 dropped |= damage.orphans
             documents.drop_entries(tx, damage.org, damage.id, sorted(dropped))
+            documents.reweigh_entries(tx, damage.org, damage.id, _scope(row), damage.words)
             tx.execute(
                 "update documents set scope = %(scope)s where id = %(id)s and scope <> %(scope)s",
                 {"scope": _scope(row), "id": damage.id},
@@ -315,8 +270,66 @@ def _settle(db: Database, damage: _Damage, found: _Found, *, mend: bool) -> None
         found.mend(kind, count)
 
 
+def _mend_words(db: Database, sample: WordSample, found: AllDamage) -> None:
+    """Where some entries have other words, all may."""
+    for _, damaged, _ in _documents(db, sample):
+        for damage in damaged:
+            if damage.words:
+                words = Damage(damage.org, damage.id, words=damage.words)
+                words.add("words_wrong", len(damage.words))
+                _settle(db, words, found, mend=True)
+
+
+def _check_memories(db: Database, found: AllDamage, *, mend: bool) -> None:
+    """Their words and vectors."""
+    with db.begin() as tx:
+        tx.execute("set local statement_timeout = 0")
+        row = tx.execute("select count(*) as n from memories").fetchone()
+    assert row is not None
+    share = _words.WORDS_COMPARED / max(row["n"], 1)
+    if _differing(db, found, share, mend=mend) and mend and share < 1:
+        _differing(db, found, 1.0, mend=mend)
+
+
+def _differing(db: Database, found: AllDamage, share: float, *, mend: bool) -> bool:
+    """Look at all, some at a time, and at the words of about that share of them; whether some are
+    wrong."""
+    after, any_words = "", False
+    while True:
+        with db.moment() as tx:
+            index = vector_index.read(tx) or vector_index.UNBOUND
+            rows = tx.execute(
+                "select m.id, m.org_id, m.content, m.terms, m.weights,"
+                " vector_dims(m.embedding) as a, vector_dims(m.embedding_b) as b,"
+                " exists (select from vector_gaps g where g.relation = 'memories'"
+                "  and m.id between g.first and g.last) as awaited"
+                " from memories m where m.id > %s order by m.id limit %s",
+                (after, CHUNKS_AT_ONCE // 5),
+            ).fetchall()
+        if not rows:
+            return any_words
+        after = rows[-1]["id"]
+        words: dict[MemoryId, Words] = {}
+        for one in rows:
+            if share < 1 and random.random() >= share:  # noqa: S311 # no secret
+                continue
+            wanted = terms.weigh(one["org_id"], one["content"])
+            if not same_words(one["terms"], one["weights"], wanted):
+                words[MemoryId(one["id"])] = wanted
+        any_words |= bool(words)
+        wrong = [one["id"] for one in rows if not vectors_fit(one, index)]
+        found.add("words_wrong", [*words])
+        found.add("memory_vector_wrong", wrong)
+        if mend and (words or wrong):
+            with db.begin() as tx:
+                memories.reweigh(tx, words)
+                missing_vectors.mend_memories(tx, wrong)
+            found.mend("words_wrong", len(words))
+            found.mend("memory_vector_wrong", len(wrong))
+
+
 def _check_tags(
-    db: Database, rows: Iterable[Mapping[str, Any]], found: _Found, *, mend: bool
+    db: Database, rows: Iterable[Mapping[str, Any]], found: AllDamage, *, mend: bool
 ) -> None:
     wanted = {(row["org_id"], tag) for row in rows for tag in row["container_tags"]}
     with db.begin() as tx:
@@ -355,7 +368,7 @@ def missing_tags(tx: Tx, wanted: Collection[tuple[OrgId, str]]) -> list[tuple[Or
 
 
 def _check_files(
-    db: Database, store: Blobs, rows: Iterable[Mapping[str, Any]], found: _Found
+    db: Database, store: Blobs, rows: Iterable[Mapping[str, Any]], found: AllDamage
 ) -> int:
     seen = 0
     for row in rows:
@@ -402,7 +415,7 @@ def _unnamed(db: Database, keys: Iterable[str]) -> list[str]:
 
 
 def _check_orphans(
-    db: Database, store: Blobs, strays: Sequence[str], found: _Found, *, mend: bool
+    db: Database, store: Blobs, strays: Sequence[str], found: AllDamage, *, mend: bool
 ) -> None:
     keys = _unnamed(db, strays)
     found.add("file_orphaned", keys, len(keys))
@@ -429,7 +442,7 @@ def _check_orphans(
 # --- everything at once --------------------------------------------------------------------------
 
 
-def _check_items(db: Database, found: _Found, *, mend: bool) -> None:
+def _check_items(db: Database, found: AllDamage, *, mend: bool) -> None:
     _check_rows(
         db,
         found,
@@ -447,7 +460,7 @@ def _check_items(db: Database, found: _Found, *, mend: bool) -> None:
     )
 
 
-def _check_queue(db: Database, found: _Found, *, mend: bool) -> None:
+def _check_queue(db: Database, found: AllDamage, *, mend: bool) -> None:
     """What is due in a year is due never: the longest that anything waits is a day."""
     for rows, mending in (
         (
@@ -462,7 +475,7 @@ def _check_queue(db: Database, found: _Found, *, mend: bool) -> None:
         _check_rows(db, found, "stranded", rows, mending if mend else None)
 
 
-def _check_rows(db: Database, found: _Found, kind: str, rows: str, mending: str | None) -> None:
+def _check_rows(db: Database, found: AllDamage, kind: str, rows: str, mending: str | None) -> None:
     with db.begin() as tx:
         tx.execute("set local statement_timeout = 0")
         ids = [row["id"] for row in tx.execute(cast("Any", rows))]
@@ -494,7 +507,7 @@ order by 1
 """
 
 
-def _check_references(db: Database, found: _Found, *, mend: bool) -> None:
+def _check_references(db: Database, found: AllDamage, *, mend: bool) -> None:
     """Orphans of each kind: rows that refer to one that is not there."""
     with db.begin() as tx:
         references = tx.execute(_REFERENCES).fetchall()
@@ -523,7 +536,7 @@ where coalesce(a.entries, 0) <> coalesce(c.entries, 0) order by org_id, number
 """
 
 
-def _check_counts(db: Database, found: _Found, *, mend: bool) -> None:
+def _check_counts(db: Database, found: AllDamage, *, mend: bool) -> None:
     """In how many entries each word and tag stands, against what `term_counts` says."""
     with db.moment() as tx:
         tx.execute("set local statement_timeout = 0")
@@ -563,7 +576,7 @@ select * from differing where documents <> 0 or chunks <> 0 order by org_id, con
 """
 
 
-def _check_lists(db: Database, found: _Found, *, mend: bool) -> None:
+def _check_lists(db: Database, found: AllDamage, *, mend: bool) -> None:
     """How many documents and chunks there are, against what lists say."""
     with db.moment() as tx:
         tx.execute("set local statement_timeout = 0")
@@ -581,14 +594,3 @@ def _check_lists(db: Database, found: _Found, *, mend: bool) -> None:
             off,
         )
     found.mend("count_wrong", len(off))
-
-
-# --- small things --------------------------------------------------------------------------------
-
-
-def _grouped(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """By document."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        found.setdefault(row["document_id"], []).append(row)
-    return found

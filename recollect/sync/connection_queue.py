@@ -163,7 +163,7 @@ def lock(tx: Tx, claim: SyncClaim, *, lease: timedelta) -> Listings:
     row = tx.execute(
         "update connections set due_at = now() + %s"
         " where id = %s and claims = %s and state = 'syncing'"
-        " returning listings, troubled, held, now() as now",
+        " returning listings, troubled, now() as now",
         (lease, claim.connection.id, claim.number),
     ).fetchone()
     if row is None:
@@ -172,7 +172,6 @@ def lock(tx: Tx, claim: SyncClaim, *, lease: timedelta) -> Listings:
         # If the clock was set back since, what is seen from here on was seen after the beginning.
         began={b: min(datetime.fromisoformat(at), row["now"]) for b, at in row["listings"].items()},
         troubled=set(row["troubled"]),
-        held=dict(row["held"]),
     )
 
 
@@ -202,14 +201,13 @@ def save(
     """
     tx.execute(
         "update connections set cursor = coalesce(%(cursor)s, cursor), listings = %(listings)s,"
-        " troubled = %(troubled)s, held = %(held)s,"
+        " troubled = %(troubled)s,"
         " away_since = case when not %(reached)s then away_since end where id = %(id)s",
         {
             "id": claim.connection.id,
             "cursor": None if cursor is None else Jsonb(storable(cursor)),
             "listings": Jsonb({b: at.isoformat() for b, at in listings.began.items()}),
             "troubled": sorted(listings.troubled),
-            "held": Jsonb(listings.held),
             "reached": reached,
         },
     )

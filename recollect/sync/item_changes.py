@@ -486,25 +486,32 @@ def _apply_listed(
         "branch": branch,
         "began": began,
         "troubled": list(listings.troubled),
+        "since": claim.began_at,
     }
     tally = tx.execute(
-        "select count(*) filter (where seen_at < %(began)s) as lost, count(*) as total"
+        "select count(*) filter (where seen_at < %(began)s) as lost, count(*) as total,"
+        " count(*) filter (where seen_at < %(began)s"
+        "  and (missing_at is null or missing_at >= %(since)s)) as new"
         " from items where connection_id = %(connection)s and document_id is not null"
         " and (%(branch)s = '' or branch = %(branch)s) and not branch = any(%(troubled)s)",
         unseen,
     ).fetchone()
     assert tally is not None
-    lost, total = tally["lost"], tally["total"]
-    empty = lost == total and total > 0
-    if ((lost > GUARDED and lost * 2 > total) or empty) and branch not in listings.held:
-        listings.held[branch] = lost
+    lost, new, total = tally["lost"], tally["new"], tally["total"]
+    if new and ((new > GUARDED and new * 2 > total) or lost == total):
+        tx.execute(
+            "update items set missing_at = coalesce(missing_at, now())"
+            " where connection_id = %(connection)s and seen_at < %(began)s"
+            " and document_id is not null"
+            " and (%(branch)s = '' or branch = %(branch)s) and not branch = any(%(troubled)s)",
+            unseen,
+        )
         counts.note(
             f"This listing lacks {lost:,} of {total:,} documents. They are kept until the next"
             " sync sees the same."
         )
         counts.code = counts.code or HELD
         return
-    listings.held.pop(branch, None)
     rows = tx.execute(
         "select id from items where connection_id = %(connection)s and seen_at < %(began)s"
         " and (%(branch)s = '' or branch = %(branch)s) and not branch = any(%(troubled)s)",

@@ -88,12 +88,10 @@ class SyncCounts:
 
 @dataclass(slots=True)
 class Listings:
-    """The listings that are under way, and what waits to be confirmed; stored with the cursor."""
+    """The listings that are under way; stored with the cursor."""
 
     began: dict[str, datetime]
     troubled: set[str]
-    held: dict[str, int]
-    """branch → how many documents a listing would have removed"""
 
 
 @dataclass(frozen=True, slots=True)

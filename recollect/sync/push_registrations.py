@@ -21,6 +21,7 @@ from recollect.orgs import audit
 from recollect.sync.connections import COLUMNS, read_row, want
 
 PUSH_MEMORY = timedelta(days=7)
+NOW = timedelta()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,9 @@ def add_registration(
 
 def keep_registration(
     tx: Tx, id: str, *, remote: Mapping[str, Any], expires_at: datetime | None
-) -> list[StoredRegistration]:
-    """The provider took it, to be made again at half its life; returns those that it replaces."""
+) -> list[StoredRegistration] | None:
+    """The provider took it, to be made again at half its life; returns those that it replaces, None
+    if its connection was deleted meanwhile."""
     row = tx.execute(
         "update registrations set remote = %s, expires_at = %s, error = null, attempts = 0,"
         # Somewhat before it, so that those that began together drift apart.
@@ -83,7 +85,7 @@ def keep_registration(
         (Jsonb(dict(remote)), expires_at, expires_at, id),
     ).fetchone()
     if row is None:
-        return []
+        return None
     rows = tx.execute(
         "update registrations set retired = true, renew_at = null where connection_id = %s"
         " and resource = %s and id <> %s returning *",
@@ -277,10 +279,27 @@ class Farewell:
     attempts: int
 
 
-def say_later(tx: Tx, provider: str, id: str, sealed: str) -> None:
+def say_later(tx: Tx, provider: str, id: str, sealed: str, *, after: timedelta = NOW) -> None:
     tx.execute(
-        "insert into farewells (id, provider, sealed) values (%s, %s, %s)", (id, provider, sealed)
+        "insert into farewells (id, provider, sealed, due_at) values (%s, %s, %s, now() + %s)",
+        (id, provider, sealed, after),
     )
+    db.notify(tx)
+
+
+def farewells(tx: Tx, provider: str) -> list[Farewell]:
+    """All that wait, locked."""
+    rows = tx.execute(
+        "select id, provider, sealed, attempts from farewells where provider = %s"
+        " order by id for update",
+        (provider,),
+    )
+    return [Farewell(r["id"], r["provider"], r["sealed"], r["attempts"]) for r in rows]
+
+
+def say_now(tx: Tx, id: str, sealed: str) -> None:
+    """With more to say."""
+    tx.execute("update farewells set sealed = %s, due_at = now() where id = %s", (sealed, id))
     db.notify(tx)
 
 

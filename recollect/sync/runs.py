@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from recollect import connectors, encryption, log
+from recollect import connectors, documents, encryption, log
 from recollect.app import App, secret_keys
 from recollect.connectors import oauth
+from recollect.connectors.api import PROVIDER_UNAVAILABLE
 from recollect.connectors.base import (
     Change,
     Checkpoint,
@@ -53,7 +54,14 @@ from recollect.sync.credentials import ageing, oauth_of, open_registration, open
 from recollect.sync.item_filter import Gate
 from recollect.sync.items import SyncCounts
 from recollect.sync.push_registrations import Farewell, StoredRegistration
-from recollect.sync.sources import GivenAccess, api_url, endpoint_at, open_api, open_source
+from recollect.sync.sources import (
+    GivenAccess,
+    api_url,
+    endpoint_at,
+    open_api,
+    open_source,
+    say_off,
+)
 
 LOG = log.get("sync")
 BATCH = 200
@@ -65,6 +73,15 @@ ID_BYTES = 2_400
 PUSH_RETRY = timedelta(hours=1)
 READ = (Item, Gone, Missing, Listed, Folder)
 """What only a provider that is there can have said."""
+HELD_BACK = (
+    *("http_401", "http_402", "http_403", "http_451", "access_denied", "no_access", "not_allowed"),
+    *("domain_policy", "not_downloadable", "restricted_resource", "sso_required", "api_disabled"),
+    *("disabled", "archived", "no_bucket", "no_folder", "no_mailbox", "wrong_region"),
+    PROVIDER_UNAVAILABLE,
+)
+"""Codes of documents that the provider did not give, which may end without a change of the item."""
+HELD_BACK_FOR = timedelta(days=1)
+"""before a sync tries those documents again, unless a user asks for it"""
 SPREAD = 1.05
 """Up to how many times its interval a scheduled sync waits: those that began together, at a start
 of the service or a move from elsewhere, drift apart."""
@@ -101,6 +118,7 @@ def run(app: App, claim: SyncClaim, stop: threading.Event) -> SyncCounts:
         )
         _list(work, connector, source, None)
     _make_room(work)
+    _try_again(work)
     items.note_unlisted(counts)
     return counts
 
@@ -259,6 +277,16 @@ def _fill(work: _Work) -> bool:
     return counts.skipped[items.UNDECIDED] > before
 
 
+def _try_again(work: _Work) -> None:
+    """Read what its provider held back: a right that comes back changes nothing of the item."""
+    app, claim = work.app, work.claim
+    rest = timedelta() if claim.trigger is Trigger.MANUAL else HELD_BACK_FOR
+    with app.db.begin() as tx:
+        connection_queue.lock(tx, claim, lease=app.lease)
+        connection = claim.connection
+        documents.try_again(tx, connection.org_id, connection.id, HELD_BACK, failed_for=rest)
+
+
 # --- pushes --------------------------------------------------------------------------------------
 
 
@@ -360,9 +388,16 @@ def _subscribe(
         replaced = push_registrations.keep_registration(
             tx, id, remote=made.remote, expires_at=made.expires_at
         )
+        told = replaced is None and say_off(tx, app, connector.provider, made)
         # Whatever changed between the end of the old one and the start of the new one.
         connections.want(tx, [connection.id], Trigger.EVENT)
-    _unsubscribe(app, connector, source, connection.id, replaced)
+    if replaced is not None:
+        _unsubscribe(app, connector, source, connection.id, replaced)
+    elif not told:  # another connection of the account may have kept the authorization alive
+        try:
+            connector.unsubscribe(source.api, made)
+        except (Permanent, Transient, Reauthorize, NotFoundError, LeaseLost) as error:
+            LOG.info("registration not removed", connection=connection.id, reason=str(error))
 
 
 def _unsubscribe(

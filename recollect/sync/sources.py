@@ -15,6 +15,7 @@ from recollect.connectors import oauth
 from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, Access, Api
 from recollect.connectors.base import Connector, Folder, HostTurn, LocalFolders, Source
 from recollect.connectors.oauth import OAuthClient, Tokens
+from recollect.connectors.pushes import Registration
 from recollect.db import Tx
 from recollect.errors import (
     BadRequestError,
@@ -73,6 +74,8 @@ LONGEST_ANSWER = 120.0
 LOOK = 1.0
 """Seconds between two looks whether the connection is still there."""
 PAGE = 1000
+LONGEST_REGISTERING = timedelta(minutes=5)
+"""that a farewell waits for a registration which the provider is just being asked for"""
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 
 
@@ -476,7 +479,8 @@ def end(
             LOG.warning("no farewell", provider=provider, reason=str(error))
             continue
         if farewell is not None:
-            push_registrations.say_later(tx, provider, *farewell)
+            id, sealed, after = farewell
+            push_registrations.say_later(tx, provider, id, sealed, after=after)
     return connections.delete(tx, tenant, found, with_documents=with_documents)
 
 
@@ -521,9 +525,9 @@ def end_tag(tx: Tx, app: App, tenant: Tenant, tag: str) -> EndedTag:
 
 def _farewell_of(
     app: App, tx: Tx, ended: Sequence[Connection], *, revoke: bool
-) -> tuple[str, str] | None:
-    """What is to be said to the provider once connections of one account are gone: an id, and it
-    sealed.
+) -> tuple[str, str, timedelta] | None:
+    """What is to be said to the provider once connections of one account are gone: an id, it
+    sealed, and when.
 
     None when there is nothing to take back; raises SetupError when no key opens it.
     """
@@ -536,17 +540,47 @@ def _farewell_of(
         client = client_of(tx, app, newest.org_id, connector)
     except BadRequestError:
         return None
-    stored = [r for one in ended for r in push_registrations.registered(tx, one.id) if r.answered]
+    stored = [r for one in ended for r in push_registrations.registered(tx, one.id)]
+    awaited = [r.registration.id for r in stored if not r.answered and r.error is None]
     told = {
         "connection": newest.id,
         "tokens": sealed,
         "client": [client.id, client.secret],
         "revoke": revoke,
         "registrations": [
-            {"id": r.id, "connection_id": r.connection_id, "resource": r.resource}
-            | {"secret": r.secret, "url": r.url, "remote": dict(r.remote)}
-            for r in (open_registration(app, one) for one in stored)
+            _told_registration(open_registration(app, one)) for one in stored if one.answered
         ],
+        "awaited": awaited,
     }
     id = random_id()
-    return id, encryption.seal(secret_keys(app.config), json.dumps(told), place=("farewell", id))
+    sealed = encryption.seal(secret_keys(app.config), json.dumps(told), place=("farewell", id))
+    return id, sealed, LONGEST_REGISTERING if awaited else timedelta()
+
+
+def say_off(tx: Tx, app: App, provider: str, made: Registration) -> bool:
+    """Add a registration to the farewell of its connection, which has waited for it; False if none
+    does."""
+    keys = secret_keys(app.config)
+    for farewell in push_registrations.farewells(tx, provider):
+        place = ("farewell", farewell.id)
+        try:
+            told = json.loads(encryption.unseal(keys, farewell.sealed, place=place))
+        except SetupError:
+            continue
+        if made.id in told.get("awaited", ()):
+            told["registrations"].append(_told_registration(made))
+            sealed = encryption.seal(keys, json.dumps(told), place=place)
+            push_registrations.say_now(tx, farewell.id, sealed)
+            return True
+    return False
+
+
+def _told_registration(one: Registration) -> Mapping[str, Any]:
+    return {
+        "id": one.id,
+        "connection_id": one.connection_id,
+        "resource": one.resource,
+        "secret": one.secret,
+        "url": one.url,
+        "remote": dict(one.remote),
+    }

@@ -19,9 +19,9 @@ from starlette.testclient import TestClient
 from recollect import encryption
 from recollect.api import create_app
 from recollect.app import App, secret_keys
-from recollect.model import Org, Plan
+from recollect.model import Org, Plan, Tenant
 from recollect.orgs import orgs
-from recollect.sync import connection_queue, push_registrations
+from recollect.sync import connection_queue, connections, push_registrations, sources
 from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.conftest import plain_client, serving
@@ -315,6 +315,31 @@ def test_27_while_renewal_fails_the_old_one_serves_and_then_polling(loud: Loud) 
 def half_over(loud: Loud) -> None:
     with loud.app.db.begin() as tx:
         tx.execute("update registrations set renew_at = now() where connection_id = %s", (loud.id,))
+
+
+@every("loud", conforming("renewed"), indirect=True)
+def test_28_a_registration_that_is_under_way_at_the_end_is_taken_back(loud: Loud) -> None:
+    assert loud.peer.registers is not None
+
+    def end(body: bytes) -> bytes:
+        tenant = Tenant(loud.org.id)
+        with loud.app.db.begin() as tx:
+            ended = [connections.get(tx, tenant, loud.id, lock=True)]
+            sources.end(tx, loud.app, tenant, ended, with_documents=True)
+        syncs.chores(loud.app, Hurried())
+        return body
+
+    loud.peer.proxy.on(loud.peer.registers, alter=end)
+    loud.connect()
+    loud.due()
+    syncs.drain(loud.app, Hurried())
+
+    syncs.chores(loud.app, Hurried())
+
+    # A watch of a mailbox may serve other connections, too.
+    assert loud.provider == "gmail" or loud.peer.registrations() == set()
+    with loud.app.db.begin() as tx:
+        assert tx.execute("select from farewells").rowcount == 0
 
 
 @every("loud", conforming("lost"), indirect=True)

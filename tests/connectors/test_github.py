@@ -450,17 +450,35 @@ def test_one_repository_that_fails_does_not_stop_the_others(github: FakeGithub, 
     assert local(source) == remote(docs[1], docs[2])
 
 
+def test_repositories_that_fail_side_by_side_do_not_stop_the_others(
+    github: FakeGithub, connect: Connect
+):
+    docs = [github.repository(f"octo/r{n}", {"a.md": "1"}) for n in range(6)]
+    for each in docs[:5]:
+        each.broken = True
+    source = connect(*docs)
+
+    troubles = only(source.sync(), Trouble)
+
+    assert [trouble.branch for trouble in troubles] == [str(each.id) for each in docs[:5]]
+    assert local(source) == remote(docs[5])
+
+
 def test_if_all_fails_it_is_github(github: FakeGithub, connect: Connect):
     docs = [github.repository(f"octo/r{n}", {"a.md": "1"}) for n in range(20)]
     for each in docs:
         each.broken = True
 
     for picked in (docs[:1], docs):
-        github.forget()
         with pytest.raises(Transient) as caught:
             connect(*picked).sync()
         assert caught.value.code == "provider_unavailable"
-        assert len(github.calls()) <= 9
+    github.forget()
+    github.refuse(503, times=99)
+    with pytest.raises(Transient) as caught:
+        connect(*docs).sync()
+    assert caught.value.code == "provider_unavailable"
+    assert len(github.calls()) == 12
 
 
 def test_documents_of_repositories_that_are_not_picked_any_more_stay(

@@ -819,6 +819,31 @@ def test_a_target_that_is_not_shared_any_more_stays_by_its_link_as_long_as_the_s
     assert source.items == {}
 
 
+def test_targets_that_always_fail_keep_no_other_from_being_synced(
+    drive: FakeDrive, connect: Connect
+):
+    inside = drive.folder("In")
+    targets = [drive.doc(f"target {n}", "x") for n in range(6)]
+    for target in targets:
+        drive.shortcut("s", target, inside)
+    source = connect(**selecting(inside))
+    sync(source)
+    late = [drive.doc(f"late {n}", "x") for n in range(2)]
+    for target in (*targets[:5], late[0]):
+        drive.refuse(f"/files/{target}\\?", 500, "backendError", times=None)
+    for target in (*late, *targets):
+        drive.shortcut("t", target, inside)
+
+    sync(source)
+
+    assert source.items.keys() == {*targets, late[1]}
+    drive.behave()
+    sync(source, timedelta(hours=1))
+    assert source.items.keys() == {*targets, late[1]}
+    sync(source, timedelta(days=2))
+    assert source.items.keys() == {*targets, *late}
+
+
 def test_shortcuts_that_lead_nowhere_are_no_documents(drive: FakeDrive, connect: Connect):  # [32]
     folder = drive.folder("F")
     to_folder = drive.shortcut("folder", folder)
@@ -1204,7 +1229,7 @@ def test_a_file_that_vanished_meanwhile_is_not_found(drive: FakeDrive, connect: 
             read(source, id)
 
 
-@pytest.mark.parametrize("status", [400, 403, 404])
+@pytest.mark.parametrize("status", [400, 403, 404, 500])
 def test_a_folder_that_may_not_be_looked_into_stops_no_sync(
     drive: FakeDrive, connect: Connect, status: int
 ):
@@ -1212,7 +1237,7 @@ def test_a_folder_that_may_not_be_looked_into_stops_no_sync(
     sync(source)
     drive.file("inside", parent=drive.folder("closed"))
     drive.file("beside")
-    drive.refuse(r"in(\+|%20| )parents", status, "forbidden")
+    drive.refuse(r"in(\+|%20| )parents", status, "forbidden", times=3 if status == 500 else 1)
 
     sync(source)
 

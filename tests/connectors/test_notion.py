@@ -686,18 +686,49 @@ def test_blocks_that_fail_leave_the_page_and_are_tried_again(
     assert titles(source) == ["Child", "Home"]
 
 
+@pytest.mark.parametrize("status", [403, 500])
+def test_pages_that_fail_side_by_side_do_not_stop_the_others(
+    notion: FakeNotion, source: MemorySource, status: int
+):
+    home = notion.page("Home", para("Welcome"))
+    bad = [notion.page(f"Bad {at}", para("words"), parent=home) for at in range(7)]
+    notion.page("Good", para("words"), parent=home)
+    notion.gaps = {key for key in notion.things if key != home.key}
+    if status == 403:
+        notion.restricted = {each.key for each in bad}
+    else:
+        keys = "|".join(each.key for each in bad)
+        notion.refuse(500, times=21, on=f"GET /v1/pages/({keys})", code="internal_server_error")
+
+    changes = sync(source, notion)
+
+    assert len(said(changes, Trouble)) == 7
+    assert titles(source) == ["Good", "Home"]
+    notion.restricted = set()
+    check(source, notion)
+    assert len(source.items) == 9
+
+
 def test_when_thing_after_thing_fails_it_is_not_the_things(
     notion: FakeNotion, source: MemorySource
 ):
-    for at in range(9):
-        notion.page(f"Page {at}", para("words"))
-    notion.refuse(500, times=99, on="GET /v1/blocks", code="internal_server_error")
+    home = notion.page("Home", para("Welcome"))
+    for at in range(8):
+        notion.page(f"Page {at}", para("words"), parent=home)
+    notion.gaps = {key for key in notion.things if key != home.key}
 
+    changes = CONNECTOR.changes(source, None)
+    for change in changes:
+        source._apply(change, set())
+        if isinstance(change, Checkpoint):
+            break
+
+    notion.refuse(500, times=99, code="internal_server_error")
     with pytest.raises(Transient) as caught:
-        sync(source, notion)
+        list(changes)
 
     assert caught.value.code == "provider_unavailable"
-    assert asked(notion, "GET /v1/blocks") == 9
+    assert asked(notion, "GET /v1/pages") == 9
     notion.behave()
     sync(source, notion)
     assert len(source.items) == 9

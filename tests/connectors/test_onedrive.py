@@ -676,7 +676,7 @@ def test_what_two_shortcuts_lead_to_is_one_document(
     assert source.items.keys() == before.keys()
 
 
-@pytest.mark.parametrize("status", [400, 403, 404])
+@pytest.mark.parametrize("status", [400, 403, 404, 500])
 def test_a_folder_that_may_not_be_looked_into_stops_no_sync(
     graph: FakeGraph, user: User, connect: Connect, status: int
 ):

@@ -388,6 +388,8 @@ class FakeGraph:
         match [unquote(part) for part in path.removeprefix("/v1.0/").split("/")]:
             case ["me"]:
                 return self._me(user)
+            case ["me", "drive"]:
+                return Reply(200, json.dumps({"id": user.drive.id}).encode())
             case ["me", "drive", "root", "delta"]:
                 return self._delta(user, asked)
             case ["me", "drive", "items", id, *rest]:

@@ -341,3 +341,107 @@ def test_a_document_that_a_merge_leaves_keeps_its_memories(app: App, org: Org) -
         for name, id in (("a", left), ("b", moved)):
             sources = {id for one in reading.known(tx, tenant, name) for id in one.sources}
             assert sources - {alone} == {id}
+
+
+def conclude(tx: Tx, org: Org, tag: str, document: DocumentId, premise: MemoryId) -> None:
+    cited = replace(
+        fact(org, "conclusion"),
+        is_inference=True,
+        spans=[Span(WHOLE, 0, 1)],
+        related={premise: Relation.DERIVES},
+    )
+    memories.store(tx, org.id, document, tag, [cited], read=())
+
+
+@pytest.mark.parametrize(
+    ("bears", "leaves", "premise", "conclusion"),
+    [
+        ("p c", "p", {"b": 1}, {}),
+        ("p c", "c", {"a": 1}, {}),
+        ("pc", "pc", {"b": 1}, {"b": 1}),
+        ("pc p", "pc", {"a": 1, "b": 1}, {"b": 1}),
+        ("pc c", "pc", {"b": 1}, {"b": 1}),
+        ("pc pc", "pc", {"a": 1, "b": 1}, {"a": 1, "b": 1}),
+        ("pc p c", "pc", {"a": 1, "b": 1}, {"a": 1, "b": 1}),
+    ],
+)
+def test_a_conclusion_is_only_where_what_it_follows_from_is(
+    app: App, org: Org, bears: str, leaves: str, premise: dict[str, int], conclusion: dict[str, int]
+) -> None:
+    """`bears`: of each document, whether the premise or the conclusion rests on it; the first that
+    is as `leaves` comes to another tag."""
+    with app.db.begin() as tx:
+        tags.ensure(tx, org.id, ["b"])
+        of: list[tuple[str, DocumentId]] = []
+        known = MemoryId("")
+        for n, what in enumerate(bears.split()):
+            texts = [f"own {n}"] if what == "c" else ["premise", f"own {n}"]
+            id, first = bear(tx, org, "a", *texts)
+            of.append((what, id))
+            known = first if "p" in what else known
+        for what, id in of:
+            if "c" in what:
+                conclude(tx, org, "a", id, known)
+        gone = next(id for what, id in of if what == leaves)
+
+        retag(tx, org, gone, ["b"])
+
+        assert (where(tx, org, "premise"), where(tx, org, "conclusion")) == (premise, conclusion)
+        documents.delete(tx, Tenant(org.id), [gone])
+        for found in (where(tx, org, "premise"), where(tx, org, "conclusion")):
+            assert "b" not in found
+
+
+def test_a_conclusion_keeps_a_premise_that_was_corrected(app: App, org: Org) -> None:
+    with app.db.begin() as tx:
+        tags.ensure(tx, org.id, ["b"])
+        both, premise = bear(tx, org, "a", "premise", "own")
+        bear(tx, org, "a", "premise", "another")
+        conclude(tx, org, "a", both, premise)
+        correction = Correction("corrected", terms.weigh(org.id, "corrected"))
+        memories.correct(tx, Tenant(org.id), "a", MemoryTarget(id=premise), correction)
+
+        retag(tx, org, both, ["b"])
+
+        assert where(tx, org, "corrected") == {"a": 1, "b": 1}
+        assert where(tx, org, "conclusion") == {"b": 1}
+
+
+def test_a_conclusion_that_became_its_premise_moves_as_one(app: App, org: Org) -> None:
+    with app.db.begin() as tx:
+        tags.ensure(tx, org.id, ["b"])
+        both, premise = bear(tx, org, "a", "premise", "own")
+        other, _ = bear(tx, org, "a", "premise", "another")
+        conclude(tx, org, "a", both, premise)
+        conclude(tx, org, "a", other, premise)
+        same = Correction("premise", terms.weigh(org.id, "premise"))
+        memories.correct(tx, Tenant(org.id), "a", MemoryTarget(content="conclusion"), same)
+
+        retag(tx, org, both, ["b"])
+
+        assert where(tx, org, "premise") == {"a": 1, "b": 1}
+
+
+def test_a_conclusion_comes_along_when_tags_are_merged(app: App, org: Org) -> None:
+    with app.db.begin() as tx:
+        tags.ensure(tx, org.id, ["b"])
+        first, premise = bear(tx, org, "a", "premise")
+        second, _ = bear(tx, org, "a", "own")
+        conclude(tx, org, "a", second, premise)
+        stays, _ = bear(tx, org, "a", "premise", "another")
+        merge = tags.begin_merge(tx, Tenant(org.id), ["a"], "b", random_id())
+
+        for _ in (first, second):
+            documents.retag(
+                tx,
+                org.id,
+                ["a"],
+                "b",
+                kept=[stays],
+                until=datetime(9999, 1, 1, tzinfo=UTC),
+                limit=1,
+            )
+        tags.advance_merge(tx, merge, 0, [stays], done=True)
+
+        assert where(tx, org, "premise") == {"a": 1, "b": 1}
+        assert where(tx, org, "conclusion") == {"b": 1}

@@ -16,8 +16,10 @@ from recollect.blobs import open_blobs
 from recollect.db import Database
 from recollect.documents import DocumentChange, NewDocument, text_content
 from recollect.index.vector_index import adopt
+from recollect.memories import memories, telling
+from recollect.memories.records import Fact
 from recollect.model import Content, DocumentId, Plan, Status, StoredBlob, Tenant, random_id
-from recollect.ops import verify
+from recollect.ops import _words, verify
 from recollect.orgs import orgs, tags
 from recollect.worker.processing import drain
 from tests.fakes.site import prose
@@ -94,6 +96,8 @@ DAMAGES = {
     "offsets_wrong": "update documents set text = ' ' || text where id = %s",
     "hash_wrong": "update entries set text = text || '!' where document_id = %s",
     "scope_wrong": "update documents set scope = scope || 5 where id = %s",
+    "words_wrong": "update entries set terms = terms[:cardinality(terms) - 1]"
+    " where document_id = %s",
     "vector_missing": "update entries set embedding = null where document_id = %s",
     "entry_orphaned": "insert into entries (document_id, hash, text, terms, weights, embedding)"
     " select document_id, '\\x00', text, terms, weights, embedding from entries"
@@ -102,6 +106,77 @@ DAMAGES = {
     " (select terms[5] from entries where document_id = %s limit 1)",
     "stranded": "update documents set status = 'queued', due_at = 'infinity' where id = %s",
 }
+
+
+def test_weights_that_are_not_those_of_the_text_are_made_again(
+    ground: Ground, id: DocumentId
+) -> None:
+    changed = ground.sql(
+        "update entries e set weights = o.weights, terms = e.terms[:2] || o.terms[3:]"
+        " from (select * from entries where document_id = %s order by hash limit 1) o"
+        " where e.document_id = o.document_id and e.hash <> o.hash",
+        id,
+    )
+    with ground.app.db.begin() as tx:
+        before = tx.execute("select hash, embedding from entries order by 1").fetchall()
+
+    found = ground.verify(mend=True)
+
+    assert found["words_wrong"].mended == changed
+    assert list(found["words_wrong"].examples) == [id]
+    assert ground.verify() == {}
+    with ground.app.db.begin() as tx:
+        assert tx.execute("select hash, embedding from entries order by 1").fetchall() == before
+
+
+def test_of_many_entries_some_are_compared_and_all_are_mended(
+    ground: Ground, id: DocumentId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = ground.sql("update entries set terms = terms[:4] where document_id = %s", id)
+    monkeypatch.setattr(_words, "WORDS_COMPARED", 2)
+    with ground.app.db.begin() as tx:
+        row = tx.execute("select sum(chunks) as n from documents").fetchone()
+    assert row is not None
+    assert row["n"] > 4
+    found: dict[str, verify.Finding] = {}
+    while "words_wrong" not in found:
+        found = ground.verify(mend=True)
+    monkeypatch.undo()
+
+    assert found["words_wrong"].mended == changed
+    assert ground.verify() == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "damage"),
+    [
+        ("words_wrong", "terms = '{}'"),
+        ("memory_vector_wrong", "embedding = null"),
+        ("memory_vector_wrong", "embedding = '[1,2,3]'"),
+        ("memory_vector_wrong", "embedding_b = embedding"),
+    ],
+)
+def test_a_memory_is_found_by_its_words_and_its_vector(
+    ground: Ground, id: DocumentId, kind: str, damage: str
+) -> None:
+    text = f"Ann {random_id()} drinks tea."
+    _, [memory] = telling.add(ground.app, ground.tenant, "a", [Fact(text, {})])
+    drain(ground.app)
+    assert ground.verify() == {}
+    assert ground.sql(f"update memories set {damage} where id = %s", memory.id)
+
+    found = ground.verify(mend=True)
+
+    assert (list(found[kind].examples), found[kind].mended) == ([memory.id], 1)
+    assert ground.verify() == {}
+    assert ground.app.embedder is not None
+    with ground.app.db.begin() as tx:
+        noted = tx.execute("delete from vector_gaps").rowcount
+        waiting = memories.without_vector(tx)
+        vectors = ground.app.embedder.embed([*waiting.values()])
+        memories.embed(tx, dict(zip(waiting, vectors, strict=True)))
+    assert noted == (kind != "words_wrong")
+    assert ground.verify() == {}
 
 
 @pytest.mark.parametrize("kind", DAMAGES)

@@ -16,7 +16,7 @@ from recollect import connectors, documents
 from recollect.app import App, secret_keys
 from recollect.connectors.base import Source
 from recollect.documents import DocumentQuery
-from recollect.errors import LeaseLost, Reauthorize, Transient
+from recollect.errors import LeaseLost, Permanent, Reauthorize, Transient
 from recollect.fetch import Fetcher
 from recollect.model import (
     Blob,
@@ -373,6 +373,27 @@ def test_a_listing_that_lost_most_is_confirmed_by_a_second(
     assert len(found(app, connection)) == 20
 
 
+def test_what_only_the_second_listing_lacks_is_not_confirmed(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    for n in range(50):
+        shelf.put(f"{n:02}", f"Number {n}.")
+    connection = sync(app, connect(mode="listing"))
+    for n in range(30):
+        shelf.take(f"{n:02}")
+    connection = sync(app, connection)
+    for n in range(30, 50):
+        shelf.take(f"{n:02}")
+
+    connection = sync(app, connection)
+    assert len(found(app, connection)) == 50
+    for n in range(30, 50):
+        shelf.put(f"{n:02}", f"Number {n}.")
+    sync(app, connection)
+
+    assert sorted(found(app, connection)) == [f"Thing {n}" for n in range(30, 50)]
+
+
 def test_a_held_deletion_is_forgotten_when_things_are_back(
     app: App, shelf: Shelf, connect: Callable[..., Connection]
 ) -> None:
@@ -511,6 +532,30 @@ def test_a_document_that_vanished_before_it_was_read_is_gone(
     drain(app)
     assert sorted(found(app, connection)) == ["Thing b"]
     assert verdicts(app, connection) == {"document": 1}
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["after a day", "asked for"])
+def test_a_right_to_read_that_comes_back_is_found_by_a_later_sync(
+    app: App, shelf: Shelf, connect: Callable[..., Connection], asked: bool
+) -> None:
+    shelf.put("a", "First.")
+    shelf.fail("fetch", Permanent("not yours", code="http_403"))
+    connection = sync(app, connect())
+    shelf.put("b", "Second.")
+    shelf.fail("fetch", Permanent("torn", code="unreadable_content"))
+    sync(app, connection)
+    assert [d.status for d in found(app, connection).values()] == ["failed", "failed"]
+
+    with app.db.begin() as tx:
+        if asked:
+            connection_queue.want_now(tx, Tenant(connection.org_id), connection.id)
+        else:
+            tx.execute("update documents set updated_at = updated_at - interval '1 day'")
+    sync(app, connection)
+
+    assert shelf.fetched == ["a"]
+    assert found(app, connection)["Thing a"].status == "done"
+    assert found(app, connection)["Thing b"].status == "failed"
 
 
 def test_a_failed_sync_tries_again_after_a_while(

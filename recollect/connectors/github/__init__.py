@@ -21,7 +21,14 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from recollect.connectors._json import as_object
 from recollect.connectors.about import Application
-from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, Api, as_json, field_of
+from recollect.connectors.api import (
+    PROVIDER_UNAVAILABLE,
+    RATE_LIMITED,
+    Api,
+    Patience,
+    as_json,
+    field_of,
+)
 from recollect.connectors.base import (
     Account,
     Assumption,
@@ -59,8 +66,6 @@ WEBHOOKS = "webhooks"
 MOST_REPOSITORIES = 500
 MOST_LOOKED_AT = 20
 """repositories that a check of the account asks about"""
-PATIENCE = 3
-"""repositories in a row that fail before GitHub as a whole counts as unavailable"""
 MARKDOWN = frozenset({"md", "mdx", "markdown"})
 POINTER = re.compile(rb"version https://(git-lfs\.github\.com|hawser\.github\.com)/spec/v\d")
 
@@ -187,23 +192,21 @@ class Github(Connector):
         states = {one.id: before[one.id] for one in picked if one.id in before}
         troubles: list[Trouble] = []
         failures: list[Transient] = []
-        in_a_row = 0
+        patience = Patience(lambda: source.api.get("/user"))
         for repository in picked:
             source.going()
             try:
                 look = look_at(source, repository, before.get(repository.id))
             except Permanent as error:
-                in_a_row = 0
+                patience.succeeded()
                 troubles.append(trouble(repository, error))
                 continue
             except Transient as error:
-                in_a_row += 1
-                if error.code == RATE_LIMITED or in_a_row == PATIENCE:
-                    raise
+                patience.failed(error)
                 failures.append(error)
                 troubles.append(trouble(repository, error))
                 continue
-            in_a_row = 0
+            patience.succeeded()
             if look.verdict is not None:
                 yield look.verdict
             states[repository.id] = look.state

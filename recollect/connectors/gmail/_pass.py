@@ -8,7 +8,7 @@ from datetime import datetime
 from urllib.parse import quote
 
 from recollect.connectors._json import as_list, as_object, as_word
-from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, as_json, field_of
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, Patience, as_json, field_of
 from recollect.connectors.base import (
     Change,
     Checkpoint,
@@ -49,8 +49,8 @@ PAGE = 500
 """threads or records, the most that Gmail gives at once"""
 BATCH = 100
 """threads between two checkpoints"""
-PATIENCE = 3
-"""threads in a row that fail before Gmail as a whole counts as unavailable"""
+RETRIED = 2
+"""threads of those that wait that may fail again in one sync"""
 MOST_AGAIN = 100
 """threads that wait for another try"""
 REFUSED = frozenset({400, 404})
@@ -102,7 +102,7 @@ class Pass:
         self._known = _state(cursor)
         self._state = self._known or State(self._scope, "", "0")
         self._names: Mapping[str, str] | None = None
-        self._failures = 0
+        self._patience = Patience(lambda: self._api.get(path_of("profile")))
 
     def run(self) -> Iterator[Change]:
         try:
@@ -290,10 +290,10 @@ class Pass:
             return
         rows = {row.id: row for row in self._source.remembered(waiting)}
         for id in waiting:
-            if self._failures + 1 >= PATIENCE:
-                break  # if it is Gmail as a whole, what follows shows it
+            if self._patience.in_a_row >= RETRIED:
+                break
             yield from self._look(id, rows.get(id))
-        self._failures = 0
+        self._patience.succeeded()
         yield self._checkpoint()
 
     def _look(self, id: str, row: Remembered | None, mark: str | None = None) -> Iterator[Change]:
@@ -309,9 +309,8 @@ class Pass:
             yield self._unread(id, row, "unreadable", f"{error}. What was read of it before stays")
             return
         except Transient as error:
-            self._failures += 1
-            full = len(waiting) >= MOST_AGAIN and id not in waiting
-            if error.code == RATE_LIMITED or self._failures >= PATIENCE or full:
+            self._patience.failed(error)
+            if len(waiting) >= MOST_AGAIN and id not in waiting:
                 raise
             if id in waiting:  # the others get their turn before it
                 waiting.remove(id)
@@ -325,7 +324,7 @@ class Pass:
             yield Gone(id)
 
     def _forgive(self, id: str) -> None:
-        self._failures = 0
+        self._patience.succeeded()
         if id in self._state.again:
             self._state.again.remove(id)
 

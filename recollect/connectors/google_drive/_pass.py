@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from recollect.connectors._folders import above
 from recollect.connectors._json import LONGEST_NAME, as_name, as_object, as_time
-from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, as_json, field_of
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, Patience, as_json, field_of
 from recollect.connectors.base import (
     Change,
     Checkpoint,
@@ -64,6 +64,8 @@ MANY = 200
 CHECK_EVERY = timedelta(days=7)
 """between whole listings, but for syncs that a user asks for: access that is lost does not always
 come through the feed"""
+UNREAD_AGAIN = timedelta(days=1)
+"""after which a listing asks again for what Drive could not give"""
 LARGEST_FILE = 50_000_000
 """bytes, as for an upload"""
 REFUSED = frozenset({400, 404, 410})
@@ -86,6 +88,9 @@ class Pass:
         self._tried: set[str] = set()
         """feeds that were listed in this sync, or could not be"""
         self._failed: set[str] = set()
+        self._unread: set[str] = set()
+        """feeds with something that Drive could not give"""
+        self._patience = Patience(lambda: start_of(self._api, USER))
 
     def run(self) -> Iterator[Change]:
         scope = "full" if self._selected is None else ",".join(sorted(self._selected))
@@ -104,6 +109,10 @@ class Pass:
                 yield from self._guarded(feed, self._follow(feed))
         yield from self._list()
         yield from self._forget_drives()
+        soon = (self._source.since - CHECK_EVERY + UNREAD_AGAIN).isoformat()
+        for name, feed in self._state.feeds().items():
+            if name in self._unread and feed.listed is not None:
+                feed.listed = min(feed.listed, soon)
         yield self._checkpoint()
 
     def _anew(self, scope: str, found: Mapping[str, str]) -> State:
@@ -120,8 +129,9 @@ class Pass:
         try:
             yield from work
         except (Permanent, Transient) as error:
-            if feed == USER or error.code == RATE_LIMITED:
+            if feed == USER:
                 raise
+            self._patience.failed(error)
             self._tried.add(feed)
             self._failed.add(feed)
             if self._state.listing and feed in self._state.listing.feeds:
@@ -132,6 +142,8 @@ class Pass:
                 error.code,
                 feed,
             )
+        else:
+            self._patience.succeeded()
 
     # --- shared drives ---
 
@@ -474,6 +486,8 @@ class Pass:
         found = self._read(row.id, said_of(row, "key")) if shortcuts_to(row) else ""
         if isinstance(found, DriveFile):
             return self._answer(found, row.branch, shortcuts_to(row), own=False)
+        if isinstance(found, Transient):
+            return self._given_later(row.id, found, {**row.extra, "own": False}, row.branch)
         return away(row)
 
     def _replace_below(
@@ -512,6 +526,8 @@ class Pass:
             found = self._read(row.id, said_of(row, "key"))
             if isinstance(found, DriveFile):
                 yield from self._tell(found, row)
+            elif isinstance(found, Transient):
+                yield self._given_later(row.id, found, row.extra, row.branch)
 
     def _list_again(self, branch: str) -> None:
         feed = self._state.feeds().get(branch)
@@ -567,6 +583,9 @@ class Pass:
             return [file for page, _ in self._pages(None, home, f"({inside})") for file in page]
         except Permanent:
             return None
+        except Transient as error:
+            self._patience.failed(error)
+            return None
 
     # --- shortcuts ---
 
@@ -601,6 +620,10 @@ class Pass:
                 kind, detail = "shortcut", f"It points to {found.id}."
                 branch = row.branch if own and row is not None else feed
                 yield self._answer(found, branch, via, own=own)
+            elif isinstance(found, Transient):
+                kind, detail = "shortcut", f"It points to {target}."
+                known = {"via": via, "key": group[0].target_key}
+                yield self._given_later(target, found, known, row.branch if row else feed)
             else:
                 kind, detail = "broken_shortcut", found
                 if not own and group[0].target_mime not in NO_TARGETS:
@@ -609,7 +632,15 @@ class Pass:
             for shortcut in group:
                 yield refusal(shortcut, feed, kind, detail)
 
-    def _target(self, shortcut: DriveFile) -> DriveFile | str:
+    def _given_later(
+        self, id: str, error: Transient, known: Mapping[str, Any], branch: str
+    ) -> Verdict:
+        """What Drive cannot give now keeps its document; a listing asks for it again."""
+        self._unread.add(branch)
+        told = f"Google Drive cannot give it at present ({error})."
+        return Verdict(id, OUT_OF_REACH, told, extra=known, branch=branch, keep=True, failed=True)
+
+    def _target(self, shortcut: DriveFile) -> DriveFile | str | Transient:
         """What a shortcut stands for, or why that is not a document. Only once: no shortcuts to
         shortcuts, so there are no circles."""
         if shortcut.target_mime == FOLDER:
@@ -618,7 +649,8 @@ class Pass:
             return "It points to another shortcut."
         return self._read(shortcut.target, shortcut.target_key)
 
-    def _read(self, id: str, key: str) -> DriveFile | str:
+    def _read(self, id: str, key: str) -> DriveFile | str | Transient:
+        """The file, why there is none, or why it cannot be said at present."""
         try:
             answer = self._api.call(
                 "GET",
@@ -630,6 +662,10 @@ class Pass:
             if error.code == "http_404":
                 return "The file that it points to is deleted, or not shared with the account."
             return f"The file that it points to cannot be read: {error}."
+        except Transient as error:
+            self._patience.failed(error)
+            return error
+        self._patience.succeeded()
         file = told_file(as_json(answer))
         if file.trashed:
             return "The file that it points to is in the trash."

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, cast
 
 from recollect.connectors._json import as_object
-from recollect.connectors.api import RATE_LIMITED, as_json, field_of
+from recollect.connectors.api import Patience, as_json, field_of
 from recollect.connectors.base import (
     Change,
     Checkpoint,
@@ -75,8 +75,6 @@ that was edited within it may have been edited again in the same minute, without
 MOST_UNSETTLED = 200
 MOST_MISSING = 1_000
 MOST_PENDING = 200
-PATIENCE = 3
-"""things in a row that fail before Notion as a whole counts as unavailable"""
 BATCH = 50
 """things between two checkpoints, where each takes calls of its own; and calls, where it takes
 many"""
@@ -119,7 +117,7 @@ class Pass:
         self._now = source.since
         self._calls = 0
         self._news_at = 0
-        self._failed = 0
+        self._patience = Patience(self._is_there)
         self._met: set[str] = set()
         """ids that were looked at in this pass"""
         self._said: dict[str, str] = {}
@@ -588,24 +586,25 @@ class Pass:
 
     def _guarded(self, steps: Iterator[Change], id: str) -> Iterator[Change]:
         """What goes wrong with one item is reported, and the others go on."""
-        before = self._failed
+        before = self._patience.in_a_row
         try:
             yield from steps
         except (Permanent, Transient) as error:
             yield self._trouble(error, id)
             return
-        if self._failed == before:
-            self._failed = 0
+        if self._patience.in_a_row == before:
+            self._patience.succeeded()
 
     def _trouble(self, error: Permanent | Transient, id: str) -> Trouble:
         """Raises it again when it is not of this thing alone."""
         if isinstance(error, Transient) or error.code == RESTRICTED:
-            self._failed += 1
-            if error.code == RATE_LIMITED or self._failed >= PATIENCE:
-                raise error
+            self._patience.failed(error)
         return Trouble(f"{id}: {error}. What was read of it before stays.", error.code)
 
     # --- calls ---
+
+    def _is_there(self) -> EndpointAnswer:
+        return self._call("POST", "/v1/search", json={"page_size": 1})
 
     def _search(self, at: str | None) -> EndpointAnswer:
         return self._list("/v1/search", {"sort": NEWEST_FIRST}, at)

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 from recollect.connectors._folders import above
 from recollect.connectors._json import LONGEST_NAME, as_time, as_word
-from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, as_json, field_of
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, Patience, as_json, field_of
 from recollect.connectors.base import (
     Change,
     Checkpoint,
@@ -104,6 +104,7 @@ class Pass:
         """whether the listing's end waits to be confirmed by another listing"""
         self._again = False
         """whether the next sync has to list everything"""
+        self._patience = Patience(lambda: self._api.get("/v1.0/me/drive"))
         self._followed: set[str] = set()
         """ids of what shortcuts led to; several may lead to one"""
 
@@ -417,8 +418,10 @@ class Pass:
                     row = rows.get(entry["id"])
                     if not self._learn(entry["id"], entry, row):
                         yield from self._tell(told_file(entry), row)
-        except Permanent:
-            # It moved on meanwhile, may not be looked into (a vault), or takes more calls than
+        except (Permanent, Transient) as error:
+            if isinstance(error, Transient):
+                self._patience.failed(error)
+            # It moved on meanwhile, cannot be looked into (a vault), or takes more calls than
             # to list everything: the next time.
             self._again, self._state.listed = True, None
 
@@ -522,8 +525,7 @@ class Pass:
                 else:
                     yield self._follow_file(file)
             except (Permanent, Transient) as error:
-                if error.code == RATE_LIMITED:
-                    raise
+                self._patience.failed(error)
                 yield Trouble(
                     f"{file.id}, which is shared with the account, could not be read ({error})."
                     " Its documents stay. It is tried again with the next sync; if it was"
@@ -531,6 +533,8 @@ class Pass:
                     error.code,
                     file.id,
                 )
+            else:
+                self._patience.succeeded()
             yield self._checkpoint()
 
     def _follow_file(self, file: OneDriveFile) -> Change:

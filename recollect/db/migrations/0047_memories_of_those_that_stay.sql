@@ -5,30 +5,21 @@
 create function follow_tags(one text, tags text[], home text, sources text[], target text)
 returns void language plpgsql as $$
 declare
-  locked bigint;
   moved text[];
   copied text[];
 begin
   -- Whole chains, in the order in which everybody locks them, and those that say the same where
   -- they may come to.
-  with own as materialized (
-    select m.org_id, m.tag, m.content, coalesce(m.root_id, m.id) as root
-      from memories m join memory_sources s on s.memory_id = m.id where s.document_id = one),
-  touched as materialized (
-    select o.root from own o
-    union
-    select coalesce(t.root_id, t.id) from own o
-      join memories t on t.org_id = o.org_id and t.tag = any (tags) and t.is_latest
-       and md5(t.content) = md5(o.content)
-     where o.tag <> all (tags))
-  select count(*) into locked from (
-    select from memories m
-     where m.id in (select t.root from touched t
-                     union select v.id from touched t join memories v on v.root_id = t.root)
-     order by coalesce(m.root_id, m.id), m.version, m.id for update) as chains;
-  if locked = 0 then
-    return;
-  end if;
+  perform from memories m
+   where coalesce(m.root_id, m.id) in (
+           select coalesce(t.root_id, t.id) from memories t
+            where t.id in (select s.memory_id from memory_sources s where s.document_id = one)
+               or (t.org_id = (select d.org_id from documents d where d.id = one)
+                   and t.tag = any (tags) and t.is_latest
+                   and md5(t.content) in (select md5(o.content) from memories o
+                        join memory_sources s on s.memory_id = o.id
+                       where s.document_id = one and o.tag <> all (tags))))
+   order by coalesce(m.root_id, m.id), m.version, m.id for update;
   with leaving as (
     select distinct coalesce(m.root_id, m.id) as root, m.tag from memories m
       join memory_sources s on s.memory_id = m.id
@@ -79,11 +70,6 @@ begin
       select c.id, s.document_id, s.hash, s.start_at, s.end_at
         from copies c join memory_sources s
           on s.memory_id = c.original and s.document_id = one),
-  concluded as ( -- from what stays, and goes with it
-    insert into memory_relations (memory_id, target_id, relation)
-      select c.id, r.target_id, r.relation
-        from copies c join memory_relations r on r.memory_id = c.original
-       where r.relation = 'derives'),
   lacking as ( -- a vector that the original waits for
     insert into vector_gaps (relation, first, last, size)
       select 'memories', c.id, c.id, 1 from copies c
