@@ -57,7 +57,7 @@ DocumentType = Literal[
 ContentText = Annotated[Text, AfterValidator(intake.text)]
 
 
-class SharedLabels(RequestBody):
+class BatchLabels(RequestBody):
     """What may stand beside one content or many."""
 
     container_tag: str | None = None
@@ -75,7 +75,7 @@ class SharedLabels(RequestBody):
     dreaming: Literal["dynamic", "instant"] | None = None
 
 
-class ContentLabels(SharedLabels):
+class ContentLabels(BatchLabels):
     """What may stand beside a content."""
 
     custom_id: CustomId | None = None
@@ -106,7 +106,7 @@ class UpdateDocument(ContentLabels):
     content: ContentText | None = None
 
 
-class BatchAdd(SharedLabels):
+class BatchAdd(BatchLabels):
     model_config = example(documents=[{"content": "One."}, "Two."], containerTag="team:a")
 
     documents: list[Any] = Field(
