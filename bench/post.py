@@ -1,4 +1,5 @@
-"""POST: how long a caller waits, and how many POSTs a second, against bare durable inserts.
+"""POST: how long a caller waits, and how many documents a second come in, alone and in batches,
+against bare durable inserts.
 
 A bare insert is one row with the same text, committed to the same server. Latencies alternate with
 it call by call. The rate is measured without a worker, which would work on what was posted
@@ -20,6 +21,7 @@ from bench.figures import Figure, alternate, percentile
 from bench.ground import Ground, Service, wait
 
 CLIENTS = 8
+BATCH = 50
 INSERT: LiteralString = "insert into bench_bare (content) values (%s)"
 BACKLOG = 4
 """long documents that wait while latency is measured"""
@@ -101,28 +103,38 @@ def _rate(service: Service, url: str, texts: Shuffled, size: Size) -> Iterator[F
     def bare(_: int) -> float:
         return _per_second(size.seconds, lambda: _inserter(url, some))
 
-    def real(number: int) -> float:
-        return _per_second(size.seconds, lambda: _poster(service, some, number))
+    for id, what, each in (
+        ("rate", "POSTs", 1),
+        ("batch", f"documents in batches of {BATCH}", BATCH),
+    ):
 
-    rates, ratios = alternate(size.rounds, bare, real)
-    yield Figure(
-        "post.rate",
-        f"POSTs, {CLIENTS} clients, no worker",
-        statistics.median(rates),
-        "/s",
-        statistics.median(ratios),
-        f"bare inserts, {CLIENTS} threads",
-    )
+        def real(number: int, id: str = id, each: int = each) -> float:
+            name = f"{id}-{number}"
+            return each * _per_second(size.seconds, lambda: _poster(service, some, name, each))
+
+        rates, ratios = alternate(size.rounds, bare, real)
+        yield Figure(
+            f"post.{id}",
+            f"{what}, {CLIENTS} clients, no worker",
+            statistics.median(rates),
+            "/s",
+            statistics.median(ratios),
+            f"bare inserts, {CLIENTS} threads",
+        )
 
 
-def _poster(service: Service, texts: list[str], round: int) -> Iterator[None]:
+def _poster(service: Service, texts: list[str], round: str, each: int) -> Iterator[None]:
     client = service.client()
     name = f"{round}-{threading.get_ident()}"
     number = 0
     while True:
         # No two the same: the service takes the same text sent twice in a row for a retry.
-        client.add(f"{texts[number % len(texts)]} {name}-{number}", containerTag="post")
-        number += 1
+        some = [f"{texts[n % len(texts)]} {name}-{n}" for n in range(number, number + each)]
+        if each == 1:
+            client.add(some[0], containerTag="post")
+        else:
+            client.send("POST", "/v3/documents/batch", {"documents": some, "containerTag": "post"})
+        number += each
         yield
 
 
