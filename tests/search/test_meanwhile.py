@@ -29,6 +29,7 @@ class DisturbedTx(Tx):
         return answer
 
 
+@pytest.mark.one_server  # over several there is no snapshot
 @pytest.mark.parametrize("typed", ["heron waits", '"heron waits"', 'heron -"grey stork"'])
 def test_a_document_that_is_edited_all_the_time_is_found(app: App, tenant: Tenant, typed: str):
     id = DocumentId(random_id())
