@@ -6,6 +6,7 @@ trouble that three tries do not end, are the caller's (Transient with `rate_limi
 """
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Protocol, cast
@@ -23,7 +24,9 @@ IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 PATIENCE = 3
 """things in a row that fail before the provider is asked whether it is there"""
 MOST_FAILURES = 100
-"""things in a row that fail before it counts as down, whatever else it answers"""
+"""things in a row that fail before it counts as down, whatever else it answers, …"""
+LONGEST_TROUBLE = 3600.0
+"""… and seconds: what fails by not answering takes minutes, and other connections wait"""
 RATE_LIMITED = "rate_limited"
 PROVIDER_UNAVAILABLE = "provider_unavailable"
 
@@ -148,13 +151,18 @@ class Patience:
     def __init__(self, ask: Callable[[], object]) -> None:
         self._ask = ask
         self._over = False
+        self._began = 0.0
         self.in_a_row = 0
 
     def failed(self, error: Permanent | Transient) -> None:
         """One more thing failed. Raises what ends the sync: a limit, or that nothing is there."""
         self.in_a_row += 1
+        now = time.monotonic()
+        if self.in_a_row == 1:
+            self._began = now
+        too_much = self.in_a_row > MOST_FAILURES or now - self._began > LONGEST_TROUBLE
         passing = isinstance(error, Transient)
-        if self._over or error.code == RATE_LIMITED or (passing and self.in_a_row > MOST_FAILURES):
+        if self._over or error.code == RATE_LIMITED or (passing and too_much):
             self._over = True
             raise error
         if self.in_a_row % PATIENCE == 0:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, LiteralString
 
 from psycopg.errors import UniqueViolation
@@ -37,11 +38,12 @@ INSERT = (
     "insert into documents as d (id, org_id, custom_id, container_tags, scope, kind, title,"
     " url, source, filepath, metadata, document_date, task_type, dreaming, content,"
     " content_hash, blob, blob_name, blob_mime, forced_kind, source_id, connection_id,"
-    " archive_id, archive_path, group_pairs)"
+    " archive_id, archive_path, group_pairs, created_at, updated_at, due_at)"
     " values (%(id)s, %(org)s, %(custom_id)s, %(tags)s, %(scope)s, %(kind)s, %(title)s,"
     " %(url)s, %(source)s, %(filepath)s, %(metadata)s, %(document_date)s, %(task_type)s,"
     " %(dreaming)s, %(text)s, %(hash)s, %(blob)s, %(blob_name)s, %(blob_mime)s, %(forced)s,"
-    " %(source_id)s, %(connection)s, %(archive)s, %(archive_path)s, %(group)s)"
+    " %(source_id)s, %(connection)s, %(archive)s, %(archive_path)s, %(group)s,"
+    " now() + %(after)s, now() + %(after)s, now() + %(after)s)"
 )
 
 
@@ -56,8 +58,11 @@ def insert(tx: Tx, org: OrgId, new: NewDocument, id: DocumentId) -> Document:
 
 
 def insert_all(tx: Tx, org: OrgId, news: Sequence[NewDocument]) -> list[Document]:
-    """`insert` for texts, at once."""
-    rows = [row_of(org, new, DocumentId(random_id())) for new in news]
+    """`insert` for texts, at once; they keep their order."""
+    rows = [
+        {**row_of(org, new, DocumentId(random_id())), "after": timedelta(microseconds=place)}
+        for place, new in enumerate(news)
+    ]
     with tx.cursor() as cursor, _unless_taken(f"{len(news)} documents"):
         cursor.executemany(INSERT + " returning " + COLUMNS, rows, returning=True)
         made = [read(row) for result in cursor.results() for row in result]
@@ -83,6 +88,7 @@ def row_of(org: OrgId, new: NewDocument, id: DocumentId) -> dict[str, object]:
         "archive": new.archive_id,
         "archive_path": new.archive_path,
         "group": grouped(new.group),
+        "after": timedelta(),
         **stored(new.content),
     }
 

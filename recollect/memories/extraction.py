@@ -237,10 +237,10 @@ def _read(app: App, claim: DreamClaim, book: _Book, batch: Sequence[Chunk], paus
             spans = [span for span in draft.spans if span.hash in there]
             if spans:
                 facts.append(_fact(claim, book, replace(draft, spans=spans), embedded))
-        memories.store(tx, claim.org_id, claim.document_id, book.tag, facts, read=there)
+        kept = memories.store(tx, claim.org_id, claim.document_id, book.tag, facts, read=there)
         extraction_queue.advance(tx, claim, lease=app.lease)
-    _count(len(batch), len(facts), judged)
-    return len(facts)
+    _count(len(batch), len(kept), judged)
+    return len(kept)
 
 
 def _vectors(app: App, texts: Sequence[str]) -> list[NDArray[Any] | None]:

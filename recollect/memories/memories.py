@@ -85,7 +85,8 @@ def store(
 
     A fact that is known word for word gets one more source, also if a user forgot it: it stays
     forgotten. What stood only in chunks that the document has no more is forgotten for good. So the
-    same once more changes nothing. Raises LeaseLost when the document is gone or has lost the tag.
+    same once more changes nothing. A conclusion from what is gone by now is not kept. Raises
+    LeaseLost when the document is gone or has lost the tag.
     """
     _lock(tx, org, tag)
     if any(fact.updates is not None for fact in facts):
@@ -109,7 +110,7 @@ def store(
     kept = [
         _forgotten_before(tx, org, document, tag, fact)
         or _keep(tx, org, document, tag, fact, fact.spans, drawn=True)
-        for fact in facts
+        for fact in _founded(tx, org, tag, facts)
     ]
     tx.execute(
         "insert into memory_reads (document_id, hash) select %s, unnest(%s::bytea[])"
@@ -126,6 +127,19 @@ def store(
             (document, document, WHOLE),
         )
     return kept
+
+
+def _founded(tx: Tx, org: OrgId, tag: str, facts: Sequence[Fact]) -> list[Fact]:
+    """Without conclusions from what left the tag, or was forgotten, since it was read. The memories
+    are locked."""
+    premises = {id for fact in facts if fact.is_inference for id in fact.related}
+    rows = tx.execute(
+        "select m.id from memories m where m.org_id = %s and m.tag = %s and m.id = any(%s) and "
+        + UNFORGOTTEN,
+        (org, tag, list(premises)),
+    )
+    there = {row["id"] for row in rows}
+    return [fact for fact in facts if not fact.is_inference or there.issuperset(fact.related)]
 
 
 def correct(

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from hypothesis import given, settings
@@ -77,11 +78,13 @@ def test_new_documents_come_in_one_transaction(app: App, tenant: Tenant):
 
     taken = intake.take_all(app, tenant, _readable(app, some))
 
+    added = [one for one in taken if isinstance(one, Document)]
+    assert [one.custom_id for one in added] == [labels.custom_id for labels, _ in some]
     # now() is when the transaction began.
-    assert len({one.created_at for one in taken if isinstance(one, Document)}) == 1
-    assert [one.custom_id for one in taken if isinstance(one, Document)] == [
-        labels.custom_id for labels, _ in some
-    ]
+    assert added[-1].created_at - added[0].created_at == timedelta(microseconds=len(some) - 1)
+    with app.db.begin() as tx:
+        listed = documents.find(tx, tenant, DocumentQuery(limit=100)).items
+    assert [one.id for one in listed] == [one.id for one in reversed(added)]
 
 
 def test_batches_that_meet_do_not_wait_for_each_other_in_a_circle(

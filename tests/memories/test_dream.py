@@ -607,6 +607,38 @@ def test_a_conclusion_goes_with_what_it_follows_from_unless_somebody_says_it(
     assert set(known(reader, tenant)) == {"Ann is up at night.", "Ann is awake.", sencha}
 
 
+@pytest.mark.parametrize("by", ["deletion", "change of tags", "forgetting"])
+def test_nothing_is_concluded_from_what_goes_while_the_model_answers(
+    reader: App, tenant: Tenant, write: Callable[..., DocumentId], model: Model, by: str
+):
+    first = write(TEA)
+    read_all(reader, tenant)
+    tea = known(reader, tenant)["Ann drinks green tea."].id
+
+    def answer(asked: Asked) -> object:
+        [shown] = [one["id"] for one in asked.data["known"]]
+        with reader.db.begin() as tx:
+            match by:
+                case "deletion":
+                    documents.delete(tx, tenant, [first])
+                case "forgetting":
+                    memories.forget(tx, tenant, "ann", MemoryTarget(id=tea), None)
+                case _:
+                    documents.update(tx, tenant, first, DocumentChange(tags=["bob"]))
+        return {
+            "facts": [
+                told("Ann is tired.", "up at night", relation="derives", known=[shown]),
+                told("Ann is up at night.", "up at night", relation="extends", known=[shown]),
+            ]
+        }
+
+    model.answer = answer
+    write("Ann is often up at night.")
+    read_all(reader, tenant)
+
+    assert set(known(reader, tenant)) == {"Ann is up at night."}
+
+
 def test_memories_lie_in_the_first_tag_and_nobody_else_is_shown(
     reader: App, tenant: Tenant, write: Callable[..., DocumentId], model: Model
 ):

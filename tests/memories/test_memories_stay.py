@@ -252,6 +252,21 @@ def test_a_conclusion_that_comes_to_where_it_is_said_stays(app: App, org: Org) -
         assert where(tx, org, "Ann sleeps badly.") == {"b": 1}
 
 
+def test_a_conclusion_has_no_copy_where_what_it_follows_from_is_not_known(
+    app: App, org: Org
+) -> None:
+    with app.db.begin() as tx:
+        premise, tea = bear(tx, org, "a", "Ann drinks tea.")
+        left, moved = (bear(tx, org, "a", text)[0] for text in ("One.", "Two."))
+        for id in (left, moved):
+            drawn(tx, org, id, "Ann sleeps badly.", follows=tea)
+        retag(tx, org, moved, ["b"])
+        assert where(tx, org, "Ann sleeps badly.") == {"a": 1}
+        documents.delete(tx, Tenant(org.id), [premise])
+
+        assert where(tx, org, "Ann sleeps badly.") == {}
+
+
 def test_a_conclusion_that_is_said_while_it_goes_stays(app: App, org: Org) -> None:
     with app.db.begin() as tx:
         premise, tea = bear(tx, org, "a", "Ann drinks tea.")
