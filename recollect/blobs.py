@@ -4,6 +4,7 @@ A blob has exactly one owner, the document row that names its key, so that nobod
 references: it is written before the row and removed after it.
 """
 
+import errno
 import hashlib
 import os
 import secrets
@@ -23,6 +24,8 @@ from recollect.model import OrgId
 
 NOTE = ".store"
 """Names a folder that keeps blobs; no blob."""
+_LOST = frozenset({errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.EIO})
+"""What the disk says of a file that it will not give later either, while it gives the note."""
 
 
 class Blobs(Protocol):
@@ -33,7 +36,7 @@ class Blobs(Protocol):
         ...
 
     def get(self, key: str) -> bytes:
-        """Raises Permanent when there is no such blob."""
+        """Raises Permanent when there is no such blob, or this one cannot be read."""
         ...
 
     def delete(self, key: str) -> None:
@@ -104,22 +107,32 @@ def _noted(note: Path) -> str:
 
 
 class FolderBlobs:
-    """Files below a folder. Written aside, flushed to the disk, then renamed into place."""
+    """Files below a folder. Written aside, flushed to the disk, then renamed into place.
+
+    The folder has its note. Without that it is away, say not mounted: a file that is not found then
+    is not lost, and one that is put there would be.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _noted(root / NOTE)
 
     def put(self, key: str, data: bytes) -> None:
+        self._check()
         path = self._root / key
         aside = path.with_name(path.name + ".part")
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with aside.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            aside.rename(path)
+            try:
+                with aside.open("wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                aside.rename(path)
+            except OSError:  # on a full disk it would take the room that others have
+                aside.unlink(missing_ok=True)
+                raise
             for folder in path.parents:  # those between may be new as well
                 _flush_folder(folder)
                 if folder == self._root:
@@ -130,18 +143,23 @@ class FolderBlobs:
     def get(self, key: str) -> bytes:
         try:
             return (self._root / key).read_bytes()
-        except FileNotFoundError as error:
-            raise Permanent("the uploaded file is missing", code="missing_blob") from error
         except OSError as error:
-            raise Unavailable(f"cannot read the blob folder: {error.strerror}") from error
+            self._check()
+            if error.errno not in _LOST:
+                raise Unavailable(f"cannot read the blob folder: {error.strerror}") from error
+            told = f"the uploaded file is missing or cannot be read: {error.strerror}"
+            raise Permanent(told, code="missing_blob") from error
 
     def delete(self, key: str) -> None:
         try:
-            (self._root / key).unlink(missing_ok=True)
+            (self._root / key).unlink()
+        except FileNotFoundError:
+            self._check()
         except OSError as error:
             raise Unavailable(f"cannot delete from the blob folder: {error.strerror}") from error
 
     def older_than(self, age: timedelta) -> Iterator[str]:
+        self._check()
         limit = (datetime.now(UTC) - age).timestamp()
         for path in self._root.rglob("*"):
             try:
@@ -151,6 +169,15 @@ class FolderBlobs:
             blob = stat.S_ISREG(found.st_mode) and not path.name.startswith(NOTE)
             if blob and found.st_mtime < limit:
                 yield str(path.relative_to(self._root))
+
+    def _check(self) -> None:
+        """Raises Unavailable while the folder is away."""
+        try:
+            (self._root / NOTE).read_text()
+        except OSError as error:
+            raise Unavailable(
+                f"the blob folder is away: {NOTE} in it cannot be read: {error.strerror}"
+            ) from error
 
 
 class ObjectBlobs:
@@ -169,6 +196,7 @@ class ObjectBlobs:
         try:
             return bytes(obstore.get(self._store, key).bytes())
         except FileNotFoundError as error:
+            _check_bucket(error)
             raise Permanent("the uploaded file is missing", code="missing_blob") from error
         except BaseError as error:
             raise Unavailable("the blob bucket does not answer") from error
@@ -176,8 +204,8 @@ class ObjectBlobs:
     def delete(self, key: str) -> None:
         try:
             obstore.delete(self._store, key)
-        except FileNotFoundError:
-            return
+        except FileNotFoundError as error:
+            _check_bucket(error)
         except BaseError as error:
             raise Unavailable("the blob bucket does not answer") from error
 
@@ -190,6 +218,12 @@ class ObjectBlobs:
                         yield item["path"]
         except (BaseError, FileNotFoundError) as error:
             raise Unavailable("the blob bucket does not answer") from error
+
+
+def _check_bucket(error: FileNotFoundError) -> None:
+    """Raises Unavailable where it is the bucket that is not there."""
+    if "NoSuchBucket" in str(error):
+        raise Unavailable("there is no such blob bucket") from error
 
 
 def _flush_folder(path: Path) -> None:

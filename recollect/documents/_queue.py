@@ -202,16 +202,19 @@ def ahead(tx: Tx, document: Document) -> int | None:
 
 
 def bury(tx: Tx, *, max_attempts: int) -> list[DocumentId]:
-    """Fail what is due with no attempt left: such a document took its worker down each time."""
+    """Fail what is due with no attempt left: such a document took its worker down, if not each time
+    then the last."""
     rows = tx.execute(
         "with due as materialized"
         " (select id from documents where due_at <= now() and attempts >= %s"
         "  order by due_at limit 100 for update skip locked)"
         " update documents d set status = 'failed', stage = null, due_at = null,"
-        " error_code = coalesce(d.error_code, 'worker_died'),"
-        " error_message = coalesce(d.error_message,"
-        "   format('the worker died while %%s it, %%s times', coalesce(d.stage, 'processing'),"
-        "          d.attempts)),"
+        # What an earlier attempt met is not what ended the last one.
+        " error_code = case when d.status = 'processing' then 'worker_died'"
+        "  else coalesce(d.error_code, 'worker_died') end,"
+        " error_message = case when d.status = 'processing' or d.error_message is null"
+        "  then format('the worker died while %%s it, at the last of %%s attempts',"
+        "   coalesce(d.stage, 'processing'), d.attempts) else d.error_message end,"
         " updated_at = now()"
         " from due where d.id = due.id returning d.id, d.org_id",
         (max_attempts,),

@@ -7,6 +7,7 @@ from typing import IO, cast
 
 import msgspec
 
+from recollect.errors import Transient
 from recollect.extract._places import Places
 from recollect.extract._registry import HEAD, detect
 from recollect.extract._text import TEXT_BYTES
@@ -62,7 +63,8 @@ class Limits:
 
 @dataclass(slots=True)
 class Intake:
-    """The files of an archive as they come. ValueError for what no honest child sends."""
+    """The files of an archive as they come. ValueError for what no honest child sends, Transient
+    where there is no room for them."""
 
     into: IO[bytes]
     members: list[Member] = field(default_factory=list[Member])
@@ -82,7 +84,13 @@ class Intake:
         format = detect(data[:HEAD], name=packed.path, mime=None)
         if format is None:
             raise ValueError("a file of an archive that is of no kind")
-        self.into.write(data)
+        try:
+            self.into.write(data)
+        except OSError as error:
+            raise Transient(
+                "its files have no room in the folder for temporary files (TMPDIR):"
+                f" {error.strerror}"
+            ) from error
         self.members.append(Member(packed.path, format.kind, self._bytes, len(data)))
         self._paths.add(packed.path)
         self._bytes += len(data)

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -472,9 +472,11 @@ class Sandbox:
         child = self._born(spare, birth, heavy=False)
         zygote, _ = self._zygote(heavy=False)
         same = Birth(tuple(child.has), birth.extractors)
-        next_one = fork_child(zygote, pack(same), same.loads, heavy=False)
-        # It may end for lack of work.
-        next_one.rested = True
+        next_one = None
+        with suppress(Unavailable):  # then the next file has to wait for one
+            next_one = fork_child(zygote, pack(same), same.loads, heavy=False)
+            # It may end for lack of work.
+            next_one.rested = True
         with self._lock:
             if self._spare is None and not self._closed:
                 self._spare, next_one = next_one, None

@@ -16,6 +16,8 @@ from recollect.inference.completion_stream import check_for_error
 
 REQUESTS = 4
 """to an endpoint at once; what more there is gathers and goes together into the next"""
+SLOW = ("timeout", "http_504")
+"""codes of an endpoint, or what stands before it, that did not wait for so many texts"""
 HURRY = 8.0
 """seconds for a query's vector from an endpoint: a search can do without"""
 
@@ -72,10 +74,16 @@ class EndpointEmbedder:
             self._probe(endpoint)
             raise
         except Unavailable as error:
-            # Some servers answer 500 to a text that is too long for them.
-            if error.code != "http_500":
+            # Some servers answer 500 to a text that is too long for them. One that takes too long
+            # for a batch would take so long each time; whoever searches does not wait once more.
+            is_slow = error.code in SLOW and endpoint is None
+            if error.code != "http_500" and not is_slow:
                 raise
             self._probe(endpoint)
+            if is_slow and len(texts) > 1:
+                half = len(texts) // 2
+                parts = [self._embed_batch(texts[:half]), self._embed_batch(texts[half:])]
+                return np.concatenate(parts)
             raise Transient(str(error), code="embedding_refused", after=error.after) from error
 
     def _probe(self, endpoint: Endpoint | None = None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
+from datetime import timedelta
 from functools import partial
 from itertools import pairwise
 from tempfile import SpooledTemporaryFile
@@ -30,6 +31,7 @@ from recollect.errors import (
     code_of,
 )
 from recollect.index import terms
+from recollect.inference.speech import Heard, LocalEngine
 from recollect.ingest import chunk, positions, video_page
 from recollect.model import (
     Blob,
@@ -57,9 +59,14 @@ BRIEF = 0.25
 LONG = 1_000_000
 """Characters from which chunking takes longer than that."""
 TITLE_LENGTH = 80
+STRETCH = timedelta(minutes=30)
+"""What a part of a recording may take to be heard, with its wait for others: the lease of one that
+takes longer than heartbeats go on."""
 SPOOLED = 8_000_000
 """Bytes of the files of an archive that are held in memory; more go to a file without a name."""
 
+Alive = Callable[[], None]
+"""Called between the parts of long work; raises LeaseLost once it is in vain."""
 Vectors = Sequence[NDArray[np.float32] | None]
 """one for each text; without an embedder there are none"""
 
@@ -143,7 +150,7 @@ def _worked(app: App, claim: Claim, clock: "Stopwatch", spool: IO[bytes]) -> Cha
     extracted = (
         _synced(app, claim, into)
         if synced
-        else read(app, claim.document.org_id, claim.content, into)
+        else read(app, claim.document.org_id, claim.content, into, partial(_prolong, app, claim))
     )
     extracted = _titled(claim.content, extracted)
     clock.lap(Stage.EXTRACTING)
@@ -190,21 +197,31 @@ def _worked(app: App, claim: Claim, clock: "Stopwatch", spool: IO[bytes]) -> Cha
         return changed
 
 
-def read(app: App, owner: OrgId, content: Content, into: IO[bytes] | None = None) -> Extracted:
+def read(
+    app: App,
+    owner: OrgId,
+    content: Content,
+    into: IO[bytes] | None = None,
+    alive: Alive = lambda: None,
+) -> Extracted:
     """The text of a content of that organisation: given, fetched, or out of a file in the sandbox.
 
     An archive is unpacked `into` a file, if there is one.
     """
     if content.blob is not None:
         blob = Blob(app.blobs.get(content.blob.key), content.blob.mime, content.blob.name)
-        return _extract(app, owner, blob, content.forced, into)
+        return _extract(app, owner, blob, content.forced, into, alive)
     assert content.text is not None
     if content.url is not None:
         blob = app.fetcher.get(content.url).blob
-        extracted = _extract(app, owner, blob, content.forced, into)
+        extracted = _extract(app, owner, blob, content.forced, into, alive)
         extracted = replace(extracted, kind="webpage") if extracted.kind == "text" else extracted
         return video_page.read(
-            app, blob, content.url, extracted, partial(_extract, app, owner, forced=None)
+            app,
+            blob,
+            content.url,
+            extracted,
+            partial(_extract, app, owner, forced=None, alive=alive),
         )
     if extract.is_html(content.text):
         blob = Blob(content.text.encode(), "text/html; charset=utf-8")
@@ -238,13 +255,20 @@ def _synced(app: App, claim: Claim, into: IO[bytes] | None) -> Extracted:
     if isinstance(found, Extracted):
         extracted = replace(found, text=storable(found.text), title=storable(found.title))
     else:
-        extracted = _extract(app, claim.document.org_id, found, None, into)
+        extracted = _extract(
+            app, claim.document.org_id, found, None, into, partial(_prolong, app, claim)
+        )
     kind = extracted.kind if content.kind == "text" else content.kind
     return replace(extracted, title=title or extracted.title, kind=kind)
 
 
 def _extract(
-    app: App, owner: OrgId, blob: Blob, forced: str | None, into: IO[bytes] | None = None
+    app: App,
+    owner: OrgId,
+    blob: Blob,
+    forced: str | None,
+    into: IO[bytes] | None = None,
+    alive: Alive = lambda: None,
 ) -> Extracted:
     """With what is said in it, if it is a recording without captions."""
     format = app.sandbox.detect(blob, forced)
@@ -253,8 +277,13 @@ def _extract(
     extracted = app.sandbox.extract(blob, forced=format, owner=owner)
     if not extracted.unheard:
         return extracted
+
+    def hear(start: float, seconds: float, engine: LocalEngine | None) -> Heard:
+        alive()
+        return app.sandbox.hear(blob, start, seconds, engine, forced=format)
+
     with app.sandbox.in_line() if app.listener.is_local else nullcontext():
-        transcript = app.listener.transcribe(partial(app.sandbox.hear, blob, forced=format))
+        transcript = app.listener.transcribe(hear)
     text, places = extract.weave(extracted.text, extracted.places, transcript.segments)
     warnings = [*extracted.warnings, *transcript.warnings]
     return replace(extracted, text=text, places=places, warnings=warnings, unheard=False)
@@ -327,6 +356,12 @@ class Stopwatch:
 def _advance(app: App, claim: Claim, stage: Stage) -> None:
     with app.db.begin() as tx:
         documents.advance(tx, claim, stage, lease=app.lease)
+
+
+def _prolong(app: App, claim: Claim) -> None:
+    """A sign of life: a recording of four hours may take longer than any other attempt."""
+    with suppress(Unavailable), app.db.begin() as tx:  # hours of work outlive an outage
+        documents.advance(tx, claim, Stage.EXTRACTING, lease=max(app.lease, STRETCH))
 
 
 @contextmanager

@@ -5,8 +5,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Generator, Iterable
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO
 
@@ -53,9 +53,9 @@ class ReadingChild:
 def launch(program: str, setup: bytes) -> Zygote:
     """A process that runs this program, with its end of a socket, on which `setup` comes first, as
     standard input. Raises Unavailable if it does not start."""
-    errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-    ours, theirs = socket.socketpair()
-    try:
+    with _starting() as opened:
+        errors = opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - lives on
+        ours, theirs = map(opened.enter_context, socket.socketpair())
         process = subprocess.Popen(
             [sys.executable, "-s", "-P", "-B", "-X", "utf8", "-c", program],
             stdin=theirs.fileno(),
@@ -67,15 +67,22 @@ def launch(program: str, setup: bytes) -> Zygote:
             # A Ctrl-C is for the service, which lets documents at work come to their end.
             start_new_session=True,
         )
-    except OSError as error:
-        errors.close()
-        ours.close()
-        raise Unavailable(f"the extraction process cannot be started: {error}") from error
-    finally:
-        theirs.close()
+    theirs.close()
     with suppress(OSError):  # the first wish for a child shows it
         ours.sendall(setup)
     return Zygote(process, ours, errors)
+
+
+@contextmanager
+def _starting() -> Generator[ExitStack]:
+    """What is opened inside stays open, unless all of it cannot be: then Unavailable is raised."""
+    with ExitStack() as opened:
+        try:
+            yield opened
+        except OSError as error:
+            told = f"the extraction process cannot be started: {error.strerror}"
+            raise Unavailable(told) from error
+        opened.pop_all()
 
 
 def _environment() -> dict[str, str]:
@@ -90,14 +97,16 @@ def _environment() -> dict[str, str]:
 
 
 def fork_child(zygote: Zygote, birth: bytes, has: Iterable[str], *, heavy: bool) -> ReadingChild:
-    """Ask for a child that `has` these modules; its first message says whether it is there."""
-    errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
-    ours, theirs = socket.socketpair()
-    their_jobs, jobs = os.pipe()
-    answers, their_answers = os.pipe()
-    for pipe in (jobs, answers):
-        os.set_blocking(pipe, False)
-        widen(pipe)
+    """Ask for a child that `has` these modules; its first message says whether it is there.
+    Raises Unavailable where there is no room for its descriptors."""
+    with _starting() as opened:
+        errors = opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - lives on
+        ours, theirs = map(opened.enter_context, socket.socketpair())
+        their_jobs, jobs = _pipe(opened)
+        answers, their_answers = _pipe(opened)
+        for pipe in (jobs, answers):
+            os.set_blocking(pipe, False)
+            widen(pipe)
     # A zygote that is gone is seen when the answer fails to come.
     with suppress(OSError):
         ours.sendall(birth)
@@ -107,6 +116,13 @@ def fork_child(zygote: Zygote, birth: bytes, has: Iterable[str], *, heavy: bool)
     os.close(their_jobs)
     os.close(their_answers)
     return ReadingChild(ours, jobs, answers, errors, frozenset(has), heavy)
+
+
+def _pipe(opened: ExitStack) -> tuple[int, int]:
+    ends = os.pipe()
+    for end in ends:
+        opened.callback(os.close, end)
+    return ends
 
 
 def exit_status(child: ReadingChild) -> int | None:

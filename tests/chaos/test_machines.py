@@ -225,8 +225,10 @@ def test_a_bucket_keeps_files(bucket: str):
     store.delete(key)
     with pytest.raises(Permanent, match="missing"):
         store.get(key)
-    with pytest.raises(Unavailable):
-        open_blobs("s3://no-such-bucket").put(key, b"bytes")
+    nowhere = open_blobs("s3://no-such-bucket")
+    for use in (lambda: nowhere.put(key, b"bytes"), lambda: nowhere.get(key)):
+        with pytest.raises(Unavailable):
+            use()
 
 
 def test_a_backup_brings_files_from_one_bucket_to_another(

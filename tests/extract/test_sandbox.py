@@ -3,6 +3,7 @@
 import fcntl
 import os
 import sys
+import tempfile
 import threading
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from recollect.extract import Limits, Sandbox
 from recollect.model import Blob
 from tests.conftest import eventually
 from tests.extract import samples
+from tests.extract.archives import packed
 from tests.extract.conftest import ROGUES, deed, needs_linux
 from tests.extract.rogues import rogue
 
@@ -477,3 +479,28 @@ def test_a_lock_that_cannot_be_had_is_no_fault_of_the_document(tmp_path):
 def test_it_says_which_layers_hold(sandbox):
     assert sandbox.describe().split("+")[0] == "rlimits"
     assert "seccomp" in sandbox.describe()
+
+
+def test_without_a_folder_for_temporary_files_everything_waits(tmp_path, monkeypatch):
+    """It is full, or something that cleans up removed it: no fault of any document."""
+    with Sandbox(workers=1, packages=[ROGUES]) as sandbox:
+        held = psutil.Process().num_fds()
+        with monkeypatch.context() as patch:
+            patch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+            with pytest.raises(Unavailable, match="cannot be started"):
+                _works(sandbox)
+        assert psutil.Process().num_fds() == held
+        assert _works(sandbox)
+        with monkeypatch.context() as patch:
+            patch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+            assert _works(sandbox), "the process that was started ahead reads it"
+            held = psutil.Process().num_fds()
+            with pytest.raises(Unavailable, match="cannot be started"):
+                _works(sandbox)
+        assert psutil.Process().num_fds() == held
+        assert _works(sandbox)
+
+
+def test_an_archive_for_which_there_is_no_room_is_tried_again(sandbox):
+    with open("/dev/full", "wb", buffering=0) as full, pytest.raises(Transient, match="no room"):
+        sandbox.unpack(Blob(packed({"a.txt": b"words"}), name="a.zip"), full)

@@ -20,9 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.errors import Permanent, SetupError, Transient, Unavailable
+from recollect.fetch import Endpoint
 from recollect.inference import build_model, local_model
 from recollect.inference.batching import EmbeddingTurns, Vectors
 from recollect.inference.embed import Embedder, EmbedderChoice, open_embedder
+from recollect.inference.endpoint_embedder import EndpointEmbedder
 from tests.conftest import eventually
 
 MINILM = local_model.MODELS[local_model.MINILM]
@@ -511,10 +513,15 @@ class Service:
     as_base64: bool = False
     spoil: Any = None
     """changes the list of items before it is sent"""
+    most: int | None = None
+    """requests with more texts are not answered before the end"""
+    end: threading.Event = field(default_factory=threading.Event)
     bodies: list[dict[str, Any]] = field(default_factory=list)
 
     def answer(self, path: str, key: str | None, body: dict[str, Any]) -> tuple[int, dict, str]:
         self.bodies.append(body)
+        if self.most is not None and len(body["input"]) > self.most:
+            self.end.wait()
         if self.trouble:
             return self.trouble
         if path != "/v1/embeddings":
@@ -563,6 +570,7 @@ def running(service: Service) -> Generator[None]:
         try:
             yield
         finally:
+            service.end.set()
             server.shutdown()
             thread.join()
 
@@ -686,6 +694,29 @@ def test_a_text_that_is_refused_is_a_matter_of_its_document(
         embedder.embed(["fine", "overlong"])
     assert not isinstance(caught.value, Unavailable)
     assert_meanings(embedder.embed(["fine"]), ["fine"])
+
+
+def test_an_endpoint_too_slow_for_a_batch_gets_smaller_ones(service: Service):
+    """A long document would be tried for ever, and everybody's queue paused each time."""
+    service.most = 1
+    texts = ["one", "two words", "three"]
+    embedder = EndpointEmbedder(Endpoint(service.url, timeout=2), "model-x", None)
+
+    assert_meanings(embedder.embed(texts), texts)
+
+    service.most = 0
+    with pytest.raises(Unavailable, match="in time"):
+        embedder.embed(texts)
+
+
+@pytest.mark.parametrize("refusal", [500, 504])
+def test_a_text_that_takes_too_long_fails_alone(service: Service, refusal: int):
+    service.refuse, service.refusal = "overlong", refusal
+
+    with pytest.raises(Transient) as caught:
+        connected(service).embed(["fine", "overlong", "fine, too"])
+
+    assert caught.value.code == "embedding_refused"
 
 
 def test_an_answer_of_200_that_tells_of_an_error_is_one(service: Service):

@@ -3,16 +3,19 @@
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from recollect import documents
 from recollect.app import App
-from recollect.errors import Permanent
+from recollect.documents import NewDocument
+from recollect.errors import LeaseLost, Permanent
 from recollect.inference.speech import LocalEngine
 from recollect.inference.transcribe import Listener, TranscriberChoice, open_transcriber
 from recollect.ingest import pipeline
-from recollect.model import Content, Extracted, OrgId, StoredBlob
+from recollect.model import Content, DocumentId, Extracted, OrgId, StoredBlob, Tenant
 from tests.extract.recordings import Track, recording
 from tests.fakes.transcription import Service, running
 
@@ -44,6 +47,41 @@ def test_what_an_endpoint_heard_stands_in_its_chapters_with_times(app: App, serv
     assert found.text[found.places[-1].start :] == "Second of 1."
     assert found.warnings == ["Its text was written by a machine (openai:whisper-1)."]
     assert service.heard[0].seconds == pytest.approx(3, abs=0.2)
+
+
+def test_long_hearing_holds_its_document_and_ends_where_that_is_gone(
+    app: App, tenant: Tenant, service: Service
+):
+    """Heartbeats go on for two hours; what took longer was begun again each time."""
+    listener = open_transcriber(TranscriberChoice("auto", service.url, None, "whisper-1"))
+    own, key = replace(app, listener=listener), uuid.uuid4().hex
+    app.blobs.put(key, recording("mp3"))
+    new = NewDocument(Content("audio", b"", blob=StoredBlob(key, "talk.mp3", None)), ["talks"])
+    with app.db.begin() as tx:
+        id = documents.add(tx, tenant, new, DocumentId(uuid.uuid4().hex)).id
+        [claim] = documents.claim(tx, lease=app.lease, limit=1, max_attempts=5)
+    longer: list[bool] = []
+
+    def watched(heard: Any) -> tuple[int, dict[str, str], str]:
+        with app.db.begin() as tx:
+            row = tx.execute(
+                "select due_at > now() + %s as longer from documents where id = %s",
+                (app.lease, id),
+            ).fetchone()
+        longer.append(bool(row and row["longer"]))
+        return Service.answer(service, heard)
+
+    service.answer = watched
+    pipeline.process(own, claim)
+    assert longer == [True]
+
+    with app.db.begin() as tx:
+        documents.reprocess(tx, tenant, ids=[id])
+        [claim] = documents.claim(tx, lease=app.lease, limit=1, max_attempts=5)
+        documents.delete(tx, tenant, [id])
+    with pytest.raises(LeaseLost):
+        pipeline.process(own, claim)
+    assert len(service.heard) == 1
 
 
 def test_captions_come_before_any_engine(app: App, service: Service):

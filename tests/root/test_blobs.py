@@ -1,11 +1,13 @@
 """Files that were uploaded."""
 
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from recollect.blobs import FolderBlobs, new_key
+from recollect.blobs import NOTE, FolderBlobs, new_key
+from recollect.errors import Permanent, Unavailable
 from recollect.model import OrgId
 
 
@@ -28,3 +30,46 @@ def test_a_file_and_each_folder_that_names_it_are_on_the_disk_when_it_is_taken(
     assert blobs.get(key) == b"a file"
     named = [path, *path.parents[: len(Path(key).parts)]]
     assert {one.stat().st_ino for one in named} <= flushed
+
+
+def test_a_folder_that_is_away_is_no_folder_without_files(tmp_path: Path):
+    """As of a volume that was unmounted: the empty folder under it is there."""
+    folder, kept = tmp_path / "blobs", tmp_path / "kept"
+    blobs = FolderBlobs(folder)
+    blobs.put("org/aa/file", b"bytes")
+    folder.rename(kept)
+    folder.mkdir()
+
+    for use in (
+        lambda: blobs.get("org/aa/file"),
+        lambda: blobs.put("org/aa/other", b"bytes"),
+        lambda: blobs.delete("org/aa/file"),
+        lambda: list(blobs.older_than(timedelta())),
+    ):
+        with pytest.raises(Unavailable, match="is away"):
+            use()
+
+    folder.rmdir()
+    kept.rename(folder)
+    assert blobs.get("org/aa/file") == b"bytes"
+    assert not (folder / "org/aa/other").exists()
+
+
+def test_one_file_that_cannot_be_read_is_lost_and_the_store_is_not(tmp_path: Path):
+    blobs = FolderBlobs(tmp_path)
+    (tmp_path / "org/aa/file").mkdir(parents=True)
+
+    with pytest.raises(Permanent, match="Is a directory") as caught:
+        blobs.get("org/aa/file")
+
+    assert caught.value.code == "missing_blob"
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path):
+    blobs = FolderBlobs(tmp_path)
+    (tmp_path / "org/aa/file").mkdir(parents=True)
+
+    with pytest.raises(Unavailable):
+        blobs.put("org/aa/file", b"bytes")
+
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {NOTE}

@@ -410,6 +410,23 @@ def test_a_document_that_kills_its_worker_each_time_is_buried(
     assert rows_of(app, tenant, "term_counts") == 0
 
 
+def test_what_an_early_attempt_met_is_not_why_the_last_worker_died(
+    app: App, tenant: Tenant
+) -> None:
+    id = add(app, tenant, "hello")
+    settled(app, Unavailable("the endpoint does not answer"))
+    for _ in range(app.config.max_attempts):
+        age(app, tenant)
+        take(app)
+    age(app, tenant)
+
+    drain(app)
+
+    found = row(app, id)
+    assert (found["status"], found["error_code"]) == ("failed", "worker_died")
+    assert "while extracting it" in found["error_message"]
+
+
 def test_a_claim_takes_no_more_than_asked_however_small_the_planner_believes_the_table(
     app: App, tenant: Tenant
 ) -> None:
