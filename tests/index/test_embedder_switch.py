@@ -580,6 +580,46 @@ def test_texts_behind_refused_ones_get_their_vectors(
     assert any(work() for _ in range(200))
 
 
+def test_a_text_that_the_new_model_fails_at_holds_up_itself_alone(filled: Ground) -> None:
+    """As where it answers 500 to it, or 200 with an error, or a vector of NaN: not Permanent."""
+    filled.large.fails_at = "note7"
+    failing = filled.one("select count(*) from entries where text like '%%note7%%'")
+    filled.switch()
+    filled.work()
+
+    assert filled.index().phase == "building"
+    assert filled.one("select count(*) from entries where embedding_b is null") == failing
+    with filled.app.db.begin() as tx:
+        progress = model_switch.progress(tx)
+    assert progress.failure is not None
+    assert progress.failure.code == "embedding_refused"
+    held = filled.one("select document_id from entries where text like '%%note7'")
+    assert progress.failure.message.startswith(f"{held}: ")
+    with filled.app.db.begin() as tx:
+        documents.delete(tx, filled.tenant, [DocumentId(held)])
+        tx.execute("update vector_gaps set due_at = now()")
+    filled.work()
+    assert filled.index().phase == "kept"
+
+
+def test_vectors_of_one_model_are_stored_while_the_other_is_down(filled: Ground) -> None:
+    filled.switch()
+    filled.work()
+    with filled.app.db.begin() as tx:
+        tx.execute("update entries set embedding = null, embedding_b = null")
+        for row in tx.execute("select id from documents").fetchall():
+            missing_vectors.note(tx, "entries", row["id"])
+    filled.small.down = True
+    for _ in range(filled.one("select count(*) from documents")):
+        with pytest.raises(Unavailable):
+            filled.work()
+
+    assert filled.one("select count(*) from entries where embedding_b is null") == 0
+    filled.small.down = False
+    filled.work()
+    assert filled.lacking("embedding") == 0
+
+
 def test_a_missing_vector_that_no_gap_names_stops_the_flip(filled: Ground) -> None:
     filled.switch()
     with filled.app.db.begin() as tx:
