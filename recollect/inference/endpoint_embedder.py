@@ -18,6 +18,8 @@ REQUESTS = 4
 """to an endpoint at once; what more there is gathers and goes together into the next"""
 HURRY = 8.0
 """seconds for a query's vector from an endpoint: a search can do without"""
+REFUSED, BAD_ANSWER = "embedding_refused", "bad_answer"
+INCOMPLETE = "embeddings: the answer has not one vector for each text"
 
 
 class EndpointEmbedder:
@@ -68,24 +70,30 @@ class EndpointEmbedder:
         # settings must not fail each document: whether it takes a harmless text tells them apart.
         try:
             return self._request(texts, endpoint)
-        except Permanent:
-            self._probe(endpoint)
-            raise
-        except Unavailable as error:
-            # Some servers answer 500 to a text that is too long for them.
-            if error.code != "http_500":
+        except (Permanent, Transient) as error:
+            # Some servers answer 500 to a text that is too long for them, or leave it out.
+            if isinstance(error, Unavailable) and error.code not in ("http_500", BAD_ANSWER):
                 raise
             self._probe(endpoint)
-            raise Transient(str(error), code="embedding_refused", after=error.after) from error
+            if len(texts) == 1:
+                if isinstance(error, Permanent):
+                    raise
+                raise Transient(str(error), code=REFUSED, after=error.after) from error
+        middle = len(texts) // 2  # services differ in how much they take in one request
+        halves = [self._embed_batch(half, endpoint) for half in (texts[:middle], texts[middle:])]
+        return np.concatenate(halves)
 
     def _probe(self, endpoint: Endpoint | None = None) -> None:
         """Raises Unavailable unless the service embeds a harmless text."""
         try:
             self._request(["harmless"], endpoint)
-        except Permanent as error:
+        except Unavailable:
+            raise
+        except (Permanent, Transient) as error:
             raise Unavailable(
                 f"{error}; check RECOLLECT_EMBEDDER_URL, RECOLLECT_EMBEDDER_MODEL and"
-                " RECOLLECT_EMBEDDER_DIMENSIONS"
+                " RECOLLECT_EMBEDDER_DIMENSIONS",
+                code=error.code,
             ) from error
 
     def _request(self, texts: Sequence[str], endpoint: Endpoint | None = None) -> Vectors:
@@ -119,7 +127,7 @@ class EndpointEmbedder:
         if not (np.isfinite(lengths).all() and lengths.all()):
             raise Transient(
                 "embeddings: a vector came back with zero or infinite length",
-                code="embedding_refused",
+                code=REFUSED,
             )
         return (vectors / lengths).astype(np.float32)
 
@@ -146,11 +154,11 @@ def _judge(error: Permanent) -> Unavailable | Permanent:
         "http_401": "RECOLLECT_EMBEDDER_KEY",
         "http_403": "RECOLLECT_EMBEDDER_KEY",
         "http_404": "RECOLLECT_EMBEDDER_URL and RECOLLECT_EMBEDDER_MODEL",
-        "bad_answer": "RECOLLECT_EMBEDDER_URL",
+        BAD_ANSWER: "RECOLLECT_EMBEDDER_URL",
     }
     if error.code in settings:
         return Unavailable(f"embeddings: {error}; check {settings[error.code]}", code=error.code)
-    return Permanent(f"embeddings: {error}", code="embedding_refused")
+    return Permanent(f"embeddings: {error}", code=REFUSED)
 
 
 def _parse(answer: Any, count: int) -> NDArray[np.float64]:
@@ -160,9 +168,9 @@ def _parse(answer: Any, count: int) -> NDArray[np.float64]:
         vectors = np.array([found[index] for index in range(count)], np.float64)
         complete = len(found) == len(answer["data"]) == count
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise Unavailable("embeddings: the answer has not one vector for each text") from error
+        raise Unavailable(INCOMPLETE, code=BAD_ANSWER) from error
     if not complete or vectors.ndim != 2 or not vectors.size:
-        raise Unavailable("embeddings: the answer has not one vector for each text")
+        raise Unavailable(INCOMPLETE, code=BAD_ANSWER)
     return vectors
 
 

@@ -505,6 +505,8 @@ class Service:
     refuse: str | None = None
     """texts with this word are refused with `refusal`"""
     refusal: int = 400
+    most: int = 1_000
+    """texts in one request"""
     trouble: tuple[int, dict[str, str], str] | None = None
     """status, headers and body given to all"""
     shuffle: bool = False
@@ -521,6 +523,8 @@ class Service:
             return 404, {}, "no such page"
         if self.key and key != f"Bearer {self.key}":
             return 401, {}, json.dumps({"error": {"message": f"Incorrect API key: {key}"}})
+        if len(body["input"]) > self.most:
+            return 422, {}, json.dumps({"error": "batch size > maximum allowed batch size"})
         if self.refuse and any(self.refuse in text for text in body["input"]):
             return self.refusal, {}, json.dumps({"error": {"message": "input is too long"}})
         width = body.get("dimensions", self.width)
@@ -610,6 +614,14 @@ def test_many_texts_are_sent_in_batches(service: Service):
     assert_meanings(vectors, texts)
     # Several requests are under way at once: they may arrive in any order.
     assert sorted(len(body["input"]) for body in service.bodies) == [22, 64, 64]
+
+
+def test_an_endpoint_that_takes_fewer_texts_at_a_time_gets_fewer(service: Service):
+    """text-embeddings-inference takes 32 unless told otherwise, others ten."""
+    service.most = 10
+    texts = [f"{number} " * 10 for number in range(70)]
+
+    assert_meanings(connected(service).embed(texts), texts)
 
 
 def test_a_text_that_is_refused_fails_its_document_only(service: Service):
@@ -739,11 +751,10 @@ def test_a_wrong_address_is_named(service: Service):
     [
         pytest.param(lambda items: items[1:], id="too few"),
         pytest.param(lambda items: [*items, {**items[0], "index": 2}], id="too many"),
-        pytest.param(lambda items: [{**item, "index": 0} for item in items], id="same index"),
         pytest.param(lambda items: [{"index": item["index"]} for item in items], id="no vector"),
         pytest.param(lambda items: [{**item, "embedding": []} for item in items], id="empty"),
         pytest.param(
-            lambda items: [{**items[0], "embedding": [1.0]}, items[1]], id="different widths"
+            lambda items: [{**items[0], "embedding": [1.0]}, *items[1:]], id="different widths"
         ),
         pytest.param(lambda items: [{**item, "embedding": "?!"} for item in items], id="garbage"),
         pytest.param(
@@ -754,19 +765,44 @@ def test_a_wrong_address_is_named(service: Service):
     ],
 )
 def test_an_answer_that_is_not_one_vector_for_each_text_is_refused(service: Service, spoil: Any):
+    embedder = connected(service)
+    assert embedder.dimensions == 8
     service.spoil = spoil
 
-    with pytest.raises(Unavailable, match="not one vector for each text"):
-        connected(service).embed(["one", "two"])
+    with pytest.raises(Unavailable, match=r"not one vector for each text|of 1 dimensions, not 8"):
+        embedder.embed(["one", "two"])
+
+
+def test_an_endpoint_that_numbers_no_texts_gets_one_at_a_time(service: Service):
+    service.spoil = lambda items: [{**item, "index": 0} for item in items]
+
+    assert_meanings(connected(service).embed(["one", "two"]), ["one", "two"])
+
+
+@pytest.mark.parametrize("vector", [[0.0] * 8, [float("nan")] * 8, [float("inf")] * 8, None, []])
+def test_a_text_that_gets_no_vector_is_a_matter_of_its_document(service: Service, vector: Any):
+    embedder = connected(service)
+    odd = meaning("odd", 8)
+    service.spoil = lambda items: [
+        {**item, "embedding": vector if item["embedding"] == odd else item["embedding"]}
+        for item in items
+    ]
+
+    with pytest.raises(Transient, match=r"length|not one vector") as caught:
+        embedder.embed(["fine", "odd"])
+    assert not isinstance(caught.value, Unavailable)
+    assert caught.value.code == "embedding_refused"
+    assert_meanings(embedder.embed(["fine"]), ["fine"])
 
 
 @pytest.mark.parametrize("number", [0.0, float("nan"), float("inf")])
-def test_a_vector_without_direction_is_refused(service: Service, number: float):
+def test_a_model_that_gives_no_direction_to_anything_is_unavailable(
+    service: Service, number: float
+):
     service.spoil = lambda items: [{**item, "embedding": [number] * 8} for item in items]
 
-    with pytest.raises(Transient, match="zero or infinite length") as caught:
+    with pytest.raises(Unavailable, match=r"zero or infinite length.*RECOLLECT_EMBEDDER_MODEL"):
         connected(service).embed(["one"])
-    assert not isinstance(caught.value, Unavailable)
 
 
 def test_other_dimensions_than_expected_are_refused(service: Service):
