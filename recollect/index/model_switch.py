@@ -48,6 +48,11 @@ def switch(tx: Tx, name: str, dimensions: int, choice: Choice, own: Choice) -> I
             "the index has no vectors: stop the service, name the model in RECOLLECT_EMBEDDER…,"
             " and run `recollect reindex`"
         )
+    if index.used.name == name and index.used.dimensions != dimensions:
+        raise SetupError(
+            f"searches use {name} already, with {index.used.dimensions} dimensions; an index cannot"
+            " have one model twice: stop the service and run `recollect reindex`"
+        )
     if index.used.name == name:
         raise SetupError(
             f"searches use {name} already; another address or key of it is a matter of settings"
@@ -167,8 +172,11 @@ def clear(tx: Tx) -> bool:
     """
     alone(tx)
     index = read(tx)
-    # A purge copies tables column by column.
-    free = tx.execute(f"select pg_try_advisory_xact_lock({PURGE_LOCK}) as free").fetchone()
+    # A purge copies tables column by column; an index that is being built would outlive the column.
+    free = tx.execute(
+        f"select pg_try_advisory_xact_lock({PURGE_LOCK})"
+        f" and pg_try_advisory_xact_lock({_BUILD}) as free"
+    ).fetchone()
     if index is None or index.phase != "clearing" or free is None or not free["free"]:
         return False
     tx.execute("set local lock_timeout = '200ms'")
@@ -196,8 +204,8 @@ def clear(tx: Tx) -> bool:
 def build_beside(database: Database, index: Index) -> bool:
     """The index over the other model's vectors, while entries are read and written.
 
-    False when another process builds it, or a purge is under way, which writes tables again with
-    the indexes that it found. Raises Unavailable.
+    False when another process builds it, when the change was given up meanwhile, or when a purge
+    is under way, which writes tables again with the indexes that it found. Raises Unavailable.
     """
     assert index.other is not None
     with _session(database) as session:
@@ -205,6 +213,9 @@ def build_beside(database: Database, index: Index) -> bool:
             row = session.execute(f"select pg_try_advisory_lock({lock}) as ours").fetchone()
             if row is None or not row["ours"]:
                 return False
+        now = read(session)
+        if now is None or (now.phase, now.other) != (index.phase, index.other):
+            return False
         name = INDEXES[index.other.slot]
         valid = session.execute(
             "select indisvalid as valid from pg_index where indexrelid = to_regclass(%s)", (name,)

@@ -620,6 +620,33 @@ def test_vectors_of_one_model_are_stored_while_the_other_is_down(filled: Ground)
     assert filled.lacking("embedding") == 0
 
 
+def test_vectors_of_other_dimensions_than_agreed_are_not_stored(filled: Ground) -> None:
+    filled.switch()
+    filled.large.dimensions = 96  # its endpoint runs another model under the name
+    with pytest.raises(Unavailable, match="of 96 dimensions, the index has 80"):
+        filled.work()
+    filled.add(prose(950))
+    with running(filled.process()):
+        eventually(all_done(filled))
+
+    assert filled.one("select count(*) from entries where embedding_b is not null") == 0
+    filled.large.dimensions = 80
+    filled.work()
+    assert filled.index().phase == "kept"
+    assert filled.lacking("embedding_b") == 0
+
+
+def test_a_change_that_was_given_up_leaves_no_index_behind(filled: Ground) -> None:
+    filled.switch()
+    index = filled.index()
+    with filled.app.db.begin() as tx:
+        model_switch.rollback(tx)
+    filled.work()
+
+    assert not model_switch.build_beside(filled.app.db, index), "a worker that was slow to hear"
+    assert filled.indexes() == {"entries_embedding"}
+
+
 def test_a_missing_vector_that_no_gap_names_stops_the_flip(filled: Ground) -> None:
     filled.switch()
     with filled.app.db.begin() as tx:
@@ -899,6 +926,8 @@ def test_settings_may_lag_behind_by_one_change(filled: Ground) -> None:
         assert starts(tx, filled.large)
         with pytest.raises(SetupError, match="recollect embedder switch"):
             vector_index.adopt(tx, "openai:third", 7)
+        with pytest.raises(SetupError, match=r"run `recollect reindex`$"):
+            vector_index.adopt(tx, filled.large.name, 96)
 
 
 def test_what_cannot_be_is_refused_with_what_comes_first(filled: Ground) -> None:
@@ -907,7 +936,8 @@ def test_what_cannot_be_is_refused_with_what_comes_first(filled: Ground) -> None
             model_switch.switch(tx, name, dimensions, choice("large"), choice("small"))
         return str(error.value)
 
-    assert "use openai:small already" in refused(filled.small.name, 48)
+    assert "matter of settings" in refused(filled.small.name, 48)
+    assert "recollect reindex" in refused(filled.small.name, 24)
     assert "up to 4000" in refused("openai:huge", 4096)
     with filled.app.db.begin() as tx, pytest.raises(SetupError, match="nothing to finish"):
         model_switch.finish(tx)
