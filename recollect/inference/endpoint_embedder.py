@@ -13,9 +13,12 @@ from recollect.fetch import Endpoint
 from recollect.inference.batching import EmbeddingTurns, Vectors
 from recollect.inference.circuit_breaker import Breaker
 from recollect.inference.completion_stream import check_for_error
+from recollect.model import storable
 
 REQUESTS = 4
 """to an endpoint at once; what more there is gathers and goes together into the next"""
+WHOLE = 300.0
+"""seconds for a whole answer: some send a byte at a time to keep the connection"""
 HURRY = 8.0
 """seconds for a query's vector from an endpoint: a search can do without"""
 REFUSED, BAD_ANSWER = "embedding_refused", "bad_answer"
@@ -99,7 +102,7 @@ class EndpointEmbedder:
     def _request(self, texts: Sequence[str], endpoint: Endpoint | None = None) -> Vectors:
         body: dict[str, object] = {
             "model": self._model,
-            "input": list(texts),
+            "input": [storable(text) for text in texts],
             "encoding_format": "float",
         }
         if self._asked is not None:
@@ -141,7 +144,7 @@ def open_endpoint(
         raise SetupError(f"RECOLLECT_EMBEDDER=openai needs {missing}")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     return EndpointEmbedder(
-        Endpoint(url, headers=headers),
+        Endpoint(url, headers=headers, total=WHOLE),
         model,
         dimensions,
         hurried=Endpoint(url, headers=headers, timeout=HURRY, total=HURRY),

@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,13 +20,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.errors import Permanent, SetupError, Transient, Unavailable
-from recollect.inference import build_model, local_model
+from recollect.inference import build_model, endpoint_embedder, local_model
 from recollect.inference.batching import EmbeddingTurns, Vectors
 from recollect.inference.embed import Embedder, EmbedderChoice, open_embedder
 from tests.conftest import eventually
 
 MINILM = local_model.MODELS[local_model.MINILM]
 LOCAL = EmbedderChoice("local", model=MINILM.name)
+PAUSE = threading.Event()
 LONG = "The harbour was rebuilt after the flood, and trade came back slowly. " * 60
 
 
@@ -509,6 +510,8 @@ class Service:
     """texts in one request"""
     trouble: tuple[int, dict[str, str], str] | None = None
     """status, headers and body given to all"""
+    dribbles: bool = False
+    """sends spaces until the other side has had enough"""
     shuffle: bool = False
     as_base64: bool = False
     spoil: Any = None
@@ -551,6 +554,13 @@ def running(service: Service) -> Generator[None]:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             status, headers, text = service.answer(self.path, self.headers["authorization"], body)
             self.send_response(status)
+            if service.dribbles:
+                self.end_headers()
+                with suppress(OSError):
+                    while True:
+                        self.wfile.write(b" ")
+                        PAUSE.wait(0.05)
+                return
             for name, value in headers.items():
                 self.send_header(name, value)
             self.send_header("content-length", str(len(text.encode())))
@@ -676,6 +686,24 @@ def test_an_endpoint_in_trouble_is_unavailable(service: Service, status: int):
 
     with pytest.raises(Unavailable, match="oh no"):
         connected(service).embed(["one"])
+
+
+def test_an_endpoint_that_never_finishes_its_answer_is_unavailable(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+):
+    """As behind a proxy that sends spaces to keep the connection."""
+    monkeypatch.setattr(endpoint_embedder, "WHOLE", 0.3)
+    service.dribbles = True
+
+    with pytest.raises(Unavailable, match="in time"):
+        connected(service).embed(["one"])
+
+
+@pytest.mark.parametrize("query", [False, True])
+def test_a_text_that_is_no_unicode_is_sent_as_one_that_is(service: Service, query: bool):
+    connected(service).embed(["\ud800 torn"], query=query)
+
+    assert service.bodies[0]["input"] == ["\ufffd torn"]
 
 
 def test_an_endpoint_that_is_down_is_unavailable():
