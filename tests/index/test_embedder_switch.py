@@ -20,10 +20,12 @@ import psutil
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
+from pydantic import SecretStr
 
 from recollect import documents
 from recollect.app import App, index_identity
 from recollect.blobs import FolderBlobs
+from recollect.cli import doctor
 from recollect.db import Database, Tx
 from recollect.documents import DocumentChange, NewDocument
 from recollect.errors import SetupError, Unavailable
@@ -956,6 +958,31 @@ def test_what_cannot_be_is_refused_with_what_comes_first(filled: Ground) -> None
             model_switch.finish(tx)
     with filled.app.db.begin() as tx:
         assert model_switch.estimate(tx, 80).texts == len(filled.texts())
+
+
+def test_the_doctor_says_what_holds_a_change_up(filled: Ground) -> None:
+    with endpoint(filled.small, filled.large) as url:
+        known = {"embedder": "openai", "embedder_url": url, "embedder_model": "small"}
+        config = filled.app.config.model_copy(
+            update={**known, "database_url": SecretStr(filled.app.db.url)}
+        )
+
+        def told() -> list[tuple[str, str]]:
+            return [(one.state, one.details) for one in doctor._embedder(config)]
+
+        assert told() == [("ok", "openai:small, 48 dimensions")]
+        filled.large.refuses = "note7"
+        filled.switch()
+        filled.work()
+        [_, (state, details)] = told()
+        assert state == "warn"
+        assert "stretches of texts wait for vectors: " in details
+        assert "too long for the model" in details
+        filled.large.refuses = None
+        with filled.app.db.begin() as tx:
+            tx.execute("update vector_gaps set due_at = now()")
+        filled.work()
+        assert told() == [("ok", "openai:small, 48 dimensions; searches use openai:large")]
 
 
 def test_an_idle_process_asks_nothing_of_its_own(
