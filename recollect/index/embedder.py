@@ -24,6 +24,8 @@ FRESH = 1.0
 model before, which still has all vectors."""
 REST = 30.0
 """Seconds that the second model is left alone after it failed; meanwhile the workers catch up."""
+SHARE = 10
+"""It is left alone so many times as long as the failure took: who adds a memory waits for that."""
 
 Vectors = NDArray[np.float32]
 
@@ -113,9 +115,11 @@ class IndexEmbedder:
     def _beside(self, index: Index, texts: Sequence[str]) -> Mapping[str, Vectors]:
         if index.other is None or time.monotonic() < self._rest_until:
             return {}
+        began = time.monotonic()
         try:
             return {index.other.name: self.embed_with(index.other, texts)}
         except (Transient, Permanent) as error:
-            self._rest_until = time.monotonic() + REST
+            now = time.monotonic()
+            self._rest_until = now + max(REST, SHARE * (now - began))
             LOG.warning("second model", model=index.other.name, error=str(error))
             return {}

@@ -29,7 +29,7 @@ from recollect.cli import doctor
 from recollect.db import Database, Tx
 from recollect.documents import DocumentChange, NewDocument
 from recollect.errors import SetupError, Unavailable
-from recollect.index import missing_vectors, model_switch, terms, vector_index
+from recollect.index import embedder, missing_vectors, model_switch, terms, vector_index
 from recollect.index.embedder import FRESH, IndexEmbedder
 from recollect.inference.embed import Embedder
 from recollect.memories import finding, memories
@@ -544,6 +544,23 @@ def test_a_new_model_that_is_down_disturbs_nobody(
         eventually(lambda: filled.index().phase == "kept")
 
     assert filled.lacking("embedding_b") == 0
+
+
+def test_a_new_model_that_hangs_is_left_alone_for_longer(
+    filled: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedder, "REST", 0.0)
+    monkeypatch.setattr(embedder, "SHARE", 10_000)
+    filled.switch()
+    writer = filled.process()
+    filled.large.slow, filled.large.down = 0.05, True
+    filled.remember(prose(970), writer)
+    filled.large.slow, filled.large.down = 0.0, False
+    filled.remember(prose(971), writer)
+    assert filled.large.texts == []
+
+    filled.work()
+    assert filled.index().phase == "kept"
 
 
 def test_a_text_that_the_new_model_refuses_keeps_the_old_one_in_use(filled: Ground) -> None:
