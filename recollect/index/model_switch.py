@@ -38,6 +38,8 @@ _BUILD: Final = "hashtextextended('recollect.index.build', 0)"
 def switch(tx: Tx, name: str, dimensions: int, choice: Choice, own: Choice) -> Index:
     """Begin to change to a model; if its vectors are all there, searches use them from now on.
 
+    One that is beside already is reached by `choice` from now on: its address or key is another.
+
     `own`: how the one that is used now is reached, so that all processes can reach both whatever
     their settings become. Raises SetupError when it cannot be now, and says what comes first.
     """
@@ -63,6 +65,14 @@ def switch(tx: Tx, name: str, dimensions: int, choice: Choice, own: Choice) -> I
             f" {MOST_DIMENSIONS}; ask for fewer with --dimensions"
         )
     if index.other is not None and index.other.name == name:
+        if index.other.dimensions != dimensions:
+            raise SetupError(
+                f"{name} is beside {index.used.name} with {index.other.dimensions} dimensions, not"
+                f" {dimensions}; ask for as many, or run `recollect embedder"
+                f" {'rollback' if index.phase == 'building' else 'finish'}` first"
+            )
+        tx.execute("update index_settings set other_choice = %s", (Jsonb(dict(choice)),))
+        db.notify(tx)
         if index.phase == "returned":
             _turn(tx, "kept")
         return hold(tx)

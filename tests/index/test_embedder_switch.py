@@ -949,6 +949,23 @@ def test_settings_may_lag_behind_by_one_change(filled: Ground) -> None:
             vector_index.adopt(tx, filled.large.name, 96)
 
 
+def test_the_address_of_the_second_model_may_change_meanwhile(filled: Ground) -> None:
+    filled.switch()
+    moved = {**choice("large"), "url": "http://moved.example/v1"}
+    for phase in ("building", "returned"):
+        with filled.app.db.begin() as tx:
+            model_switch.switch(tx, filled.large.name, 80, moved, choice("small"))
+        index = filled.index()
+        other = index.other if phase == "building" else index.used
+        assert other is not None
+        assert (other.name, other.choice) == (filled.large.name, moved)
+        filled.work()
+        if phase == "building":
+            with filled.app.db.begin() as tx:
+                model_switch.rollback(tx)
+            moved["url"] = "http://moved.again.example/v1"
+
+
 def test_what_cannot_be_is_refused_with_what_comes_first(filled: Ground) -> None:
     def refused(name: str, dimensions: int) -> str:
         with filled.app.db.begin() as tx, pytest.raises(SetupError) as error:
@@ -964,6 +981,7 @@ def test_what_cannot_be_is_refused_with_what_comes_first(filled: Ground) -> None
         model_switch.rollback(tx)
     filled.switch()
     assert "embedder rollback" in refused("openai:third", 8)
+    assert "with 80 dimensions, not 96" in refused(filled.large.name, 96)
     with filled.app.db.begin() as tx, pytest.raises(SetupError, match="not complete yet"):
         model_switch.finish(tx)
     filled.work()
